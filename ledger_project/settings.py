@@ -1,0 +1,121 @@
+"""Settings. Everything that differs between machines is an environment variable; see docs/OPERATIONS.md."""
+
+from pathlib import Path
+
+import environ
+
+from ledger_project import embedded_postgres
+
+env = environ.Env()
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+DATA_DIR = Path(env.str("LEDGER_DATA_DIR", str(BASE_DIR / ".data")))
+
+DEBUG = env.bool("DEBUG", False)
+SECRET_KEY = env.str("SECRET_KEY", "") or embedded_postgres.secret_key(DATA_DIR)
+ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]"])
+CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
+
+INSTALLED_APPS = [
+    "unfold",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "ledger",
+    "billing",
+    "ledger_project",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+ROOT_URLCONF = "ledger_project.urls"
+WSGI_APPLICATION = "ledger_project.wsgi.application"
+APPEND_SLASH = False
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+
+DATABASE_URL = env.str("DATABASE_URL", "") or embedded_postgres.application_url(DATA_DIR)
+DATABASES = {"default": env.db_url_config(DATABASE_URL)}
+DATABASES["default"].update(
+    ENGINE="django.db.backends.postgresql",
+    ATOMIC_REQUESTS=False,
+    CONN_HEALTH_CHECKS=True,
+    CONN_MAX_AGE=env.int("DATABASE_CONN_MAX_AGE", 600),
+    DISABLE_SERVER_SIDE_CURSORS=False,
+)
+
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+
+LANGUAGE_CODE = "en-us"
+TIME_ZONE = "UTC"
+USE_I18N = True
+USE_TZ = True
+
+STATIC_URL = "static/"
+STATIC_ROOT = DATA_DIR / "static"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# The ledger ------------------------------------------------------------------------------------------
+
+LEDGER = {
+    # How a lock's name becomes a number: see docs/LOCK_KEYS.md. Every process of a deployment must agree.
+    "LOCK_KEY_SCHEME": env.str("LEDGER_LOCK_KEY_SCHEME", "sha256"),
+    # Put in front of every lock name, to keep two applications in one database apart.
+    "LOCK_NAMESPACE": env.str("LEDGER_LOCK_NAMESPACE", ""),
+    # What a refund does for a lot that has expired since the spend: "new-lot" or "gone".
+    "REFUND_TO_EXPIRED_LOT": env.str("LEDGER_REFUND_TO_EXPIRED_LOT", "new-lot"),
+    # How long such a new lot can be spent.
+    "REFUND_LOT_DAYS": env.int("LEDGER_REFUND_LOT_DAYS", 30),
+}
+LEDGER_BOOTSTRAP_API_KEY = env.str("LEDGER_BOOTSTRAP_API_KEY", "")
+
+# REST ------------------------------------------------------------------------------------------------
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["ledger.api.authentication.ApiKeyAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["ledger.api.authentication.HasScope"],
+    "DEFAULT_PARSER_CLASSES": ["ledger.api.parsing.StrictJSONParser"],
+    "DEFAULT_RENDERER_CLASSES": ["ledger.api.rendering.JSONRenderer"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "ledger_project.problems.exception_handler",
+    "UNAUTHENTICATED_USER": None,
+    "UNAUTHENTICATED_TOKEN": None,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Credit ledger",
+    "VERSION": "1",
+    "OAS_VERSION": "3.1.0",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+}
