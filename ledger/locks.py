@@ -1,0 +1,288 @@
+"""Transaction-level advisory locks on readable names. Know nothing of ledgers.
+
+    with transaction.atomic(durable=True), advisory_lock("ledger/42") as lock:
+        ...   # what reads and writes under the lock takes `lock`: the argument is the proof that it is held
+
+The server frees a lock when the transaction ends, or the savepoint in which it was taken is rolled back, or its client dies;
+leaving the `with` block frees nothing, it only ends the proof. Session-level locks are never used: behind PgBouncer in
+transaction mode they would stay with a connection that belongs to somebody else by then.
+"""
+
+import functools
+import inspect
+import re
+import string
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, ClassVar, Final, TypeVar, cast
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.db import OperationalError, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from ledger import lock_keys
+from ledger.errors import HolderBusy, LockBusy, LockNotHeld, NotInTransaction
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+LOCK_NOT_AVAILABLE: Final = "55P03"
+HARMLESS_IN_A_COMMENT: Final = re.compile(r"[A-Za-z0-9_.:@+/-]{1,160}", re.ASCII)
+
+WAIT = "SELECT pg_advisory_xact_lock(%s)"
+WAIT_SHARED = "SELECT pg_advisory_xact_lock_shared(%s)"
+TRY = "SELECT pg_try_advisory_xact_lock(%s)"
+TRY_SHARED = "SELECT pg_try_advisory_xact_lock_shared(%s)"
+
+
+class Lock:
+    """Proof that advisory locks are held in the transaction that is open on this thread's connection."""
+
+    __slots__ = ("_atomic_blocks", "_ended", "_raw_connection", "_savepoints", "names", "shared", "using")
+
+    def __init__(self, names: tuple[str, ...], connection: BaseDatabaseWrapper, *, shared: bool = False) -> None:
+        self.names = names
+        self.shared = shared
+        self.using = connection.alias
+        self._ended = False
+        self._raw_connection = connection.connection
+        self._savepoints = tuple(connection.savepoint_ids)
+        self._atomic_blocks = tuple(connection.atomic_blocks)
+
+    def __repr__(self) -> str:
+        return f"<{'shared ' if self.shared else ''}Lock {', '.join(self.names)}{' (ended)' if self._ended else ''}>"
+
+    def ensure_held(self, name: str | None = None, *, shared_is_enough: bool = False) -> None:
+        """Pass, or raise LockNotHeld; asks the server nothing.
+
+        A savepoint made by hand with transaction.savepoint() and rolled back is not noticed here; use nested atomic().
+
+        Args:
+            name: the readable name that must be among those locked; None for whichever.
+            shared_is_enough: a shared lock, which others may hold at the same time, will do.
+
+        Raises:
+            LockNotHeld: the block of the lock has ended, or the transaction or savepoint in which it was taken has, or
+                this is another thread, or the lock is on other names, or only shared.
+        """
+        connection = connections[self.using]
+        if self._ended:
+            raise LockNotHeld(names=self.names, why="its block has ended")
+        if connection.connection is not self._raw_connection or self._raw_connection is None:
+            raise LockNotHeld(names=self.names, why="it was taken on another connection or thread")
+        if (
+            not connection.in_atomic_block
+            or tuple(connection.savepoint_ids[: len(self._savepoints)]) != self._savepoints
+            or tuple(connection.atomic_blocks[: len(self._atomic_blocks)]) != self._atomic_blocks
+        ):
+            raise LockNotHeld(names=self.names, why="the transaction or savepoint in which it was taken has ended")
+        if name is not None and name not in self.names:
+            raise LockNotHeld(names=self.names, why="it is on other names", name=name)
+        if self.shared and not shared_is_enough:
+            raise LockNotHeld(names=self.names, why="it is only shared")
+
+    def _end(self) -> None:
+        self._ended = True
+
+
+@contextmanager
+def advisory_lock(*names: str, shared: bool = False, using: str = "default") -> Iterator[Lock]:
+    """Hold the locks until the transaction ends; wait for each, in the order of the numbers, as long as lock_timeout says.
+
+    Whoever holds a lock shared and then asks for it exclusively can deadlock with another who does the same.
+
+    Args:
+        names: readable, at least one; a name may be taken again by who holds it.
+        shared: beside others who hold it shared.
+
+    Raises:
+        NotInTransaction: no atomic() is open on this connection; nothing was sent.
+        HolderBusy: lock_timeout passed; the transaction is aborted, nothing it wrote remains.
+    """
+    connection = _in_transaction(using)
+    sql = WAIT_SHARED if shared else WAIT
+    for number, name in _in_order(names):
+        with waiting_for(name), connection.cursor() as cursor:
+            cursor.execute(sql + _comment(name), (number,))
+    with holding(*names, shared=shared, using=using) as lock:
+        yield lock
+
+
+@contextmanager
+def try_advisory_lock(*names: str, shared: bool = False, using: str = "default") -> Iterator[Lock]:
+    """Hold the locks until the transaction ends, or raise LockBusy at once and hold none of them.
+
+    Args: as `advisory_lock`.
+
+    Raises:
+        NotInTransaction: no atomic() is open on this connection; nothing was sent.
+        LockBusy: somebody else holds one; the transaction can go on.
+    """
+    connection = _in_transaction(using)
+    sql = TRY_SHARED if shared else TRY
+    in_order = _in_order(names)
+    # What was got before one was refused is given back with a savepoint; a single lock needs none.
+    with transaction.atomic(using=using) if len(in_order) > 1 else nullcontext():
+        for number, name in in_order:
+            with connection.cursor() as cursor:
+                cursor.execute(sql + _comment(name), (number,))
+                if cursor.fetchone() != (True,):
+                    raise LockBusy(key=name)
+    with holding(*names, shared=shared, using=using) as lock:
+        yield lock
+
+
+@contextmanager
+def holding(*names: str, shared: bool = False, using: str = "default") -> Iterator[Lock]:
+    """Vouch that the caller has just taken these locks in this transaction; takes none itself.
+
+    For `ledger.journal` alone, which takes the lock and reads in one call of a server function: everybody else would vouch for
+    what nobody knows.
+    """
+    lock = Lock(names, _in_transaction(using), shared=shared)
+    try:
+        yield lock
+    finally:
+        lock._end()
+
+
+@contextmanager
+def waiting_for(name: str) -> Iterator[None]:
+    """Turn the end of lock_timeout, while a statement waits for this lock, into HolderBusy."""
+    try:
+        yield
+    except OperationalError as error:
+        if sqlstate(error) == LOCK_NOT_AVAILABLE:
+            raise HolderBusy(key=name) from error
+        raise
+
+
+def holder_lock(holder_id: str, *more_holder_ids: str, using: str = "default") -> AbstractContextManager[Lock]:
+    """Hold the locks of these holders, as `advisory_lock` does."""
+    return advisory_lock(*map(holder_key, (holder_id, *more_holder_ids)), using=using)
+
+
+def holder_key(holder_id: str) -> str:
+    """The name of the lock under which everything of a holder is decided."""
+    return f"ledger/{holder_id}"
+
+
+def lock_number(name: str) -> int:
+    """The number that stands for the name, by the scheme and namespace in settings.LEDGER.
+
+    Raises:
+        ImproperlyConfigured: the settings name no such scheme, or a namespace that it does not take.
+    """
+    try:
+        numbering = lock_keys.numbering(settings.LEDGER["LOCK_KEY_SCHEME"], settings.LEDGER["LOCK_NAMESPACE"])
+    except ValueError as error:
+        raise ImproperlyConfigured(f"settings.LEDGER: {error}") from error
+    return numbering(name)
+
+
+def locked(*templates: str, wait: bool = True, shared: bool = False, using: str = "default") -> Callable[[F], F]:
+    """Run the function in a transaction of its own, under the locks whose names the templates make of its arguments.
+
+        @locked("invoice_gen/{ref}", wait=False)
+        def generate(ref: str, as_of: date) -> Invoice: ...
+
+    The body knows nothing of locks. One that has to hand the proof on takes a keyword-only `lock`, which its callers leave out.
+
+    Args:
+        templates: names with arguments of the function in braces.
+        wait: as `advisory_lock` does; else fail at once, as `try_advisory_lock` does.
+
+    Raises:
+        ValueError: at definition, a template names an argument that the function does not have.
+        RuntimeError: the call is made inside another atomic(): the lock would outlive the call, and COMMIT would not be its end.
+        HolderBusy, LockBusy: the lock was not to be had; the body has not run.
+    """
+
+    def decorate(function: F) -> F:
+        signature = inspect.signature(function)
+        takes_lock = "lock" in signature.parameters
+        _check_templates(templates, set(signature.parameters) - {"lock"}, function.__qualname__)
+
+        @functools.wraps(function)
+        def under_lock(*args: Any, **kwargs: Any) -> Any:
+            bound = signature.bind_partial(*args, **kwargs)
+            bound.apply_defaults()
+            names = [template.format(**bound.arguments) for template in templates]
+            take = advisory_lock if wait else try_advisory_lock
+            with transaction.atomic(using=using, durable=True), take(*names, shared=shared, using=using) as lock:
+                return function(*args, **kwargs, **({"lock": lock} if takes_lock else {}))
+
+        return cast(F, under_lock)
+
+    return decorate
+
+
+class LockedHandlerMixin:
+    """Runs the writing handlers of a view under the lock that `lock_key` makes of the arguments in the URL.
+
+        class SpendView(LockedHandlerMixin, APIView):
+            lock_key = "ledger/{holder_id}"
+            def post(self, request, holder_id): ...
+
+    The handler runs in a transaction of its own, after authentication and permissions, and knows nothing of locks;
+    `self.lock` is the proof for those who need it. An exception from the handler rolls the transaction back.
+    """
+
+    lock_key: ClassVar[str | tuple[str, ...]]
+    lock_waits: ClassVar[bool] = True
+    locked_methods: ClassVar[tuple[str, ...]] = ("post", "put", "patch", "delete")
+    lock: Lock | None = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for method in cls.locked_methods:
+            if method in vars(cls):
+                setattr(cls, method, _handler_under_lock(vars(cls)[method]))
+
+
+def _handler_under_lock(handler: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(handler)
+    def under_lock(view: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+        if view.lock is not None:  # An overridden handler calls the one of its base class.
+            return handler(view, request, *args, **kwargs)
+        templates = (view.lock_key,) if isinstance(view.lock_key, str) else view.lock_key
+        names = [template.format(**view.kwargs) for template in templates]
+        take = advisory_lock if view.lock_waits else try_advisory_lock
+        with transaction.atomic(durable=True), take(*names) as view.lock:
+            try:
+                return handler(view, request, *args, **kwargs)
+            finally:
+                view.lock = None
+
+    return under_lock
+
+
+def _check_templates(templates: Sequence[str], arguments: set[str], owner: str) -> None:
+    for template in templates:
+        for _, field, _, _ in string.Formatter().parse(template):
+            if field is not None and field not in arguments:
+                raise ValueError(f"{owner}: lock template {template!r} names {field!r}, which is not among the arguments")
+
+
+def _in_transaction(using: str) -> BaseDatabaseWrapper:
+    connection = connections[using]
+    if not connection.in_atomic_block:
+        raise NotInTransaction(using=using)
+    return connection
+
+
+def _in_order(names: Sequence[str]) -> list[tuple[int, str]]:
+    """One name for each number, by number: by name, two names that share a number would be taken in two orders."""
+    if not names:
+        raise ValueError("a lock needs a name")
+    return sorted({lock_number(name): name for name in names}.items())
+
+
+def _comment(name: str) -> str:
+    """The name beside the number, so that pg_stat_activity shows what is waited for (see `manage.py locks`)."""
+    return f" /* {name} */" if HARMLESS_IN_A_COMMENT.fullmatch(name) else ""
+
+
+def sqlstate(error: BaseException) -> str | None:
+    """The SQLSTATE of a database error, as Django wraps it or as the driver raises it; the text is in the server's language."""
+    return getattr(error.__cause__, "sqlstate", None) or getattr(error, "sqlstate", None)
