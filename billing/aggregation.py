@@ -1,0 +1,187 @@
+"""From usage events to one quantity: the reference that the SQL of rating has to agree with.
+
+All functions take the events of one meter and one period `[start, end)`; order does not matter, they sort by
+`(occurred_at, sequence)` where it does.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from fractions import Fraction
+from typing import Any
+
+MICROSECOND = timedelta(microseconds=1)
+NUMBER_PATTERN = r"^-?[0-9]{1,26}(\.[0-9]{1,12})?$"
+"""What counts as a number in a property; written so that PostgreSQL's `~` means the same by it."""
+
+_NUMBER = re.compile(NUMBER_PATTERN, re.ASCII)
+
+
+class Aggregation(StrEnum):
+    """How the events of a meter become a quantity."""
+
+    COUNT = "count"
+    SUM = "sum"
+    MAX = "max"
+    LAST = "last"
+    UNIQUE = "unique"
+    WEIGHTED_SUM = "weighted_sum"
+
+
+Filters = tuple[tuple[str, tuple[str, ...]], ...]
+"""Property name and the values that pass; all names have to match. Empty: every event passes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One usage event, as far as a price can see it.
+
+    Args:
+        value: what the meter counted, in its own unit.
+        occurred_at: an aware instant.
+        properties: flat JSON object.
+        sequence: breaks the tie of two events at one instant (insertion order).
+    """
+
+    value: Decimal
+    occurred_at: datetime
+    properties: Mapping[str, Any] = field(default_factory=dict)
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a price rates: a quantity and, for percentages, how many events made it and what of it was free.
+
+    Args:
+        quantity: the aggregate; below zero it is rated as zero.
+        events: how many events it comes from; a fixed fee is owed for each that is not free.
+        free_quantity: the part of `quantity` inside the free allowance of a percentage price.
+        free_events: the events inside that allowance.
+    """
+
+    quantity: Fraction
+    events: int = 0
+    free_quantity: Fraction = Fraction(0)
+    free_events: int = 0
+
+
+def matches(filters: Filters, properties: Mapping[str, Any]) -> bool:
+    """True when each filtered property is there with one of the allowed values, compared as JSON text (`->>`)."""
+    return all(name in properties and property_text(properties[name]) in allowed for name, allowed in filters)
+
+
+def property_text(value: Any) -> str | None:
+    """A JSON scalar as PostgreSQL's `->>` writes it; None for null, objects and lists, which match nothing."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None or isinstance(value, Mapping | list | tuple):
+        return None
+    return str(value)
+
+
+def event_number(event: Event, property_name: str | None) -> Decimal | None:
+    """What the event contributes: its value, or the number in a property; None when that is absent or no number."""
+    if property_name is None:
+        return event.value
+    text = property_text(event.properties.get(property_name))
+    # fullmatch, because `$` also stands before a final newline.
+    return Decimal(text) if text is not None and _NUMBER.fullmatch(text) else None
+
+
+def aggregate(
+    aggregation: Aggregation,
+    events: Iterable[Event],
+    *,
+    property_name: str | None = None,
+    filters: Filters = (),
+    period: tuple[datetime, datetime] | None = None,
+    held_before: Decimal = Decimal(0),
+) -> Fraction:
+    """The quantity of a period; zero without events (but see `weighted_sum`).
+
+    - `count`: the events that match, `sum`: of their values, `max`: the largest, `last`: the latest by `occurred_at`.
+    - `unique`: distinct values of the property, or of the value without one.
+    - `weighted_sum`: each value holds until the next event or the period's end, weighted by its share of the period's
+      seconds; `held_before` is the value that holds from the start to the first event.
+
+    Args:
+        period: `[start, end)` of the full period, needed for `weighted_sum` only.
+
+    Raises:
+        ValueError: `weighted_sum` without a period.
+    """
+    chosen = sorted((e for e in events if matches(filters, e.properties)), key=lambda e: (e.occurred_at, e.sequence))
+    if aggregation == Aggregation.COUNT:
+        return Fraction(len(chosen))
+    if aggregation == Aggregation.UNIQUE:
+        return Fraction(len(_distinct(chosen, property_name)))
+    numbered = [(e, n) for e in chosen if (n := event_number(e, property_name)) is not None]
+    if aggregation == Aggregation.WEIGHTED_SUM:
+        if period is None:
+            raise ValueError("weighted_sum needs the period that it is weighted by")
+        return _weighted(numbered, *period, held_before)
+    values = [Fraction(n) for _, n in numbered]
+    if aggregation == Aggregation.SUM:
+        return sum(values, Fraction(0))
+    if not values:
+        return Fraction(0)
+    return max(values) if aggregation == Aggregation.MAX else values[-1]
+
+
+def percentage_usage(
+    events: Iterable[Event],
+    *,
+    free_events: int | None = None,
+    free_amount: Decimal | None = None,
+    property_name: str | None = None,
+    filters: Filters = (),
+) -> Usage:
+    """The running amount of a percentage price, with what of it is free: free until either allowance is exceeded.
+
+    The event that exceeds the free amount is free up to it and pays its fixed fee; the one that exceeds the free
+    count, and every later event, is not free at all. Without any allowance nothing is free.
+
+    Args:
+        free_events, free_amount: the allowances; None is no limit by that measure.
+    """
+    chosen = sorted((e for e in events if matches(filters, e.properties)), key=lambda e: (e.occurred_at, e.sequence))
+    numbers = [Fraction(n) for e in chosen if (n := event_number(e, property_name)) is not None]
+    total = sum(numbers, Fraction(0))
+    if free_events is None and free_amount is None:
+        return Usage(total, len(numbers))
+    free_quantity, free_count = _free_part(numbers, free_events, free_amount)
+    return Usage(total, len(numbers), free_quantity, free_count)
+
+
+def _free_part(numbers: Sequence[Fraction], free_events: int | None, free_amount: Decimal | None) -> tuple[Fraction, int]:
+    running = Fraction(0)
+    for count, number in enumerate(numbers):
+        if free_events is not None and count >= free_events:
+            return running, count
+        if free_amount is not None and running + number > Fraction(free_amount):
+            return Fraction(free_amount), count
+        running += number
+    return running, len(numbers)
+
+
+def _distinct(events: Sequence[Event], property_name: str | None) -> set[Any]:
+    if property_name is None:
+        return {e.value for e in events}
+    texts = (property_text(e.properties.get(property_name)) for e in events)
+    return {text for text in texts if text is not None}
+
+
+def _weighted(
+    numbered: Sequence[tuple[Event, Decimal]], start: datetime, end: datetime, held_before: Decimal
+) -> Fraction:
+    held, since, weighted = Fraction(held_before), start, Fraction(0)
+    for event, number in numbered:
+        at = min(max(event.occurred_at, start), end)
+        weighted += held * ((at - since) // MICROSECOND)
+        held, since = Fraction(number), at
+    weighted += held * ((end - since) // MICROSECOND)
+    return weighted / ((end - start) // MICROSECOND)

@@ -1,0 +1,128 @@
+"""Currencies, exact amounts and the one place where money is rounded.
+
+Amounts are exact (`Fraction` or `Decimal` in major units) until a line is made of them; then `to_minor` rounds once,
+half up, to the currency's minor unit. Fractions, because thirds appear in every month of 30 days.
+"""
+
+from collections.abc import Sequence
+from decimal import ROUND_HALF_UP, Context, Decimal
+from fractions import Fraction
+
+Exact = Fraction | Decimal | int
+
+# ISO 4217 active codes by number of decimals (list one, 2024). Left out: codes without a minor unit (metals, funds,
+# XXX and XTS) and those of four decimals (CLF, UYW), which are units of account and not for invoices.
+_NO_DECIMALS = "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF"
+_THREE_DECIMALS = "BHD IQD JOD KWD LYD OMR TND"
+_TWO_DECIMALS = """
+AED AFN ALL AMD AOA ARS AUD AWG AZN BAM BBD BDT BMD BND BOB BOV BRL BSD BTN BWP BYN BZD CAD CDF CHE CHF CHW CNY COP
+COU CRC CUP CVE CZK DKK DOP DZD EGP ERN ETB EUR FJD FKP GBP GEL GHS GIP GMD GTQ GYD HKD HNL HTG HUF IDR ILS INR IRR
+JMD KES KGS KHR KPW KYD KZT LAK LBP LKR LRD LSL MAD MDL MGA MKD MMK MNT MOP MRU MUR MVR MWK MXN MXV MYR MZN NAD NGN
+NIO NOK NPR NZD PAB PEN PGK PHP PKR PLN QAR RON RSD RUB SAR SBD SCR SDG SEK SGD SHP SLE SOS SRD SSP STN SVC SYP SZL
+THB TJS TMT TOP TRY TTD TWD TZS UAH USD USN UYU UZS VED VES WST XCD XCG YER ZAR ZMW ZWG
+"""
+MINOR_DIGITS: dict[str, int] = (
+    dict.fromkeys(_NO_DECIMALS.split(), 0)
+    | dict.fromkeys(_TWO_DECIMALS.split(), 2)
+    | dict.fromkeys(_THREE_DECIMALS.split(), 3)
+)
+"""Decimals of each currency that can be billed in: 0, 2 or 3."""
+
+# Wide enough for every sum of (38,12) numbers that is ever written out; the exact value stays a Fraction.
+_WIDE = Context(prec=120)
+_EXACT_TEXT_DECIMALS = 12
+
+
+def minor_digits(currency: str) -> int:
+    """The decimals of a currency by ISO 4217: 0, 2 or 3.
+
+    Raises:
+        ValueError: the code is unknown, or not one that can be billed in.
+    """
+    try:
+        return MINOR_DIGITS[currency]
+    except KeyError:
+        raise ValueError(f"unknown currency {currency!r}") from None
+
+
+def to_minor(amount: Exact, currency: str) -> int:
+    """An exact amount in major units as whole minor units, rounded half up (away from zero on both sides)."""
+    return round_half_up(Fraction(amount) * 10 ** minor_digits(currency))
+
+
+def from_minor(amount_minor: int, currency: str) -> Fraction:
+    """Whole minor units as an exact amount in major units."""
+    return Fraction(amount_minor, 10 ** minor_digits(currency))
+
+
+def round_half_up(amount: Exact) -> int:
+    """The nearest integer; a half goes away from zero, so that a credit mirrors its charge.
+
+    Source: `decimal.ROUND_HALF_UP`, which rounds ties away from zero.
+    """
+    exact = Fraction(amount)
+    whole, rest = divmod(abs(exact.numerator), exact.denominator)
+    magnitude = whole + (2 * rest >= exact.denominator)
+    return magnitude if exact >= 0 else -magnitude
+
+
+def decimal_text(amount: Exact) -> str:
+    """A number in plain notation without trailing zeros; exact, or rounded to 12 decimals where none is exact.
+
+    Returns:
+        "12.5", "0", "-0.333333333333"; never an exponent.
+    """
+    exact = Fraction(amount)
+    scaled = exact.numerator * 10**_EXACT_TEXT_DECIMALS
+    if scaled % exact.denominator and _terminates(exact.denominator):
+        return _plain(_WIDE.divide(Decimal(exact.numerator), Decimal(exact.denominator)))
+    return _plain(Decimal(round_half_up(Fraction(scaled, exact.denominator))).scaleb(-_EXACT_TEXT_DECIMALS, _WIDE))
+
+
+def to_decimal(amount: Exact, places: int = _EXACT_TEXT_DECIMALS) -> Decimal:
+    """An exact number as a Decimal of at most `places` decimals, rounded half up; for a column of that scale."""
+    exact = Fraction(amount)
+    quotient = _WIDE.divide(Decimal(exact.numerator), Decimal(exact.denominator))
+    return quotient.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP, _WIDE)
+
+
+def spread(amount: int, weights: Sequence[int]) -> list[int]:
+    """Split `amount` in proportion to `weights`, in whole units that add up to it exactly.
+
+    Each part is the proportional share rounded down or up; the units left over go to the largest remainders, and
+    among equal ones to the earlier. No part exceeds its weight while `amount` does not exceed their sum.
+
+    Args:
+        amount: 0 or more.
+        weights: each 0 or more; a weight of 0 gets nothing.
+
+    Raises:
+        ValueError: a negative number, or something to split and nothing to put it on.
+
+    Source: the largest remainder method (Hamilton).
+    """
+    total = sum(weights)
+    if amount < 0 or any(weight < 0 for weight in weights):
+        raise ValueError("cannot spread negative numbers")
+    if total == 0:
+        if amount:
+            raise ValueError(f"nothing to spread {amount} on")
+        return [0] * len(weights)
+    parts = [amount * weight // total for weight in weights]
+    by_remainder = sorted(range(len(weights)), key=lambda i: (-(amount * weights[i] % total), i))
+    for i in by_remainder[: amount - sum(parts)]:
+        parts[i] += 1
+    return parts
+
+
+def _terminates(denominator: int) -> bool:
+    for prime in (2, 5):
+        while denominator % prime == 0:
+            denominator //= prime
+    return denominator == 1
+
+
+def _plain(number: Decimal) -> str:
+    text = format(number, "f")
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return "0" if text in ("-0", "") else text

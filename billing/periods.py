@@ -1,0 +1,271 @@
+"""Billing periods: where one ends and the next begins. Pure, exact, and independent of the clock.
+
+Boundary n of a schedule is anchor + n intervals, counted in local time and always from the anchor, never from the
+boundary before: Jan 31, Feb 28, Mar 31. Periods are half-open, `[start, end)`, and their ends are UTC instants.
+
+A **part** is what of a full period was active and not billed yet: a leading stub, a trailing one, the rest after a
+change, or the whole. It remembers the full period that it is measured against.
+"""
+
+from calendar import monthrange
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
+from zoneinfo import ZoneInfo
+
+
+class IntervalUnit(StrEnum):
+    """What a billing interval is counted in."""
+
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+    QUARTER = "quarter"
+    HALF_YEAR = "half_year"
+    YEAR = "year"
+
+
+class Timing(StrEnum):
+    """When a period is billed: at its start or at its end."""
+
+    ADVANCE = "advance"
+    ARREARS = "arrears"
+
+
+MONTHS_PER_UNIT = {IntervalUnit.MONTH: 1, IntervalUnit.QUARTER: 3, IntervalUnit.HALF_YEAR: 6, IntervalUnit.YEAR: 12}
+DAYS_PER_UNIT = {IntervalUnit.DAY: 1, IntervalUnit.WEEK: 7}
+MAX_INTERVAL_COUNT = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The length of a billing period: `count` units, so many months or so many days.
+
+    Args:
+        unit: day, week, month, quarter (3 months), half_year (6) or year (12).
+        count: 1 .. 1000.
+
+    Raises:
+        ValueError: the unit is unknown or the count is outside its range.
+    """
+
+    unit: IntervalUnit
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "unit", IntervalUnit(self.unit))
+        if isinstance(self.count, bool) or not isinstance(self.count, int) or not 1 <= self.count <= MAX_INTERVAL_COUNT:
+            raise ValueError(f"interval count must be 1..{MAX_INTERVAL_COUNT}, not {self.count!r}")
+
+    @property
+    def months(self) -> int:
+        """Whole months of this interval, 0 when it is counted in days."""
+        return MONTHS_PER_UNIT.get(self.unit, 0) * self.count
+
+    @property
+    def days(self) -> int:
+        """Whole days of this interval, 0 when it is counted in months."""
+        return DAYS_PER_UNIT.get(self.unit, 0) * self.count
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """A part `[start, end)` of the full period number `index`; the whole of it when the ends agree.
+
+    Args:
+        index: n of the boundary that the full period starts at; 0 starts at the anchor, and it may be negative.
+        start, end: UTC instants of the part; `start < end`.
+        full_start, full_end: UTC instants of the full period around it.
+        continues: something of the same full period lies before this part and was billed, or will be, by itself.
+    """
+
+    index: int
+    start: datetime
+    end: datetime
+    full_start: datetime
+    full_end: datetime
+    continues: bool = False
+
+    @property
+    def is_full(self) -> bool:
+        """True when the part is the whole period."""
+        return self.start == self.full_start and self.end == self.full_end
+
+    def clip(self, start: datetime | None = None, end: datetime | None = None) -> "Period | None":
+        """The part of this one inside `[start, end)`, or None when nothing is left.
+
+        What is cut off in front counts as another part of the same full period, so the result then `continues`.
+        """
+        new_start = self.start if start is None else max(self.start, start)
+        new_end = self.end if end is None else min(self.end, end)
+        if new_start >= new_end:
+            return None
+        return replace(self, start=new_start, end=new_end, continues=self.continues or new_start > self.start)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """All boundaries of a subscription: an anchor in local time, its zone and the interval.
+
+    Args:
+        anchor: naive local date and time, the clock on the wall of `zone`.
+        zone: the subscription's time zone.
+        interval: the length of a full period.
+    """
+
+    anchor: datetime
+    zone: ZoneInfo
+    interval: Interval
+
+    def __post_init__(self) -> None:
+        if self.anchor.tzinfo is not None:
+            raise ValueError("the anchor is a local time without offset; use Schedule.anchored_at for an instant")
+        # An ambiguous local time is the first of the two, whichever of them the anchor was read from.
+        object.__setattr__(self, "anchor", self.anchor.replace(fold=0))
+
+    @classmethod
+    def anchored_at(cls, instant: datetime, zone: ZoneInfo, interval: Interval) -> "Schedule":
+        """The schedule whose anchor is what the clocks of `zone` show at an aware instant."""
+        return cls(_aware(instant).astimezone(zone).replace(tzinfo=None), zone, interval)
+
+    def boundary(self, n: int) -> datetime:
+        """The UTC instant of boundary n; n may be negative.
+
+        A local time inside a DST gap moves forward by the gap; one that exists twice is the first.
+
+        Raises:
+            OverflowError: the boundary lies outside years 1 .. 9999.
+        """
+        return instant_of(self.local_boundary(n), self.zone)
+
+    def local_boundary(self, n: int) -> datetime:
+        """Boundary n on the wall clock (naive), before gaps and repeated hours are considered."""
+        if self.interval.months:
+            return add_months(self.anchor, n * self.interval.months)
+        return self.anchor + timedelta(days=n * self.interval.days)
+
+    def index_at(self, instant: datetime) -> int:
+        """The n with `boundary(n) <= instant < boundary(n + 1)`, found without walking from the anchor."""
+        instant = _aware(instant)
+        local = instant.astimezone(self.zone)
+        if self.interval.months:
+            n = ((local.year - self.anchor.year) * 12 + local.month - self.anchor.month) // self.interval.months
+        else:
+            n = (local.date() - self.anchor.date()).days // self.interval.days
+        # The estimate knows neither day nor time of day: it is off by one or two at most.
+        while self.boundary(n) > instant:
+            n -= 1
+        while self.boundary(n + 1) <= instant:
+            n += 1
+        return n
+
+    def period(self, n: int) -> Period:
+        """The full period from boundary n to boundary n + 1."""
+        start, end = self.boundary(n), self.boundary(n + 1)
+        return Period(n, start, end, start, end)
+
+    def period_at(self, instant: datetime) -> Period:
+        """The full period that contains an instant."""
+        return self.period(self.index_at(instant))
+
+    def local_date(self, instant: datetime) -> date:
+        """The calendar day of an instant in the billing zone."""
+        return _aware(instant).astimezone(self.zone).date()
+
+
+def instant_of(local: datetime, zone: ZoneInfo) -> datetime:
+    """The UTC instant of a naive wall-clock time; forward by the gap if it does not exist, the first if it exists twice.
+
+    Source: PEP 495: with fold=0 a missing time takes the offset before the gap (so it lands as much after it as
+    it was inside), and a repeated time is the earlier one.
+    """
+    return local.replace(tzinfo=zone, fold=0).astimezone(UTC)
+
+
+def add_months(local: datetime, months: int) -> datetime:
+    """The same day and time `months` later (or earlier), clamped to the last day of a shorter month.
+
+    Raises:
+        OverflowError: the result lies outside years 1 .. 9999.
+    """
+    year, month0 = divmod(local.year * 12 + local.month - 1 + months, 12)
+    if not 1 <= year <= 9999:
+        raise OverflowError(f"year {year} is outside the calendar")
+    day = min(local.day, monthrange(year, month0 + 1)[1])
+    return local.replace(year=year, month=month0 + 1, day=day)
+
+
+def periods(
+    schedule: Schedule, start: datetime, end: datetime | None = None, *, continues: bool = False
+) -> Iterator[Period]:
+    """Every period from `start` on, oldest first: a leading stub, full ones, and a trailing stub at `end`.
+
+    Starting where the last claim stopped yields what comes after it, whatever shape that claim had: what was billed
+    is not rewritten.
+
+    Args:
+        start: the first active (or not yet billed) instant.
+        end: the instant from which on nothing is active; None for endless, and then so is the iterator.
+        continues: the time before `start` was billed by itself; marks a first period that begins inside a full one.
+    """
+    n, cursor = schedule.index_at(start), _aware(start)
+    while end is None or cursor < end:
+        full = schedule.period(n)
+        n += 1
+        # A calendar day that a zone skipped as a whole (Samoa, 2011-12-30) makes two boundaries one: no period.
+        if full.end <= cursor:
+            continue
+        part_end = full.end if end is None else min(full.end, end)
+        yield replace(full, start=cursor, end=part_end, continues=continues and cursor > full.start)
+        cursor = full.end
+
+
+def due(timing: Timing, period: Period, as_of: datetime) -> bool:
+    """True when the period can be billed at `as_of`: in advance from its start on, in arrears from its end on."""
+    return as_of >= (period.start if timing == Timing.ADVANCE else period.end)
+
+
+def periods_due(
+    schedule: Schedule,
+    *,
+    timing: Timing,
+    start: datetime,
+    end: datetime | None,
+    as_of: datetime,
+    continues: bool = False,
+) -> Iterator[Period]:
+    """The periods from `start` on that are due at `as_of`, oldest first; finite also when `end` is None."""
+    for period in periods(schedule, start, end, continues=continues):
+        if not due(timing, period, as_of):
+            return
+        yield period
+
+
+def active_parts(period: Period, active: Iterable[tuple[datetime, datetime | None]]) -> list[Period]:
+    """The parts of a period in which the subscription was active; time outside of them is never billed.
+
+    Args:
+        active: disjoint `[start, end)` spans in order of time; an end of None is open.
+
+    Returns:
+        Parts in order of time; each after the first `continues` the period.
+    """
+    parts: list[Period] = []
+    for start, end in active:
+        part = period.clip(start, end)
+        if part is not None:
+            # Cut off in front by inactivity is not "billed before": only an earlier part of the period is.
+            parts.append(replace(part, continues=period.continues or bool(parts)))
+    return parts
+
+
+def first_charged_instant(started_at: datetime, trial_end: datetime | None) -> datetime:
+    """Where billing begins: the start, or the end of the trial when that is later."""
+    return started_at if trial_end is None else max(started_at, trial_end)
+
+
+def _aware(instant: datetime) -> datetime:
+    if instant.tzinfo is None:
+        raise ValueError("an instant needs an offset")
+    return instant.astimezone(UTC)
