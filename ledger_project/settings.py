@@ -4,7 +4,7 @@ from pathlib import Path
 
 import environ
 
-from ledger_project import embedded_postgres
+from ledger_project import database_urls, embedded_postgres
 
 env = environ.Env()
 
@@ -62,14 +62,21 @@ TEMPLATES = [
 ]
 
 DATABASE_URL = env.str("DATABASE_URL", "") or embedded_postgres.application_url(DATA_DIR)
-DATABASES = {"default": env.db_url_config(DATABASE_URL)}
-DATABASES["default"].update(
-    ENGINE="django.db.backends.postgresql",
-    ATOMIC_REQUESTS=False,
-    CONN_HEALTH_CHECKS=True,
-    CONN_MAX_AGE=env.int("DATABASE_CONN_MAX_AGE", 600),
-    DISABLE_SERVER_SIDE_CURSORS=False,
-)
+# The role that owns the tables, for `prepare_database` and `serve`; without it DATABASE_URL's role does that too.
+OWNER_DATABASE_URL = env.str("LEDGER_OWNER_DATABASE_URL", "")
+# The role that gets the application's rights, where it exists.
+LEDGER_APP_ROLE = env.str("LEDGER_APP_ROLE", embedded_postgres.APPLICATION)
+DATABASES = {
+    "default": database_urls.parse(DATABASE_URL)
+    | {
+        "ENGINE": "django.db.backends.postgresql",
+        "ATOMIC_REQUESTS": False,
+        "CONN_HEALTH_CHECKS": True,
+        "CONN_MAX_AGE": env.int("DATABASE_CONN_MAX_AGE", 600),
+        # A server-side cursor outside a transaction does not survive PgBouncer's transaction mode.
+        "DISABLE_SERVER_SIDE_CURSORS": env.bool("DATABASE_BEHIND_PGBOUNCER", False),
+    }
+}
 
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
@@ -82,7 +89,9 @@ USE_I18N = True
 USE_TZ = True
 
 STATIC_URL = "static/"
-STATIC_ROOT = DATA_DIR / "static"
+# Where `collectstatic` has put the files, as the Dockerfile does. Without it they are served from the packages that bring them.
+STATIC_ROOT = env.str("LEDGER_STATIC_ROOT", "") or None
+WHITENOISE_USE_FINDERS = STATIC_ROOT is None
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # The ledger ------------------------------------------------------------------------------------------

@@ -1,0 +1,75 @@
+"""What a migrated database still needs before the application may use it: the application's rights, and the timeouts.
+
+The timeouts are set on the database, not by each connection: so they also hold behind PgBouncer, which drops what a client
+sets at connecting, and for a person with psql.
+"""
+
+from django.conf import settings
+from django.db import transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from psycopg import sql
+
+TIMEOUTS = {
+    "lock_timeout": "2s",
+    "statement_timeout": "30s",
+    "idle_in_transaction_session_timeout": "60s",
+}
+
+TABLES = """
+    SELECT c.relname,
+           c.relkind IN ('v', 'm') OR c.relname = 'django_migrations' AS is_read_only,
+           EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgname = 'append_only') AS is_append_only
+      FROM pg_class c
+     WHERE c.relnamespace = current_schema()::regnamespace
+       AND c.relkind IN ('r', 'p', 'v', 'm')
+     ORDER BY c.relname
+"""
+
+
+def provision(connection: BaseDatabaseWrapper) -> None:
+    """Give the application's role its rights and the database its timeouts, or raise and change nothing.
+
+    A table with a trigger named `append_only` gets SELECT and INSERT; another one UPDATE and DELETE too; a view SELECT only.
+    Rights given by hand are taken back. Idempotent. New connections see the timeouts, the given one does not.
+
+    Args:
+        connection: connected as the owner of the database and its tables.
+
+    Raises:
+        django.db.ProgrammingError: the connected role does not own the database or a table (SQLSTATE 42501).
+    """
+    with transaction.atomic(using=connection.alias):
+        set_timeouts(connection)
+        if _role_exists(connection, settings.LEDGER_APP_ROLE):
+            grant_rights(connection, settings.LEDGER_APP_ROLE)
+
+
+def set_timeouts(connection: BaseDatabaseWrapper) -> None:
+    """Set `TIMEOUTS` on the connected database, for all that connect from now on."""
+    database = sql.Identifier(connection.get_connection_params()["dbname"])
+    with connection.cursor() as cursor:
+        for name, value in TIMEOUTS.items():
+            statement = sql.SQL("ALTER DATABASE {} SET {} = {}")
+            cursor.execute(statement.format(database, sql.Identifier(name), sql.Literal(value)))
+
+
+def grant_rights(connection: BaseDatabaseWrapper, role: str) -> None:
+    """Give `role` what the application needs on every table, view and sequence of the schema, and nothing more."""
+    grantee = sql.Identifier(role)
+    with connection.cursor() as cursor:
+        cursor.execute(TABLES)
+        for table, is_read_only, is_append_only in cursor.fetchall():
+            rights = "SELECT" if is_read_only else "SELECT, INSERT" if is_append_only else "SELECT, INSERT, UPDATE, DELETE"
+            name = sql.Identifier(table)
+            cursor.execute(sql.SQL("REVOKE ALL ON TABLE {} FROM {}").format(name, grantee))
+            cursor.execute(sql.SQL("GRANT {} ON TABLE {} TO {}").format(sql.SQL(rights), name, grantee))
+        cursor.execute("SELECT current_schema()")
+        schema = sql.Identifier(cursor.fetchone()[0])
+        cursor.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(schema, grantee))
+        cursor.execute(sql.SQL("GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA {} TO {}").format(schema, grantee))
+
+
+def _role_exists(connection: BaseDatabaseWrapper, role: str) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [role])
+        return cursor.fetchone() is not None

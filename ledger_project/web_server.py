@@ -1,0 +1,44 @@
+"""The WSGI servers that the application runs on: which program, with which limits."""
+
+import sys
+from pathlib import Path
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+WORKERS = 2
+# A request holds a thread and a connection while it waits for a holder's lock. Two workers with 24 threads need 48 of the
+# server's 200 connections, which leaves room for several web servers, generators and operators.
+THREADS = 24
+BACKLOG = 1024
+HTTP1_BUFFER_BYTES = 64 * 1024
+SHUTDOWN_TIMEOUT_S = 5
+
+
+def command(
+    *, port: int, host: str = "127.0.0.1", server: str = "granian", workers: int = WORKERS, threads: int = THREADS
+) -> list[str]:
+    """The command line that serves `ledger_project.wsgi`.
+
+    Args:
+        port: TCP port to listen on; host: the address.
+        server: `granian`, or `gunicorn` as the alternative.
+        workers: processes. threads: concurrent requests, and database connections, per process.
+
+    Raises:
+        ValueError: `server` is another name.
+    """
+    if server == "granian":
+        return [
+            sys.executable, "-m", "granian", "ledger_project.wsgi:application", "--interface", "wsgi",
+            "--host", host, "--port", str(port), "--workers", str(workers), "--blocking-threads", str(threads),
+            "--backlog", str(BACKLOG), "--http", "1", "--no-ws", "--http1-buffer-size", str(HTTP1_BUFFER_BYTES),
+            "--respawn-failed-workers", "--workers-kill-timeout", str(SHUTDOWN_TIMEOUT_S), "--working-dir", str(BASE_DIR),
+            "--log-level", "warning",
+        ]  # fmt: skip
+    if server == "gunicorn":
+        return [
+            sys.executable, "-m", "gunicorn", "ledger_project.wsgi:application", "--worker-class", "gthread",
+            "--bind", f"{host}:{port}", "--workers", str(workers), "--threads", str(threads), "--backlog", str(BACKLOG),
+            "--graceful-timeout", str(SHUTDOWN_TIMEOUT_S), "--chdir", str(BASE_DIR), "--log-level", "warning",
+        ]  # fmt: skip
+    raise ValueError(f"LEDGER_WSGI_SERVER is {server!r}: granian or gunicorn")

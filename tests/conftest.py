@@ -1,0 +1,295 @@
+"""What every test may use: the tests' own PostgreSQL, committed history, more connections, threads and web processes."""
+
+import fcntl
+import os
+import socket
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from django.conf import settings
+from django.db import connection, connections
+from psycopg import sql
+from pytest_django.plugin import DjangoDbBlocker
+
+from ledger_project import database_urls, embedded_postgres, web_server
+from ledger_project.provisioning import provision
+from tests.settings import TEST_DATA_DIR, USES_EMBEDDED_SERVER
+
+APPLICATION_PASSWORD = "only-for-tests"
+
+_server: embedded_postgres.Server | None = None
+_lock: Any = None
+
+
+# One server for the whole run ------------------------------------------------------------------------
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the server, in pytest-xdist's controller only, before anything connects."""
+    global _server, _lock
+    is_worker = hasattr(config, "workerinput")
+    if is_worker or not USES_EMBEDDED_SERVER or config.option.collectonly or config.option.help:
+        return
+    TEST_DATA_DIR.mkdir(parents=True, exist_ok=True)
+    _lock = (TEST_DATA_DIR / "pytest.lock").open("a")
+    try:
+        fcntl.flock(_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise pytest.UsageError(f"another test run uses {TEST_DATA_DIR}; wait for it, or set LEDGER_DATA_DIR") from None
+    _server = embedded_postgres.Server(TEST_DATA_DIR, shared_buffers="128MB").start()
+    # The port may have changed since the settings were read.
+    os.environ["DATABASE_URL"] = _server.owner_url
+    connections["default"].settings_dict.update(database_urls.parse(_server.owner_url))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Stop the server that this process started."""
+    if _server is not None:
+        _server.stop()
+    if _lock is not None:
+        _lock.close()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse what would TRUNCATE between tests: the ledger's tables do not allow it."""
+    for item in items:
+        marker = item.get_closest_marker("django_db")
+        flushes = marker is not None and (marker.kwargs.get("transaction") or (marker.args and marker.args[0]))
+        if flushes or {"transactional_db", "live_server", "django_db_reset_sequences"} & set(getattr(item, "fixturenames", ())):
+            raise pytest.UsageError(f"{item.nodeid}: append-only tables cannot be flushed; use the fixture `committed_db`")
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> None:
+    """Give the test database the roles' rights and the timeouts of production, by the same code."""
+    with django_db_blocker.unblock():
+        if not USES_EMBEDDED_SERVER:
+            with suppress(psycopg.Error), psycopg.connect(_conninfo("owner"), autocommit=True) as owner:
+                owner.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(settings.LEDGER_APP_ROLE)))
+            with suppress(psycopg.Error), psycopg.connect(_conninfo("owner"), autocommit=True) as owner:
+                change = sql.SQL("ALTER ROLE {} PASSWORD {}")
+                owner.execute(change.format(sql.Identifier(settings.LEDGER_APP_ROLE), sql.Literal(APPLICATION_PASSWORD)))
+        provision(connection)
+        connection.close()
+
+
+# Committed history -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def committed_db(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """Let the test commit. Nothing is cleaned up afterwards: use fresh holders, see `new_holder`."""
+    with django_db_blocker.unblock():
+        try:
+            yield
+        finally:
+            connections.close_all()
+
+
+@pytest.fixture
+def new_holder() -> Callable[[], str]:
+    """Makes a holder that no other test has."""
+    return lambda: f"holder-{uuid.uuid4().hex[:20]}"
+
+
+# More connections ------------------------------------------------------------------------------------
+
+
+def _conninfo(role: str) -> str:
+    """How to reach this worker's test database as `owner`, `application` or (embedded server only) `superuser`."""
+    params = {
+        key: value
+        for key, value in connection.get_connection_params().items()
+        if key in {"dbname", "user", "password", "host", "port"}
+    }
+    if role != "owner":
+        kept = embedded_postgres.Server(TEST_DATA_DIR).credentials if USES_EMBEDDED_SERVER else None
+        if role == "application":
+            params |= {"user": settings.LEDGER_APP_ROLE, "password": kept.application_password if kept else APPLICATION_PASSWORD}
+        elif role == "superuser" and kept:
+            params |= {"user": embedded_postgres.SUPERUSER, "password": kept.superuser_password}
+        else:
+            pytest.skip(f"this server gives no {role}")
+    return psycopg.conninfo.make_conninfo("", **params)
+
+
+@pytest.fixture
+def raw_connection(django_db_setup: None) -> Iterator[Callable[..., psycopg.Connection[Any]]]:
+    """Makes connections without Django to the test database: `raw_connection(role="owner", autocommit=False)`; closed at the end.
+
+    Roles: `owner`, `application` (what production runs under), `superuser`. With `as_dsn=True` it gives the conninfo instead.
+    """
+    opened: list[psycopg.Connection[Any]] = []
+
+    def connect(role: str = "owner", **options: Any) -> psycopg.Connection[Any]:
+        opened.append(psycopg.connect(_conninfo(role), **options))
+        return opened[-1]
+
+    yield connect
+    for each in opened:
+        each.close()
+
+
+@pytest.fixture
+def app_role_connection(raw_connection: Callable[..., psycopg.Connection[Any]]) -> psycopg.Connection[Any]:
+    """A connection, in autocommit, under the role that production uses."""
+    return raw_connection("application", autocommit=True)
+
+
+@pytest.fixture
+def as_application(committed_db: None) -> Iterator[None]:
+    """Run Django's own connection under the role that production uses, for one test."""
+    before = dict(connection.settings_dict)
+    connection.close()
+    found = psycopg.conninfo.conninfo_to_dict(_conninfo("application"))
+    connection.settings_dict.update(USER=found["user"], PASSWORD=found["password"])
+    yield
+    connections.close_all()
+    connection.settings_dict.update(before)
+
+
+def wait_until_waiting(observer: psycopg.Connection[Any], pid: int, timeout_s: float = 10) -> None:
+    """Return as soon as the backend `pid` is seen to wait for a lock; fail when it never does.
+
+    `observer` must be in autocommit: inside a transaction it would look at one moment for ever.
+    """
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        row = observer.execute("SELECT cardinality(pg_blocking_pids(%s)) > 0", [pid]).fetchone()
+        if row and row[0]:
+            return
+    pytest.fail(f"backend {pid} never waited")
+
+
+# Threads ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run_threads(committed_db: None) -> Callable[..., list[Any]]:
+    """`run_threads(work, count)` calls `work(index)` in `count` threads, let go at the same moment.
+
+    Returns what each gave back, or the exception it raised, in the order of the index. Each thread closes its connections.
+    """
+
+    def run(work: Callable[[int], Any], count: int) -> list[Any]:
+        start = threading.Barrier(count)
+
+        def one(index: int) -> Any:
+            try:
+                connection.ensure_connection()
+                start.wait(timeout=30)
+                return work(index)
+            except Exception as error:
+                return error
+            finally:
+                connections.close_all()
+
+        with ThreadPoolExecutor(count) as pool:
+            return list(pool.map(one, range(count)))
+
+    return run
+
+
+# Processes -------------------------------------------------------------------------------------------
+
+
+@dataclass
+class WebProcess:
+    """A web server of its own process group, as production runs it."""
+
+    url: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def kill(self) -> None:
+        """End it and its workers at once, as the machine would."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, 9)
+        self.process.wait()
+
+
+def free_port() -> int:
+    """A TCP port of the loopback that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for_answer(url: str, process: subprocess.Popen[bytes], timeout_s: float = 60) -> None:
+    """Return when `url` answers with anything, or fail when the process ended or the time is over."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except urllib.error.HTTPError:
+            return
+        except OSError:
+            time.sleep(0.05)
+    raise AssertionError(f"no answer from {url}; the process {'is alive' if process.poll() is None else 'ended'}")
+
+
+@pytest.fixture
+def server_processes(committed_db: None, tmp_path: Path) -> Iterator[Callable[..., list[WebProcess]]]:
+    """`server_processes(n)` starts n web servers on free ports against the test database, under production's role.
+
+    Keyword arguments: `dsn` (another way to the database, such as PgBouncer's), `workers`, `threads`, `server`, `env`. What
+    the test wants the servers to see must be committed. They are killed at the end.
+    """
+    started: list[WebProcess] = []
+
+    def start(count: int, *, dsn: str | None = None, env: dict[str, str] | None = None, **options: Any) -> list[WebProcess]:
+        first = len(started)
+        for _ in range(count):
+            port = free_port()
+            log = tmp_path / f"web-{port}.log"
+            environment = {
+                "PATH": os.environ["PATH"],
+                "LANG": "C.UTF-8",
+                "SECRET_KEY": "only-for-tests",
+                "DATABASE_URL": dsn or database_url("application"),
+                **(env or {}),
+            }
+            with log.open("wb") as output:
+                process = subprocess.Popen(
+                    web_server.command(port=port, **({"workers": 1} | options)),
+                    cwd=settings.BASE_DIR, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, process_group=0,
+                )  # fmt: skip
+            started.append(WebProcess(f"http://127.0.0.1:{port}", process, log))
+        for web in started[first:]:
+            try:
+                wait_for_answer(f"{web.url}/healthz", web.process)
+            except AssertionError as error:
+                raise AssertionError(f"{error}\n{web.log.read_text()}") from None
+        return started[first:]
+
+    yield start
+    for web in started:
+        web.kill()
+
+
+def database_url(role: str = "owner", *, host: str | None = None, port: int | None = None) -> str:
+    """The URL of this worker's test database, for processes of their own; with another host and port for a pooler before it."""
+    found = psycopg.conninfo.conninfo_to_dict(_conninfo(role))
+    return web_url(found, host=host, port=port)
+
+
+def web_url(found: dict[str, Any], *, host: str | None, port: int | None) -> str:
+    """Put libpq's parameters together as a URL."""
+    from urllib.parse import quote
+
+    address = quote(host or str(found.get("host", "")), safe="")
+    return f"postgresql://{found['user']}:{quote(str(found.get('password', '')), safe='')}@{address}:{port or found.get('port', 5432)}/{found['dbname']}"
