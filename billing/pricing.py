@@ -7,8 +7,9 @@ one would have. Every step holds `amount = units × unit_amount + flat_amount`, 
 Arithmetic is in `Fraction`, which rounds nothing; money is in major units until `Rating.amount_minor`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
@@ -165,7 +166,7 @@ def usage_of(
     price: Price,
     events: Sequence[Event],
     *,
-    period: tuple[Any, Any] | None = None,
+    period: tuple[datetime, datetime] | None = None,
     held_before: Decimal = Decimal(0),
 ) -> Usage:
     """What a usage price has to rate: its events, filtered and aggregated as it says.
@@ -289,8 +290,8 @@ def _percentage(price: Price, usage: Usage) -> list[Step]:
     quantity = _units(usage)
     free = min(max(usage.free_quantity, Fraction(0)), quantity)
     paying_events = max(usage.events - usage.free_events, 0)
-    steps = [Step(Fraction(0), free, free, Fraction(0))] if free else []
-    return [*steps, Step(free, quantity, quantity - free, _money(price.rate) / 100, paying_events * _money(price.fixed_amount))]
+    fees = paying_events * _money(price.fixed_amount)
+    return _free_then(free, Step(free, quantity, quantity - free, _money(price.rate) / 100, fees))
 
 
 _MODELS = {
@@ -304,10 +305,16 @@ _MODELS = {
 }
 
 
-def _after_free(price: Price, quantity: Fraction, count: Any) -> list[Step]:
+def _after_free(price: Price, quantity: Fraction, count: Callable[[Fraction], Fraction]) -> list[Step]:
     free = min(_money(price.free_units), quantity)
-    steps = [Step(Fraction(0), free, free, Fraction(0))] if free else []
-    return [*steps, Step(free, quantity, count(quantity - free), _money(price.unit_amount))]
+    return _free_then(free, Step(free, quantity, count(quantity - free), _money(price.unit_amount)))
+
+
+def _free_then(free: Fraction, charged: Step) -> list[Step]:
+    if not free:
+        return [charged]
+    free_step = Step(Fraction(0), free, free, Fraction(0))
+    return [free_step, charged] if charged.units or charged.flat_amount else [free_step]
 
 
 def _units(usage: Usage) -> Fraction:
