@@ -175,9 +175,7 @@ def _distinct(events: Sequence[Event], property_name: str | None) -> set[Any]:
     return {text for text in texts if text is not None}
 
 
-def _weighted(
-    numbered: Sequence[tuple[Event, Decimal]], start: datetime, end: datetime, held_before: Decimal
-) -> Fraction:
+def _weighted(numbered: Sequence[tuple[Event, Decimal]], start: datetime, end: datetime, held_before: Decimal) -> Fraction:
     held, since, weighted = Fraction(held_before), start, Fraction(0)
     for event, number in numbered:
         at = min(max(event.occurred_at, start), end)

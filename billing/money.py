@@ -22,9 +22,7 @@ NIO NOK NPR NZD PAB PEN PGK PHP PKR PLN QAR RON RSD RUB SAR SBD SCR SDG SEK SGD 
 THB TJS TMT TOP TRY TTD TWD TZS UAH USD USN UYU UZS VED VES WST XCD XCG YER ZAR ZMW ZWG
 """
 MINOR_DIGITS: dict[str, int] = (
-    dict.fromkeys(_NO_DECIMALS.split(), 0)
-    | dict.fromkeys(_TWO_DECIMALS.split(), 2)
-    | dict.fromkeys(_THREE_DECIMALS.split(), 3)
+    dict.fromkeys(_NO_DECIMALS.split(), 0) | dict.fromkeys(_TWO_DECIMALS.split(), 2) | dict.fromkeys(_THREE_DECIMALS.split(), 3)
 )
 """Decimals of each currency that can be billed in: 0, 2 or 3."""
 

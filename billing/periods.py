@@ -196,9 +196,7 @@ def add_months(local: datetime, months: int) -> datetime:
     return local.replace(year=year, month=month0 + 1, day=day)
 
 
-def periods(
-    schedule: Schedule, start: datetime, end: datetime | None = None, *, continues: bool = False
-) -> Iterator[Period]:
+def periods(schedule: Schedule, start: datetime, end: datetime | None = None, *, continues: bool = False) -> Iterator[Period]:
     """Every period from `start` on, oldest first: a leading stub, full ones, and a trailing stub at `end`.
 
     Starting where the last claim stopped yields what comes after it, whatever shape that claim had: what was billed

@@ -348,18 +348,14 @@ def _limited(price: Price, rating: Rating, currency: str) -> Rating:
 def _difference(whole: Rating, first: Rating) -> Rating:
     """Take the steps of the first part out of those of the whole; what the whole no longer has is taken back."""
     taken = {(step.lower, step.unit_amount): step for step in first.steps}
-    steps: list[Step] = []
-    for step in whole.steps:
-        before = taken.pop((step.lower, step.unit_amount), None)
-        rest = step if before is None else replace(
-            step,
-            lower=before.upper,
-            units=step.units - before.units,
-            flat_amount=step.flat_amount - before.flat_amount,
-        )
-        if rest.units or rest.flat_amount:
-            steps.append(rest)
-    for before in taken.values():
-        if before.units or before.flat_amount:
-            steps.append(replace(before, units=-before.units, flat_amount=-before.flat_amount))
-    return Rating(whole.exact - first.exact, whole.amount_minor - first.amount_minor, tuple(steps))
+    steps = [_step_rest(step, taken.pop((step.lower, step.unit_amount), None)) for step in whole.steps]
+    steps += [replace(before, units=-before.units, flat_amount=-before.flat_amount) for before in taken.values()]
+    told = tuple(step for step in steps if step.units or step.flat_amount)
+    return Rating(whole.exact - first.exact, whole.amount_minor - first.amount_minor, told)
+
+
+def _step_rest(step: Step, before: Step | None) -> Step:
+    if before is None:
+        return step
+    flat_amount = step.flat_amount - before.flat_amount
+    return replace(step, lower=before.upper, units=step.units - before.units, flat_amount=flat_amount)

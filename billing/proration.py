@@ -69,9 +69,7 @@ class Change:
     """0 or more: the rest of the period at the new price."""
 
 
-def share(
-    schedule: Schedule, part: Period, mode: Proration, *, terminated: bool = False, bill_last_day: bool = False
-) -> Share:
+def share(schedule: Schedule, part: Period, mode: Proration, *, terminated: bool = False, bill_last_day: bool = False) -> Share:
     """How much of its full period a part is.
 
     - `day`: calendar days in the billing zone. The first day of the part counts, the day of its end does not: it

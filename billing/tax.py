@@ -50,6 +50,4 @@ def taxes(amounts: Iterable[Taxable]) -> tuple[TaxLine, ...]:
     for amount in amounts:
         group = (amount.category, amount.rate)
         bases[group] = bases.get(group, 0) + amount.amount_minor
-    return tuple(
-        TaxLine(category, rate, base, tax_minor(base, rate)) for (category, rate), base in sorted(bases.items())
-    )
+    return tuple(TaxLine(category, rate, base, tax_minor(base, rate)) for (category, rate), base in sorted(bases.items()))
