@@ -1,0 +1,128 @@
+"""Who is asking, and for what: API keys, their scopes, and the one holder that a key may be confined to."""
+
+import hashlib
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.permissions import BasePermission
+
+from ledger import services
+from ledger.api.rejections import NotFound, ScopeMissing, Unauthenticated
+
+LEDGER_READ = "ledger:read"
+LEDGER_SPEND = "ledger:spend"
+LEDGER_GRANT = "ledger:grant"
+LEDGER_ADMIN = "ledger:admin"
+BILLING_READ = "billing:read"
+BILLING_WRITE = "billing:write"
+
+CACHED_FOR_SECONDS = 2.0
+"""How long a process goes by what it knows of a key: a revoked key stops working everywhere within this time."""
+_CACHED_KEYS_LIMIT = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What a request may do: the part of an API key that the delivery needs."""
+
+    digest: bytes
+    name: str
+    scopes: frozenset[str]
+    holder_id: str | None
+
+    @property
+    def actor(self) -> str:
+        """Who is written down as the author of an entry."""
+        return f"key:{self.name}"
+
+    def may(self, scope: str) -> bool:
+        """True if the key carries the scope; `ledger:admin` stands for every `ledger:` scope."""
+        return scope in self.scopes or (LEDGER_ADMIN in self.scopes and scope.startswith("ledger:"))
+
+    def sees(self, holder_id: str) -> bool:
+        """True if the holder is within the key's confines."""
+        return self.holder_id is None or self.holder_id == holder_id
+
+
+def key_of(request: HttpRequest) -> Key:
+    """Return the key that a request carries, or raise `Unauthenticated`."""
+    kind, _, secret = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
+    secret = secret.strip(" ")
+    if kind.lower() != "bearer" or not 1 <= len(secret) <= 255 or not secret.isascii():
+        raise Unauthenticated()
+    key = _known_key(secret)
+    if key is None:
+        raise Unauthenticated()
+    return key
+
+
+def ensure_scope(key: Key, scope: str) -> None:
+    """Return if the key carries the scope, or raise `ScopeMissing`."""
+    if not key.may(scope):
+        raise ScopeMissing(scope=scope)
+
+
+def ensure_sees(key: Key, holder_id: str) -> None:
+    """Return if the holder is within the key's confines, or raise `NotFound`, as for a path that does not exist."""
+    if not key.sees(holder_id):
+        raise NotFound()
+
+
+# Looking keys up -------------------------------------------------------------------------------------
+
+_cache: dict[bytes, tuple[float, Key]] = {}
+_cache_lock = threading.Lock()
+
+
+def forget_keys() -> None:
+    """Make this process look every key up again."""
+    with _cache_lock:
+        _cache.clear()
+
+
+def _known_key(secret: str) -> Key | None:
+    digest = hashlib.sha256(secret.encode("ascii")).digest()
+    now = time.monotonic()
+    cached = _cache.get(digest)
+    if cached is not None and now < cached[0]:
+        return cached[1]
+    found = services.find_api_key(secret)
+    if found is None:  # not remembered: whoever guesses keys must not fill the memory
+        return None
+    key = Key(digest=digest, name=found.name, scopes=frozenset(found.scopes), holder_id=found.holder_id or None)
+    with _cache_lock:
+        if len(_cache) >= _CACHED_KEYS_LIMIT:
+            _cache.clear()
+        _cache[digest] = (now + CACHED_FOR_SECONDS, key)
+    return key
+
+
+# The same for views that run in DRF's own way --------------------------------------------------------
+
+
+class ApiKeyAuthentication(BaseAuthentication):
+    """DRF's door to `key_of`: `request.auth` is the `Key`."""
+
+    def authenticate(self, request: Any) -> tuple[None, Key] | None:
+        """Return the key of a request that carries one, or raise `Unauthenticated` if it is not good."""
+        http_request: HttpRequest = getattr(request, "_request", request)
+        return (None, key_of(http_request)) if http_request.META.get("HTTP_AUTHORIZATION") else None
+
+    def authenticate_header(self, request: Any) -> str:
+        """Return what WWW-Authenticate says."""
+        return "Bearer"
+
+
+class HasScope(BasePermission):
+    """Lets a key pass that carries the scope which the view names in `scopes` for the method."""
+
+    def has_permission(self, request: Any, view: Any) -> bool:
+        """True if it may; raise `Unauthenticated` without a key."""
+        if request.auth is None:
+            raise Unauthenticated()
+        scope = getattr(view, "scopes", {}).get(request.method.lower())
+        return scope is not None and request.auth.may(scope)

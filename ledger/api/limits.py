@@ -1,0 +1,72 @@
+"""How much one API key may ask of one process: requests a second, and requests at the same time. Off unless set.
+
+`settings.LEDGER["KEY_REQUESTS_PER_SECOND"]` and `["KEY_CONCURRENT_REQUESTS"]`; 0 is no limit. They protect a process from a
+runaway client; a limit over all processes belongs to the proxy in front.
+"""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from django.conf import settings
+
+from ledger.api.authentication import Key
+from ledger.api.rejections import TooManyRequests
+
+_KEYS_LIMIT = 4096
+
+
+@dataclass(slots=True)
+class _Use:
+    tokens: float
+    counted_at: float
+    running: int = 0
+
+
+_uses: dict[bytes, _Use] = {}
+_lock = threading.Lock()
+
+
+@contextmanager
+def admitted(key: Key) -> Iterator[None]:
+    """Run the block as one of the key's requests, or raise `TooManyRequests` and run nothing."""
+    per_second: float = settings.LEDGER.get("KEY_REQUESTS_PER_SECOND", 0)
+    at_once: int = settings.LEDGER.get("KEY_CONCURRENT_REQUESTS", 0)
+    if not (per_second or at_once):
+        yield
+        return
+    use = _enter(key, per_second, at_once)
+    try:
+        yield
+    finally:
+        with _lock:
+            use.running -= 1
+
+
+def _enter(key: Key, per_second: float, at_once: int) -> _Use:
+    """Count a request in. The bucket holds one second's worth of requests, and at least one."""
+    now = time.monotonic()
+    with _lock:
+        use = _use_of(key, now, per_second)
+        if at_once and use.running >= at_once:
+            raise TooManyRequests(retry_after_seconds=1)
+        if per_second:
+            use.tokens = min(max(per_second, 1.0), use.tokens + (now - use.counted_at) * per_second)
+            use.counted_at = now
+            if use.tokens < 1.0:
+                raise TooManyRequests(retry_after_seconds=int((1.0 - use.tokens) / per_second) + 1)
+            use.tokens -= 1.0
+        use.running += 1
+        return use
+
+
+def _use_of(key: Key, now: float, per_second: float) -> _Use:
+    use = _uses.get(key.digest)
+    if use is None:
+        if len(_uses) >= _KEYS_LIMIT:
+            for digest in [digest for digest, other in _uses.items() if not other.running]:
+                del _uses[digest]
+        use = _uses[key.digest] = _Use(tokens=max(per_second, 1.0), counted_at=now)
+    return use

@@ -1,0 +1,188 @@
+"""From the bytes of a request to one JSON object, strictly: everything that two readers could understand differently is refused."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import IO, Any
+
+from django.http import HttpRequest
+from rest_framework.parsers import BaseParser
+
+from ledger.api.rejections import BodyTooLarge, Flaw, MalformedRequest, UnsupportedMediaType
+
+BODY_LIMIT_BYTES = 64 * 1024
+BATCH_LIMIT_BYTES = 4 * 1024 * 1024
+DEPTH_LIMIT = 20
+
+BEYOND_ANY_LIMIT = 10**40
+"""Stands for every integer of more than 40 digits: each field refuses it as too large, and no time goes into converting 60,000 digits."""
+
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
+_BRACKET = re.compile(rb"[\[\]{}]")
+_UTF8_BOM = b"\xef\xbb\xbf"
+_JSON_WITH_CHARSET = re.compile(r'application/json\s*(?:;\s*charset\s*=\s*"?utf-?8"?\s*)?;?\s*', re.IGNORECASE)
+
+
+class StrictJSONParser(BaseParser):
+    """The one parser: hand it to any DRF view. `Endpoint` calls `read_body` directly."""
+
+    media_type = "application/json"
+
+    def parse(
+        self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Return the JSON object in `stream`, or raise `MalformedRequest` or `BodyTooLarge`."""
+        return parse_object(_bounded(stream.read(BODY_LIMIT_BYTES + 1), BODY_LIMIT_BYTES))
+
+
+def read_body(request: HttpRequest, *, limit_bytes: int = BODY_LIMIT_BYTES) -> dict[str, Any]:
+    """Return the JSON object that a request carries, or refuse it without having read more than the limit.
+
+    Args:
+        request: its body must not have been read yet.
+        limit_bytes: longest body that is taken.
+    Raises:
+        UnsupportedMediaType: another type than application/json, another charset than UTF-8, or a compressed body.
+        BodyTooLarge: more than `limit_bytes` are announced or sent.
+        MalformedRequest: not one well-formed JSON object.
+    """
+    ensure_json(request)
+    return parse_object(_received(request, limit_bytes))
+
+
+def ensure_json(request: HttpRequest) -> None:
+    """Return if the request says that its body is plain JSON in UTF-8, or raise `UnsupportedMediaType`."""
+    content_type = request.META.get("CONTENT_TYPE", "")
+    is_json = content_type == "application/json" or _JSON_WITH_CHARSET.fullmatch(content_type.strip())
+    encoding = request.META.get("HTTP_CONTENT_ENCODING", "identity")
+    if not is_json or encoding.strip().lower() not in ("", "identity"):
+        raise UnsupportedMediaType(accepted="application/json")
+
+
+def _received(request: HttpRequest, limit_bytes: int) -> bytes:
+    announced = request.META.get("CONTENT_LENGTH") or ""
+    if announced:
+        if not (announced.isascii() and announced.isdigit()):
+            raise _malformed("content-length", "The Content-Length is not a number.")
+        if len(announced) > 12 or int(announced) > limit_bytes:
+            raise BodyTooLarge(limit_bytes=limit_bytes)
+    elif "chunked" in request.META.get("HTTP_TRANSFER_ENCODING", "").lower() and request.META.get("wsgi.input_terminated"):
+        # Without a Content-Length Django takes the body for empty. The server ends the stream itself, so it can be read.
+        return _bounded(request.META["wsgi.input"].read(limit_bytes + 1), limit_bytes)
+    try:
+        body = request.read(limit_bytes + 1)
+    except OSError as error:
+        raise _malformed("truncated", "The body broke off.") from error
+    if announced and len(body) < int(announced):
+        raise _malformed("truncated", f"The body is shorter than its Content-Length of {announced} bytes.")
+    return _bounded(body, limit_bytes)
+
+
+def _bounded(body: bytes, limit_bytes: int) -> bytes:
+    if len(body) > limit_bytes:
+        raise BodyTooLarge(limit_bytes=limit_bytes)
+    return body
+
+
+# From bytes to an object -----------------------------------------------------------------------------
+
+
+def parse_object(body: bytes) -> dict[str, Any]:
+    """Return the JSON object that `body` is.
+
+    Integers come as `int`, or as plus or minus `BEYOND_ANY_LIMIT`; numbers with a point or an exponent as `float`, so that a
+    field that wants an integer sees that 1.0 is not one.
+
+    Raises:
+        MalformedRequest: empty, not UTF-8, with a byte order mark, not JSON (NaN and Infinity are not), not an object, a key
+            twice in one object, nested deeper than 20, or a string with NUL or half of a surrogate pair.
+    Source: RFC 8259; RFC 7493 (I-JSON), which asks for the same.
+    """
+    if not body:
+        raise _malformed("empty-body", "The body is empty; it must be a JSON object.")
+    if body.startswith(_UTF8_BOM):
+        raise _malformed("byte-order-mark", "The body begins with a byte order mark.")
+    _ensure_shallow(body)
+    try:
+        value = _DECODER.decode(body.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise _malformed("not-utf-8", f"The body is not UTF-8 at byte {error.start}.") from error
+    except json.JSONDecodeError as error:
+        raise _malformed("malformed-json", f"Not JSON at character {error.pos}: {error.msg}.") from error
+    if type(value) is not dict:
+        raise _malformed("not-an-object", "The body must be a JSON object.")
+    if b"\\u" in body:  # unescaped, the decoder and UTF-8 have refused them already
+        flaws = [Flaw(at, "forbidden-character", "NUL and unpaired surrogates are refused.") for at in _unstorable(value, "")]
+        if flaws:
+            raise MalformedRequest(*flaws)
+    return value
+
+
+def pointer_part(key: str) -> str:
+    """Return a key as it stands in a JSON pointer, with what cannot be printed replaced. Source: RFC 6901."""
+    printable = key.encode("utf-8", "replace").decode("utf-8").replace("\0", "?")
+    return "/" + printable[:200].replace("~", "~0").replace("/", "~1")
+
+
+def _malformed(code: str, detail: str) -> MalformedRequest:
+    return MalformedRequest(Flaw("", code, detail))
+
+
+def _ensure_shallow(body: bytes) -> None:
+    """Refuse what is nested too deeply before a recursive parser sees it."""
+    if body.count(b"{") + body.count(b"[") <= DEPTH_LIMIT:
+        return
+    depth = 0
+    for bracket in _BRACKET.findall(_STRING.sub(b"", body)):
+        depth += 1 if bracket in b"[{" else -1
+        if depth > DEPTH_LIMIT:
+            raise _malformed("too-deep", f"The body is nested deeper than {DEPTH_LIMIT}.")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise MalformedRequest(Flaw(pointer_part(twice), "duplicate-key", "The key stands twice in its object."))
+    return value
+
+
+def _integer(literal: str) -> int:
+    if len(literal) <= 40:
+        return int(literal)
+    return -BEYOND_ANY_LIMIT if literal[0] == "-" else BEYOND_ANY_LIMIT
+
+
+def _no_constant(literal: str) -> None:
+    raise _malformed("malformed-json", f"{literal} is not JSON.")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_constant=_no_constant)
+
+
+def _unstorable(value: Any, pointer: str) -> Iterator[str]:
+    """Yield the pointers of strings, and of objects with keys, that PostgreSQL and other readers cannot hold."""
+    if isinstance(value, str):
+        if not is_storable(value):
+            yield pointer
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _unstorable(item, f"{pointer}/{number}")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if is_storable(key):
+                yield from _unstorable(item, pointer + pointer_part(key))
+            else:
+                yield pointer + pointer_part(key)
+
+
+def is_storable(text: str) -> bool:
+    """True if the text has neither NUL nor half of a surrogate pair."""
+    if "\0" in text:
+        return False
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

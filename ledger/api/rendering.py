@@ -1,0 +1,90 @@
+"""From Python to the bytes of an answer. One format, JSON; times in UTC with microseconds and a Z."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+from django.http import HttpResponse
+from rest_framework.renderers import BaseRenderer
+
+from ledger.api.rejections import NotAcceptable
+
+
+class JSONRenderer(BaseRenderer):
+    """The one renderer: hand it to any DRF view. `Endpoint` calls `json_answer` directly."""
+
+    media_type = "application/json"
+    format = "json"
+    charset = None
+    render_style = "binary"
+
+    def render(self, data: Any, accepted_media_type: str | None = None, renderer_context: Mapping[str, Any] | None = None) -> bytes:
+        """Return `data` as JSON."""
+        return b"" if data is None else orjson.dumps(data)
+
+
+def json_answer(
+    body: Any, *, status: int = 200, headers: Mapping[str, str] | None = None, content_type: str = "application/json"
+) -> HttpResponse:
+    """Return an answer that carries `body`, in the order of its keys, never to be cached."""
+    answer = HttpResponse(orjson.dumps(body), status=status, content_type=content_type)
+    answer.headers["Cache-Control"] = "no-store"
+    if headers:
+        for name, value in headers.items():
+            answer.headers[name] = value
+    return answer
+
+
+def recorded_answer(body: Any, *, replayed: bool, status: int = 201) -> HttpResponse:
+    """Return the answer to a write; a replayed one has the same body and says so in `Idempotency-Replayed`."""
+    return json_answer(body, status=status, headers={"Idempotency-Replayed": "true"} if replayed else None)
+
+
+def time_text(moment: datetime) -> str:
+    """Return a moment as RFC 3339 in UTC, always with six digits of the second: texts of one length sort as their moments do."""
+    if moment.tzinfo is not UTC:
+        moment = moment.astimezone(UTC)
+    return moment.isoformat(timespec="microseconds")[:-6] + "Z"
+
+
+def optional_time_text(moment: datetime | None) -> str | None:
+    """Return `time_text` of a moment, None for none."""
+    return None if moment is None else time_text(moment)
+
+
+def in_key_order(value: Any) -> Any:
+    """Return JSON with the keys of every object sorted.
+
+    jsonb gives keys back in its own order; sorted, a replayed answer is the first one byte for byte.
+    """
+    if isinstance(value, dict):
+        return {key: in_key_order(value[key]) for key in sorted(value)}
+    if isinstance(value, list | tuple):
+        return [in_key_order(item) for item in value]
+    return value
+
+
+def ensure_acceptable(accept: str | None, served: str = "application/json") -> None:
+    """Return if a client with this Accept header takes what is served, or raise `NotAcceptable`. Source: RFC 9110, 12.5.1."""
+    if not accept or accept in ("*/*", served):
+        return
+    ranges = {served: 2, served.partition("/")[0] + "/*": 1, "*/*": 0}
+    best, quality = -1, 0.0
+    for item in accept.split(","):
+        name, *parameters = (part.strip().lower() for part in item.split(";"))
+        precision = ranges.get(name, -1)
+        if precision > best:
+            best, quality = precision, _quality(parameters)
+    if quality <= 0:
+        raise NotAcceptable(served=served)
+
+
+def _quality(parameters: list[str]) -> float:
+    for parameter in parameters:
+        if parameter.startswith("q="):
+            try:
+                return float(parameter[2:])
+            except ValueError:
+                return 0.0
+    return 1.0

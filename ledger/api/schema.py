@@ -1,0 +1,202 @@
+"""How calls are shown in the OpenAPI document: `@operation(...)` on a view's method says all of it, with an example for each body.
+
+Problems are given as the errors that are raised, with facts as an example; `ledger_project.problems` turns them into responses with
+their statuses when the document is made.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from drf_spectacular.extensions import (
+    OpenApiAuthenticationExtension,
+    OpenApiSerializerExtension,
+    OpenApiSerializerFieldExtension,
+)
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework import serializers
+
+from ledger.api.inputs import CREDIT_TYPE_PATTERN, HOLDER_PATTERN, MAX_SEQUENCE, ListOfField, MapField, StrictSerializer
+from ledger.errors import LedgerError
+
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+
+PROBLEMS_KEY = "x-problems"
+"""Where an operation carries its errors until the hook turns them into responses; it is not in the finished document."""
+TAKES_BODY_KEY = "x-takes-body"
+
+HOLDER_PATH = OpenApiParameter(
+    "holder",
+    {"type": "string", "pattern": f"^{HOLDER_PATTERN}$", "minLength": 1, "maxLength": 64},
+    OpenApiParameter.PATH,
+    description="Who owns the credits. A holder never seen before has none, and comes into being with its first grant.",
+    examples=[OpenApiExample("holder", "customer-42")],
+)
+SEQUENCE_PATH = OpenApiParameter(
+    "sequence",
+    {"type": "integer", "format": "int64", "minimum": 1, "maximum": MAX_SEQUENCE},
+    OpenApiParameter.PATH,
+    description="The number of the entry in its account: 1, 2, 3 …",
+    examples=[OpenApiExample("sequence", 1)],
+)
+IDEMPOTENCY_KEY_HEADER = OpenApiParameter(
+    "Idempotency-Key",
+    {"type": "string", "pattern": "^[!-~]([ -~]{0,253}[!-~])?$", "minLength": 1, "maxLength": 255},
+    OpenApiParameter.HEADER,
+    required=True,
+    description="Names this write, for good. Sent again with the same body, it gets the first answer again and takes no effect.",
+    examples=[OpenApiExample("key", "order-7781")],
+)
+REPLAYED_HEADER = OpenApiParameter(
+    "Idempotency-Replayed",
+    {"type": "string", "enum": ["true"]},
+    OpenApiParameter.HEADER,
+    description="Present when this is the first answer again.",
+    response=[200, 201],
+)
+REQUEST_ID_HEADER = OpenApiParameter(
+    "X-Request-Id",
+    {"type": "string"},
+    OpenApiParameter.HEADER,
+    description="What this request is called in logs: the one that was sent, or a new one.",
+    response=True,
+)
+
+
+class Answer(NamedTuple):
+    """A body that a call answers with."""
+
+    shape: Any
+    example: Any
+    description: str = ""
+
+
+class Taken(NamedTuple):
+    """A body that a call takes; `examples` by name."""
+
+    shape: type[StrictSerializer]
+    examples: Mapping[str, Any]
+
+
+def operation(
+    name: str,
+    summary: str,
+    description: str = "",
+    *,
+    tag: str,
+    scope: str,
+    answers: Mapping[int, Answer],
+    takes: Taken | None = None,
+    query: type[StrictSerializer] | None = None,
+    parameters: Sequence[OpenApiParameter] = (),
+    problems: Sequence[LedgerError] = (),
+    keyed: bool = False,
+) -> Callable[[Handler], Handler]:
+    """Document the method of a view.
+
+    Args:
+        name: the operationId, unique.
+        scope: which scope a key needs, for the description.
+        answers: by status.
+        takes: the body, for a write.
+        query: the declaration of the query parameters.
+        parameters: in the path.
+        problems: errors beyond those that every call can answer, each with facts as an example.
+        keyed: the call needs an Idempotency-Key.
+    """
+    headers = [REQUEST_ID_HEADER, *([IDEMPOTENCY_KEY_HEADER, REPLAYED_HEADER] if keyed else [])]
+    queried = [query] if query is not None else []
+    return extend_schema(
+        operation_id=name,
+        summary=summary,
+        description=f"{description}\n\nScope: `{scope}`.".strip(),
+        tags=[tag],
+        parameters=[*parameters, *queried, *headers],
+        request=takes.shape if takes else None,
+        responses={status: OpenApiResponse(answer.shape, answer.description or summary) for status, answer in answers.items()},
+        examples=[*_answer_examples(answers), *_request_examples(takes)],
+        extensions={PROBLEMS_KEY: list(problems), TAKES_BODY_KEY: takes is not None},
+    )
+
+
+def _answer_examples(answers: Mapping[int, Answer]) -> list[OpenApiExample]:
+    return [
+        OpenApiExample(f"answer {status}", answer.example, response_only=True, status_codes=[str(status)])
+        for status, answer in answers.items()
+    ]
+
+
+def _request_examples(takes: Taken | None) -> list[OpenApiExample]:
+    return [OpenApiExample(name, value, request_only=True) for name, value in takes.examples.items()] if takes else []
+
+
+def page_of(shape: type[serializers.Serializer]) -> type[serializers.Serializer]:
+    """Return the shape of a page of a list."""
+    link = "The address of that page; null at the end of the list."
+    return type(
+        f"{shape.__name__.removesuffix('Serializer')}PageSerializer",
+        (serializers.Serializer,),
+        {
+            "__doc__": "A page of a list.",
+            "results": shape(many=True),
+            "next": serializers.URLField(allow_null=True, help_text=link),
+            "previous": serializers.URLField(allow_null=True, help_text=link),
+        },
+    )
+
+
+def page_example(*results: Any, path: str) -> dict[str, Any]:
+    """Return a page of a list as an example."""
+    return {"results": list(results), "next": f"https://ledger.example{path}?cursor=Zm9sbG93aW5n&limit=1", "previous": None}
+
+
+CREDIT_TYPE_SCHEMA = {"type": "string", "pattern": f"^{CREDIT_TYPE_PATTERN}$"}
+
+
+# What drf-spectacular is to make of our declarations -------------------------------------------------
+
+
+class StrictFieldSchema(OpenApiSerializerFieldExtension):
+    """A strict field says itself what it takes."""
+
+    target_class = "ledger.api.inputs.StrictField"
+    match_subclasses = True
+
+    def map_serializer_field(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
+        """Return the field's JSON schema."""
+        field = self.target
+        schema: dict[str, Any] = dict(field.openapi())
+        if isinstance(field, ListOfField):
+            schema["items"] = _child_schema(auto_schema, field.child, direction)
+        elif isinstance(field, MapField):
+            schema["additionalProperties"] = _child_schema(auto_schema, field.child, direction)
+        return schema
+
+
+def _child_schema(auto_schema: Any, child: Any, direction: Any) -> Any:
+    if isinstance(child, serializers.Serializer):
+        return auto_schema.resolve_serializer(child, direction).ref
+    return auto_schema._map_serializer_field(child, direction)
+
+
+class StrictSerializerSchema(OpenApiSerializerExtension):
+    """A strict body takes no other fields than those declared."""
+
+    target_class = "ledger.api.inputs.StrictSerializer"
+    match_subclasses = True
+
+    def map_serializer(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
+        """Return the JSON schema of the body."""
+        schema: dict[str, Any] = auto_schema._map_serializer(self.target, direction, bypass_extensions=True)
+        schema["additionalProperties"] = False
+        return schema
+
+
+class ApiKeySchema(OpenApiAuthenticationExtension):
+    """An API key is a bearer token."""
+
+    target_class = "ledger.api.authentication.ApiKeyAuthentication"
+    name = "apiKey"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:
+        """Return the OpenAPI security scheme."""
+        return {"type": "http", "scheme": "bearer", "description": "An API key; it is shown once, when it is made."}
