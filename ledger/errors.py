@@ -33,6 +33,8 @@ class Refused(LedgerError):
 
     replayed: bool = False
     """True when this no was given before, to the same key."""
+    request_id: str = ""
+    """The request that was answered so first."""
 
 
 class InsufficientCredits(Refused):
@@ -91,6 +93,22 @@ class LotLimit(Refused):
     title = "Too many open lots"
 
 
+REFUSALS: dict[str, type[Refused]] = {
+    refusal.code: refusal
+    for refusal in (
+        InsufficientCredits,
+        EntryNotFound,
+        NotRefundable,
+        RefundExceedsSpend,
+        NotRevocable,
+        RevocationExceedsGrant,
+        BalanceLimit,
+        LotLimit,
+    )
+}
+"""By code, as they are found again on record."""
+
+
 # Nothing was written, try again ----------------------------------------------------------------------
 
 
@@ -120,6 +138,13 @@ class SequenceTaken(Retryable):
 
     code = "sequence-taken"
     title = "The account moved on"
+
+
+class OutcomeUnknown(LedgerError):
+    """The connection was lost during COMMIT: written or not, only the same request with the same key can tell."""
+
+    code = "outcome-unknown"
+    title = "The outcome is not known"
 
 
 # The request is wrong --------------------------------------------------------------------------------

@@ -1,0 +1,168 @@
+"""The ledger's tables as Django sees them.
+
+Rows of entries and refusals are written by `ledger.journal` alone, with SQL: the ORM's part here is to read, and to know the
+schema.
+The tables themselves, with their constraints, triggers and views, are made by migrations/sql/*.sql.
+"""
+
+from typing import Any
+
+from django.db import models
+
+SCOPES = ("ledger:read", "ledger:spend", "ledger:grant", "ledger:admin", "billing:read", "billing:write")
+
+
+class ExactJSON(models.JSONField):
+    """A column of PostgreSQL's `json` type, which keeps the text as it was written: digests are computed over it."""
+
+    def db_type(self, connection: Any) -> str:
+        return "json"
+
+    def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
+        """psycopg has decoded it already."""
+        return value
+
+
+class AppendOnly(models.Model):
+    """Refuses what the database refuses too, before it is sent."""
+
+    class Meta:
+        abstract = True
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        raise TypeError("written by ledger.journal alone")
+
+    def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
+        raise TypeError("append-only")
+
+
+class EntryColumns(AppendOnly):
+    """What an entry has, for the table and for the views that show it."""
+
+    holder_id = models.TextField("holder")
+    credit_type = models.TextField()
+    sequence = models.BigIntegerField()
+    amount = models.BigIntegerField()
+    balance = models.BigIntegerField()
+    held = models.BigIntegerField()
+    closes = models.BigIntegerField(null=True)
+    settled = models.BigIntegerField(null=True)
+    effective_at = models.DateTimeField()
+    recorded_at = models.DateTimeField()
+    kind = models.TextField()
+    lots = ExactJSON()
+    drawn = ExactJSON()
+    idempotency_key = models.TextField(null=True)
+    request_digest = models.BinaryField(null=True)
+    actor = models.TextField()
+    reason = models.TextField()
+    reference = models.TextField()
+    metadata = ExactJSON(null=True)
+    previous_digest = models.BinaryField()
+    digest = models.BinaryField()
+
+    class Meta:
+        abstract = True
+
+
+class Entry(EntryColumns):
+    """One movement of credits, and the account's state after it."""
+
+    pk = models.CompositePrimaryKey("holder_id", "credit_type", "sequence")
+
+    class Meta:
+        db_table = "ledger_entry"
+        verbose_name_plural = "entries"
+
+
+class EntryListing(EntryColumns):
+    """An entry under a key of one column, `holder/credit type/sequence`: Django's admin cannot show a composite one."""
+
+    id = models.TextField(primary_key=True)
+
+    class Meta:
+        managed = False
+        db_table = "ledger_entry_listing"
+        verbose_name = "entry"
+        verbose_name_plural = "entries"
+
+    def __str__(self) -> str:
+        return self.id
+
+
+class Account(EntryColumns):
+    """The last entry of an account: its whole state."""
+
+    id = models.TextField(primary_key=True)
+
+    class Meta:
+        managed = False
+        db_table = "ledger_account"
+        verbose_name = "holder's balance"
+        verbose_name_plural = "holders with balances"
+
+    def __str__(self) -> str:
+        return self.id
+
+
+class RefusalColumns(AppendOnly):
+    """What a refusal has, for the table and for the view that shows it."""
+
+    holder_id = models.TextField("holder")
+    idempotency_key = models.TextField()
+    recorded_at = models.DateTimeField()
+    operation = models.TextField()
+    credit_type = models.TextField()
+    code = models.TextField()
+    facts = ExactJSON()
+    request = ExactJSON()
+    request_digest = models.BinaryField()
+    request_id = models.TextField()
+    actor = models.TextField()
+
+    class Meta:
+        abstract = True
+
+
+class Refusal(RefusalColumns):
+    """A request that was answered no."""
+
+    pk = models.CompositePrimaryKey("holder_id", "idempotency_key")
+
+    class Meta:
+        db_table = "ledger_refusal"
+
+
+class RefusalListing(RefusalColumns):
+    """A refusal under a key of one column, `holder/idempotency key`."""
+
+    id = models.TextField(primary_key=True)
+
+    class Meta:
+        managed = False
+        db_table = "ledger_refusal_listing"
+        verbose_name = "refusal"
+        verbose_name_plural = "refusals"
+
+    def __str__(self) -> str:
+        return self.id
+
+
+class ApiKey(models.Model):
+    """Who may call the REST API, and for what. The key itself is shown once and never stored."""
+
+    name = models.CharField(max_length=100, unique=True, db_comment="Becomes the actor of what is done with the key: key:<name>.")
+    prefix = models.CharField(max_length=8, db_comment="The first characters, to recognise the key by.")
+    key_digest = models.BinaryField(unique=True, db_comment="SHA-256 of the key.")
+    scopes = models.JSONField(db_comment="List of scopes.")
+    holder_id = models.TextField(null=True, blank=True, db_comment="The one holder that the key is confined to; null for all.")
+    created_at = models.DateTimeField(auto_now_add=True)
+    created_by = models.CharField(max_length=200, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        db_table = "ledger_api_key"
+        verbose_name = "API key"
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.prefix}…)"

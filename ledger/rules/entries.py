@@ -1,0 +1,93 @@
+"""Entries: immutable rows that each carry the account's state after them, chained by digest."""
+
+import hashlib
+from datetime import datetime
+from json.encoder import encode_basestring
+from typing import Any, NamedTuple
+
+from ledger.rules.instants import from_us
+from ledger.rules.lots import Drawn, Lots, encode, encode_drawn
+from ledger.rules.requests import encode_json
+
+KINDS = (
+    "grant",
+    "spend",
+    "refund",
+    "revoke",
+    "expire",
+    "hold",
+    "capture",
+    "release",
+    "transfer_in",
+    "transfer_out",
+    "adjust",
+)
+
+GENESIS = bytes(32)
+"""What stands as previous digest on the first entry of an account."""
+
+
+class Entry(NamedTuple):
+    """One row of the ledger: what happened, and the account's state after it.
+
+    `amount` is signed: what happened to `balance`. `drawn` says which lots it took from or gave back to, `closes` which spend,
+    hold
+    or grant of the account it refers to, `settled` how much of that has been given back, this entry included. Instants are
+    microseconds since the epoch. `replayed` is not stored: it is true when the request had been answered before.
+    """
+
+    holder_id: str
+    credit_type: str
+    sequence: int
+    kind: str
+    amount: int
+    balance: int
+    held: int
+    lots: Lots
+    drawn: Drawn
+    closes: int | None
+    settled: int | None
+    idempotency_key: str | None
+    request_digest: bytes | None
+    effective_us: int
+    recorded_us: int
+    actor: str
+    reason: str
+    reference: str
+    metadata: dict[str, Any]
+    previous_digest: bytes
+    digest: bytes = b""
+    replayed: bool = False
+
+    @property
+    def effective_at(self) -> datetime:
+        return from_us(self.effective_us)
+
+    @property
+    def recorded_at(self) -> datetime:
+        return from_us(self.recorded_us)
+
+    def sealed(self) -> "Entry":
+        """The same entry with its digest."""
+        return self._replace(digest=self.computed_digest())
+
+    def computed_digest(self) -> bytes:
+        """SHA-256 over the previous digest and the canonical form: 32 bytes. See docs/LEDGER.md."""
+        return hashlib.sha256(self.previous_digest + self.canonical_form().encode()).digest()
+
+    def canonical_form(self) -> str:
+        """A JSON array of every stored fact, in one spelling, which `json_build_array` in PostgreSQL gives too."""
+        text = encode_basestring
+        return (
+            f"[{text(self.holder_id)}, {text(self.credit_type)}, {self.sequence}, {text(self.kind)}, {self.amount}, "
+            f"{self.balance}, {self.held}, {encode(self.lots)}, {encode_drawn(self.drawn)}, "
+            f"{_number(self.closes)}, {_number(self.settled)}, "
+            f"{'null' if self.idempotency_key is None else text(self.idempotency_key)}, "
+            f"{'null' if self.request_digest is None else text(self.request_digest.hex())}, "
+            f"{self.effective_us}, {self.recorded_us}, {text(self.actor)}, {text(self.reason)}, {text(self.reference)}, "
+            f"{encode_json(self.metadata) if self.metadata else 'null'}]"
+        )
+
+
+def _number(value: int | None) -> str:
+    return "null" if value is None else str(value)

@@ -1,0 +1,17 @@
+"""Instants as whole microseconds since 1970-01-01 UTC: exact, comparable, and cheap to store in a lot."""
+
+from datetime import UTC, datetime, timedelta
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+DAY_US = 86_400 * 1_000_000
+
+
+def to_us(instant: datetime) -> int:
+    """Microseconds since the epoch of an aware datetime; exact, negative before 1970."""
+    return (instant - EPOCH) // MICROSECOND
+
+
+def from_us(instant_us: int) -> datetime:
+    """The aware UTC datetime of `instant_us`."""
+    return EPOCH + timedelta(microseconds=instant_us)

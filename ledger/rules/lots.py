@@ -1,0 +1,148 @@
+"""Lots: the credits of one grant that are still there, and the order in which they are used up."""
+
+import json
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from ledger.rules.instants import from_us
+
+MAX_OPEN_LOTS = 500
+"""So that the state on an entry stays small, and a spend's cost with it."""
+
+PURCHASED = "purchased"
+PROMOTIONAL = "promotional"
+SOURCES = (PURCHASED, PROMOTIONAL)
+DEFAULT_PRIORITY = 100
+
+Drawn = tuple[tuple[int, int], ...]
+"""What an entry took from, or gave back to, which lots: (grant's sequence, amount > 0), in the order of the taking."""
+
+
+class Lot(NamedTuple):
+    """The rest of one grant.
+
+    `grant` is the sequence of the entry that brought it; it stays the lot's name for good. `remaining` is at least 1:
+    an empty lot is no longer listed. The lot can be spent at instants in [effective_us, expires_us).
+    """
+
+    grant: int
+    remaining: int
+    effective_us: int
+    expires_us: int | None = None
+    priority: int = DEFAULT_PRIORITY
+    source: str = PURCHASED
+
+    @property
+    def effective_at(self) -> datetime:
+        return from_us(self.effective_us)
+
+    @property
+    def expires_at(self) -> datetime | None:
+        return None if self.expires_us is None else from_us(self.expires_us)
+
+    def is_expired(self, now_us: int) -> bool:
+        return self.expires_us is not None and self.expires_us <= now_us
+
+    def is_spendable(self, now_us: int) -> bool:
+        return self.effective_us <= now_us and (self.expires_us is None or now_us < self.expires_us)
+
+    @property
+    def burn_rank(self) -> tuple[int, float, bool, int]:
+        """Sorts into burn order: priority, soonest expiry, promotional before paid, oldest."""
+        expires = float("inf") if self.expires_us is None else self.expires_us
+        return self.priority, expires, self.source != PROMOTIONAL, self.grant
+
+
+Lots = tuple[Lot, ...]
+"""Open lots, always in burn order."""
+
+
+def in_burn_order(lots: Iterable[Lot]) -> Lots:
+    return tuple(sorted(lots, key=lambda lot: lot.burn_rank))
+
+
+def available(lots: Lots, now_us: int) -> int:
+    """What can be spent at `now_us`: 0 or more."""
+    return sum(lot.remaining for lot in lots if lot.is_spendable(now_us))
+
+
+def take(lots: Lots, amount: int, now_us: int) -> tuple[Lots, Drawn]:
+    """Take `amount` from what is spendable, in burn order.
+
+    Args:
+        amount: 1 .. available(lots, now_us); the caller has looked.
+
+    Returns:
+        The lots that are left, and what was drawn from which.
+    """
+    left: list[Lot] = []
+    drawn: list[tuple[int, int]] = []
+    missing = amount
+    for lot in lots:
+        if missing and lot.is_spendable(now_us):
+            part = min(missing, lot.remaining)
+            missing -= part
+            drawn.append((lot.grant, part))
+            if part < lot.remaining:
+                left.append(lot._replace(remaining=lot.remaining - part))
+        else:
+            left.append(lot)
+    return tuple(left), tuple(drawn)
+
+
+def put_back(lots: Lots, returned: Iterable[Lot]) -> Lots:
+    """Add credits to lots: to the open one of the same grant where there is one, else the lot is opened again."""
+    by_grant = {lot.grant: lot for lot in lots}
+    for lot in returned:
+        open_lot = by_grant.get(lot.grant)
+        by_grant[lot.grant] = lot if open_lot is None else open_lot._replace(remaining=open_lot.remaining + lot.remaining)
+    return in_burn_order(by_grant.values())
+
+
+def remove(lots: Lots, grant: int, amount: int) -> Lots:
+    """Take `amount`, at most what remains, out of the lot of `grant` whatever its instant."""
+    return tuple(
+        lot if lot.grant != grant else lot._replace(remaining=lot.remaining - amount)
+        for lot in lots
+        if lot.grant != grant or lot.remaining > amount
+    )
+
+
+def encode(lots: Lots) -> str:
+    """The stored and digested form: JSON arrays `[grant, remaining, effective_us, expires_us, priority, source]`.
+
+    `source` is 1 for promotional. Trailing defaults (no expiry, priority 100, purchased) are left out, so that an entry stays
+    small;
+    the form is unique all the same.
+    """
+    return "[" + ",".join([_encode_lot(lot) for lot in lots]) + "]"
+
+
+def _encode_lot(lot: Lot) -> str:
+    head = f"[{lot.grant},{lot.remaining},{lot.effective_us}"
+    expires = "null" if lot.expires_us is None else lot.expires_us
+    if lot.source != PURCHASED:
+        return f"{head},{expires},{lot.priority},1]"
+    if lot.priority != DEFAULT_PRIORITY:
+        return f"{head},{expires},{lot.priority}]"
+    return f"{head}]" if lot.expires_us is None else f"{head},{expires}]"
+
+
+def decode(text: str) -> Lots:
+    """The inverse of `encode`."""
+    return tuple([_decode_lot(fields) for fields in json.loads(text)])
+
+
+def _decode_lot(fields: list[Any]) -> Lot:
+    return Lot._make([*fields[:5], SOURCES[fields[5]]]) if len(fields) == 6 else Lot(*fields)
+
+
+def encode_drawn(drawn: Drawn) -> str:
+    """JSON arrays `[grant, amount]`."""
+    return "[" + ",".join([f"[{grant},{amount}]" for grant, amount in drawn]) + "]"
+
+
+def decode_drawn(text: str) -> Drawn:
+    """The inverse of `encode_drawn`."""
+    return tuple([(grant, amount) for grant, amount in json.loads(text)])

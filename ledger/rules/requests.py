@@ -1,0 +1,199 @@
+"""Requests: what a caller asks of one account, checked as far as it can be without looking at the account."""
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from typing import Any, ClassVar
+
+from ledger.errors import Invalid
+from ledger.rules.instants import to_us
+from ledger.rules.lots import DEFAULT_PRIORITY, PURCHASED, SOURCES
+
+MAX_AMOUNT = 2**53 - 1
+"""Per operation: what every JSON implementation carries exactly."""
+MAX_BALANCE = 2**63 - 1
+"""Per account: PostgreSQL's bigint."""
+MAX_SEQUENCE = 2**63 - 1
+MAX_METADATA_BYTES = 8192
+MAX_METADATA_KEYS = 50
+MAX_METADATA_KEY_CHARACTERS = 64
+MAX_REASON_CHARACTERS = 500
+MAX_REFERENCE_CHARACTERS = 200
+MAX_ACTOR_CHARACTERS = 200
+MAX_PRIORITY = 32_767
+
+HOLDER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,63}")
+CREDIT_TYPE = re.compile(r"[a-z0-9_]{1,32}")
+IDEMPOTENCY_KEY = re.compile(r"[ -~]{1,255}")
+UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+"""NUL and lone surrogates: PostgreSQL's text cannot hold them."""
+
+
+def encode_json(value: Any) -> str:
+    """The one spelling in which JSON is stored and digested: keys sorted, no spaces, nothing escaped without need."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What all requests have. Raises `Invalid`, naming the field and the rule, when a value is not what its field may be."""
+
+    operation: ClassVar[str]
+
+    holder_id: str
+    idempotency_key: str
+    credit_type: str = "credits"
+    reason: str = ""
+    reference: str = ""
+    metadata: dict[str, Any] = field(default_factory=dict)
+    actor: str = ""
+    request_id: str = ""
+
+    def __post_init__(self) -> None:
+        check_holder_id(self.holder_id)
+        check_credit_type(self.credit_type)
+        check_pattern("/idempotency_key", self.idempotency_key, IDEMPOTENCY_KEY, "1 to 255 printable ASCII characters")
+        check_text("/reason", self.reason, MAX_REASON_CHARACTERS)
+        check_text("/reference", self.reference, MAX_REFERENCE_CHARACTERS)
+        check_text("/actor", self.actor, MAX_ACTOR_CHARACTERS)
+        if self.metadata:
+            check_metadata(self.metadata)
+
+    def asked(self) -> dict[str, Any]:
+        """What was asked, as plain JSON values: all that makes two requests the same one. Who asked is not part of it."""
+        left_out = {"idempotency_key", "actor", "request_id"}
+        values = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in left_out}
+        return {name: to_us(value) if isinstance(value, datetime) else value for name, value in values.items()}
+
+    def digest(self) -> bytes:
+        """The first 16 bytes of SHA-256 over operation and content: equal for the same request, whatever its spelling was."""
+        return hashlib.sha256(encode_json([self.operation, self.asked()]).encode()).digest()[:16]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrantRequest(Request):
+    """Put `amount` credits in, as a new lot."""
+
+    operation: ClassVar[str] = "grant"
+
+    amount: int
+    source: str = PURCHASED
+    effective_at: datetime | None = None
+    expires_at: datetime | None = None
+    priority: int = DEFAULT_PRIORITY
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_amount("/amount", self.amount)
+        check_integer("/priority", self.priority, 0, MAX_PRIORITY)
+        if self.source not in SOURCES:
+            raise Invalid(pointer="/source", rule="choice", detail=f"must be one of {', '.join(SOURCES)}")
+        check_instant("/effective_at", self.effective_at)
+        check_instant("/expires_at", self.expires_at)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpendRequest(Request):
+    """Take `amount` credits out."""
+
+    operation: ClassVar[str] = "spend"
+
+    amount: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_amount("/amount", self.amount)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefundRequest(Request):
+    """Give back `amount`, or all that is left, of the spend with that sequence."""
+
+    operation: ClassVar[str] = "refund"
+
+    spend: int
+    amount: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_integer("/spend", self.spend, 1, MAX_SEQUENCE)
+        if self.amount is not None:
+            check_amount("/amount", self.amount)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RevokeRequest(Request):
+    """Take back `amount`, or all that is unspent, of the grant with that sequence."""
+
+    operation: ClassVar[str] = "revoke"
+
+    grant: int
+    amount: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_integer("/grant", self.grant, 1, MAX_SEQUENCE)
+        if self.amount is not None:
+            check_amount("/amount", self.amount)
+
+
+def check_holder_id(value: Any) -> None:
+    check_pattern("/holder_id", value, HOLDER_ID, "1 to 64 characters of A-Z a-z 0-9 . _ : @ -, beginning with a letter or digit")
+
+
+def check_credit_type(value: Any) -> None:
+    check_pattern("/credit_type", value, CREDIT_TYPE, "1 to 32 characters of a-z 0-9 _")
+
+
+def check_pattern(pointer: str, value: Any, pattern: re.Pattern[str], rule: str) -> None:
+    if not isinstance(value, str):
+        raise Invalid(pointer=pointer, rule="type", detail="must be a string")
+    if not pattern.fullmatch(value):
+        raise Invalid(pointer=pointer, rule="pattern", detail=f"must be {rule}")
+
+
+def check_integer(pointer: str, value: Any, least: int, most: int) -> None:
+    # bool is a subclass of int, and True is not an amount.
+    if type(value) is not int:
+        raise Invalid(pointer=pointer, rule="type", detail="must be an integer")
+    if not least <= value <= most:
+        raise Invalid(pointer=pointer, rule="range", detail=f"must be {least} .. {most}")
+
+
+def check_amount(pointer: str, value: Any) -> None:
+    check_integer(pointer, value, 1, MAX_AMOUNT)
+
+
+def check_text(pointer: str, value: Any, most_characters: int) -> None:
+    if not isinstance(value, str):
+        raise Invalid(pointer=pointer, rule="type", detail="must be a string")
+    if len(value) > most_characters:
+        raise Invalid(pointer=pointer, rule="max_length", detail=f"must have at most {most_characters} characters")
+    if UNSTORABLE.search(value):
+        raise Invalid(pointer=pointer, rule="characters", detail="must not contain NUL or lone surrogates")
+
+
+def check_metadata(value: Any) -> None:
+    if not isinstance(value, dict):
+        raise Invalid(pointer="/metadata", rule="type", detail="must be an object")
+    if len(value) > MAX_METADATA_KEYS:
+        raise Invalid(pointer="/metadata", rule="max_keys", detail=f"must have at most {MAX_METADATA_KEYS} keys")
+    for key in value:
+        check_text("/metadata", key, MAX_METADATA_KEY_CHARACTERS)
+    try:
+        text = encode_json(value)
+    except (TypeError, ValueError) as error:
+        raise Invalid(pointer="/metadata", rule="type", detail="must be plain JSON") from error
+    if UNSTORABLE.search(text) or "\\u0000" in text:
+        raise Invalid(pointer="/metadata", rule="characters", detail="must not contain NUL or lone surrogates")
+    if len(text.encode()) > MAX_METADATA_BYTES:
+        raise Invalid(pointer="/metadata", rule="max_bytes", detail=f"must have at most {MAX_METADATA_BYTES} bytes as JSON")
+
+
+def check_instant(pointer: str, value: Any) -> None:
+    if value is None:
+        return
+    if not isinstance(value, datetime) or value.utcoffset() is None:
+        raise Invalid(pointer=pointer, rule="type", detail="must be a time with an offset")

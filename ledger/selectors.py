@@ -1,0 +1,312 @@
+"""The window: reads without a lock, for showing only. Nothing is decided by what is seen here."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from django.db import connection
+from django.utils import timezone
+
+from ledger.journal import READ_COLUMNS, entry_from_row
+from ledger.rules import Entry, Lot
+from ledger.rules.instants import to_us
+from ledger.rules.lots import Lots, available, decode
+
+LAST_ENTRY = """
+SELECT statement_timestamp(), e.sequence, e.balance, e.held, e.lots::text
+FROM (VALUES (1)) AS always_one_row
+LEFT JOIN LATERAL (
+    SELECT *
+    FROM ledger_entry
+    WHERE holder_id = %s AND credit_type = %s
+    ORDER BY sequence DESC
+    LIMIT 1
+) e ON true
+"""
+
+LAST_ENTRY_AT = """
+SELECT sequence, balance, held, lots::text
+FROM ledger_entry
+WHERE holder_id = %(holder_id)s
+    AND credit_type = %(credit_type)s
+    AND sequence = ledger_sequence_at(%(holder_id)s, %(credit_type)s, %(at)s)
+"""
+
+CREDIT_TYPES = """
+WITH RECURSIVE account AS (
+    (SELECT credit_type FROM ledger_entry WHERE holder_id = %(holder_id)s ORDER BY credit_type LIMIT 1)
+    UNION ALL
+    SELECT following.credit_type
+    FROM account
+    CROSS JOIN LATERAL (
+        SELECT e.credit_type
+        FROM ledger_entry e
+        WHERE e.holder_id = %(holder_id)s AND e.credit_type > account.credit_type
+        ORDER BY e.credit_type
+        LIMIT 1
+    ) following
+)
+SELECT credit_type FROM account
+"""
+
+# From account to account, each by one look into the primary key: what it costs grows with the page, not with the history.
+ACCOUNTS = """
+WITH RECURSIVE account AS (
+    (
+        SELECT holder_id, credit_type
+        FROM ledger_entry
+        WHERE (holder_id, credit_type) {comparison} (%(holder_id)s, %(credit_type)s)
+        ORDER BY holder_id {direction}, credit_type {direction}
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT following.holder_id, following.credit_type
+    FROM account
+    CROSS JOIN LATERAL (
+        SELECT holder_id, credit_type
+        FROM ledger_entry e
+        WHERE (e.holder_id, e.credit_type) {comparison} (account.holder_id, account.credit_type)
+        ORDER BY e.holder_id {direction}, e.credit_type {direction}
+        LIMIT 1
+    ) following
+    WHERE starts_with(following.holder_id, %(prefix)s)
+)
+SELECT statement_timestamp(), account.holder_id, account.credit_type, last.sequence, last.balance, last.held, last.lots::text
+FROM account
+CROSS JOIN LATERAL (
+    SELECT *
+    FROM ledger_entry e
+    WHERE e.holder_id = account.holder_id AND e.credit_type = account.credit_type
+    ORDER BY e.sequence DESC
+    LIMIT 1
+) last
+WHERE starts_with(account.holder_id, %(prefix)s) AND (%(type)s::text IS NULL OR account.credit_type = %(type)s)
+LIMIT %(limit)s
+"""
+
+REFUSALS = """
+SELECT holder_id, idempotency_key, recorded_at, operation, credit_type, code, facts::text, request::text, request_id, actor
+FROM ledger_refusal
+WHERE holder_id = %s {condition}
+ORDER BY recorded_at {direction}, idempotency_key {direction}
+LIMIT %s
+"""
+
+
+class NextExpiry(NamedTuple):
+    """When the next credits expire, and how many at that instant."""
+
+    at: datetime
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """An account as it looks at `as_of`: all zeros for one that was never used."""
+
+    holder_id: str
+    credit_type: str
+    available: int
+    balance: int
+    held: int
+    sequence: int
+    as_of: datetime
+    lots: Lots
+    next_expiry: NextExpiry | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A request that was answered no."""
+
+    holder_id: str
+    idempotency_key: str
+    recorded_at: datetime
+    operation: str
+    credit_type: str
+    code: str
+    facts: dict[str, Any]
+    request: dict[str, Any]
+    request_id: str
+    actor: str
+
+
+EntryPosition = tuple[datetime, str, int]
+"""Where an entry stands in a listing: recorded_at, credit_type, sequence."""
+
+
+def balance(holder_id: str, credit_type: str = "credits", *, at: datetime | None = None) -> Balance:
+    """The account as it looks now, or as it looked at an instant: what was recorded and could be spent by then."""
+    if at is not None and at < timezone.now():
+        row = _row(LAST_ENTRY_AT, {"holder_id": holder_id, "credit_type": credit_type, "at": at})
+        return _balance(holder_id, credit_type, at, row or (None,) * 4)
+    now, *state = _row(LAST_ENTRY, [holder_id, credit_type])
+    return _balance(holder_id, credit_type, at or now, state)
+
+
+def _balance(holder_id: str, credit_type: str, as_of: datetime, state: Sequence[Any]) -> Balance:
+    sequence, booked, held, lots_text = state
+    if sequence is None:
+        return Balance(holder_id, credit_type, 0, 0, 0, 0, as_of, (), None)
+    as_of_us = to_us(as_of)
+    lots = tuple(lot for lot in decode(lots_text) if not lot.is_expired(as_of_us))
+    return Balance(holder_id, credit_type, available(lots, as_of_us), booked, held, sequence, as_of, lots, _next_expiry(lots))
+
+
+def _next_expiry(lots: Sequence[Lot]) -> NextExpiry | None:
+    expiring = [lot for lot in lots if lot.expires_us is not None]
+    if not expiring:
+        return None
+    soonest = min(expiring, key=lambda lot: lot.expires_us or 0)
+    assert soonest.expires_at is not None
+    return NextExpiry(soonest.expires_at, sum(lot.remaining for lot in expiring if lot.expires_us == soonest.expires_us))
+
+
+def entry(holder_id: str, credit_type: str, sequence: int) -> Entry | None:
+    """The entry of that number, if the account has it."""
+    sql = f"SELECT {READ_COLUMNS} FROM ledger_entry WHERE holder_id = %s AND credit_type = %s AND sequence = %s"
+    row = _row(sql, [holder_id, credit_type, sequence])
+    return None if row is None else entry_from_row(row)
+
+
+def entries(
+    holder_id: str,
+    *,
+    credit_type: str | None = None,
+    kind: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    before: EntryPosition | None = None,
+    after: EntryPosition | None = None,
+    limit: int = 50,
+) -> list[Entry]:
+    """A page of a holder's entries, newest first.
+
+    Args:
+        since, until: recorded in [since, until).
+        before: only entries older than that position; `after`: only newer ones, those next to it.
+        limit: at most so many, 1 or more.
+    """
+    types = [credit_type] if credit_type is not None else _credit_types(holder_id)
+    if not types:
+        return []
+    direction = "ASC" if after else "DESC"
+    branches: list[str] = []
+    parameters: list[Any] = []
+    # One branch per account: each reads no more of its primary key than the page needs.
+    for each in types:
+        conditions, values = _entry_conditions(holder_id, each, kind, since, until, before, after)
+        branches.append(
+            f"(SELECT {READ_COLUMNS} FROM ledger_entry WHERE {' AND '.join(conditions)}"
+            f" ORDER BY sequence {direction} LIMIT {limit:d})"
+        )
+        parameters += values
+    order = f"recorded_at {direction}, credit_type {direction}, sequence {direction}"
+    sql = f"SELECT * FROM ({' UNION ALL '.join(branches)}) AS page ORDER BY {order} LIMIT {limit:d}"
+    with connection.cursor() as cursor:
+        cursor.execute(sql, parameters)
+        rows = cursor.fetchall()
+    found = [entry_from_row(row) for row in rows]
+    return found[::-1] if after else found
+
+
+def _entry_conditions(
+    holder_id: str,
+    credit_type: str,
+    kind: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    before: EntryPosition | None,
+    after: EntryPosition | None,
+) -> tuple[list[str], list[Any]]:
+    """Every bound in time as a bound on the account's numbers, which the primary key serves."""
+    conditions = ["holder_id = %s", "credit_type = %s"]
+    values: list[Any] = [holder_id, credit_type]
+
+    def add(condition: str, *more: Any) -> None:
+        conditions.append(condition)
+        values.extend(more)
+
+    if kind is not None:
+        add("kind = %s", kind)
+    if since is not None:
+        add("sequence > ledger_sequence_at(%s, %s, %s::timestamptz - interval '1 microsecond')", holder_id, credit_type, since)
+    if until is not None:
+        add("sequence <= ledger_sequence_at(%s, %s, %s::timestamptz - interval '1 microsecond')", holder_id, credit_type, until)
+    if before is not None:
+        add("sequence <= ledger_sequence_at(%s, %s, %s)", holder_id, credit_type, before[0])
+        add("(recorded_at, credit_type, sequence) < (%s, %s, %s)", *before)
+    if after is not None:
+        add("sequence > ledger_sequence_at(%s, %s, %s::timestamptz - interval '1 microsecond')", holder_id, credit_type, after[0])
+        add("(recorded_at, credit_type, sequence) > (%s, %s, %s)", *after)
+    return conditions, values
+
+
+def refusals(
+    holder_id: str,
+    *,
+    before: tuple[datetime, str] | None = None,
+    after: tuple[datetime, str] | None = None,
+    limit: int = 50,
+) -> list[Refusal]:
+    """A page of what a holder was answered no, newest first.
+
+    Args:
+        before: only those older than that (recorded_at, idempotency_key); `after`: only newer ones, those next to it.
+    """
+    condition = ""
+    values: list[Any] = []
+    if before is not None:
+        condition, values = "AND (recorded_at, idempotency_key) < (%s, %s)", list(before)
+    if after is not None:
+        condition, values = "AND (recorded_at, idempotency_key) > (%s, %s)", list(after)
+    sql = REFUSALS.format(condition=condition, direction="ASC" if after else "DESC")
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [holder_id, *values, limit])
+        found = [_refusal(row) for row in cursor.fetchall()]
+    return found[::-1] if after else found
+
+
+def _refusal(row: Sequence[Any]) -> Refusal:
+    *plain, facts, request, request_id, actor = row
+    return Refusal(*plain, json.loads(facts), json.loads(request), request_id, actor)
+
+
+def holders(
+    *,
+    prefix: str = "",
+    credit_type: str | None = None,
+    after: tuple[str, str] | None = None,
+    before: tuple[str, str] | None = None,
+    limit: int = 50,
+) -> list[Balance]:
+    """A page of accounts with their balances, by holder and credit type.
+
+    Args:
+        prefix: only holders whose id begins so.
+        after: only accounts behind that (holder_id, credit_type); `before`: only those ahead of it, next to it.
+    """
+    if before is not None:
+        comparison, direction, start = "<", "DESC", before
+    else:
+        comparison, direction, start = ">", "ASC", after or (prefix, "")
+    sql = ACCOUNTS.format(comparison=comparison, direction=direction)
+    parameters = {"holder_id": start[0], "credit_type": start[1], "prefix": prefix, "type": credit_type, "limit": limit}
+    with connection.cursor() as cursor:
+        cursor.execute(sql, parameters)
+        found = [_balance(holder, type_, now, state) for now, holder, type_, *state in cursor.fetchall()]
+    return found[::-1] if before is not None else found
+
+
+def _credit_types(holder_id: str) -> list[str]:
+    with connection.cursor() as cursor:
+        cursor.execute(CREDIT_TYPES, {"holder_id": holder_id})
+        return [row[0] for row in cursor.fetchall()]
+
+
+def _row(sql: str, parameters: Any) -> Any:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, parameters)
+        return cursor.fetchone()
