@@ -1,4 +1,4 @@
-"""ASGI entry point: `ledger_project.asgi:application`."""
+"""ASGI entry point: `ledger_project.asgi:application`. Does not come up on a database that would let wrong balances through."""
 
 import os
 
@@ -7,3 +7,7 @@ from django.core.asgi import get_asgi_application
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ledger_project.settings")
 
 application = get_asgi_application()
+
+from ledger_project.start_guard import refuse_unsafe_database  # noqa: E402 - Django must be set up first
+
+refuse_unsafe_database()

@@ -125,7 +125,7 @@ def _write_privately(path: Path, text: str) -> None:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(name, path)
+    Path(name).rename(path)
 
 
 @contextmanager
@@ -445,8 +445,8 @@ class Server:
         with tempfile.TemporaryFile() as output:
             done = subprocess.run(
                 [str(self.binaries / binary), *arguments],
-                cwd="/", env={"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}, stdin=stdin, stdout=output, stderr=subprocess.STDOUT,
-                start_new_session=True, umask=0o077, check=False, **self.account.process_options,
+                cwd="/", env={"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}, start_new_session=True, umask=0o077,
+                stdin=stdin, stdout=output, stderr=subprocess.STDOUT, check=False, **self.account.process_options,
             )  # fmt: skip
             output.seek(0)
             said = output.read().decode(errors="replace").strip()
@@ -472,7 +472,7 @@ class Server:
             process = Path(f"/proc/{pid}")
             state = (process / "stat").read_text().rsplit(")", 1)[1].split()[0]
             named = re.match(r"postgres", (process / "comm").read_text())
-            return state != "Z" and named is not None and os.path.samefile(process / "cwd", self.cluster)
+            return state != "Z" and named is not None and (process / "cwd").samefile(self.cluster)
         except OSError:
             return False
 

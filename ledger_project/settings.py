@@ -62,8 +62,10 @@ TEMPLATES = [
 ]
 
 DATABASE_URL = env.str("DATABASE_URL", "") or embedded_postgres.application_url(DATA_DIR)
-# The role that owns the tables, for `prepare_database` and `serve`; without it DATABASE_URL's role does that too.
-OWNER_DATABASE_URL = env.str("LEDGER_OWNER_DATABASE_URL", "")
+# The role that owns the tables, for `prepare_database` and `serve`. Another server's DATABASE_URL may be the owner's itself.
+OWNER_DATABASE_URL = (
+    env.str("LEDGER_OWNER_DATABASE_URL", "") or env.str("DATABASE_URL", "") or embedded_postgres.owner_url(DATA_DIR)
+)
 # The role that gets the application's rights, where it exists.
 LEDGER_APP_ROLE = env.str("LEDGER_APP_ROLE", embedded_postgres.APPLICATION)
 DATABASES = {

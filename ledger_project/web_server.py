@@ -1,5 +1,10 @@
-"""The WSGI servers that the application runs on: which program, with which limits."""
+"""The WSGI servers that the application runs on: which program, with which limits.
 
+`python -m ledger_project.web_server` becomes that server: LEDGER_HOST, PORT, LEDGER_WSGI_SERVER, LEDGER_WEB_WORKERS and
+LEDGER_WEB_THREADS say how. Nothing is prepared or started besides; `manage.py serve` does that.
+"""
+
+import os
 import sys
 from pathlib import Path
 
@@ -33,7 +38,7 @@ def command(
             "--host", host, "--port", str(port), "--workers", str(workers), "--blocking-threads", str(threads),
             "--backlog", str(BACKLOG), "--http", "1", "--no-ws", "--http1-buffer-size", str(HTTP1_BUFFER_BYTES),
             "--respawn-failed-workers", "--workers-kill-timeout", str(SHUTDOWN_TIMEOUT_S), "--working-dir", str(BASE_DIR),
-            "--log-level", "warning",
+            "--log-level", "error",
         ]  # fmt: skip
     if server == "gunicorn":
         return [
@@ -42,3 +47,24 @@ def command(
             "--graceful-timeout", str(SHUTDOWN_TIMEOUT_S), "--chdir", str(BASE_DIR), "--log-level", "warning",
         ]  # fmt: skip
     raise ValueError(f"LEDGER_WSGI_SERVER is {server!r}: granian or gunicorn")
+
+
+def command_from_environment() -> list[str]:
+    """The command line that the environment asks for.
+
+    Raises:
+        ValueError: a number is none, or the server's name is unknown.
+    """
+    return command(
+        host=os.environ.get("LEDGER_HOST") or "127.0.0.1",
+        port=int(os.environ.get("PORT") or 8000),
+        server=os.environ.get("LEDGER_WSGI_SERVER") or "granian",
+        workers=int(os.environ.get("LEDGER_WEB_WORKERS") or WORKERS),
+        threads=int(os.environ.get("LEDGER_WEB_THREADS") or THREADS),
+    )
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ledger_project.settings")
+    arguments = command_from_environment()
+    os.execv(arguments[0], arguments)  # noqa: S606 - to become it is the point

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import psycopg
 import pytest
@@ -284,12 +285,6 @@ def server_processes(committed_db: None, tmp_path: Path) -> Iterator[Callable[..
 def database_url(role: str = "owner", *, host: str | None = None, port: int | None = None) -> str:
     """The URL of this worker's test database, for processes of their own; with another host and port for a pooler before it."""
     found = psycopg.conninfo.conninfo_to_dict(_conninfo(role))
-    return web_url(found, host=host, port=port)
-
-
-def web_url(found: dict[str, Any], *, host: str | None, port: int | None) -> str:
-    """Put libpq's parameters together as a URL."""
-    from urllib.parse import quote
-
+    user, password, database = (quote(str(found.get(name, "")), safe="") for name in ("user", "password", "dbname"))
     address = quote(host or str(found.get("host", "")), safe="")
-    return f"postgresql://{found['user']}:{quote(str(found.get('password', '')), safe='')}@{address}:{port or found.get('port', 5432)}/{found['dbname']}"
+    return f"postgresql://{user}:{password}@{address}:{port or found.get('port', 5432)}/{database}"

@@ -1,0 +1,29 @@
+# Two images: `app` (web server, invoice worker, preparation) and `pgbouncer`.
+
+FROM debian:12.12-slim AS pgbouncer
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends pgbouncer \
+    && rm -rf /var/lib/apt/lists/* \
+    && install --directory --owner postgres --group postgres --mode 700 /run/pgbouncer
+COPY deploy/pgbouncer/start /usr/local/bin/start-pgbouncer
+USER postgres
+EXPOSE 6432
+CMD ["start-pgbouncer"]
+
+FROM python:3.11.14-slim-bookworm AS app
+ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 DJANGO_SETTINGS_MODULE=ledger_project.settings LEDGER_STATIC_ROOT=/srv/static
+RUN useradd --system --uid 10001 --no-create-home ledger
+WORKDIR /srv/ledger
+COPY requirements.txt .
+RUN pip install --no-cache-dir --disable-pip-version-check --require-hashes --no-deps --requirement requirements.txt
+COPY manage.py LICENSE ./
+COPY ledger ledger
+COPY billing billing
+COPY ledger_project ledger_project
+COPY deploy/invoice-worker deploy/invoice-worker
+# No database and no secret of a deployment is needed, or kept, for collecting the static files.
+RUN SECRET_KEY=unused DATABASE_URL=postgresql://unused@unused/unused python manage.py collectstatic --no-input \
+    && python -m compileall -q ledger billing ledger_project
+USER ledger
+EXPOSE 8000
+CMD ["python", "-m", "ledger_project.web_server"]

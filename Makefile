@@ -1,0 +1,64 @@
+# `make help` lists what there is.
+.DEFAULT_GOAL := help
+.PHONY: help run test check lint types layers migrations lock format
+
+VENV := .venv
+BIN := $(VENV)/bin
+JOBS ?= 2
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --require-hashes --no-deps
+# The first of these that is Python 3.11 or newer.
+PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
+
+help:  ## Show this list
+	@awk -F ':.*## ' '/^[a-z_-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: $(VENV)/.installed  ## Start everything on http://127.0.0.1:$PORT (8000); Ctrl-C stops it
+	@exec $(BIN)/python manage.py serve
+
+test: $(VENV)/.installed-dev  ## Run the whole test suite on a PostgreSQL of its own
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" $(ARGS)
+
+check: lint types layers migrations test  ## Run everything that CI runs: the static checks, then the tests
+
+lint: $(VENV)/.installed-dev  ## Look for mistakes and formatting with ruff
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(VENV)/.installed-dev  ## Check the types with mypy
+	$(BIN)/mypy
+
+layers: $(VENV)/.installed-dev  ## Check who imports whom
+	$(BIN)/lint-imports
+
+migrations: $(VENV)/.installed-dev  ## See that no migration is missing, and Django's own checks
+	$(BIN)/python -W "ignore:Got an error checking a consistent migration history:RuntimeWarning" manage.py makemigrations --check --dry-run
+	$(BIN)/python manage.py check --fail-level WARNING
+
+format: $(VENV)/.installed-dev  ## Mend what ruff can mend
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+lock: $(VENV)/.installed-dev  ## Pin requirements*.in with hashes into requirements*.txt
+	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+		requirements.in -o requirements.txt
+	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+		requirements-dev.in -o requirements-dev.txt -c requirements.txt
+
+# A stamp is written when an installation is whole, so that an interrupted one is done again.
+
+$(VENV)/.installed: requirements.txt
+	@$(MAKE) --no-print-directory $(VENV)/bin/pip
+	@echo "Installing requirements.txt ..."
+	@$(PIP) -r requirements.txt
+	@touch $@
+
+$(VENV)/.installed-dev: requirements-dev.txt requirements.txt
+	@$(MAKE) --no-print-directory $(VENV)/bin/pip
+	@echo "Installing requirements-dev.txt ..."
+	@$(PIP) -r requirements-dev.txt
+	@touch $@ $(VENV)/.installed
+
+$(VENV)/bin/pip:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed, and none was found." >&2; exit 1; }
+	@$(PYTHON) -m venv --clear $(VENV)
