@@ -270,8 +270,10 @@ def refusals(
 
 
 def _refusal(row: Sequence[Any]) -> Refusal:
-    *plain, facts, request, request_id, actor = row
-    return Refusal(*plain, json.loads(facts), json.loads(request), request_id, actor)
+    values = list(row)
+    values[6] = json.loads(row[6])
+    values[7] = json.loads(row[7])
+    return Refusal(*values)
 
 
 def holders(
