@@ -74,6 +74,11 @@ def matches(filters: Filters, properties: Mapping[str, Any]) -> bool:
     return all(name in properties and property_text(properties[name]) in allowed for name, allowed in filters)
 
 
+def ordered(events: Iterable[Event], filters: Filters = ()) -> list[Event]:
+    """The events that pass the filters, oldest first; at one instant in the order of `sequence`."""
+    return sorted((e for e in events if matches(filters, e.properties)), key=lambda e: (e.occurred_at, e.sequence))
+
+
 def property_text(value: Any) -> str | None:
     """A JSON scalar as PostgreSQL's `->>` writes it; None for null, objects and lists, which match nothing."""
     if isinstance(value, bool):
@@ -114,7 +119,7 @@ def aggregate(
     Raises:
         ValueError: `weighted_sum` without a period.
     """
-    chosen = sorted((e for e in events if matches(filters, e.properties)), key=lambda e: (e.occurred_at, e.sequence))
+    chosen = ordered(events, filters)
     if aggregation == Aggregation.COUNT:
         return Fraction(len(chosen))
     if aggregation == Aggregation.UNIQUE:
@@ -148,7 +153,7 @@ def percentage_usage(
     Args:
         free_events, free_amount: the allowances; None is no limit by that measure.
     """
-    chosen = sorted((e for e in events if matches(filters, e.properties)), key=lambda e: (e.occurred_at, e.sequence))
+    chosen = ordered(events, filters)
     numbers = [Fraction(n) for e in chosen if (n := event_number(e, property_name)) is not None]
     total = sum(numbers, Fraction(0))
     if free_events is None and free_amount is None:

@@ -9,13 +9,13 @@ Arithmetic is in `Fraction`, which rounds nothing; money is in major units until
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
 from typing import Any
 
-from billing.aggregation import Aggregation, Event, Filters, Usage, aggregate, percentage_usage
+from billing.aggregation import Aggregation, Event, Filters, Usage, aggregate, event_number, ordered, percentage_usage
 from billing.money import Exact, decimal_text, to_minor
 from billing.periods import Timing
 
@@ -48,6 +48,7 @@ class Proration(StrEnum):
     FIXED_30 = "fixed_30"
 
 
+_LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 PERCENTAGES = frozenset({PriceModel.PERCENTAGE, PriceModel.GRADUATED_PERCENTAGE})
 
 
@@ -250,6 +251,61 @@ def quote(price: Price, usage: Usage | Exact, currency: str, first: Usage | Exac
     """
     whole = _limited(price, rate(price, usage, currency), currency)
     return whole if first is None else _difference(whole, _limited(price, rate(price, first, currency), currency))
+
+
+def quote_request(
+    price: Price,
+    *,
+    currency: str,
+    quantity: Decimal | None = None,
+    events: Sequence[Event] = (),
+    already_billed: Decimal = Decimal(0),
+) -> Rating:
+    """What a quantity, or these events, would cost after `already_billed` units of the same period; nothing is stored.
+
+    For percentages what was billed counts as one earlier event of that amount. A weighted sum is taken over the
+    calendar month (UTC) of the earliest event, since the request names no period.
+
+    Args:
+        quantity: 0 or more; None to rate the events.
+
+    Raises:
+        ValueError: events for a price without an aggregation.
+    """
+    earlier = usage_of_amount(price, already_billed) if already_billed > 0 else None
+    if price.model in PERCENTAGES:
+        amounts = _event_amounts(price, events) if quantity is None else [quantity] if quantity > 0 else []
+        total = _percentage_total(price, [already_billed, *amounts] if earlier else amounts)
+    elif quantity is not None:
+        total = Usage(Fraction(already_billed) + Fraction(quantity))
+    else:
+        total = _total_usage(price, events, already_billed)
+    return quote(price, total, currency, earlier)
+
+
+def _event_amounts(price: Price, events: Sequence[Event]) -> list[Decimal]:
+    numbers = (event_number(event, price.property) for event in ordered(events, price.filters))
+    return [number for number in numbers if number is not None]
+
+
+def _percentage_total(price: Price, amounts: Sequence[Decimal]) -> Usage:
+    events = [Event(amount, _LONG_AGO, sequence=index) for index, amount in enumerate(amounts)]
+    return percentage_usage(events, free_events=price.free_events, free_amount=price.free_amount)
+
+
+def _total_usage(price: Price, events: Sequence[Event], already_billed: Decimal) -> Usage:
+    more = usage_of(price, events, period=_month_of(events)).quantity
+    if price.aggregation == Aggregation.MAX:
+        return Usage(max(more, Fraction(already_billed)))
+    if price.aggregation == Aggregation.LAST and events:
+        return Usage(more)
+    return Usage(more + Fraction(already_billed))
+
+
+def _month_of(events: Sequence[Event]) -> tuple[datetime, datetime]:
+    earliest = min((event.occurred_at for event in events), default=_LONG_AGO).astimezone(UTC)
+    start = earliest.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    return start, (start + timedelta(days=31)).replace(day=1)
 
 
 # The models ------------------------------------------------------------------------------------------

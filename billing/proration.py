@@ -94,15 +94,24 @@ def share(schedule: Schedule, part: Period, mode: Proration, *, terminated: bool
     return Share((part.end - part.start) // MICROSECOND, (part.full_end - part.full_start) // MICROSECOND)
 
 
-def share_from(schedule: Schedule, part: Period, instant: datetime, mode: Proration) -> Share:
-    """The share from an instant to the part's end: what is unused when something ends or changes there.
+def unused_share(
+    schedule: Schedule, part: Period, instant: datetime, mode: Proration, *, terminated: bool = False, bill_last_day: bool = False
+) -> Share:
+    """What of a billed part is left when it ends or changes at an instant: its share less what was used by then.
 
-    For `none` that is nothing: what was charged stays, and the new price starts with the next period.
+    For `none` that is nothing once the part has begun: what was charged stays, and a new price starts with the next
+    period.
+
+    Args:
+        part: as it was billed.
+        terminated, bill_last_day: as for `share`; the last day is then used, not unused.
     """
-    rest = part.clip(start=instant)
-    if rest is None:
-        return NOTHING
-    return share(schedule, rest, mode)
+    billed = share(schedule, part, mode)
+    used_part = part.clip(end=instant)
+    if used_part is None:
+        return billed
+    used = share(schedule, used_part, mode, terminated=terminated, bill_last_day=bill_last_day)
+    return Share(max(billed.used - used.used, 0), billed.of)
 
 
 def prorated_minor(full_amount: Exact, part: Share, currency: str, *, before: Share = NOTHING) -> int:

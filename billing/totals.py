@@ -11,13 +11,14 @@
 Everything is in minor units of one currency. Nothing here is below zero but credit lines.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
 
-from billing.money import from_minor, round_half_up, spread, to_minor
+from billing.money import minor_digits, round_half_up, spread
 from billing.tax import Taxable, TaxLine, tax_minor, taxes
 
 
@@ -95,7 +96,8 @@ class Limit:
 
     Args:
         name: names its true-up line and its discounts, e.g. "minimum/api-calls".
-        positions: the lines that count; None for all (a subscription's own limit).
+        positions: the lines that count; None for all.
+        subscription_wide: comes after the limits of prices, and what those brought counts towards it.
         tax_category, tax_rate: of the true-up line.
     """
 
@@ -105,6 +107,7 @@ class Limit:
     minimum_minor: int | None = None
     maximum_minor: int | None = None
     positions: frozenset[int] | None = None
+    subscription_wide: bool = False
 
     def counts(self, position: int) -> bool:
         """True when the line is among those that the limit is about."""
@@ -237,16 +240,16 @@ def settle(
 
     Args:
         coupons: in the order in which they apply within their rank.
-        limits: those with positions (per price) come before those without (per subscription).
+        limits: those of prices come before the subscription's, otherwise in the order given.
         credit_notes: the oldest first.
         prepaid_minor: what prepaid credits may pay at most (see `credits_for`).
     """
     fees = _Fees(lines)
-    ordered_limits = sorted(limits, key=lambda limit: limit.positions is None)
+    ordered_limits = sorted(limits, key=lambda limit: limit.subscription_wide)
     discounts = [discount for limit in ordered_limits for discount in fees.cap(limit)]
-    uses: dict[str, CouponUse] = {}
-    for coupon in sorted(coupons, key=lambda coupon: coupon.rank):
-        taken, uses[coupon.code] = fees.redeem(coupon)
+    uses: dict[int, CouponUse] = {}
+    for index in sorted(range(len(coupons)), key=lambda index: coupons[index].rank):
+        taken, uses[index] = fees.redeem(coupons[index])
         discounts += taken
     true_ups = _true_ups(fees, ordered_limits)
     carried = _carried(fees, true_ups)
@@ -262,7 +265,7 @@ def settle(
     prepaid = min(max(prepaid_minor, 0), total - noted)
     return Totals(
         discounts=tuple(discounts),
-        coupons=tuple(uses[coupon.code] for coupon in coupons),
+        coupons=tuple(uses[index] for index in range(len(coupons))),
         true_ups=tuple(true_ups),
         carried=tuple(carried),
         taxes=tax_lines,
@@ -298,14 +301,16 @@ def credits_for(due_minor: int, *, available_units: int, unit_value: Decimal, cu
         unit_value: money per credit in major units, above 0.
 
     Returns:
-        Units and their worth; with credits that are worth parts of a minor unit the worth is rounded half up, once.
+        Units and their worth in whole minor units, rounded down, so that no money is booked that credits do not cover;
+        and no more units than that worth takes: of credits worth a tenth of a cent, 57 pay 5 cents with 50.
     """
     if unit_value <= 0:
         raise ValueError("a credit is worth more than nothing")
     if due_minor <= 0 or available_units <= 0:
         return CreditsUsed(0, 0)
-    units = min(int(from_minor(due_minor, currency) // Fraction(unit_value)), available_units)
-    return CreditsUsed(units, to_minor(units * Fraction(unit_value), currency))
+    unit_minor = Fraction(unit_value) * 10 ** minor_digits(currency)
+    amount_minor = int(min(due_minor // unit_minor, available_units) * unit_minor)
+    return CreditsUsed(math.ceil(amount_minor / unit_minor), amount_minor)
 
 
 class _Fees:
@@ -357,7 +362,7 @@ def _true_ups(fees: _Fees, limits: Iterable[Limit]) -> list[TrueUp]:
         if limit.minimum_minor is None:
             continue
         reached = sum(left for position, left in fees.left.items() if limit.counts(position))
-        if limit.positions is None:
+        if limit.subscription_wide:
             # What a price's own minimum brought counts towards the subscription's.
             reached += sum(true_up.amount_minor for true_up in true_ups)
         if reached < limit.minimum_minor:
