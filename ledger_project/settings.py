@@ -33,6 +33,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "ledger_project.api_path.ApiPath",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -107,6 +108,9 @@ LEDGER = {
     "REFUND_TO_EXPIRED_LOT": env.str("LEDGER_REFUND_TO_EXPIRED_LOT", "new-lot"),
     # How long such a new lot can be spent.
     "REFUND_LOT_DAYS": env.int("LEDGER_REFUND_LOT_DAYS", 30),
+    # What one API key may ask of one process; 0 is no limit. A limit over all processes belongs to the proxy in front.
+    "KEY_REQUESTS_PER_SECOND": env.int("LEDGER_KEY_REQUESTS_PER_SECOND", 0),
+    "KEY_CONCURRENT_REQUESTS": env.int("LEDGER_KEY_CONCURRENT_REQUESTS", 0),
 }
 LEDGER_BOOTSTRAP_API_KEY = env.str("LEDGER_BOOTSTRAP_API_KEY", "")
 
@@ -124,9 +128,20 @@ REST_FRAMEWORK = {
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Credit ledger",
+    "DESCRIPTION": (
+        "An append-only ledger of credits, and the billing on top of it. Every write needs an `Idempotency-Key`: sent again, it gets the "
+        "first answer again. Every error is an `application/problem+json` that says whether anything took effect. See docs/API.md."
+    ),
     "VERSION": "1",
     "OAS_VERSION": "3.1.0",
+    "SCHEMA_PATH_PREFIX": "/v1",
     "SERVE_INCLUDE_SCHEMA": False,
+    "SORT_OPERATION_PARAMETERS": False,
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "ledger_project.problems.document_problems",
+    ],
+    "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
 }

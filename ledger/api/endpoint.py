@@ -23,8 +23,12 @@ from ledger.api.rendering import ensure_acceptable
 
 
 class Endpoint(APIView):
-    """A call of the API. Subclasses define `get`, `post` … (request, **path) and say in `scopes` which scope each method needs."""
+    """A call of the API. Subclasses define `get`, `post` … (request, **path) and say in `scopes` which scope each method needs.
 
+    With `is_public`, no key is asked for.
+    """
+
+    is_public: ClassVar[bool] = False
     scopes: ClassVar[Mapping[str, str]] = {}
     served: ClassVar[str] = "application/json"
     body_limit_bytes: ClassVar[int] = BODY_LIMIT_BYTES
@@ -43,17 +47,23 @@ class Endpoint(APIView):
     def _answer(self, request: HttpRequest, path: dict[str, Any]) -> HttpResponseBase:
         handler = self._handler(request)
         ensure_acceptable(request.META.get("HTTP_ACCEPT"), self.served)
+        if self.is_public:
+            answer = handler(request, **path)
+        else:
+            with admitted(self._admissible_key(request, path)):
+                answer = handler(request, **path)
+        if request.method == "HEAD" and isinstance(answer, HttpResponse):
+            answer.headers["Content-Length"] = str(len(answer.content))
+            answer.content = b""
+        return answer
+
+    def _admissible_key(self, request: HttpRequest, path: dict[str, Any]) -> Key:
         self.key = key = key_of(request)
         ensure_scope(key, self.scopes["get" if request.method == "HEAD" else (request.method or "").lower()])
         holder_id = path.get("holder")
         if holder_id is not None:
             ensure_sees(key, holder_id)
-        with admitted(key):
-            answer = handler(request, **path)
-        if request.method == "HEAD" and isinstance(answer, HttpResponse):
-            answer.headers["Content-Length"] = str(len(answer.content))
-            answer.content = b""
-        return answer
+        return key
 
     def _handler(self, request: HttpRequest) -> Callable[..., HttpResponseBase]:
         method = (request.method or "").lower()

@@ -16,6 +16,7 @@ from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiRespo
 from rest_framework import serializers
 
 from ledger.api.inputs import CREDIT_TYPE_PATTERN, HOLDER_PATTERN, MAX_SEQUENCE, ListOfField, MapField, StrictSerializer
+from ledger.api.rejections import ScopeMissing
 from ledger.errors import LedgerError
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
@@ -95,7 +96,7 @@ def operation(
 
     Args:
         name: the operationId, unique.
-        scope: which scope a key needs, for the description.
+        scope: which scope a key needs; "" for a call without a key.
         answers: by status.
         takes: the body, for a write.
         query: the declaration of the query parameters.
@@ -108,13 +109,16 @@ def operation(
     return extend_schema(
         operation_id=name,
         summary=summary,
-        description=f"{description}\n\nScope: `{scope}`.".strip(),
+        description=f"{description}\n\nScope: `{scope}`.".strip() if scope else description,
         tags=[tag],
         parameters=[*parameters, *queried, *headers],
         request=takes.shape if takes else None,
         responses={status: OpenApiResponse(answer.shape, answer.description or summary) for status, answer in answers.items()},
         examples=[*_answer_examples(answers), *_request_examples(takes)],
-        extensions={PROBLEMS_KEY: list(problems), TAKES_BODY_KEY: takes is not None},
+        extensions={
+            PROBLEMS_KEY: [*problems, *([ScopeMissing(scope=scope)] if scope else [])],
+            TAKES_BODY_KEY: takes is not None,
+        },
     )
 
 

@@ -5,14 +5,14 @@ from typing import Any
 from rest_framework import serializers
 
 from ledger.api.rendering import in_key_order, optional_time_text, time_text
-
-KINDS = ("grant", "spend", "refund", "revoke", "expire", "hold", "capture", "release", "transfer_in", "transfer_out", "adjust")
+from ledger.rules import KINDS, Entry, Lot
+from ledger.selectors import Balance
 
 
 # Bodies ----------------------------------------------------------------------------------------------
 
 
-def entry_body(entry: Any) -> dict[str, Any]:
+def entry_body(entry: Entry) -> dict[str, Any]:
     """Return an entry as it is answered; the same entry always gives the same bytes."""
     return {
         "holder_id": entry.holder_id,
@@ -35,7 +35,7 @@ def entry_body(entry: Any) -> dict[str, Any]:
     }
 
 
-def lot_body(lot: Any) -> dict[str, Any]:
+def lot_body(lot: Lot) -> dict[str, Any]:
     """Return an open lot as it is answered."""
     return {
         "grant": lot.grant,
@@ -47,7 +47,7 @@ def lot_body(lot: Any) -> dict[str, Any]:
     }
 
 
-def balance_body(balance: Any) -> dict[str, Any]:
+def balance_body(balance: Balance) -> dict[str, Any]:
     """Return an account's state as it is answered."""
     expiry = balance.next_expiry
     return {
@@ -59,7 +59,7 @@ def balance_body(balance: Any) -> dict[str, Any]:
         "sequence": balance.sequence,
         "as_of": time_text(balance.as_of),
         "lots": [lot_body(lot) for lot in balance.lots],
-        "next_expiry": None if expiry is None else {"at": time_text(expiry[0]), "amount": expiry[1]},
+        "next_expiry": None if expiry is None else {"at": time_text(expiry.at), "amount": expiry.amount},
     }
 
 

@@ -1,0 +1,122 @@
+"""Is this process alive, and can it do its work? For load balancers and orchestrators; no key is asked for."""
+
+import logging
+import time
+
+from django.db import Error, connection
+from django.db.migrations.executor import MigrationExecutor
+from django.http import HttpRequest, HttpResponse
+from rest_framework import serializers
+
+from ledger import checks
+from ledger.api.endpoint import Endpoint
+from ledger.api.rendering import json_answer
+from ledger.api.schema import Answer, operation
+from ledger.errors import LedgerError
+
+log = logging.getLogger(__name__)
+
+SELF_TEST_EVERY_SECONDS = 30.0
+RETRY_AFTER_SECONDS = 2
+
+_passed_at: dict[str, float] = {}
+"""When the migrations and the locks were last found right. Migrations stay applied; a pooler or a failover can change the locks."""
+
+
+class HealthSerializer(serializers.Serializer):
+    """A process that answers is alive."""
+
+    status = serializers.ChoiceField(choices=["ok"], help_text="Always ok.")
+
+
+class ReadinessSerializer(serializers.Serializer):
+    """Whether requests can be served."""
+
+    status = serializers.ChoiceField(choices=["ready", "not-ready"], help_text="`ready` if every check is ok.")
+    checks = serializers.DictField(child=serializers.CharField(), help_text="`database`, `migrations`, `locks`: ok, or why not.")
+
+
+class Health(Endpoint):
+    """The process answers."""
+
+    is_public = True
+    authentication_classes = []
+    permission_classes = []
+
+    @operation(
+        "health",
+        "Is the process alive?",
+        tag="Operation",
+        scope="",
+        answers={200: Answer(HealthSerializer, {"status": "ok"}, "It is.")},
+    )
+    def get(self, request: HttpRequest) -> HttpResponse:
+        """Answer; nothing is looked at."""
+        return json_answer({"status": "ok"})
+
+
+READY = {"status": "ready", "checks": {"database": "ok", "migrations": "ok", "locks": "ok"}}
+NOT_READY = {"status": "not-ready", "checks": {"database": "unreachable", "migrations": "unknown", "locks": "unknown"}}
+
+
+class Readiness(Endpoint):
+    """The process can do its work."""
+
+    is_public = True
+    authentication_classes = []
+    permission_classes = []
+
+    @operation(
+        "readiness",
+        "Can requests be served?",
+        "Looks at the database, at unapplied migrations, and whether a lock that one connection holds is seen by another.",
+        tag="Operation",
+        scope="",
+        answers={
+            200: Answer(ReadinessSerializer, READY, "They can."),
+            503: Answer(ReadinessSerializer, NOT_READY, "They cannot."),
+        },
+    )
+    def get(self, request: HttpRequest) -> HttpResponse:
+        """Run the checks that are due."""
+        found = readiness()
+        if all(result == "ok" for result in found.values()):
+            return json_answer({"status": "ready", "checks": found})
+        return json_answer(
+            {"status": "not-ready", "checks": found}, status=503, headers={"Retry-After": str(RETRY_AFTER_SECONDS)}
+        )
+
+
+def readiness() -> dict[str, str]:
+    """Return `ok`, or why not, for the database, the migrations and the locks. Never raises; writes nothing."""
+    found = {"database": "unreachable", "migrations": "unknown", "locks": "unknown"}
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+        found["database"] = "ok"
+        found["migrations"] = _migrations()
+        found["locks"] = _locks()
+    except (Error, LedgerError) as error:
+        log.warning("not ready: %s", error)
+    return found
+
+
+def forget_checks() -> None:
+    """Make the next readiness look at everything again."""
+    _passed_at.clear()
+
+
+def _migrations() -> str:
+    if "migrations" not in _passed_at:
+        executor = MigrationExecutor(connection)
+        if executor.migration_plan(executor.loader.graph.leaf_nodes()):
+            return "unapplied"
+        _passed_at["migrations"] = time.monotonic()
+    return "ok"
+
+
+def _locks() -> str:
+    if time.monotonic() - _passed_at.get("locks", float("-inf")) > SELF_TEST_EVERY_SECONDS:
+        checks.verify_database(connection)
+        _passed_at["locks"] = time.monotonic()
+    return "ok"
