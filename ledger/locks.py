@@ -212,7 +212,7 @@ def locked(*templates: str, wait: bool = True, shared: bool = False, using: str 
             with transaction.atomic(using=using, durable=True), take(*names, shared=shared, using=using) as lock:
                 return function(*args, **kwargs, **({"lock": lock} if takes_lock else {}))
 
-        return cast(F, under_lock)
+        return cast("F", under_lock)
 
     return decorate
 
@@ -248,7 +248,8 @@ def _handler_under_lock(handler: Callable[..., Any]) -> Callable[..., Any]:
         templates = (view.lock_key,) if isinstance(view.lock_key, str) else view.lock_key
         names = [template.format(**view.kwargs) for template in templates]
         take = advisory_lock if view.lock_waits else try_advisory_lock
-        with transaction.atomic(durable=True), take(*names) as view.lock:
+        with transaction.atomic(durable=True), take(*names) as lock:
+            view.lock = lock
             try:
                 return handler(view, request, *args, **kwargs)
             finally:

@@ -1,0 +1,67 @@
+"""`manage.py locks`: who holds and who waits for which advisory lock, and for how long."""
+
+import json
+from argparse import ArgumentParser
+from dataclasses import asdict
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from ledger.lock_keys import signed
+from ledger.lock_report import HeldOrAwaited, current_locks, known_names
+
+COLUMNS = ("LOCK", "NUMBER", "MODE", "STATE", "FOR", "PID", "BLOCKED BY", "APPLICATION", "CLIENT", "QUERY")
+QUERY_WIDTH = 60
+
+
+class Command(BaseCommand):
+    """Prints the advisory locks of this database and changes nothing; exits 0 whether there are any or not."""
+
+    help = (
+        "List who holds and who waits for which advisory lock. A lock is known by its number; its readable name is shown where a "
+        "session's own query tells it, where it is given here, or (with --names) where a table has it. FOR is the time "
+        "waited or, for a lock that is held, the time that its transaction has been open."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """See `help`."""
+        parser.add_argument("name", nargs="*", help="a name that a number may stand for, such as ledger/42")
+        parser.add_argument("--names", action="store_true", help="also try the names of all holders and subscriptions")
+        parser.add_argument("--limit", type=int, default=100_000, help="with --names: how many of each (default: %(default)s)")
+        parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
+        parser.add_argument("--database", default="default", help="default: %(default)s")
+
+    def handle(self, *, name: list[str], names: bool, limit: int, format: str, database: str, **options: Any) -> None:  # noqa: A002
+        """Print the report."""
+        found = current_locks(names=name, using=database)
+        if names and any(lock.name is None for lock in found):
+            found = current_locks(names=[*name, *known_names(limit=limit, using=database)], using=database)
+        if format == "json":
+            self.stdout.write(json.dumps([asdict(lock) for lock in found], default=str, indent=2))
+        else:
+            self.stdout.write(as_table(found))
+
+
+def as_table(locks: list[HeldOrAwaited]) -> str:
+    """One line per lock and session, in columns; the query shortened to one line."""
+    if not locks:
+        return "No advisory lock is held or awaited."
+    rows = [COLUMNS, *map(_cells, locks)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+
+
+def _cells(lock: HeldOrAwaited) -> tuple[str, ...]:
+    query = " ".join(lock.query.split())
+    return (
+        lock.name or "?",
+        f"({lock.number >> 32}, {signed(lock.number & 0xFFFFFFFF, bits=32)})" if lock.two_part else str(lock.number),
+        "shared" if lock.shared else "exclusive",
+        "held" if lock.granted else "WAITING",
+        "?" if lock.seconds is None else f"{lock.seconds:.1f} s",
+        str(lock.pid),
+        ", ".join(map(str, lock.blocked_by)),
+        lock.application,
+        lock.client or "local",
+        query if len(query) <= QUERY_WIDTH else query[: QUERY_WIDTH - 1] + "…",
+    )

@@ -1,0 +1,213 @@
+"""Why the lock comes in one statement and the read in the next, at READ COMMITTED: each other way overspends.
+
+One credit, two who want it. The first holds the lock and has written, but not committed; the second comes by one of the ways.
+It is seen to wait before the first commits, so every outcome here is certain and none is luck.
+
+Source: DESIGN, "Lock, then read, then write".
+"""
+
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection, connections, transaction
+
+from ledger.locks import advisory_lock, lock_number
+from tests.conftest import wait_until_waiting
+
+Session = psycopg.Connection[Any]
+Connect = Callable[..., Session]
+
+
+@dataclass
+class Purse:
+    """A scratch ledger of one holder with one credit."""
+
+    table: str
+    name: str
+    make_connection: Connect
+    sessions: list[Session] = field(default_factory=list)
+
+    def connect(self, **options: Any) -> Session:
+        self.sessions.append(self.make_connection(**options))
+        return self.sessions[-1]
+
+    @property
+    def lock(self) -> str:
+        return f"pg_advisory_xact_lock({lock_number(self.name)})"
+
+    @property
+    def balance_sql(self) -> str:
+        return f"(SELECT sum(amount)::int FROM {self.table})"
+
+    def spend(self, session: Session) -> None:
+        session.execute(f"INSERT INTO {self.table} SELECT max(sequence) + 1, -1 FROM {self.table}")
+
+    def balance(self) -> int:
+        row = self.connect(autocommit=True).execute(f"SELECT {self.balance_sql}").fetchone()
+        assert row is not None
+        return int(row[0])
+
+
+@pytest.fixture
+def purse(committed_db: None, raw_connection: Connect) -> Iterator[Purse]:
+    made = Purse(f"purse_{uuid.uuid4().hex[:12]}", f"ledger/{uuid.uuid4().hex}", raw_connection)
+    owner = raw_connection(autocommit=True)
+    owner.execute(f"CREATE TABLE {made.table} (sequence int NOT NULL, amount int NOT NULL)")
+    owner.execute(f"INSERT INTO {made.table} VALUES (1, 1)")
+    yield made
+    # Else DROP would wait for who has it open.
+    for session in made.sessions:
+        session.close()
+    owner.execute(f"DROP TABLE {made.table} CASCADE")
+
+
+def first_and_second(purse: Purse, second: Session, way: Callable[[Session], int]) -> int:
+    """The first takes the lock and spends; the second waits in its `way`; the first commits; the second spends what it saw.
+
+    Returns: the balance that is left; 0 is right, -1 is overspent.
+    """
+    first = purse.connect()
+    observer = purse.connect(autocommit=True)
+    with ThreadPoolExecutor(1) as elsewhere:
+        first.execute(f"SELECT {purse.lock}")
+        assert first.execute(f"SELECT {purse.balance_sql}").fetchone() == (1,)
+        purse.spend(first)
+        seen = elsewhere.submit(way, second)
+        wait_until_waiting(observer, second.info.backend_pid)
+        first.commit()
+        if seen.result(10) >= 1:
+            purse.spend(second)
+        second.commit()
+    return purse.balance()
+
+
+def one_value(session: Session, sql: str) -> int:
+    row = session.execute(sql).fetchone()
+    assert row is not None
+    return int(row[-1])
+
+
+def test_lock_in_one_statement_and_read_in_the_next_is_right(purse: Purse) -> None:
+    def way(session: Session) -> int:
+        session.execute(f"SELECT {purse.lock}")
+        return one_value(session, f"SELECT {purse.balance_sql}")
+
+    assert first_and_second(purse, purse.connect(), way) == 0
+
+
+def test_so_are_the_locks_of_this_project(purse: Purse) -> None:
+    wrapper = connection.copy()
+    wrapper.ensure_connection()
+    wrapper.inc_thread_sharing()
+    purse.sessions.append(wrapper.connection)
+
+    def way(session: Session) -> int:
+        connections["default"] = wrapper
+        with transaction.atomic(), advisory_lock(purse.name) as lock, connection.cursor() as cursor:
+            lock.ensure_held(purse.name)
+            cursor.execute(f"SELECT {purse.balance_sql}")
+            return int(cursor.fetchone()[0])
+
+    assert first_and_second(purse, wrapper.connection, way) == 0
+
+
+def test_so_is_a_volatile_function_that_locks_and_then_reads(purse: Purse) -> None:
+    """Each statement in a VOLATILE function has a snapshot of its own."""
+    function(purse, "VOLATILE")
+
+    assert first_and_second(purse, purse.connect(), lambda session: one_value(session, f"SELECT {purse.table}_read()")) == 0
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT {lock}, {balance}",
+        "WITH locked AS MATERIALIZED (SELECT {lock}) SELECT {balance} FROM locked",
+        "SELECT balance FROM (SELECT {lock}) AS locked, LATERAL (SELECT sum(amount) AS balance FROM {table}) AS read",
+    ],
+    ids=["one select", "with", "lateral"],
+)
+def test_control_lock_and_read_in_one_statement_overspends(purse: Purse, sql: str) -> None:
+    """The statement's snapshot is older than its wait."""
+    statement = sql.format(lock=purse.lock, balance=purse.balance_sql, table=purse.table)
+
+    assert first_and_second(purse, purse.connect(), lambda session: one_value(session, statement)) == -1
+
+
+def test_control_a_stable_function_overspends(purse: Purse) -> None:
+    """A STABLE function reads by the snapshot of the statement that calls it."""
+    function(purse, "STABLE")
+
+    assert first_and_second(purse, purse.connect(), lambda session: one_value(session, f"SELECT {purse.table}_read()")) == -1
+
+
+def test_control_repeatable_read_overspends(purse: Purse) -> None:
+    """The transaction's snapshot is taken by the statement that waits for the lock."""
+    session = purse.connect()
+    session.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+
+    def way(session: Session) -> int:
+        session.execute(f"SELECT {purse.lock}")
+        return one_value(session, f"SELECT {purse.balance_sql}")
+
+    assert first_and_second(purse, session, way) == -1
+
+
+def test_control_autocommit_overspends(purse: Purse) -> None:
+    """The lock ends with its own statement; nobody waits for anybody."""
+    sessions = [purse.connect(autocommit=True) for _ in range(2)]
+    for session in sessions:
+        session.execute(f"SELECT {purse.lock}")
+    for session in [each for each in sessions if one_value(each, f"SELECT {purse.balance_sql}") >= 1]:
+        purse.spend(session)
+
+    assert purse.balance() == -1
+
+
+def test_control_a_lock_from_a_rolled_back_savepoint_overspends(purse: Purse) -> None:
+    """Both have taken it and none holds it; see LockNotHeld, which refuses exactly this."""
+    sessions = [purse.connect() for _ in range(2)]
+    for session in sessions:
+        session.execute("SAVEPOINT inner_block")
+        session.execute(f"SELECT {purse.lock}")
+        session.execute("ROLLBACK TO SAVEPOINT inner_block")
+    for session in [each for each in sessions if one_value(each, f"SELECT {purse.balance_sql}") >= 1]:
+        purse.spend(session)
+    for session in sessions:
+        session.commit()
+
+    assert purse.balance() == -1
+
+
+def test_without_any_lock_the_unique_sequence_still_makes_it_impossible(purse: Purse) -> None:
+    """The lock keeps writers from colliding; the constraint makes a wrong balance impossible. Both stay."""
+    purse.connect(autocommit=True).execute(f"ALTER TABLE {purse.table} ADD UNIQUE (sequence)")
+    first, second = purse.connect(), purse.connect()
+    observer = purse.connect(autocommit=True)
+    assert [one_value(session, f"SELECT {purse.balance_sql}") for session in (first, second)] == [1, 1]
+
+    purse.spend(first)
+    with ThreadPoolExecutor(1) as elsewhere:
+        spending = elsewhere.submit(purse.spend, second)
+        wait_until_waiting(observer, second.info.backend_pid)
+        first.commit()
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            spending.result(10)
+    second.rollback()
+
+    assert purse.balance() == 0
+
+
+def function(purse: Purse, volatility: str) -> None:
+    purse.connect(autocommit=True).execute(
+        f"""CREATE FUNCTION {purse.table}_read() RETURNS int LANGUAGE plpgsql {volatility} AS $$
+            BEGIN
+                PERFORM {purse.lock};
+                RETURN {purse.balance_sql};
+            END $$"""
+    )

@@ -1,0 +1,270 @@
+"""Several sessions at one lock: who waits, for how long, and what happens when the holder dies."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import OperationalError, connection, connections, transaction
+
+from ledger import locks
+from ledger.errors import HolderBusy, LockBusy
+from ledger.locks import advisory_lock, lock_number, try_advisory_lock
+from tests.conftest import wait_until_waiting
+
+Connect = Callable[..., psycopg.Connection[Any]]
+
+
+@pytest.fixture
+def observer(raw_connection: Connect) -> psycopg.Connection[Any]:
+    return raw_connection(autocommit=True)
+
+
+@pytest.fixture
+def name(new_holder: Callable[[], str]) -> str:
+    return f"ledger/{new_holder()}"
+
+
+@pytest.fixture
+def elsewhere(committed_db: None) -> Iterator[ThreadPoolExecutor]:
+    """Threads with connections of their own, which are closed at the end."""
+    with ThreadPoolExecutor(2) as pool:
+        yield pool
+        together = threading.Barrier(2)
+
+        def close(_: int) -> None:
+            together.wait(timeout=10)
+            connections.close_all()
+
+        list(pool.map(close, range(2)))
+
+
+def backend_pid() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        return int(cursor.fetchone()[0])
+
+
+# Waiting ---------------------------------------------------------------------------------------------
+
+
+def test_who_waits_is_seen_to_wait_and_goes_on_when_the_holder_is_done(
+    observer: psycopg.Connection[Any], elsewhere: ThreadPoolExecutor, name: str
+) -> None:
+    pids: list[int] = []
+    order: list[str] = []
+    started = threading.Event()
+
+    def wait_for_it() -> None:
+        with transaction.atomic():
+            pids.append(backend_pid())
+            started.set()
+            with advisory_lock(name) as lock:
+                lock.ensure_held(name)
+                order.append("second")
+
+    with transaction.atomic(), advisory_lock(name):
+        waiting = elsewhere.submit(wait_for_it)
+        assert started.wait(10)
+        wait_until_waiting(observer, pids[0])
+        seen = observer.execute(
+            "SELECT classid::bigint << 32 | objid::bigint, mode, granted, waitstart IS NOT NULL FROM pg_locks"
+            " WHERE locktype = 'advisory' AND pid = %s",
+            pids,
+        ).fetchall()
+        order.append("first")
+    waiting.result(10)
+
+    assert seen == [(lock_number(name), "ExclusiveLock", False, True)]
+    assert order == ["first", "second"]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_waiting_ends_with_lock_timeout_and_nothing_is_written(
+    committed_db: None, raw_connection: Connect, name: str, shared: bool
+) -> None:
+    raw_connection().execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(name)])
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TEMPORARY TABLE scratch (note text)")
+
+    def write_then_wait() -> None:
+        with transaction.atomic():
+            with connection.cursor() as cursor:
+                cursor.execute("SET LOCAL lock_timeout = '50ms'")
+                cursor.execute("INSERT INTO scratch VALUES ('before the lock')")
+            with advisory_lock(name, shared=shared):
+                pytest.fail("the body must not run")
+
+    with pytest.raises(HolderBusy) as busy:
+        write_then_wait()
+
+    assert busy.value.facts == {"key": name}
+    assert locks.sqlstate(busy.value.__cause__ or busy.value) == "55P03"
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM scratch")
+        assert cursor.fetchone() == (0,)
+
+
+def test_the_timeout_that_bounds_the_waiting_is_set_for_the_role_and_not_by_the_request(as_application: None) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT setting::int, source FROM pg_settings WHERE name = 'lock_timeout'")
+        assert cursor.fetchone() in [(2000, "user"), (2000, "database"), (2000, "database user")]
+
+
+def test_of_several_it_is_the_awaited_one_that_is_named(
+    committed_db: None, raw_connection: Connect, new_holder: Callable[[], str]
+) -> None:
+    first, last = sorted((f"ledger/{new_holder()}", f"ledger/{new_holder()}"), key=lock_number)
+    raw_connection().execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(last)])
+
+    def wait_for_both() -> None:
+        with transaction.atomic():
+            with connection.cursor() as cursor:
+                cursor.execute("SET LOCAL lock_timeout = '50ms'")
+            with advisory_lock(last, first):
+                pytest.fail("the body must not run")
+
+    with pytest.raises(HolderBusy) as busy:
+        wait_for_both()
+
+    assert busy.value.facts == {"key": last}
+    assert raw_connection().execute("SELECT pg_try_advisory_xact_lock(%s)", [lock_number(first)]).fetchone() == (True,)
+
+
+# Several keys: by number, never by name --------------------------------------------------------------
+
+# Two of these three names share a number under djb2-xor (see tests/ledger/test_lock_keys.py), the third is between them by name.
+COLLIDING = ("ledger/aAA", "ledger/afF")
+BETWEEN = "ledger/aZZ"
+
+
+def cross(observer: psycopg.Connection[Any], pool: ThreadPoolExecutor) -> list[str]:
+    """Have two sessions take two locks each; none goes for its second before both have a first, or one is seen to wait.
+
+    Returns: how each of them ended.
+    """
+    pids: dict[int, int] = {}
+    has_first = [threading.Event(), threading.Event()]
+    ready = threading.Barrier(2)
+
+    def meet(me: int) -> None:
+        has_first[me].set()
+        while not has_first[1 - me].is_set():
+            row = observer_row(observer, pids[1 - me])
+            if row:
+                return
+
+    def one(me: int, names: tuple[str, str]) -> str:
+        def after_each(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+            result = execute(sql, params, many, context)
+            if "xact_lock" in sql and not has_first[me].is_set():
+                meet(me)
+            return result
+
+        try:
+            with transaction.atomic():
+                with connection.cursor() as cursor:
+                    cursor.execute("SET LOCAL lock_timeout = '20s'")
+                pids[me] = backend_pid()
+                ready.wait(timeout=10)
+                with connection.execute_wrapper(after_each), advisory_lock(*names):
+                    return "had both"
+        except OperationalError as error:
+            return str(locks.sqlstate(error))
+
+    return [
+        each.result(30) for each in [pool.submit(one, 0, (COLLIDING[0], BETWEEN)), pool.submit(one, 1, (BETWEEN, COLLIDING[1]))]
+    ]
+
+
+_observing = threading.Lock()
+
+
+def observer_row(observer: psycopg.Connection[Any], pid: int) -> bool:
+    """Whether the backend is waiting now."""
+    with _observing:
+        row = observer.execute("SELECT cardinality(pg_blocking_pids(%s)) > 0", [pid]).fetchone()
+    return bool(row and row[0])
+
+
+@pytest.fixture
+def colliding_scheme(settings: Any) -> None:
+    settings.LEDGER = {**settings.LEDGER, "LOCK_KEY_SCHEME": "djb2xor-32", "LOCK_NAMESPACE": ""}
+    assert lock_number(COLLIDING[0]) == lock_number(COLLIDING[1]) != lock_number(BETWEEN)
+    assert COLLIDING[0] < BETWEEN < COLLIDING[1]
+
+
+def test_in_the_order_of_the_numbers_two_sessions_never_deadlock(
+    colliding_scheme: None, observer: psycopg.Connection[Any], elsewhere: ThreadPoolExecutor
+) -> None:
+    for _ in range(10):
+        assert cross(observer, elsewhere) == ["had both", "had both"]
+
+
+def test_control_in_the_order_of_the_names_they_deadlock_and_the_deadlock_is_passed_on(
+    colliding_scheme: None,
+    observer: psycopg.Connection[Any],
+    elsewhere: ThreadPoolExecutor,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(locks, "_in_order", lambda names: [(lock_number(name), name) for name in sorted(names)])
+
+    assert sorted(cross(observer, elsewhere)) == ["40P01", "had both"]
+
+
+# A holder that dies ----------------------------------------------------------------------------------
+
+HOLD = """
+import sys, psycopg
+connection = psycopg.connect(sys.argv[1])
+connection.execute("SELECT pg_advisory_xact_lock(%s)", [int(sys.argv[2])])
+print(connection.info.backend_pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def holder_process(dsn: str, name: str) -> Iterator[tuple["subprocess.Popen[str]", int]]:
+    """Another process that holds the lock until it is killed."""
+    command = [sys.executable, "-c", HOLD, dsn, str(lock_number(name))]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process, int(process.stdout.readline())
+        finally:
+            process.kill()
+
+
+def test_kill_9_of_the_holder_frees_the_lock_and_who_waited_goes_on(
+    observer: psycopg.Connection[Any], elsewhere: ThreadPoolExecutor, raw_connection: Connect, name: str
+) -> None:
+    pids: list[int] = []
+    started = threading.Event()
+
+    def wait_for_it() -> str:
+        with transaction.atomic():
+            with connection.cursor() as cursor:
+                cursor.execute("SET LOCAL lock_timeout = '20s'")
+            pids.append(backend_pid())
+            started.set()
+            with advisory_lock(name):
+                return "had it"
+
+    dsn = psycopg.conninfo.make_conninfo(raw_connection().info.dsn, password=raw_connection().info.password)
+    with holder_process(dsn, name) as (process, backend):
+        with transaction.atomic(), pytest.raises(LockBusy), try_advisory_lock(name):
+            pytest.fail("the holder is alive")
+        waiting = elsewhere.submit(wait_for_it)
+        assert started.wait(10)
+        wait_until_waiting(observer, pids[0])
+        assert observer.execute("SELECT pg_blocking_pids(%s)", pids).fetchone() == ([backend],)
+
+        process.kill()
+
+        assert waiting.result(15) == "had it"
+        assert process.wait(10) == -9

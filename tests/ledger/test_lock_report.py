@@ -1,0 +1,212 @@
+"""`manage.py locks`, with a real holder and real waiters."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from io import StringIO
+from typing import Any
+
+import psycopg
+import pytest
+from django.apps import AppConfig, apps
+from django.core.management import call_command
+from django.db import connection, connections, transaction
+
+from ledger.lock_report import HeldOrAwaited, current_locks, known_names
+from ledger.locks import advisory_lock, lock_number
+from tests.conftest import wait_until_waiting
+
+Connect = Callable[..., psycopg.Connection[Any]]
+
+
+@pytest.fixture
+def name(new_holder: Callable[[], str]) -> str:
+    return f"ledger/{new_holder()}"
+
+
+@pytest.fixture
+def holder(raw_connection: Connect, name: str) -> psycopg.Connection[Any]:
+    """A session that holds the lock and whose query does not tell its name."""
+    session = raw_connection(application_name="the holder")
+    session.execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(name)])
+    return session
+
+
+@pytest.fixture
+def waiter(committed_db: None, raw_connection: Connect, holder: psycopg.Connection[Any], name: str) -> Iterator[int]:
+    """A session that waits for the lock as the application does; gives its pid."""
+    started = threading.Event()
+    pids: list[int] = []
+
+    def wait_for_it() -> None:
+        try:
+            with transaction.atomic():
+                with connection.cursor() as cursor:
+                    cursor.execute("SET LOCAL lock_timeout = '20s'")
+                    cursor.execute("SELECT pg_backend_pid()")
+                    pids.append(cursor.fetchone()[0])
+                started.set()
+                with advisory_lock(name):
+                    pass
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=wait_for_it)
+    thread.start()
+    assert started.wait(10)
+    wait_until_waiting(raw_connection(autocommit=True), pids[0])
+    yield pids[0]
+    holder.rollback()
+    thread.join(10)
+
+
+def of(found: list[HeldOrAwaited], name: str) -> list[HeldOrAwaited]:
+    return [lock for lock in found if lock.number == lock_number(name)]
+
+
+def test_tells_holder_and_waiter_their_order_and_who_blocks_whom(holder: psycopg.Connection[Any], waiter: int, name: str) -> None:
+    held, awaited = of(current_locks(), name)
+
+    assert (held.pid, held.granted, held.blocked_by, held.shared) == (holder.info.backend_pid, True, (), False)
+    assert (awaited.pid, awaited.granted, awaited.blocked_by) == (waiter, False, (holder.info.backend_pid,))
+    assert (held.application, held.state, held.role) == ("the holder", "idle in transaction", holder.info.user)
+    assert held.transaction_started_at is not None
+    assert awaited.waiting_since is not None
+    assert held.transaction_started_at <= awaited.waiting_since
+    assert held.waiting_since is None
+    assert held.seconds is not None
+    assert awaited.seconds is not None
+    assert 0 < awaited.seconds < held.seconds < 60
+
+
+def test_the_waiters_statement_names_the_lock_for_the_holder_too(waiter: int, name: str) -> None:
+    assert [lock.name for lock in of(current_locks(), name)] == [name, name]
+
+
+@pytest.mark.django_db
+def test_an_id_in_the_holders_query_is_recognised(holder: psycopg.Connection[Any], name: str) -> None:
+    assert [lock.name for lock in of(current_locks(), name)] == [None]
+
+    holder.execute(f"SELECT 'O''Neil', '{name.removeprefix('ledger/')}'")
+
+    assert [lock.name for lock in of(current_locks(), name)] == [name]
+
+
+@pytest.mark.django_db
+def test_a_name_in_a_query_is_believed_only_when_its_number_is_locked(holder: psycopg.Connection[Any], name: str) -> None:
+    holder.execute("SELECT 1 /* ledger/somebody-else */")
+
+    assert [lock.name for lock in of(current_locks(), name)] == [None]
+
+
+@pytest.mark.django_db
+def test_a_name_that_is_given_is_recognised(holder: psycopg.Connection[Any], name: str) -> None:
+    assert [lock.name for lock in of(current_locks(names=["ledger/another", name]), name)] == [name]
+
+
+@pytest.mark.django_db
+def test_shared_locks_and_pairs_of_another_application_are_told_apart(raw_connection: Connect, name: str) -> None:
+    session = raw_connection()
+    session.execute("SELECT pg_advisory_xact_lock_shared(%s), pg_advisory_xact_lock(7, -8)", [lock_number(name)])
+
+    mine = [lock for lock in current_locks(names=[name]) if lock.pid == session.info.backend_pid]
+
+    assert [(lock.two_part, lock.name, lock.shared) for lock in mine] == [(False, name, True), (True, None, False)]
+    assert "(7, -8)" in printed()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("number", [0, 1, -1, 2**63 - 1, -(2**63), 2**32, -(2**32), 2**31])
+def test_every_number_comes_back_as_it_was_locked(raw_connection: Connect, number: int) -> None:
+    session = raw_connection()
+    session.execute("SELECT pg_advisory_xact_lock(%s::bigint)", [number])
+
+    assert [lock.number for lock in current_locks() if lock.pid == session.info.backend_pid] == [number]
+
+
+def printed(*arguments: str, **options: Any) -> str:
+    out = StringIO()
+    call_command("locks", *arguments, stdout=out, **options)
+    return out.getvalue()
+
+
+def test_the_command_prints_a_line_for_each(holder: psycopg.Connection[Any], waiter: int, name: str) -> None:
+    lines = printed().splitlines()
+    held, awaited = (line.split() for line in lines if line.startswith(name))
+
+    assert lines[0].split() == [
+        "LOCK",
+        "NUMBER",
+        "MODE",
+        "STATE",
+        "FOR",
+        "PID",
+        "BLOCKED",
+        "BY",
+        "APPLICATION",
+        "CLIENT",
+        "QUERY",
+    ]
+    assert held[:4] == [name, str(lock_number(name)), "exclusive", "held"]
+    assert (held[5], held[6]) == ("s", str(holder.info.backend_pid))
+    assert awaited[:4] == [name, str(lock_number(name)), "exclusive", "WAITING"]
+    assert (awaited[5], awaited[6], awaited[7]) == ("s", str(waiter), str(holder.info.backend_pid))
+
+
+def test_the_command_prints_json(holder: psycopg.Connection[Any], waiter: int, name: str) -> None:
+    held, awaited = (lock for lock in json.loads(printed(format="json")) if lock["name"] == name)
+
+    assert held == held | {"number": lock_number(name), "granted": True, "pid": holder.info.backend_pid, "waiting_since": None}
+    assert awaited == awaited | {"granted": False, "pid": waiter, "blocked_by": [holder.info.backend_pid]}
+
+
+@pytest.mark.django_db
+def test_the_command_says_so_when_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ledger.management.commands.locks.current_locks", lambda **options: [])
+
+    assert printed() == "No advisory lock is held or awaited.\n"
+    assert json.loads(printed(format="json")) == []
+
+
+@pytest.mark.django_db
+def test_the_command_asks_the_tables_only_when_told_to(
+    holder: psycopg.Connection[Any], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr("ledger.management.commands.locks.known_names", lambda *, limit, using: asked.append(limit) or [name])
+
+    assert name not in printed()
+    assert asked == []
+    assert name in printed(name)
+    assert asked == []
+    assert name in printed(names=True, limit=5)
+    assert asked == [5]
+
+
+@pytest.mark.django_db
+def test_every_holder_and_what_other_apps_tell_are_known_names(
+    holder_of_many_entries: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        AppConfig, "lock_names", lambda app, limit: ["invoice_gen/SUB-1"] if app.label == "ledger" else [], raising=False
+    )
+    assert apps.get_app_config("ledger").label == "ledger"
+
+    names = list(known_names(limit=1000))
+
+    assert {f"ledger/{holder_id}" for holder_id in holder_of_many_entries} <= set(names)
+    assert len(names) == len(set(names))
+    assert names[-1] == "invoice_gen/SUB-1"
+    assert len(list(known_names(limit=1))) == 2
+
+
+@pytest.fixture
+def holder_of_many_entries(db: None, new_holder: Callable[[], str]) -> list[str]:
+    """Two holders with some history."""
+    from ledger import services
+
+    holders = [new_holder(), new_holder()]
+    for holder_id in holders:
+        for key in ("first", "second"):
+            services.grant(holder_id=holder_id, amount=5, idempotency_key=key)
+    return holders
