@@ -21,6 +21,7 @@ import psycopg
 import pytest
 from django.conf import settings
 from django.db import connection, connections
+from django.test.utils import setup_databases, teardown_databases
 from psycopg import sql
 from pytest_django.plugin import DjangoDbBlocker
 
@@ -74,9 +75,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> None:
-    """Give the test database the roles' rights and the timeouts of production, by the same code."""
+def django_db_setup(
+    django_test_environment: None,
+    django_db_modify_db_settings: None,
+    django_db_keepdb: bool,
+    django_db_createdb: bool,
+    django_db_blocker: DjangoDbBlocker,
+) -> Iterator[None]:
+    """Make the test database, with the roles' rights and the timeouts of production by the same code.
+
+    pytest-django's own makes it only where a test that bears its mark was collected, and `committed_db` bears none: such a
+    test, run alone, would work in the database that the settings name.
+    """
     with django_db_blocker.unblock():
+        made = setup_databases(verbosity=0, interactive=False, keepdb=django_db_keepdb and not django_db_createdb)
         if not USES_EMBEDDED_SERVER:
             with suppress(psycopg.Error), psycopg.connect(_conninfo("owner"), autocommit=True) as owner:
                 owner.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(settings.LEDGER_APP_ROLE)))
@@ -85,6 +97,10 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
                 owner.execute(change.format(sql.Identifier(settings.LEDGER_APP_ROLE), sql.Literal(APPLICATION_PASSWORD)))
         provision(connection)
         connection.close()
+    yield
+    if not django_db_keepdb:
+        with django_db_blocker.unblock():
+            teardown_databases(made, verbosity=0)
 
 
 # Committed history -----------------------------------------------------------------------------------
