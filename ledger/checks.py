@@ -71,6 +71,8 @@ def verify_database(connection: BaseDatabaseWrapper, *, needs_lock_timeout: bool
     Raises:
         UnsafeDatabase: the isolation level, ATOMIC_REQUESTS, durability, advisory locks or `lock_timeout` are not as needed.
     """
+    # Django settles the isolation level on connecting.
+    connection.ensure_connection()
     _verify_client(connection)
     found = _server_settings(connection)
     _verify_durability(found)

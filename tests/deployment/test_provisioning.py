@@ -1,26 +1,130 @@
+"""The application's role may insert into the ledger and change nothing in it; every session has its timeouts."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
 import pytest
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.db import connection
+from psycopg import errors, sql
 
-pytestmark = pytest.mark.django_db
+from ledger.locks import lock_number
+from ledger_project.preparation import PREPARATION_LOCK
+from ledger_project.provisioning import TABLES, provision
+from tests.conftest import database_url, wait_until_waiting
+
+pytestmark = pytest.mark.usefixtures("committed_db")
+
+RawConnection = Callable[..., psycopg.Connection[Any]]
 
 
-def test_x():
-    from django.db import connection
-
-    with connection.cursor() as c:
-        c.execute("select current_user, current_setting('lock_timeout'), current_setting('statement_timeout')")
-        assert c.fetchone() == ("ledger_owner", "2s", "30s")
-
-
-def test_app(app_role_connection):
-    assert app_role_connection.execute("select current_user").fetchone() == ("ledger_app",)
+def rights_of(owner: psycopg.Connection[Any], table: str) -> set[str]:
+    """What the application's role may do with a table."""
+    found = owner.execute(
+        "SELECT privilege_type FROM information_schema.role_table_grants WHERE table_name = %s AND grantee = %s",
+        [table, settings.LEDGER_APP_ROLE],
+    ).fetchall()
+    return {row[0] for row in found}
 
 
-def test_threads(run_threads):
-    from django.db import connection
+@pytest.mark.parametrize("role", ["owner", "application"])
+def test_every_session_has_the_timeouts(raw_connection: RawConnection, role: str) -> None:
+    session = raw_connection(role)
+    names = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
+    found = [session.execute(f"SHOW {name}").fetchone() for name in names]
+    assert found == [("2s",), ("30s",), ("1min",)]
 
-    def work(i):
-        with connection.cursor() as c:
-            c.execute("select pg_backend_pid()")
-            return c.fetchone()[0]
 
-    assert len(set(run_threads(work, 8))) == 8
+def test_append_only_tables_give_select_and_insert_and_nothing_else(raw_connection: RawConnection) -> None:
+    owner = raw_connection()
+    rows = owner.execute(TABLES).fetchall()
+    append_only = {name for name, _, is_append_only in rows if is_append_only}
+    assert {"ledger_entry", "ledger_refusal"} <= append_only
+    assert [name for name in append_only if rights_of(owner, name) != {"SELECT", "INSERT"}] == []
+
+
+def test_views_give_select_and_other_tables_the_four(raw_connection: RawConnection) -> None:
+    owner = raw_connection()
+    rows = owner.execute(TABLES).fetchall()
+    others = {name: is_read_only for name, is_read_only, is_append_only in rows if not is_append_only}
+    four = {"SELECT", "INSERT", "UPDATE", "DELETE"}
+    assert others["ledger_api_key"] is False
+    assert {name: rights_of(owner, name) for name in others} == {name: {"SELECT"} if ro else four for name, ro in others.items()}
+
+
+@pytest.mark.parametrize("table", ["ledger_entry", "ledger_refusal"])
+@pytest.mark.parametrize("statement", ["UPDATE {} SET holder_id = 'x'", "DELETE FROM {}", "TRUNCATE {}", "DROP TABLE {}"])
+def test_the_application_cannot_change_the_ledger(raw_connection: RawConnection, table: str, statement: str) -> None:
+    application = raw_connection("application")
+    with pytest.raises(errors.InsufficientPrivilege):
+        application.execute(sql.SQL(statement).format(sql.Identifier(table)))
+
+
+def test_the_application_cannot_switch_triggers_off(raw_connection: RawConnection) -> None:
+    application = raw_connection("application", autocommit=True)
+    with pytest.raises(errors.InsufficientPrivilege):
+        application.execute("SET session_replication_role = replica")
+    with pytest.raises(errors.InsufficientPrivilege):
+        application.execute("ALTER TABLE ledger_entry DISABLE TRIGGER append_only")
+
+
+def test_rights_given_by_hand_are_taken_back_and_again_changes_nothing(raw_connection: RawConnection) -> None:
+    owner = raw_connection(autocommit=True)
+    owner.execute(sql.SQL("GRANT UPDATE, DELETE ON ledger_entry TO {}").format(sql.Identifier(settings.LEDGER_APP_ROLE)))
+    assert rights_of(owner, "ledger_entry") == {"SELECT", "INSERT", "UPDATE", "DELETE"}
+    for _ in range(2):
+        provision(connection)
+        assert rights_of(owner, "ledger_entry") == {"SELECT", "INSERT"}
+
+
+def test_a_missing_role_is_passed_over(monkeypatch: pytest.MonkeyPatch, raw_connection: RawConnection) -> None:
+    monkeypatch.setattr(settings, "LEDGER_APP_ROLE", "nobody_of_this_name")
+    provision(connection)
+    assert raw_connection("owner").execute("SHOW lock_timeout").fetchone() == ("2s",)
+
+
+def test_the_command_can_be_run_again(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(settings, "OWNER_DATABASE_URL", database_url("owner"))
+    monkeypatch.setattr(settings, "LEDGER_BOOTSTRAP_API_KEY", "")
+    call_command("prepare_database")
+    assert capsys.readouterr().out == "The database is ready; 0 migrations applied.\n"
+
+
+def test_the_command_tells_the_application_role_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "OWNER_DATABASE_URL", database_url("application"))
+    before = dict(connection.settings_dict)
+    with pytest.raises(
+        CommandError, match=f"The role {settings.LEDGER_APP_ROLE} may not prepare .* Set LEDGER_OWNER_DATABASE_URL"
+    ):
+        call_command("prepare_database")
+    assert connection.settings_dict == before
+
+
+def test_two_preparing_at_once_take_turns(raw_connection: RawConnection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second waits for the first, longer than `lock_timeout`, and finds nothing left to do."""
+    monkeypatch.setattr(settings, "OWNER_DATABASE_URL", database_url("owner"))
+    monkeypatch.setattr(settings, "LEDGER_BOOTSTRAP_API_KEY", "")
+    first = raw_connection(autocommit=True)
+    observer = raw_connection("superuser", autocommit=True)
+    first.execute("SELECT pg_advisory_lock(%s)", [lock_number(PREPARATION_LOCK)])
+    failures: list[BaseException] = []
+
+    def second() -> None:
+        try:
+            call_command("prepare_database", verbosity=0)
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    waiting = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    while (row := observer.execute(waiting).fetchone()) is None:
+        assert thread.is_alive(), failures
+    wait_until_waiting(observer, row[0])
+    first.execute("SELECT pg_advisory_unlock_all()")
+    thread.join(30)
+    assert failures == []

@@ -1,0 +1,94 @@
+"""docker-compose.yml is what Compose expects, pinned, and says what docs/OPERATIONS.md promises."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from ledger_project.embedded_postgres import Server
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PINNED = re.compile(r"^[a-z0-9./-]+:[a-z0-9.-]*\d+\.\d+[a-z0-9.-]*$")
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    """docker-compose.yml with its anchors resolved."""
+    return yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+
+
+def validate(document: dict[str, Any]) -> None:
+    """Raise what is wrong with it by the Compose Specification."""
+    schema = json.loads((Path(__file__).parent / "compose-spec.json").read_text())
+    jsonschema.Draft7Validator(schema).validate(document)
+
+
+def test_it_follows_the_compose_specification(compose: dict[str, Any]) -> None:
+    validate(compose)
+
+
+def test_the_specification_would_find_a_mistake(compose: dict[str, Any]) -> None:
+    broken = {**compose, "services": {**compose["services"], "web": {**compose["services"]["web"], "comand": ["x"]}}}
+    with pytest.raises(jsonschema.ValidationError):
+        validate(broken)
+
+
+def test_its_services_are_the_five(compose: dict[str, Any]) -> None:
+    assert list(compose["services"]) == ["db", "pgbouncer", "prepare", "web", "invoice-worker"]
+
+
+def test_every_image_is_pinned(compose: dict[str, Any]) -> None:
+    bases = re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    images = [service["image"] for service in compose["services"].values()] + bases
+    assert [image for image in images if not PINNED.match(image)] == []
+
+
+def test_postgresql_is_the_version_that_comes_with_pip(compose: dict[str, Any]) -> None:
+    said = subprocess.run(
+        [Server(ROOT / ".data").binaries / "postgres", "--version"], capture_output=True, text=True, check=True
+    ).stdout
+    version = re.search(r"\d+\.\d+", said)
+    assert version is not None
+    assert compose["services"]["db"]["image"] == f"postgres:{version[0]}-bookworm"
+
+
+def test_only_the_preparation_goes_past_pgbouncer_and_as_the_owner(compose: dict[str, Any]) -> None:
+    urls = {
+        name: {value for value in service.get("environment", {}).values() if str(value).startswith("postgresql://")}
+        for name, service in compose["services"].items()
+    }
+    through = "postgresql://ledger_app:${LEDGER_APP_PASSWORD:?put it into .env}@pgbouncer:6432/ledger"
+    owner = "postgresql://ledger_owner:${LEDGER_OWNER_PASSWORD:?put it into .env}@db:5432/ledger"
+    assert urls == {"db": set(), "pgbouncer": set(), "prepare": {through, owner}, "web": {through}, "invoice-worker": {through}}
+
+
+def test_web_and_worker_wait_for_the_preparation(compose: dict[str, Any]) -> None:
+    for name in ("web", "invoice-worker"):
+        assert compose["services"][name]["depends_on"]["prepare"] == {"condition": "service_completed_successfully"}
+
+
+def test_every_variable_without_a_default_is_in_the_example() -> None:
+    wanted = set(re.findall(r"\$\{([A-Z_]+):\?", (ROOT / "docker-compose.yml").read_text()))
+    offered = set(re.findall(r"^([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
+    assert wanted <= offered
+
+
+def test_what_the_images_copy_is_there_and_not_ignored() -> None:
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    for source in re.findall(r"^COPY (?:--\S+ )*(.+) \S+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE):
+        for path in source.split():
+            assert (ROOT / path).exists(), path
+            assert f"!{path.split('/')[0]}" in ignored, path
+
+
+@pytest.mark.parametrize("script", ["deploy/pgbouncer/start", "deploy/postgres/10-roles.sh", "deploy/invoice-worker", ".ci/run"])
+def test_the_scripts_are_runnable_and_parse(script: str) -> None:
+    path = ROOT / script
+    assert path.stat().st_mode & 0o111
+    shell = path.read_text().split("\n", 1)[0].rsplit("/", 1)[1].split()[-1]
+    subprocess.run([shell, "-n", path], check=True)
