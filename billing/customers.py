@@ -1,0 +1,77 @@
+"""Customers: who pays, on what terms, and whose credits pay first."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from django.db import transaction
+
+from billing.errors import AlreadyExists, NotFound
+from billing.models import Customer
+from ledger.errors import Invalid
+from ledger.locks import advisory_lock
+
+
+@dataclass(frozen=True, slots=True)
+class CreditTerms:
+    """Which credits of the holder pay, and what one of them is worth.
+
+    Args:
+        unit_value: money per credit, in major units of the customer's currency; above 0.
+    """
+
+    credit_type: str
+    unit_value: Decimal
+
+
+def create_customer(
+    *,
+    ref: str,
+    name: str,
+    currency: str,
+    time_zone: str = "UTC",
+    language: str = "en",
+    address: dict[str, Any] | None = None,
+    vat_id: str = "",
+    vat_status: str = "taxable",
+    terms_days: int = 30,
+    holder_id: str = "",
+    credits: CreditTerms | None = None,
+) -> Customer:
+    """Write a customer, or raise and write nothing.
+
+    Raises:
+        AlreadyExists: there is a customer of this ref.
+        Invalid: credits are named without a holder.
+    """
+    if credits is not None and not holder_id:
+        raise Invalid(pointer="/credits", rule="needs-holder", detail="credits that pay need a holder_id whose they are")
+    with transaction.atomic(), advisory_lock(f"customer/{ref}"):
+        if Customer.objects.filter(ref=ref).exists():
+            raise AlreadyExists(resource="customer", ref=ref)
+        return Customer.objects.create(
+            ref=ref,
+            name=name,
+            currency=currency,
+            time_zone=time_zone,
+            language=language,
+            address=address or {},
+            vat_id=vat_id,
+            vat_status=vat_status,
+            terms_days=terms_days,
+            holder_id=holder_id,
+            credit_type=credits.credit_type if credits else "",
+            credit_unit_value=credits.unit_value if credits else None,
+        )
+
+
+def customer_of(ref: str) -> Customer:
+    """The customer that a path names.
+
+    Raises:
+        NotFound: there is none.
+    """
+    customer = Customer.objects.filter(ref=ref).first()
+    if customer is None:
+        raise NotFound(resource="customer", ref=ref)
+    return customer

@@ -1,0 +1,361 @@
+"""Documents: writing a draft, giving it its number, and where it goes from there.
+
+The number is taken last in the transaction: the row of the series stays locked until COMMIT, so whatever comes before it would
+be done by one process at a time.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.db import connection, transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from billing.errors import InvalidTransition, InvoiceCorrectedLater, InvoiceGenerationBusy, NotFound
+from billing.models import (
+    Claim,
+    CouponUse,
+    CreditNote,
+    CreditNoteUse,
+    CreditPayment,
+    Cursor,
+    Customer,
+    Invoice,
+    InvoiceTax,
+    Line,
+    NumberSeries,
+)
+from billing.totals import CreditNote as NoteLeft
+from billing.totals import apply_credit_notes, credits_for
+from ledger import services as ledger
+from ledger.errors import LockBusy
+from ledger.locks import Lock, holder_key, holder_lock, try_advisory_lock
+
+State = Invoice.State
+NUMBER = "{series}-{value:06d}"
+
+# One statement, also for the first number of a series. The row is locked from here to COMMIT.
+TAKE_NUMBER = """
+    INSERT INTO billing_numberseries AS series (name, last_value) VALUES (%s, 1)
+    ON CONFLICT (name) DO UPDATE SET last_value = series.last_value + 1
+    RETURNING last_value
+"""
+
+FINALIZE = """
+    UPDATE billing_invoice
+    SET state = 'open', series_value = %(value)s, number = %(number)s, issue_date = %(issue_date)s, due_date = %(due_date)s,
+        credit_notes_minor = %(credit_notes_minor)s, credits_applied_minor = %(credits_applied_minor)s,
+        amount_due_minor = total_minor - %(credit_notes_minor)s - %(credits_applied_minor)s,
+        finalized_at = %(finalized_at)s
+    WHERE id = %(id)s
+"""
+
+# What a dry run shows of a finalisation, on a draft that is about to be rolled back.
+SETTLE = """
+    UPDATE billing_invoice
+    SET issue_date = %(issue_date)s, due_date = %(due_date)s,
+        credit_notes_minor = %(credit_notes_minor)s, credits_applied_minor = %(credits_applied_minor)s,
+        amount_due_minor = total_minor - %(credit_notes_minor)s - %(credits_applied_minor)s
+    WHERE id = %(id)s
+"""
+
+NOTES_LEFT = """
+    SELECT note.id, note.amount_minor - coalesce(
+        (SELECT sum(used.amount_minor) FROM billing_creditnoteuse AS used
+         WHERE used.credit_note_id = note.id AND used.released_at IS NULL), 0)
+    FROM billing_creditnote AS note
+    WHERE note.subscription_id = %s AND note.currency = %s AND note.released_at IS NULL
+    ORDER BY note.id
+"""
+
+# What a voided or deleted invoice had corrected counts again as it did before.
+RESTORE_CLAIMS = """
+    INSERT INTO billing_claim (subscription_id, item_id, kind, starts_at, ends_at, price_id, quantity, amount_minor,
+        invoice_id, line_position, basis, made_by)
+    SELECT subscription_id, item_id, kind, starts_at, ends_at, price_id, quantity, amount_minor,
+        invoice_id, line_position, basis, made_by
+    FROM billing_claim
+    WHERE released_by = %(invoice)s AND %(invoice)s NOT IN (coalesce(invoice_id, 0), coalesce(made_by, 0))
+"""
+
+
+def invoice_key(subscription_ref: str) -> str:
+    """The name of the lock under which everything that is billed to a subscription is decided."""
+    return f"invoice_gen/{subscription_ref}"
+
+
+@dataclass(frozen=True, slots=True)
+class Finalizing:
+    """What finalisation has to know of a draft and its customer."""
+
+    invoice_id: int
+    subscription_id: int
+    subscription_ref: str
+    currency: str
+    total_minor: int
+    own_note_minor: int
+    series: str
+    terms_days: int
+    time_zone: str
+    holder_id: str
+    credit_type: str
+    credit_unit_value: Decimal | None
+
+
+def finalize_under(lock: Lock, draft: Finalizing, *, take_number: bool = True) -> dict[str, Any]:
+    """Set credit notes and prepaid credits against a draft, give it its number and freeze it; or raise and change nothing.
+
+    Lock order: the subscription's is held, then the holder's, then the series.
+
+    Args:
+        take_number: False in a dry run, which must not make others wait for the series; the draft then stays one.
+
+    Returns:
+        What was set: credit_notes_minor, credits_applied_minor, and number, issue_date, due_date where taken.
+    """
+    lock.ensure_held(invoice_key(draft.subscription_ref))
+    notes_minor = _apply_notes(draft)
+    credits_minor = _pay_with_credits(draft, draft.total_minor - notes_minor)
+    now = timezone.now()
+    issue_date = now.astimezone(ZoneInfo(draft.time_zone)).date()
+    facts: dict[str, Any] = {
+        "id": draft.invoice_id,
+        "credit_notes_minor": notes_minor,
+        "credits_applied_minor": credits_minor,
+        "issue_date": issue_date,
+        "due_date": issue_date + timedelta(days=draft.terms_days),
+        "finalized_at": now,
+    }
+    with connection.cursor() as cursor:
+        if not take_number:
+            cursor.execute(SETTLE, facts)
+            return facts
+        cursor.execute(TAKE_NUMBER, [draft.series])
+        facts["value"] = cursor.fetchone()[0]
+        facts["number"] = NUMBER.format(series=draft.series, value=facts["value"])
+        cursor.execute(FINALIZE, facts)
+        if draft.total_minor == notes_minor + credits_minor:
+            cursor.execute("UPDATE billing_invoice SET state = 'paid', paid_at = %s WHERE id = %s", [now, draft.invoice_id])
+    return facts
+
+
+def _apply_notes(draft: Finalizing) -> int:
+    """Use up credit notes, the one that this invoice brings first, then the oldest."""
+    with connection.cursor() as cursor:
+        cursor.execute(NOTES_LEFT, [draft.subscription_id, draft.currency])
+        notes = [(note_id, int(left)) for note_id, left in cursor.fetchall()]
+    if draft.own_note_minor:
+        own = CreditNote.objects.create(
+            subscription_id=draft.subscription_id,
+            invoice_id=draft.invoice_id,
+            currency=draft.currency,
+            amount_minor=draft.own_note_minor,
+        )
+        notes.insert(0, (own.pk, draft.own_note_minor))
+    applied = apply_credit_notes(draft.total_minor, [NoteLeft(str(note_id), left) for note_id, left in notes])
+    if applied:
+        CreditNoteUse.objects.bulk_create(
+            CreditNoteUse(credit_note_id=int(one.ref), invoice_id=draft.invoice_id, amount_minor=one.amount_minor)
+            for one in applied
+        )
+    return sum(one.amount_minor for one in applied)
+
+
+def _pay_with_credits(draft: Finalizing, due_minor: int) -> int:
+    """Spend the holder's credits on what is due, as far as they reach; the balance is read under the holder's lock."""
+    if not (draft.holder_id and draft.credit_type and draft.credit_unit_value) or due_minor <= 0:
+        return 0
+    with holder_lock(draft.holder_id) as holder:
+        available = ledger.available_under(holder, holder_id=draft.holder_id, credit_type=draft.credit_type)
+        used = credits_for(due_minor, available_units=available, unit_value=draft.credit_unit_value, currency=draft.currency)
+        if not used.amount_minor:
+            return 0
+        entry = ledger.spend_under(
+            holder,
+            holder_id=draft.holder_id,
+            amount=used.units,
+            credit_type=draft.credit_type,
+            idempotency_key=f"invoice/{draft.invoice_id}/pay",
+            reason="Invoice payment",
+            reference=f"invoice {draft.invoice_id}",
+            actor="billing",
+        )
+    CreditPayment.objects.create(
+        invoice_id=draft.invoice_id,
+        holder_id=draft.holder_id,
+        credit_type=draft.credit_type,
+        credits=used.units,
+        amount_minor=used.amount_minor,
+        spend_sequence=entry.sequence,
+    )
+    return used.amount_minor
+
+
+# From state to state ---------------------------------------------------------------------------------
+
+
+def finalize(invoice_id: int) -> Invoice:
+    """Finalise a draft, or raise and change nothing.
+
+    Raises:
+        NotFound, InvalidTransition: there is no such invoice, or it is no draft.
+        InvoiceGenerationBusy: invoices of the subscription are being made.
+    """
+
+    def act(lock: Lock, invoice: Invoice) -> None:
+        if invoice.state != State.DRAFT:
+            raise InvalidTransition(invoice=invoice_id, state=invoice.state, wanted="open")
+        finalize_under(lock, _finalizing(invoice))
+
+    return _moved(invoice_id, act)
+
+
+def pay(invoice_id: int) -> Invoice:
+    """Mark an open or uncollectible invoice as paid, or raise and change nothing. Raises: as `finalize`."""
+    return _moved(invoice_id, lambda lock, invoice: _move(invoice, State.PAID, "paid_at", {State.OPEN, State.UNCOLLECTIBLE}))
+
+
+def mark_uncollectible(invoice_id: int) -> Invoice:
+    """Give an open invoice up, or raise and change nothing. Raises: as `finalize`."""
+    return _moved(invoice_id, lambda lock, invoice: _move(invoice, State.UNCOLLECTIBLE, "uncollectible_at", {State.OPEN}))
+
+
+def void(invoice_id: int) -> Invoice:
+    """Make an open or uncollectible invoice void, or raise and change nothing.
+
+    Its periods can be billed again, what it corrected counts as before, and the credits that paid part of it are given back.
+    Voiding what is void changes nothing, however often.
+
+    Raises:
+        NotFound, InvalidTransition: there is no such invoice, or it is a draft or paid.
+        InvoiceCorrectedLater: a later invoice credits or continues a line of this one; void that first.
+        InvoiceGenerationBusy: invoices of the subscription are being made.
+    """
+
+    def act(lock: Lock, invoice: Invoice) -> None:
+        if invoice.state == State.VOID:
+            return
+        _move(invoice, State.VOID, "voided_at", {State.OPEN, State.UNCOLLECTIBLE})
+        release_under(lock, invoice)
+        _give_credits_back(invoice)
+
+    return _moved(invoice_id, act)
+
+
+def delete_draft(invoice_id: int) -> None:
+    """Delete a draft and release what it claimed, or raise and change nothing. Raises: as `finalize`."""
+
+    def act(lock: Lock, invoice: Invoice) -> None:
+        if invoice.state != State.DRAFT:
+            raise InvalidTransition(invoice=invoice_id, state=invoice.state, wanted="deleted")
+        release_under(lock, invoice)
+        Line.objects.filter(invoice_id=invoice.pk).delete()
+        InvoiceTax.objects.filter(invoice_id=invoice.pk).delete()
+        Invoice.objects.filter(pk=invoice.pk).delete()
+
+    _moved(invoice_id, act, reload=False)
+
+
+def release_under(lock: Lock, invoice: Invoice) -> None:
+    """Release everything that an invoice claimed or used, and restore what it had corrected.
+
+    Raises:
+        InvoiceCorrectedLater: a later invoice that stands has corrected a claim of this one or used its credit note.
+    """
+    lock.ensure_held(invoice_key(invoice.subscription_ref))
+    _refuse_if_corrected(invoice)
+    now = timezone.now()
+    Claim.objects.filter(_written_by(invoice), released_at=None).update(released_at=now, released_by=invoice.pk)
+    with connection.cursor() as cursor:
+        cursor.execute(RESTORE_CLAIMS, {"invoice": invoice.pk})
+    CouponUse.objects.filter(invoice_id=invoice.pk, released_at=None).update(released_at=now)
+    CreditNoteUse.objects.filter(invoice_id=invoice.pk, released_at=None).update(released_at=now)
+    CreditNote.objects.filter(invoice_id=invoice.pk, released_at=None).update(released_at=now)
+    # The cursor is only a hint; without one the next run looks at everything.
+    Cursor.objects.filter(pk=invoice.subscription_id).delete()
+
+
+def _refuse_if_corrected(invoice: Invoice) -> None:
+    correcting = Claim.objects.filter(_written_by(invoice), released_by__isnull=False).exclude(released_by=invoice.pk)
+    using = CreditNoteUse.objects.filter(credit_note__invoice_id=invoice.pk, released_at=None).exclude(invoice_id=invoice.pk)
+    later = set(correcting.values_list("released_by", flat=True)) | set(using.values_list("invoice_id", flat=True))
+    standing = Invoice.objects.filter(pk__in=later).exclude(state=State.VOID).order_by("id").first()
+    if standing is not None:
+        raise InvoiceCorrectedLater(invoice=invoice.pk, by=standing.pk, state=invoice.state, wanted="void")
+
+
+def _written_by(invoice: Invoice) -> Q:
+    return Q(invoice_id=invoice.pk) | Q(made_by=invoice.pk)
+
+
+def _give_credits_back(invoice: Invoice) -> None:
+    """Refund the credits that paid for the invoice, once: the ledger's idempotency key sees to it as well."""
+    payment = CreditPayment.objects.filter(invoice_id=invoice.pk, refund_sequence=None).first()
+    if payment is None:
+        return
+    with holder_lock(payment.holder_id) as holder:
+        holder.ensure_held(holder_key(payment.holder_id))
+        entry = ledger.refund_under(
+            holder,
+            holder_id=payment.holder_id,
+            spend=payment.spend_sequence,
+            credit_type=payment.credit_type,
+            idempotency_key=f"invoice/{invoice.pk}/void",
+            reason="Invoice voided",
+            reference=f"invoice {invoice.pk}",
+            actor="billing",
+        )
+    CreditPayment.objects.filter(pk=payment.pk).update(refund_sequence=entry.sequence)
+
+
+def _moved(invoice_id: int, act: Callable[[Lock, Invoice], None], *, reload: bool = True) -> Invoice:
+    """Run `act` under the lock of the invoice's subscription, on the row as it is after the lock was taken."""
+    ref = Invoice.objects.filter(pk=invoice_id).values_list("subscription_ref", flat=True).first()
+    if ref is None:
+        raise NotFound(resource="invoice", ref=invoice_id)
+    try:
+        with transaction.atomic(), try_advisory_lock(invoice_key(ref)) as lock:
+            invoice = Invoice.objects.filter(pk=invoice_id).first()
+            if invoice is None:
+                raise NotFound(resource="invoice", ref=invoice_id)
+            act(lock, invoice)
+            if reload:
+                invoice.refresh_from_db()
+    except LockBusy as busy:
+        raise InvoiceGenerationBusy(**busy.facts, subscription=ref) from busy
+    return invoice
+
+
+def _move(invoice: Invoice, state: Invoice.State, at_column: str, origins: set[Invoice.State]) -> None:
+    if invoice.state not in origins:
+        raise InvalidTransition(invoice=invoice.pk, state=invoice.state, wanted=state.value)
+    Invoice.objects.filter(pk=invoice.pk).update(**{"state": state, at_column: timezone.now()})
+
+
+def _finalizing(invoice: Invoice) -> Finalizing:
+    customer = Customer.objects.get(pk=invoice.customer_id)
+    carried = Line.objects.filter(invoice_id=invoice.pk, kind="carried")
+    return Finalizing(
+        invoice_id=invoice.pk,
+        subscription_id=invoice.subscription_id,
+        subscription_ref=invoice.subscription_ref,
+        currency=invoice.currency,
+        total_minor=invoice.total_minor,
+        own_note_minor=sum(line.amount_minor + int(line.rating["tax_minor"]) for line in carried),
+        series=invoice.series,
+        terms_days=customer.terms_days,
+        time_zone=customer.time_zone,
+        holder_id=customer.holder_id,
+        credit_type=customer.credit_type,
+        credit_unit_value=customer.credit_unit_value,
+    )
+
+
+def last_number(series: str = "INV") -> int:
+    """The last number given in a series, 0 when there is none; for showing and checking."""
+    row = NumberSeries.objects.filter(name=series).first()
+    return row.last_value if row else 0

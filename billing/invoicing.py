@@ -1,0 +1,317 @@
+"""Making the invoices of one subscription: lock, then read, then write. The generator never writes the subscription's row.
+
+`generate` owns its transaction, one short durable one per subscription; `generate_under` runs inside a caller's. The lock is
+only tried for: whoever does not get it is told at once, and may come back later.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from django.db import IntegrityError, transaction
+
+from billing import coupons, storing, usage
+from billing.documents import Finalizing, finalize_under, invoice_key
+from billing.errors import InvoiceGenerationBusy, Parked, PeriodAlreadyBilled
+from billing.generator_state import (
+    Head,
+    Intent,
+    read_charges,
+    read_claims,
+    read_head,
+    read_intent,
+    settled_until,
+    since,
+)
+from billing.lines import (
+    MINIMUM,
+    Bill,
+    DraftLine,
+    credit_line,
+    make_bill,
+    one_off_line,
+    rate_usage,
+    recurring_line,
+    usage_line,
+)
+from billing.models import Claim
+from billing.pricing import PriceKind
+from billing.storing import Changes
+from billing.targets import Claimed, Counted, Target, UsageDue, due_instants, recurring_target, usage_target
+from ledger.errors import LockBusy
+from ledger.locks import Lock, sqlstate, try_advisory_lock
+
+EXCLUSION_VIOLATION = "23P01"
+LATE_LOOKBACK_PERIODS = 2
+
+
+class Scope(StrEnum):
+    """What a run bills when not everything."""
+
+    USAGE = "usage"
+    RECURRING = "recurring"
+
+
+KINDS = {
+    None: {PriceKind.RECURRING, PriceKind.USAGE},
+    Scope.USAGE: {PriceKind.USAGE},
+    Scope.RECURRING: {PriceKind.RECURRING},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to bill.
+
+    Args:
+        as_of: up to when; aware.
+        only: usage or recurring charges; None for both. One-off charges go with the recurring ones.
+        finalize: give numbers; else leave drafts.
+        dry_run: do all of it and roll it back.
+        max_periods: bill at most so many of the instants at which something became due, oldest first.
+        late_lookback: in how many billed periods of a usage price to look for late usage.
+    """
+
+    as_of: datetime
+    only: Scope | None = None
+    finalize: bool = True
+    dry_run: bool = False
+    max_periods: int | None = None
+    late_lookback: int = LATE_LOOKBACK_PERIODS
+    include_parked: bool = False
+    run_id: UUID | None = None
+    render: Callable[[int], dict[str, Any]] | None = None
+    """Shows an invoice before the transaction ends; so a dry run can be seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """An invoice that was made, in figures; in a dry run it is there no more."""
+
+    invoice_id: int
+    number: str | None
+    currency: str
+    total_minor: int
+    credits_applied_minor: int
+    amount_due_minor: int
+    lines: int
+
+
+@dataclass(slots=True)
+class Generated:
+    """What was done for one subscription."""
+
+    subscription: str
+    invoices: list[Made] = field(default_factory=list)
+    documents: list[dict[str, Any]] = field(default_factory=list)
+    periods: int = 0
+    late_usage_minor: int = 0
+
+
+def generate(*, ref: str, options: Options) -> Generated:
+    """Bill a subscription up to an instant, or raise and leave nothing behind: no invoice, no number, no lock.
+
+    Raises:
+        InvoiceGenerationBusy: somebody else is at it; nothing was read.
+        NotFound: there is no such subscription.
+        Parked: it waits for somebody to look at it.
+        PeriodAlreadyBilled: the database refused a claim: somebody bills without the lock.
+    """
+    try:
+        with transaction.atomic(durable=True), try_advisory_lock(invoice_key(ref)) as lock:
+            generated = generate_under(lock, ref=ref, options=options)
+            if options.dry_run:
+                transaction.set_rollback(True)
+    except LockBusy as busy:
+        raise InvoiceGenerationBusy(**busy.facts, subscription=ref) from busy
+    return generated
+
+
+def generate_in(*, ref: str, options: Options) -> Generated:
+    """As `generate`, inside the caller's transaction; a dry run undoes itself with a savepoint."""
+    try:
+        with transaction.atomic(), try_advisory_lock(invoice_key(ref)) as lock:
+            generated = generate_under(lock, ref=ref, options=options)
+            if options.dry_run:
+                transaction.set_rollback(True)
+    except LockBusy as busy:
+        raise InvoiceGenerationBusy(**busy.facts, subscription=ref) from busy
+    return generated
+
+
+def generate_under(lock: Lock, *, ref: str, options: Options) -> Generated:
+    """As `generate`, under the lock on the subscription that the caller holds. Every read comes after it."""
+    lock.ensure_held(invoice_key(ref))
+    head = read_head(lock, ref)
+    if head.parked is not None and not options.include_parked:
+        raise Parked(subscription=ref, reason=head.parked)
+    try:
+        return _generate(lock, head, options)
+    except IntegrityError as error:
+        if sqlstate(error) == EXCLUSION_VIOLATION:
+            raise PeriodAlreadyBilled(subscription=ref) from error
+        raise
+
+
+def _generate(lock: Lock, head: Head, options: Options) -> Generated:
+    intent = read_intent(lock, head)
+    mark = settled_until(head, intent)
+    claims = read_claims(lock, head, mark)
+    one_offs = [] if options.only == Scope.USAGE else read_charges(lock, head)
+    as_of = _as_of(intent, claims, mark, options)
+    target, standing = _target(intent, claims, mark, options.only, as_of)
+    lines, changes = _lines(head, target, standing, as_of, options)
+    for currency, charge in one_offs:
+        line = one_off_line(charge)
+        changes.one_offs.append((charge, line))
+        lines.append((currency, line))
+    invoices = _write_invoices(lock, head, lines, changes, replace(options, as_of=as_of))
+    storing.write_claims(head, changes)
+    storing.move_cursor(head, intent, claims, changes, KINDS[options.only], as_of)
+    return _finished(lock, head, invoices, options)
+
+
+def _write_invoices(
+    lock: Lock, head: Head, lines: Sequence[tuple[str, DraftLine]], changes: Changes, options: Options
+) -> list[tuple[str, int, Bill]]:
+    """One draft per currency, with its coupons."""
+    written: list[tuple[str, int, Bill]] = []
+    for currency in sorted({currency for currency, _ in lines}):
+        held = coupons.hold(lock, head, currency)
+        bill = make_bill([line for c, line in lines if c == currency], held.coupons, held.periods_left)
+        invoice_id = storing.insert_invoice(head, currency, bill, as_of=options.as_of, only=options.only, run_id=options.run_id)
+        changes.true_ups += [line for line in bill.lines if line.kind == MINIMUM]
+        coupons.record_uses(held, bill.coupons, invoice_id, currency)
+        written.append((currency, invoice_id, bill))
+    return written
+
+
+def _finished(lock: Lock, head: Head, invoices: Sequence[tuple[str, int, Bill]], options: Options) -> Generated:
+    """Finalise what was written, the number last, and say what was done."""
+    generated = Generated(head.ref)
+    for currency, invoice_id, bill in invoices:
+        facts: dict[str, Any] = {}
+        if options.finalize:
+            facts = finalize_under(lock, _finalizing(head, currency, bill, invoice_id), take_number=not options.dry_run)
+        paid_minor = facts.get("credits_applied_minor", 0)
+        generated.invoices.append(
+            Made(
+                invoice_id=invoice_id,
+                number=facts.get("number"),
+                currency=currency,
+                total_minor=bill.total_minor,
+                credits_applied_minor=paid_minor,
+                amount_due_minor=bill.total_minor - facts.get("credit_notes_minor", 0) - paid_minor,
+                lines=len(bill.lines),
+            )
+        )
+        if options.render is not None:
+            generated.documents.append(options.render(invoice_id))
+        billed = [line for line in bill.lines if line.kind in ("recurring", "usage")]
+        generated.periods += len({(line.starts_at, line.ends_at) for line in billed})
+        generated.late_usage_minor += sum(line.amount_minor for line in bill.lines if line.kind == "late_usage")
+    return generated
+
+
+def _as_of(
+    intent: Intent, claims: dict[Claim.Kind, dict[int, list[Claimed]]], mark: datetime | None, options: Options
+) -> datetime:
+    """Up to when to bill: earlier than asked for when that would be more periods than allowed."""
+    if options.max_periods is None:
+        return options.as_of
+    unbilled = [
+        span
+        for kind, spans in ((Claim.Kind.RECURRING, intent.recurring), (Claim.Kind.USAGE, intent.usage))
+        for item_id, of_item in spans.items()
+        if _kind_of(kind) in KINDS[options.only]
+        for span in _after(since(of_item, claims[kind].get(item_id, []), mark), claims[kind].get(item_id, []))
+    ]
+    instants = due_instants(unbilled, options.as_of)
+    return instants[options.max_periods - 1] if len(instants) > options.max_periods else options.as_of
+
+
+def _after(spans: Sequence[Counted], claims: Sequence[Claimed]) -> list[Counted]:
+    """What of the spans lies behind the last claim."""
+    if not claims:
+        return list(spans)
+    last = max(claim.end for claim in claims)
+    return [replace(span, start=max(span.start, last)) for span in spans if span.end is None or span.end > last]
+
+
+def _kind_of(kind: Claim.Kind) -> PriceKind:
+    return PriceKind.RECURRING if kind == Claim.Kind.RECURRING else PriceKind.USAGE
+
+
+def _target(
+    intent: Intent,
+    claims: dict[Claim.Kind, dict[int, list[Claimed]]],
+    mark: datetime | None,
+    only: Scope | None,
+    as_of: datetime,
+) -> tuple[Target, list[UsageDue]]:
+    target, standing = Target(), []
+    if only != Scope.USAGE:
+        held = claims[Claim.Kind.RECURRING]
+        for item_id in sorted(intent.recurring.keys() | held.keys()):
+            spans = since(intent.recurring.get(item_id, []), held.get(item_id, []), mark)
+            recurring_target(spans, held.get(item_id, []), as_of, target)
+    if only != Scope.RECURRING:
+        held = claims[Claim.Kind.USAGE]
+        for item_id in sorted(intent.usage.keys() | held.keys()):
+            spans = since(intent.usage.get(item_id, []), held.get(item_id, []), mark)
+            standing += usage_target(spans, held.get(item_id, []), as_of, target)
+    return target, standing
+
+
+def _lines(
+    head: Head, target: Target, standing: Sequence[UsageDue], as_of: datetime, options: Options
+) -> tuple[list[tuple[str, DraftLine]], Changes]:
+    """Lines with their currency for what is to be billed, and the claims that change with them."""
+    changes = Changes()
+    lines: list[tuple[str, DraftLine | None]] = []
+    for credit in target.credits:
+        line = credit_line(credit, as_of) if credit.amount_minor else None
+        changes.credits.append((credit, line))
+        lines.append((credit.claim.currency, line))
+    for charge in target.charges:
+        line = recurring_line(charge) if charge.share.used else None
+        changes.charges.append((charge, line))
+        lines.append((charge.counted.currency, line))
+    looked_at = [*target.usages, *_recent(standing, options.late_lookback)]
+    windows = [usage.Measure(one.counted.price, one.part.start, one.part.end) for one in looked_at]
+    for one, quantity in zip(looked_at, usage.measure(head.subscription_id, windows), strict=True):
+        if one in standing and one.continued[0].usage == quantity:
+            continue
+        rated = rate_usage(one, quantity)
+        line = usage_line(rated, as_of)
+        changes.usages.append((rated, line))
+        lines.append((one.counted.currency, line))
+    return [(currency, line) for currency, line in lines if line is not None], changes
+
+
+def _recent(standing: Sequence[UsageDue], lookback: int) -> list[UsageDue]:
+    """The last billed periods of each usage item."""
+    by_item: dict[int, list[UsageDue]] = {}
+    for one in standing:
+        by_item.setdefault(one.counted.item_id, []).append(one)
+    return [one for item in by_item.values() for one in sorted(item, key=lambda u: u.part.start)[-lookback:] if lookback]
+
+
+def _finalizing(head: Head, currency: str, bill: Bill, invoice_id: int) -> Finalizing:
+    return Finalizing(
+        invoice_id=invoice_id,
+        subscription_id=head.subscription_id,
+        subscription_ref=head.ref,
+        currency=currency,
+        total_minor=bill.total_minor,
+        own_note_minor=sum(one.total_minor for one in bill.carried),
+        series="INV",
+        terms_days=head.terms_days,
+        time_zone=head.customer_time_zone,
+        holder_id=head.holder_id,
+        credit_type=head.credit_type,
+        credit_unit_value=head.credit_unit_value if currency == head.currency else None,
+    )

@@ -1,0 +1,106 @@
+"""Lock-free reads, for showing only: nothing is decided by them."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from django.db.models import QuerySet
+
+from billing.errors import NotFound
+from billing.models import Invoice, InvoiceTax, Line
+from billing.money import decimal_text
+
+
+def invoice_document(invoice_id: int) -> dict[str, Any]:
+    """An invoice with its lines and taxes, in the words of the REST contract.
+
+    Raises:
+        NotFound: there is no such invoice.
+    """
+    invoice = Invoice.objects.filter(pk=invoice_id).first()
+    if invoice is None:
+        raise NotFound(resource="invoice", ref=invoice_id)
+    return invoice_documents([invoice])[0]
+
+
+def invoices(
+    *, subscription: str | None = None, state: str | None = None, before: int | None = None, after: int | None = None, limit: int
+) -> list[dict[str, Any]]:
+    """Invoices, newest first, by keyset on the id.
+
+    Args:
+        before: only those older than this id.
+        after: the `limit` ones next newer than this id, still newest first.
+    """
+    rows: QuerySet[Invoice] = Invoice.objects.all()
+    if subscription is not None:
+        rows = rows.filter(subscription_ref=subscription)
+    if state is not None:
+        rows = rows.filter(state=state)
+    if after is not None:
+        page = list(rows.filter(pk__gt=after).order_by("pk")[:limit])[::-1]
+    else:
+        page = list((rows if before is None else rows.filter(pk__lt=before)).order_by("-pk")[:limit])
+    return invoice_documents(page)
+
+
+def invoice_documents(page: Sequence[Invoice]) -> list[dict[str, Any]]:
+    """Several invoices with their lines and taxes, by three queries in all."""
+    ids = [invoice.pk for invoice in page]
+    lines: dict[int, list[dict[str, Any]]] = {pk: [] for pk in ids}
+    for line in Line.objects.filter(invoice_id__in=ids).order_by("invoice_id", "position"):
+        lines[line.invoice_id].append(_line(line))
+    taxes: dict[int, list[dict[str, Any]]] = {pk: [] for pk in ids}
+    for tax in InvoiceTax.objects.filter(invoice_id__in=ids).order_by("invoice_id", "category", "rate"):
+        taxes[tax.invoice_id].append(_tax(tax))
+    return [_invoice(invoice, lines[invoice.pk], taxes[invoice.pk]) for invoice in page]
+
+
+def _invoice(invoice: Invoice, lines: Iterable[dict[str, Any]], taxes: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "id": invoice.pk,
+        "number": invoice.number,
+        "subscription": invoice.subscription_ref,
+        "customer": invoice.customer_ref,
+        "currency": invoice.currency,
+        "state": invoice.state,
+        "issue_date": invoice.issue_date.isoformat() if invoice.issue_date else None,
+        "due_date": invoice.due_date.isoformat() if invoice.due_date else None,
+        "subtotal_minor": invoice.subtotal_minor,
+        "discount_minor": invoice.discount_minor,
+        "tax_minor": invoice.tax_minor,
+        "total_minor": invoice.total_minor,
+        "credit_notes_minor": invoice.credit_notes_minor,
+        "credits_applied_minor": invoice.credits_applied_minor,
+        "amount_due_minor": invoice.amount_due_minor,
+        "lines": list(lines),
+        "taxes": list(taxes),
+    }
+
+
+def _line(line: Line) -> dict[str, Any]:
+    period = None
+    if line.starts_at is not None and line.ends_at is not None:
+        period = {"start": line.starts_at.isoformat(), "end": line.ends_at.isoformat()}
+    return {
+        "position": line.position,
+        "kind": line.kind,
+        "price_key": line.price_key or None,
+        "description": line.description,
+        "period": period,
+        "quantity": decimal_text(line.quantity),
+        "unit_amount": None if line.unit_amount is None else decimal_text(line.unit_amount),
+        "amount_minor": line.amount_minor,
+        "discount_minor": line.discount_minor,
+        "tax_category": line.tax_category,
+        "tax_rate": decimal_text(line.tax_rate),
+        "rating": line.rating,
+    }
+
+
+def _tax(tax: InvoiceTax) -> dict[str, Any]:
+    return {
+        "category": tax.category,
+        "rate": decimal_text(tax.rate),
+        "base_minor": tax.base_minor,
+        "amount_minor": tax.amount_minor,
+    }
