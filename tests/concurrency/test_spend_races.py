@@ -1,4 +1,4 @@
-"""Two requests at the same instant on one holder: right with the lock; saved by the constraints with a broken one; wrong with neither.
+"""Two requests at once on one holder: right with the lock; with a broken one the constraints save it; with neither, wrong.
 
 Every race is run in these forms, through the same services:
 
