@@ -1,0 +1,361 @@
+"""`manage.py serve`, as `make run` starts it: one thing that starts, answers, stops and comes back, whatever ended it."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ledger_project.embedded_postgres import Account, Server
+from tests.conftest import database_url, free_port, wait_for_answer
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+KEY = "bootstrap-key-0123456789abcdef0123456789"
+NOBODY = 65534
+
+
+class Serving:
+    """One `manage.py serve` in a session of its own, with a bare environment."""
+
+    def __init__(self, data_dir: Path, *, python: list[str] | None = None, user: int | None = None, **environment: str) -> None:
+        self.data_dir = data_dir
+        self.port = int(environment.setdefault("PORT", str(free_port())))
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.output = data_dir.parent / f"output-{self.port}-{time.monotonic_ns()}"
+        bare = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "LANG": "C.UTF-8", "LEDGER_DATA_DIR": str(data_dir)}
+        become = {"user": user, "group": user, "extra_groups": []} if user is not None else {}
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [*(python or [sys.executable]), "manage.py", "serve"],
+                cwd=ROOT, env=bare | environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                start_new_session=True, **become,
+            )  # fmt: skip
+
+    def wait_until_ready(self) -> "Serving":
+        """Return when it answers, and not one of its forerunners; or fail with what it said."""
+        wait_until(lambda: "REST " in self.said or self.process.poll() is not None, "addresses printed", 60)
+        try:
+            wait_for_answer(f"{self.url}/readyz", self.process)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.said}") from None
+        return self
+
+    def get(self, path: str, key: str) -> tuple[int, Any]:
+        """Status and JSON of a call."""
+        request = urllib.request.Request(self.url + path, headers={"Authorization": f"Bearer {key}"})
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return answer.status, json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read())
+
+    def post(self, path: str, body: dict[str, Any], key: str) -> int:
+        """Status of a write."""
+        headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json", "Idempotency-Key": key}
+        request = urllib.request.Request(self.url + path, json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return int(answer.status)
+
+    @property
+    def said(self) -> str:
+        """What it printed so far."""
+        return self.output.read_text(errors="replace")
+
+    def pids(self) -> set[int]:
+        """Whatever lives of it: its session, its web processes, its database."""
+        found = set()
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError, IndexError):
+                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+                mine = f"LEDGER_DATA_DIR={self.data_dir}".encode() in (entry / "environ").read_bytes().split(b"\0")
+                if fields[0] != "Z" and (mine or int(fields[3]) == self.process.pid):
+                    found.add(int(entry.name))
+        return found | set(Server(self.data_dir)._processes())
+
+    def stop(self, number: int = signal.SIGINT) -> int:
+        """Send a signal to the whole foreground group, as a terminal does, and wait."""
+        os.killpg(self.process.pid, number)
+        return self.process.wait(30)
+
+    def kill_everything(self) -> None:
+        """End every process of it at once."""
+        for pid in self.pids():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+
+    def web_pids(self) -> set[int]:
+        """The web server's master and workers."""
+        parents = {pid: _parent(pid) for pid in self.pids()}
+        masters = {pid for pid, parent in parents.items() if parent == self.process.pid and b"granian" in _command(pid)}
+        return masters | {pid for pid, parent in parents.items() if parent in masters}
+
+
+def _parent(pid: int) -> int:
+    with suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    return 0
+
+
+def _command(pid: int) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
+def wait_until(is_so: Callable[[], Any], what: str, timeout_s: float = 20) -> None:
+    """Return as soon as it is so."""
+    deadline = time.monotonic() + timeout_s
+    while not is_so():
+        if time.monotonic() > deadline:
+            pytest.fail(f"never: {what}")
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder that every account may pass."""
+    folder = Path(tempfile.mkdtemp(prefix="ledger-test-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def furnished() -> Iterator[Path]:
+    """A data directory after a first start; copying it takes less time than another first start."""
+    folder = Path(tempfile.mkdtemp(prefix="ledger-test-"))
+    folder.chmod(0o755)
+    first = Serving(folder / "data", LEDGER_BOOTSTRAP_API_KEY=KEY)
+    try:
+        first.wait_until_ready()
+        assert first.stop() == 0
+    finally:
+        first.kill_everything()
+    yield folder / "data"
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def serve(place: Path, furnished: Path) -> Iterator[Callable[..., Serving]]:
+    """Starts `serve` on a copy of `furnished`; everything is killed at the end."""
+    subprocess.run(["cp", "--archive", furnished, place / "data"], check=True)
+    started: list[Serving] = []
+
+    def start(**environment: Any) -> Serving:
+        started.append(Serving(place / "data", **environment))
+        return started[-1]
+
+    yield start
+    for serving in started:
+        serving.kill_everything()
+    Server(place / "data").stop()
+
+
+# From nothing ----------------------------------------------------------------------------------------
+
+
+def test_the_first_start_shows_the_secrets_once_and_a_second_one_keeps_everything(place: Path) -> None:
+    first = Serving(place / "data")
+    try:
+        first.wait_until_ready()
+        assert re.search(r"^Login     admin / \S{20}    \(shown once\)$", first.said, re.MULTILINE)
+        key = re.search(r"^API key   (\S{40,})    \(shown once\)$", first.said, re.MULTILINE)
+        assert key is not None
+        assert f"Admin     {first.url}/admin/" in first.said
+        status, holders = first.get("/v1/holders", key[1])
+        assert status == 200
+        assert first.stop() == 0
+        assert first.pids() == set()
+        second = Serving(place / "data")
+        try:
+            second.wait_until_ready()
+            assert second.get("/v1/holders", key[1]) == (200, holders)
+            assert "shown once" not in second.said
+        finally:
+            second.kill_everything()
+    finally:
+        first.kill_everything()
+
+
+def test_the_bootstrap_key_may_do_everything_and_is_not_printed(serve: Callable[..., Serving]) -> None:
+    serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY).wait_until_ready()
+    assert serving.post("/v1/holders/newcomer/grants", {"amount": 5}, "g-1") == 201
+    assert KEY not in serving.said
+    other = "another-key-0123456789abcdef0123456789"
+    assert serving.get("/v1/holders", other)[0] == 401
+    assert serving.stop() == 0
+    again = serve(LEDGER_BOOTSTRAP_API_KEY=other).wait_until_ready()
+    assert again.get("/v1/holders/newcomer/balance", other)[1]["balance"] == 5
+
+
+# How it ends -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_stops_all_of_it(serve: Callable[..., Serving], number: int) -> None:
+    serving = serve().wait_until_ready()
+    assert len(serving.web_pids()) == 3
+    begun = time.monotonic()
+    assert serving.stop(number) == 0
+    assert time.monotonic() - begun < 15
+    assert serving.pids() == set()
+    assert serving.said.endswith("Stopped.\n")
+
+
+def test_an_impatient_second_ctrl_c_leaves_nothing_behind(serve: Callable[..., Serving]) -> None:
+    serving = serve().wait_until_ready()
+    for _ in range(5):
+        os.killpg(serving.process.pid, signal.SIGINT)
+        time.sleep(0.01)
+    assert serving.process.wait(30) == 0
+    assert serving.pids() == set()
+
+
+def test_ctrl_c_while_it_starts_leaves_nothing_behind(serve: Callable[..., Serving]) -> None:
+    serving = serve()
+    wait_until(lambda: Server(serving.data_dir).is_running(), "PostgreSQL started")
+    assert serving.stop() == 0
+    assert serving.pids() == set()
+
+
+def test_kill_9_of_everything_loses_nothing(serve: Callable[..., Serving]) -> None:
+    serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY).wait_until_ready()
+    assert serving.post("/v1/holders/survivor/grants", {"amount": 7}, "g-1") == 201
+    serving.kill_everything()
+    again = serve(PORT=str(serving.port)).wait_until_ready()
+    assert again.get("/v1/holders/survivor/balance", KEY)[1]["balance"] == 7
+
+
+def test_kill_9_of_serve_alone_ends_the_web_server_and_the_database_is_taken_over(serve: Callable[..., Serving]) -> None:
+    serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY).wait_until_ready()
+    postmaster = Server(serving.data_dir).postmaster_pid()
+    web = serving.web_pids()
+    serving.process.kill()
+    serving.process.wait()
+    again = serve(PORT=str(serving.port)).wait_until_ready()
+    assert Server(serving.data_dir).postmaster_pid() == postmaster
+    assert again.get("/v1/holders", KEY)[0] == 200
+    assert web & again.pids() == set()
+    assert again.stop() == 0
+    assert again.pids() == set()
+
+
+def test_web_processes_that_outlived_serve_are_ended_and_strangers_are_not(serve: Callable[..., Serving]) -> None:
+    serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY).wait_until_ready()
+    stranger = subprocess.Popen(["sleep", "60"], env={"PATH": os.environ["PATH"], "LEDGER_SERVES_DATA_DIR": "/elsewhere"})
+    try:
+        web = serving.web_pids()
+        # Stopped, they do not follow the kernel's request to end with their parent at once, and keep the port.
+        for pid in web:
+            os.kill(pid, signal.SIGSTOP)
+        serving.process.kill()
+        serving.process.wait()
+        assert web <= serving.pids()
+        again = serve(PORT=str(serving.port)).wait_until_ready()
+        assert web & again.pids() == set()
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_when_the_web_server_dies_serve_says_so_and_stops_the_database(serve: Callable[..., Serving]) -> None:
+    serving = serve().wait_until_ready()
+    master = min(serving.web_pids(), key=lambda pid: _parent(pid) != serving.process.pid)
+    os.kill(master, signal.SIGKILL)
+    assert serving.process.wait(30) == 1
+    assert "The web server ended by itself, with -9." in serving.said
+    assert serving.pids() == set()
+
+
+def test_when_the_database_dies_it_is_started_again(serve: Callable[..., Serving]) -> None:
+    serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY).wait_until_ready()
+    postmaster = Server(serving.data_dir).postmaster_pid()
+    assert postmaster is not None
+    os.kill(postmaster, signal.SIGKILL)
+    wait_until(lambda: Server(serving.data_dir).postmaster_pid() not in (None, postmaster), "PostgreSQL started again")
+    wait_until(lambda: serving.get("/v1/holders", KEY)[0] == 200, "answers again")
+
+
+# What is refused -------------------------------------------------------------------------------------
+
+
+def test_a_second_one_on_the_same_data_directory_is_refused(serve: Callable[..., Serving]) -> None:
+    first = serve().wait_until_ready()
+    second = serve()
+    assert second.process.wait(30) == 1
+    assert f"Another `serve` uses {first.data_dir}." in second.said
+    assert urllib.request.urlopen(f"{first.url}/readyz", timeout=10).status == 200
+
+
+def test_a_taken_port_is_refused_before_anything_starts(serve: Callable[..., Serving]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        serving = serve(PORT=str(taken.getsockname()[1]))
+        assert serving.process.wait(30) == 1
+    assert "make run PORT=8001" in serving.said
+    assert not Server(serving.data_dir).is_running()
+
+
+def test_an_unknown_web_server_is_refused_and_the_database_stopped(serve: Callable[..., Serving]) -> None:
+    serving = serve(LEDGER_WSGI_SERVER="apache")
+    assert serving.process.wait(30) == 1
+    assert "LEDGER_WSGI_SERVER is 'apache': granian or gunicorn" in serving.said
+    assert serving.pids() == set()
+
+
+# Other ways to run it --------------------------------------------------------------------------------
+
+
+def test_gunicorn_serves_as_well(serve: Callable[..., Serving]) -> None:
+    serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY, LEDGER_WSGI_SERVER="gunicorn").wait_until_ready()
+    assert serving.get("/v1/holders", KEY)[0] == 200
+    assert serving.stop() == 0
+    assert serving.pids() == set()
+
+
+@pytest.mark.usefixtures("committed_db")
+def test_with_database_url_that_server_is_used_and_left_running(place: Path) -> None:
+    serving = Serving(place / "data", DATABASE_URL=database_url("application"), LEDGER_OWNER_DATABASE_URL=database_url("owner"))
+    try:
+        serving.wait_until_ready()
+        assert not (place / "data" / "postgres").exists()
+        assert serving.stop() == 0
+    finally:
+        serving.kill_everything()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_an_ordinary_user_can_run_it(place: Path) -> None:
+    someone = Account(NOBODY, NOBODY)
+    candidates = [Path(sys.executable).resolve(), Path(f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}")]
+    python = next((path for path in candidates if path.exists() and someone.can_reach(path)), None)
+    if python is None or not someone.can_reach(ROOT / "manage.py"):
+        pytest.skip("no interpreter of this version, or not this tree, is readable by an ordinary user")
+    os.chown(place, NOBODY, NOBODY)
+    packages = next(path for path in sys.path if path.endswith("site-packages"))
+    serving = Serving(place / "data", python=[str(python)], user=NOBODY, PYTHONPATH=packages, LEDGER_BOOTSTRAP_API_KEY=KEY)
+    try:
+        serving.wait_until_ready()
+        assert serving.post("/v1/holders/someone/grants", {"amount": 3}, "g-1") == 201
+        pids = serving.pids()
+        assert {Path(f"/proc/{pid}").stat().st_uid for pid in pids} == {NOBODY}
+        assert serving.stop() == 0
+        assert serving.pids() == set()
+    finally:
+        serving.kill_everything()
