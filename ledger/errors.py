@@ -93,6 +93,48 @@ class LotLimit(Refused):
     title = "Too many open lots"
 
 
+class HoldLimit(Refused):
+    """The open holds of the account would set aside too many lots. Facts: held_lots, limit."""
+
+    code = "hold-limit"
+    title = "Too many open holds"
+
+
+class NotAHold(Refused):
+    """The entry is not a hold. Facts: sequence, kind."""
+
+    code = "not-a-hold"
+    title = "Only a hold can be captured, released or extended"
+
+
+class HoldClosed(Refused):
+    """The hold sets nothing aside any more. Facts: sequence, how ("captured", "released", "expired"), closed_by."""
+
+    code = "hold-closed"
+    title = "The hold is closed"
+
+
+class CaptureExceedsHold(Refused):
+    """More than what is held was to be captured. Facts: sequence, held, requested."""
+
+    code = "capture-exceeds-hold"
+    title = "More than is held"
+
+
+class UnknownRate(Refused):
+    """There is no rate of this name. Facts: rate, credit_type."""
+
+    code = "unknown-rate"
+    title = "No such rate"
+
+
+class AmountLimit(Refused):
+    """Rate times quantity is more than one operation may move. Facts: rate, quantity, limit."""
+
+    code = "amount-limit"
+    title = "The amount would become too large"
+
+
 REFUSALS: dict[str, type[Refused]] = {
     refusal.code: refusal
     for refusal in (
@@ -104,6 +146,12 @@ REFUSALS: dict[str, type[Refused]] = {
         RevocationExceedsGrant,
         BalanceLimit,
         LotLimit,
+        HoldLimit,
+        NotAHold,
+        HoldClosed,
+        CaptureExceedsHold,
+        UnknownRate,
+        AmountLimit,
     )
 }
 """By code, as they are found again on record."""
@@ -167,6 +215,17 @@ class IdempotencyKeyReused(LedgerError):
     title = "The idempotency key was used for something else"
 
 
+class AccountMovedOn(LedgerError):
+    """The account is no longer at the sequence that the caller had seen; nothing was written. Facts: expected, sequence."""
+
+    code = "account-moved-on"
+    title = "The account has moved on"
+
+
+REJECTIONS: dict[str, type[LedgerError]] = {error.code: error for error in (Invalid, IdempotencyKeyReused, AccountMovedOn)}
+"""By code: what ends one operation without being put on record as a refusal."""
+
+
 # Bugs ------------------------------------------------------------------------------------------------
 
 
@@ -178,7 +237,7 @@ class Misuse(LedgerError):
 
 
 class LockNotHeld(Misuse):
-    """A journal function was called with a lock that is not held here: leaked out of its block, rolled back, or another holder's."""
+    """A journal function was called with a lock that is not held here: leaked, rolled back, or another holder's."""
 
     code = "lock-not-held"
 

@@ -14,20 +14,26 @@ from typing import Any
 from django.db import connection
 
 from ledger import errors
-from ledger.errors import IdempotencyKeyReused, NotInTransaction, Refused
+from ledger.errors import AccountMovedOn, IdempotencyKeyReused, LedgerError, NotInTransaction, Refused
 from ledger.locks import Lock, holder_key, holding, lock_number, waiting_for
 from ledger.rules import Account, Entry, Lot, Request
+from ledger.rules.holds import decode_holds, encode_holds
 from ledger.rules.instants import from_us, to_us
 from ledger.rules.lots import decode, decode_drawn, encode, encode_drawn
 from ledger.rules.requests import encode_json
 
 COLUMNS = (
-    "holder_id, credit_type, sequence, kind, amount, balance, held, lots, drawn, closes, settled, idempotency_key, "
-    "request_digest, effective_at, recorded_at, actor, reason, reference, metadata, previous_digest, digest"
+    "holder_id, credit_type, sequence, kind, amount, balance, held, lots, drawn, holds, overdraft, closes, settled, "
+    "idempotency_key, request_digest, effective_at, recorded_at, actor, reason, reference, metadata, counterpart, rating, "
+    "previous_digest, digest"
 )
 """In the order of `Entry`'s fields."""
 
-READ_COLUMNS = COLUMNS.replace("lots, drawn", "lots::text, drawn::text").replace("metadata", "metadata::text")
+READ_COLUMNS = (
+    COLUMNS.replace("lots, drawn, holds", "lots::text, drawn::text, holds::text")
+    .replace("metadata", "metadata::text")
+    .replace("counterpart, rating", "counterpart::text, rating::text")
+)
 
 OPEN = "SELECT * FROM ledger_open(%s, %s, %s, %s)"
 
@@ -55,6 +61,71 @@ WHERE holder_id = %s AND credit_type = %s AND closes = %s AND kind = 'refund'
 ORDER BY sequence DESC
 LIMIT 1
 """
+
+LAST_CLOSING = f"""
+SELECT {READ_COLUMNS}
+FROM ledger_entry
+WHERE holder_id = %s AND credit_type = %s AND closes = %s
+ORDER BY sequence DESC
+LIMIT 1
+"""
+
+COPY = f"COPY ledger_entry ({COLUMNS}) FROM STDIN"
+
+ACCOUNTS = """
+SELECT
+    asked.holder_id,
+    asked.credit_type,
+    GREATEST(clock_timestamp(), last.recorded_at),
+    last.sequence,
+    last.balance,
+    last.held,
+    last.lots::text,
+    last.holds::text,
+    last.overdraft,
+    last.digest
+FROM unnest(%s::text[], %s::text[]) AS asked (holder_id, credit_type)
+LEFT JOIN LATERAL (
+    SELECT *
+    FROM ledger_entry e
+    WHERE e.holder_id = asked.holder_id AND e.credit_type = asked.credit_type
+    ORDER BY e.sequence DESC
+    LIMIT 1
+) last ON true
+"""
+
+ANSWERED = """
+SELECT e.holder_id, e.idempotency_key, 'entry'
+FROM unnest(%s::text[], %s::text[]) AS asked (holder_id, idempotency_key)
+CROSS JOIN LATERAL (
+    SELECT * FROM ledger_entry e WHERE e.holder_id = asked.holder_id AND e.idempotency_key = asked.idempotency_key LIMIT 1
+) e
+UNION ALL
+SELECT r.holder_id, r.idempotency_key, 'refusal'
+FROM unnest(%s::text[], %s::text[]) AS asked (holder_id, idempotency_key)
+CROSS JOIN LATERAL (
+    SELECT * FROM ledger_refusal r WHERE r.holder_id = asked.holder_id AND r.idempotency_key = asked.idempotency_key LIMIT 1
+) r
+"""
+
+ENTRIES_BY_SEQUENCE = f"""
+SELECT {", ".join("e." + column for column in READ_COLUMNS.split(", "))}
+FROM unnest(%s::text[], %s::text[], %s::bigint[]) WITH ORDINALITY AS asked (holder_id, credit_type, sequence, place)
+CROSS JOIN LATERAL (
+    SELECT *
+    FROM ledger_entry e
+    WHERE e.holder_id = asked.holder_id AND e.credit_type = asked.credit_type AND e.sequence = asked.sequence
+    LIMIT 1
+) e
+ORDER BY asked.place
+"""
+
+RECORD_BATCH = """
+INSERT INTO ledger_batch (idempotency_key, request_digest, mode, outcomes, recorded_at, actor, request_id)
+VALUES (%s, %s, %s, %s, %s, %s, %s)
+"""
+
+DECIDED_BY_STATE_ALONE = frozenset({"grant", "spend", "hold", "overdraft"})
 
 # The entry that opened a lot lists it among its lots as it was made.
 OPENING_ENTRIES = """
@@ -115,10 +186,26 @@ def read(lock: Lock, holder_id: str, credit_type: str, idempotency_key: str | No
 def _read(holder_id: str, credit_type: str, idempotency_key: str | None) -> tuple[Account, str | None]:
     with connection.cursor() as cursor:
         cursor.execute(OPEN, (lock_number(holder_key(holder_id)), holder_id, credit_type, idempotency_key))
-        now, sequence, balance, held, lots, digest, answered_by = cursor.fetchone()
+        return _account(holder_id, credit_type, cursor.fetchone())
+
+
+def _account(holder_id: str, credit_type: str, row: Sequence[Any]) -> tuple[Account, str | None]:
+    now, sequence, balance, held, lots, holds, overdraft, digest, answered_by = row
     if sequence is None:
         return Account(holder_id, credit_type, to_us(now)), answered_by
-    return Account(holder_id, credit_type, to_us(now), sequence, balance, held, decode(lots), bytes(digest)), answered_by
+    state = Account(
+        holder_id,
+        credit_type,
+        to_us(now),
+        sequence,
+        balance,
+        held,
+        decode(lots),
+        decode_holds(holds),
+        overdraft,
+        bytes(digest),
+    )
+    return state, answered_by
 
 
 def answer(account: OpenAccount, request: Request, decide: Callable[[OpenAccount], Sequence[Entry]]) -> Recorded:
@@ -130,14 +217,20 @@ def answer(account: OpenAccount, request: Request, decide: Callable[[OpenAccount
     Raises:
         LockNotHeld: the account's lock is no longer held here.
         IdempotencyKeyReused: the key belongs to another request; nothing was written.
+        AccountMovedOn: the request expected another last entry; nothing was written.
     """
     if account.answered_by is not None:
         return replay(account, request)
+    if request.expected_sequence is not None and request.expected_sequence != account.state.sequence:
+        raise AccountMovedOn(expected=request.expected_sequence, sequence=account.state.sequence)
     try:
         entries = decide(account)
     except Refused as refusal:
-        return Recorded(refusal=record_refusal(account, request, refusal))
-    append(account.lock, entries)
+        if not request.dry_run:
+            record_refusal(account, request, refusal)
+        return Recorded(refusal=refusal)
+    if not request.dry_run:
+        append(account.lock, entries)
     return Recorded(entry=next(entry for entry in entries if entry.idempotency_key == request.idempotency_key))
 
 
@@ -193,11 +286,14 @@ def _row(entry: Entry) -> tuple[Any, ...]:
         *entry[:7],
         encode(entry.lots),
         encode_drawn(entry.drawn),
-        *entry[9:13],
+        encode_holds(entry.holds),
+        *entry[10:15],
         entry.effective_at,
         entry.recorded_at,
-        *entry[15:18],
+        *entry[17:20],
         encode_json(entry.metadata) if entry.metadata else None,
+        encode_json(entry.counterpart) if entry.counterpart else None,
+        encode_json(entry.rating) if entry.rating else None,
         entry.previous_digest,
         entry.digest,
     )
@@ -207,7 +303,13 @@ def record_refusal(account: OpenAccount, request: Request, refusal: Refused) -> 
     """Put the no on record in this transaction, which must be let commit."""
     account.lock.ensure_held(holder_key(request.holder_id))
     refusal.request_id = request.request_id
-    row = (
+    with connection.cursor() as cursor:
+        cursor.execute(RECORD_REFUSAL, _refusal_row(account, request, refusal))
+    return refusal
+
+
+def _refusal_row(account: OpenAccount, request: Request, refusal: Refused) -> tuple[Any, ...]:
+    return (
         request.holder_id,
         request.idempotency_key,
         from_us(account.state.now_us),
@@ -220,9 +322,6 @@ def record_refusal(account: OpenAccount, request: Request, refusal: Refused) -> 
         request.request_id,
         request.actor,
     )
-    with connection.cursor() as cursor:
-        cursor.execute(RECORD_REFUSAL, row)
-    return refusal
 
 
 def entry(account: OpenAccount, sequence: int) -> Entry | None:
@@ -242,6 +341,13 @@ def refunded(account: OpenAccount, spend: int) -> int:
     return row[0] if row else 0
 
 
+def last_closing(account: OpenAccount, sequence: int) -> Entry | None:
+    """The last entry of this account that refers to that one."""
+    state = account.state
+    account.lock.ensure_held(holder_key(state.holder_id))
+    return _entry(LAST_CLOSING, [state.holder_id, state.credit_type, sequence])
+
+
 def opening_lots(account: OpenAccount, grants: Sequence[int]) -> dict[int, Lot]:
     """The lots of these grants as they were made."""
     state = account.state
@@ -250,6 +356,117 @@ def opening_lots(account: OpenAccount, grants: Sequence[int]) -> dict[int, Lot]:
         cursor.execute(OPENING_ENTRIES, [state.holder_id, state.credit_type, list(grants)])
         rows = cursor.fetchall()
     return {sequence: next(lot for lot in decode(lots) if lot.grant == sequence) for sequence, lots in rows}
+
+
+# Many at once ----------------------------------------------------------------------------------------
+
+
+class Room:
+    """Many requests under one lock that covers all their holders: accounts are read at once, entries are stored at once.
+
+    A request that has to look at earlier entries first has what is pending stored, so that it sees what the ones before it did.
+    """
+
+    def __init__(self, lock: Lock, requests: Sequence[Request]) -> None:
+        """Read the accounts and the earlier answers of all requests, in two statements."""
+        self.lock = lock
+        for holder_id in {request.holder_id for request in requests}:
+            lock.ensure_held(holder_key(holder_id))
+        self._accounts = _read_accounts({(request.holder_id, request.credit_type) for request in requests})
+        self._answered = _read_answered([(request.holder_id, request.idempotency_key) for request in requests])
+        self._entries: list[Entry] = []
+        self._refusals: list[tuple[Any, ...]] = []
+
+    def answer(self, request: Request, decide: Callable[[OpenAccount], Sequence[Entry]]) -> Recorded:
+        """As `answer`, but what comes of it is kept until `store`."""
+        position = (request.holder_id, request.credit_type)
+        key = (request.holder_id, request.idempotency_key)
+        account = OpenAccount(self.lock, self._state(position), self._answered.get(key))
+        if account.answered_by is not None:
+            self.store()
+            return replay(account, request)
+        if request.operation not in DECIDED_BY_STATE_ALONE:
+            self.store()
+        try:
+            entries = decide(account)
+        except Refused as refusal:
+            refusal.request_id = request.request_id
+            self._refusals.append(_refusal_row(account, request, refusal))
+            self._answered[key] = "refusal"
+            return Recorded(refusal=refusal)
+        self._entries += entries
+        self._accounts[position] = account.state.after_all(entries)
+        self._answered[key] = "entry"
+        return Recorded(entry=next(entry for entry in entries if entry.idempotency_key == request.idempotency_key))
+
+    def _state(self, position: tuple[str, str]) -> Account:
+        if position not in self._accounts:
+            self._accounts |= _read_accounts({position})
+        return self._accounts[position]
+
+    def forget(self, holder_id: str, credit_type: str) -> None:
+        """Have the account read again before its next request: somebody else in this transaction has written to it."""
+        self._accounts.pop((holder_id, credit_type), None)
+
+    def store(self) -> None:
+        """Write what is pending."""
+        if self._entries:
+            append_many(self.lock, self._entries)
+        if self._refusals:
+            with connection.cursor() as cursor:
+                cursor.executemany(RECORD_REFUSAL, self._refusals)
+        self._entries, self._refusals = [], []
+
+
+def append_many(lock: Lock, entries: Sequence[Entry]) -> None:
+    """Store entries of any holders that the lock covers, all or none, by COPY.
+
+    Raises: as `append`.
+    """
+    for holder_id in {entry.holder_id for entry in entries}:
+        lock.ensure_held(holder_key(holder_id))
+    with connection.cursor() as cursor, connection.wrap_database_errors, cursor.copy(COPY) as copy:
+        for entry in entries:
+            copy.write_row(_row(entry))
+
+
+def _read_accounts(positions: set[tuple[str, str]]) -> dict[tuple[str, str], Account]:
+    holders, types = [holder for holder, _ in positions], [credit_type for _, credit_type in positions]
+    with connection.cursor() as cursor:
+        cursor.execute(ACCOUNTS, [holders, types])
+        rows = cursor.fetchall()
+    return {(holder, credit_type): _account(holder, credit_type, [*state, None])[0] for holder, credit_type, *state in rows}
+
+
+def _read_answered(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    holders, texts = [holder for holder, _ in keys], [key for _, key in keys]
+    with connection.cursor() as cursor:
+        cursor.execute(ANSWERED, [holders, texts, holders, texts])
+        return {(holder, key): answered_by for holder, key, answered_by in cursor.fetchall()}
+
+
+def entries(lock: Lock, wanted: Sequence[tuple[str, str, int]]) -> list[Entry]:
+    """The entries of those (holder_id, credit_type, sequence), in that order."""
+    for holder_id in {holder_id for holder_id, _, _ in wanted}:
+        lock.ensure_held(holder_key(holder_id))
+    columns = [list(column) for column in zip(*wanted, strict=True)] or [[], [], []]
+    with connection.cursor() as cursor:
+        cursor.execute(ENTRIES_BY_SEQUENCE, columns)
+        return [entry_from_row(row) for row in cursor.fetchall()]
+
+
+def record_batch(row: tuple[Any, ...]) -> None:
+    """Put a batch's outcomes on record in this transaction."""
+    with connection.cursor() as cursor:
+        cursor.execute(RECORD_BATCH, row)
+
+
+def error_from_record(code: str, facts: dict[str, Any]) -> LedgerError:
+    """The error as it was raised first."""
+    return {**errors.REFUSALS, **errors.REJECTIONS}[code](**facts)
+
+
+# Rows ------------------------------------------------------------------------------------------------
 
 
 def _entry(sql: str, parameters: list[Any]) -> Entry | None:
@@ -264,10 +481,13 @@ def entry_from_row(row: Sequence[Any]) -> Entry:
     values = list(row)
     values[7] = decode(row[7])
     values[8] = decode_drawn(row[8])
-    values[12] = None if row[12] is None else bytes(row[12])
-    values[13] = to_us(row[13])
-    values[14] = to_us(row[14])
-    values[18] = {} if row[18] is None else json.loads(row[18])
-    values[19] = bytes(row[19])
-    values[20] = bytes(row[20])
+    values[9] = decode_holds(row[9])
+    values[14] = None if row[14] is None else bytes(row[14])
+    values[15] = to_us(row[15])
+    values[16] = to_us(row[16])
+    values[20] = {} if row[20] is None else json.loads(row[20])
+    values[21] = None if row[21] is None else json.loads(row[21])
+    values[22] = None if row[22] is None else json.loads(row[22])
+    values[23] = bytes(row[23])
+    values[24] = bytes(row[24])
     return Entry(*values)

@@ -47,11 +47,15 @@ class EntryColumns(AppendOnly):
     held = models.BigIntegerField()
     closes = models.BigIntegerField(null=True)
     settled = models.BigIntegerField(null=True)
+    overdraft = models.BigIntegerField(null=True)
     effective_at = models.DateTimeField()
     recorded_at = models.DateTimeField()
     kind = models.TextField()
     lots = ExactJSON()
     drawn = ExactJSON()
+    holds = ExactJSON(null=True)
+    counterpart = ExactJSON(null=True)
+    rating = ExactJSON(null=True)
     idempotency_key = models.TextField(null=True)
     request_digest = models.BinaryField(null=True)
     actor = models.TextField()
@@ -166,3 +170,39 @@ class ApiKey(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix}…)"
+
+
+class Rate(models.Model):
+    """A version of a named price of something in credits. Append-only: a new price is a new version."""
+
+    credit_type = models.TextField()
+    code = models.TextField()
+    version = models.IntegerField()
+    price = models.BigIntegerField(db_comment="For so many credits …")
+    per = models.BigIntegerField(db_comment="… one gets so many units; started credits are counted whole.")
+    published_at = models.DateTimeField()
+    published_by = models.TextField(blank=True)
+
+    pk = models.CompositePrimaryKey("credit_type", "code", "version")
+
+    class Meta:
+        db_table = "ledger_rate"
+
+    def __str__(self) -> str:
+        return f"{self.code} v{self.version}: {self.price} per {self.per}"
+
+
+class Batch(AppendOnly):
+    """A batch that was answered: what came of each of its operations, so that a retry gets the same."""
+
+    idempotency_key = models.TextField(primary_key=True)
+    request_digest = models.BinaryField()
+    mode = models.TextField()
+    outcomes = models.JSONField(db_comment="Per operation: what it takes to tell its answer again.")
+    recorded_at = models.DateTimeField()
+    actor = models.TextField()
+    request_id = models.TextField()
+
+    class Meta:
+        db_table = "ledger_batch"
+        verbose_name_plural = "batches"

@@ -27,6 +27,13 @@ DROP_VIEWS = """
 """
 
 
+DROP_REFERENCE_RULES = """
+    DROP TRIGGER append_only ON ledger_batch;
+    ALTER TABLE ledger_rate DROP CONSTRAINT ledger_rate_positive;
+    DROP TRIGGER append_only ON ledger_rate;
+"""
+
+
 class Migration(migrations.Migration):
     initial = True
 
@@ -46,11 +53,15 @@ class Migration(migrations.Migration):
                         ("held", models.BigIntegerField()),
                         ("closes", models.BigIntegerField(null=True)),
                         ("settled", models.BigIntegerField(null=True)),
+                        ("overdraft", models.BigIntegerField(null=True)),
                         ("effective_at", models.DateTimeField()),
                         ("recorded_at", models.DateTimeField()),
                         ("kind", models.TextField()),
                         ("lots", ledger.models.ExactJSON()),
                         ("drawn", ledger.models.ExactJSON()),
+                        ("holds", ledger.models.ExactJSON(null=True)),
+                        ("counterpart", ledger.models.ExactJSON(null=True)),
+                        ("rating", ledger.models.ExactJSON(null=True)),
                         ("idempotency_key", models.TextField(null=True)),
                         ("request_digest", models.BinaryField(null=True)),
                         ("actor", models.TextField()),
@@ -120,11 +131,15 @@ class Migration(migrations.Migration):
                         ("held", models.BigIntegerField()),
                         ("closes", models.BigIntegerField(null=True)),
                         ("settled", models.BigIntegerField(null=True)),
+                        ("overdraft", models.BigIntegerField(null=True)),
                         ("effective_at", models.DateTimeField()),
                         ("recorded_at", models.DateTimeField()),
                         ("kind", models.TextField()),
                         ("lots", ledger.models.ExactJSON()),
                         ("drawn", ledger.models.ExactJSON()),
+                        ("holds", ledger.models.ExactJSON(null=True)),
+                        ("counterpart", ledger.models.ExactJSON(null=True)),
+                        ("rating", ledger.models.ExactJSON(null=True)),
                         ("idempotency_key", models.TextField(null=True)),
                         ("request_digest", models.BinaryField(null=True)),
                         ("actor", models.TextField()),
@@ -153,11 +168,15 @@ class Migration(migrations.Migration):
                         ("held", models.BigIntegerField()),
                         ("closes", models.BigIntegerField(null=True)),
                         ("settled", models.BigIntegerField(null=True)),
+                        ("overdraft", models.BigIntegerField(null=True)),
                         ("effective_at", models.DateTimeField()),
                         ("recorded_at", models.DateTimeField()),
                         ("kind", models.TextField()),
                         ("lots", ledger.models.ExactJSON()),
                         ("drawn", ledger.models.ExactJSON()),
+                        ("holds", ledger.models.ExactJSON(null=True)),
+                        ("counterpart", ledger.models.ExactJSON(null=True)),
+                        ("rating", ledger.models.ExactJSON(null=True)),
                         ("idempotency_key", models.TextField(null=True)),
                         ("request_digest", models.BinaryField(null=True)),
                         ("actor", models.TextField()),
@@ -228,4 +247,37 @@ class Migration(migrations.Migration):
                 "db_table": "ledger_api_key",
             },
         ),
+        migrations.CreateModel(
+            name="Rate",
+            fields=[
+                ("credit_type", models.TextField()),
+                ("code", models.TextField()),
+                ("version", models.IntegerField()),
+                ("price", models.BigIntegerField(db_comment="For so many credits …")),
+                ("per", models.BigIntegerField(db_comment="… one gets so many units; started credits are counted whole.")),
+                ("published_at", models.DateTimeField()),
+                ("published_by", models.TextField(blank=True)),
+                (
+                    "pk",
+                    models.CompositePrimaryKey(
+                        "credit_type", "code", "version", blank=True, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+            ],
+            options={"db_table": "ledger_rate"},
+        ),
+        migrations.CreateModel(
+            name="Batch",
+            fields=[
+                ("idempotency_key", models.TextField(primary_key=True, serialize=False)),
+                ("request_digest", models.BinaryField()),
+                ("mode", models.TextField()),
+                ("outcomes", models.JSONField(db_comment="Per operation: what it takes to tell its answer again.")),
+                ("recorded_at", models.DateTimeField()),
+                ("actor", models.TextField()),
+                ("request_id", models.TextField()),
+            ],
+            options={"db_table": "ledger_batch", "verbose_name_plural": "batches"},
+        ),
+        migrations.RunSQL(read("0001_reference_tables.sql"), DROP_REFERENCE_RULES),
     ]

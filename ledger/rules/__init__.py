@@ -5,18 +5,29 @@ without a database, and the shell around them (`ledger.journal`, `ledger.service
 """
 
 from ledger.rules.accounts import Account
-from ledger.rules.decisions import expirations, grant, refund, revoke, spend
+from ledger.rules.decisions import grant, refund, revoke, set_overdraft, spend
+from ledger.rules.dues import dues
 from ledger.rules.entries import KINDS, Entry
+from ledger.rules.holding import capture, extend, hold, release
+from ledger.rules.holds import Hold
 from ledger.rules.lots import MAX_OPEN_LOTS, Lot
 from ledger.rules.requests import (
     MAX_AMOUNT,
     MAX_BALANCE,
+    CaptureRequest,
+    ExtendRequest,
     GrantRequest,
+    HoldRequest,
+    OverdraftRequest,
+    PricedRequest,
     RefundRequest,
+    ReleaseRequest,
     Request,
     RevokeRequest,
     SpendRequest,
+    TransferRequest,
 )
+from ledger.rules.transferring import transfer
 
 __all__ = [
     "KINDS",
@@ -24,16 +35,30 @@ __all__ = [
     "MAX_BALANCE",
     "MAX_OPEN_LOTS",
     "Account",
+    "CaptureRequest",
     "Entry",
+    "ExtendRequest",
     "GrantRequest",
+    "Hold",
+    "HoldRequest",
     "Lot",
+    "OverdraftRequest",
+    "PricedRequest",
     "RefundRequest",
+    "ReleaseRequest",
     "Request",
     "RevokeRequest",
     "SpendRequest",
-    "expirations",
+    "TransferRequest",
+    "capture",
+    "dues",
+    "extend",
     "grant",
+    "hold",
     "refund",
+    "release",
     "revoke",
+    "set_overdraft",
     "spend",
+    "transfer",
 ]

@@ -1,10 +1,11 @@
 """Accounts: one holder's entries in one credit type, as they stand after the last one."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ledger.rules import lots as lot_rules
 from ledger.rules.entries import GENESIS, Entry
+from ledger.rules.holds import Hold, Holds
 from ledger.rules.lots import Drawn, Lot, Lots
 from ledger.rules.requests import Request
 
@@ -13,8 +14,7 @@ class Account(NamedTuple):
     """The state after the last entry, and the instant at which it is looked at.
 
     `now_us` is the server's clock after the lock was taken, never before the last entry's `recorded_us`. An account without
-    entries has
-    sequence 0. `next_sequence` is what the next entry gets.
+    entries has sequence 0. `overdraft` is None where none was ever agreed.
     """
 
     holder_id: str
@@ -24,16 +24,41 @@ class Account(NamedTuple):
     balance: int = 0
     held: int = 0
     lots: Lots = ()
+    holds: Holds = ()
+    overdraft: int | None = None
     digest: bytes = GENESIS
 
     @property
+    def owed(self) -> int:
+        """How much of the overdraft is used: 0 or more. The lots add up to the balance and this."""
+        return 0 if self.overdraft is None else lot_rules.total(self.lots) - self.balance
+
+    @property
+    def own_available(self) -> int:
+        """What can be held or transferred at this instant, without the overdraft: 0 or more.
+
+        Expired holds withhold nothing any more, whether that is booked or not.
+        """
+        spendable = lot_rules.available(self.lots, self.now_us)
+        if self.holds:
+            spendable += sum(lot_rules.available(hold.parts, self.now_us) for hold in self.holds if hold.is_expired(self.now_us))
+        return spendable if self.overdraft is None else max(0, spendable - self.owed)
+
+    @property
     def available(self) -> int:
-        """What can be spent at this instant: 0 or more."""
-        return lot_rules.available(self.lots, self.now_us)
+        """What can be spent at this instant, the overdraft included: 0 or more."""
+        if self.overdraft is None:
+            return self.own_available
+        spendable = self._replace(overdraft=None).own_available
+        return max(0, spendable + self.overdraft - self.owed)
 
     def lot(self, grant: int) -> Lot | None:
         """The open lot of that grant, if it is open."""
         return next((lot for lot in self.lots if lot.grant == grant), None)
+
+    def hold(self, sequence: int) -> Hold | None:
+        """The hold of that entry, if it is open: not captured in whole, released, or expired at this instant."""
+        return next((hold for hold in self.holds if hold.sequence == sequence and not hold.is_expired(self.now_us)), None)
 
     def next_entry(
         self,
@@ -42,17 +67,25 @@ class Account(NamedTuple):
         *,
         lots: Lots,
         drawn: Drawn = (),
+        held: int | None = None,
+        holds: Holds | None = None,
+        overdraft: int | None = None,
         closes: int | None = None,
         settled: int | None = None,
         effective_us: int | None = None,
         request: Request | None = None,
         reason: str = "",
+        counterpart: dict[str, Any] | None = None,
+        rating: dict[str, Any] | None = None,
+        keyless: bool = False,
     ) -> Entry:
         """The entry that follows, sealed: numbered, with the state after it, chained to the one before.
 
         Args:
             amount: signed, what it does to the balance.
+            held, holds, overdraft: what they are after it; as before by default.
             request: whose actor, reason, reference, metadata and key the entry bears; without one it is the ledger's own.
+            keyless: all of that but the key, which is another entry's.
         """
         return Entry(
             holder_id=self.holder_id,
@@ -61,27 +94,38 @@ class Account(NamedTuple):
             kind=kind,
             amount=amount,
             balance=self.balance + amount,
-            held=self.held,
+            held=self.held if held is None else held,
             lots=lots,
             drawn=drawn,
+            holds=self.holds if holds is None else holds,
+            overdraft=self.overdraft if overdraft is None else overdraft,
             closes=closes,
             settled=settled,
-            idempotency_key=None if request is None else request.idempotency_key,
-            request_digest=None if request is None else request.digest(),
+            idempotency_key=None if request is None or keyless else request.idempotency_key,
+            request_digest=None if request is None or keyless else request.digest(),
             effective_us=self.now_us if effective_us is None else effective_us,
             recorded_us=self.now_us,
             actor="ledger" if request is None else request.actor,
             reason=reason if request is None else request.reason,
             reference="" if request is None else request.reference,
             metadata={} if request is None else request.metadata,
+            counterpart=counterpart,
+            rating=rating,
             previous_digest=self.digest,
         ).sealed()
 
     def after(self, entry: Entry) -> "Account":
         """The account once `entry` is its last one, at the same instant."""
         return self._replace(
-            sequence=entry.sequence, balance=entry.balance, held=entry.held, lots=entry.lots, digest=entry.digest
+            sequence=entry.sequence,
+            balance=entry.balance,
+            held=entry.held,
+            lots=entry.lots,
+            holds=entry.holds,
+            overdraft=entry.overdraft,
+            digest=entry.digest,
         )
 
     def after_all(self, entries: Sequence[Entry]) -> "Account":
+        """The account once the last of `entries` is its last one; itself when there are none."""
         return self.after(entries[-1]) if entries else self

@@ -1,12 +1,11 @@
 """Decisions: from an account's state and a request to the next entries, or a refusal that is raised.
 
-Each function returns the entries in order; the one that bears the request's key is the answer. Lots that have expired are
-booked first,
-by the same writer, so that `balance` and `available` agree on every entry that somebody asked for.
+Each function returns the entries in order; the one that bears the request's key is the answer. What has come
+due is booked first, by the same writer, so that `balance` and `available` agree on every entry that somebody asked for.
 """
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from ledger.errors import (
     BalanceLimit,
@@ -20,33 +19,16 @@ from ledger.errors import (
     RevocationExceedsGrant,
 )
 from ledger.rules.accounts import Account
+from ledger.rules.dues import Entries, dues, repayment
 from ledger.rules.entries import Entry
 from ledger.rules.instants import DAY_US, to_us
-from ledger.rules.lots import MAX_OPEN_LOTS, Drawn, Lot, Lots, put_back, remove, take
-from ledger.rules.requests import MAX_BALANCE, GrantRequest, RefundRequest, RevokeRequest, SpendRequest
+from ledger.rules.lots import MAX_OPEN_LOTS, Drawn, Lot, Lots, as_drawn, put_back, remove, take, total
+from ledger.rules.requests import MAX_BALANCE, GrantRequest, OverdraftRequest, RefundRequest, RevokeRequest, SpendRequest
 
 ExpiredLotPolicy = Literal["new-lot", "gone"]
 
-Entries = list[Entry]
-
-
-def expirations(account: Account) -> Entries:
-    """One `expire` entry for each lot whose instant has come, soonest first; none when there is nothing to book."""
-    entries: Entries = []
-    expired = sorted((lot for lot in account.lots if lot.is_expired(account.now_us)), key=lambda lot: (lot.expires_us, lot.grant))
-    for lot in expired:
-        entry = account.next_entry(
-            "expire",
-            -lot.remaining,
-            lots=remove(account.lots, lot.grant, lot.remaining),
-            drawn=((lot.grant, lot.remaining),),
-            closes=lot.grant,
-            effective_us=lot.expires_us,
-            reason="expired",
-        )
-        entries.append(entry)
-        account = account.after(entry)
-    return entries
+ON_OVERDRAFT = 0
+"""Stands in place of a grant for what a spend took on the overdraft."""
 
 
 def grant(account: Account, request: GrantRequest) -> Entries:
@@ -62,29 +44,47 @@ def grant(account: Account, request: GrantRequest) -> Entries:
         raise Invalid(pointer="/expires_at", rule="order", detail="must be after effective_at")
     if expires_us is not None and expires_us <= account.now_us:
         raise Invalid(pointer="/expires_at", rule="past", detail="must be in the future")
-    booked = expirations(account)
+    booked = dues(account)
     account = account.after_all(booked)
     lot = Lot(account.sequence + 1, request.amount, effective_us, expires_us, request.priority, request.source)
     lots = put_back(account.lots, [lot])
-    _check_room(account, lots, request.amount)
-    return [*booked, account.next_entry("grant", request.amount, lots=lots, effective_us=effective_us, request=request)]
+    check_room(account, lots, request.amount)
+    entry = account.next_entry("grant", request.amount, lots=lots, effective_us=effective_us, request=request)
+    return [*booked, entry, *repayment(account.after(entry))]
 
 
-def spend(account: Account, request: SpendRequest) -> Entries:
-    """Take credits out, lot by lot in burn order.
+def spend(account: Account, request: SpendRequest, *, amount: int | None = None, rating: dict[str, Any] | None = None) -> Entries:
+    """Take credits out, lot by lot in burn order, then on the overdraft where there is one.
+
+    Args:
+        amount: what the request's rate and quantity come to; the request's own amount by default.
+        rating: rate, version and quantity, when the amount came from a rate card.
 
     Raises:
         InsufficientCredits: less is available at this instant.
     """
-    available = account.available
-    if request.amount > available:
-        raise InsufficientCredits(
-            available=available, balance=account.balance, requested=request.amount, shortfall=request.amount - available
-        )
-    booked = expirations(account)
+    amount = request.amount if amount is None else amount
+    assert amount is not None
+    check_available(account, amount, account.available)
+    booked = dues(account)
     account = account.after_all(booked)
-    lots, drawn = take(account.lots, request.amount, account.now_us)
-    return [*booked, account.next_entry("spend", -request.amount, lots=lots, drawn=drawn, request=request)]
+    lots, drawn = take(account.lots, amount, account.now_us)
+    return [*booked, account.next_entry("spend", -amount, lots=lots, drawn=drawn, request=request, rating=rating)]
+
+
+def check_available(account: Account, amount: int, available: int) -> None:
+    """Pass, or raise InsufficientCredits with what made it so."""
+    if amount <= available:
+        return
+    raise InsufficientCredits(
+        available=available,
+        balance=account.balance,
+        requested=amount,
+        shortfall=amount - available,
+        held=account.held,
+        expired=total(lot for lot in account.lots if lot.is_expired(account.now_us)),
+        not_yet_effective=total(lot for lot in account.lots if lot.effective_us > account.now_us),
+    )
 
 
 def refund(
@@ -97,7 +97,9 @@ def refund(
     expired_lot_policy: ExpiredLotPolicy,
     new_lot_days: int,
 ) -> Entries:
-    """Give credits of a spend back to the lots that they came from, the last drawn first.
+    """Give credits of a spend or capture back to the lots that they came from, the last drawn first.
+
+    What was spent on the overdraft lowers what is owed; beyond that it becomes a lot of its own.
 
     Args:
         spend: the entry that the request names, if there is one.
@@ -113,22 +115,30 @@ def refund(
     """
     if spend is None:
         raise EntryNotFound(sequence=request.spend, credit_type=account.credit_type)
-    if spend.kind != "spend":
+    if spend.kind not in ("spend", "capture"):
         raise NotRefundable(sequence=spend.sequence, kind=spend.kind)
-    refundable = -spend.amount - refunded
+    refundable = spend.taken - refunded
     amount = refundable if request.amount is None else request.amount
     if refundable == 0 or amount > refundable:
         raise RefundExceedsSpend(sequence=spend.sequence, refundable=refundable, requested=request.amount)
-    booked = expirations(account)
+    booked = dues(account)
     account = account.after_all(booked)
-    given_back = last_drawn_first(spend.drawn, skip=refunded, amount=amount)
+    on_overdraft = spend.taken - sum(part for _, part in spend.drawn)
+    parts = last_drawn_first((*spend.drawn, (ON_OVERDRAFT, on_overdraft)), skip=refunded, amount=amount)
     reopened_until_us = account.now_us + new_lot_days * DAY_US if expired_lot_policy == "new-lot" else None
-    lots = put_back(account.lots, _returned(account, given_back, terms, reopened_until_us))
-    _check_room(account, lots, amount)
+    returned = _returned(account, parts, terms, reopened_until_us)
+    lots = put_back(account.lots, returned)
+    check_room(account, lots, amount)
     entry = account.next_entry(
-        "refund", amount, lots=lots, drawn=given_back, closes=spend.sequence, settled=refunded + amount, request=request
+        "refund",
+        amount,
+        lots=lots,
+        drawn=as_drawn(returned),
+        closes=spend.sequence,
+        settled=refunded + amount,
+        request=request,
     )
-    return [*booked, entry, *expirations(account.after(entry))]
+    return [*booked, entry, *dues(account.after(entry))]
 
 
 def last_drawn_first(drawn: Drawn, *, skip: int, amount: int) -> Drawn:
@@ -144,14 +154,19 @@ def last_drawn_first(drawn: Drawn, *, skip: int, amount: int) -> Drawn:
     return tuple(parts)
 
 
-def _returned(account: Account, given_back: Drawn, terms: Mapping[int, Lot], reopened_until_us: int | None) -> list[Lot]:
+def _returned(account: Account, parts: Drawn, terms: Mapping[int, Lot], reopened_until_us: int | None) -> Lots:
     returned = []
-    for grant, part in given_back:
+    for grant, part in parts:
+        if grant == ON_OVERDRAFT:
+            beyond_the_debt = part - min(part, account.owed)
+            if beyond_the_debt:
+                returned.append(Lot(account.sequence + 1, beyond_the_debt, account.now_us))
+            continue
         lot = account.lot(grant) or terms[grant]
         if lot.is_expired(account.now_us) and reopened_until_us is not None:
             lot = lot._replace(expires_us=reopened_until_us)
         returned.append(lot._replace(remaining=part))
-    return returned
+    return tuple(returned)
 
 
 def revoke(account: Account, request: RevokeRequest, *, grant: Entry | None) -> Entries:
@@ -170,14 +185,22 @@ def revoke(account: Account, request: RevokeRequest, *, grant: Entry | None) -> 
     amount = revocable if request.amount is None else request.amount
     if revocable == 0 or amount > revocable:
         raise RevocationExceedsGrant(sequence=grant.sequence, revocable=revocable, requested=request.amount)
-    booked = expirations(account)
+    booked = dues(account)
     account = account.after_all(booked)
     lots = remove(account.lots, grant.sequence, amount)
     drawn = ((grant.sequence, amount),)
     return [*booked, account.next_entry("revoke", -amount, lots=lots, drawn=drawn, closes=grant.sequence, request=request)]
 
 
-def _check_room(account: Account, lots: Lots, amount: int) -> None:
+def set_overdraft(account: Account, request: OverdraftRequest) -> Entries:
+    """Agree how far below 0 spends may take the balance from now on; what is owed already stays owed."""
+    booked = dues(account)
+    account = account.after_all(booked)
+    return [*booked, account.next_entry("adjust", 0, lots=account.lots, overdraft=request.limit, request=request)]
+
+
+def check_room(account: Account, lots: Lots, amount: int) -> None:
+    """Pass, or raise BalanceLimit or LotLimit: the account cannot take `amount` more, or not in so many lots."""
     if account.balance + account.held + amount > MAX_BALANCE:
         raise BalanceLimit(balance=account.balance, requested=amount, limit=MAX_BALANCE)
     if len(lots) > MAX_OPEN_LOTS:

@@ -5,6 +5,7 @@ from datetime import datetime
 from json.encoder import encode_basestring
 from typing import Any, NamedTuple
 
+from ledger.rules.holds import Hold, Holds, encode_holds
 from ledger.rules.instants import from_us
 from ledger.rules.lots import Drawn, Lots, encode, encode_drawn
 from ledger.rules.requests import encode_json
@@ -32,8 +33,10 @@ class Entry(NamedTuple):
 
     `amount` is signed: what happened to `balance`. `drawn` says which lots it took from or gave back to, `closes` which spend,
     hold
-    or grant of the account it refers to, `settled` how much of that has been given back, this entry included. Instants are
-    microseconds since the epoch. `replayed` is not stored: it is true when the request had been answered before.
+    or grant of the account it refers to, `settled` how much of that has been given back, this entry included. `counterpart`
+    names the
+    other side of a transfer, `rating` the rate card that the amount came from. Instants are microseconds since the epoch.
+    `replayed` is not stored: it is true when the request had been answered before.
     """
 
     holder_id: str
@@ -45,6 +48,8 @@ class Entry(NamedTuple):
     held: int
     lots: Lots
     drawn: Drawn
+    holds: Holds
+    overdraft: int | None
     closes: int | None
     settled: int | None
     idempotency_key: str | None
@@ -55,6 +60,8 @@ class Entry(NamedTuple):
     reason: str
     reference: str
     metadata: dict[str, Any]
+    counterpart: dict[str, Any] | None
+    rating: dict[str, Any] | None
     previous_digest: bytes
     digest: bytes = b""
     replayed: bool = False
@@ -66,6 +73,19 @@ class Entry(NamedTuple):
     @property
     def recorded_at(self) -> datetime:
         return from_us(self.recorded_us)
+
+    @property
+    def taken(self) -> int:
+        """What a spend or capture took for good, 0 for every other kind: at most this can be refunded."""
+        if self.kind == "spend":
+            return -self.amount
+        return sum([amount for _, amount in self.drawn]) if self.kind == "capture" else 0
+
+    @property
+    def hold(self) -> Hold | None:
+        """The hold that this entry made, extended or captured a part of, as it stands after it; None when it is closed."""
+        named = self.sequence if self.closes is None else self.closes
+        return next((hold for hold in self.holds if hold.sequence == named), None)
 
     def sealed(self) -> "Entry":
         """The same entry with its digest."""
@@ -81,11 +101,13 @@ class Entry(NamedTuple):
         return (
             f"[{text(self.holder_id)}, {text(self.credit_type)}, {self.sequence}, {text(self.kind)}, {self.amount}, "
             f"{self.balance}, {self.held}, {encode(self.lots)}, {encode_drawn(self.drawn)}, "
+            f"{encode_holds(self.holds) or 'null'}, {_number(self.overdraft)}, "
             f"{_number(self.closes)}, {_number(self.settled)}, "
             f"{'null' if self.idempotency_key is None else text(self.idempotency_key)}, "
             f"{'null' if self.request_digest is None else text(self.request_digest.hex())}, "
             f"{self.effective_us}, {self.recorded_us}, {text(self.actor)}, {text(self.reason)}, {text(self.reference)}, "
-            f"{encode_json(self.metadata) if self.metadata else 'null'}]"
+            f"{encode_json(self.metadata) if self.metadata else 'null'}, "
+            f"{encode_json(self.counterpart)}, {encode_json(self.rating)}]"
         )
 
 

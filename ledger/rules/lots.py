@@ -68,10 +68,10 @@ def available(lots: Lots, now_us: int) -> int:
 
 
 def take(lots: Lots, amount: int, now_us: int) -> tuple[Lots, Drawn]:
-    """Take `amount` from what is spendable, in burn order.
+    """Take `amount` from what is spendable, in burn order; less when less is there.
 
     Args:
-        amount: 1 .. available(lots, now_us); the caller has looked.
+        amount: 0 or more.
 
     Returns:
         The lots that are left, and what was drawn from which.
@@ -89,6 +89,30 @@ def take(lots: Lots, amount: int, now_us: int) -> tuple[Lots, Drawn]:
         else:
             left.append(lot)
     return tuple(left), tuple(drawn)
+
+
+def split(parts: Lots, amount: int) -> tuple[Lots, Lots]:
+    """The first `amount` credits of the parts, and the rest of them."""
+    first: list[Lot] = []
+    rest: list[Lot] = []
+    for part in parts:
+        share = min(amount, part.remaining)
+        amount -= share
+        if share:
+            first.append(part._replace(remaining=share))
+        if share < part.remaining:
+            rest.append(part._replace(remaining=part.remaining - share))
+    return tuple(first), tuple(rest)
+
+
+def as_drawn(parts: Lots) -> Drawn:
+    """The parts as an entry lists them."""
+    return tuple([(part.grant, part.remaining) for part in parts])
+
+
+def total(lots: Iterable[Lot]) -> int:
+    """All credits of the lots, spendable or not."""
+    return sum([lot.remaining for lot in lots])
 
 
 def put_back(lots: Lots, returned: Iterable[Lot]) -> Lots:
@@ -131,7 +155,12 @@ def _encode_lot(lot: Lot) -> str:
 
 def decode(text: str) -> Lots:
     """The inverse of `encode`."""
-    return tuple([_decode_lot(fields) for fields in json.loads(text)])
+    return from_json(json.loads(text))
+
+
+def from_json(lots: list[list[Any]]) -> Lots:
+    """Lots from decoded JSON of the stored form."""
+    return tuple([_decode_lot(fields) for fields in lots])
 
 
 def _decode_lot(fields: list[Any]) -> Lot:

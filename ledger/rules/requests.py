@@ -25,6 +25,10 @@ MAX_ACTOR_CHARACTERS = 200
 MAX_PRIORITY = 32_767
 
 HOLDER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,63}")
+HOLDER_ID_RULE = "1 to 64 characters of A-Z a-z 0-9 . _ : @ -, beginning with a letter or digit"
+RATE_CODE = re.compile(r"[a-z0-9][a-z0-9._:-]{0,63}")
+RATE_CODE_RULE = "1 to 64 characters of a-z 0-9 . _ : -, beginning with a letter or digit"
+OVER_CAPTURES = ("refuse", "if_available")
 CREDIT_TYPE = re.compile(r"[a-z0-9_]{1,32}")
 IDEMPOTENCY_KEY = re.compile(r"[ -~]{1,255}")
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -34,6 +38,10 @@ UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 def encode_json(value: Any) -> str:
     """The one spelling in which JSON is stored and digested: keys sorted, no spaces, nothing escaped without need."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
+
+
+CIRCUMSTANCES = frozenset({"idempotency_key", "actor", "request_id", "expected_sequence", "dry_run"})
+"""Fields of a request that are not part of what is asked."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +58,10 @@ class Request:
     metadata: dict[str, Any] = field(default_factory=dict)
     actor: str = ""
     request_id: str = ""
+    expected_sequence: int | None = None
+    """Answer only while the account's last entry has this number; 0 for an account without entries."""
+    dry_run: bool = False
+    """Say what the answer would be, and write nothing."""
 
     def __post_init__(self) -> None:
         check_holder_id(self.holder_id)
@@ -63,8 +75,7 @@ class Request:
 
     def asked(self) -> dict[str, Any]:
         """What was asked, as plain JSON values: all that makes two requests the same one. Who asked is not part of it."""
-        left_out = {"idempotency_key", "actor", "request_id"}
-        values = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in left_out}
+        values = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in CIRCUMSTANCES}
         return {name: to_us(value) if isinstance(value, datetime) else value for name, value in values.items()}
 
     def digest(self) -> bytes:
@@ -95,16 +106,122 @@ class GrantRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpendRequest(Request):
+class PricedRequest(Request):
+    """Names an amount, or a rate and a quantity that come to one."""
+
+    amount: int | None = None
+    rate: str | None = None
+    quantity: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.amount is None) == (self.rate is None):
+            raise Invalid(pointer="/amount", rule="required", detail="give either amount, or rate and quantity")
+        if (self.quantity is None) != (self.rate is None):
+            raise Invalid(pointer="/quantity", rule="required", detail="goes with rate, and rate with it")
+        if self.amount is not None:
+            check_amount("/amount", self.amount)
+        if self.rate is not None:
+            check_pattern("/rate", self.rate, RATE_CODE, RATE_CODE_RULE)
+            check_amount("/quantity", self.quantity)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpendRequest(PricedRequest):
     """Take `amount` credits out."""
 
     operation: ClassVar[str] = "spend"
 
+
+@dataclass(frozen=True, kw_only=True)
+class HoldRequest(PricedRequest):
+    """Set `amount` credits aside until `expires_at`, an hour from now by default."""
+
+    operation: ClassVar[str] = "hold"
+
+    expires_at: datetime | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_instant("/expires_at", self.expires_at)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptureRequest(Request):
+    """Spend `amount`, or all that is held, of the hold with that sequence; `final` releases the rest."""
+
+    operation: ClassVar[str] = "capture"
+
+    hold: int
+    amount: int | None = None
+    final: bool = True
+    over_capture: str = "refuse"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_integer("/hold", self.hold, 1, MAX_SEQUENCE)
+        if self.amount is not None:
+            check_amount("/amount", self.amount)
+        if self.over_capture not in OVER_CAPTURES:
+            raise Invalid(pointer="/over_capture", rule="choice", detail=f"must be one of {', '.join(OVER_CAPTURES)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseRequest(Request):
+    """Give back all that the hold with that sequence still sets aside."""
+
+    operation: ClassVar[str] = "release"
+
+    hold: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_integer("/hold", self.hold, 1, MAX_SEQUENCE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtendRequest(Request):
+    """Let the hold with that sequence expire at another instant."""
+
+    operation: ClassVar[str] = "extend"
+
+    hold: int
+    expires_at: datetime
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_integer("/hold", self.hold, 1, MAX_SEQUENCE)
+        check_instant("/expires_at", self.expires_at)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferRequest(Request):
+    """Move `amount` credits to another holder; their lots keep expiry, priority and source."""
+
+    operation: ClassVar[str] = "transfer"
+
+    to: str
     amount: int
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_amount("/amount", self.amount)
+        check_pattern("/to", self.to, HOLDER_ID, HOLDER_ID_RULE)
+        if self.to == self.holder_id:
+            raise Invalid(pointer="/to", rule="other", detail="must be another holder")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverdraftRequest(Request):
+    """Let spends take the balance down to `-limit`."""
+
+    operation: ClassVar[str] = "overdraft"
+
+    limit: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_integer("/limit", self.limit, 0, MAX_AMOUNT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +257,7 @@ class RevokeRequest(Request):
 
 
 def check_holder_id(value: Any) -> None:
-    check_pattern("/holder_id", value, HOLDER_ID, "1 to 64 characters of A-Z a-z 0-9 . _ : @ -, beginning with a letter or digit")
+    check_pattern("/holder_id", value, HOLDER_ID, HOLDER_ID_RULE)
 
 
 def check_credit_type(value: Any) -> None:

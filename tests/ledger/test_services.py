@@ -20,7 +20,15 @@ def test_a_refusal_is_recorded_and_replayed_after_a_top_up():
     services.grant(holder_id="ada", amount=10, idempotency_key="g")
     with pytest.raises(InsufficientCredits) as first:
         services.spend(holder_id="ada", amount=30, idempotency_key="s")
-    assert first.value.facts == {"available": 10, "balance": 10, "requested": 30, "shortfall": 20}
+    assert first.value.facts == {
+        "available": 10,
+        "balance": 10,
+        "requested": 30,
+        "shortfall": 20,
+        "held": 0,
+        "expired": 0,
+        "not_yet_effective": 0,
+    }
     services.grant(holder_id="ada", amount=100, idempotency_key="g2")
     with pytest.raises(InsufficientCredits) as again:
         services.spend(holder_id="ada", amount=30, idempotency_key="s")

@@ -23,6 +23,8 @@ RETURNS TABLE (
     balance     bigint,
     held        bigint,
     lots        text,
+    holds       text,
+    overdraft   bigint,
     digest      bytea,
     answered_by text
 )
@@ -37,6 +39,8 @@ BEGIN
             last.balance,
             last.held,
             last.lots::text,
+            last.holds::text,
+            last.overdraft,
             last.digest,
             CASE
                 WHEN EXISTS (SELECT FROM ledger_entry e WHERE e.holder_id = holder AND e.idempotency_key = key) THEN 'entry'
@@ -90,6 +94,8 @@ RETURN sha256(e.previous_digest || convert_to(json_build_array(
     e.held,
     e.lots,
     e.drawn,
+    e.holds,
+    e.overdraft,
     e.closes,
     e.settled,
     e.idempotency_key,
@@ -99,11 +105,14 @@ RETURN sha256(e.previous_digest || convert_to(json_build_array(
     e.actor,
     e.reason,
     e.reference,
-    e.metadata
+    e.metadata,
+    e.counterpart,
+    e.rating
 )::text, 'UTF8'));
 
 -- Refuses an entry that does not follow from the one before it: a gap, another balance than the previous one plus the amount, a
--- broken chain, or lots that do not add up to the balance. The lock keeps writers from colliding; this and the primary key make a
+-- broken chain, held credits or an overdraft that change where they must not, or lots that do not add up to the balance (with an
+-- overdraft they may add up to more: the difference is the debt). The lock keeps writers from colliding; this and the primary key make a
 -- wrong balance impossible also for a writer who forgot the lock.
 CREATE FUNCTION ledger_entry_follows() RETURNS trigger
 LANGUAGE plpgsql AS $$
@@ -124,9 +133,14 @@ BEGIN
                     AND p.balance + n.amount = n.balance
                     AND p.digest = n.previous_digest
                     AND p.recorded_at <= n.recorded_at
+                    AND (p.held = n.held OR n.kind IN ('hold', 'capture', 'release'))
+                    AND (p.overdraft IS NOT DISTINCT FROM n.overdraft OR n.kind = 'adjust')
             )
         )
-        OR (SELECT COALESCE(sum((lot ->> 1)::bigint), 0) FROM json_array_elements(n.lots) lot) <> n.balance
+        OR (
+            SELECT CASE WHEN n.overdraft IS NULL THEN total <> n.balance ELSE total < n.balance END
+            FROM (SELECT COALESCE(sum((lot ->> 1)::bigint), 0) AS total FROM json_array_elements(n.lots) lot) AS lots
+        )
     LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'entry % of %/% does not follow from the one before it', wrong.sequence, wrong.holder_id, wrong.credit_type

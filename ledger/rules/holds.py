@@ -1,0 +1,56 @@
+"""Holds: credits set aside for something whose price is not known yet."""
+
+import json
+from typing import NamedTuple
+
+from ledger.rules.instants import DAY_US
+from ledger.rules.lots import Drawn, Lots, encode, from_json, total
+
+MAX_HOLD_PARTS = 500
+"""Lots set aside by the open holds of an account, for the same reason as MAX_OPEN_LOTS."""
+DEFAULT_HOLD_US = 3_600 * 1_000_000
+MAX_HOLD_US = 31 * DAY_US
+
+
+class Hold(NamedTuple):
+    """What an open hold still sets aside.
+
+    `sequence` is that of its `hold` entry. `parts` are the lots that it took from, each with what is still held of it, in the
+    order of
+    the taking: so what comes back needs no look into history.
+    """
+
+    sequence: int
+    expires_us: int
+    parts: Lots
+
+    @property
+    def amount(self) -> int:
+        return total(self.parts)
+
+    def is_expired(self, now_us: int) -> bool:
+        return self.expires_us <= now_us
+
+
+Holds = tuple[Hold, ...]
+"""Open holds, the oldest first."""
+
+
+def parts_of(lots_before: Lots, drawn: Drawn) -> Lots:
+    """The drawn credits as lots with the terms of those that they were taken from."""
+    by_grant = {lot.grant: lot for lot in lots_before}
+    return tuple([by_grant[grant]._replace(remaining=amount) for grant, amount in drawn])
+
+
+def encode_holds(holds: Holds) -> str | None:
+    """The stored and digested form: JSON arrays `[hold, expires_us, parts]`; None when there are none."""
+    if not holds:
+        return None
+    return "[" + ",".join([f"[{hold.sequence},{hold.expires_us},{encode(hold.parts)}]" for hold in holds]) + "]"
+
+
+def decode_holds(text: str | None) -> Holds:
+    """The inverse of `encode_holds`."""
+    if text is None:
+        return ()
+    return tuple([Hold(sequence, expires_us, from_json(parts)) for sequence, expires_us, parts in json.loads(text)])

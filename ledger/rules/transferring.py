@@ -1,0 +1,54 @@
+"""Transfers: from one holder's account to another's, lot by lot."""
+
+from ledger.rules.accounts import Account
+from ledger.rules.decisions import check_available, check_room
+from ledger.rules.dues import Entries, dues, repayment
+from ledger.rules.entries import Entry
+from ledger.rules.holds import parts_of
+from ledger.rules.lots import Lots, put_back, take
+from ledger.rules.requests import TransferRequest
+
+
+def transfer(source: Account, target: Account, request: TransferRequest) -> tuple[Entries, Entries]:
+    """Take credits out of one account and put them into another, each part as a lot with the terms that it had.
+
+    The overdraft of the source is left aside; what the target owes is repaid first.
+
+    Returns:
+        The source's entries, of which the one `transfer_out` is the answer, and the target's, with a `transfer_in` per lot.
+        Each side names
+        the other as its counterpart.
+
+    Raises:
+        InsufficientCredits: less is available at the source.
+        BalanceLimit, LotLimit: the target cannot take it.
+    """
+    check_available(source, request.amount, source.own_available)
+    given = dues(source)
+    source = source.after_all(given)
+    lots, drawn = take(source.lots, request.amount, source.now_us)
+    entry = source.next_entry(
+        "transfer_out",
+        -request.amount,
+        lots=lots,
+        drawn=drawn,
+        counterpart={"holder_id": target.holder_id},
+        request=request,
+    )
+    return [*given, entry], _arrivals(target, request, entry, parts_of(source.lots, drawn))
+
+
+def _arrivals(target: Account, request: TransferRequest, out: Entry, parts: Lots) -> Entries:
+    entries = dues(target)
+    target = target.after_all(entries)
+    for part in parts:
+        lot = part._replace(grant=target.sequence + 1)
+        lots = put_back(target.lots, [lot])
+        check_room(target, lots, part.remaining)
+        counterpart = {"holder_id": out.holder_id, "sequence": out.sequence, "grant": part.grant}
+        entry = target.next_entry(
+            "transfer_in", part.remaining, lots=lots, counterpart=counterpart, request=request, keyless=True
+        )
+        entries.append(entry)
+        target = target.after(entry)
+    return entries + repayment(target)

@@ -1,0 +1,54 @@
+"""Use-cases: open the transaction, lock the holder, decide by the rules, append.
+
+What takes `holder_id` owns its transaction: it returns when the entry is committed, or raises. What takes `lock` runs inside the
+transaction of a caller who holds the holder's lock, such as an invoice's finalisation.
+"""
+
+from ledger.services.answering import answer, answer_under, in_transaction
+from ledger.services.api_keys import create_api_key, find_api_key, revoke_api_key
+from ledger.services.batches import Answered, Outcome, batch
+from ledger.services.credits import (
+    available_under,
+    book_expirations,
+    grant,
+    grant_under,
+    refund,
+    refund_under,
+    revoke,
+    set_overdraft,
+    spend,
+    spend_under,
+)
+from ledger.services.holding import capture, extend, hold, release
+from ledger.services.rates import current_rate, publish_rate, quote
+from ledger.services.transferring import transfer
+
+__all__ = [
+    "Answered",
+    "Outcome",
+    "answer",
+    "answer_under",
+    "available_under",
+    "batch",
+    "book_expirations",
+    "capture",
+    "create_api_key",
+    "current_rate",
+    "extend",
+    "find_api_key",
+    "grant",
+    "grant_under",
+    "hold",
+    "in_transaction",
+    "publish_rate",
+    "quote",
+    "refund",
+    "refund_under",
+    "release",
+    "revoke",
+    "revoke_api_key",
+    "set_overdraft",
+    "spend",
+    "spend_under",
+    "transfer",
+]

@@ -1,0 +1,158 @@
+"""How every request of one holder is answered: lock, read, replay or decide, store, commit; then raise what was refused.
+
+A refusal is decided inside the transaction, stored there like an entry, and raised only after COMMIT: raised inside, it would
+roll its own record back.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypedDict, TypeVar
+
+from django.conf import settings
+from django.db import Error, transaction
+
+from ledger import journal, rules
+from ledger.errors import OutcomeUnknown, SequenceTaken
+from ledger.locks import Lock, sqlstate
+from ledger.rules import Entry, Request
+from ledger.services.rates import priced
+
+TRIES = 3
+UNIQUE_VIOLATION = "23505"
+DOES_NOT_FOLLOW = "LG002"
+DEADLOCK = "40P01"
+SERIALIZATION_FAILURE = "40001"
+WORTH_ANOTHER_TRY = {UNIQUE_VIOLATION, DOES_NOT_FOLLOW, DEADLOCK, SERIALIZATION_FAILURE}
+SESSION_ENDED = {"57P01", "57P02", "57P03"}
+
+Result = TypeVar("Result")
+
+
+class Circumstances(TypedDict, total=False):
+    """What every use-case takes beside what it is about.
+
+    credit_type: "credits" by default. reason: at most 500 characters. reference: the caller's own id, at most 200. metadata: at
+    most 50 keys and 8 KiB. actor: who asks. request_id: kept with a refusal. expected_sequence: answer only while the account's
+    last entry has this number. dry_run: say what the answer would be, and write nothing.
+    """
+
+    credit_type: str
+    reason: str
+    reference: str
+    metadata: dict[str, Any] | None
+    actor: str
+    request_id: str
+    expected_sequence: int | None
+    dry_run: bool
+
+
+def given(circumstances: Circumstances) -> dict[str, Any]:
+    """The circumstances as a request takes them: no metadata is an empty object."""
+    values: dict[str, Any] = dict(circumstances)
+    if values.get("metadata", False) is None:
+        del values["metadata"]
+    return values
+
+
+def answer(request: Request) -> Entry:
+    """Answer the request in a transaction of its own: the entry is committed, or the refusal is and is raised.
+
+    Raises:
+        Refused: on record now; `replayed` when it was before.
+        Invalid, IdempotencyKeyReused, AccountMovedOn: nothing was written.
+        HolderBusy, SequenceTaken: nothing was written; repeat it with the same key.
+        OutcomeUnknown: the connection was lost during COMMIT; repeat it with the same key.
+    """
+
+    def once() -> journal.Recorded:
+        with journal.enter(request.holder_id, request.credit_type, request.idempotency_key) as account:
+            return journal.answer(account, request, partial(decide, request))
+
+    return in_transaction(once, holder_id=request.holder_id).unwrap()
+
+
+def answer_under(lock: Lock, request: Request) -> Entry:
+    """Answer the request inside the caller's transaction and under `lock`; a refusal that is raised has been recorded in it."""
+    account = journal.read(lock, request.holder_id, request.credit_type, request.idempotency_key)
+    return journal.answer(account, request, partial(decide, request)).unwrap()
+
+
+def decide(request: Request, account: journal.OpenAccount) -> Sequence[Entry]:
+    """The entries that follow from the request, by the rules; loads what they need to know beside the account's state.
+
+    Raises:
+        Refused, Invalid: as the rules say.
+    """
+    match request:
+        case rules.SpendRequest():
+            amount, rating = priced(request)
+            return rules.spend(account.state, request, amount=amount, rating=rating)
+        case rules.GrantRequest():
+            return rules.grant(account.state, request)
+        case rules.RefundRequest():
+            return _decide_refund(request, account)
+        case rules.RevokeRequest():
+            return rules.revoke(account.state, request, grant=journal.entry(account, request.grant))
+        case rules.HoldRequest():
+            amount, rating = priced(request)
+            return rules.hold(account.state, request, amount=amount, rating=rating)
+        case rules.CaptureRequest():
+            return rules.capture(account.state, request, **_of_hold(account, request.hold))
+        case rules.ReleaseRequest():
+            return rules.release(account.state, request, **_of_hold(account, request.hold))
+        case rules.ExtendRequest():
+            return rules.extend(account.state, request, **_of_hold(account, request.hold))
+        case rules.OverdraftRequest():
+            return rules.set_overdraft(account.state, request)
+    raise TypeError(f"no rule decides on a {type(request).__name__} of one account")
+
+
+def _decide_refund(request: rules.RefundRequest, account: journal.OpenAccount) -> Sequence[Entry]:
+    spend = journal.entry(account, request.spend)
+    was_taken = spend is not None and spend.taken > 0
+    return rules.refund(
+        account.state,
+        request,
+        spend=spend,
+        refunded=journal.refunded(account, request.spend) if was_taken else 0,
+        terms=journal.opening_lots(account, [grant for grant, _ in spend.drawn]) if spend is not None and was_taken else {},
+        expired_lot_policy=settings.LEDGER["REFUND_TO_EXPIRED_LOT"],
+        new_lot_days=settings.LEDGER["REFUND_LOT_DAYS"],
+    )
+
+
+def _of_hold(account: journal.OpenAccount, sequence: int) -> dict[str, Entry | None]:
+    is_open = account.state.hold(sequence) is not None
+    return {
+        "hold_entry": journal.entry(account, sequence),
+        "last_closing": None if is_open else journal.last_closing(account, sequence),
+    }
+
+
+def in_transaction(once: Callable[[], Result], *, holder_id: str) -> Result:
+    """Run `once` in an outermost transaction of its own and commit; up to three times when others wrote in between.
+
+    Raises:
+        SequenceTaken: three times somebody without the lock took the number, or the server chose this transaction as a victim.
+        OutcomeUnknown: the connection was lost during COMMIT.
+    """
+    for _ in range(TRIES):
+        committing = False
+        try:
+            with transaction.atomic(durable=True):
+                result = once()
+                committing = True
+            return result
+        except Error as error:
+            if committing and is_connection_lost(error):
+                raise OutcomeUnknown(holder_id=holder_id) from error
+            if sqlstate(error) not in WORTH_ANOTHER_TRY:
+                raise
+            last_error = error
+    raise SequenceTaken(holder_id=holder_id) from last_error
+
+
+def is_connection_lost(error: Error) -> bool:
+    """Whether the session is gone: no SQLSTATE came back, or one that ends the session."""
+    state = sqlstate(error)
+    return state is None or state.startswith("08") or state in SESSION_ENDED

@@ -1,0 +1,68 @@
+"""API keys: who may call, and for what. The text of a key is shown once and never stored."""
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from ledger.errors import Invalid
+from ledger.models import SCOPES, ApiKey
+from ledger.rules.requests import check_holder_id
+
+
+def create_api_key(
+    *, name: str, scopes: Sequence[str], holder_id: str | None = None, key: str | None = None, actor: str = ""
+) -> tuple[ApiKey, str]:
+    """Make a key, or raise and write nothing.
+
+    Args:
+        name: unique; entries made with the key bear the actor `key:<name>`.
+        scopes: some of SCOPES.
+        holder_id: the one holder that it is confined to; none for all.
+        key: the key itself, 20 characters or more; random by default.
+
+    Returns:
+        The stored key, and its text, which can never be read again.
+
+    Raises:
+        Invalid: a scope is unknown, the holder's id is not one, the name is taken or too long, or the given key is too short.
+    """
+    unknown = [scope for scope in scopes if scope not in SCOPES]
+    if unknown or not scopes:
+        raise Invalid(pointer="/scopes", rule="choice", detail=f"must be some of {', '.join(SCOPES)}")
+    if holder_id is not None:
+        check_holder_id(holder_id)
+    if not 1 <= len(name) <= 100:
+        raise Invalid(pointer="/name", rule="length", detail="must have 1 to 100 characters")
+    text = secrets.token_urlsafe(32) if key is None else key
+    if len(text) < 20:
+        raise Invalid(pointer="/key", rule="min_length", detail="must have at least 20 characters")
+    try:
+        with transaction.atomic():
+            stored = ApiKey.objects.create(
+                name=name,
+                prefix=text[:8],
+                key_digest=_key_digest(text),
+                scopes=list(scopes),
+                holder_id=holder_id,
+                created_by=actor,
+            )
+    except IntegrityError as error:
+        raise Invalid(pointer="/name", rule="unique", detail="a key of this name, or this key, exists already") from error
+    return stored, text
+
+
+def find_api_key(text: str) -> ApiKey | None:
+    """The key of that text, unless it was revoked."""
+    return ApiKey.objects.filter(key_digest=_key_digest(text), revoked_at=None).first()
+
+
+def revoke_api_key(key: ApiKey) -> None:
+    """Make the key worthless from now on; harmless when it is already."""
+    ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=timezone.now())
+
+
+def _key_digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()

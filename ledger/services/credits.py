@@ -1,0 +1,197 @@
+"""Grant, spend, refund, revoke, book what has come due, agree an overdraft."""
+
+from datetime import datetime
+from typing import Any, Unpack
+
+from ledger import journal, rules
+from ledger.locks import Lock
+from ledger.rules import Entry, GrantRequest, OverdraftRequest, RefundRequest, RevokeRequest, SpendRequest
+from ledger.rules.requests import check_credit_type, check_holder_id
+from ledger.services.answering import Circumstances, answer, answer_under, given, in_transaction
+
+
+def grant(
+    *,
+    holder_id: str,
+    amount: int,
+    idempotency_key: str,
+    source: str = "purchased",
+    effective_at: datetime | None = None,
+    expires_at: datetime | None = None,
+    priority: int = 100,
+    **circumstances: Unpack[Circumstances],
+) -> Entry:
+    """Give credits to a holder as a new lot, or raise and leave only the refusal on record.
+
+    Args:
+        holder_id: an opaque external id, 1 to 64 characters.
+        amount: 1 .. 2^53-1, in the smallest unit of the credit type.
+        idempotency_key: the request takes effect at most once per holder and key.
+        source: "purchased" or "promotional"; promotional lots are used first among equals.
+        effective_at: from when on it can be spent; now by default, may lie in the past.
+        expires_at: the first instant at which it can no longer be spent; never by default.
+        priority: 0 .. 32767; lower is used first.
+
+    Returns:
+        The entry, amount above zero; `replayed` when it was made by an earlier request with the key.
+
+    Raises:
+        Refused: BalanceLimit, LotLimit. Others as `answering.answer`.
+    """
+    request = GrantRequest(
+        holder_id=holder_id,
+        amount=amount,
+        idempotency_key=idempotency_key,
+        source=source,
+        effective_at=effective_at,
+        expires_at=expires_at,
+        priority=priority,
+        **given(circumstances),
+    )
+    return answer(request)
+
+
+def spend(
+    *,
+    holder_id: str,
+    idempotency_key: str,
+    amount: int | None = None,
+    rate: str | None = None,
+    quantity: int | None = None,
+    **circumstances: Unpack[Circumstances],
+) -> Entry:
+    """Take credits from a holder, or raise and leave only the refusal on record.
+
+    Args:
+        amount: 1 .. 2^53-1; or instead of it
+        rate, quantity: the name of a rate, and how much of it was used.
+
+    Returns:
+        The entry, amount below zero; with rate, version and quantity in `rating`.
+
+    Raises:
+        Refused: InsufficientCredits, when less than that is available at this instant; UnknownRate, AmountLimit. Others as
+            `answering.answer`.
+    """
+    request = SpendRequest(
+        holder_id=holder_id,
+        idempotency_key=idempotency_key,
+        amount=amount,
+        rate=rate,
+        quantity=quantity,
+        **given(circumstances),
+    )
+    return answer(request)
+
+
+def refund(
+    *,
+    holder_id: str,
+    spend: int,
+    idempotency_key: str,
+    amount: int | None = None,
+    **circumstances: Unpack[Circumstances],
+) -> Entry:
+    """Give credits of a spend back to the lots that they came from, or raise and leave only the refusal on record.
+
+    A lot that has expired meanwhile is opened again for settings.LEDGER["REFUND_LOT_DAYS"], or the credits are gone at once, as
+    settings.LEDGER["REFUND_TO_EXPIRED_LOT"] says.
+
+    Args:
+        spend: the sequence of the spend or capture.
+        amount: 1 .. what is left of it; all that is left by default.
+
+    Returns:
+        The entry, amount above zero.
+
+    Raises:
+        Refused: EntryNotFound, NotRefundable, RefundExceedsSpend, BalanceLimit, LotLimit. Others as `answering.answer`.
+    """
+    request = RefundRequest(
+        holder_id=holder_id, spend=spend, idempotency_key=idempotency_key, amount=amount, **given(circumstances)
+    )
+    return answer(request)
+
+
+def revoke(
+    *,
+    holder_id: str,
+    grant: int,
+    idempotency_key: str,
+    amount: int | None = None,
+    **circumstances: Unpack[Circumstances],
+) -> Entry:
+    """Take back the unspent rest of a grant, or raise and leave only the refusal on record.
+
+    Args:
+        grant: the sequence of the grant.
+        amount: 1 .. what is unspent and unexpired of it; all of that by default.
+
+    Returns:
+        The entry, amount below zero.
+
+    Raises:
+        Refused: EntryNotFound, NotRevocable, RevocationExceedsGrant. Others as `answering.answer`.
+    """
+    request = RevokeRequest(
+        holder_id=holder_id, grant=grant, idempotency_key=idempotency_key, amount=amount, **given(circumstances)
+    )
+    return answer(request)
+
+
+def set_overdraft(*, holder_id: str, limit: int, idempotency_key: str, **circumstances: Unpack[Circumstances]) -> Entry:
+    """Agree how far below 0 spends may take the balance from now on, or raise and write nothing.
+
+    Args:
+        limit: 0 .. 2^53-1. What is owed already stays owed when it is lowered; later grants repay first.
+
+    Returns:
+        The `adjust` entry, amount 0, with `overdraft` as it is now.
+
+    Raises: as `answering.answer`.
+    """
+    return answer(OverdraftRequest(holder_id=holder_id, limit=limit, idempotency_key=idempotency_key, **given(circumstances)))
+
+
+def book_expirations(*, holder_id: str, credit_type: str = "credits") -> list[Entry]:
+    """Book what the clock has brought about: expired holds and lots; what can be spent does not change by it.
+
+    Returns:
+        The entries; an empty list when there was nothing to book.
+
+    Raises:
+        HolderBusy, SequenceTaken: nothing was written.
+    """
+    check_holder_id(holder_id)
+    check_credit_type(credit_type)
+
+    def book() -> list[Entry]:
+        with journal.enter(holder_id, credit_type) as account:
+            entries = rules.dues(account.state)
+            journal.append(account.lock, entries)
+        return entries
+
+    return in_transaction(book, holder_id=holder_id)
+
+
+# Inside a transaction that the caller owns -----------------------------------------------------------
+
+
+def grant_under(lock: Lock, **arguments: Any) -> Entry:
+    """As `grant`, inside the caller's transaction and under `lock`; a refusal that is raised has been recorded in it."""
+    return answer_under(lock, GrantRequest(**arguments))
+
+
+def spend_under(lock: Lock, **arguments: Any) -> Entry:
+    """As `spend`, inside the caller's transaction and under `lock`; a refusal that is raised has been recorded in it."""
+    return answer_under(lock, SpendRequest(**arguments))
+
+
+def refund_under(lock: Lock, **arguments: Any) -> Entry:
+    """As `refund`, inside the caller's transaction and under `lock`; a refusal that is raised has been recorded in it."""
+    return answer_under(lock, RefundRequest(**arguments))
+
+
+def available_under(lock: Lock, *, holder_id: str, credit_type: str = "credits") -> int:
+    """What the holder can spend now: 0 or more, and true until the lock's transaction ends."""
+    return journal.read(lock, holder_id, credit_type).state.available

@@ -1,0 +1,59 @@
+"""Batches: many operations in one transaction."""
+
+import pytest
+
+from ledger import selectors, services
+from ledger.errors import IdempotencyKeyReused, InsufficientCredits
+from ledger.models import Batch, Entry
+from ledger.rules import GrantRequest, RefundRequest, SpendRequest, TransferRequest
+
+pytestmark = pytest.mark.django_db
+
+
+def operations(spend=30):
+    return [
+        GrantRequest(holder_id="ada", idempotency_key="1", amount=100),
+        SpendRequest(holder_id="ada", idempotency_key="2", amount=spend),
+        RefundRequest(holder_id="ada", idempotency_key="3", spend=2, amount=5),
+        TransferRequest(holder_id="ada", idempotency_key="4", to="bob", amount=10),
+        SpendRequest(holder_id="bob", idempotency_key="5", amount=3),
+    ]
+
+
+@pytest.mark.parametrize("mode", ["atomic", "each"])
+def test_later_operations_see_what_earlier_ones_did(mode):
+    answered = services.batch(operations(), mode=mode, idempotency_key="b")
+    assert [outcome.entry.balance for outcome in answered.outcomes] == [100, 70, 75, 65, 7]
+    assert not answered.replayed
+    assert not answered.is_rejected
+    again = services.batch(operations(), mode=mode, idempotency_key="b")
+    assert again.replayed
+    assert [outcome.entry._replace(replayed=False) for outcome in again.outcomes] == [each.entry for each in answered.outcomes]
+    with pytest.raises(IdempotencyKeyReused):
+        services.batch(operations(spend=31), mode=mode, idempotency_key="b")
+    assert Entry.objects.count() == 6
+
+
+def test_an_atomic_batch_is_given_up_whole():
+    answered = services.batch(operations(spend=101), mode="atomic", idempotency_key="b")
+    assert answered.is_rejected
+    assert isinstance(answered.outcomes[1].error, InsufficientCredits)
+    assert [outcome.entry for outcome in answered.outcomes] == [None] * 5
+    assert Entry.objects.count() == 0
+    assert [each.idempotency_key for each in selectors.refusals("ada")] == ["2"]
+    services.grant(holder_id="ada", amount=1000, idempotency_key="top-up")
+    again = services.batch(operations(spend=101), mode="atomic", idempotency_key="b")
+    assert (again.is_rejected, again.replayed) == (True, True)
+    assert again.outcomes[1].error.facts == answered.outcomes[1].error.facts
+
+
+def test_each_goes_on_after_a_refusal():
+    answered = services.batch(operations(spend=101), mode="each", idempotency_key="b")
+    assert [outcome.error.code if outcome.error else outcome.entry.sequence for outcome in answered.outcomes] == [
+        1,
+        "insufficient-credits",
+        "entry-not-found",
+        2,
+        2,
+    ]
+    assert Batch.objects.count() == 1

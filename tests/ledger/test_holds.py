@@ -1,0 +1,134 @@
+"""Holds: set aside, captured, released, extended, expired."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from ledger import selectors, services
+from ledger.errors import CaptureExceedsHold, HoldClosed, InsufficientCredits, Invalid, NotAHold
+from ledger.rules import Account, CaptureRequest, GrantRequest, HoldRequest, ReleaseRequest, capture, dues, grant, hold, release
+
+pytestmark = pytest.mark.django_db
+
+
+def state():
+    balance = selectors.balance("ada")
+    return balance.available, balance.balance, balance.held, balance.sequence
+
+
+def test_a_hold_moves_credits_out_of_the_balance():
+    services.grant(holder_id="ada", amount=100, idempotency_key="g")
+    entry = services.hold(holder_id="ada", amount=30, idempotency_key="h")
+    assert (entry.kind, entry.amount, entry.balance, entry.held, entry.drawn) == ("hold", -30, 70, 30, ((1, 30),))
+    assert state() == (70, 70, 30, 2)
+
+
+def test_a_capture_of_less_gives_the_rest_back():
+    services.grant(holder_id="ada", amount=100, idempotency_key="g")
+    services.hold(holder_id="ada", amount=30, idempotency_key="h")
+    entry = services.capture(holder_id="ada", hold=2, amount=20, idempotency_key="c")
+    assert (entry.sequence, entry.kind, entry.amount, entry.balance, entry.held) == (4, "capture", 0, 80, 0)
+    assert [(each.kind, each.amount) for each in selectors.entries("ada")] == [
+        ("capture", 0),
+        ("release", 10),
+        ("hold", -30),
+        ("grant", 100),
+    ]
+    assert services.capture(holder_id="ada", hold=2, amount=20, idempotency_key="c").replayed
+
+
+def test_a_hold_can_be_captured_several_times():
+    services.grant(holder_id="ada", amount=100, idempotency_key="g")
+    services.hold(holder_id="ada", amount=30, idempotency_key="h")
+    assert services.capture(holder_id="ada", hold=2, amount=5, final=False, idempotency_key="c1").held == 25
+    assert services.capture(holder_id="ada", hold=2, amount=25, final=False, idempotency_key="c2").held == 0
+    with pytest.raises(HoldClosed) as refused:
+        services.capture(holder_id="ada", hold=2, amount=1, idempotency_key="c3")
+    assert refused.value.facts == {"sequence": 2, "how": "captured", "closed_by": 4}
+    assert state() == (70, 70, 0, 4)
+
+
+def test_more_than_is_held_is_refused_or_taken_from_the_balance():
+    services.grant(holder_id="ada", amount=100, idempotency_key="g")
+    services.hold(holder_id="ada", amount=30, idempotency_key="h")
+    with pytest.raises(CaptureExceedsHold) as refused:
+        services.capture(holder_id="ada", hold=2, amount=31, idempotency_key="c1")
+    assert refused.value.facts == {"sequence": 2, "held": 30, "requested": 31}
+    with pytest.raises(InsufficientCredits):
+        services.capture(holder_id="ada", hold=2, amount=101, over_capture="if_available", idempotency_key="c2")
+    assert state() == (70, 70, 30, 2)
+    entry = services.capture(holder_id="ada", hold=2, amount=45, over_capture="if_available", idempotency_key="c3")
+    assert (entry.amount, entry.balance, entry.held, entry.drawn) == (-15, 55, 0, ((1, 45),))
+    refunded = services.refund(holder_id="ada", spend=entry.sequence, idempotency_key="r")
+    assert (refunded.amount, refunded.balance) == (45, 100)
+
+
+def test_a_released_hold_is_closed():
+    services.grant(holder_id="ada", amount=100, idempotency_key="g")
+    services.hold(holder_id="ada", amount=30, idempotency_key="h")
+    assert services.release(holder_id="ada", hold=2, idempotency_key="r").balance == 100
+    with pytest.raises(HoldClosed) as refused:
+        services.release(holder_id="ada", hold=2, idempotency_key="r2")
+    assert refused.value.facts == {"sequence": 2, "how": "released", "closed_by": 3}
+    with pytest.raises(NotAHold):
+        services.release(holder_id="ada", hold=1, idempotency_key="r3")
+
+
+def test_a_hold_can_be_extended_but_not_beyond_31_days():
+    services.grant(holder_id="ada", amount=100, idempotency_key="g")
+    services.hold(holder_id="ada", amount=30, idempotency_key="h")
+    later = datetime.now(UTC) + timedelta(days=30)
+    entry = services.extend(holder_id="ada", hold=2, expires_at=later, idempotency_key="e")
+    assert (entry.kind, entry.amount, entry.closes, entry.hold.expires_us) == ("hold", 0, 2, entry.holds[0].expires_us)
+    with pytest.raises(Invalid) as invalid:
+        services.extend(holder_id="ada", hold=2, expires_at=later + timedelta(days=2), idempotency_key="e2")
+    assert invalid.value.facts["pointer"] == "/expires_at"
+    assert services.capture(holder_id="ada", hold=2, idempotency_key="c").held == 0
+
+
+DAY = 86_400_000_000
+NOW = 20_000 * DAY
+
+
+def at(us):
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)
+
+
+def with_hold(*, lot_expires_us, hold_expires_us):
+    account = Account("ada", "credits", NOW)
+    account = account.after_all(
+        grant(account, GrantRequest(holder_id="ada", idempotency_key="g", amount=100, expires_at=at(lot_expires_us)))
+    )
+    entries = hold(account, HoldRequest(holder_id="ada", idempotency_key="h", amount=30, expires_at=at(hold_expires_us)))
+    return account.after_all(entries), entries[-1]
+
+
+def test_an_expired_hold_withholds_nothing_from_its_instant_on():
+    account, _ = with_hold(lot_expires_us=NOW + 2 * DAY, hold_expires_us=NOW + DAY)
+    assert account._replace(now_us=NOW + DAY - 1).available == 70
+    account = account._replace(now_us=NOW + DAY)
+    assert (account.available, account.balance, account.held) == (100, 70, 30)
+    booked = dues(account)
+    assert [(each.kind, each.amount, each.effective_us, each.closes) for each in booked] == [("release", 30, NOW + DAY, 2)]
+    assert account.after_all(booked).available == 100
+
+
+def test_what_expires_while_held_can_be_captured_but_not_released_alive():
+    account, hold_entry = with_hold(lot_expires_us=NOW + DAY, hold_expires_us=NOW + 2 * DAY)
+    account = account._replace(now_us=NOW + DAY + 1)
+    captured = capture(
+        account,
+        CaptureRequest(holder_id="ada", idempotency_key="c", hold=2, amount=20),
+        hold_entry=hold_entry,
+        last_closing=None,
+    )
+    assert [(each.kind, each.amount) for each in captured] == [
+        ("expire", -70),
+        ("release", 10),
+        ("expire", -10),
+        ("capture", 0),
+    ]
+    released = release(
+        account, ReleaseRequest(holder_id="ada", idempotency_key="r", hold=2), hold_entry=hold_entry, last_closing=None
+    )
+    assert [(each.kind, each.amount) for each in released] == [("expire", -70), ("release", 30), ("expire", -30)]
