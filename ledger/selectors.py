@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -10,12 +10,13 @@ from django.db import connection
 from django.utils import timezone
 
 from ledger.journal import READ_COLUMNS, entry_from_row
-from ledger.rules import Entry, Lot
+from ledger.rules import Account, Entry, Lot
+from ledger.rules.holds import Holds, decode_holds
 from ledger.rules.instants import to_us
-from ledger.rules.lots import Lots, available, decode
+from ledger.rules.lots import Lots, decode, in_burn_order
 
 LAST_ENTRY = """
-SELECT statement_timestamp(), e.sequence, e.balance, e.held, e.lots::text
+SELECT statement_timestamp(), e.sequence, e.balance, e.held, e.lots::text, e.holds::text, e.overdraft
 FROM (VALUES (1)) AS always_one_row
 LEFT JOIN LATERAL (
     SELECT *
@@ -27,11 +28,23 @@ LEFT JOIN LATERAL (
 """
 
 LAST_ENTRY_AT = """
-SELECT sequence, balance, held, lots::text
+SELECT sequence, balance, held, lots::text, holds::text, overdraft
 FROM ledger_entry
 WHERE holder_id = %(holder_id)s
     AND credit_type = %(credit_type)s
     AND sequence = ledger_sequence_at(%(holder_id)s, %(credit_type)s, %(at)s)
+"""
+
+# Recorded after the account's entry of that number, but counting from an instant at or before `at`.
+RECORDED_LATER = f"""
+SELECT {READ_COLUMNS}
+FROM ledger_entry
+WHERE holder_id = %(holder_id)s
+    AND credit_type = %(credit_type)s
+    AND effective_at <> recorded_at
+    AND effective_at <= %(at)s
+    AND sequence > %(sequence)s
+ORDER BY sequence
 """
 
 CREDIT_TYPES = """
@@ -73,7 +86,16 @@ WITH RECURSIVE account AS (
     ) following
     WHERE starts_with(following.holder_id, %(prefix)s)
 )
-SELECT statement_timestamp(), account.holder_id, account.credit_type, last.sequence, last.balance, last.held, last.lots::text
+SELECT
+    statement_timestamp(),
+    account.holder_id,
+    account.credit_type,
+    last.sequence,
+    last.balance,
+    last.held,
+    last.lots::text,
+    last.holds::text,
+    last.overdraft
 FROM account
 CROSS JOIN LATERAL (
     SELECT *
@@ -113,7 +135,9 @@ class Balance:
     held: int
     sequence: int
     as_of: datetime
+    overdraft: int
     lots: Lots
+    holds: Holds
     next_expiry: NextExpiry | None
 
 
@@ -141,18 +165,60 @@ def balance(holder_id: str, credit_type: str = "credits", *, at: datetime | None
     """The account as it looks now, or as it looked at an instant: what was recorded and could be spent by then."""
     if at is not None and at < timezone.now():
         row = _row(LAST_ENTRY_AT, {"holder_id": holder_id, "credit_type": credit_type, "at": at})
-        return _balance(holder_id, credit_type, at, row or (None,) * 4)
+        return _balance(holder_id, credit_type, at, row or (None,) * 6)
     now, *state = _row(LAST_ENTRY, [holder_id, credit_type])
     return _balance(holder_id, credit_type, at or now, state)
 
 
+def balance_by_effective_time(holder_id: str, credit_type: str = "credits", *, at: datetime) -> Balance:
+    """The account as it counts at an instant by what is known today: back-dated grants included from their effective time on.
+
+    It starts from the state recorded by then, adds what was recorded later but effective by then, and leaves out what was
+    recorded
+    by then but effective later; both are few, and indexed.
+    """
+    now = timezone.now()
+    seen = balance(holder_id, credit_type, at=at)
+    parameters = {"holder_id": holder_id, "credit_type": credit_type, "at": min(at, now), "sequence": seen.sequence}
+    with connection.cursor() as cursor:
+        cursor.execute(RECORDED_LATER, parameters)
+        later = [entry_from_row(row) for row in cursor.fetchall()]
+    added = [entry for entry in later if entry.kind == "grant"]
+    lots = list(seen.lots) + [
+        lot for entry in added for lot in entry.lots if lot.grant == entry.sequence and not lot.is_expired(to_us(at))
+    ]
+    not_yet = sum(lot.remaining for lot in seen.lots if lot.effective_us > to_us(at))
+    spendable = sum(lot.remaining for lot in lots[len(seen.lots) :] if lot.is_spendable(to_us(at)))
+    return replace(
+        seen,
+        as_of=at,
+        available=seen.available + spendable,
+        balance=seen.balance + sum(entry.amount for entry in later) - not_yet,
+        lots=in_burn_order(lot for lot in lots if lot.effective_us <= to_us(at)),
+        next_expiry=_next_expiry(lots),
+    )
+
+
 def _balance(holder_id: str, credit_type: str, as_of: datetime, state: Sequence[Any]) -> Balance:
-    sequence, booked, held, lots_text = state
+    sequence, booked, held, lots, holds, overdraft = state
     if sequence is None:
-        return Balance(holder_id, credit_type, 0, 0, 0, 0, as_of, (), None)
+        return Balance(holder_id, credit_type, 0, 0, 0, 0, as_of, 0, (), (), None)
     as_of_us = to_us(as_of)
-    lots = tuple(lot for lot in decode(lots_text) if not lot.is_expired(as_of_us))
-    return Balance(holder_id, credit_type, available(lots, as_of_us), booked, held, sequence, as_of, lots, _next_expiry(lots))
+    account = Account(holder_id, credit_type, as_of_us, sequence, booked, held, decode(lots), decode_holds(holds), overdraft)
+    open_lots = tuple(lot for lot in account.lots if not lot.is_expired(as_of_us))
+    return Balance(
+        holder_id=holder_id,
+        credit_type=credit_type,
+        available=account.available,
+        balance=booked,
+        held=held,
+        sequence=sequence,
+        as_of=as_of,
+        overdraft=overdraft or 0,
+        lots=open_lots,
+        holds=tuple(hold for hold in account.holds if not hold.is_expired(as_of_us)),
+        next_expiry=_next_expiry(open_lots),
+    )
 
 
 def _next_expiry(lots: Sequence[Lot]) -> NextExpiry | None:
