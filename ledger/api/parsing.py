@@ -46,8 +46,16 @@ def read_body(request: HttpRequest, *, limit_bytes: int = BODY_LIMIT_BYTES) -> d
         BodyTooLarge: more than `limit_bytes` are announced or sent.
         MalformedRequest: not one well-formed JSON object.
     """
+    if _is_bare(request):
+        raise _malformed("empty-body", "There is no body; it must be a JSON object.")
     ensure_json(request)
     return parse_object(_received(request, limit_bytes))
+
+
+def _is_bare(request: HttpRequest) -> bool:
+    """True for a request that has no body and does not say that it has: there is no type to complain of."""
+    meta = request.META
+    return not meta.get("CONTENT_TYPE") and meta.get("CONTENT_LENGTH") in (None, "", "0") and "HTTP_TRANSFER_ENCODING" not in meta
 
 
 def ensure_json(request: HttpRequest) -> None:

@@ -1,0 +1,96 @@
+"""A client of the API: a key, JSON in and out, and a way to see that nothing was written."""
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.http import HttpResponse
+from django.test import Client
+
+from ledger import services
+from ledger.api import authentication
+
+ALL_SCOPES = ("ledger:read", "ledger:spend", "ledger:grant")
+
+_numbers = itertools.count(1)
+
+
+def rows_of(holder: str) -> tuple[int, int]:
+    """How many entries and refusals the holder has."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT (SELECT count(*) FROM ledger_entry WHERE holder_id = %s), (SELECT count(*) FROM ledger_refusal WHERE holder_id = %s)",
+            [holder, holder],
+        )
+        return cursor.fetchone()
+
+
+@contextmanager
+def nothing_written(holder: str) -> Iterator[None]:
+    """Fail if the block leaves an entry or a refusal of the holder."""
+    before = rows_of(holder)
+    yield
+    assert rows_of(holder) == before
+
+
+@dataclass
+class ApiClient:
+    """Sends requests with one key; answers carry `.json()`."""
+
+    secret: str
+    client: Client = field(default_factory=lambda: Client(raise_request_exception=False))
+
+    def get(self, path: str, **headers: str) -> HttpResponse:
+        """GET a path."""
+        return self.client.get(path, headers=self._headers(headers))
+
+    def post(self, path: str, body: Any = None, *, key: str | None = "", raw: bytes | None = None, **headers: str) -> HttpResponse:
+        """POST a JSON body, or raw bytes; with a fresh Idempotency-Key, a given one, or (None) without."""
+        sent = self._headers(headers)
+        if key is not None:
+            sent["Idempotency-Key"] = key or f"test-{next(_numbers)}"
+        content_type = sent.pop("Content-Type", "application/json")
+        data = json.dumps(body).encode() if raw is None else raw
+        return self.client.generic("POST", path, data, content_type=content_type, headers=sent)
+
+    def _headers(self, headers: dict[str, str]) -> dict[str, str]:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return {"Authorization": f"Bearer {self.secret}", **named}
+
+
+@pytest.fixture(autouse=True)
+def _forget_keys() -> Iterator[None]:
+    """Keys of a rolled-back test must not be remembered by the next."""
+    authentication.forget_keys()
+    yield
+    authentication.forget_keys()
+
+
+@pytest.fixture
+def make_api() -> Callable[..., ApiClient]:
+    """Makes a client with a key of its own: `make_api("ledger:read", holder_id=None)`; all the ledger's scopes by default."""
+
+    def make(*scopes: str, holder_id: str | None = None, name: str = "") -> ApiClient:
+        number = next(_numbers)
+        _, secret = services.create_api_key(name=name or f"test-{number}", scopes=scopes or ALL_SCOPES, holder_id=holder_id)
+        return ApiClient(secret)
+
+    return make
+
+
+@pytest.fixture
+def api(db: None, make_api: Callable[..., ApiClient]) -> ApiClient:
+    """A client with the key `shop`, of all the ledger's scopes."""
+    return make_api(name="shop")
+
+
+@pytest.fixture
+def holder(api: ApiClient) -> str:
+    """A holder with 100 credits (entry 1)."""
+    services.grant(holder_id="customer-42", amount=100, idempotency_key="first")
+    return "customer-42"

@@ -1,0 +1,150 @@
+"""Who may do what: keys, scopes, and the holder that a key is confined to."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from django.test import Client
+
+from ledger import services
+from ledger.api import authentication
+from tests.ledger.api.conftest import ApiClient, nothing_written
+
+MakeApi = Callable[..., ApiClient]
+
+CALLS: list[tuple[str, str, str, dict[str, int] | None]] = [
+    ("ledger:spend", "POST", "/v1/holders/customer-42/spends", {"amount": 1}),
+    ("ledger:spend", "POST", "/v1/holders/customer-42/refunds", {"spend": 2}),
+    ("ledger:grant", "POST", "/v1/holders/customer-42/grants", {"amount": 1}),
+    ("ledger:grant", "POST", "/v1/holders/customer-42/revocations", {"grant": 1}),
+    ("ledger:read", "GET", "/v1/holders/customer-42/balance", None),
+    ("ledger:read", "GET", "/v1/holders/customer-42/entries", None),
+    ("ledger:read", "GET", "/v1/holders/customer-42/entries/1", None),
+    ("ledger:read", "GET", "/v1/holders/customer-42/refusals", None),
+    ("ledger:read", "GET", "/v1/holders", None),
+]
+
+
+def send(client: ApiClient, method: str, path: str, body: dict[str, int] | None, **headers: str) -> tuple[int, dict[str, object]]:
+    answer = client.get(path, **headers) if method == "GET" else client.post(path, body, **headers)
+    return answer.status_code, json.loads(answer.content)
+
+
+@pytest.mark.parametrize(("scope", "method", "path", "body"), CALLS)
+def test_a_call_needs_its_scope(
+    make_api: MakeApi, holder: str, scope: str, method: str, path: str, body: dict[str, int] | None
+) -> None:
+    services.spend(holder_id=holder, amount=1, idempotency_key="s")
+    others = sorted({"ledger:read", "ledger:spend", "ledger:grant", "billing:read", "billing:write"} - {scope})
+    with nothing_written(holder):
+        status, problem = send(make_api(*others), method, path, body)
+    assert (status, problem["detail"], problem["scope"]) == (403, f"The key needs the scope {scope}.", scope)
+    assert send(make_api(scope), method, path, body)[0] in (200, 201)
+
+
+@pytest.mark.parametrize(("scope", "method", "path", "body"), CALLS)
+def test_the_admin_scope_stands_for_every_ledger_scope(
+    make_api: MakeApi, holder: str, scope: str, method: str, path: str, body: dict[str, int] | None
+) -> None:
+    services.spend(holder_id=holder, amount=1, idempotency_key="s")
+    assert send(make_api("ledger:admin"), method, path, body)[0] in (200, 201)
+
+
+def test_the_admin_scope_stands_for_no_billing_scope(db: None, make_api: MakeApi) -> None:
+    key = authentication.Key(b"", "x", frozenset({"ledger:admin"}), None)
+    assert (key.may("ledger:read"), key.may("billing:read"), key.may("ledger:nothing-yet")) == (True, False, True)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [None, "", "Bearer", "Bearer ", "Bearer nonsense", "Basic {secret}", "{secret}", "Token {secret}", "Bearer {secret}x", "Bearer é", "Bearer " + "x" * 300],
+)  # fmt: skip
+@pytest.mark.parametrize(("scope", "method", "path", "body"), CALLS[:1] + CALLS[4:5])
+def test_without_a_good_key_nothing_is_told(
+    api: ApiClient, holder: str, header: str | None, scope: str, method: str, path: str, body: dict[str, int] | None
+) -> None:
+    headers = {} if header is None else {"Authorization": header.format(secret=api.secret)}
+    with nothing_written(holder):
+        answer = Client().generic(method, path, json.dumps(body).encode(), content_type="application/json", headers=headers)
+    assert (answer.status_code, answer["WWW-Authenticate"]) == (401, 'Bearer realm="credit-ledger"')
+    problem = json.loads(answer.content)
+    assert problem["type"] == "https://credit-ledger.example/problems/unauthenticated"
+    assert set(problem) == {"type", "title", "status", "detail", "request_id", "outcome"}
+
+
+def test_the_kind_of_authorization_is_read_without_regard_to_case(api: ApiClient) -> None:
+    assert Client().get("/v1/holders", headers={"Authorization": f"bEARER {api.secret}"}).status_code == 200
+
+
+def test_a_revoked_key_is_refused_as_soon_as_it_is_looked_up_again(api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(authentication.time, "monotonic", lambda: now[0])
+    assert api.get("/v1/holders").status_code == 200
+    key = services.find_api_key(api.secret)
+    assert key is not None
+    services.revoke_api_key(key)
+    now[0] += authentication.CACHED_FOR_SECONDS - 0.01
+    assert api.get("/v1/holders").status_code == 200
+    now[0] += 0.02
+    assert api.get("/v1/holders").status_code == 401
+
+
+def test_a_key_is_looked_up_once_and_a_wrong_one_is_not_remembered(api: ApiClient, django_assert_num_queries: Callable[..., object]) -> None:
+    with django_assert_num_queries(1):  # type: ignore[attr-defined]
+        for _ in range(3):
+            assert api.get("/v1/holders?limit=0").status_code == 400
+    with django_assert_num_queries(2):  # type: ignore[attr-defined]
+        for _ in range(2):
+            assert ApiClient("x" * 43).get("/v1/holders?limit=0").status_code == 401
+    assert len(authentication._cache) == 1
+
+
+# Confinement -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("scope", "method", "path", "body"), CALLS[:-1])
+def test_a_holder_outside_the_confines_looks_like_a_path_that_does_not_exist(
+    make_api: MakeApi, holder: str, scope: str, method: str, path: str, body: dict[str, int] | None
+) -> None:
+    confined = make_api("ledger:read", "ledger:spend", "ledger:grant", holder_id="customer-4")
+    absent = make_api("ledger:read", "ledger:spend", "ledger:grant")
+    with nothing_written(holder):
+        outside = send(confined, method, path, body, X_Request_Id="r1")
+    unknown = send(absent, method, "/v1/nothing", body, X_Request_Id="r1")
+    assert outside == unknown
+    assert outside[0] == 404
+
+
+def test_a_missing_scope_is_told_before_the_confines(make_api: MakeApi, holder: str) -> None:
+    confined = make_api("ledger:read", holder_id="somebody")
+    assert send(confined, "POST", "/v1/holders/customer-42/spends", {"amount": 1})[0] == 403
+
+
+def test_a_confined_key_works_within_its_confines(make_api: MakeApi, holder: str) -> None:
+    confined = make_api(holder_id=holder)
+    assert send(confined, "POST", f"/v1/holders/{holder}/spends", {"amount": 1})[0] == 201
+
+
+def test_a_confined_key_lists_its_holder_only(api: ApiClient, make_api: MakeApi) -> None:
+    for name in ("ann", "anna", "ann-b", "bob"):
+        for credit_type in ("sms", "credits"):
+            services.grant(holder_id=name, amount=1, idempotency_key=f"g-{credit_type}", credit_type=credit_type)
+    confined = make_api("ledger:read", holder_id="ann")
+
+    def listed(query: str) -> list[tuple[str, str]]:
+        results = json.loads(confined.get(f"/v1/holders{query}").content)["results"]
+        return [(account["holder_id"], account["credit_type"]) for account in results]
+
+    both = [("ann", "credits"), ("ann", "sms")]
+    assert listed("") == both
+    assert listed("?prefix=an") == both
+    assert listed("?prefix=ann") == both
+    assert listed("?prefix=anna") == []
+    assert listed("?prefix=b") == []
+    assert listed("?credit_type=sms") == both[1:]
+    page = json.loads(confined.get("/v1/holders?limit=1").content)
+    assert [account["credit_type"] for account in page["results"]] == ["credits"]
+    following = json.loads(confined.get(page["next"]).content)
+    assert ([account["credit_type"] for account in following["results"]], following["next"]) == (["sms"], None)
+    back = json.loads(confined.get(following["previous"]).content)
+    assert ([account["credit_type"] for account in back["results"]], back["previous"]) == (["credits"], None)

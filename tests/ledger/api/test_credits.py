@@ -1,0 +1,260 @@
+"""The ledger's calls, each by its whole body."""
+
+import json
+import re
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.http import HttpResponse
+
+from ledger import services
+from ledger_project import problems
+from tests.ledger.api.conftest import ApiClient, rows_of
+
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+DIGEST = re.compile(r"[0-9a-f]{64}")
+UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+
+ENTRY_FIELDS = [
+    "holder_id", "credit_type", "sequence", "kind", "amount", "balance", "held", "drawn", "closes", "effective_at", "recorded_at",
+    "actor", "reason", "reference", "metadata", "idempotency_key", "digest",
+]  # fmt: skip
+
+
+def entry_of(answer: HttpResponse) -> dict[str, Any]:
+    """The entry of a 201, without what differs from run to run, which is looked at here."""
+    assert answer.status_code == 201, answer.content
+    assert answer["Content-Type"] == "application/json"
+    entry = json.loads(answer.content)
+    assert list(entry) == ENTRY_FIELDS
+    assert TIME.fullmatch(entry.pop("recorded_at"))
+    assert DIGEST.fullmatch(entry.pop("digest"))
+    return entry
+
+
+def problem_of(answer: HttpResponse) -> dict[str, Any]:
+    """The problem of an answer, without its request id, which is looked at here."""
+    assert answer["Content-Type"] == "application/problem+json"
+    problem = json.loads(answer.content)
+    assert problem["status"] == answer.status_code
+    assert UUID7.fullmatch(problem.pop("request_id"))
+    return problem
+
+
+def test_a_grant_is_answered_with_its_entry(api: ApiClient) -> None:
+    answer = api.post(
+        "/v1/holders/customer-42/grants",
+        {
+            "amount": 100,
+            "credit_type": "sms",
+            "source": "promotional",
+            "effective_at": "2026-01-01T01:00:00+01:00",
+            "expires_at": "2090-01-01T00:00:00Z",
+            "priority": 7,
+            "reason": "Welcome",
+            "reference": "order-1",
+            "metadata": {"z": [1, {"b": None, "a": 1.5}], "a": True},
+        },
+        key="k1",
+    )
+    assert "Idempotency-Replayed" not in answer
+    assert entry_of(answer) == {
+        "holder_id": "customer-42",
+        "credit_type": "sms",
+        "sequence": 1,
+        "kind": "grant",
+        "amount": 100,
+        "balance": 100,
+        "held": 0,
+        "drawn": [],
+        "closes": None,
+        "effective_at": "2026-01-01T00:00:00.000000Z",
+        "actor": "key:shop",
+        "reason": "Welcome",
+        "reference": "order-1",
+        "metadata": {"a": True, "z": [1, {"a": 1.5, "b": None}]},
+        "idempotency_key": "k1",
+    }
+
+
+def test_a_grant_needs_no_more_than_an_amount(api: ApiClient) -> None:
+    entry = entry_of(api.post("/v1/holders/h/grants", {"amount": 9007199254740991}, key="k"))
+    assert (entry["credit_type"], entry["balance"], entry["reason"], entry["metadata"]) == ("credits", 9007199254740991, "", {})
+    lots = json.loads(api.get("/v1/holders/h/balance").content)["lots"]
+    assert [(lot["priority"], lot["source"], lot["expires_at"]) for lot in lots] == [(100, "purchased", None)]
+
+
+def test_null_stands_for_a_time_that_is_left_out(api: ApiClient) -> None:
+    answer = api.post("/v1/holders/h/grants", {"amount": 1, "effective_at": None, "expires_at": None})
+    assert entry_of(answer)["amount"] == 1
+
+
+def test_a_spend_is_answered_with_what_it_drew(api: ApiClient, holder: str) -> None:
+    services.grant(holder_id=holder, amount=5, idempotency_key="second", priority=1)
+    answer = api.post(f"/v1/holders/{holder}/spends", {"amount": 8, "reason": "8 e-mails"}, key="k2")
+    spent = entry_of(answer)
+    assert spent.pop("effective_at")
+    assert spent == {
+        "holder_id": holder,
+        "credit_type": "credits",
+        "sequence": 3,
+        "kind": "spend",
+        "amount": -8,
+        "balance": 97,
+        "held": 0,
+        "drawn": [{"grant": 2, "amount": 5}, {"grant": 1, "amount": 3}],
+        "closes": None,
+        "actor": "key:shop",
+        "reason": "8 e-mails",
+        "reference": "",
+        "metadata": {},
+        "idempotency_key": "k2",
+    }
+
+
+def test_a_spend_beyond_the_balance_is_a_402_with_the_facts(api: ApiClient, holder: str) -> None:
+    answer = api.post(f"/v1/holders/{holder}/spends", {"amount": 250}, key="too-much")
+    assert answer.status_code == 402
+    assert problem_of(answer) == {
+        "type": "https://credit-ledger.example/problems/insufficient-credits",
+        "title": "Not enough credits",
+        "status": 402,
+        "detail": "250 asked for, 100 available.",
+        "outcome": "not_executed",
+        "available": 100,
+        "balance": 100,
+        "expired": 0,
+        "held": 0,
+        "not_yet_effective": 0,
+        "requested": 250,
+        "shortfall": 150,
+    }
+    assert rows_of(holder) == (1, 1)
+
+
+def test_a_refund_gives_back_what_is_left_of_the_spend_by_default(api: ApiClient, holder: str) -> None:
+    services.spend(holder_id=holder, amount=8, idempotency_key="s")
+    part = entry_of(api.post(f"/v1/holders/{holder}/refunds", {"spend": 2, "amount": 3}, key="r1"))
+    rest = entry_of(api.post(f"/v1/holders/{holder}/refunds", {"spend": 2, "reason": "rest"}, key="r2"))
+    assert (part["kind"], part["amount"], part["balance"], part["closes"]) == ("refund", 3, 95, 2)
+    assert (rest["kind"], rest["amount"], rest["balance"], rest["closes"], rest["reason"]) == ("refund", 5, 100, 2, "rest")
+
+
+REFUSED_REFUNDS = [
+    ({"spend": 1}, 409, "not-refundable", "Entry 1 is of kind grant; only a spend can be refunded.", {"sequence": 1, "kind": "grant"}),
+    ({"spend": 2, "amount": 9}, 409, "refund-exceeds-spend", "Of spend 2, 8 can be refunded.",
+     {"sequence": 2, "refundable": 8, "requested": 9}),
+    ({"spend": 99}, 404, "entry-not-found", "There is no entry 99 of credits.", {"sequence": 99, "credit_type": "credits"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "status", "slug", "detail", "facts"), REFUSED_REFUNDS)
+def test_a_refund_that_cannot_be_is_refused(
+    api: ApiClient, holder: str, body: dict[str, Any], status: int, slug: str, detail: str, facts: dict[str, Any]
+) -> None:
+    services.spend(holder_id=holder, amount=8, idempotency_key="s")
+    answer = api.post(f"/v1/holders/{holder}/refunds", body)
+    problem = problem_of(answer)
+    assert (answer.status_code, problem["type"], problem["detail"]) == (status, problems.TYPE_BASE + slug, detail)
+    assert {name: problem[name] for name in facts} == facts
+    assert rows_of(holder) == (2, 1)
+
+
+def test_a_second_full_refund_is_refused_with_nothing_left(api: ApiClient, holder: str) -> None:
+    services.spend(holder_id=holder, amount=8, idempotency_key="s")
+    assert api.post(f"/v1/holders/{holder}/refunds", {"spend": 2}).status_code == 201
+    answer = api.post(f"/v1/holders/{holder}/refunds", {"spend": 2})
+    problem = problem_of(answer)
+    assert (answer.status_code, problem["refundable"], problem["requested"]) == (409, 0, None)
+    assert rows_of(holder) == (3, 1)
+
+
+def test_a_revocation_takes_back_what_is_unspent(api: ApiClient, holder: str) -> None:
+    services.spend(holder_id=holder, amount=8, idempotency_key="s")
+    revoked = entry_of(api.post(f"/v1/holders/{holder}/revocations", {"grant": 1}))
+    assert (revoked["kind"], revoked["amount"], revoked["balance"], revoked["closes"]) == ("revoke", -92, 0, 1)
+    assert revoked["drawn"] == [{"grant": 1, "amount": 92}]
+
+
+def test_a_revocation_beyond_the_rest_is_refused(api: ApiClient, holder: str) -> None:
+    answer = api.post(f"/v1/holders/{holder}/revocations", {"grant": 1, "amount": 101})
+    problem = problem_of(answer)
+    assert (answer.status_code, problem["type"]) == (409, problems.TYPE_BASE + "revocation-exceeds-grant")
+    assert (problem["revocable"], problem["requested"], problem["sequence"]) == (100, 101, 1)
+    assert rows_of(holder) == (1, 1)
+
+
+def test_the_balance_of_a_holder_never_seen_is_zeros(api: ApiClient) -> None:
+    balance = json.loads(api.get("/v1/holders/nobody/balance").content)
+    assert TIME.fullmatch(balance.pop("as_of"))
+    assert balance == {
+        "holder_id": "nobody", "credit_type": "credits", "available": 0, "balance": 0, "held": 0, "sequence": 0, "lots": [],
+        "next_expiry": None,
+    }  # fmt: skip
+
+
+def test_the_balance_shows_lots_in_burn_order_and_the_next_expiry(api: ApiClient) -> None:
+    grants = "/v1/holders/h/grants"
+    api.post(grants, {"amount": 5, "effective_at": "2026-01-01T00:00:00Z"})
+    api.post(grants, {"amount": 7, "effective_at": "2026-01-01T00:00:00Z", "expires_at": "2090-06-01T02:00:00+02:00"})
+    api.post(grants, {"amount": 9, "effective_at": "2080-01-01T00:00:00Z", "expires_at": "2090-07-01T00:00:00Z"})
+    balance = json.loads(api.get("/v1/holders/h/balance?credit_type=credits").content)
+    assert (balance["available"], balance["balance"], balance["held"], balance["sequence"]) == (12, 21, 0, 3)
+    assert balance["next_expiry"] == {"at": "2090-06-01T00:00:00.000000Z", "amount": 7}
+    assert [(lot["grant"], lot["remaining"]) for lot in balance["lots"]] == [(2, 7), (3, 9), (1, 5)]
+    assert balance["lots"][0] == {
+        "grant": 2,
+        "remaining": 7,
+        "effective_at": "2026-01-01T00:00:00.000000Z",
+        "expires_at": "2090-06-01T00:00:00.000000Z",
+        "priority": 100,
+        "source": "purchased",
+    }
+
+
+def test_the_balance_at_an_instant_is_what_was_known_then(api: ApiClient, holder: str) -> None:
+    first = services.spend(holder_id=holder, amount=8, idempotency_key="s1")
+    services.spend(holder_id=holder, amount=8, idempotency_key="s2")
+    at = first.recorded_at.isoformat().replace("+00:00", "Z")
+    balance = json.loads(api.get(f"/v1/holders/{holder}/balance?at={at}").content)
+    assert (balance["sequence"], balance["balance"]) == (2, 92)
+    assert datetime.fromisoformat(balance["as_of"]) == first.recorded_at
+    assert json.loads(api.get(f"/v1/holders/{holder}/balance?at=2000-01-01T00:00:00Z").content)["sequence"] == 0
+
+
+def test_an_entry_is_read_as_it_was_answered(api: ApiClient) -> None:
+    answer = api.post("/v1/holders/h/grants", {"amount": 1, "metadata": {"z": 1, "a": 2}})
+    assert api.get("/v1/holders/h/entries/1").content == answer.content
+    assert api.get("/v1/holders/h/entries/1?credit_type=credits").content == answer.content
+
+
+@pytest.mark.parametrize("path", ["entries/2", "entries/1?credit_type=sms", "entries/9223372036854775807"])
+def test_an_entry_that_is_not_there_is_a_404(api: ApiClient, holder: str, path: str) -> None:
+    answer = api.get(f"/v1/holders/{holder}/{path}")
+    assert problem_of(answer) == {
+        "type": "https://credit-ledger.example/problems/not-found",
+        "title": "Not found",
+        "status": 404,
+        "detail": "There is nothing here.",
+        "outcome": "not_executed",
+    }
+
+
+def test_refusals_are_listed_with_the_problem_that_was_answered(api: ApiClient, holder: str) -> None:
+    first = api.post(f"/v1/holders/{holder}/spends", {"amount": 101}, key="no-1")
+    second = api.post(f"/v1/holders/{holder}/refunds", {"spend": 1}, key="no-2")
+    listed = json.loads(api.get(f"/v1/holders/{holder}/refusals").content)
+    assert [list(refusal) for refusal in listed["results"]] == [["idempotency_key", "operation", "problem", "recorded_at", "actor"]] * 2
+    assert [refusal["problem"] for refusal in listed["results"]] == [json.loads(second.content), json.loads(first.content)]
+    assert [(refusal["idempotency_key"], refusal["operation"], refusal["actor"]) for refusal in listed["results"]] == [
+        ("no-2", "refund", "key:shop"),
+        ("no-1", "spend", "key:shop"),
+    ]
+    assert (listed["next"], listed["previous"]) == (None, None)
+
+
+def test_head_answers_as_get_does_without_the_body(api: ApiClient, holder: str) -> None:
+    answer = api.client.head(f"/v1/holders/{holder}/entries/1", headers={"Authorization": f"Bearer {api.secret}"})
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert int(answer["Content-Length"]) == len(api.get(f"/v1/holders/{holder}/entries/1").content)

@@ -1,0 +1,95 @@
+"""A key takes effect once: every retry gets the first answer, byte for byte, a refusal too."""
+
+import json
+from typing import Any
+
+import pytest
+
+from ledger import services
+from tests.ledger.api.conftest import ApiClient, nothing_written, rows_of
+
+WRITES: list[tuple[str, dict[str, Any]]] = [
+    ("grants", {"amount": 5, "metadata": {"z": 1.5, "a": {"y": [1, "é"], "b": 1e-7}}, "expires_at": "2090-01-01T00:00:00+02:00"}),
+    ("spends", {"amount": 5, "reason": "5 e-mails"}),
+    ("refunds", {"spend": 2}),
+    ("revocations", {"grant": 1, "amount": 2}),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), WRITES)
+def test_the_same_request_again_gets_the_same_bytes_and_says_so(api: ApiClient, holder: str, path: str, body: dict[str, Any]) -> None:
+    services.spend(holder_id=holder, amount=8, idempotency_key="s")
+    first = api.post(f"/v1/holders/{holder}/{path}", body, key="k")
+    services.spend(holder_id=holder, amount=1, idempotency_key="between")
+    with nothing_written(holder):
+        again = api.post(f"/v1/holders/{holder}/{path}", body, key="k")
+    assert (first.status_code, again.status_code) == (201, 201)
+    assert again.content == first.content
+    assert ("Idempotency-Replayed" in first, again["Idempotency-Replayed"]) == (False, "true")
+    assert again["X-Request-Id"] != first["X-Request-Id"]
+
+
+def test_the_same_request_in_another_spelling_is_the_same_request(api: ApiClient, holder: str) -> None:
+    path = f"/v1/holders/{holder}/grants"
+    first = api.post(path, raw=b'{"amount": 5, "expires_at": "2090-01-01T00:00:00Z", "metadata": {"a": 1, "b": 2}}', key="k")
+    again = api.post(
+        path,
+        raw=b'{"metadata":{"b":2,"a":1},"priority":100,"expires_at":"2090-01-01t02:00:00.000+02:00","effective_at":null,"amount":5}',
+        key="k",
+    )
+    assert (again.status_code, again.content, again["Idempotency-Replayed"]) == (201, first.content, "true")
+
+
+def test_a_refusal_is_replayed_too_also_after_a_top_up(api: ApiClient, holder: str) -> None:
+    path = f"/v1/holders/{holder}/spends"
+    first = api.post(path, {"amount": 101}, key="k")
+    services.grant(holder_id=holder, amount=1000, idempotency_key="top-up")
+    with nothing_written(holder):
+        again = api.post(path, {"amount": 101}, key="k")
+    assert (first.status_code, again.status_code) == (402, 402)
+    assert again.content == first.content
+    assert ("Idempotency-Replayed" in first, again["Idempotency-Replayed"]) == (False, "true")
+    assert json.loads(again.content)["request_id"] == first["X-Request-Id"] != again["X-Request-Id"]
+
+
+@pytest.mark.parametrize(("path", "body"), [("refunds", {"spend": 1}), ("refunds", {"spend": 9}), ("revocations", {"grant": 1, "amount": 999})])
+def test_every_refusal_is_replayed(api: ApiClient, holder: str, path: str, body: dict[str, Any]) -> None:
+    first = api.post(f"/v1/holders/{holder}/{path}", body, key="k")
+    again = api.post(f"/v1/holders/{holder}/{path}", body, key="k")
+    assert (again.status_code, again.content, again["Idempotency-Replayed"]) == (first.status_code, first.content, "true")
+    assert rows_of(holder) == (1, 1)
+
+
+@pytest.mark.parametrize("first", [{"amount": 5}, {"amount": 500}], ids=["after an entry", "after a refusal"])
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("spends", {"amount": 6}),
+        ("spends", {"amount": 5, "reason": "other"}),
+        ("spends", {"amount": 5, "credit_type": "sms"}),
+        ("spends", {"amount": 5, "metadata": {"a": 1}}),
+        ("grants", {"amount": 5}),
+        ("revocations", {"grant": 1, "amount": 5}),
+    ],
+)
+def test_the_key_of_another_request_is_a_422(
+    api: ApiClient, holder: str, first: dict[str, Any], path: str, body: dict[str, Any]
+) -> None:
+    api.post(f"/v1/holders/{holder}/spends", first, key="k")
+    with nothing_written(holder):
+        answer = api.post(f"/v1/holders/{holder}/{path}", body, key="k")
+    problem = json.loads(answer.content)
+    assert (answer.status_code, problem["type"]) == (422, "https://credit-ledger.example/problems/idempotency-key-reused")
+    assert (problem["idempotency_key"], problem["outcome"]) == ("k", "not_executed")
+    assert "Idempotency-Replayed" not in answer
+
+
+def test_a_key_is_the_holders_own(api: ApiClient, holder: str) -> None:
+    assert api.post("/v1/holders/other/grants", {"amount": 5}, key="k").status_code == 201
+    assert api.post(f"/v1/holders/{holder}/grants", {"amount": 6}, key="k").status_code == 201
+
+
+def test_a_bad_request_does_not_use_its_key_up(api: ApiClient, holder: str) -> None:
+    path = f"/v1/holders/{holder}/spends"
+    assert api.post(path, {"amount": 0}, key="k").status_code == 400
+    assert api.post(path, {"amount": 1}, key="k").status_code == 201
