@@ -31,6 +31,11 @@ HARMLESS_IN_A_COMMENT: Final = re.compile(r"[A-Za-z0-9_.:@+/-]{1,160}", re.ASCII
 
 WAIT = "SELECT pg_advisory_xact_lock(%s)"
 WAIT_SHARED = "SELECT pg_advisory_xact_lock_shared(%s)"
+# unnest gives the numbers in the order of the array, and the locks are taken row by row.
+WAIT_MANY = "SELECT pg_advisory_xact_lock(number) FROM unnest(%s::bigint[]) AS number"
+WAIT_MANY_SHARED = "SELECT pg_advisory_xact_lock_shared(number) FROM unnest(%s::bigint[]) AS number"
+ONE_BY_ONE = 8
+"""Up to so many locks are taken one statement each, which names what is waited for; more of them in one round trip."""
 TRY = "SELECT pg_try_advisory_xact_lock(%s)"
 TRY_SHARED = "SELECT pg_try_advisory_xact_lock_shared(%s)"
 
@@ -38,10 +43,11 @@ TRY_SHARED = "SELECT pg_try_advisory_xact_lock_shared(%s)"
 class Lock:
     """Proof that advisory locks are held in the transaction that is open on this thread's connection."""
 
-    __slots__ = ("_atomic_blocks", "_ended", "_raw_connection", "_savepoints", "names", "shared", "using")
+    __slots__ = ("_atomic_blocks", "_ended", "_name_set", "_raw_connection", "_savepoints", "names", "shared", "using")
 
     def __init__(self, names: tuple[str, ...], connection: BaseDatabaseWrapper, *, shared: bool = False) -> None:
         self.names = names
+        self._name_set = frozenset(names)
         self.shared = shared
         self.using = connection.alias
         self._ended = False
@@ -76,7 +82,7 @@ class Lock:
             or tuple(connection.atomic_blocks[: len(self._atomic_blocks)]) != self._atomic_blocks
         ):
             raise LockNotHeld(names=self.names, why="the transaction or savepoint in which it was taken has ended")
-        if name is not None and name not in self.names:
+        if name is not None and name not in self._name_set:
             raise LockNotHeld(names=self.names, why="it is on other names", name=name)
         if self.shared and not shared_is_enough:
             raise LockNotHeld(names=self.names, why="it is only shared")
@@ -101,9 +107,14 @@ def advisory_lock(*names: str, shared: bool = False, using: str = "default") -> 
     """
     connection = _in_transaction(using)
     sql = WAIT_SHARED if shared else WAIT
-    for number, name in _in_order(names):
-        with waiting_for(name), connection.cursor() as cursor:
-            cursor.execute(sql + _comment(name), (number,))
+    in_order = _in_order(names)
+    if len(in_order) > ONE_BY_ONE:
+        with waiting_for(f"{len(in_order)} locks"), connection.cursor() as cursor:
+            cursor.execute(WAIT_MANY_SHARED if shared else WAIT_MANY, ([number for number, _ in in_order],))
+    else:
+        for number, name in in_order:
+            with waiting_for(name), connection.cursor() as cursor:
+                cursor.execute(sql + _comment(name), (number,))
     with holding(*names, shared=shared, using=using) as lock:
         yield lock
 

@@ -582,3 +582,23 @@ def test_only_the_journal_may_vouch_for_locks_that_it_took_itself() -> None:
     assert uses_holding("from ledger.locks import holding")
     assert uses_holding("with locks.holding('ledger/42'): ...")
     assert {path.name for path, text in sources(".py") if uses_holding(text)} <= {"journal.py"}
+
+
+def test_many_locks_are_taken_in_one_statement_in_the_order_of_their_numbers(
+    committed_db: None, somebody_else: psycopg.Connection[Any], name: str
+) -> None:
+    names = [f"{name}/{index}" for index in range(50)]
+    in_order = sorted(lock_number(each) for each in names)
+    taken: list[int] = []
+
+    def record(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        taken.extend(params[0])
+        return execute(sql, params, many, context)
+
+    with transaction.atomic(), connection.execute_wrapper(record), advisory_lock(*names) as lock:
+        lock.ensure_held(names[17])
+        busy = [
+            somebody_else.execute("SELECT pg_try_advisory_xact_lock(%s)", [number]).fetchone() == (False,) for number in in_order
+        ]
+    assert taken == in_order
+    assert all(busy)
