@@ -5,6 +5,7 @@ import json
 import re
 from dataclasses import dataclass, field, fields
 from datetime import datetime
+from functools import cache
 from typing import Any, ClassVar
 
 from ledger.errors import Invalid
@@ -37,7 +38,10 @@ UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 def encode_json(value: Any) -> str:
     """The one spelling in which JSON is stored and digested: keys sorted, no spaces, nothing escaped without need."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
+    return _ENCODER.encode(value)
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
 
 
 CIRCUMSTANCES = frozenset({"idempotency_key", "actor", "request_id", "expected_sequence", "dry_run"})
@@ -75,12 +79,17 @@ class Request:
 
     def asked(self) -> dict[str, Any]:
         """What was asked, as plain JSON values: all that makes two requests the same one. Who asked is not part of it."""
-        values = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in CIRCUMSTANCES}
+        values = {name: getattr(self, name) for name in _asked_fields(type(self))}
         return {name: to_us(value) if isinstance(value, datetime) else value for name, value in values.items()}
 
     def digest(self) -> bytes:
         """The first 16 bytes of SHA-256 over operation and content: equal for the same request, whatever its spelling was."""
         return hashlib.sha256(encode_json([self.operation, self.asked()]).encode()).digest()[:16]
+
+
+@cache
+def _asked_fields(kind: type[Request]) -> tuple[str, ...]:
+    return tuple(item.name for item in fields(kind) if item.name not in CIRCUMSTANCES)
 
 
 @dataclass(frozen=True, kw_only=True)
