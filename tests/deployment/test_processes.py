@@ -1,0 +1,146 @@
+"""The processes of docker-compose.yml, run natively: PostgreSQL, PgBouncer in transaction mode, two web servers, a worker."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from django.conf import settings
+from django.db import connection
+
+from ledger import services
+from ledger_project.embedded_postgres import Account
+from tests.conftest import WebProcess, database_url, free_port
+
+pytestmark = pytest.mark.skipif(shutil.which("pgbouncer") is None, reason="there is no pgbouncer: apt install pgbouncer")
+
+ROOT = Path(settings.BASE_DIR)
+
+
+@pytest.fixture
+def pgbouncer(committed_db: None) -> Iterator[str]:
+    """PgBouncer before the test database, started by the script that its image runs; gives the application's URL through it."""
+    folder = Path(tempfile.mkdtemp(prefix="ledger-test-"))
+    folder.chmod(0o755)
+    account = Account.choose()
+    os.chown(folder, account.uid, account.gid)
+    port = free_port()
+    wanted = psycopg.conninfo.conninfo_to_dict(database_url("application"))
+    environment = {
+        "PATH": f"{os.environ['PATH']}:/usr/sbin",
+        "PGBOUNCER_DIR": str(folder / "run"),
+        "PGBOUNCER_PORT": str(port),
+        "PGBOUNCER_ADDRESS": "127.0.0.1",
+        "DB_HOST": "127.0.0.1",
+        "DB_PORT": str(wanted["port"]),
+        "DB_NAME": str(wanted["dbname"]),
+        "DB_USER": str(wanted["user"]),
+        "DB_PASSWORD": str(wanted["password"]),
+    }
+    log = folder / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [ROOT / "deploy/pgbouncer/start"], cwd="/", env=environment, stdout=output, stderr=output, **account.process_options
+        )
+    url = database_url("application", host="127.0.0.1", port=port)
+    try:
+        _wait_for_pgbouncer(url, process, log)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(30)
+        shutil.rmtree(folder)
+
+
+def _wait_for_pgbouncer(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    deadline = time.monotonic() + 20
+    while process.poll() is None and time.monotonic() < deadline:
+        with suppress(psycopg.OperationalError), psycopg.connect(url) as client:
+            client.execute("SELECT 1")
+            return
+        time.sleep(0.05)
+    pytest.fail(f"PgBouncer does not answer: {log.read_text()}")
+
+
+def post(web: WebProcess, path: str, body: dict[str, Any], key: str, idempotency_key: str) -> tuple[int, dict[str, Any]]:
+    """Status and body of a write."""
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json", "Idempotency-Key": idempotency_key}
+    request = urllib.request.Request(web.url + path, json.dumps(body).encode(), headers)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+def test_concurrent_spends_over_two_web_servers_behind_pgbouncer_never_overspend(
+    pgbouncer: str, server_processes: Callable[..., list[WebProcess]], new_holder: Callable[[], str]
+) -> None:
+    holder = new_holder()
+    _, key = services.create_api_key(name=f"processes-{uuid.uuid4().hex}", scopes=["ledger:grant", "ledger:spend", "ledger:read"])
+    webs = server_processes(2, dsn=pgbouncer, env={"DATABASE_BEHIND_PGBOUNCER": "true"})
+    assert post(webs[0], f"/v1/holders/{holder}/grants", {"amount": 100}, key, "grant")[0] == 201
+
+    def spend(index: int) -> int:
+        # Every spend is sent twice, to both servers, as an impatient client does.
+        answers = [post(web, f"/v1/holders/{holder}/spends", {"amount": 10}, key, f"spend-{index}") for web in webs]
+        assert answers[0][0] == answers[1][0]
+        return answers[0][0]
+
+    with ThreadPoolExecutor(16) as pool:
+        statuses = Counter(pool.map(spend, range(50)))
+    assert statuses == {201: 10, 402: 40}
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*), min(balance), sum(amount) FROM ledger_entry WHERE holder_id = %s", [holder])
+        assert cursor.fetchone() == (11, 0, 0)
+
+
+def test_many_clients_share_few_connections_and_keep_the_timeouts(pgbouncer: str) -> None:
+    clients = [psycopg.connect(pgbouncer, autocommit=True) for _ in range(100)]
+    try:
+        assert {client.execute("SHOW lock_timeout").fetchone() for client in clients} == {("2s",)}
+        assert len({client.execute("SELECT pg_backend_pid()").fetchone() for client in clients}) <= 40
+    finally:
+        for client in clients:
+            client.close()
+
+
+def test_the_invoice_worker_works_in_rounds_and_stops_when_told(pgbouncer: str, tmp_path: Path) -> None:
+    environment = {
+        # As in the image, `python` is the one that has the requirements.
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "SECRET_KEY": "only-for-tests",
+        "DATABASE_URL": pgbouncer,
+        "DATABASE_BEHIND_PGBOUNCER": "true",
+        "INVOICE_INTERVAL_S": "0.1",
+    }
+    log = tmp_path / "log"
+    with log.open("wb") as output:
+        worker = subprocess.Popen(
+            [ROOT / "deploy/invoice-worker"], cwd=ROOT, env=environment, stdout=output, stderr=output, process_group=0
+        )
+    try:
+        deadline = time.monotonic() + 60
+        while log.read_text().count("invoice") < 2 and worker.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert worker.poll() is None, log.read_text()
+        os.killpg(worker.pid, signal.SIGTERM)
+        assert worker.wait(30) == 0, log.read_text()
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(worker.pid, signal.SIGKILL)
