@@ -98,6 +98,12 @@ KINDS: dict[type[errors.LedgerError], Kind] = {
     errors.RevocationExceedsGrant: Kind(409, "Of grant {sequence}, {revocable} can be revoked."),
     errors.BalanceLimit: Kind(409, "The balance is {balance} and may not pass {limit}."),
     errors.LotLimit: Kind(409, "There are {open_lots} open lots; there may be {limit}."),
+    errors.HoldLimit: Kind(409, "{held_lots} lots would be set aside; there may be {limit}."),
+    errors.NotAHold: Kind(409, "Entry {sequence} is of kind {kind}; only a hold can be captured, released or extended."),
+    errors.HoldClosed: Kind(409, "Hold {sequence} was {how}."),
+    errors.CaptureExceedsHold: Kind(409, "{requested} asked for, {held} held by hold {sequence}."),
+    errors.UnknownRate: Kind(409, "There is no rate {rate} of {credit_type}."),
+    errors.AmountLimit: Kind(409, "One operation moves at most {limit}."),
     # Retryable: nothing was written
     errors.Retryable: Kind(503, AGAIN, retry_after_seconds=1),
     errors.LockBusy: Kind(409, "Another process is at it. Nothing was written; come back later."),
@@ -114,6 +120,8 @@ KINDS: dict[type[errors.LedgerError], Kind] = {
     # The request is wrong
     errors.Invalid: Kind(400, "See `errors`."),
     errors.IdempotencyKeyReused: Kind(422, "This Idempotency-Key belongs to another request; a new request needs a new key."),
+    errors.AccountMovedOn: Kind(409, "The last entry is {sequence}, not {expected}; read again and decide anew."),
+    rejections.Rejected: Kind(400, ""),
     rejections.MalformedRequest: Kind(400, "See `errors`."),
     rejections.InvalidRequest: Kind(400, "See `errors`."),
     rejections.IdempotencyKeyMissing: Kind(400, "See `errors`."),
@@ -233,7 +241,8 @@ def body(error: errors.LedgerError, request_id: str) -> dict[str, Any]:
     """
     kind = kind_of(type(error))
     is_ours = kind.status == 500
-    facts = {} if is_ours or isinstance(error, errors.Misuse | errors.Invalid) else error.facts
+    is_private = isinstance(error, errors.Misuse) and kind.status >= 500
+    facts = {} if is_ours or is_private or isinstance(error, errors.Invalid) else error.facts
     problem: dict[str, Any] = {
         "type": TYPE_BASE + (InternalError.code if is_ours else error.code),
         "title": InternalError.title if is_ours else error.title,

@@ -15,7 +15,7 @@ BATCH_LIMIT_BYTES = 4 * 1024 * 1024
 DEPTH_LIMIT = 20
 
 BEYOND_ANY_LIMIT = 10**40
-"""Stands for every integer of more than 40 digits: each field refuses it as too large, and no time goes into converting 60,000 digits."""
+"""Stands for every integer of more than 40 characters: each field refuses it as too large, and no time goes into converting 60,000 digits."""
 
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _BRACKET = re.compile(rb"[\[\]{}]")

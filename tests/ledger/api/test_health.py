@@ -1,0 +1,95 @@
+"""Whether a process is alive, and whether it can do its work."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from django.db import OperationalError, connection
+from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.recorder import MigrationRecorder
+from django.test import Client
+
+from ledger import checks
+from ledger.api import health
+from ledger.errors import UnsafeDatabase
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_remembered() -> Iterator[None]:
+    health.forget_checks()
+    yield
+    health.forget_checks()
+
+
+def test_a_process_that_answers_is_alive_without_a_database() -> None:
+    answer = Client().get("/healthz")
+    assert (answer.status_code, json.loads(answer.content)) == (200, {"status": "ok"})
+
+
+def test_a_process_that_can_do_its_work_is_ready(committed_db: None) -> None:
+    answer = Client().get("/readyz")
+    assert (answer.status_code, json.loads(answer.content)) == (
+        200,
+        {"status": "ready", "checks": {"database": "ok", "migrations": "ok", "locks": "ok"}},
+    )
+
+
+def not_ready(**expected: str) -> None:
+    answer = Client().get("/readyz")
+    assert (answer.status_code, answer["Retry-After"]) == (503, "2")
+    assert json.loads(answer.content) == {"status": "not-ready", "checks": expected}
+
+
+def test_without_the_database_it_is_not_ready(committed_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection.close()
+    monkeypatch.setitem(connection.settings_dict, "PORT", "1")
+    monkeypatch.setitem(connection.settings_dict, "HOST", "127.0.0.1")
+    not_ready(database="unreachable", migrations="unknown", locks="unknown")
+
+
+def test_with_unapplied_migrations_it_is_not_ready(committed_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    applied = MigrationRecorder.applied_migrations
+
+    def without_one(recorder: MigrationRecorder) -> dict[tuple[str, str], object]:
+        return {key: value for key, value in applied(recorder).items() if key[0] != "sessions"}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MigrationRecorder, "applied_migrations", without_one)
+        not_ready(database="ok", migrations="unapplied", locks="ok")
+    assert Client().get("/readyz").status_code == 200
+
+
+def test_with_locks_that_do_nothing_it_is_not_ready(committed_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(connection: object) -> None:
+        raise UnsafeDatabase(what="advisory locks do nothing", why="two connections hold one lock at the same time")
+
+    monkeypatch.setattr(checks, "verify_database", found)
+    not_ready(database="ok", migrations="ok", locks="unknown")
+
+
+def test_the_costly_checks_are_remembered_the_database_is_not(committed_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Client().get("/readyz").status_code == 200
+
+    def never(*arguments: object) -> None:
+        raise AssertionError("looked again")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MigrationExecutor, "migration_plan", never)
+        patch.setattr(checks, "verify_database", never)
+        assert Client().get("/readyz").status_code == 200
+        patch.setattr(health.time, "monotonic", lambda: 10**9)
+        with pytest.raises(AssertionError, match="looked again"):
+            health.readiness()
+
+    class Broken:
+        def cursor(self) -> None:
+            raise OperationalError("gone")
+
+    monkeypatch.setattr(health, "connection", Broken())
+    not_ready(database="unreachable", migrations="unknown", locks="unknown")
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_only_reading_is_allowed(path: str) -> None:
+    answer = Client().post(path)
+    assert (answer.status_code, answer["Allow"]) == (405, "GET, HEAD")

@@ -1,0 +1,112 @@
+"""What one key may ask of one process."""
+
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.conf import settings
+
+from ledger.api import limits
+from ledger.api.authentication import Key
+from ledger.api.rejections import TooManyRequests
+from tests.ledger.api.conftest import ApiClient, nothing_written
+
+KEY = Key(b"one", "one", frozenset(), None)
+OTHER = Key(b"two", "two", frozenset(), None)
+
+
+@pytest.fixture
+def limited(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[float]]:
+    """Sets limits, and gives a clock that stands still until it is moved."""
+    now = [1000.0]
+
+    def limit(per_second: int = 0, at_once: int = 0) -> list[float]:
+        monkeypatch.setattr(limits, "_uses", {})
+        monkeypatch.setattr(limits.time, "monotonic", lambda: now[0])
+        monkeypatch.setitem(settings.LEDGER, "KEY_REQUESTS_PER_SECOND", per_second)
+        monkeypatch.setitem(settings.LEDGER, "KEY_CONCURRENT_REQUESTS", at_once)
+        return now
+
+    return limit
+
+
+def passes(key: Key = KEY) -> bool:
+    try:
+        with limits.admitted(key):
+            return True
+    except TooManyRequests:
+        return False
+
+
+def test_a_key_gets_its_rate_and_no_more(limited: Callable[..., list[float]]) -> None:
+    now = limited(per_second=3)
+    assert [passes() for _ in range(4)] == [True, True, True, False]
+    assert passes(OTHER)
+    now[0] += 0.34
+    assert [passes() for _ in range(2)] == [True, False]
+    now[0] += 3600
+    assert [passes() for _ in range(4)] == [True, True, True, False]
+
+
+def test_a_refused_request_is_told_when_to_come_back(limited: Callable[..., list[float]]) -> None:
+    limited(per_second=1)
+    assert passes()
+    with pytest.raises(TooManyRequests) as refused, limits.admitted(KEY):
+        pass
+    assert refused.value.facts == {"retry_after_seconds": 2}
+
+
+def test_a_key_gets_so_many_requests_at_the_same_time(limited: Callable[..., list[float]]) -> None:
+    limited(at_once=2)
+    with limits.admitted(KEY), limits.admitted(KEY):
+        assert not passes()
+        assert passes(OTHER)
+    assert passes()
+
+
+def test_a_request_that_fails_frees_its_place(limited: Callable[..., list[float]]) -> None:
+    limited(at_once=1)
+    with pytest.raises(ZeroDivisionError), limits.admitted(KEY):
+        raise ZeroDivisionError
+    assert passes()
+
+
+def test_threads_do_not_pass_together(limited: Callable[..., list[float]]) -> None:
+    limited(per_second=10)
+    start, passed = threading.Barrier(8), []
+
+    def work() -> None:
+        start.wait()
+        passed.extend(passes() for _ in range(5))
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(passed), sum(passed)) == (40, 10)
+
+
+def test_keys_that_are_not_in_use_are_forgotten(limited: Callable[..., list[float]], monkeypatch: pytest.MonkeyPatch) -> None:
+    limited(at_once=1)
+    monkeypatch.setattr(limits, "_KEYS_LIMIT", 3)
+    with limits.admitted(KEY):
+        for number in range(10):
+            assert passes(Key(str(number).encode(), "x", frozenset(), None))
+        assert not passes()
+    assert len(limits._uses) <= 3
+
+
+def test_beyond_the_rate_a_request_is_a_429_with_nothing_written(
+    api: ApiClient, holder: str, limited: Callable[..., list[float]]
+) -> None:
+    limited(per_second=1)
+    path = f"/v1/holders/{holder}/spends"
+    assert api.post(path, {"amount": 1}).status_code == 201
+    with nothing_written(holder):
+        answer = api.post(path, {"amount": 1}, key="k")
+    problem: dict[str, Any] = json.loads(answer.content)
+    assert (answer.status_code, answer["Retry-After"], problem["outcome"]) == (429, "2", "not_executed")
+    assert problem["type"].endswith("/too-many-requests")

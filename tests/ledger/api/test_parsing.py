@@ -1,0 +1,85 @@
+"""The parser, by property: whatever comes in, it gives an object or refuses, and takes no longer for the hostile than for the plain."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ledger.api.parsing import BEYOND_ANY_LIMIT, DEPTH_LIMIT, parse_object
+from ledger.api.rejections import MalformedRequest
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+SCALARS = st.none() | st.booleans() | st.integers(-(10**38), 10**39) | st.floats(allow_nan=False, allow_infinity=False) | TEXT
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4), max_leaves=20)
+
+
+def depth(value: Any) -> int:
+    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if children is None else 1 + max(map(depth, children), default=0)
+
+
+@given(st.dictionaries(TEXT, VALUES, max_size=5), st.booleans())
+def test_plain_json_comes_through_as_it_is(value: dict[str, Any], ascii_only: bool) -> None:
+    body = json.dumps(value, ensure_ascii=ascii_only).encode()
+    if depth(value) <= DEPTH_LIMIT:
+        assert parse_object(body) == value
+
+
+@settings(max_examples=500)
+@given(st.binary(max_size=200) | st.text('{}[]",:\\u0d81 e1.-ntf', max_size=200).map(str.encode))
+def test_any_bytes_are_an_object_or_refused(body: bytes) -> None:
+    try:
+        value = parse_object(body)
+    except MalformedRequest as refused:
+        assert refused.flaws
+    else:
+        assert value == json.loads(body)
+        assert depth(value) <= DEPTH_LIMIT
+
+
+@given(st.lists(st.sampled_from("[{"), min_size=1, max_size=40))
+def test_nesting_is_counted_exactly(opening: list[str]) -> None:
+    inner: Any = 1
+    for bracket in reversed(opening):
+        inner = [inner] if bracket == "[" else {"]}[{": inner}
+    body = json.dumps({"\\\"[[[[[[[[[[[[[[[[[[[[[[[[[[": inner}).encode()
+    if len(opening) < DEPTH_LIMIT:
+        assert depth(parse_object(body)) == len(opening) + 1
+    else:
+        with pytest.raises(MalformedRequest) as refused:
+            parse_object(body)
+        assert refused.value.flaws[0].code == "too-deep"
+
+
+def test_integers_of_any_length_are_bounded() -> None:
+    assert parse_object(b'{"a": ' + b"9" * 40 + b', "b": -' + b"9" * 39 + b"}") == {"a": 10**40 - 1, "b": 1 - 10**39}
+    assert parse_object(b'{"a": ' + b"1" * 41 + b', "b": -' + b"1" * 60_000 + b"}") == {"a": BEYOND_ANY_LIMIT, "b": -BEYOND_ANY_LIMIT}
+
+
+HOSTILE = [
+    b'{"a": "' + b'\\"' * 32_000,
+    b'{"a": "' + b"\\" * 65_001,
+    b'"' * 65_000 + b"[" * 30,
+    b"[" * 65_000,
+    b"{" * 65_000,
+    b'{"a":' * 13_000,
+    b'["\\' + b"u0000" * 13_000,
+    b'{"a": ' + b"1" * 65_000 + b"}",
+    b'{"a": 1' + b"e" * 65_000 + b"}",
+    b'{"a": 0.' + b"1" * 65_000 + b"}",
+    b'{"a": "' + b"\\ud800" * 10_000 + b'"}',
+    b"{" + b",".join(b'"%d": 0' % number for number in range(6000)) + b', "0": 1}',
+]
+
+
+@pytest.mark.parametrize("body", HOSTILE, ids=range(len(HOSTILE)))
+def test_no_64_kib_take_long(body: bytes) -> None:
+    started = time.process_time()
+    try:
+        parse_object(body)
+    except MalformedRequest:
+        pass
+    assert time.process_time() - started < 0.25

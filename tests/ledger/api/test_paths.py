@@ -1,0 +1,80 @@
+"""What is where, and what every answer carries."""
+
+import json
+import re
+
+import pytest
+from django.test import Client
+
+from ledger.api.request_ids import new_request_id
+from tests.ledger.api.conftest import ApiClient
+
+UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/v1/holders", "/v1/nothing", "/nothing", "/docs", "/", "/v1/schema", "/problems/not-found"])
+def test_every_answer_names_its_request(db: None, path: str) -> None:
+    assert UUID7.fullmatch(Client().get(path)["X-Request-Id"])
+
+
+@pytest.mark.parametrize("sent", ["r", "0198c0de-7a1e-7b00-8000-000000000001", "a" * 64, "svc:1/2+3=@x._-"])
+def test_a_callers_request_id_is_kept(api: ApiClient, sent: str) -> None:
+    answer = api.get("/v1/holders/!/balance", X_Request_Id=sent)
+    assert (answer["X-Request-Id"], json.loads(answer.content)["request_id"]) == (sent, sent)
+
+
+@pytest.mark.parametrize("sent", ["", "a" * 65, "a b", "a\tb", "<script>", "é", 'a"b', "a,b"])
+def test_an_unsafe_request_id_is_replaced(api: ApiClient, sent: str) -> None:
+    answer = api.get("/v1/holders/!/balance", X_Request_Id=sent)
+    assert UUID7.fullmatch(answer["X-Request-Id"])
+    assert json.loads(answer.content)["request_id"] == answer["X-Request-Id"]
+
+
+def test_request_ids_differ_and_begin_with_the_time() -> None:
+    ids = [new_request_id() for _ in range(1000)]
+    assert len(set(ids)) == 1000
+    assert [each[:8] for each in ids] == sorted(each[:8] for each in ids)
+    assert all(UUID7.fullmatch(each) for each in ids)
+
+
+def test_answers_are_not_cached_and_not_sniffed(api: ApiClient) -> None:
+    for answer in (api.get("/v1/holders"), api.get("/v1/holders?limit=0")):
+        assert (answer["Cache-Control"], answer["X-Content-Type-Options"]) == ("no-store", "nosniff")
+        assert int(answer["Content-Length"]) == len(answer.content)
+
+
+def test_api_requests_meet_no_sessions_and_no_cookies(api: ApiClient) -> None:
+    answer = api.get("/v1/holders")
+    assert not answer.cookies
+    assert "Vary" not in answer
+    assert not hasattr(answer.wsgi_request, "session")
+
+
+def test_pages_for_people_still_go_through_all_middleware(db: None) -> None:
+    answer = Client().get("/admin/login/")
+    assert answer.status_code == 200
+    assert hasattr(answer.wsgi_request, "session")
+
+
+def test_the_root_leads_to_the_documentation(db: None) -> None:
+    answer = Client().get("/")
+    assert (answer.status_code, answer["Location"]) == (302, "/docs")
+
+
+def test_the_documentation_asks_nothing_of_other_hosts(db: None) -> None:
+    answer = Client().get("/docs", headers={"Accept": "text/html"})
+    page = answer.content.decode()
+    assert answer.status_code == 200
+    assert "/v1/schema" in page
+    loaded = re.findall(r"""(?:src|href)=["']([^"']+)["']""", page)
+    assert loaded
+    assert all(address.startswith("/static/drf_spectacular_sidecar/") for address in loaded), loaded
+    assert "://" not in re.sub(r"https?://(?:www\.w3\.org|127\.0\.0\.1)[^\"' ]*", "", page)
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "a b"])
+def test_a_host_that_is_not_served_here_gets_no_links_to_it(api: ApiClient, holder: str, host: str) -> None:
+    api.post(f"/v1/holders/{holder}/spends", {"amount": 1})
+    answer = api.client.get(f"/v1/holders/{holder}/entries?limit=1", headers={"Authorization": f"Bearer {api.secret}", "Host": host})
+    assert answer.status_code == 400
+    assert [flaw["code"] for flaw in json.loads(answer.content)["errors"]] == ["host"]

@@ -1,0 +1,197 @@
+"""Whatever goes wrong is answered as a problem with the right status, and says whether anything took effect."""
+
+import json
+from typing import Any
+
+import psycopg
+import pytest
+from django.core import exceptions as django_errors
+from django.db import DataError, IntegrityError, InterfaceError, InternalError, OperationalError, ProgrammingError
+from django.http import Http404
+from django.http.request import UnreadablePostError
+from django.test import Client, RequestFactory
+from django.urls import NoReverseMatch
+from psycopg import errors as postgres
+from rest_framework import exceptions as drf
+
+from billing import errors as billing_errors
+from ledger import errors
+from ledger.api import rejections
+from ledger_project import problems
+from tests.ledger.api.conftest import ApiClient, nothing_written
+
+
+def wrapped(wrapper: type[Exception], cause: Exception) -> Exception:
+    """A driver's error as Django raises it."""
+    error = wrapper(str(cause))
+    error.__cause__ = cause
+    return error
+
+
+DATABASE: list[tuple[str, Exception, int, str, str | None]] = [
+    ("lock timeout", wrapped(OperationalError, postgres.LockNotAvailable()), 503, "holder-busy", "1"),
+    ("statement timeout", wrapped(OperationalError, postgres.QueryCanceled()), 503, "database-busy", "1"),
+    ("deadlock", wrapped(OperationalError, postgres.DeadlockDetected()), 503, "database-busy", "1"),
+    ("serialization failure", wrapped(OperationalError, postgres.SerializationFailure()), 503, "database-busy", "1"),
+    ("too many connections", wrapped(OperationalError, postgres.TooManyConnections()), 503, "database-unavailable", "2"),
+    ("no connection", wrapped(OperationalError, psycopg.OperationalError("connection refused")), 503, "database-unavailable", "2"),
+    ("connection closed", wrapped(InterfaceError, psycopg.InterfaceError("the connection is closed")), 503, "database-unavailable", "2"),
+    ("administrator's shutdown", wrapped(OperationalError, postgres.AdminShutdown()), 503, "database-unavailable", "2"),
+    ("crash of another backend", wrapped(OperationalError, postgres.CrashShutdown()), 503, "database-unavailable", "2"),
+    ("starting up", wrapped(OperationalError, postgres.CannotConnectNow()), 503, "database-unavailable", "2"),
+    ("connection failure", wrapped(OperationalError, postgres.ConnectionFailure()), 503, "database-unavailable", "2"),
+    ("read-only after a failover", wrapped(InternalError, postgres.ReadOnlySqlTransaction()), 503, "database-unavailable", "2"),
+    ("input/output error", wrapped(OperationalError, postgres.IoError()), 503, "database-unavailable", "2"),
+    ("stood still in a transaction", wrapped(InternalError, postgres.IdleInTransactionSessionTimeout()), 503, "database-busy", "1"),
+    ("disk full", wrapped(OperationalError, postgres.DiskFull()), 503, "disk-full", "60"),
+    ("the ledger's own: busy", errors.HolderBusy(key="ledger/x"), 503, "holder-busy", "1"),
+    ("the ledger's own: sequence", errors.SequenceTaken(holder_id="x"), 503, "sequence-taken", "1"),
+    ("look-alike of a database", errors.UnsafeDatabase(what="x", why="y"), 503, "unsafe-database", "60"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("error", "status", "slug", "retry_after"), [case[1:] for case in DATABASE], ids=[case[0] for case in DATABASE])
+def test_trouble_with_the_database_is_a_503_to_be_retried(
+    api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, slug: str, retry_after: str
+) -> None:
+    def fail(**arguments: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("ledger.services.spend", fail)
+    with nothing_written(holder):
+        answer = api.post(f"/v1/holders/{holder}/spends", {"amount": 1})
+    problem = json.loads(answer.content)
+    assert (answer.status_code, problem["type"], answer["Retry-After"]) == (status, problems.TYPE_BASE + slug, retry_after)
+    assert (problem["outcome"], answer["Content-Type"]) == ("not_executed", "application/problem+json")
+
+
+def test_a_connection_that_breaks_during_commit_leaves_the_outcome_unknown(
+    api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(**arguments: Any) -> None:
+        raise errors.OutcomeUnknown(holder_id=holder)
+
+    monkeypatch.setattr("ledger.services.spend", fail)
+    answer = api.post(f"/v1/holders/{holder}/spends", {"amount": 1}, X_Request_Id="r-1")
+    assert (answer.status_code, answer["Retry-After"]) == (503, "1")
+    assert json.loads(answer.content) == {
+        "type": "https://credit-ledger.example/problems/outcome-unknown",
+        "title": "The outcome is not known",
+        "status": 503,
+        "detail": "The connection broke during COMMIT. Send the same request with the same key to learn the outcome.",
+        "request_id": "r-1",
+        "outcome": "unknown",
+        "holder_id": holder,
+    }
+
+
+UNFORESEEN = [
+    ValueError("secret detail"),
+    wrapped(ProgrammingError, postgres.UndefinedTable("secret detail")),
+    wrapped(IntegrityError, postgres.CheckViolation("secret detail")),
+    errors.LockNotHeld(key="secret detail"),
+    NoReverseMatch("secret detail"),
+    RecursionError("secret detail"),
+    drf.APIException("secret detail"),
+]
+
+
+@pytest.mark.parametrize("error", UNFORESEEN, ids=[type(error).__name__ for error in UNFORESEEN])
+def test_what_nobody_foresaw_is_told_to_the_log_and_not_to_the_caller(
+    api: ApiClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    def fail(*arguments: Any, **named: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("ledger.selectors.balance", fail)
+    answer = api.get("/v1/holders/x/balance", X_Request_Id="r-1")
+    assert answer.status_code == 500
+    assert json.loads(answer.content) == {
+        "type": "https://credit-ledger.example/problems/internal-error",
+        "title": "Something went wrong here",
+        "status": 500,
+        "detail": "It is in the log under this request_id.",
+        "request_id": "r-1",
+        "outcome": "unknown",
+    }
+    logged = [record for record in caplog.records if record.name == "ledger_project.problems"]
+    assert [(record.levelname, "r-1" in record.getMessage(), record.exc_info is not None) for record in logged] == [("ERROR", True, True)]
+
+
+FOREIGN: list[tuple[Exception, int, str]] = [
+    (Http404("secret"), 404, "not-found"),
+    (django_errors.PermissionDenied(), 403, "forbidden"),
+    (django_errors.RequestDataTooBig(), 413, "body-too-large"),
+    (django_errors.TooManyFieldsSent(), 400, "malformed-request"),
+    (django_errors.DisallowedHost("secret"), 400, "malformed-request"),
+    (django_errors.BadRequest("secret"), 400, "malformed-request"),
+    (UnreadablePostError("secret"), 400, "malformed-request"),
+    (drf.ParseError("secret"), 400, "malformed-request"),
+    (drf.NotAuthenticated(), 401, "unauthenticated"),
+    (drf.PermissionDenied(), 403, "forbidden"),
+    (drf.NotFound(), 404, "not-found"),
+    (drf.MethodNotAllowed("GET"), 405, "method-not-allowed"),
+    (drf.NotAcceptable(), 406, "not-acceptable"),
+    (drf.UnsupportedMediaType("x"), 415, "unsupported-media-type"),
+    (drf.Throttled(wait=1), 429, "too-many-requests"),
+    (wrapped(DataError, postgres.NumericValueOutOfRange()), 400, "invalid-request"),
+    (billing_errors.NotFound(resource="plan", ref="x"), 404, "not-found"),
+    (billing_errors.InvoiceGenerationBusy(key="x", subscription="SUB-1"), 409, "invoice-generation-busy"),
+    (billing_errors.InvalidTransition(invoice=1, state="paid", wanted="void"), 409, "invalid-transition"),
+    (errors.LockBusy(key="x"), 409, "lock-busy"),
+    (errors.Invalid(pointer="/x", rule="order", detail="why"), 400, "invalid-request"),
+]
+
+
+@pytest.mark.parametrize(("error", "status", "slug"), FOREIGN, ids=[f"{type(error).__module__}.{type(error).__name__}" for error, _, _ in FOREIGN])
+def test_every_error_has_its_status(error: Exception, status: int, slug: str) -> None:
+    answer = problems.exception_handler(error, {"request": RequestFactory().get("/v1/x")})
+    assert (answer.status_code, answer.problem["type"]) == (status, problems.TYPE_BASE + slug)
+    assert answer.problem["outcome"] == "not_executed"
+    assert b"secret" not in answer.content
+
+
+def test_what_the_ledger_finds_invalid_is_named_by_field_and_rule() -> None:
+    answer = problems.answer(errors.Invalid(pointer="/expires_at", rule="order", detail="must be later"), RequestFactory().post("/v1/x"))
+    assert answer.problem["errors"] == [{"pointer": "/expires_at", "code": "order", "detail": "must be later"}]
+    assert "rule" not in answer.problem
+
+
+def test_a_body_lists_its_facts_by_name_so_that_it_is_always_the_same() -> None:
+    one = problems.body(errors.InsufficientCredits(available=3, balance=4, requested=5, shortfall=2), "r")
+    two = problems.body(errors.InsufficientCredits(shortfall=2, requested=5, balance=4, available=3), "r")
+    assert json.dumps(one) == json.dumps(two) == (
+        '{"type": "https://credit-ledger.example/problems/insufficient-credits", "title": "Not enough credits", "status": 402, '
+        '"detail": "5 asked for, 3 available.", "request_id": "r", "outcome": "not_executed", '
+        '"available": 3, "balance": 4, "requested": 5, "shortfall": 2}'
+    )  # fmt: skip
+
+
+def test_a_fact_cannot_take_the_place_of_a_member() -> None:
+    body = problems.body(errors.NotRefundable(sequence=1, kind="grant", status="x", type="y", outcome="z"), "r")
+    assert (body["status"], body["type"][-14:], body["outcome"]) == (409, "not-refundable", "not_executed")
+
+
+def every_error_class(base: type[errors.LedgerError] = errors.LedgerError) -> list[type[errors.LedgerError]]:
+    found = [base]
+    for subclass in base.__subclasses__():
+        found += every_error_class(subclass)
+    return [error_class for error_class in found if not error_class.__module__.startswith("tests")]
+
+
+@pytest.mark.parametrize("error_class", every_error_class(), ids=lambda error_class: error_class.__name__)
+def test_only_bugs_are_answered_with_500(error_class: type[errors.LedgerError]) -> None:
+    bugs = {errors.LedgerError, errors.Misuse, errors.LockNotHeld, errors.NotInTransaction, problems.InternalError}
+    is_bug = error_class in bugs or (issubclass(error_class, errors.Misuse) and error_class not in problems.KINDS)
+    assert (problems.kind_of(error_class).status == 500) == is_bug
+
+
+@pytest.mark.parametrize("slug", ["insufficient-credits", "database-busy", "too-many-requests", "internal-error"])
+def test_a_problem_can_be_looked_up(slug: str) -> None:
+    answer = Client().get(f"/problems/{slug}")
+    page = json.loads(answer.content)
+    assert (answer.status_code, page["type"]) == (200, problems.TYPE_BASE + slug)
+    assert page["description"]
+    assert set(page) == {"type", "title", "status", "outcome", "description"}
+
+

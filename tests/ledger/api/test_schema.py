@@ -1,0 +1,165 @@
+"""The OpenAPI document: valid, complete, with examples that fit what they are examples of; and a server that does as it says."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver
+from drf_spectacular.drainage import GENERATOR_STATS
+from drf_spectacular.validation import validate_schema
+from jsonschema import Draft202012Validator, FormatChecker
+from referencing import Registry, Resource
+from referencing.jsonschema import DRAFT202012
+
+from ledger_project import problems
+from ledger_project.documents import openapi_document
+
+LEDGER_CALLS = {
+    ("/v1/holders/{holder}/grants", "post"),
+    ("/v1/holders/{holder}/spends", "post"),
+    ("/v1/holders/{holder}/refunds", "post"),
+    ("/v1/holders/{holder}/revocations", "post"),
+    ("/v1/holders/{holder}/balance", "get"),
+    ("/v1/holders/{holder}/entries", "get"),
+    ("/v1/holders/{holder}/entries/{sequence}", "get"),
+    ("/v1/holders/{holder}/refusals", "get"),
+    ("/v1/holders", "get"),
+    ("/healthz", "get"),
+    ("/readyz", "get"),
+}
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    """The document as it is served."""
+    loaded: dict[str, Any] = json.loads(openapi_document())
+    return loaded
+
+
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield path, method, operation
+
+
+def validator(document: dict[str, Any], schema: dict[str, Any]) -> Draft202012Validator:
+    """Checks values against a schema of the document."""
+    registry = Registry().with_resource("urn:document", Resource(contents=document, specification=DRAFT202012))
+    pointed = json.loads(json.dumps(schema).replace('"#/', '"urn:document#/'))
+    resolved = json.loads(json.dumps(document).replace('"#/', '"urn:document#/'))
+    registry = Registry().with_resource("urn:document", Resource(contents=resolved, specification=DRAFT202012))
+    return Draft202012Validator(pointed, registry=registry, format_checker=FormatChecker())
+
+
+def test_the_document_is_served_without_a_key() -> None:
+    answer = Client().get("/v1/schema")
+    assert (answer.status_code, answer["Content-Type"]) == (200, "application/json")
+    assert answer.content == openapi_document()
+
+
+def test_it_is_valid_openapi_3_1_made_without_a_warning(document: dict[str, Any]) -> None:
+    openapi_document.cache_clear()
+    openapi_document()
+    assert not GENERATOR_STATS, GENERATOR_STATS.emit_summary()
+    assert document["openapi"] == "3.1.0"
+    validate_schema(document)
+    for name, schema in document["components"]["schemas"].items():
+        jsonschema.Draft202012Validator.check_schema(schema)
+        assert re.fullmatch(r"[A-Za-z0-9]+", name)
+
+
+def test_it_has_every_call_of_the_contract(document: dict[str, Any]) -> None:
+    assert {(path, method) for path, method, _ in operations(document)} >= LEDGER_CALLS
+
+
+def routes(patterns: list[URLPattern | URLResolver], prefix: str = "/") -> Iterator[str]:
+    for pattern in patterns:
+        path = prefix + str(pattern.pattern)
+        if isinstance(pattern, URLResolver):
+            yield from routes(pattern.url_patterns, path)
+        else:
+            yield re.sub(r"<(?:[a-z_]+:)?([a-z_]+)>", r"{\1}", path)
+
+
+def test_it_has_every_route_under_v1_but_itself(document: dict[str, Any]) -> None:
+    under_v1 = {path for path in routes(get_resolver().url_patterns) if path.startswith("/v1/")}
+    assert {path for path in document["paths"] if path.startswith("/v1/")} == under_v1 - {"/v1/schema"}
+
+
+def test_every_call_has_an_example_for_each_body_that_fits_its_schema(document: dict[str, Any]) -> None:
+    seen = 0
+    for path, method, operation in operations(document):
+        bodies = [("request", operation["requestBody"])] if "requestBody" in operation else []
+        bodies += [(status, response) for status, response in operation["responses"].items() if "content" in response]
+        for name, body in bodies:
+            for media_type, content in body["content"].items():
+                examples = content.get("examples")
+                assert examples, f"{method} {path} has no example for {name} as {media_type}"
+                for example in examples.values():
+                    errors = list(validator(document, content["schema"]).iter_errors(example["value"]))
+                    assert not errors, f"{method} {path} {name}: {errors}"
+                    seen += 1
+    assert seen > 100
+
+
+def test_every_parameter_in_a_path_or_header_has_an_example_that_fits(document: dict[str, Any]) -> None:
+    for path, method, operation in operations(document):
+        for parameter in operation.get("parameters", []):
+            if parameter["in"] == "query":
+                continue
+            assert parameter["examples"], f"{method} {path} {parameter['name']}"
+            for example in parameter["examples"].values():
+                validator(document, parameter["schema"]).validate(example["value"])
+
+
+def test_problems_stand_under_the_status_they_are_answered_with(document: dict[str, Any]) -> None:
+    for path, method, operation in operations(document):
+        for status, response in operation["responses"].items():
+            for slug, example in response.get("content", {}).get(problems.MEDIA_TYPE, {}).get("examples", {}).items():
+                assert (str(example["value"]["status"]), example["value"]["type"]) == (status, problems.TYPE_BASE + slug), (method, path)
+
+
+def test_writes_document_their_key_and_their_refusals(document: dict[str, Any]) -> None:
+    spend = document["paths"]["/v1/holders/{holder}/spends"]["post"]
+    key = next(parameter for parameter in spend["parameters"] if parameter["name"] == "Idempotency-Key")
+    assert (key["in"], key["required"]) == ("header", True)
+    assert set(spend["responses"]) == {"201", "400", "401", "402", "403", "404", "406", "413", "415", "422", "429", "503"}
+    assert set(spend["responses"]["503"]["content"][problems.MEDIA_TYPE]["examples"]) == {
+        "database-unavailable",
+        "holder-busy",
+        "outcome-unknown",
+    }
+    assert "Idempotency-Replayed" in spend["responses"]["201"]["headers"]
+    assert spend["security"] == [{"apiKey": []}]
+    assert document["components"]["securitySchemes"]["apiKey"]["scheme"] == "bearer"
+
+
+def test_bodies_refuse_unknown_fields_in_the_document_too(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    for name in ("Grant", "Spend", "Refund", "Revocation"):
+        assert schemas[name]["additionalProperties"] is False
+    assert schemas["Spend"]["required"] == ["amount"]
+    assert schemas["Spend"]["properties"]["amount"]["maximum"] == 9007199254740991
+
+
+def test_calls_without_a_key_are_documented_so(document: dict[str, Any]) -> None:
+    for path in ("/healthz", "/readyz"):
+        assert not document["paths"][path]["get"].get("security")
+
+
+def test_every_problem_is_explained_in_the_documentation() -> None:
+    from ledger_project.documents import problems_by_slug
+
+    text = (Path(__file__).resolve().parents[3] / "docs" / "API.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"^\| `([a-z0-9-]+)` \| \d{3} ", text, re.MULTILINE))
+    bases = {"ledger-error", "refused", "retryable", "misuse", "rejected"}
+    bugs = {slug for slug, error in problems_by_slug().items() if problems.kind_of(error).status == 500} - {"internal-error"}
+    tests_own = {slug for slug, error in problems_by_slug().items() if error.__module__.startswith("tests")}
+    assert named == set(problems_by_slug()) - bases - bugs - tests_own
+    for slug, status in re.findall(r"^\| `([a-z0-9-]+)` \| (\d{3}) ", text, re.MULTILINE):
+        assert problems.kind_of(problems_by_slug()[slug]).status == int(status), slug
