@@ -40,9 +40,9 @@ format: $(VENV)/.installed-dev  ## Mend what ruff can mend
 	$(BIN)/ruff format
 
 lock: $(VENV)/.installed-dev  ## Pin requirements*.in with hashes into requirements*.txt
-	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
 		requirements.in -o requirements.txt
-	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
 		requirements-dev.in -o requirements-dev.txt -c requirements.txt
 
 # A stamp is written when an installation is whole, so that an interrupted one is done again.

@@ -40,7 +40,7 @@ def _make_operator() -> str | None:
     if users.filter(is_superuser=True).exists():
         return None
     password = secrets.token_urlsafe(15)
-    users.create_superuser(OPERATOR, "", password)  # type: ignore[attr-defined]
+    users.create_superuser(OPERATOR, "", password)
     return password
 
 
