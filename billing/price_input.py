@@ -204,8 +204,8 @@ class _Reader:
         elif number < 0:
             self.fault(name, "negative", "must not be negative")
         else:
-            # Without the sign of a "-0".
-            return abs(number)
+            # Without the sign of a "-0"; `abs` would round to the context's 28 digits.
+            return number.copy_abs()
         return None
 
 
