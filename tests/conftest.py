@@ -11,7 +11,7 @@ import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -259,20 +259,16 @@ def wait_for_answer(url: str, process: subprocess.Popen[bytes], timeout_s: float
     raise AssertionError(f"no answer from {url}; the process {'is alive' if process.poll() is None else 'ended'}")
 
 
-@pytest.fixture
-def server_processes(committed_db: None, tmp_path: Path) -> Iterator[Callable[..., list[WebProcess]]]:
-    """`server_processes(n)` starts n web servers on free ports against the test database, under production's role.
-
-    Keyword arguments: `dsn` (another way to the database, such as PgBouncer's), `workers`, `threads`, `server`, `env`. What
-    the test wants the servers to see must be committed. They are killed at the end.
-    """
+@contextmanager
+def web_servers(log_dir: Path) -> Iterator[Callable[..., list[WebProcess]]]:
+    """Gives what `server_processes` gives; for a fixture of another scope. The servers are killed at the end of the block."""
     started: list[WebProcess] = []
 
     def start(count: int, *, dsn: str | None = None, env: dict[str, str] | None = None, **options: Any) -> list[WebProcess]:
         first = len(started)
         for _ in range(count):
             port = free_port()
-            log = tmp_path / f"web-{port}.log"
+            log = log_dir / f"web-{port}.log"
             environment = {
                 "PATH": os.environ["PATH"],
                 "LANG": "C.UTF-8",
@@ -283,7 +279,8 @@ def server_processes(committed_db: None, tmp_path: Path) -> Iterator[Callable[..
             with log.open("wb") as output:
                 process = subprocess.Popen(
                     web_server.command(port=port, **({"workers": 1} | options)),
-                    cwd=settings.BASE_DIR, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, process_group=0,
+                    cwd=settings.BASE_DIR, env=environment, process_group=0,
+                    stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                 )  # fmt: skip
             started.append(WebProcess(f"http://127.0.0.1:{port}", process, log))
         for web in started[first:]:
@@ -293,9 +290,22 @@ def server_processes(committed_db: None, tmp_path: Path) -> Iterator[Callable[..
                 raise AssertionError(f"{error}\n{web.log.read_text()}") from None
         return started[first:]
 
-    yield start
-    for web in started:
-        web.kill()
+    try:
+        yield start
+    finally:
+        for web in started:
+            web.kill()
+
+
+@pytest.fixture
+def server_processes(committed_db: None, tmp_path: Path) -> Iterator[Callable[..., list[WebProcess]]]:
+    """`server_processes(n)` starts n web servers on free ports against the test database, under production's role.
+
+    Keyword arguments: `dsn` (another way to the database, such as PgBouncer's), `workers`, `threads`, `server`, `env`. What
+    the test wants the servers to see must be committed. They are killed at the end.
+    """
+    with web_servers(tmp_path) as start:
+        yield start
 
 
 def database_url(role: str = "owner", *, host: str | None = None, port: int | None = None) -> str:

@@ -64,7 +64,8 @@ def two_spends(room: Room, holder: str) -> tuple[Any, Any]:
 def one_is_refused(seen: Seen) -> None:
     assert (seen.first.sequence, seen.first.amount, seen.first.replayed) == (2, -10, False)
     assert isinstance(seen.second, InsufficientCredits)
-    assert seen.second.facts == {"available": 0, "balance": 0, "requested": 10, "shortfall": 10}
+    facts = ("available", "balance", "requested", "shortfall")
+    assert [seen.second.facts[fact] for fact in facts] == [0, 0, 10, 10]
     assert not seen.second.replayed
     assert seen.entries == [(1, "grant", 10, 10), (2, "spend", -10, 0)]
     assert seen.room.refusals(seen.holder) == [("b", "insufficient-credits")]

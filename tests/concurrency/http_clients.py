@@ -1,0 +1,98 @@
+"""Clients of the REST API as they are in the world: they retry, lose answers, and hang up."""
+
+import http.client
+import json
+import socket
+import struct
+import time
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+RETRYABLE = {503}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back: the body both as bytes and as JSON."""
+
+    status: int
+    headers: dict[str, str]
+    content: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.content)
+
+    @property
+    def replayed(self) -> bool:
+        return self.headers.get("idempotency-replayed") == "true"
+
+
+@dataclass(frozen=True)
+class HttpClient:
+    """One API key's way to one server; every request has a connection of its own."""
+
+    url: str
+    api_key: str
+
+    def at(self, url: str) -> "HttpClient":
+        """The same client at another server."""
+        return HttpClient(url, self.api_key)
+
+    def get(self, path: str) -> Answer:
+        """GET a path."""
+        return self._send("GET", path, None, self._headers(), 10)
+
+    def post(self, path: str, body: Any, *, key: str, timeout_s: float = 10) -> Answer:
+        """POST a body under a key, once.
+
+        Raises:
+            TimeoutError: no answer in time.
+            OSError, http.client.HTTPException: the connection was lost.
+        """
+        return self._send("POST", path, json.dumps(body).encode(), self._headers(key), timeout_s)
+
+    def post_until_answered(self, path: str, body: Any, *, key: str, for_s: float = 30) -> Answer:
+        """As a client should: the same request with the same key until the answer is one."""
+        deadline = time.monotonic() + for_s
+        while True:
+            try:
+                answer = self.post(path, body, key=key)
+                if answer.status not in RETRYABLE or time.monotonic() > deadline:
+                    return answer
+            except (OSError, http.client.HTTPException):
+                if time.monotonic() > deadline:
+                    raise
+
+    def _headers(self, key: str | None = None) -> dict[str, str]:
+        headers = {"Authorization": f"Bearer {self.api_key}", "Accept": "application/json"}
+        return headers if key is None else headers | {"Idempotency-Key": key, "Content-Type": "application/json"}
+
+    def _send(self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout_s: float) -> Answer:
+        address = urlsplit(self.url)
+        connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=timeout_s)
+        try:
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, response.read())
+        finally:
+            connection.close()
+
+    # Hanging up
+
+    def send_and_keep_open(self, path: str, body: Any, *, key: str, cut_after_bytes: int | None = None) -> socket.socket:
+        """Send a request, or only so many bytes of its body, and read nothing; the caller hangs up."""
+        address = urlsplit(self.url)
+        content = json.dumps(body).encode()
+        headers = self._headers(key) | {"Host": address.netloc, "Content-Length": str(len(content))}
+        head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        wire = socket.create_connection((str(address.hostname), address.port or 80), timeout=10)
+        wire.sendall(f"POST {path} HTTP/1.1\r\n{head}\r\n".encode() + content[:cut_after_bytes])
+        return wire
+
+
+def hang_up(wire: socket.socket) -> None:
+    """Close at once with a reset, as a client's crash or a cut cable does."""
+    wire.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    wire.close()

@@ -1,0 +1,430 @@
+"""What goes wrong between a client and the ledger, over HTTP, against two servers: nothing is taken twice, none is lost.
+
+The stories of Peachjar's credit ledger. Where two requests have to be there at the same moment, a gate holds the holder's lock
+until they are seen to wait for it.
+"""
+
+import http.client
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pytest
+from pytest_django.plugin import DjangoDbBlocker
+
+from ledger import services
+from ledger.locks import holder_key, lock_number
+from tests.concurrency.http_clients import Answer, HttpClient, hang_up
+from tests.concurrency.rooms import waiting_for_advisory_lock
+from tests.conftest import WebProcess, web_servers
+
+Connect = Callable[..., psycopg.Connection[Any]]
+SCOPES = ("ledger:read", "ledger:spend", "ledger:grant")
+CROWD = 50
+
+
+@pytest.fixture(scope="module")
+def two_servers(
+    django_db_setup: None, django_db_blocker: DjangoDbBlocker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., list[WebProcess]]]:
+    """Two web processes for all the stories, with a thread for each of the crowd; and a way to start another."""
+    with django_db_blocker.unblock(), web_servers(tmp_path_factory.mktemp("web")) as start:
+        both = start(2, threads=CROWD)
+        yield lambda more=0: start(more) if more else both
+
+
+@pytest.fixture
+def clients(committed_db: None, two_servers: Callable[..., list[WebProcess]]) -> tuple[HttpClient, HttpClient]:
+    """One API key at both servers."""
+    _, api_key = services.create_api_key(name=f"stories-{uuid.uuid4().hex[:12]}", scopes=SCOPES)
+    first, second = two_servers()
+    return HttpClient(first.url, api_key), HttpClient(second.url, api_key)
+
+
+@dataclass
+class Story:
+    """A holder, and a view on what became of it."""
+
+    holder: str
+    observer: psycopg.Connection[Any]
+    connect: Connect
+
+    @property
+    def spends(self) -> str:
+        return f"/v1/holders/{self.holder}/spends"
+
+    @property
+    def grants(self) -> str:
+        return f"/v1/holders/{self.holder}/grants"
+
+    @property
+    def refunds(self) -> str:
+        return f"/v1/holders/{self.holder}/refunds"
+
+    def entries(self) -> list[tuple[int, str, int, int]]:
+        """(sequence, kind, amount, balance) of all."""
+        sql = "SELECT sequence, kind, amount, balance FROM ledger_entry WHERE holder_id = %s ORDER BY sequence"
+        return self.observer.execute(sql, [self.holder]).fetchall()
+
+    def refusals(self) -> list[tuple[str, str]]:
+        """(idempotency key, code) of all."""
+        sql = "SELECT idempotency_key, code FROM ledger_refusal WHERE holder_id = %s ORDER BY 1"
+        return self.observer.execute(sql, [self.holder]).fetchall()
+
+    @contextmanager
+    def gate(self) -> Iterator[Callable[[int], None]]:
+        """For the block, nobody gets the holder's lock. Gives what returns when so many have been seen to wait for it."""
+        number = lock_number(holder_key(self.holder))
+
+        def wait_for(count: int) -> None:
+            deadline = time.monotonic() + 20
+            while waiting_for_advisory_lock(self.observer, number) < count:
+                assert time.monotonic() < deadline, f"{count} never waited at once"
+
+        with self.connect() as holding:
+            holding.execute("SELECT pg_advisory_xact_lock(%s)", [number])
+            yield wait_for
+            holding.rollback()
+
+    def wait_until_nobody_is_at_it(self) -> None:
+        """Return when nobody holds the holder's lock or waits for it."""
+        with self.connect(autocommit=True) as session, session.transaction():
+            session.execute("SET LOCAL lock_timeout = '20s'")
+            session.execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(holder_key(self.holder))])
+
+
+@pytest.fixture
+def story(committed_db: None, raw_connection: Connect, new_holder: Callable[[], str]) -> Story:
+    return Story(new_holder(), raw_connection(autocommit=True), raw_connection)
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(CROWD) as made:
+        yield made
+
+
+Clients = tuple[HttpClient, HttpClient]
+
+
+# Double click ----------------------------------------------------------------------------------------
+
+
+def test_a_double_click_at_two_servers_is_one_spend(story: Story, clients: Clients, pool: ThreadPoolExecutor) -> None:
+    services.grant(holder_id=story.holder, amount=100, idempotency_key="grant")
+    body = {"amount": 30, "reason": "flyer to 30 schools", "reference": "order 7"}
+
+    with story.gate() as wait_for:
+        clicks = [pool.submit(client.post, story.spends, body, key="order 7") for client in clients]
+        wait_for(2)
+    one, other = sorted((click.result(10) for click in clicks), key=lambda answer: answer.replayed)
+
+    assert (one.status, one.replayed) == (201, False)
+    assert (other.status, other.replayed) == (201, True)
+    assert other.content == one.content
+    # Holder, credits used, updated balance.
+    assert {name: one.json[name] for name in ("holder_id", "amount", "balance")} == {
+        "holder_id": story.holder, "amount": -30, "balance": 70,
+    }  # fmt: skip
+    assert story.entries() == [(1, "grant", 100, 100), (2, "spend", -30, 70)]
+
+
+def test_two_clicks_with_keys_of_their_own_are_two_spends(story: Story, clients: Clients, pool: ThreadPoolExecutor) -> None:
+    """The control: it is the key that makes a double click one spend."""
+    services.grant(holder_id=story.holder, amount=100, idempotency_key="grant")
+
+    with story.gate() as wait_for:
+        clicks = [pool.submit(client.post, story.spends, {"amount": 30}, key=f"click {n}") for n, client in enumerate(clients)]
+        wait_for(2)
+
+    assert [click.result(10).status for click in clicks] == [201, 201]
+    assert story.entries() == [(1, "grant", 100, 100), (2, "spend", -30, 70), (3, "spend", -30, 40)]
+
+
+def test_a_key_for_another_basket_at_the_same_moment_is_told_so(story: Story, clients: Clients, pool: ThreadPoolExecutor) -> None:
+    services.grant(holder_id=story.holder, amount=100, idempotency_key="grant")
+
+    with story.gate() as wait_for:
+        clicks = [pool.submit(client.post, story.spends, {"amount": 30 + n}, key="order 7") for n, client in enumerate(clients)]
+        wait_for(2)
+    one, other = sorted((click.result(10) for click in clicks), key=lambda answer: answer.status)
+
+    assert (one.status, other.status) == (201, 422)
+    assert other.json["type"].endswith("/idempotency-key-reused")
+    assert other.json["outcome"] == "not_executed"
+    assert story.entries() == [(1, "grant", 100, 100), (2, "spend", one.json["amount"], one.json["balance"])]
+
+
+# A replayed POST -------------------------------------------------------------------------------------
+
+
+def test_a_replayed_post_gets_the_first_answer_from_any_server_byte_for_byte(story: Story, clients: Clients) -> None:
+    services.grant(holder_id=story.holder, amount=100, idempotency_key="grant")
+    body = {"amount": 30, "metadata": {"schools": ["Ü", "b"], "flyer": 9}}
+
+    first = clients[0].post(story.spends, body, key="captured")
+    again = [client.post(story.spends, body, key="captured") for client in (*clients, *clients)]
+
+    assert (first.status, first.replayed) == (201, False)
+    assert [(answer.status, answer.replayed, answer.content) for answer in again] == 4 * [(201, True, first.content)]
+    assert story.entries() == [(1, "grant", 100, 100), (2, "spend", -30, 70)]
+
+
+def test_a_no_stays_no_after_a_top_up_and_only_a_new_request_gets_another_answer(story: Story, clients: Clients) -> None:
+    services.grant(holder_id=story.holder, amount=10, idempotency_key="grant")
+
+    first = clients[0].post(story.spends, {"amount": 30}, key="order 7")
+    topped_up = clients[1].post(story.grants, {"amount": 100}, key="top-up")
+    again = clients[1].post(story.spends, {"amount": 30}, key="order 7")
+    anew = clients[0].post(story.spends, {"amount": 30}, key="order 8")
+
+    assert (first.status, first.replayed, topped_up.status) == (402, False, 201)
+    facts = {name: first.json[name] for name in ("available", "balance", "requested", "shortfall")}
+    assert facts == {"available": 10, "balance": 10, "requested": 30, "shortfall": 20}
+    assert (again.status, again.replayed, again.content) == (402, True, first.content)
+    assert (anew.status, anew.json["balance"]) == (201, 80)
+    assert story.refusals() == [("order 7", "insufficient-credits")]
+
+
+# Abuse -----------------------------------------------------------------------------------------------
+
+
+def test_fifty_spends_at_once_at_two_servers_get_the_ten_that_are_paid_for(
+    story: Story, clients: Clients, pool: ThreadPoolExecutor
+) -> None:
+    services.grant(holder_id=story.holder, amount=70, idempotency_key="grant")
+
+    def one(n: int) -> Answer:
+        return clients[n % 2].post_until_answered(story.spends, {"amount": 7}, key=f"spend {n}")
+
+    with story.gate() as wait_for:
+        running = [pool.submit(one, n) for n in range(CROWD)]
+        wait_for(20)
+    answers = [each.result(60) for each in running]
+
+    assert Counter(answer.status for answer in answers) == {201: 10, 402: 40}
+    assert sorted(answer.json["balance"] for answer in answers if answer.status == 201) == list(range(0, 70, 7))
+    assert story.entries() == [(1, "grant", 70, 70), *((n, "spend", -7, 70 - 7 * (n - 1)) for n in range(2, 12))]
+    assert Counter(code for _, code in story.refusals()) == {"insufficient-credits": 40}
+
+
+def test_two_whole_refunds_at_once_give_back_once(story: Story, clients: Clients, pool: ThreadPoolExecutor) -> None:
+    services.grant(holder_id=story.holder, amount=100, idempotency_key="grant")
+    services.spend(holder_id=story.holder, amount=60, idempotency_key="spend")
+
+    with story.gate() as wait_for:
+        running = [pool.submit(client.post, story.refunds, {"spend": 2}, key=f"refund {n}") for n, client in enumerate(clients)]
+        wait_for(2)
+    one, other = sorted((each.result(10) for each in running), key=lambda answer: answer.status)
+
+    assert (one.status, one.json["amount"], one.json["closes"]) == (201, 60, 2)
+    assert (other.status, other.json["refundable"]) == (409, 0)
+    assert other.json["type"].endswith("/refund-exceeds-spend")
+    assert story.entries() == [(1, "grant", 100, 100), (2, "spend", -60, 40), (3, "refund", 60, 100)]
+
+
+# Lost answers and timeouts ---------------------------------------------------------------------------
+
+
+def test_an_answer_that_is_lost_is_given_again_to_the_retry(story: Story, clients: Clients) -> None:
+    services.grant(holder_id=story.holder, amount=100, idempotency_key="grant")
+
+    with story.gate() as wait_for:
+        wire = clients[0].send_and_keep_open(story.spends, {"amount": 30}, key="order 7")
+        wait_for(1)
+        hang_up(wire)
+    story.wait_until_nobody_is_at_it()
+    assert story.entries() == [(1, "grant", 100, 100), (2, "spend", -30, 70)], "it took effect, although nobody heard of it"
+
+    retry = clients[1].post(story.spends, {"amount": 30}, key="order 7")
+
+    assert (retry.status, retry.replayed, retry.json["sequence"], retry.json["balance"]) == (201, True, 2, 70)
+    assert len(story.entries()) == 2
+
+
+def test_a_request_that_breaks_off_takes_no_effect_and_its_retry_does(story: Story, clients: Clients) -> None:
+    services.grant(holder_id=story.holder, amount=100, idempotency_key="grant")
+
+    hang_up(clients[0].send_and_keep_open(story.spends, {"amount": 30}, key="order 7", cut_after_bytes=6))
+    retry = clients[0].post(story.spends, {"amount": 30}, key="order 7")
+
+    assert (retry.status, retry.replayed) == (201, False)
+    assert story.entries() == [(1, "grant", 100, 100), (2, "spend", -30, 70)]
+
+
+def test_a_client_that_gives_up_and_retries_elsewhere_while_the_first_still_runs_pays_once(
+    story: Story, clients: Clients, pool: ThreadPoolExecutor
+) -> None:
+    services.grant(holder_id=story.holder, amount=100, idempotency_key="grant")
+
+    with story.gate() as wait_for:
+        with pytest.raises(TimeoutError):
+            clients[0].post(story.spends, {"amount": 30}, key="order 7", timeout_s=0.3)
+        retry = pool.submit(clients[1].post, story.spends, {"amount": 30}, key="order 7")
+        wait_for(2)
+    answer = retry.result(10)
+    story.wait_until_nobody_is_at_it()
+
+    assert (answer.status, answer.json["sequence"], answer.json["balance"]) == (201, 2, 70)
+    assert story.entries() == [(1, "grant", 100, 100), (2, "spend", -30, 70)]
+
+
+def test_who_waits_longer_than_the_lock_timeout_is_told_that_nothing_was_written_and_when_to_come_back(
+    story: Story, clients: Clients
+) -> None:
+    services.grant(holder_id=story.holder, amount=100, idempotency_key="grant")
+
+    with story.gate():
+        busy = clients[0].post(story.spends, {"amount": 30}, key="order 7")
+        assert story.entries() == [(1, "grant", 100, 100)]
+    retry = clients[0].post(story.spends, {"amount": 30}, key="order 7")
+
+    assert (busy.status, busy.json["outcome"], busy.headers["retry-after"]) == (503, "not_executed", "1")
+    assert busy.json["type"].endswith("/holder-busy")
+    assert (retry.status, retry.replayed) == (201, False)
+    assert story.entries() == [(1, "grant", 100, 100), (2, "spend", -30, 70)]
+    assert story.refusals() == []
+
+
+# A server that dies ----------------------------------------------------------------------------------
+
+
+def test_kill_9_of_a_server_in_the_middle_loses_nothing_and_doubles_nothing(
+    story: Story, clients: Clients, two_servers: Callable[..., list[WebProcess]], pool: ThreadPoolExecutor
+) -> None:
+    services.grant(holder_id=story.holder, amount=100, idempotency_key="grant")
+    (doomed,) = two_servers(1)
+
+    with story.gate() as wait_for:
+        lost = pool.submit(clients[0].at(doomed.url).post, story.spends, {"amount": 30}, key="order 7")
+        wait_for(1)
+        doomed.kill()
+        with pytest.raises((OSError, http.client.HTTPException)):
+            lost.result(10)
+    retry = clients[1].post_until_answered(story.spends, {"amount": 30}, key="order 7")
+
+    assert (retry.status, retry.replayed) == (201, False), "what was not committed was not done"
+    assert story.entries() == [(1, "grant", 100, 100), (2, "spend", -30, 70)]
+
+
+# A purchase that is recorded although adding its credits failed --------------------------------------
+
+
+@dataclass
+class Shop:
+    """Who sells credits: writes the purchase down first, then has the credits added under the purchase's own id.
+
+    A purchase whose credits are not confirmed is settled later, by anybody, as often as one likes.
+    """
+
+    client: HttpClient
+    story: Story
+    purchases: dict[str, int]
+    confirmed: dict[str, int]
+
+    def sell(self, purchase: str, amount: int) -> None:
+        self.purchases[purchase] = amount
+        self.settle(purchase)
+
+    def settle(self, purchase: str) -> Answer | None:
+        """Add the credits, or leave the purchase for the next time."""
+        body = {"amount": self.purchases[purchase], "source": "purchased", "reference": purchase}
+        try:
+            answer = self.client.post(self.story.grants, body, key=purchase, timeout_s=5)
+        except (OSError, http.client.HTTPException):
+            return None
+        if answer.status == 201:
+            self.confirmed[purchase] = answer.json["sequence"]
+        return answer
+
+    @property
+    def unsettled(self) -> list[str]:
+        return [purchase for purchase in self.purchases if purchase not in self.confirmed]
+
+
+def test_a_purchase_whose_credits_could_not_be_added_is_settled_later_and_once(
+    story: Story, clients: Clients, two_servers: Callable[..., list[WebProcess]], pool: ThreadPoolExecutor
+) -> None:
+    (doomed,) = two_servers(1)
+    shop = Shop(clients[0].at(doomed.url), story, {}, {})
+
+    with story.gate() as wait_for:
+        sale = pool.submit(shop.sell, "purchase 1", 500)
+        wait_for(1)
+        doomed.kill()
+        sale.result(10)
+    assert shop.purchases == {"purchase 1": 500}
+    assert shop.unsettled == ["purchase 1"]
+    assert story.entries() == []
+    assert clients[1].post(story.spends, {"amount": 1}, key="too early").status == 402
+
+    # Two workers come by to settle, at the same moment.
+    workers = [Shop(client, story, shop.purchases, shop.confirmed) for client in clients]
+    with story.gate() as wait_for:
+        settling = [pool.submit(worker.settle, "purchase 1") for worker in workers]
+        wait_for(2)
+    answers = [each.result(10) for each in settling]
+
+    assert sorted((answer.status, answer.replayed) for answer in answers if answer) == [(201, False), (201, True)]
+    assert shop.unsettled == []
+    assert story.entries() == [(1, "grant", 500, 500)]
+    balance = clients[0].get(f"/v1/holders/{story.holder}/balance").json
+    assert (balance["available"], balance["sequence"]) == (500, 1)
+
+
+def test_a_purchase_whose_answer_was_lost_is_found_to_be_settled(story: Story, clients: Clients) -> None:
+    shop = Shop(clients[0], story, {"purchase 1": 500}, {})
+    body = {"amount": 500, "source": "purchased", "reference": "purchase 1"}
+
+    with story.gate() as wait_for:
+        wire = clients[0].send_and_keep_open(story.grants, body, key="purchase 1")
+        wait_for(1)
+        hang_up(wire)
+    story.wait_until_nobody_is_at_it()
+    assert shop.unsettled == ["purchase 1"], "the shop does not know yet"
+    assert story.entries() == [(1, "grant", 500, 500)]
+
+    answer = shop.settle("purchase 1")
+
+    assert answer is not None
+    assert (answer.status, answer.replayed) == (201, True)
+    assert shop.confirmed == {"purchase 1": 1}
+    assert story.entries() == [(1, "grant", 500, 500)]
+
+
+def test_a_purchase_that_the_ledger_refuses_is_on_record_and_stays_refused_and_the_money_can_be_returned(
+    story: Story, clients: Clients
+) -> None:
+    # No two are alike, so none can be merged.
+    for n in range(500):
+        services.grant(holder_id=story.holder, amount=1, idempotency_key=f"grant {n}", priority=n)
+    before = story.entries()
+    shop = Shop(clients[0], story, {"purchase 1": 500}, {})
+
+    refused = shop.settle("purchase 1")
+
+    assert refused is not None
+    assert (refused.status, refused.replayed) == (409, False)
+    assert refused.json["type"].endswith("/lot-limit")
+    assert (refused.json["open_lots"], refused.json["limit"]) == (500, 500)
+    assert story.entries() == before
+    # Who looks for what became of the purchase finds it with the ledger, under its own id.
+    listed = clients[1].get(f"/v1/holders/{story.holder}/refusals").json["results"]
+    assert [(each["idempotency_key"], each["operation"], each["problem"]["type"]) for each in listed] == [
+        ("purchase 1", "grant", refused.json["type"])
+    ]
+
+    # Room comes. The purchase is answered as before all the same: whoever acted on that no can rely on it.
+    assert clients[1].post(story.spends, {"amount": 1}, key="make room").status == 201
+    again = shop.settle("purchase 1")
+    assert again is not None
+    assert (again.status, again.replayed, again.content) == (409, True, refused.content)
+    anew = clients[1].post(story.grants, {"amount": 500, "reference": "purchase 2"}, key="purchase 2")
+    assert (anew.status, anew.json["balance"]) == (201, 999)
+    assert shop.unsettled == ["purchase 1"]
