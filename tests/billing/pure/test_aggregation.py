@@ -1,5 +1,6 @@
 """Events of a meter become one quantity, in the way that the price names."""
 
+import itertools
 from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -76,7 +77,14 @@ def test_filters_choose_events_by_their_properties() -> None:
 
 @pytest.mark.parametrize(
     ("properties", "passes"),
-    [({"on": True}, True), ({"on": "true"}, True), ({"on": False}, False), ({"on": None}, False), ({}, False), ({"on": ["true"]}, False)],
+    [
+        ({"on": True}, True),
+        ({"on": "true"}, True),
+        ({"on": False}, False),
+        ({"on": None}, False),
+        ({}, False),
+        ({"on": ["true"]}, False),
+    ],
 )
 def test_properties_are_compared_as_json_text(properties: dict[str, Any], passes: bool) -> None:
     assert matches((("on", ("true",)),), properties) is passes
@@ -105,7 +113,9 @@ def test_what_is_no_plain_number_counts_for_nothing(text: Any) -> None:
         ([event("1", "2026-04-30T23:59:59")], "0", Fraction(1, 2_592_000)),
     ],
 )
-def test_a_weighted_sum_counts_the_seconds_in_which_a_value_held(events: list[Event], held_before: str, quantity: Fraction) -> None:
+def test_a_weighted_sum_counts_the_seconds_in_which_a_value_held(
+    events: list[Event], held_before: str, quantity: Fraction
+) -> None:
     assert aggregate(Aggregation.WEIGHTED_SUM, events, period=APRIL, held_before=Decimal(held_before)) == quantity
 
 
@@ -121,7 +131,7 @@ def test_a_weighted_sum_equals_the_sum_over_every_second_that_matters(changes: l
     events = [Event(Decimal(v), start + timedelta(seconds=s), {}, i) for i, (s, v) in enumerate(changes)]
     marks = sorted({0, 2_592_000, *(s for s, _ in changes)})
     slow = Fraction(0)
-    for since, until in zip(marks, marks[1:], strict=False):
+    for since, until in itertools.pairwise(marks):
         so_far = [(s, i, v) for i, (s, v) in enumerate(changes) if s <= since]
         slow += (max(so_far)[2] if so_far else 0) * (until - since)
     assert aggregate(Aggregation.WEIGHTED_SUM, events, period=(start, end)) == slow / 2_592_000

@@ -23,7 +23,7 @@ from billing.periods import (
     periods,
     periods_due,
 )
-from tests.billing.pure.builders import PROPERTY, ZONES_WITH_DST, in_zone, schedule, utc
+from tests.billing.pure.builders import PROPERTY, ZONES_WITH_DST, schedule, utc
 
 
 def starts(of: Schedule, count: int) -> list[str]:
@@ -105,11 +105,23 @@ def test_boundaries_end_with_the_calendar() -> None:
 
 def test_the_anchors_time_of_day_is_kept_over_clock_changes() -> None:
     # 09:00 in Berlin is 08:00 UTC in winter and 07:00 UTC in summer.
-    assert starts(schedule("2026-02-15T09:00", "Europe/Berlin"), 3) == ["2026-02-15T08:00", "2026-03-15T08:00", "2026-04-15T07:00"]
+    assert starts(schedule("2026-02-15T09:00", "Europe/Berlin"), 3) == [
+        "2026-02-15T08:00",
+        "2026-03-15T08:00",
+        "2026-04-15T07:00",
+    ]
     # New York changes three weeks before Berlin does.
-    assert starts(schedule("2026-02-15T09:00", "America/New_York"), 3) == ["2026-02-15T14:00", "2026-03-15T13:00", "2026-04-15T13:00"]
+    assert starts(schedule("2026-02-15T09:00", "America/New_York"), 3) == [
+        "2026-02-15T14:00",
+        "2026-03-15T13:00",
+        "2026-04-15T13:00",
+    ]
     # In Santiago the summer ends in April.
-    assert starts(schedule("2026-03-15T09:00", "America/Santiago"), 3) == ["2026-03-15T12:00", "2026-04-15T13:00", "2026-05-15T13:00"]
+    assert starts(schedule("2026-03-15T09:00", "America/Santiago"), 3) == [
+        "2026-03-15T12:00",
+        "2026-04-15T13:00",
+        "2026-05-15T13:00",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -359,7 +371,9 @@ def test_a_search_from_every_boundary_finds_it(of: Schedule, near: datetime) -> 
 
 @PROPERTY
 @given(schedules, instants, st.integers(1, 1500), st.data())
-def test_stopping_anywhere_and_going_on_covers_the_same_time(of: Schedule, start: datetime, days: int, data: st.DataObject) -> None:
+def test_stopping_anywhere_and_going_on_covers_the_same_time(
+    of: Schedule, start: datetime, days: int, data: st.DataObject
+) -> None:
     end = start + timedelta(days=days)
     whole = list(periods(of, start, end))
     stop = start + (end - start) * data.draw(st.integers(1, 999)) / 1000

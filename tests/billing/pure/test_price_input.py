@@ -49,7 +49,12 @@ def test_every_field_is_read() -> None:
 
 def test_what_is_absent_or_null_has_its_default() -> None:
     price = parse_price(SEAT | {"timing": None, "minimum": None, "meter": None})
-    assert (price.timing, price.proration, price.bill_last_day, price.tax_rate) == (Timing.ADVANCE, Proration.DAY, False, 0)
+    assert (price.timing, price.proration, price.bill_last_day, price.tax_rate) == (
+        Timing.ADVANCE,
+        Proration.DAY,
+        False,
+        Decimal(0),
+    )
     assert (price.minimum, price.meter) == (None, None)
     assert parse_price(UNIT).timing == Timing.ARREARS
 
@@ -98,7 +103,9 @@ def test_a_price_survives_being_stored(data: dict[str, Any]) -> None:
         ([None, None], [("/price/tiers/0/up_to", "tier-overlap")]),
         ([0, None], [("/price/tiers/0/up_to", "tier-empty")]),
         ([30, 20, 10], [
-            ("/price/tiers/1/up_to", "tier-overlap"), ("/price/tiers/2/up_to", "no-last-tier"), ("/price/tiers/2/up_to", "tier-overlap"),
+            ("/price/tiers/1/up_to", "tier-overlap"),
+            ("/price/tiers/2/up_to", "no-last-tier"),
+            ("/price/tiers/2/up_to", "tier-overlap"),
         ]),
         ([-1, None], [("/price/tiers/0/up_to", "negative")]),
         (["x", None], [("/price/tiers/0/up_to", "format")]),
@@ -251,7 +258,9 @@ def test_the_faults_of_several_prices_say_which() -> None:
     ]
 
 
-@pytest.mark.parametrize(("data", "code"), [([], "length"), ([SEAT] * 101, "length"), ({}, "type"), ("x", "type"), (None, "type")])
+@pytest.mark.parametrize(
+    ("data", "code"), [([], "length"), ([SEAT] * 101, "length"), ({}, "type"), ("x", "type"), (None, "type")]
+)
 def test_a_plan_has_some_prices(data: Any, code: str) -> None:
     with pytest.raises(PriceInvalid) as caught:
         parse_prices(data)
@@ -270,16 +279,27 @@ def test_a_known_currency_is_not(currency: str) -> None:
     assert currency_fault(currency) is None
 
 
-scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(["1", "-1", "flat", "usage"])
-anything = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3))
+scalars = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(["1", "-1", "flat", "usage"])
+)
+anything = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+)
 
 
 @PROPERTY
-@given(st.dictionaries(st.sampled_from(sorted(price_dict(parse_price(UNIT)) | {"tiers": 0, "filters": 0, "free_events": 0})), anything))
+@given(
+    st.dictionaries(
+        st.sampled_from(sorted(price_dict(parse_price(UNIT)) | {"tiers": 0, "filters": 0, "free_events": 0})), anything
+    )
+)
 def test_no_input_does_anything_but_make_a_price_or_say_why_not(change: dict[str, Any]) -> None:
     try:
         price = parse_price(UNIT | change)
     except PriceInvalid as refused:
-        assert refused.errors
+        named = [error.pointer for error in refused.errors]
     else:
         assert parse_price(price_dict(price)) == price
+        return
+    assert named
+    assert all(pointer.startswith("/price") for pointer in named)

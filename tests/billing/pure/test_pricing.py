@@ -214,7 +214,9 @@ def test_graduated_percentage_goes_by_the_running_amount(amounts: list[str], min
         ("flat", {"unit_amount": "49"}, 3, 900, 0),
     ],
 )
-def test_a_second_part_is_the_total_less_the_first(model: str, given: dict[str, Any], first: int, total: int, rest_minor: int) -> None:
+def test_a_second_part_is_the_total_less_the_first(
+    model: str, given: dict[str, Any], first: int, total: int, rest_minor: int
+) -> None:
     price = usage_price(model, **given)
     rest = rate_rest(price, total, first, "EUR")
     assert rest.amount_minor == rest_minor
@@ -378,7 +380,9 @@ def prices(draw: st.DrawFn) -> Price:
 
 @PROPERTY
 @given(prices(), st.lists(quantities, min_size=1, max_size=6), st.sampled_from(["EUR", "JPY", "KWD"]))
-def test_a_period_billed_in_any_number_of_parts_bills_what_one_line_would(price: Price, parts: list[Decimal], currency: str) -> None:
+def test_a_period_billed_in_any_number_of_parts_bills_what_one_line_would(
+    price: Price, parts: list[Decimal], currency: str
+) -> None:
     total, first = Decimal(0), None
     ratings: list[Rating] = []
     for more in parts:
