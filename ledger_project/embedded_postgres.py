@@ -371,7 +371,7 @@ class Server:
         # PostgreSQL refuses to start while *any* process has the number in these files, even a dead one that nobody has buried.
         if Path("/proc/self/cwd").exists():
             (self.cluster / "postmaster.pid").unlink(missing_ok=True)
-            for left_over in Path(self.credentials.socket_dir).glob(".s.PGSQL.*"):
+            for left_over in (self.data_dir / "socket").glob(".s.PGSQL.*"):
                 left_over.unlink()
         with suppress(FileNotFoundError):
             if self.log.lstat().st_size > LOG_LIMIT_BYTES:
@@ -380,10 +380,11 @@ class Server:
     def _choose_addresses(self) -> None:
         """Keep the port and the socket directory, unless the port was taken or the path is too long or gone."""
         kept = self.credentials
+        self._remove_old_socket_dir(Path(kept.socket_dir))
         port = kept.port if _is_free(kept.port) else _free_port()
-        self._keep(replace(kept, port=port, socket_dir=str(self._socket_dir(kept.socket_dir))))
+        self._keep(replace(kept, port=port, socket_dir=str(self._socket_dir())))
 
-    def _socket_dir(self, kept: str) -> Path:
+    def _socket_dir(self) -> Path:
         """A directory that only the server's account may write to, with a path short enough for a socket."""
         wanted = self.data_dir / "socket"
         longest = len(os.fsencode(wanted / ".s.PGSQL.65535"))
@@ -391,18 +392,18 @@ class Server:
             wanted.mkdir(mode=0o700, exist_ok=True)
             os.chown(wanted, self.account.uid, self.account.gid)
             return wanted
-        if Path(kept) != wanted and self._owns(Path(kept)):
-            return Path(kept)
-        # mkdtemp, so that nobody can have put something of this name there before us.
+        # A new one each time: a copied data directory must not share it with the original. And by mkdtemp, so that nobody can
+        # have put something of this name there before us.
         made = Path(tempfile.mkdtemp(dir="/tmp", prefix="ledger-socket-"))
         os.chown(made, self.account.uid, self.account.gid)
         return made
 
-    def _owns(self, directory: Path) -> bool:
-        with suppress(FileNotFoundError):
-            found = directory.lstat()
-            return stat.S_ISDIR(found.st_mode) and found.st_uid == self.account.uid and stat.S_IMODE(found.st_mode) == 0o700
-        return False
+    def _remove_old_socket_dir(self, kept: Path) -> None:
+        """Remove the directory in /tmp that a killed server of this cluster left; another cluster's stays."""
+        for lock_file in kept.glob(".s.PGSQL.*.lock"):
+            with suppress(OSError, IndexError):
+                if kept.parent != self.data_dir and Path(lock_file.read_text().splitlines()[1]) == self.cluster.resolve():
+                    shutil.rmtree(kept)
 
     def _options(self) -> str:
         kept = self.credentials

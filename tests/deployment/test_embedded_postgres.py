@@ -306,6 +306,22 @@ def test_a_path_too_long_for_a_socket_gets_a_short_one_elsewhere(make_server: Ca
     server.stop()
     assert not place.exists()
     assert rows(server.start()) == ["works"]
+    left_over = Path(server.credentials.socket_dir)
+    kill_postmaster(server)
+    assert rows(server.start()) == ["works"]
+    assert not left_over.exists()
+
+
+def test_a_copied_data_directory_runs_beside_the_original(make_server: Callable[..., Server], data_dir: Path) -> None:
+    original = make_server().start()
+    write_row(original, "original")
+    original.stop()
+    subprocess.run(["cp", "--archive", data_dir, data_dir.with_name("copy")], check=True)
+    original.start()
+    copy = make_server(data_dir.with_name("copy")).start()
+    write_row(copy, "copy")
+    assert rows(original) == ["original"]
+    assert rows(copy) == ["copy", "original"]
 
 
 def test_spaces_and_quotes_in_the_path_are_harmless(make_server: Callable[..., Server], data_dir: Path) -> None:

@@ -254,23 +254,26 @@ def test_kill_9_of_serve_alone_ends_the_web_server_and_the_database_is_taken_ove
     assert again.pids() == set()
 
 
-def test_web_processes_that_outlived_serve_are_ended_and_strangers_are_not(serve: Callable[..., Serving]) -> None:
-    serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY).wait_until_ready()
-    stranger = subprocess.Popen(["sleep", "60"], env={"PATH": os.environ["PATH"], "LEDGER_SERVES_DATA_DIR": "/elsewhere"})
+def test_web_processes_that_outlived_serve_are_ended_and_strangers_are_not(serve: Callable[..., Serving], place: Path) -> None:
+    port = free_port()
+    listen = f"import socket, time; s = socket.create_server(('127.0.0.1', {port})); print(flush=True); time.sleep(60)"
+    wait = "import time; print(flush=True); time.sleep(60)"
+    processes = [
+        subprocess.Popen([sys.executable, "-c", script], env={"LEDGER_SERVES_DATA_DIR": str(owner)}, stdout=subprocess.PIPE)
+        for script, owner in ((listen, place / "data"), (wait, place / "elsewhere"))
+    ]
+    left_over, stranger = processes
     try:
-        web = serving.web_pids()
-        # Stopped, they do not follow the kernel's request to end with their parent at once, and keep the port.
-        for pid in web:
-            os.kill(pid, signal.SIGSTOP)
-        serving.process.kill()
-        serving.process.wait()
-        assert web <= serving.pids()
-        again = serve(PORT=str(serving.port)).wait_until_ready()
-        assert web & again.pids() == set()
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"\n"
+        assert serve(PORT=str(port), LEDGER_BOOTSTRAP_API_KEY=KEY).wait_until_ready().get("/v1/holders", KEY)[0] == 200
+        assert left_over.wait(10) == -signal.SIGTERM
         assert stranger.poll() is None
     finally:
-        stranger.kill()
-        stranger.wait()
+        for process in processes:
+            process.kill()
+            process.communicate()
 
 
 def test_when_the_web_server_dies_serve_says_so_and_stops_the_database(serve: Callable[..., Serving]) -> None:

@@ -1,0 +1,107 @@
+"""The demo data: a little of everything that can happen, made once."""
+
+import time
+from collections import Counter
+from io import StringIO
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+from django.utils import timezone
+
+from billing import invoicing
+from billing.invoicing import Options
+from billing.models import Invoice, Plan, Subscription
+from ledger import selectors, services
+from ledger_project import demonstration
+from ledger_project.demonstration import HOLDERS, furnish_demo
+
+pytestmark = pytest.mark.django_db
+
+
+def said() -> str:
+    output = StringIO()
+    call_command("demo", stdout=output)
+    return output.getvalue()
+
+
+def rows() -> dict[str, int]:
+    """How many rows each table of the two apps has."""
+    found = {}
+    with connection.cursor() as cursor:
+        names = connection.introspection.table_names(cursor)
+        for name in names:
+            if name.startswith(("ledger_", "billing_")):
+                cursor.execute(f"SELECT count(*) FROM {name}")
+                found[name] = cursor.fetchone()[0]
+    return found
+
+
+def test_it_is_made_within_seconds_and_summed_up() -> None:
+    started = time.monotonic()
+    text = said()
+    took_s = time.monotonic() - started
+
+    assert text == (
+        "Demo data: 25 holders with 85 entries and 2 refusals; 12 subscriptions, 1 invoice; "
+        "the others are due: manage.py generate_invoices\n"
+    )
+    assert took_s < 5
+    assert rows()["ledger_entry"] == 85
+
+
+def test_made_again_it_changes_nothing() -> None:
+    first = furnish_demo()
+    before = rows()
+
+    assert furnish_demo() == first
+    assert rows() == before
+
+
+def test_what_an_interrupted_run_left_out_is_made_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(demonstration, "_sell_subscriptions", lambda start: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            furnish_demo()
+    assert not Plan.objects.exists()
+
+    assert furnish_demo() == demonstration.Furnished(holders=25, entries=85, refusals=2, subscriptions=12, invoices=1)
+
+
+def test_it_shows_a_little_of_everything() -> None:
+    furnish_demo()
+    entries = [entry for holder in HOLDERS for entry in selectors.entries(holder, limit=200)]
+
+    assert Counter(entry.kind for entry in entries) == {
+        "grant": 31, "spend": 46, "refund": 1, "revoke": 1, "expire": 1, "hold": 1, "capture": 1, "release": 1,
+        "transfer_out": 1, "transfer_in": 1,
+    }  # fmt: skip
+    assert {entry.credit_type for entry in entries} == {"credits", "sms", "usd_cents"}
+    assert {entry.actor for entry in entries} == {"demo", "ledger"}
+    assert [refusal.code for refusal in selectors.refusals("ada")] == ["refund-exceeds-spend", "insufficient-credits"]
+    # An expired lot that nobody has booked yet, and credits that are not effective yet.
+    initech, acme = selectors.balance("initech"), selectors.balance("acme")
+    assert (initech.balance, initech.available) == (3_100, 3_000)
+    assert (acme.balance, acme.available) == (101_750, 81_750)
+    ada = selectors.balance("ada")
+    assert (ada.balance, ada.available, ada.held) == (3_350, 3_350, 0)
+
+
+def test_its_subscriptions_are_due_and_one_has_its_first_invoice() -> None:
+    furnish_demo()
+
+    assert Subscription.objects.count() == 12
+    [invoice] = Invoice.objects.all()
+    # 49.00 + 1 seat at 12.00, and 20 % on it; paid by nobody's credits, for Acme has none that pay.
+    assert (invoice.total_minor, invoice.credits_applied_minor, invoice.state) == (7_320, 0, "open")
+    for number in range(12):
+        generated = invoicing.generate(ref=f"SUB-{1001 + number}", options=Options(as_of=timezone.now()))
+        assert generated.invoices, f"SUB-{1001 + number} is due"
+    # Initech's prepaid cents pay.
+    assert selectors.balance("initech", "usd_cents").available < 50_000
+
+
+def test_it_does_not_depend_on_what_else_is_there() -> None:
+    services.grant(holder_id="adam", amount=1, idempotency_key="x")
+
+    assert furnish_demo() == demonstration.Furnished(holders=25, entries=85, refusals=2, subscriptions=12, invoices=1)
