@@ -17,6 +17,8 @@ from ledger_project import problems
 
 API_PATHS = ("/v1/", "/healthz", "/readyz", "/problems/")
 
+_NUL_IN_PATH = Flaw("", "forbidden-character", "NUL is refused in a path.")
+
 
 class ApiPath:
     """The outermost middleware: answers API paths itself, leaves the others to the rest, names every request."""
@@ -29,11 +31,11 @@ class ApiPath:
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         """Return the answer to the request, with its id."""
-        if not is_storable(request.path_info):
-            flaw = Flaw("", "forbidden-character", "NUL is refused in a path.")
-            answer: HttpResponseBase = problems.answer(MalformedRequest(flaw), request)
-        elif request.path_info.startswith(API_PATHS):
-            answer = self._answer(request)
+        path = request.path_info
+        if not is_storable(path):
+            answer = _finished(problems.answer(MalformedRequest(_NUL_IN_PATH), request))
+        elif path.startswith(API_PATHS):
+            answer = _finished(self._answer(request))
         else:
             answer = self.get_response(request)
         answer.headers["X-Request-Id"] = request_id(request)
@@ -44,11 +46,16 @@ class ApiPath:
             found = get_resolver().resolve(request.path_info)
             request.resolver_match = found
             answer: HttpResponseBase = found.func(request, *found.args, **found.kwargs)
+            return answer
         except Resolver404:
-            answer = problems.answer(NotFound(), request)
+            return problems.answer(NotFound(), request)
         except Exception as error:
-            answer = problems.answer(error, request)
-        answer.headers["X-Content-Type-Options"] = "nosniff"
-        if isinstance(answer, HttpResponse):
-            answer.headers.setdefault("Content-Length", str(len(answer.content)))
-        return answer
+            return problems.answer(error, request)
+
+
+def _finished(answer: HttpResponseBase) -> HttpResponseBase:
+    """Say how long the answer is, so that the server need not send it in chunks, and that it is what it says it is."""
+    answer.headers["X-Content-Type-Options"] = "nosniff"
+    if isinstance(answer, HttpResponse):
+        answer.headers.setdefault("Content-Length", str(len(answer.content)))
+    return answer

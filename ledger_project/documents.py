@@ -53,7 +53,7 @@ class ProblemPage(Endpoint):
         """Answer with what the slug means."""
         error_class = problems_by_slug().get(slug)
         if error_class is None:
-            raise NotFound()
+            raise NotFound
         kind = kind_of(error_class)
         return json_answer(
             {

@@ -1,13 +1,12 @@
 """Error class -> HTTP status -> application/problem+json: the only place with statuses.
 
-A problem's body says what happened (`type`, `title`, `detail` and the facts of the case), whether anything took effect (`outcome`), and by
-which request (`request_id`). The same refusal always has the same bytes: facts stand in the order of their names, and the request
-id is that of the request which was refused first. See docs/API.md, "Problems". Source: RFC 9457.
+A problem's body says what happened (`type`, `title`, `detail` and the facts of the case), whether anything took effect
+(`outcome`), and by which request (`request_id`). The same refusal always has the same bytes: facts stand in the order of their
+names, and the request id is that of the request which was refused first. See docs/API.md, "Problems". Source: RFC 9457.
 """
 
 import logging
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Any, NamedTuple
 
 import orjson
@@ -28,7 +27,7 @@ from ledger.locks import sqlstate
 log = logging.getLogger(__name__)
 
 TYPE_BASE = "https://credit-ledger.example/problems/"
-"""What every `type` begins with. It names, it is not fetched: this host can never exist. `/problems/<slug>` on any server tells more."""
+"""What every `type` begins with. It names, no such host can exist; `/problems/<slug>` on any server tells more."""
 
 MEDIA_TYPE = "application/problem+json"
 NOT_EXECUTED = "not_executed"
@@ -141,7 +140,6 @@ KINDS: dict[type[errors.LedgerError], Kind] = {
 }
 
 
-@cache
 def kind_of(error_class: type[errors.LedgerError]) -> Kind:
     """Return how an error class is answered: as it says itself, or its nearest base does."""
     return next(KINDS[base] for base in error_class.__mro__ if base in KINDS)
@@ -295,9 +293,7 @@ def answer(error: Exception, request: HttpRequest) -> ProblemResponse:
     status = kind_of(type(known)).status
     if status >= 500:
         level = logging.ERROR if status == 500 else logging.WARNING
-        log.log(
-            level, "%s %s: %s (request %s)", request.method, request.path, known.code, request_id(request), exc_info=error
-        )  # fmt: skip
+        log.log(level, "%s %s: %s (request %s)", request.method, request.path, known.code, request_id(request), exc_info=error)
     return ProblemResponse(body(known, request_id(request)), _headers(known))
 
 

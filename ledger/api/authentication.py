@@ -53,10 +53,10 @@ def key_of(request: HttpRequest) -> Key:
     kind, _, secret = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
     secret = secret.strip(" ")
     if kind.lower() != "bearer" or not 1 <= len(secret) <= 255 or not secret.isascii():
-        raise Unauthenticated()
+        raise Unauthenticated
     key = _known_key(secret)
     if key is None:
-        raise Unauthenticated()
+        raise Unauthenticated
     return key
 
 
@@ -69,7 +69,7 @@ def ensure_scope(key: Key, scope: str) -> None:
 def ensure_sees(key: Key, holder_id: str) -> None:
     """Return if the holder is within the key's confines, or raise `NotFound`, as for a path that does not exist."""
     if not key.sees(holder_id):
-        raise NotFound()
+        raise NotFound
 
 
 # Looking keys up -------------------------------------------------------------------------------------
@@ -123,6 +123,6 @@ class HasScope(BasePermission):
     def has_permission(self, request: Any, view: Any) -> bool:
         """True if it may; raise `Unauthenticated` without a key."""
         if request.auth is None:
-            raise Unauthenticated()
+            raise Unauthenticated
         scope = getattr(view, "scopes", {}).get(request.method.lower())
         return scope is not None and request.auth.may(scope)

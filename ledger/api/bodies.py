@@ -31,7 +31,7 @@ class GrantSerializer(_Write):
     """Credits to put in."""
 
     amount = AmountField(help_text="How many, in the smallest unit.")
-    source = ChoiceField(
+    source = ChoiceField(  # type: ignore[assignment]
         choices=("purchased", "promotional"), default="purchased", help_text="Paid for, or given. Given ones are spent first."
     )
     effective_at = TimeField(required=False, allow_null=True, help_text="When they can be spent from; now by default.")
@@ -88,7 +88,5 @@ class RefusalsQuery(ListQuery):
 class HoldersQuery(ListQuery):
     """Which holders."""
 
-    prefix = TextField(
-        max_length=64, pattern=f"(?:{HOLDER_PATTERN})?", default="", help_text="Only holders whose id begins so."
-    )
+    prefix = TextField(max_length=64, pattern=f"(?:{HOLDER_PATTERN})?", default="", help_text="Only holders whose id begins so.")
     credit_type = CreditTypeField(required=False, help_text="Only this credit type; all by default.")

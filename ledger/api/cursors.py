@@ -39,11 +39,11 @@ class Window(NamedTuple):
         """One more than the limit: the extra row tells that there is another page."""
         return self.limit + 1
 
-    def newest_first(self) -> dict[str, Keyset]:
+    def newest_first(self) -> dict[str, Any]:
         """Return the bound for a selector of a descending list: `before` the row towards older ones, `after` it towards newer."""
         return {} if self.keyset is None else {"after" if self.backwards else "before": self.keyset}
 
-    def ascending(self) -> dict[str, Keyset]:
+    def ascending(self) -> dict[str, Any]:
         """Return the bound for a selector of an ascending list."""
         return {} if self.keyset is None else {"before" if self.backwards else "after": self.keyset}
 

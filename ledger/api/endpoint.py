@@ -2,8 +2,8 @@
 
 A DRF view in what it declares, so that drf-spectacular documents it; with a leaner way through: one parser, one renderer, one
 kind of key, nothing instantiated per request but the view.
-The order in which a request can fail is fixed: path 404, method 405, Accept 406, key 401, scope 403, holder outside the key's confines
-404, limits 429, Idempotency-Key 400, media type 415, size 413, body 400; then what the services say.
+The order in which a request can fail is fixed: path 404, method 405, Accept 406, key 401, scope 403, holder outside the key's
+confines 404, limits 429, Idempotency-Key 400, media type 415, size 413, body 400; then what the services say.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,6 +22,12 @@ from ledger.api.rejections import MethodNotAllowed
 from ledger.api.rendering import ensure_acceptable
 
 
+def exception_handler() -> Callable[[Exception, Mapping[str, Any]], Any]:
+    """Return what makes answers of exceptions: `ledger_project.problems`, which nothing here may import, by the setting."""
+    handler: Any = api_settings.EXCEPTION_HANDLER
+    return handler
+
+
 class Endpoint(APIView):
     """A call of the API. Subclasses define `get`, `post` … (request, **path) and say in `scopes` which scope each method needs.
 
@@ -36,13 +42,13 @@ class Endpoint(APIView):
 
     key: Key
 
-    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:  # type: ignore[override]
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """Return the answer to a request, a problem too; raises nothing."""
         try:
             return self._answer(request, kwargs)
         except Exception as error:
             context = {"view": self, "request": request, "args": args, "kwargs": kwargs}
-            return api_settings.EXCEPTION_HANDLER(error, context)
+            return exception_handler()(error, context)
 
     def _answer(self, request: HttpRequest, path: dict[str, Any]) -> HttpResponseBase:
         handler = self._handler(request)
@@ -70,7 +76,7 @@ class Endpoint(APIView):
         handler = getattr(self, method, None) if method in self.http_method_names else None
         if handler is None:
             raise MethodNotAllowed(method=request.method, allowed=self.allowed)
-        return handler  # type: ignore[no-any-return]
+        return handler
 
     @property
     def allowed(self) -> list[str]:

@@ -20,7 +20,7 @@ SELF_TEST_EVERY_SECONDS = 30.0
 RETRY_AFTER_SECONDS = 2
 
 _passed_at: dict[str, float] = {}
-"""When the migrations and the locks were last found right. Migrations stay applied; a pooler or a failover can change the locks."""
+"""When the migrations and the locks were last found right. Migrations stay applied; a failover can change the locks."""
 
 
 class HealthSerializer(serializers.Serializer):

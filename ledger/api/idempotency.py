@@ -18,7 +18,7 @@ def idempotency_key(request: HttpRequest) -> str:
     """
     key = request.META.get("HTTP_IDEMPOTENCY_KEY", "").strip(" \t")
     if not key:
-        raise IdempotencyKeyMissing()
+        raise IdempotencyKeyMissing
     if _KEY.fullmatch(key) is None:
-        raise IdempotencyKeyInvalid()
+        raise IdempotencyKeyInvalid
     return key

@@ -320,9 +320,8 @@ class MetadataField(StrictField):
             return {key: self._kept(key, item, at) for key, item in value.items()}
         if type(value) is list:
             return [self._kept_value(item, f"{at}/{number}") for number, item in enumerate(value)]
-        if type(value) in (int, float):
-            if not (math.isfinite(value) and abs(value) <= MAX_AMOUNT):
-                raise Unfit("too-large", f"A number must be within plus and minus {MAX_AMOUNT}.", at)
+        if type(value) in (int, float) and not (math.isfinite(value) and abs(value) <= MAX_AMOUNT):
+            raise Unfit("too-large", f"A number must be within plus and minus {MAX_AMOUNT}.", at)
         return value
 
     def openapi(self) -> dict[str, Any]:
@@ -337,7 +336,9 @@ class MetadataField(StrictField):
 class MapField(StrictField):
     """An object whose keys are free and whose values are all of one kind."""
 
-    def __init__(self, *, child: "StrictField | StrictSerializer", max_keys: int = 50, key_length: int = 64, **options: Any) -> None:
+    def __init__(
+        self, *, child: "StrictField | StrictSerializer", max_keys: int = 50, key_length: int = 64, **options: Any
+    ) -> None:
         self.child = child
         self.max_keys = max_keys
         self.key_length = key_length
@@ -349,9 +350,9 @@ class MapField(StrictField):
         if len(value) > self.max_keys:
             flaws.append(Flaw(pointer, "too-many-keys", f"This must have at most {self.max_keys} keys."))
             return None
-        for key in value:
-            if not 1 <= len(key) <= self.key_length:
-                flaws.append(Flaw(pointer + pointer_part(key), "too-long", f"A key must be 1 to {self.key_length} characters."))
+        detail = f"A key must be 1 to {self.key_length} characters."
+        misfits = [key for key in value if not 1 <= len(key) <= self.key_length]
+        flaws.extend(Flaw(pointer + pointer_part(key), "too-long", detail) for key in misfits)
         return {key: self.child.take(item, pointer + pointer_part(key), flaws) for key, item in value.items()}
 
     def clean(self, value: Any) -> Any:
@@ -370,9 +371,7 @@ class MapField(StrictField):
 class ListOfField(StrictField):
     """A list whose items are all of one kind."""
 
-    def __init__(
-        self, *, child: "StrictField | StrictSerializer", max_items: int, min_items: int = 0, **options: Any
-    ) -> None:
+    def __init__(self, *, child: "StrictField | StrictSerializer", max_items: int, min_items: int = 0, **options: Any) -> None:
         self.child = child
         self.max_items = max_items
         self.min_items = min_items

@@ -1,4 +1,4 @@
-"""From the bytes of a request to one JSON object, strictly: everything that two readers could understand differently is refused."""
+"""From the bytes of a request to one JSON object, strictly: what two readers could understand differently is refused."""
 
 import json
 import re
@@ -15,7 +15,7 @@ BATCH_LIMIT_BYTES = 4 * 1024 * 1024
 DEPTH_LIMIT = 20
 
 BEYOND_ANY_LIMIT = 10**40
-"""Stands for every integer of more than 40 characters: each field refuses it as too large, and no time goes into converting 60,000 digits."""
+"""Stands for every integer of more than 40 characters: each field refuses it, and no time goes into converting 60,000 digits."""
 
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _BRACKET = re.compile(rb"[\[\]{}]")

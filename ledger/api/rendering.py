@@ -19,7 +19,9 @@ class JSONRenderer(BaseRenderer):
     charset = None
     render_style = "binary"
 
-    def render(self, data: Any, accepted_media_type: str | None = None, renderer_context: Mapping[str, Any] | None = None) -> bytes:
+    def render(
+        self, data: Any, accepted_media_type: str | None = None, renderer_context: Mapping[str, Any] | None = None
+    ) -> bytes:
         """Return `data` as JSON."""
         return b"" if data is None else orjson.dumps(data)
 

@@ -10,7 +10,7 @@ _SAFE = re.compile(r"[A-Za-z0-9._:@/+=-]{1,64}")
 
 
 def request_id(request: HttpRequest) -> str:
-    """Return the request's id: the caller's X-Request-Id where that is 1 to 64 safe characters, else a new one; always the same."""
+    """Return the request's id: the caller's X-Request-Id where that is 1 to 64 safe characters, else a new one."""
     known: str | None = getattr(request, "request_id", None)
     if known is None:
         sent = request.META.get("HTTP_X_REQUEST_ID", "")

@@ -1,7 +1,7 @@
-"""How calls are shown in the OpenAPI document: `@operation(...)` on a view's method says all of it, with an example for each body.
+"""How calls are shown in the OpenAPI document: `@operation(...)` on a view's method says all, with an example for each body.
 
-Problems are given as the errors that are raised, with facts as an example; `ledger_project.problems` turns them into responses with
-their statuses when the document is made.
+Problems are given as the errors that are raised, with facts as an example; `ledger_project.problems` turns them into responses
+with their statuses when the document is made.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -8,7 +8,6 @@ from ledger.api.rendering import in_key_order, optional_time_text, time_text
 from ledger.rules import KINDS, Entry, Lot
 from ledger.selectors import Balance
 
-
 # Bodies ----------------------------------------------------------------------------------------------
 
 
@@ -112,7 +111,9 @@ class LotSerializer(serializers.Serializer):
     effective_at = serializers.DateTimeField(help_text="When it can be spent from.")
     expires_at = serializers.DateTimeField(allow_null=True, help_text="When it expires; null for never.")
     priority = serializers.IntegerField(help_text="Lower ones are spent first.")
-    source = serializers.ChoiceField(choices=["purchased", "promotional"], help_text="Paid for, or given.")
+    source = serializers.ChoiceField(  # type: ignore[assignment]
+        choices=["purchased", "promotional"], help_text="Paid for, or given."
+    )
 
 
 class ExpirySerializer(serializers.Serializer):
@@ -128,7 +129,9 @@ class BalanceSerializer(serializers.Serializer):
     holder_id = serializers.CharField(help_text="Who owns the credits.")
     credit_type = serializers.CharField(help_text="What is counted.")
     available = _Whole(help_text="What can be spent at `as_of`.")
-    balance = _Whole(help_text="The sum of all entries: `available`, and lots that are not effective yet or expired and not booked.")
+    balance = _Whole(
+        help_text="The sum of all entries: `available`, and lots that are not effective yet or expired and not booked."
+    )
     held = _Whole(help_text="Credits set aside by open holds.")
     sequence = _Whole(help_text="The last entry; 0 for a holder never seen.")
     as_of = serializers.DateTimeField(help_text="The instant that this is true for.")

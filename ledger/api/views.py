@@ -4,12 +4,11 @@ from itertools import takewhile
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from rest_framework.settings import api_settings
 
 from ledger import selectors, services
 from ledger.api import bodies, cursors, examples, shapes
 from ledger.api.authentication import LEDGER_GRANT, LEDGER_READ, LEDGER_SPEND
-from ledger.api.endpoint import Endpoint
+from ledger.api.endpoint import Endpoint, exception_handler
 from ledger.api.idempotency import idempotency_key
 from ledger.api.inputs import MAX_SEQUENCE, StrictSerializer, read_query
 from ledger.api.rejections import NotFound
@@ -91,7 +90,7 @@ class Spends(_Writes):
     @operation(
         "spendCredits",
         "Spend credits",
-        "Takes credits out, from the lots in order: priority, soonest expiry, promotional before purchased, oldest. All or nothing.",
+        "Takes credits out, all or nothing, from the lots by priority, soonest expiry, promotional before purchased, oldest.",
         tag=CREDITS,
         scope=LEDGER_SPEND,
         parameters=[HOLDER_PATH],
@@ -113,7 +112,7 @@ class Refunds(_Writes):
     @operation(
         "refundSpend",
         "Refund a spend",
-        "Gives credits of a spend back to the lots that they came from: whole, in part, several times; never more than was spent.",
+        "Gives credits of a spend back to the lots that they came from: whole, or in parts; never more than was spent.",
         tag=CREDITS,
         scope=LEDGER_SPEND,
         parameters=[HOLDER_PATH],
@@ -147,7 +146,9 @@ class Revocations(_Writes):
         tag=CREDITS,
         scope=LEDGER_GRANT,
         parameters=[HOLDER_PATH],
-        takes=Taken(bodies.RevocationSerializer, {"all that is unspent": examples.REVOCATION_BODY, "a part": {"grant": 1, "amount": 5}}),
+        takes=Taken(
+            bodies.RevocationSerializer, {"all that is unspent": examples.REVOCATION_BODY, "a part": {"grant": 1, "amount": 5}}
+        ),
         answers={201: Answer(shapes.EntrySerializer, examples.REVOCATION, "The entry.")},
         problems=[
             NO_SUCH_ENTRY,
@@ -166,7 +167,7 @@ class Revocations(_Writes):
 def _ensure_possible(sequence: int, credit_type: str) -> None:
     """Answer 404 for a number that no entry can have; it does not fit into the record of a refusal."""
     if sequence > MAX_SEQUENCE:
-        raise NotFound()
+        raise NotFound
 
 
 # Reads -----------------------------------------------------------------------------------------------
@@ -246,7 +247,7 @@ class HolderEntry(Endpoint):
         query = read_query(bodies.EntryQuery, request)
         entry = selectors.entry(holder, query["credit_type"], sequence)
         if entry is None:
-            raise NotFound()
+            raise NotFound
         return json_answer(shapes.entry_body(entry))
 
 
@@ -284,7 +285,7 @@ class HolderRefusals(Endpoint):
         return {
             "idempotency_key": refusal.idempotency_key,
             "operation": refusal.operation,
-            "problem": api_settings.EXCEPTION_HANDLER(error, {"view": self, "request": self.request}).problem,
+            "problem": exception_handler()(error, {"view": self, "request": self.request}).problem,
             "recorded_at": time_text(refusal.recorded_at),
             "actor": refusal.actor,
         }
@@ -307,7 +308,9 @@ class Holders(Endpoint):
         scope=LEDGER_READ,
         query=bodies.HoldersQuery,
         answers={
-            200: Answer(page_of(shapes.BalanceSerializer), page_example(examples.BALANCE, path="/v1/holders"), "A page of accounts.")
+            200: Answer(
+                page_of(shapes.BalanceSerializer), page_example(examples.BALANCE, path="/v1/holders"), "A page of accounts."
+            )
         },
     )
     def get(self, request: HttpRequest) -> HttpResponse:

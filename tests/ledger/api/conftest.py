@@ -24,7 +24,8 @@ def rows_of(holder: str) -> tuple[int, int]:
     """How many entries and refusals the holder has."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT (SELECT count(*) FROM ledger_entry WHERE holder_id = %s), (SELECT count(*) FROM ledger_refusal WHERE holder_id = %s)",
+            "SELECT (SELECT count(*) FROM ledger_entry WHERE holder_id = %s), "
+            "(SELECT count(*) FROM ledger_refusal WHERE holder_id = %s)",
             [holder, holder],
         )
         return cursor.fetchone()
@@ -49,7 +50,9 @@ class ApiClient:
         """GET a path."""
         return self.client.get(path, headers=self._headers(headers))
 
-    def post(self, path: str, body: Any = None, *, key: str | None = "", raw: bytes | None = None, **headers: str) -> HttpResponse:
+    def post(
+        self, path: str, body: Any = None, *, key: str | None = "", raw: bytes | None = None, **headers: str
+    ) -> HttpResponse:
         """POST a JSON body, or raw bytes; with a fresh Idempotency-Key, a given one, or (None) without."""
         sent = self._headers(headers)
         if key is not None:

@@ -57,8 +57,20 @@ def test_the_admin_scope_stands_for_no_billing_scope(db: None, make_api: MakeApi
 
 @pytest.mark.parametrize(
     "header",
-    [None, "", "Bearer", "Bearer ", "Bearer nonsense", "Basic {secret}", "{secret}", "Token {secret}", "Bearer {secret}x", "Bearer é", "Bearer " + "x" * 300],
-)  # fmt: skip
+    [
+        None,
+        "",
+        "Bearer",
+        "Bearer ",
+        "Bearer nonsense",
+        "Basic {secret}",
+        "{secret}",
+        "Token {secret}",
+        "Bearer {secret}x",
+        "Bearer é",
+        "Bearer " + "x" * 300,
+    ],
+)
 @pytest.mark.parametrize(("scope", "method", "path", "body"), CALLS[:1] + CALLS[4:5])
 def test_without_a_good_key_nothing_is_told(
     api: ApiClient, holder: str, header: str | None, scope: str, method: str, path: str, body: dict[str, int] | None
@@ -76,7 +88,9 @@ def test_the_kind_of_authorization_is_read_without_regard_to_case(api: ApiClient
     assert Client().get("/v1/holders", headers={"Authorization": f"bEARER {api.secret}"}).status_code == 200
 
 
-def test_a_revoked_key_is_refused_as_soon_as_it_is_looked_up_again(api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_revoked_key_is_refused_as_soon_as_it_is_looked_up_again(
+    api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = [1000.0]
     monkeypatch.setattr(authentication.time, "monotonic", lambda: now[0])
     assert api.get("/v1/holders").status_code == 200
@@ -89,7 +103,9 @@ def test_a_revoked_key_is_refused_as_soon_as_it_is_looked_up_again(api: ApiClien
     assert api.get("/v1/holders").status_code == 401
 
 
-def test_a_key_is_looked_up_once_and_a_wrong_one_is_not_remembered(api: ApiClient, django_assert_num_queries: Callable[..., object]) -> None:
+def test_a_key_is_looked_up_once_and_a_wrong_one_is_not_remembered(
+    api: ApiClient, django_assert_num_queries: Callable[..., object]
+) -> None:
     with django_assert_num_queries(1):  # type: ignore[attr-defined]
         for _ in range(3):
             assert api.get("/v1/holders?limit=0").status_code == 400

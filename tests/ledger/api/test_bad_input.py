@@ -137,7 +137,15 @@ def test_an_unknown_or_server_owned_field_is_a_400(api: ApiClient, holder: str, 
 
 
 def test_all_that_is_wrong_is_named_at_once(api: ApiClient, holder: str) -> None:
-    body = {"credit_type": "SMS", "reason": 5, "reference": "x" * 201, "metadata": [], "priority": -1, "surprise": 1, "source": "free"}
+    body = {
+        "credit_type": "SMS",
+        "reason": 5,
+        "reference": "x" * 201,
+        "metadata": [],
+        "priority": -1,
+        "surprise": 1,
+        "source": "free",
+    }
     with nothing_written(holder):
         refused(
             api.post(GRANTS, body),
@@ -240,7 +248,9 @@ def test_an_expiry_before_effective_or_in_the_past_is_a_400(
 
 
 @pytest.mark.parametrize("path", ["refunds", "revocations"])
-@pytest.mark.parametrize(("sequence", "code"), [(0, "too-small"), (-1, "too-small"), ("1", "not-an-integer"), (True, "not-an-integer")])
+@pytest.mark.parametrize(
+    ("sequence", "code"), [(0, "too-small"), (-1, "too-small"), ("1", "not-an-integer"), (True, "not-an-integer")]
+)
 def test_a_sequence_that_is_not_a_positive_integer_is_a_400(
     api: ApiClient, holder: str, path: str, sequence: Any, code: str
 ) -> None:
@@ -286,19 +296,26 @@ def test_a_compressed_body_is_a_415(api: ApiClient, holder: str) -> None:
         refused(api.post(SPENDS, {"amount": 1}, Content_Encoding="gzip"), 415)
 
 
-@pytest.mark.parametrize("content_type", ["application/json; charset=utf-8", "Application/JSON", 'application/json;charset="UTF-8"'])
+@pytest.mark.parametrize(
+    "content_type", ["application/json; charset=utf-8", "Application/JSON", 'application/json;charset="UTF-8"']
+)
 def test_json_in_utf_8_is_taken_however_it_is_said(api: ApiClient, holder: str, content_type: str) -> None:
     assert api.post(SPENDS, {"amount": 1}, Content_Type=content_type).status_code == 201
 
 
-@pytest.mark.parametrize("accept", ["text/html", "application/xml, text/*", "application/json;q=0", "application/json;q=0, */*", "garbage"])
+@pytest.mark.parametrize(
+    "accept", ["text/html", "application/xml, text/*", "application/json;q=0", "application/json;q=0, */*", "garbage"]
+)
 def test_an_unacceptable_accept_is_a_406(api: ApiClient, holder: str, accept: str) -> None:
     with nothing_written(holder):
         refused(api.post(SPENDS, {"amount": 1}, Accept=accept), 406)
     refused(api.get(f"/v1/holders/{holder}/balance", Accept=accept), 406)
 
 
-@pytest.mark.parametrize("accept", ["*/*", "application/*", "text/html, */*;q=0.1", "application/json; charset=utf-8", "text/html;q=0.9, APPLICATION/JSON"])
+@pytest.mark.parametrize(
+    "accept",
+    ["*/*", "application/*", "text/html, */*;q=0.1", "application/json; charset=utf-8", "text/html;q=0.9, APPLICATION/JSON"],
+)
 def test_an_acceptable_accept_is_served(api: ApiClient, holder: str, accept: str) -> None:
     assert api.get(f"/v1/holders/{holder}/balance", Accept=accept).status_code == 200
 
@@ -326,19 +343,30 @@ def test_a_body_above_its_limit_is_a_413(api: ApiClient, holder: str) -> None:
 def test_an_announced_length_above_the_limit_is_a_413_without_reading(api: ApiClient, holder: str, length: str) -> None:
     with nothing_written(holder):
         answer = api.client.generic(
-            "POST", SPENDS, b'{"amount": 1}', content_type="application/json", CONTENT_LENGTH=length,
+            "POST",
+            SPENDS,
+            b'{"amount": 1}',
+            content_type="application/json",
+            CONTENT_LENGTH=length,
             headers={"Authorization": f"Bearer {api.secret}", "Idempotency-Key": "k"},
-        )  # fmt: skip
+        )
         refused(answer, 413)
 
 
-@pytest.mark.parametrize(("length", "code"), [("14", "truncated"), ("-1", "content-length"), ("1e1", "content-length"), ("x", "content-length")])
+@pytest.mark.parametrize(
+    ("length", "code"), [("14", "truncated"), ("-1", "content-length"), ("1e1", "content-length"), ("x", "content-length")]
+)
 def test_a_content_length_that_lies_is_a_400(api: ApiClient, holder: str, length: str, code: str) -> None:
     with nothing_written(holder):
         answer = api.client.generic(
-            "POST", SPENDS, b'{"amount": 1}', content_type="application/json", CONTENT_LENGTH=length,
-            headers={"Authorization": f"Bearer {api.secret}", "Idempotency-Key": "k"}, **{"wsgi.input": BytesIO(b'{"amount": 1}')},
-        )  # fmt: skip
+            "POST",
+            SPENDS,
+            b'{"amount": 1}',
+            content_type="application/json",
+            CONTENT_LENGTH=length,
+            headers={"Authorization": f"Bearer {api.secret}", "Idempotency-Key": "k"},
+            **{"wsgi.input": BytesIO(b'{"amount": 1}')},
+        )
         refused(answer, 400, ("", code))
 
 
@@ -369,9 +397,22 @@ def test_no_body_at_all_is_a_400(api: ApiClient, holder: str) -> None:
 # Paths and queries -----------------------------------------------------------------------------------
 
 BAD_HOLDERS = [
-    "%20customer-42", "customer-42%20", "customer%01x", "a%E2%80%8Bb", "%C3%A9", ".hidden", "-x", "a" * 65, "a%2Fb",
-    "..", "%2e%2e", "a%0A", "caf%e9", "a+b", "a%25b",
-]  # fmt: skip
+    "%20customer-42",
+    "customer-42%20",
+    "customer%01x",
+    "a%E2%80%8Bb",
+    "%C3%A9",
+    ".hidden",
+    "-x",
+    "a" * 65,
+    "a%2Fb",
+    "..",
+    "%2e%2e",
+    "a%0A",
+    "caf%e9",
+    "a+b",
+    "a%25b",
+]
 
 
 @pytest.mark.parametrize("bad", BAD_HOLDERS)
@@ -394,14 +435,35 @@ def test_a_holder_of_the_alphabet_is_taken(api: ApiClient, good: str) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/v1", "/v1/", "/v1/nothing", "/v1/holders/", "/v1/holders/customer-42", "/v1/holders/customer-42/", "/v1/holders/customer-42/spends/",
-        "/v1/holders/customer-42/balance/", "/v1//holders", "/v1/holders//balance", "/v1/holders/../admin", "/v1/../etc/passwd", "/v1/..",
-        "/nothing", "/v2/holders", "/healthz/", "/V1/holders", "/v1/holders/customer-42/entries/0", "/v1/holders/customer-42/entries/01",
-        "/v1/holders/customer-42/entries/-1", "/v1/holders/customer-42/entries/1.0", "/v1/holders/customer-42/entries/x",
-        "/v1/holders/customer-42/entries/9223372036854775808", "/v1/holders/customer-42/entries/" + "9" * 5000,
-        "/v1/holders/customer-42/entries/%D9%A1", "/problems/Nothing%20at-all", "/v1/%ff",
+        "/v1",
+        "/v1/",
+        "/v1/nothing",
+        "/v1/holders/",
+        "/v1/holders/customer-42",
+        "/v1/holders/customer-42/",
+        "/v1/holders/customer-42/spends/",
+        "/v1/holders/customer-42/balance/",
+        "/v1//holders",
+        "/v1/holders//balance",
+        "/v1/holders/../admin",
+        "/v1/../etc/passwd",
+        "/v1/..",
+        "/nothing",
+        "/v2/holders",
+        "/healthz/",
+        "/V1/holders",
+        "/v1/holders/customer-42/entries/0",
+        "/v1/holders/customer-42/entries/01",
+        "/v1/holders/customer-42/entries/-1",
+        "/v1/holders/customer-42/entries/1.0",
+        "/v1/holders/customer-42/entries/x",
+        "/v1/holders/customer-42/entries/9223372036854775808",
+        "/v1/holders/customer-42/entries/" + "9" * 5000,
+        "/v1/holders/customer-42/entries/%D9%A1",
+        "/problems/Nothing%20at-all",
+        "/v1/%ff",
     ],
-)  # fmt: skip
+)
 def test_an_unknown_path_is_a_404_with_or_without_a_key(api: ApiClient, holder: str, path: str) -> None:
     with nothing_written(holder):
         refused(api.get(path), 404)
@@ -409,7 +471,9 @@ def test_an_unknown_path_is_a_404_with_or_without_a_key(api: ApiClient, holder: 
         refused(Client().get(path), 404)
 
 
-@pytest.mark.parametrize("path", ["/v1/holders/a%00b/balance", "/v1/holders/customer-42%00", "/nothing%00", "/v1/holders/customer-42/entries/1%00"])
+@pytest.mark.parametrize(
+    "path", ["/v1/holders/a%00b/balance", "/v1/holders/customer-42%00", "/nothing%00", "/v1/holders/customer-42/entries/1%00"]
+)
 def test_nul_in_a_path_is_a_400(api: ApiClient, path: str) -> None:
     refused(api.get(path), 400, ("", "forbidden-character"))
 
@@ -452,19 +516,33 @@ QUERIES: list[tuple[str, str, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("rest", "query", "pointer", "code"), QUERIES, ids=[f"{rest}?{query[:40]}" for rest, query, _, _ in QUERIES])
+@pytest.mark.parametrize(
+    ("rest", "query", "pointer", "code"), QUERIES, ids=[f"{rest}?{query[:40]}" for rest, query, _, _ in QUERIES]
+)
 def test_a_query_that_is_not_understood_is_a_400(
     api: ApiClient, holder: str, rest: str, query: str, pointer: str, code: str
 ) -> None:
     refused(api.get(f"/v1/holders/{holder}/{rest}?{query}"), 400, (pointer, code))
 
 
-@pytest.mark.parametrize(("query", "pointer", "code"), [("prefix=%20", "/prefix", "pattern"), ("kind=x", "/kind", "unknown-field"), ("prefix=" + "a" * 65, "/prefix", "too-long")])
+@pytest.mark.parametrize(
+    ("query", "pointer", "code"),
+    [("prefix=%20", "/prefix", "pattern"), ("kind=x", "/kind", "unknown-field"), ("prefix=" + "a" * 65, "/prefix", "too-long")],
+)
 def test_a_query_for_holders_that_is_not_understood_is_a_400(api: ApiClient, query: str, pointer: str, code: str) -> None:
     refused(api.get(f"/v1/holders?{query}"), 400, (pointer, code))
 
 
-@pytest.mark.parametrize("at", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z", "2026-01-01t00:00:00.5z", "2026-01-01T00:00:00%2B14:00", "2026-01-01T00:00:00.123000000Z"])
+@pytest.mark.parametrize(
+    "at",
+    [
+        "0001-01-01T00:00:00Z",
+        "9999-12-31T23:59:59.999999Z",
+        "2026-01-01t00:00:00.5z",
+        "2026-01-01T00:00:00%2B14:00",
+        "2026-01-01T00:00:00.123000000Z",
+    ],
+)
 def test_any_other_moment_can_be_asked_for(api: ApiClient, holder: str, at: str) -> None:
     assert api.get(f"/v1/holders/{holder}/balance?at={at}").status_code == 200
     assert api.get(f"/v1/holders/{holder}/entries?since={at}&until={at}").status_code == 200
@@ -477,9 +555,7 @@ def test_any_other_moment_can_be_asked_for(api: ApiClient, holder: str, at: str)
 @pytest.mark.parametrize("key", [None, " "])
 def test_a_write_without_an_idempotency_key_is_a_400(api: ApiClient, holder: str, path: str, key: str | None) -> None:
     with nothing_written(holder):
-        problem = refused(
-            api.post(f"/v1/holders/{holder}/{path}", {"amount": 1}, key=key), 400, ("/Idempotency-Key", "required")
-        )
+        problem = refused(api.post(f"/v1/holders/{holder}/{path}", {"amount": 1}, key=key), 400, ("/Idempotency-Key", "required"))
     assert problem["type"].endswith("/idempotency-key-missing")
 
 

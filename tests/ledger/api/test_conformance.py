@@ -1,7 +1,7 @@
 """Schemathesis against a running server: some thousand requests, good ones and bad ones, made from the OpenAPI document.
 
-No answer is a 500, every answer has a status, a media type and a body that the document has for that call, what the document forbids is
-refused, and a call without a key is.
+No answer is a 500; every answer has a status, a media type and a body that the document has for that call; what it forbids
+is refused, and so is a call without a key.
 """
 
 import subprocess
@@ -37,17 +37,34 @@ def key(committed_db: None, new_holder: Callable[[], str]) -> str:
 def run_schemathesis(url: str, key: str, folder: Path, paths: str) -> subprocess.CompletedProcess[str]:
     """Run it on the calls whose path matches; what it says is in stdout."""
     command = [
-        str(Path(sys.executable).with_name("st")), "run", f"{url}/v1/schema", "--include-path-regex", paths,
-        "--header", f"Authorization: Bearer {key}", "--checks", ",".join(CHECKS), "--mode", "all", "--phases", "examples,coverage,fuzzing",
-        "--max-examples", "25", "--seed", "1", "--generation-database", "none", "--suppress-health-check", "all", "--continue-on-failure",
+        str(Path(sys.executable).with_name("st")),
+        "run",
+        f"{url}/v1/schema",
+        "--include-path-regex",
+        paths,
+        "--header",
+        f"Authorization: Bearer {key}",
+        "--checks",
+        ",".join(CHECKS),
+        "--mode",
+        "all",
+        "--phases",
+        "examples,coverage,fuzzing",
+        "--max-examples",
+        "25",
+        "--seed",
+        "1",
+        "--generation-database",
+        "none",
+        "--suppress-health-check",
+        "all",
+        "--continue-on-failure",
         "--no-color",
-    ]  # fmt: skip
+    ]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
 
 
-def test_the_server_does_as_its_document_says(
-    key: str, server_processes: Callable[..., list[Any]], tmp_path: Path
-) -> None:
+def test_the_server_does_as_its_document_says(key: str, server_processes: Callable[..., list[Any]], tmp_path: Path) -> None:
     web = server_processes(1)[0]
     ran = run_schemathesis(web.url, key, tmp_path, r"^/(v1/holders|healthz|readyz)")
     assert ran.returncode == 0, ran.stdout[-20_000:] + ran.stderr[-2_000:]

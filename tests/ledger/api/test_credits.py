@@ -17,9 +17,24 @@ DIGEST = re.compile(r"[0-9a-f]{64}")
 UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 ENTRY_FIELDS = [
-    "holder_id", "credit_type", "sequence", "kind", "amount", "balance", "held", "drawn", "closes", "effective_at", "recorded_at",
-    "actor", "reason", "reference", "metadata", "idempotency_key", "digest",
-]  # fmt: skip
+    "holder_id",
+    "credit_type",
+    "sequence",
+    "kind",
+    "amount",
+    "balance",
+    "held",
+    "drawn",
+    "closes",
+    "effective_at",
+    "recorded_at",
+    "actor",
+    "reason",
+    "reference",
+    "metadata",
+    "idempotency_key",
+    "digest",
+]
 
 
 def entry_of(answer: HttpResponse) -> dict[str, Any]:
@@ -142,11 +157,22 @@ def test_a_refund_gives_back_what_is_left_of_the_spend_by_default(api: ApiClient
 
 
 REFUSED_REFUNDS = [
-    ({"spend": 1}, 409, "not-refundable", "Entry 1 is of kind grant; only a spend can be refunded.", {"sequence": 1, "kind": "grant"}),
-    ({"spend": 2, "amount": 9}, 409, "refund-exceeds-spend", "Of spend 2, 8 can be refunded.",
-     {"sequence": 2, "refundable": 8, "requested": 9}),
+    (
+        {"spend": 1},
+        409,
+        "not-refundable",
+        "Entry 1 is of kind grant; only a spend can be refunded.",
+        {"sequence": 1, "kind": "grant"},
+    ),
+    (
+        {"spend": 2, "amount": 9},
+        409,
+        "refund-exceeds-spend",
+        "Of spend 2, 8 can be refunded.",
+        {"sequence": 2, "refundable": 8, "requested": 9},
+    ),
     ({"spend": 99}, 404, "entry-not-found", "There is no entry 99 of credits.", {"sequence": 99, "credit_type": "credits"}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("body", "status", "slug", "detail", "facts"), REFUSED_REFUNDS)
@@ -189,9 +215,15 @@ def test_the_balance_of_a_holder_never_seen_is_zeros(api: ApiClient) -> None:
     balance = json.loads(api.get("/v1/holders/nobody/balance").content)
     assert TIME.fullmatch(balance.pop("as_of"))
     assert balance == {
-        "holder_id": "nobody", "credit_type": "credits", "available": 0, "balance": 0, "held": 0, "sequence": 0, "lots": [],
+        "holder_id": "nobody",
+        "credit_type": "credits",
+        "available": 0,
+        "balance": 0,
+        "held": 0,
+        "sequence": 0,
+        "lots": [],
         "next_expiry": None,
-    }  # fmt: skip
+    }
 
 
 def test_the_balance_shows_lots_in_burn_order_and_the_next_expiry(api: ApiClient) -> None:
@@ -245,7 +277,9 @@ def test_refusals_are_listed_with_the_problem_that_was_answered(api: ApiClient, 
     first = api.post(f"/v1/holders/{holder}/spends", {"amount": 101}, key="no-1")
     second = api.post(f"/v1/holders/{holder}/refunds", {"spend": 1}, key="no-2")
     listed = json.loads(api.get(f"/v1/holders/{holder}/refusals").content)
-    assert [list(refusal) for refusal in listed["results"]] == [["idempotency_key", "operation", "problem", "recorded_at", "actor"]] * 2
+    assert [list(refusal) for refusal in listed["results"]] == [
+        ["idempotency_key", "operation", "problem", "recorded_at", "actor"]
+    ] * 2
     assert [refusal["problem"] for refusal in listed["results"]] == [json.loads(second.content), json.loads(first.content)]
     assert [(refusal["idempotency_key"], refusal["operation"], refusal["actor"]) for refusal in listed["results"]] == [
         ("no-2", "refund", "key:shop"),

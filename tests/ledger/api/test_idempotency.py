@@ -1,11 +1,13 @@
 """A key takes effect once: every retry gets the first answer, byte for byte, a refusal too."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from ledger import services
+from ledger.locks import holder_key, lock_number
 from tests.ledger.api.conftest import ApiClient, nothing_written, rows_of
 
 WRITES: list[tuple[str, dict[str, Any]]] = [
@@ -17,7 +19,9 @@ WRITES: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("path", "body"), WRITES)
-def test_the_same_request_again_gets_the_same_bytes_and_says_so(api: ApiClient, holder: str, path: str, body: dict[str, Any]) -> None:
+def test_the_same_request_again_gets_the_same_bytes_and_says_so(
+    api: ApiClient, holder: str, path: str, body: dict[str, Any]
+) -> None:
     services.spend(holder_id=holder, amount=8, idempotency_key="s")
     first = api.post(f"/v1/holders/{holder}/{path}", body, key="k")
     services.spend(holder_id=holder, amount=1, idempotency_key="between")
@@ -52,7 +56,9 @@ def test_a_refusal_is_replayed_too_also_after_a_top_up(api: ApiClient, holder: s
     assert json.loads(again.content)["request_id"] == first["X-Request-Id"] != again["X-Request-Id"]
 
 
-@pytest.mark.parametrize(("path", "body"), [("refunds", {"spend": 1}), ("refunds", {"spend": 9}), ("revocations", {"grant": 1, "amount": 999})])
+@pytest.mark.parametrize(
+    ("path", "body"), [("refunds", {"spend": 1}), ("refunds", {"spend": 9}), ("revocations", {"grant": 1, "amount": 999})]
+)
 def test_every_refusal_is_replayed(api: ApiClient, holder: str, path: str, body: dict[str, Any]) -> None:
     first = api.post(f"/v1/holders/{holder}/{path}", body, key="k")
     again = api.post(f"/v1/holders/{holder}/{path}", body, key="k")
@@ -93,3 +99,21 @@ def test_a_bad_request_does_not_use_its_key_up(api: ApiClient, holder: str) -> N
     path = f"/v1/holders/{holder}/spends"
     assert api.post(path, {"amount": 0}, key="k").status_code == 400
     assert api.post(path, {"amount": 1}, key="k").status_code == 201
+
+
+def test_while_the_holder_is_busy_a_write_waits_as_long_as_the_lock_does_and_then_keeps_its_key(
+    committed_db: None, make_api: Callable[..., ApiClient], new_holder: Callable[[], str], raw_connection: Callable[..., Any]
+) -> None:
+    busy = new_holder()
+    api = make_api(name=f"key of {busy}")
+    assert api.post(f"/v1/holders/{busy}/grants", {"amount": 5}).status_code == 201
+    other = raw_connection("owner")
+    other.execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(holder_key(busy))])
+    with nothing_written(busy):
+        answer = api.post(f"/v1/holders/{busy}/spends", {"amount": 1}, key="k")
+    problem = json.loads(answer.content)
+    assert (answer.status_code, answer["Retry-After"], problem["outcome"]) == (503, "1", "not_executed")
+    assert problem["type"] == "https://credit-ledger.example/problems/holder-busy"
+    assert api.get(f"/v1/holders/{busy}/balance").status_code == 200
+    other.rollback()
+    assert api.post(f"/v1/holders/{busy}/spends", {"amount": 1}, key="k").status_code == 201

@@ -74,7 +74,11 @@ def test_links_are_whole_addresses_and_keep_the_filters(api: ApiClient, history:
     link = urlsplit(body["next"])
     assert (link.scheme, link.netloc, link.path) == ("http", "testserver", "/v1/holders/busy/entries")
     query = parse_qs(link.query)
-    assert {name: query[name] for name in ("kind", "limit", "credit_type")} == {"kind": ["grant"], "limit": ["2"], "credit_type": ["sms"]}
+    assert {name: query[name] for name in ("kind", "limit", "credit_type")} == {
+        "kind": ["grant"],
+        "limit": ["2"],
+        "credit_type": ["sms"],
+    }
     assert rows == [("sms", 9), ("sms", 8)]
     assert page(api, body["next"])[0] == [("sms", 7), ("sms", 6)]
 
@@ -152,4 +156,14 @@ def test_holders_are_paged_by_name_and_credit_type(api: ApiClient) -> None:
     assert back == accounts[:9]
     found = json.loads(api.get("/v1/holders?prefix=a&credit_type=sms").content)["results"]
     assert [(account["holder_id"], account["available"]) for account in found] == [("a", 3), ("a-1", 3)]
-    assert list(found[0]) == ["holder_id", "credit_type", "available", "balance", "held", "sequence", "as_of", "lots", "next_expiry"]
+    assert list(found[0]) == [
+        "holder_id",
+        "credit_type",
+        "available",
+        "balance",
+        "held",
+        "sequence",
+        "as_of",
+        "lots",
+        "next_expiry",
+    ]

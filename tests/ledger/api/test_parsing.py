@@ -1,5 +1,6 @@
-"""The parser, by property: whatever comes in, it gives an object or refuses, and takes no longer for the hostile than for the plain."""
+"""The parser, by property: whatever comes in, it gives an object or refuses, and nothing hostile takes it long."""
 
+import contextlib
 import json
 import time
 from typing import Any
@@ -13,7 +14,9 @@ from ledger.api.rejections import MalformedRequest
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 SCALARS = st.none() | st.booleans() | st.integers(-(10**38), 10**39) | st.floats(allow_nan=False, allow_infinity=False) | TEXT
-VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4), max_leaves=20)
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4), max_leaves=20
+)
 
 
 def depth(value: Any) -> int:
@@ -33,11 +36,13 @@ def test_plain_json_comes_through_as_it_is(value: dict[str, Any], ascii_only: bo
 def test_any_bytes_are_an_object_or_refused(body: bytes) -> None:
     try:
         value = parse_object(body)
-    except MalformedRequest as refused:
-        assert refused.flaws
+    except MalformedRequest as error:
+        refused = error
     else:
         assert value == json.loads(body)
         assert depth(value) <= DEPTH_LIMIT
+        return
+    assert refused.flaws
 
 
 @given(st.lists(st.sampled_from("[{"), min_size=1, max_size=40))
@@ -45,7 +50,7 @@ def test_nesting_is_counted_exactly(opening: list[str]) -> None:
     inner: Any = 1
     for bracket in reversed(opening):
         inner = [inner] if bracket == "[" else {"]}[{": inner}
-    body = json.dumps({"\\\"[[[[[[[[[[[[[[[[[[[[[[[[[[": inner}).encode()
+    body = json.dumps({'\\"[[[[[[[[[[[[[[[[[[[[[[[[[[': inner}).encode()
     if len(opening) < DEPTH_LIMIT:
         assert depth(parse_object(body)) == len(opening) + 1
     else:
@@ -56,7 +61,10 @@ def test_nesting_is_counted_exactly(opening: list[str]) -> None:
 
 def test_integers_of_any_length_are_bounded() -> None:
     assert parse_object(b'{"a": ' + b"9" * 40 + b', "b": -' + b"9" * 39 + b"}") == {"a": 10**40 - 1, "b": 1 - 10**39}
-    assert parse_object(b'{"a": ' + b"1" * 41 + b', "b": -' + b"1" * 60_000 + b"}") == {"a": BEYOND_ANY_LIMIT, "b": -BEYOND_ANY_LIMIT}
+    assert parse_object(b'{"a": ' + b"1" * 41 + b', "b": -' + b"1" * 60_000 + b"}") == {
+        "a": BEYOND_ANY_LIMIT,
+        "b": -BEYOND_ANY_LIMIT,
+    }
 
 
 HOSTILE = [
@@ -78,8 +86,6 @@ HOSTILE = [
 @pytest.mark.parametrize("body", HOSTILE, ids=range(len(HOSTILE)))
 def test_no_64_kib_take_long(body: bytes) -> None:
     started = time.process_time()
-    try:
+    with contextlib.suppress(MalformedRequest):
         parse_object(body)
-    except MalformedRequest:
-        pass
     assert time.process_time() - started < 0.25

@@ -12,7 +12,9 @@ from tests.ledger.api.conftest import ApiClient
 UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/v1/holders", "/v1/nothing", "/nothing", "/docs", "/", "/v1/schema", "/problems/not-found"])
+@pytest.mark.parametrize(
+    "path", ["/healthz", "/v1/holders", "/v1/nothing", "/nothing", "/docs", "/", "/v1/schema", "/problems/not-found"]
+)
 def test_every_answer_names_its_request(db: None, path: str) -> None:
     assert UUID7.fullmatch(Client().get(path)["X-Request-Id"])
 
@@ -75,6 +77,8 @@ def test_the_documentation_asks_nothing_of_other_hosts(db: None) -> None:
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "a b"])
 def test_a_host_that_is_not_served_here_gets_no_links_to_it(api: ApiClient, holder: str, host: str) -> None:
     api.post(f"/v1/holders/{holder}/spends", {"amount": 1})
-    answer = api.client.get(f"/v1/holders/{holder}/entries?limit=1", headers={"Authorization": f"Bearer {api.secret}", "Host": host})
+    answer = api.client.get(
+        f"/v1/holders/{holder}/entries?limit=1", headers={"Authorization": f"Bearer {api.secret}", "Host": host}
+    )
     assert answer.status_code == 400
     assert [flaw["code"] for flaw in json.loads(answer.content)["errors"]] == ["host"]

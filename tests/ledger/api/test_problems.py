@@ -16,7 +16,6 @@ from rest_framework import exceptions as drf
 
 from billing import errors as billing_errors
 from ledger import errors
-from ledger.api import rejections
 from ledger_project import problems
 from tests.ledger.api.conftest import ApiClient, nothing_written
 
@@ -34,23 +33,43 @@ DATABASE: list[tuple[str, Exception, int, str, str | None]] = [
     ("deadlock", wrapped(OperationalError, postgres.DeadlockDetected()), 503, "database-busy", "1"),
     ("serialization failure", wrapped(OperationalError, postgres.SerializationFailure()), 503, "database-busy", "1"),
     ("too many connections", wrapped(OperationalError, postgres.TooManyConnections()), 503, "database-unavailable", "2"),
-    ("no connection", wrapped(OperationalError, psycopg.OperationalError("connection refused")), 503, "database-unavailable", "2"),
-    ("connection closed", wrapped(InterfaceError, psycopg.InterfaceError("the connection is closed")), 503, "database-unavailable", "2"),
+    (
+        "no connection",
+        wrapped(OperationalError, psycopg.OperationalError("connection refused")),
+        503,
+        "database-unavailable",
+        "2",
+    ),
+    (
+        "connection closed",
+        wrapped(InterfaceError, psycopg.InterfaceError("the connection is closed")),
+        503,
+        "database-unavailable",
+        "2",
+    ),
     ("administrator's shutdown", wrapped(OperationalError, postgres.AdminShutdown()), 503, "database-unavailable", "2"),
     ("crash of another backend", wrapped(OperationalError, postgres.CrashShutdown()), 503, "database-unavailable", "2"),
     ("starting up", wrapped(OperationalError, postgres.CannotConnectNow()), 503, "database-unavailable", "2"),
     ("connection failure", wrapped(OperationalError, postgres.ConnectionFailure()), 503, "database-unavailable", "2"),
     ("read-only after a failover", wrapped(InternalError, postgres.ReadOnlySqlTransaction()), 503, "database-unavailable", "2"),
     ("input/output error", wrapped(OperationalError, postgres.IoError()), 503, "database-unavailable", "2"),
-    ("stood still in a transaction", wrapped(InternalError, postgres.IdleInTransactionSessionTimeout()), 503, "database-busy", "1"),
+    (
+        "stood still in a transaction",
+        wrapped(InternalError, postgres.IdleInTransactionSessionTimeout()),
+        503,
+        "database-busy",
+        "1",
+    ),
     ("disk full", wrapped(OperationalError, postgres.DiskFull()), 503, "disk-full", "60"),
     ("the ledger's own: busy", errors.HolderBusy(key="ledger/x"), 503, "holder-busy", "1"),
     ("the ledger's own: sequence", errors.SequenceTaken(holder_id="x"), 503, "sequence-taken", "1"),
     ("look-alike of a database", errors.UnsafeDatabase(what="x", why="y"), 503, "unsafe-database", "60"),
-]  # fmt: skip
+]
 
 
-@pytest.mark.parametrize(("error", "status", "slug", "retry_after"), [case[1:] for case in DATABASE], ids=[case[0] for case in DATABASE])
+@pytest.mark.parametrize(
+    ("error", "status", "slug", "retry_after"), [case[1:] for case in DATABASE], ids=[case[0] for case in DATABASE]
+)
 def test_trouble_with_the_database_is_a_503_to_be_retried(
     api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, slug: str, retry_after: str
 ) -> None:
@@ -115,7 +134,9 @@ def test_what_nobody_foresaw_is_told_to_the_log_and_not_to_the_caller(
         "outcome": "unknown",
     }
     logged = [record for record in caplog.records if record.name == "ledger_project.problems"]
-    assert [(record.levelname, "r-1" in record.getMessage(), record.exc_info is not None) for record in logged] == [("ERROR", True, True)]
+    assert [(record.levelname, "r-1" in record.getMessage(), record.exc_info is not None) for record in logged] == [
+        ("ERROR", True, True)
+    ]
 
 
 FOREIGN: list[tuple[Exception, int, str]] = [
@@ -143,7 +164,9 @@ FOREIGN: list[tuple[Exception, int, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("error", "status", "slug"), FOREIGN, ids=[f"{type(error).__module__}.{type(error).__name__}" for error, _, _ in FOREIGN])
+@pytest.mark.parametrize(
+    ("error", "status", "slug"), FOREIGN, ids=[f"{type(error).__module__}.{type(error).__name__}" for error, _, _ in FOREIGN]
+)
 def test_every_error_has_its_status(error: Exception, status: int, slug: str) -> None:
     answer = problems.exception_handler(error, {"request": RequestFactory().get("/v1/x")})
     assert (answer.status_code, answer.problem["type"]) == (status, problems.TYPE_BASE + slug)
@@ -152,7 +175,9 @@ def test_every_error_has_its_status(error: Exception, status: int, slug: str) ->
 
 
 def test_what_the_ledger_finds_invalid_is_named_by_field_and_rule() -> None:
-    answer = problems.answer(errors.Invalid(pointer="/expires_at", rule="order", detail="must be later"), RequestFactory().post("/v1/x"))
+    answer = problems.answer(
+        errors.Invalid(pointer="/expires_at", rule="order", detail="must be later"), RequestFactory().post("/v1/x")
+    )
     assert answer.problem["errors"] == [{"pointer": "/expires_at", "code": "order", "detail": "must be later"}]
     assert "rule" not in answer.problem
 
@@ -160,11 +185,12 @@ def test_what_the_ledger_finds_invalid_is_named_by_field_and_rule() -> None:
 def test_a_body_lists_its_facts_by_name_so_that_it_is_always_the_same() -> None:
     one = problems.body(errors.InsufficientCredits(available=3, balance=4, requested=5, shortfall=2), "r")
     two = problems.body(errors.InsufficientCredits(shortfall=2, requested=5, balance=4, available=3), "r")
-    assert json.dumps(one) == json.dumps(two) == (
+    golden = (
         '{"type": "https://credit-ledger.example/problems/insufficient-credits", "title": "Not enough credits", "status": 402, '
         '"detail": "5 asked for, 3 available.", "request_id": "r", "outcome": "not_executed", '
         '"available": 3, "balance": 4, "requested": 5, "shortfall": 2}'
-    )  # fmt: skip
+    )
+    assert [json.dumps(one), json.dumps(two)] == [golden, golden]
 
 
 def test_a_fact_cannot_take_the_place_of_a_member() -> None:
@@ -193,5 +219,3 @@ def test_a_problem_can_be_looked_up(slug: str) -> None:
     assert (answer.status_code, page["type"]) == (200, problems.TYPE_BASE + slug)
     assert page["description"]
     assert set(page) == {"type", "title", "status", "outcome", "description"}
-
-

@@ -121,7 +121,10 @@ def test_problems_stand_under_the_status_they_are_answered_with(document: dict[s
     for path, method, operation in operations(document):
         for status, response in operation["responses"].items():
             for slug, example in response.get("content", {}).get(problems.MEDIA_TYPE, {}).get("examples", {}).items():
-                assert (str(example["value"]["status"]), example["value"]["type"]) == (status, problems.TYPE_BASE + slug), (method, path)
+                assert (str(example["value"]["status"]), example["value"]["type"]) == (status, problems.TYPE_BASE + slug), (
+                    method,
+                    path,
+                )
 
 
 def test_writes_document_their_key_and_their_refusals(document: dict[str, Any]) -> None:
