@@ -17,7 +17,7 @@ import pytest
 from django.utils import timezone
 
 from ledger import services
-from ledger.errors import IdempotencyKeyReused, InsufficientCredits, RefundExceedsSpend, RevocationExceedsGrant
+from ledger.errors import HoldClosed, IdempotencyKeyReused, InsufficientCredits, RefundExceedsSpend, RevocationExceedsGrant
 from ledger.rules import Entry
 from tests.concurrency.rooms import BROKEN, Room
 
@@ -210,6 +210,80 @@ def credited_once(seen: Seen) -> None:
     assert seen.room.refusals(seen.holder) == []
 
 
+# One hold, captured twice -----------------------------------------------------------------------------
+
+
+def two_captures(room: Room, holder: str) -> tuple[Any, Any]:
+    services.grant(holder_id=holder, amount=30, idempotency_key="grant")
+    services.hold(holder_id=holder, amount=20, idempotency_key="hold")
+    capture = partial(services.capture, holder_id=holder, hold=2, amount=25, over_capture="if_available")
+    return room.race(partial(capture, idempotency_key="a"), partial(capture, idempotency_key="b"))
+
+
+def one_capture_wins(seen: Seen) -> None:
+    assert (seen.first.amount, seen.first.held, seen.first.balance) == (-5, 0, 5)
+    assert isinstance(seen.second, HoldClosed)
+    assert seen.second.facts == {"sequence": 2, "how": "captured", "closed_by": 3}
+    assert seen.entries == [(1, "grant", 30, 30), (2, "hold", -20, 10), (3, "capture", -5, 5)]
+    assert seen.room.refusals(seen.holder) == [("b", "hold-closed")]
+
+
+# A capture and a release of one hold -----------------------------------------------------------------
+
+
+def capture_and_release(room: Room, holder: str) -> tuple[Any, Any]:
+    services.grant(holder_id=holder, amount=30, idempotency_key="grant")
+    services.hold(holder_id=holder, amount=20, idempotency_key="hold")
+    return room.race(
+        partial(services.capture, holder_id=holder, hold=2, idempotency_key="a"),
+        partial(services.release, holder_id=holder, hold=2, idempotency_key="b"),
+    )
+
+
+def captured_is_not_released(seen: Seen) -> None:
+    assert (seen.first.kind, seen.first.held) == ("capture", 0)
+    assert isinstance(seen.second, HoldClosed)
+    assert seen.second.facts == {"sequence": 2, "how": "captured", "closed_by": 3}
+    assert seen.entries == [(1, "grant", 30, 30), (2, "hold", -20, 10), (3, "capture", 0, 10)]
+    assert seen.room.refusals(seen.holder) == [("b", "hold-closed")]
+
+
+# A hold and a spend of the same credits --------------------------------------------------------------
+
+
+def hold_and_spend(room: Room, holder: str) -> tuple[Any, Any]:
+    services.grant(holder_id=holder, amount=30, idempotency_key="grant")
+    return room.race(
+        partial(services.hold, holder_id=holder, amount=20, idempotency_key="a"),
+        partial(services.spend, holder_id=holder, amount=20, idempotency_key="b"),
+    )
+
+
+def what_is_held_is_not_spent(seen: Seen) -> None:
+    assert (seen.first.kind, seen.first.held) == ("hold", 20)
+    assert isinstance(seen.second, InsufficientCredits)
+    assert (seen.second.facts["available"], seen.second.facts["held"]) == (10, 20)
+    assert seen.entries == [(1, "grant", 30, 30), (2, "hold", -20, 10)]
+    assert seen.room.refusals(seen.holder) == [("b", "insufficient-credits")]
+
+
+# A spend on an overdraft and another -----------------------------------------------------------------
+
+
+def two_spends_on_an_overdraft(room: Room, holder: str) -> tuple[Any, Any]:
+    services.set_overdraft(holder_id=holder, limit=10, idempotency_key="overdraft")
+    spend = partial(services.spend, holder_id=holder, amount=8)
+    return room.race(partial(spend, idempotency_key="a"), partial(spend, idempotency_key="b"))
+
+
+def overdraft_is_not_overdrawn(seen: Seen) -> None:
+    assert (seen.first.amount, seen.first.balance) == (-8, -8)
+    assert isinstance(seen.second, InsufficientCredits)
+    assert (seen.second.facts["available"], seen.second.facts["balance"]) == (2, -8)
+    assert seen.entries == [(1, "adjust", 0, 0), (2, "spend", -8, -8)]
+    assert seen.room.refusals(seen.holder) == [("b", "insufficient-credits")]
+
+
 # What was refunded of a spend is read after the account, in a statement of its own. So it is seen by who has waited for the
 # first, in whatever way.
 ONLY_WITHOUT_WAITING = ("no lock",)
@@ -223,6 +297,10 @@ RACES = {
     "two refunds of parts": Race(two_refunds_of_parts, refunded_no_more_than_was_spent, 40, ONLY_WITHOUT_WAITING),
     "spend and revocation": Race(spend_and_revocation, only_the_rest_can_be_revoked, -20),
     "two sweepers": Race(two_sweepers, expired_once, 23),
+    "two captures of one hold": Race(two_captures, one_capture_wins, 0),
+    "capture and release": Race(capture_and_release, captured_is_not_released, 30),
+    "hold and spend": Race(hold_and_spend, what_is_held_is_not_spent, -10),
+    "two spends on an overdraft": Race(two_spends_on_an_overdraft, overdraft_is_not_overdrawn, -16),
     "purchase announced twice": Race(purchase_announced_twice, credited_once, 60),
 }
 
