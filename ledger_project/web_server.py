@@ -4,7 +4,9 @@
 LEDGER_WEB_THREADS say how. Nothing is prepared or started besides; `manage.py serve` does that.
 """
 
+import ctypes
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -17,6 +19,8 @@ THREADS = 24
 BACKLOG = 1024
 HTTP1_BUFFER_BYTES = 64 * 1024
 SHUTDOWN_TIMEOUT_S = 5
+
+PR_SET_PDEATHSIG = 1
 
 
 def command(
@@ -62,6 +66,12 @@ def command_from_environment() -> list[str]:
         workers=int(os.environ.get("LEDGER_WEB_WORKERS") or WORKERS),
         threads=int(os.environ.get("LEDGER_WEB_THREADS") or THREADS),
     )
+
+
+def end_with_parent() -> None:
+    """In a child, ask the kernel for SIGTERM when the parent ends, even by SIGKILL. Linux only; elsewhere nothing happens."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 if __name__ == "__main__":

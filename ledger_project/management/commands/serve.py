@@ -5,13 +5,11 @@ own, so that each is stopped in order, the web server first. If this process is 
 stop, and the next `serve` takes over a database that still runs.
 """
 
-import ctypes
 import fcntl
 import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -33,8 +31,6 @@ from ledger_project.preparation import NotTheOwner, connected_as_owner, prepare_
 HOST = "127.0.0.1"
 SERVES = "LEDGER_SERVES_DATA_DIR"
 """In the environment of our web processes: says whose they are, should they outlive us."""
-
-PR_SET_PDEATHSIG = 1
 
 
 class Stop(BaseException):
@@ -187,7 +183,7 @@ def _web_process(port: int, signals: Signals) -> Iterator["subprocess.Popen[byte
         command = web_server.command_from_environment()
     except ValueError as error:
         raise CommandError(str(error)) from error
-    web = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0, preexec_fn=_end_with_parent)  # noqa: PLW1509
+    web = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0, preexec_fn=web_server.end_with_parent)  # noqa: PLW1509
     try:
         yield web
     finally:
@@ -198,12 +194,6 @@ def _web_process(port: int, signals: Signals) -> Iterator["subprocess.Popen[byte
             with suppress(ProcessLookupError):
                 os.killpg(web.pid, signal.SIGKILL)
             web.wait()
-
-
-def _end_with_parent() -> None:
-    """Ask the kernel to send SIGTERM when the parent ends, even by SIGKILL. Linux only; elsewhere nothing happens."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _end_stale_web_processes(data_dir: Path) -> None:
