@@ -76,6 +76,7 @@ class Entry(EntryColumns):
 
     class Meta:
         db_table = "ledger_entry"
+        default_permissions = ()
         verbose_name_plural = "entries"
 
 
@@ -87,6 +88,12 @@ class EntryListing(EntryColumns):
     class Meta:
         managed = False
         db_table = "ledger_entry_listing"
+        default_permissions = ("view",)
+        permissions = [
+            ("grant_credits", "Can grant credits"),
+            ("refund_spend", "Can refund a spend"),
+            ("revoke_grant", "Can revoke the rest of a grant"),
+        ]
         verbose_name = "entry"
         verbose_name_plural = "entries"
 
@@ -102,7 +109,9 @@ class Account(EntryColumns):
     class Meta:
         managed = False
         db_table = "ledger_account"
-        verbose_name = "holder's balance"
+        default_permissions = ("view",)
+        permissions = [("view_locks", "Can view current locks")]
+        verbose_name = "account"
         verbose_name_plural = "holders with balances"
 
     def __str__(self) -> str:
@@ -135,6 +144,7 @@ class Refusal(RefusalColumns):
 
     class Meta:
         db_table = "ledger_refusal"
+        default_permissions = ()
 
 
 class RefusalListing(RefusalColumns):
@@ -145,6 +155,7 @@ class RefusalListing(RefusalColumns):
     class Meta:
         managed = False
         db_table = "ledger_refusal_listing"
+        default_permissions = ("view",)
         verbose_name = "refusal"
         verbose_name_plural = "refusals"
 
@@ -166,6 +177,8 @@ class ApiKey(models.Model):
 
     class Meta:
         db_table = "ledger_api_key"
+        default_permissions = ("add", "view")
+        permissions = [("revoke_apikey", "Can revoke API key")]
         verbose_name = "API key"
 
     def __str__(self) -> str:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import environ
 
-from ledger_project import database_urls, embedded_postgres
+from ledger_project import admin_appearance, database_urls, embedded_postgres
 
 env = environ.Env()
 
@@ -18,6 +18,7 @@ CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
 
 INSTALLED_APPS = [
     "unfold",
+    "unfold.contrib.filters",
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -113,6 +114,10 @@ LEDGER = {
     "KEY_CONCURRENT_REQUESTS": env.int("LEDGER_KEY_CONCURRENT_REQUESTS", 0),
 }
 LEDGER_BOOTSTRAP_API_KEY = env.str("LEDGER_BOOTSTRAP_API_KEY", "")
+
+# Admin -----------------------------------------------------------------------------------------------
+
+UNFOLD = admin_appearance.UNFOLD
 
 # REST ------------------------------------------------------------------------------------------------
 

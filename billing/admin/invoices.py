@@ -1,0 +1,233 @@
+"""Invoices with their lines, taxes and what paid them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.utils import unquote
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from unfold.decorators import display
+
+from billing.admin.cells import customer_link, invoice_link, list_url, money, pairs, period, plain, subscription_link
+from billing.models import CreditPayment, Customer, Invoice, InvoiceTax, Line, Run, Subscription
+from ledger.admin.links import account_link, entry_link
+from ledger.admin.pages import ReadOnlyAdmin, choice, moment, number, row_link, table
+
+STATE_COLOURS = {
+    "draft": "warning",
+    "open": "info",
+    "paid": "success",
+    "void": "danger",
+    "uncollectible": "danger",
+}
+
+
+def invoices_table(invoices: Sequence[Invoice]) -> dict[str, Any]:
+    """Invoices in short, inside another page."""
+    return table(
+        ["Invoice", "State", "Issued", "Total", "Due", "Made (UTC)"],
+        [
+            (
+                invoice_link(row.pk, str(row)),
+                row.state,
+                row.issue_date or "",
+                money(row.total_minor, row.currency),
+                money(row.amount_due_minor, row.currency),
+                moment(row.created_at),
+            )
+            for row in invoices
+        ],
+    )
+
+
+@admin.register(Invoice)
+class InvoiceAdmin(ReadOnlyAdmin):
+    """Documents, newest first. Nobody changes one here: drafts belong to the generator, the others are frozen."""
+
+    list_display = ("name", "state_label", "subscription_cell", "customer_cell", "issue_date", "total", "due", "due_date", "made")
+    list_display_links = ("name",)
+    list_filter = (choice("state", Invoice.State.values, of_column="state"),)
+    search_fields = ("number",)
+    search_help_text = "Number, subscription or customer"
+    change_form_outer_after_template = "admin/billing/details.html"
+    fieldsets = (
+        (None, {"fields": (("state_label", "total", "due"), ("subscription_cell", "customer_cell"), ("issue_date", "due_date"))}),
+        ("Buyer, as it was", {"classes": ("collapse",), "fields": ("buyer_text",)}),
+        ("History (UTC)", {"fields": (("made", "finalized", "paid"), ("voided", "uncollectible", "until"), ("run",))}),
+    )
+    readonly_fields = (
+        "name",
+        "state_label",
+        "total",
+        "due",
+        "subscription_cell",
+        "customer_cell",
+        "buyer_text",
+        "made",
+        "finalized",
+        "paid",
+        "voided",
+        "uncollectible",
+        "until",
+        "run",
+    )
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Invoice], search_term: str
+    ) -> tuple[QuerySet[Invoice], bool]:
+        """By number, or by the subscription or customer of that reference: each has its index."""
+        word = search_term.strip()
+        if not word:
+            return queryset, False
+        subscription = Subscription.objects.filter(ref=word).values_list("pk", flat=True).first()
+        customer = Customer.objects.filter(ref=word).values_list("pk", flat=True).first()
+        found = Q(number=word)
+        if subscription is not None:
+            found |= Q(subscription_id=subscription)
+        if customer is not None:
+            found |= Q(customer_id=customer)
+        return queryset.filter(found), False
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """The invoice as a document: lines, taxes, totals."""
+        context = {**(extra_context or {}), "subtitle": ""}
+        invoice = self.get_object(request, unquote(object_id))
+        if invoice is not None:
+            lines = list(Line.objects.filter(invoice_id=invoice.pk).order_by("position"))
+            taxes = list(InvoiceTax.objects.filter(invoice_id=invoice.pk).order_by("category", "rate"))
+            paid = CreditPayment.objects.filter(invoice_id=invoice.pk).first()
+            context |= {
+                "title": f"Invoice {invoice.number}" if invoice.number else f"Draft {invoice.pk}",
+                "parts": [
+                    ("Lines", lines_table(lines, invoice.currency)),
+                    ("Taxes", _taxes_table(taxes, invoice.currency)),
+                    ("Totals", _totals_table(invoice)),
+                    *([("Paid with credits", _payment_table(paid, invoice.currency))] if paid else []),
+                ],
+                "links": [(list_url(Invoice, q=invoice.subscription_ref), "All invoices of this subscription")],
+            }
+        response: HttpResponse = super().change_view(request, object_id, form_url, context)
+        return response
+
+    @display(description="Invoice")
+    def name(self, row: Invoice) -> str:
+        return str(row)
+
+    @display(description="State", label=STATE_COLOURS)
+    def state_label(self, row: Invoice) -> str:
+        return row.state
+
+    @display(description="Subscription")
+    def subscription_cell(self, row: Invoice) -> SafeString:
+        return subscription_link(row.subscription_id, row.subscription_ref)
+
+    @display(description="Customer")
+    def customer_cell(self, row: Invoice) -> SafeString:
+        return customer_link(row.customer_id, row.customer_ref)
+
+    @display(description="Total")
+    def total(self, row: Invoice) -> SafeString | str:
+        return money(row.total_minor, row.currency)
+
+    @display(description="Amount due")
+    def due(self, row: Invoice) -> SafeString | str:
+        return money(row.amount_due_minor, row.currency)
+
+    @display(description="Buyer")
+    def buyer_text(self, row: Invoice) -> SafeString:
+        return pairs(row.buyer)
+
+    @display(description="Made")
+    def made(self, row: Invoice) -> SafeString | str:
+        return moment(row.created_at)
+
+    @display(description="Finalised")
+    def finalized(self, row: Invoice) -> SafeString | str:
+        return moment(row.finalized_at)
+
+    @display(description="Paid")
+    def paid(self, row: Invoice) -> SafeString | str:
+        return moment(row.paid_at)
+
+    @display(description="Voided")
+    def voided(self, row: Invoice) -> SafeString | str:
+        return moment(row.voided_at)
+
+    @display(description="Given up")
+    def uncollectible(self, row: Invoice) -> SafeString | str:
+        return moment(row.uncollectible_at)
+
+    @display(description="Bills up to")
+    def until(self, row: Invoice) -> SafeString | str:
+        return moment(row.as_of)
+
+    @display(description="Run")
+    def run(self, row: Invoice) -> SafeString | str:
+        return "" if row.run_id is None else row_link(Run, row.run_id, row.run_id)
+
+
+def lines_table(lines: Sequence[Line], currency: str) -> dict[str, Any]:
+    """The lines in the order in which they are printed."""
+    return table(
+        ["", "Description", "Period (UTC)", "Quantity", "Unit price", "Amount", "Discount", "Tax"],
+        [
+            (
+                line.position,
+                format_html('{} <span class="text-subtle">{}</span>', line.description, line.kind),
+                period(line.starts_at, line.ends_at),
+                plain(line.quantity),
+                plain(line.unit_amount),
+                money(line.amount_minor, currency),
+                money(line.discount_minor, currency) if line.discount_minor else "",
+                f"{line.tax_category} {plain(line.tax_rate)} %",
+            )
+            for line in lines
+        ],
+    )
+
+
+def _taxes_table(taxes: Sequence[InvoiceTax], currency: str) -> dict[str, Any]:
+    return table(
+        ["Category", "Rate", "Base", "Tax"],
+        [
+            (tax.category, f"{plain(tax.rate)} %", money(tax.base_minor, currency), money(tax.amount_minor, currency))
+            for tax in taxes
+        ],
+    )
+
+
+def _totals_table(invoice: Invoice) -> dict[str, Any]:
+    currency = invoice.currency
+    steps = [
+        ("Subtotal", invoice.subtotal_minor, True),
+        ("Discounts", -invoice.discount_minor, False),
+        ("Tax", invoice.tax_minor, True),
+        ("Total", invoice.total_minor, True),
+        ("Credit notes", -invoice.credit_notes_minor, False),
+        ("Paid with credits", -invoice.credits_applied_minor, False),
+        ("Amount due", invoice.amount_due_minor, True),
+    ]
+    return table(["", "Amount"], [(words, money(amount, currency)) for words, amount, is_always in steps if amount or is_always])
+
+
+def _payment_table(paid: CreditPayment, currency: str) -> dict[str, Any]:
+    def entry(sequence: int | None) -> SafeString | str:
+        return "" if sequence is None else entry_link(paid.holder_id, paid.credit_type, sequence)
+
+    return table(
+        ["Holder", "Credits", "Amount", "Spend", "Given back by"],
+        [
+            (
+                account_link(paid.holder_id, paid.credit_type),
+                number(paid.credits),
+                money(paid.amount_minor, currency),
+                entry(paid.spend_sequence),
+                entry(paid.refund_sequence),
+            )
+        ],
+    )

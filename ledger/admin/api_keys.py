@@ -1,0 +1,145 @@
+"""API keys: made here and shown once; revoked, never deleted."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.utils import unquote
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.safestring import SafeString
+from unfold.decorators import action, display
+from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminTextInputWidget
+
+from ledger import services
+from ledger.admin.operations import actor
+from ledger.admin.pages import ReadOnlyAdmin, moment, mono, row_url
+from ledger.errors import Invalid
+from ledger.models import SCOPES, ApiKey
+
+
+class KeyForm(forms.Form):
+    """What a new key is for."""
+
+    name = forms.CharField(
+        max_length=100,
+        widget=UnfoldAdminTextInputWidget(attrs={"autocomplete": "off"}),
+        help_text="What is done with the key is recorded under key: and this name.",
+    )
+    scopes = forms.MultipleChoiceField(
+        choices=[(scope, scope) for scope in SCOPES], widget=UnfoldAdminCheckboxSelectMultipleWidget()
+    )
+    holder_id = forms.CharField(
+        label="Holder",
+        required=False,
+        max_length=64,
+        widget=UnfoldAdminTextInputWidget(attrs={"autocomplete": "off"}),
+        help_text="The one holder that the key is confined to; empty for all.",
+    )
+
+
+@admin.register(ApiKey)
+class ApiKeyAdmin(ReadOnlyAdmin):
+    """Who may call the API. A key's text exists only on the page that answers its making."""
+
+    list_display = ("name", "prefix_text", "scopes_text", "holder", "created", "created_by", "state")
+    fieldsets = (
+        (None, {"fields": (("name", "state"), ("prefix_text", "holder"), "scopes_text")}),
+        ("History", {"fields": (("created", "created_by"), "revoked")}),
+    )
+    readonly_fields = ("prefix_text", "scopes_text", "holder", "created", "revoked", "state")
+    actions_detail = ("revoke",)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm("ledger.add_apikey"))
+
+    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """Make a key, and show it in this one answer: it is kept nowhere, not even in the session."""
+        from django.core.exceptions import PermissionDenied
+
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        form = KeyForm(request.POST or None)
+        if request.method == "POST" and form.is_valid():
+            try:
+                stored, secret = services.create_api_key(
+                    name=form.cleaned_data["name"],
+                    scopes=form.cleaned_data["scopes"],
+                    holder_id=form.cleaned_data["holder_id"] or None,
+                    actor=actor(request),
+                )
+            except Invalid as error:
+                field = error.facts["pointer"].removeprefix("/")
+                form.add_error(field if field in form.fields else None, error.facts["detail"])
+            else:
+                return self._shown_once(request, stored, secret)
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": "New API key",
+            "form": form,
+            "button": "Make the key",
+            "explanation": "The key is shown once, on the next page.",
+            "back": reverse("admin:ledger_apikey_changelist"),
+        }
+        status = 422 if request.method == "POST" else 200
+        return TemplateResponse(request, "admin/ledger/operation.html", context, status=status)
+
+    def _shown_once(self, request: HttpRequest, stored: ApiKey, secret: str) -> HttpResponse:
+        context = {**self.admin_site.each_context(request), "title": f"API key {stored.name}", "stored": stored, "secret": secret}
+        response = TemplateResponse(request, "admin/ledger/api_key_made.html", context)
+        response["Cache-Control"] = "no-store"
+        return response
+
+    def has_revoke_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return bool(request.user.has_perm("ledger.revoke_apikey"))
+
+    @action(description="Revoke", icon="block", permissions=["revoke"])
+    def revoke(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask, then make the key worthless."""
+        key = self.get_object(request, unquote(object_id))
+        if key is None:
+            return HttpResponseRedirect(reverse("admin:ledger_apikey_changelist"))
+        if request.method == "POST":
+            if key.revoked_at is None:
+                services.revoke_api_key(key)
+                self.log_change(request, key, "Revoked.")
+            messages.success(request, f"The key {key} is revoked.")
+            return HttpResponseRedirect(row_url(ApiKey, key.pk))
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": f"Revoke API key {key}",
+            "form": forms.Form(),
+            "button": "Revoke",
+            "explanation": "Requests with this key are refused from now on. It cannot be undone; a new key can be made.",
+            "back": row_url(ApiKey, key.pk),
+        }
+        return TemplateResponse(request, "admin/ledger/operation.html", context)
+
+    # Columns ------------------------------------------------------------------------------------------
+
+    @display(description="Begins with")
+    def prefix_text(self, row: ApiKey) -> SafeString | str:
+        return mono(f"{row.prefix}…")
+
+    @display(description="Scopes")
+    def scopes_text(self, row: ApiKey) -> str:
+        return ", ".join(row.scopes)
+
+    @display(description="Confined to")
+    def holder(self, row: ApiKey) -> str:
+        return row.holder_id or "all holders"
+
+    @display(description="Made (UTC)")
+    def created(self, row: ApiKey) -> SafeString | str:
+        return moment(row.created_at)
+
+    @display(description="Revoked (UTC)")
+    def revoked(self, row: ApiKey) -> SafeString | str:
+        return moment(row.revoked_at) or "no"
+
+    @display(description="State", label={"active": "success", "revoked": "danger"})
+    def state(self, row: ApiKey) -> str:
+        return "active" if row.revoked_at is None else "revoked"

@@ -1,0 +1,55 @@
+"""Current locks: who holds and who waits for which advisory lock, as `manage.py locks` tells it."""
+
+from functools import partial
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
+
+from ledger.admin.pages import ReadOnlyAdmin, moment, mono, table
+from ledger.lock_report import HeldOrAwaited, current_locks, known_names
+
+NAMES_TRIED = 5_000
+
+
+def url(model_admin: ReadOnlyAdmin) -> URLPattern:
+    """Where the page is."""
+    view = model_admin.admin_site.admin_view(partial(page, model_admin))
+    return path("locks/", view, name="ledger_locks")
+
+
+def page(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
+    """Show what is held and awaited at this moment."""
+    if not request.user.has_perm("ledger.view_locks"):
+        raise PermissionDenied
+    found = current_locks()
+    if any(lock.name is None and not lock.two_part for lock in found):
+        found = current_locks(names=known_names(limit=NAMES_TRIED))
+    context = {
+        **model_admin.admin_site.each_context(request),
+        "title": "Current locks",
+        "locks": found,
+        "waiting": sum(not lock.granted for lock in found),
+        "locks_table": _table(found),
+    }
+    return TemplateResponse(request, "admin/ledger/locks.html", context)
+
+
+def _table(found: list[HeldOrAwaited]) -> dict[str, Any]:
+    return table(
+        ["Lock", "Mode", "State", "For at most", "Session", "Transaction began (UTC)", "Blocked by"],
+        [
+            (
+                lock.name or mono(lock.number),
+                "shared" if lock.shared else "exclusive",
+                "held" if lock.granted else "WAITING",
+                "" if lock.seconds is None else f"{lock.seconds:,.1f} s",
+                f"pid {lock.pid} {lock.application} {lock.role} {lock.client}",
+                moment(lock.transaction_started_at),
+                ", ".join(f"pid {pid}" for pid in lock.blocked_by),
+            )
+            for lock in found
+        ],
+    )

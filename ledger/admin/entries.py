@@ -1,0 +1,498 @@
+"""Entries: the list with its search, and one entry with all that belongs to it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.utils import unquote
+from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+from unfold.decorators import action, display
+
+from ledger import selectors
+from ledger.admin import operations
+from ledger.admin.history import Conditions, History, merged
+from ledger.admin.links import account_link, entries_url, entry_link, refusal_link, refusals_url
+from ledger.admin.pages import (
+    PAGE_ROWS,
+    Page,
+    ReadOnlyAdmin,
+    UncountedList,
+    choice,
+    instant,
+    moment,
+    mono,
+    number,
+    read_instant,
+    signed,
+    table,
+    text,
+)
+from ledger.models import EntryListing
+from ledger.rules import KINDS, Entry, Lot
+
+ACCOUNTS_SEARCHED = 50
+RELATED_ENTRIES = 100
+REFUSALS_SEARCHED = 200
+
+HISTORY = History(model=EntryListing, order=("recorded_at", "holder_id", "credit_type", "sequence"))
+
+# One look into the primary key per account, whatever its length. Kinds other than spends have an index of their own.
+OF_ACCOUNTS = """
+SELECT e.*
+FROM unnest(%s::text[], %s::text[]) AS account (holder_id, credit_type)
+CROSS JOIN LATERAL (
+    SELECT *
+    FROM ledger_entry_listing
+    WHERE holder_id = account.holder_id AND credit_type = account.credit_type AND {conditions}
+    ORDER BY sequence DESC
+    LIMIT {limit}
+) AS e
+ORDER BY {order}
+LIMIT {limit}
+"""
+
+# By reference: a Bloom filter per 64 pages of the table. By key: the unique index, skipping from holder to holder.
+BY_WORD = """
+SELECT *
+FROM ledger_entry_listing
+WHERE {column} = %s AND {conditions}
+ORDER BY {order}
+LIMIT {limit}
+"""
+
+# What the entry refers to, what refers to it, and its neighbours.
+RELATED = """
+SELECT * FROM ledger_entry_listing WHERE holder_id = %s AND credit_type = %s AND sequence = ANY(%s)
+UNION ALL
+(
+    SELECT * FROM ledger_entry_listing
+    WHERE holder_id = %s AND credit_type = %s AND closes = %s
+    ORDER BY sequence
+    LIMIT {limit}
+)
+"""
+
+KIND_COLOURS = {
+    "grant": "success",
+    "refund": "info",
+    "spend": "primary",
+    "revoke": "warning",
+    "expire": "warning",
+    "hold": "primary",
+    "capture": "primary",
+    "release": "info",
+    "transfer_in": "success",
+    "transfer_out": "primary",
+    "adjust": "danger",
+}
+
+
+def split_entry_id(text: str) -> tuple[str, str, int] | None:
+    """Holder, credit type and sequence out of an entry's key; None when it is not one."""
+    parts = text.split("/")
+    if len(parts) != 3 or not (parts[2].isascii() and parts[2].isdecimal()) or len(parts[2]) > 18 or "\x00" in text:
+        return None
+    return parts[0], parts[1], int(parts[2])
+
+
+# The list --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which part of the time the list is about: [since, until), and behind a row already shown."""
+
+    since: datetime | None
+    until: datetime | None
+    before: tuple[Any, ...] | None
+
+    @property
+    def bounds(self) -> Conditions:
+        return HISTORY.bounds(since=self.since, until=self.until, before=self.before)
+
+
+def search(query: str, values: dict[str, str], cursor: str) -> Page:
+    """A page of entries, newest first.
+
+    Args:
+        query: nothing; or a holder, a reference or an idempotency key in full; or `holder*`, the beginning of a holder's id; or
+            `holder/credit type/number`.
+        values: of the filters kind, credit_type, since, until.
+        cursor: where the page before ended.
+
+    Raises:
+        WrongFilter: a value is not what its filter takes.
+    """
+    asked = Asked(read_instant(values, "since"), read_instant(values, "until"), HISTORY.read_cursor(cursor))
+    wanted = Conditions()
+    for column in ("kind", "credit_type"):
+        if column in values:
+            wanted.add(f"{column} = %s", values[column])
+    if not query:
+        return HISTORY.page(asked.bounds, wanted)
+    if split_entry_id(query):
+        return HISTORY.first_page([row for row in [find(query)] if row is not None])
+    if query.endswith("*"):
+        return _of_accounts_like(query.removesuffix("*"), values, asked)
+    accounts = [(found.holder_id, found.credit_type) for found in selectors.holders(prefix=query, limit=ACCOUNTS_SEARCHED)]
+    of_holder = _of_accounts([account for account in accounts if account[0] == query], values, asked)
+    conditions = Conditions([*asked.bounds.parts, *wanted.parts], [*asked.bounds.values, *wanted.values])
+    by_word = [_by_word(column, query, conditions) for column in ("reference", "idempotency_key")]
+    return merged(HISTORY, of_holder, *by_word)
+
+
+def _of_accounts_like(prefix: str, values: dict[str, str], asked: Asked) -> Page:
+    found = selectors.holders(prefix=prefix, limit=ACCOUNTS_SEARCHED + 1)
+    note = ""
+    if len(found) > ACCOUNTS_SEARCHED:
+        note = f"Only the first {ACCOUNTS_SEARCHED} accounts that begin with “{prefix}” were looked at; write more of it."
+    accounts = [(each.holder_id, each.credit_type) for each in found[:ACCOUNTS_SEARCHED]]
+    return merged(HISTORY, _of_accounts(accounts, values, asked), note=note)
+
+
+def _of_accounts(accounts: Sequence[tuple[str, str]], values: dict[str, str], asked: Asked) -> list[Any]:
+    conditions = Conditions([*asked.bounds.parts], [*asked.bounds.values])
+    # The same bounds in time as bounds on the account's numbers, which the primary key serves.
+    number_at = "ledger_sequence_at(account.holder_id, account.credit_type, %s)"
+    if asked.since is not None:
+        conditions.add(f"sequence > {number_at}", asked.since - timedelta(microseconds=1))
+    for at in (asked.until, asked.before and asked.before[0]):
+        if at is not None:
+            conditions.add(f"sequence <= {number_at}", at)
+    if "kind" in values:
+        conditions.add("kind = %s", values["kind"])
+    of_type = [account for account in accounts if values.get("credit_type") in (None, account[1])]
+    sql = OF_ACCOUNTS.format(conditions=conditions.sql(), order=HISTORY.newest_first, limit=PAGE_ROWS + 1)
+    columns = [[account[place] for account in of_type] for place in (0, 1)]
+    return HISTORY.rows(sql, [*columns, *conditions.values])
+
+
+def _by_word(column: str, word: str, conditions: Conditions) -> list[Any]:
+    sql = BY_WORD.format(column=column, conditions=conditions.sql(), order=HISTORY.newest_first, limit=PAGE_ROWS + 1)
+    return HISTORY.rows(sql, [word, *conditions.values])
+
+
+def find(key: str) -> EntryListing | None:
+    """The entry of that key, found by the primary key of its table."""
+    parts = split_entry_id(key)
+    if parts is None:
+        return None
+    return EntryListing.objects.filter(holder_id=parts[0], credit_type=parts[1], sequence=parts[2]).first()
+
+
+# One entry -------------------------------------------------------------------------------------------
+
+
+class Related:
+    """What belongs to an entry: the one that it refers to, those that refer to it, its neighbours, and refusals about it."""
+
+    def __init__(self, entry: EntryListing) -> None:
+        account = [entry.holder_id, entry.credit_type]
+        numbers = [found for found in (entry.closes, entry.sequence - 1, entry.sequence + 1) if found]
+        sql = RELATED.format(limit=RELATED_ENTRIES)
+        rows = HISTORY.rows(sql, [*account, numbers, *account, entry.sequence])
+        by_number = {row.sequence: row for row in rows}
+        self.closed = by_number.get(entry.closes) if entry.closes else None
+        self.previous = by_number.get(entry.sequence - 1)
+        self.following = by_number.get(entry.sequence + 1)
+        self.referring = [row for number_, row in sorted(by_number.items()) if row.closes == entry.sequence]
+        self.refusals = [
+            refusal
+            for refusal in selectors.refusals(entry.holder_id, limit=REFUSALS_SEARCHED)
+            if refusal.credit_type == entry.credit_type
+            and entry.sequence in (refusal.request.get(word) for word in ("spend", "grant", "hold"))
+        ]
+
+    @property
+    def refunded(self) -> int:
+        """How much has been given back of a spend."""
+        return sum(row.amount for row in self.referring if row.kind == "refund")
+
+
+def lots_table(lots: Sequence[Lot], *, holder_id: str, credit_type: str, at: datetime) -> dict[str, Any]:
+    """The lots in burn order, with where each came from."""
+    return table(
+        ["Lot", "Remaining", "Source", "Priority", "Effective", "Expires", "State"],
+        [
+            (
+                entry_link(holder_id, credit_type, lot.grant),
+                number(lot.remaining),
+                lot.source,
+                lot.priority,
+                moment(lot.effective_at),
+                moment(lot.expires_at) or "never",
+                _lot_state(lot, at),
+            )
+            for lot in lots
+        ],
+    )
+
+
+def _lot_state(lot: Lot, at: datetime) -> str:
+    if lot.effective_at > at:
+        return "not yet effective"
+    return "expired, to be booked" if lot.expires_at is not None and lot.expires_at <= at else "open"
+
+
+def drawn_table(entry: Entry) -> dict[str, Any]:
+    """What the entry took from, or gave back to, which lots."""
+    return table(
+        ["Lot", "Credits"],
+        [(entry_link(entry.holder_id, entry.credit_type, grant), number(amount)) for grant, amount in entry.drawn],
+    )
+
+
+def entries_table(rows: Sequence[Any]) -> dict[str, Any]:
+    """Entries in short, inside another page."""
+    return table(
+        ["Entry", "Kind", "Amount", "Balance", "Recorded (UTC)", "Actor", "Reason"],
+        [
+            (
+                entry_link(row.holder_id, row.credit_type, row.sequence),
+                row.kind,
+                signed(row.amount),
+                number(row.balance),
+                moment(row.recorded_at),
+                row.actor,
+                row.reason,
+            )
+            for row in rows
+        ],
+    )
+
+
+def refusals_table(refusals: Sequence[selectors.Refusal]) -> dict[str, Any]:
+    """Refusals in short, inside another page."""
+    return table(
+        ["Refused", "Code", "Facts", "Recorded (UTC)", "Actor"],
+        [
+            (
+                refusal_link(refusal.holder_id, refusal.idempotency_key, refusal.operation),
+                refusal.code,
+                facts(refusal.facts),
+                moment(refusal.recorded_at),
+                refusal.actor,
+            )
+            for refusal in refusals
+        ],
+    )
+
+
+def facts(found: dict[str, Any]) -> SafeString:
+    """The numbers that made it so."""
+    return format_html_join(", ", "{}&nbsp;{}", ((name.replace("_", " "), value) for name, value in found.items()))
+
+
+@admin.register(EntryListing)
+class EntryAdmin(ReadOnlyAdmin):
+    """What moved, newest first; searched by holder, reference and key."""
+
+    list_display = (
+        "entry",
+        "holder",
+        "kind_label",
+        "signed_amount",
+        "balance_after",
+        "about",
+        "recorded",
+        "actor",
+        "why",
+    )
+    list_display_links = ("entry",)
+    list_filter = (
+        choice("kind", KINDS),
+        text("credit_type", title="credit type"),
+        instant("since", title="recorded from (UTC)"),
+        instant("until", title="recorded before (UTC)"),
+    )
+    search_fields = ("holder_id",)
+    search_help_text = "Holder, holder*, reference or key"
+    change_form_outer_after_template = "admin/ledger/entry_details.html"
+    actions_detail = ("refund", "revoke")
+    fieldsets = (
+        (None, {"fields": (("kind_label", "signed_amount"), ("balance_after", "held_after"), ("account", "about"))}),
+        ("Who, why, when", {"fields": (("actor", "reason"), ("reference", "key"), ("recorded", "effective"), "metadata_text")}),
+        ("Chain", {"classes": ("collapse",), "fields": ("digest_hex", "previous_digest_hex", "chain")}),
+    )
+    readonly_fields = (
+        "entry",
+        "kind_label",
+        "signed_amount",
+        "balance_after",
+        "held_after",
+        "account",
+        "about",
+        "key",
+        "recorded",
+        "effective",
+        "metadata_text",
+        "digest_hex",
+        "previous_digest_hex",
+        "chain",
+    )
+
+    def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
+        """By the word in the search box and the filters; see `search`."""
+        return search(cl.query.strip(), cl.values(), cursor)
+
+    def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
+        """Leave it to `read_page`."""
+        return queryset, False
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> EntryListing | None:
+        """By the primary key of the table: the view's own key has no index. Read once a request."""
+        found: dict[str, EntryListing | None] = request.__dict__.setdefault("_entries_found", {})
+        if object_id not in found:
+            found[object_id] = find(object_id)
+        return found[object_id]
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """The entry, the lots and entries that belong to it, and what was refused about it."""
+        row = self.get_object(request, unquote(object_id))
+        context = {**(extra_context or {}), "title": "Entry", "subtitle": ""}
+        if row is not None:
+            entry = selectors.entry(row.holder_id, row.credit_type, row.sequence)
+            related = Related(row)
+            assert entry is not None
+            request.__dict__["_entry"], request.__dict__["_related"] = entry, related
+            row.digest_is_right = entry.computed_digest() == entry.digest  # type: ignore[attr-defined]
+            row.closed = related.closed  # type: ignore[attr-defined]
+            context |= {
+                "title": f"{row.kind.replace('_', ' ').capitalize()} #{row.sequence} of {row.holder_id}",
+                "related": related,
+                "neighbours": [
+                    entry_link(row.holder_id, row.credit_type, each.sequence, words)
+                    for each, words in ((related.previous, "‹ previous entry"), (related.following, "next entry ›"))
+                    if each is not None
+                ],
+                "referring_table": entries_table(related.referring),
+                "closed_table": entries_table([related.closed] if related.closed else []),
+                "drawn_table": drawn_table(entry),
+                "drawn_title": "Given back to" if entry.amount > 0 else "Taken from",
+                "has_drawn": bool(entry.drawn),
+                "lots_table": lots_table(
+                    entry.lots, holder_id=entry.holder_id, credit_type=entry.credit_type, at=entry.recorded_at
+                ),
+                "refusals_table": refusals_table(related.refusals),
+                "has_refusals": bool(related.refusals),
+                "refusals_url": refusals_url(q=row.holder_id),
+                "account_link": account_link(row.holder_id, row.credit_type, f"{row.holder_id}, {row.credit_type}"),
+                "entries_url": entries_url(q=row.holder_id, credit_type=row.credit_type),
+            }
+        response: HttpResponse = super().change_view(request, object_id, form_url, context)
+        return response
+
+    # What can be done about an entry ------------------------------------------------------------------
+
+    def has_refund_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return self._is_kind(request, object_id, "spend") and request.user.has_perm("ledger.refund_spend")
+
+    def has_revoke_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return self._is_kind(request, object_id, "grant") and request.user.has_perm("ledger.revoke_grant")
+
+    def _is_kind(self, request: HttpRequest, object_id: str | None, kind: str) -> bool:
+        row = self.get_object(request, unquote(object_id)) if object_id else None
+        return row is not None and row.kind == kind
+
+    @action(description="Refund", icon="undo", permissions=["refund"])
+    def refund(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Give credits of this spend back."""
+        return operations.refund_view(self, request, self._of(request, object_id))
+
+    @action(description="Revoke the rest", icon="block", permissions=["revoke"])
+    def revoke(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Take back what is unspent of this grant."""
+        return operations.revoke_view(self, request, self._of(request, object_id))
+
+    def _of(self, request: HttpRequest, object_id: str) -> EntryListing:
+        row = self.get_object(request, unquote(object_id))
+        assert row is not None
+        return row
+
+    # Columns ------------------------------------------------------------------------------------------
+
+    @display(description="Entry")
+    def entry(self, row: EntryListing) -> str:
+        return f"#{row.sequence}"
+
+    @display(description="Holder, credit type")
+    def holder(self, row: EntryListing) -> SafeString:
+        return format_html(
+            '<span class="whitespace-nowrap">{} <span class="text-subtle">{}</span></span>',
+            account_link(row.holder_id, row.credit_type),
+            row.credit_type,
+        )
+
+    @display(description="Account")
+    def account(self, row: EntryListing) -> SafeString:
+        return account_link(row.holder_id, row.credit_type, f"{row.holder_id}, {row.credit_type}")
+
+    @display(description="Kind", label=KIND_COLOURS)
+    def kind_label(self, row: EntryListing) -> str:
+        return row.kind
+
+    @display(description="Amount")
+    def signed_amount(self, row: EntryListing) -> SafeString:
+        return signed(row.amount)
+
+    @display(description="Balance after")
+    def balance_after(self, row: EntryListing) -> SafeString | str:
+        return number(row.balance)
+
+    @display(description="Held after")
+    def held_after(self, row: EntryListing) -> SafeString | str:
+        return number(row.held)
+
+    @display(description="Refers to")
+    def about(self, row: EntryListing) -> SafeString | str:
+        if row.closes is None:
+            return ""
+        closed = getattr(row, "closed", None)
+        words = f"{closed.kind} #{row.closes}" if closed else f"#{row.closes}"
+        return entry_link(row.holder_id, row.credit_type, row.closes, words)
+
+    @display(description="Recorded (UTC)")
+    def recorded(self, row: EntryListing) -> SafeString | str:
+        return moment(row.recorded_at)
+
+    @display(description="Effective (UTC)")
+    def effective(self, row: EntryListing) -> SafeString | str:
+        return moment(row.effective_at)
+
+    @display(description="Reason, reference")
+    def why(self, row: EntryListing) -> SafeString | str:
+        words = row.reason if len(row.reason) <= 40 else f"{row.reason[:39]}…"
+        return format_html(
+            '<span title="{}">{}</span> <span class="text-subtle" title="{}">{}</span>',
+            row.reason,
+            words,
+            row.reference,
+            row.reference if len(row.reference) <= 24 else f"{row.reference[:23]}…",
+        )
+
+    @display(description="Idempotency key")
+    def key(self, row: EntryListing) -> SafeString | str:
+        return mono(row.idempotency_key)
+
+    @display(description="Metadata")
+    def metadata_text(self, row: EntryListing) -> SafeString:
+        pairs = (row.metadata or {}).items()
+        return format_html_join("", "<div><code>{}</code>: {}</div>", ((name, str(value)) for name, value in pairs))
+
+    @display(description="Digest")
+    def digest_hex(self, row: EntryListing) -> SafeString | str:
+        return mono(bytes(row.digest).hex())
+
+    @display(description="Digest of the entry before")
+    def previous_digest_hex(self, row: EntryListing) -> SafeString | str:
+        return mono(bytes(row.previous_digest).hex())
+
+    @display(description="Recomputed", label={"right": "success", "WRONG": "danger"})
+    def chain(self, row: EntryListing) -> str:
+        return "right" if getattr(row, "digest_is_right", False) else "WRONG"

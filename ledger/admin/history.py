@@ -1,0 +1,124 @@
+"""Pages out of the two tables that grow for ever, entries and refusals: bounded reads, newest first.
+
+Note [Looked at, and found]
+    Where a filter has an index, the index finds the rows. Where it has none (a kind over all holders, say), the page looks at the
+    newest WINDOW_ROWS rows behind the cursor and shows what fits, saying how far it looked; the link "older" goes on from there.
+    So no click costs more than WINDOW_ROWS rows read in the order of an index, and nothing is ever left out.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db.models import Model
+
+from ledger.admin.pages import PAGE_ROWS, TIME_FORMAT, Page, WrongFilter, instant_cursor, read_instant_cursor
+
+WINDOW_ROWS = 10_000
+SEQUENCE = re.compile(r"[0-9]{1,18}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Parts of a WHERE clause, and the values for their placeholders."""
+
+    parts: list[str] = field(default_factory=list)
+    values: list[Any] = field(default_factory=list)
+
+    def add(self, part: str, *values: Any) -> None:
+        self.parts.append(part)
+        self.values.extend(values)
+
+    def sql(self) -> str:
+        return " AND ".join(self.parts) or "true"
+
+
+@dataclass(frozen=True, kw_only=True)
+class History:
+    """A table in the order of `order`, whose first column is recorded_at and whose last ones tell rows of one instant apart."""
+
+    model: type[Model]
+    order: tuple[str, ...]
+
+    def rows(self, sql: str, values: Sequence[Any]) -> list[Any]:
+        """Instances of the model, with what else the query gives as further attributes."""
+        return list(self.model._default_manager.raw(sql, list(values)))
+
+    @property
+    def newest_first(self) -> str:
+        return ", ".join(f"{column} DESC" for column in self.order)
+
+    def position(self, row: Any) -> tuple[Any, ...]:
+        """Where the row stands in the list."""
+        return tuple(getattr(row, column) for column in self.order)
+
+    def cursor(self, position: Sequence[Any]) -> str:
+        """The position as it stands in an address."""
+        at, *rest = position
+        return "/".join([instant_cursor(at), *map(str, rest)])
+
+    def read_cursor(self, text: str) -> tuple[Any, ...] | None:
+        """The position that a cursor names; None for none; or raise WrongFilter."""
+        if not text:
+            return None
+        at, *rest = text.split("/", len(self.order) - 1)
+        is_numbered = self.order[-1] == "sequence"
+        if len(rest) != len(self.order) - 1 or "\x00" in text or (is_numbered and not SEQUENCE.fullmatch(rest[-1])):
+            raise WrongFilter("This is not a place in the list.")
+        return (read_instant_cursor(at), *rest[:-1], int(rest[-1]) if is_numbered else rest[-1])
+
+    def bounds(self, *, since: datetime | None, until: datetime | None, before: tuple[Any, ...] | None) -> Conditions:
+        """Recorded in [since, until), and behind the cursor."""
+        found = Conditions()
+        if since is not None:
+            found.add("recorded_at >= %s", since)
+        if until is not None:
+            found.add("recorded_at < %s", until)
+        if before is not None:
+            places = ", ".join(["%s"] * len(self.order))
+            found.add(f"recorded_at <= %s AND ({', '.join(self.order)}) < ({places})", before[0], *before)
+        return found
+
+    def first_page(self, rows: Sequence[Any], *, note: str = "") -> Page:
+        """The page of rows read with one more than fits."""
+        shown = rows[:PAGE_ROWS]
+        return Page(rows=shown, older=self.cursor(self.position(shown[-1])) if len(rows) > PAGE_ROWS else None, note=note)
+
+    def page(self, bounds: Conditions, wanted: Conditions) -> Page:
+        """The newest rows within bounds that are wanted, as far as WINDOW_ROWS rows go. See Note [Looked at, and found]."""
+        table = self.model._meta.db_table
+        if not wanted.parts:
+            sql = f"SELECT * FROM {table} WHERE {bounds.sql()} ORDER BY {self.newest_first} LIMIT {PAGE_ROWS + 1}"
+            return self.first_page(self.rows(sql, bounds.values))
+        return self._searched(table, bounds, wanted)
+
+    def _searched(self, table: str, bounds: Conditions, wanted: Conditions) -> Page:
+        oldest_first = ", ".join(f"{column} ASC" for column in self.order)
+        last = ", ".join(f"last.{column} AS last_{column}" for column in self.order)
+        sql = f"""
+            WITH looked_at AS MATERIALIZED (
+                SELECT * FROM {table} WHERE {bounds.sql()} ORDER BY {self.newest_first} LIMIT {WINDOW_ROWS}
+            )
+            SELECT found.*, {last}, (SELECT count(*) FROM looked_at) AS looked_at
+            FROM (SELECT * FROM looked_at ORDER BY {oldest_first} LIMIT 1) AS last
+            LEFT JOIN (
+                SELECT * FROM looked_at WHERE {wanted.sql()} ORDER BY {self.newest_first} LIMIT {PAGE_ROWS + 1}
+            ) AS found ON true
+            ORDER BY {", ".join(f"found.{column} DESC" for column in self.order)}
+        """
+        rows = self.rows(sql, [*bounds.values, *wanted.values])
+        found = [row for row in rows if row.pk is not None]
+        if not rows or rows[0].looked_at < WINDOW_ROWS or len(found) > PAGE_ROWS:
+            return self.first_page(found)
+        last_position = [getattr(rows[0], f"last_{column}") for column in self.order]
+        until = last_position[0].astimezone(UTC).strftime(TIME_FORMAT)
+        note = f"Looked at {WINDOW_ROWS:,} rows, back to {until}. “Older” looks further."
+        return Page(rows=found, older=self.cursor(last_position), note=note)
+
+
+def merged(history: History, *parts: Sequence[Any], note: str = "") -> Page:
+    """One page out of several reads of PAGE_ROWS + 1 rows each, every row once."""
+    by_key = {row.pk: row for rows in parts for row in rows}
+    return history.first_page(sorted(by_key.values(), key=history.position, reverse=True), note=note)

@@ -1,0 +1,55 @@
+"""Links to the ledger's pages, by the ids that people know."""
+
+from typing import Any
+
+from django.contrib.admin.utils import quote
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.utils.safestring import SafeString
+
+from ledger.admin.pages import link
+
+
+def entry_id(holder_id: str, credit_type: str, sequence: int) -> str:
+    """The key that an entry has on these pages."""
+    return f"{holder_id}/{credit_type}/{sequence}"
+
+
+def account_id(holder_id: str, credit_type: str) -> str:
+    """The key that an account has on these pages."""
+    return f"{holder_id}/{credit_type}"
+
+
+def entry_url(holder_id: str, credit_type: str, sequence: int) -> str:
+    """Where the entry's page is."""
+    return reverse("admin:ledger_entrylisting_change", args=[quote(entry_id(holder_id, credit_type, sequence))])
+
+
+def entry_link(holder_id: str, credit_type: str, sequence: int, words: str = "") -> SafeString:
+    """A link to the entry's page."""
+    return link(entry_url(holder_id, credit_type, sequence), words or f"#{sequence}")
+
+
+def account_link(holder_id: str, credit_type: str, words: str = "") -> SafeString:
+    """A link to the account's page."""
+    return link(reverse("admin:ledger_account_change", args=[quote(account_id(holder_id, credit_type))]), words or holder_id)
+
+
+def refusal_link(holder_id: str, idempotency_key: str, words: str) -> SafeString:
+    """A link to the refusal's page."""
+    return link(reverse("admin:ledger_refusallisting_change", args=[quote(f"{holder_id}/{idempotency_key}")]), words)
+
+
+def entries_url(**filters: Any) -> str:
+    """Where the list of entries is, filtered so."""
+    return f"{reverse('admin:ledger_entrylisting_changelist')}?{urlencode(filters)}"
+
+
+def refusals_url(**filters: Any) -> str:
+    """Where the list of refusals is, filtered so."""
+    return f"{reverse('admin:ledger_refusallisting_changelist')}?{urlencode(filters)}"
+
+
+def accounts_url(**filters: Any) -> str:
+    """Where the list of holders with balances is, filtered so."""
+    return f"{reverse('admin:ledger_account_changelist')}?{urlencode(filters)}"

@@ -1,0 +1,337 @@
+"""What the operators' pages are built from: read-only pages, lists that never count, filters that are plain values.
+
+Invariant: a page costs the same number of queries, and reads a bounded number of rows, however long the history is. So no list
+counts its table, none is sorted by what has no index, and none is paged by OFFSET: a page begins behind the last row shown.
+The billing app builds its pages from these too.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.admin.utils import quote
+from django.contrib.admin.views.main import PAGE_VAR
+from django.core.paginator import Paginator
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from unfold.admin import ModelAdmin
+from unfold.contrib.filters.admin import DropdownFilter, TextFilter
+from unfold.contrib.filters.forms import SearchForm
+from unfold.views import ChangeList
+from unfold.widgets import UnfoldAdminTextInputWidget
+
+from ledger.rules.instants import from_us, to_us
+
+PAGE_ROWS = 50
+TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """Some rows of a list.
+
+    `older` is the cursor of the rows behind these, None when there are none; `note` says what the operator must know about how
+    they were found.
+    """
+
+    rows: Sequence[Any]
+    older: str | None = None
+    note: str = ""
+
+
+class WrongFilter(Exception):
+    """A value in the address is not what its filter takes; the message is for the operator."""
+
+
+# Lists -----------------------------------------------------------------------------------------------
+
+
+class Uncounted(Paginator):
+    """Counts nothing: the links below a list are "newest" and "older"."""
+
+    template_name = "admin/ledger/older_link.html"
+
+    @property
+    def count(self) -> int:
+        return 0
+
+
+class UncountedList(ChangeList):
+    """A change list whose rows come from its admin's `read_page`, by cursor."""
+
+    is_refused = False
+
+    def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
+        """Narrow down by what filters and search do to a queryset; the order is `read_page`'s."""
+        try:
+            return super().get_queryset(request, exclude_parameters)
+        except WrongFilter as error:
+            messages.error(request, str(error))
+            self.is_refused = True
+            return self.root_queryset.none()
+
+    def get_ordering(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[str]:
+        return []
+
+    def get_ordering_field_columns(self) -> dict[int, str]:
+        return {}
+
+    def values(self) -> dict[str, str]:
+        """What the filters are set to, by their parameter's name."""
+        found = {spec.parameter_name: value for spec in self.filter_specs if (value := spec.value()) not in (None, "")}
+        for name, value in found.items():
+            if "\x00" in value:
+                raise WrongFilter(f"A {name.replace('_', ' ')} holds no NUL.")
+        return found
+
+    def get_results(self, request: HttpRequest) -> None:
+        """Read one page; nothing is counted."""
+        cursor = request.GET.get(PAGE_VAR, "")
+        try:
+            page = Page(rows=[]) if self.is_refused else self.model_admin.read_page(request, self, cursor)
+        except WrongFilter as error:
+            messages.error(request, str(error))
+            page = Page(rows=[])
+        self.result_list = list(page.rows)
+        self.result_count = len(self.result_list)
+        # Equal, so that no "n results" is shown: it would be the page's.
+        self.full_result_count = self.result_count
+        self.show_full_result_count = False
+        self.show_admin_actions = False
+        self.can_show_all = self.multi_page = False
+        self.paginator = Uncounted(self.result_list, PAGE_ROWS)
+        self.note = page.note
+        self.is_first = not cursor
+        self.newest_link = self.get_query_string()
+        self.older_link = self.get_query_string({PAGE_VAR: page.older}) if page.older else None
+
+
+class _Named:
+    """A row under its model's name and its own: the heading capitalises its first letter, and an id must stay as it is."""
+
+    def __init__(self, row: Model) -> None:
+        self._row = row
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._row, name)
+
+    def __str__(self) -> str:
+        return f"{self._row._meta.verbose_name} {self._row}"
+
+
+class ReadOnlyAdmin(ModelAdmin):
+    """Pages to look at. Nobody may add, change or delete here, a superuser neither."""
+
+    list_filter_submit = True
+    list_filter_sheet = True
+    list_fullwidth = True
+    show_full_result_count = False
+    actions = None
+    sortable_by = ()
+    nearest = "Newest"
+    further = "Older"
+    compressed_fields = True
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return UncountedList
+
+    def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
+        """A page of the queryset, newest first: by the primary key, which rises."""
+        queryset = cl.queryset.order_by("-pk")
+        if cursor:
+            queryset = queryset.filter(pk__lt=read_number(cursor))
+        rows = list(queryset[: PAGE_ROWS + 1])
+        shown = rows[:PAGE_ROWS]
+        return Page(rows=shown, older=str(shown[-1].pk) if len(rows) > PAGE_ROWS else None)
+
+    def changeform_view(
+        self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """One row, under its own name."""
+        response: HttpResponse = super().changeform_view(request, object_id, form_url, extra_context)
+        context = getattr(response, "context_data", None)
+        if context and context.get("original") is not None:
+            context["original"] = _Named(context["original"])
+        return response
+
+    def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> Any:
+        """What happened to a row that never changes is on the row: go there."""
+        opts = self.model._meta
+        return HttpResponseRedirect(reverse(f"admin:{opts.app_label}_{opts.model_name}_change", args=[object_id]))
+
+
+def read_number(text: str) -> int:
+    """A whole number from the address, or raise WrongFilter."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
+    if not (text.isascii() and 0 <= number < 2**63):
+        raise WrongFilter(f"“{text[:40]}” is not a place in this list.")
+    return number
+
+
+# Filters ---------------------------------------------------------------------------------------------
+
+
+class Choice(DropdownFilter):
+    """One of a few fixed values. Compares `column` of a queryset; without one, the page reads the value itself."""
+
+    column: str | None = None
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        value = self.value()
+        if value and value not in dict(self.lookup_choices):
+            raise WrongFilter(f"“{value[:40]}” is no {self.title}.")
+        return queryset.filter(**{self.column: value}) if self.column and value else queryset
+
+
+def choice(name: str, values: Sequence[str], *, title: str = "", of_column: str | None = None) -> type[Choice]:
+    """A filter by one of `values`."""
+    pairs = [(value, value) for value in values]
+
+    class Filter(Choice):
+        parameter_name = name
+        column = of_column
+
+        def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+            return pairs
+
+    Filter.title = title or name.replace("_", " ")
+    return Filter
+
+
+class Text(TextFilter):
+    """An exact value; what it does is up to the page that reads it."""
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset
+
+
+def text(name: str, *, title: str = "") -> type[Text]:
+    """A filter by an exact value."""
+
+    class Filter(Text):
+        parameter_name = name
+
+    Filter.title = title or name.replace("_", " ")
+    return Filter
+
+
+class InstantForm(SearchForm):
+    """A time, in UTC."""
+
+    def __init__(self, name: str, label: str, *args: Any, **kwargs: Any) -> None:
+        super().__init__(name, label, *args, **kwargs)
+        widget = UnfoldAdminTextInputWidget(attrs={"type": "datetime-local"})
+        widget.input_type = "datetime-local"
+        self.fields[name].widget = widget
+
+
+class Instant(Text):
+    form_class = InstantForm
+
+
+def instant(name: str, *, title: str) -> type[Instant]:
+    """A filter by a time, in UTC."""
+
+    class Filter(Instant):
+        parameter_name = name
+
+    Filter.title = title
+    return Filter
+
+
+def read_instant(values: Mapping[str, str], name: str) -> datetime | None:
+    """The time that a filter is set to, in UTC where it names no zone; or raise WrongFilter."""
+    given = values.get(name)
+    if not given:
+        return None
+    try:
+        found = parse_datetime(given if "T" in given or " " in given.strip() else f"{given}T00:00")
+    except ValueError:
+        found = None
+    if found is None:
+        raise WrongFilter(f"“{given[:40]}” is not a time; write it as 2026-01-31T14:00.")
+    return found if found.tzinfo else found.replace(tzinfo=timezone.get_default_timezone())
+
+
+def instant_cursor(at: datetime) -> str:
+    """A row's time as it stands in an address: exact to the microsecond."""
+    return str(to_us(at))
+
+
+def read_instant_cursor(text: str) -> datetime:
+    """The inverse of `instant_cursor`; or raise WrongFilter."""
+    if not (text.isascii() and text.isdecimal() and len(text) <= 17):
+        raise WrongFilter("This is not a place in the list.")
+    return from_us(int(text))
+
+
+# What stands in cells --------------------------------------------------------------------------------
+
+
+def row_url(model: type[Model], pk: Any) -> str:
+    """Where the page of that row is."""
+    opts = model._meta
+    # Quoted, because a key may hold slashes.
+    return reverse(f"admin:{opts.app_label}_{opts.model_name}_change", args=[quote(str(pk))])
+
+
+def row_link(model: type[Model], pk: Any, text: Any) -> SafeString:
+    """A link to the page of that row."""
+    return format_html('<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', row_url(model, pk), text)
+
+
+def link(url: str, text: Any) -> SafeString:
+    """A link inside the pages."""
+    return format_html('<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', url, text)
+
+
+def number(value: int | None) -> SafeString | str:
+    """A whole number with thin spaces, that does not break; nothing for none."""
+    return "" if value is None else format_html('<span class="figure">{}</span>', f"{value:,}".replace(",", "\u202f"))
+
+
+def signed(value: int) -> SafeString:
+    """A whole number with its sign, plus in green."""
+    figure = f"{value:+,}".replace(",", "\u202f").replace("-", "−")
+    kind = "text-green-700 dark:text-green-400" if value > 0 else "text-font-important-light dark:text-font-important-dark"
+    return format_html('<span class="figure {}">{}</span>', kind, figure)
+
+
+def moment(value: datetime | None) -> SafeString | str:
+    """A time in UTC, to the second; to the microsecond when pointed at."""
+    if value is None:
+        return ""
+    utc = value.astimezone(timezone.get_default_timezone())
+    return format_html(
+        '<time class="whitespace-nowrap" datetime="{}" title="{}">{}</time>',
+        utc.isoformat(), utc.isoformat(sep=" "), utc.strftime(TIME_FORMAT),
+    )  # fmt: skip
+
+
+def mono(value: Any) -> SafeString | str:
+    """An id, key or digest."""
+    return "" if value in (None, "") else format_html('<code class="break-all text-xs">{}</code>', value)
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """What unfold's table component takes."""
+    return {"headers": list(headers), "rows": [list(row) for row in rows]}

@@ -1,0 +1,141 @@
+"""Refusals: what was asked and answered no."""
+
+from typing import Any
+
+from django.contrib import admin
+from django.http import HttpRequest
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString
+from unfold.decorators import display
+
+from ledger.admin.entries import facts
+from ledger.admin.history import Conditions, History, merged
+from ledger.admin.links import account_link, entry_link
+from ledger.admin.pages import (
+    PAGE_ROWS,
+    Page,
+    ReadOnlyAdmin,
+    UncountedList,
+    choice,
+    instant,
+    moment,
+    mono,
+    read_instant,
+    text,
+)
+from ledger.errors import REFUSALS
+from ledger.models import RefusalListing
+
+OPERATIONS = ("grant", "spend", "refund", "revoke", "hold", "capture", "release", "extend", "transfer", "overdraft")
+NAMED_BY = ("spend", "grant", "hold")
+"""Which words of a request name an entry."""
+
+HISTORY = History(model=RefusalListing, order=("recorded_at", "holder_id", "idempotency_key"))
+
+# By the index on (holder_id, recorded_at), or by the primary key.
+BY_WORD = """
+SELECT * FROM ledger_refusal_listing WHERE {column} = %s AND {conditions} ORDER BY {order} LIMIT {limit}
+"""
+
+
+def search(query: str, values: dict[str, str], cursor: str) -> Page:
+    """A page of refusals, newest first.
+
+    Args:
+        query: nothing; a holder or an idempotency key in full; or `holder*`, the beginning of a holder's id.
+        values: of the filters operation, code, credit_type, since, until.
+        cursor: where the page before ended.
+
+    Raises:
+        WrongFilter: a value is not what its filter takes.
+    """
+    bounds = HISTORY.bounds(
+        since=read_instant(values, "since"), until=read_instant(values, "until"), before=HISTORY.read_cursor(cursor)
+    )
+    wanted = Conditions()
+    for column in ("operation", "code", "credit_type"):
+        if column in values:
+            wanted.add(f"{column} = %s", values[column])
+    if query.endswith("*"):
+        wanted.add("starts_with(holder_id, %s)", query.removesuffix("*"))
+    if not query or query.endswith("*"):
+        return HISTORY.page(bounds, wanted)
+    conditions = Conditions([*bounds.parts, *wanted.parts], [*bounds.values, *wanted.values])
+    return merged(HISTORY, *(_by_word(column, query, conditions) for column in ("holder_id", "idempotency_key")))
+
+
+def _by_word(column: str, word: str, conditions: Conditions) -> list[Any]:
+    sql = BY_WORD.format(column=column, conditions=conditions.sql(), order=HISTORY.newest_first, limit=PAGE_ROWS + 1)
+    return HISTORY.rows(sql, [word, *conditions.values])
+
+
+@admin.register(RefusalListing)
+class RefusalAdmin(ReadOnlyAdmin):
+    """What was turned away, newest first."""
+
+    list_display = ("recorded", "holder", "credit_type", "operation", "code_label", "facts_text", "actor", "key")
+    list_filter = (
+        choice("operation", OPERATIONS),
+        choice("code", sorted(REFUSALS)),
+        text("credit_type", title="credit type"),
+        instant("since", title="recorded from (UTC)"),
+        instant("until", title="recorded before (UTC)"),
+    )
+    search_fields = ("holder_id",)
+    search_help_text = "Holder, holder* or key"
+    fieldsets = (
+        (None, {"fields": (("code_label", "operation"), ("account", "about"), "facts_text")}),
+        ("The request", {"fields": (("recorded", "actor"), ("key", "request_id"), "request_text")}),
+    )
+    readonly_fields = ("code_label", "account", "about", "facts_text", "recorded", "key", "request_text")
+
+    def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
+        """By the word in the search box and the filters; see `search`."""
+        return search(cl.query.strip(), cl.values(), cursor)
+
+    def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
+        """Leave it to `read_page`."""
+        return queryset, False
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> RefusalListing | None:
+        """By the primary key of the table: the view's own key has no index."""
+        holder_id, slash, key = object_id.partition("/")
+        if not slash or "\x00" in object_id:
+            return None
+        return RefusalListing.objects.filter(holder_id=holder_id, idempotency_key=key).first()
+
+    # Columns ------------------------------------------------------------------------------------------
+
+    @display(description="Holder")
+    def holder(self, row: RefusalListing) -> SafeString:
+        return account_link(row.holder_id, row.credit_type, row.holder_id)
+
+    @display(description="Account")
+    def account(self, row: RefusalListing) -> SafeString:
+        return account_link(row.holder_id, row.credit_type, f"{row.holder_id}, {row.credit_type}")
+
+    @display(description="Was to change")
+    def about(self, row: RefusalListing) -> SafeString | str:
+        named = next(((word, row.request[word]) for word in NAMED_BY if isinstance(row.request.get(word), int)), None)
+        return "" if named is None else entry_link(row.holder_id, row.credit_type, named[1], f"{named[0]} #{named[1]}")
+
+    @display(description="Code", label="warning")
+    def code_label(self, row: RefusalListing) -> str:
+        return row.code
+
+    @display(description="Facts")
+    def facts_text(self, row: RefusalListing) -> SafeString:
+        return facts(row.facts)
+
+    @display(description="Recorded (UTC)")
+    def recorded(self, row: RefusalListing) -> SafeString | str:
+        return moment(row.recorded_at)
+
+    @display(description="Idempotency key")
+    def key(self, row: RefusalListing) -> SafeString | str:
+        return mono(row.idempotency_key)
+
+    @display(description="Asked for")
+    def request_text(self, row: RefusalListing) -> SafeString:
+        asked = [(name, value) for name, value in row.request.items() if value not in (None, "", {})]
+        return format_html_join("", "<div><code>{}</code>: {}</div>", ((name, str(value)) for name, value in asked))
