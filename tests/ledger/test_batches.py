@@ -31,7 +31,7 @@ def test_later_operations_see_what_earlier_ones_did(mode):
     assert [outcome.entry._replace(replayed=False) for outcome in again.outcomes] == [each.entry for each in answered.outcomes]
     with pytest.raises(IdempotencyKeyReused):
         services.batch(operations(spend=31), mode=mode, idempotency_key="b")
-    assert Entry.objects.count() == 6
+    assert Entry.objects.filter(holder_id__in=["ada", "bob"]).count() == 6
 
 
 def test_an_atomic_batch_is_given_up_whole():
@@ -39,7 +39,7 @@ def test_an_atomic_batch_is_given_up_whole():
     assert answered.is_rejected
     assert isinstance(answered.outcomes[1].error, InsufficientCredits)
     assert [outcome.entry for outcome in answered.outcomes] == [None] * 5
-    assert Entry.objects.count() == 0
+    assert Entry.objects.filter(holder_id="ada").count() == 0
     assert [each.idempotency_key for each in selectors.refusals("ada")] == ["2"]
     services.grant(holder_id="ada", amount=1000, idempotency_key="top-up")
     again = services.batch(operations(spend=101), mode="atomic", idempotency_key="b")
@@ -56,4 +56,4 @@ def test_each_goes_on_after_a_refusal():
         2,
         2,
     ]
-    assert Batch.objects.count() == 1
+    assert Batch.objects.filter(idempotency_key="b").count() == 1
