@@ -139,10 +139,12 @@ def test_refusals_are_paged(api: ApiClient, holder: str) -> None:
 
 
 def test_holders_are_paged_by_name_and_credit_type(api: ApiClient) -> None:
-    accounts = [(name, credit_type) for name in ("A", "B:1", "a", "a-1", "b") for credit_type in ("credits", "sms")]
+    # Other tests commit holders of their own; these have a prefix that none of those has.
+    names = [f"paged:{name}" for name in ("A", "B:1", "a", "a-1", "b")]
+    accounts = [(name, credit_type) for name in names for credit_type in ("credits", "sms")]
     for name, credit_type in accounts:
         services.grant(holder_id=name, amount=3, idempotency_key=credit_type, credit_type=credit_type)
-    seen, url = [], "/v1/holders?limit=3"
+    seen, url = [], "/v1/holders?prefix=paged:&limit=3"
     while url:
         body = json.loads(api.get(url).content)
         seen += [(account["holder_id"], account["credit_type"]) for account in body["results"]]
@@ -154,8 +156,8 @@ def test_holders_are_paged_by_name_and_credit_type(api: ApiClient) -> None:
         back = [(account["holder_id"], account["credit_type"]) for account in body["results"]] + back
         url = body["previous"]
     assert back == accounts[:9]
-    found = json.loads(api.get("/v1/holders?prefix=a&credit_type=sms").content)["results"]
-    assert [(account["holder_id"], account["available"]) for account in found] == [("a", 3), ("a-1", 3)]
+    found = json.loads(api.get("/v1/holders?prefix=paged:a&credit_type=sms").content)["results"]
+    assert [(account["holder_id"], account["available"]) for account in found] == [("paged:a", 3), ("paged:a-1", 3)]
     assert list(found[0]) == [
         "holder_id",
         "credit_type",
