@@ -36,7 +36,7 @@ def create_customer(
     vat_status: str = "taxable",
     terms_days: int = 30,
     holder_id: str = "",
-    credits: CreditTerms | None = None,
+    credits: CreditTerms | None = None,  # noqa: A002  what the API calls it
 ) -> Customer:
     """Write a customer, or raise and write nothing.
 

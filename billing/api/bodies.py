@@ -1,0 +1,300 @@
+"""What billing's calls take: bodies of writes and queries of reads."""
+
+from typing import Any
+from zoneinfo import ZoneInfo, available_timezones
+
+from billing.invoicing import Scope
+from billing.models import Invoice
+from billing.money import MINOR_DIGITS
+from billing.periods import MAX_INTERVAL_COUNT, IntervalUnit
+from billing.price_input import PriceInvalid, parse_price
+from billing.usage import MAX_EVENTS
+from ledger.api.inputs import (
+    HOLDER_PATTERN,
+    MAX_AMOUNT,
+    ChoiceField,
+    CreditTypeField,
+    DecimalStringField,
+    HolderField,
+    ListOfField,
+    ListQuery,
+    MapField,
+    MetadataField,
+    QueryTruthField,
+    StrictField,
+    StrictSerializer,
+    TextField,
+    TimeField,
+    TruthField,
+    Unfit,
+    WholeNumberField,
+)
+from ledger.api.rejections import Flaw
+
+REF_PATTERN = HOLDER_PATTERN
+MAX_TERMS_DAYS = 3650
+
+
+class RefField(TextField):
+    """What a customer, plan, subscription or coupon is called: 1-64 of letters, digits and `. _ : @ -`."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(max_length=64, min_length=1, pattern=REF_PATTERN, **options)
+
+
+class CurrencyField(TextField):
+    """An ISO 4217 code with 0, 2 or 3 decimals."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(max_length=3, min_length=3, pattern="[A-Z]{3}", **options)
+
+    def clean(self, value: Any) -> str:
+        """As `StrictField` says."""
+        code = super().clean(value)
+        if code not in MINOR_DIGITS:
+            raise Unfit("unknown-currency", "This must be an active ISO 4217 code such as EUR.")
+        return code
+
+
+class ZoneField(TextField):
+    """A time zone of the IANA database."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(max_length=64, min_length=1, **options)
+
+    def clean(self, value: Any) -> str:
+        """As `StrictField` says."""
+        name = super().clean(value)
+        if name not in available_timezones():
+            raise Unfit("unknown-time-zone", "This must be a zone of the IANA database such as Europe/Berlin.")
+        return ZoneInfo(name).key
+
+
+class PriceField(StrictField):
+    """A price, as `billing.price_input` reads it; every fault is named by its own pointer."""
+
+    def take(self, value: Any, pointer: str, flaws: list[Flaw]) -> Any:
+        """As `StrictField` says; returns the price as it was given, since plans store that."""
+        try:
+            parse_price(value, pointer=pointer)
+        except PriceInvalid as invalid:
+            flaws.extend(Flaw(*error) for error in invalid.errors)
+            return None
+        return value
+
+    def clean(self, value: Any) -> Any:
+        """As `StrictField` says."""
+        flaws: list[Flaw] = []
+        taken = self.take(value, "", flaws)
+        if flaws:
+            raise Unfit(flaws[0].code, flaws[0].detail, flaws[0].pointer)
+        return taken
+
+    def openapi(self) -> dict[str, Any]:
+        """As `StrictField` says."""
+        return {
+            "type": "object",
+            "description": "See docs/BILLING.md. Only what the model uses may be given.",
+            "required": ["key", "kind", "model"],
+            "additionalProperties": True,
+        }
+
+
+def money(**options: Any) -> DecimalStringField:
+    """Money in major units, 0 or more, as a decimal string."""
+    return DecimalStringField(min_value=0, **options)
+
+
+class NewCreditsSerializer(StrictSerializer):
+    """Which credits of the holder pay."""
+
+    credit_type = CreditTypeField(default="credits", help_text="What is counted.")
+    unit_value = DecimalStringField(help_text="Money that one credit pays, in major units.")
+
+
+class NewCustomerSerializer(StrictSerializer):
+    """Who pays."""
+
+    ref = RefField(help_text="Your name for the customer.")
+    name = TextField(max_length=200, min_length=1, help_text="As it stands on the invoice.")
+    currency = CurrencyField(help_text="ISO 4217.")
+    time_zone = ZoneField(default="UTC", help_text="For dates on documents.")
+    language = TextField(max_length=16, min_length=2, default="en", help_text="BCP 47.")
+    address = MetadataField(required=False, help_text="As it stands on the invoice.")
+    vat_id = TextField(max_length=32, default="", help_text="VAT identification number.")
+    terms_days = WholeNumberField(min_value=0, max_value=MAX_TERMS_DAYS, default=30, help_text="Days from issue to due date.")
+    holder_id = HolderField(required=False, allow_null=True, help_text="Whose credits pay first.")
+    credits = NewCreditsSerializer(required=False, allow_null=True, help_text="Which of them, and what one is worth.")
+
+
+class NewIntervalSerializer(StrictSerializer):
+    """How long a period is."""
+
+    unit = ChoiceField(choices=[unit.value for unit in IntervalUnit], help_text="What is counted.")
+    count = WholeNumberField(min_value=1, max_value=MAX_INTERVAL_COUNT, default=1, help_text="How many.")
+
+
+class NewPlanSerializer(StrictSerializer):
+    """A plan, or the next version of it."""
+
+    code = RefField(help_text="A code that is there already gets a new version.")
+    name = TextField(max_length=200, min_length=1, help_text="For people.")
+    currency = CurrencyField(help_text="ISO 4217.")
+    interval = NewIntervalSerializer(help_text="The billing period.")
+    prices = ListOfField(child=PriceField(), min_items=1, max_items=100, help_text="With distinct keys.")
+    minimum = money(required=False, allow_null=True, help_text="Least per subscription and period, before tax.")
+    maximum = money(required=False, allow_null=True, help_text="Most per subscription and period, before tax.")
+
+
+class RatedEventSerializer(StrictSerializer):
+    """A usage event to rate."""
+
+    value = DecimalStringField(or_integer=True, help_text="What was used.")
+    occurred_at = TimeField(help_text="When.")
+    properties = MetadataField(required=False, help_text="What filters look at.")
+
+
+class NewRatingSerializer(StrictSerializer):
+    """What to rate: a quantity, or events."""
+
+    currency = CurrencyField(help_text="ISO 4217.")
+    price = PriceField(help_text="The price.")
+    quantity = DecimalStringField(required=False, or_integer=True, min_value=0, help_text="The quantity.")
+    events = ListOfField(child=RatedEventSerializer(), max_items=MAX_EVENTS, required=False, help_text="Or events.")
+    already_billed = DecimalStringField(
+        or_integer=True, min_value=0, required=False, help_text="The quantity that was billed before."
+    )
+
+
+class NewSubscriptionSerializer(StrictSerializer):
+    """What a customer orders."""
+
+    ref = RefField(help_text='Your name for it, e.g. "SUB-1234".')
+    customer = RefField(help_text="Who pays.")
+    plan = RefField(help_text="The newest version of this plan.")
+    started_at = TimeField(help_text="From when on it is billed.")
+    anchor_at = TimeField(required=False, allow_null=True, help_text="What periods are counted from; the start by default.")
+    time_zone = ZoneField(default="UTC", help_text="In which days and months are counted.")
+    quantities = MapField(
+        child=DecimalStringField(or_integer=True, min_value=0),
+        max_keys=100,
+        required=False,
+        help_text="By price key; 1 by default.",
+    )
+    trial_end = TimeField(required=False, allow_null=True, help_text="Nothing is charged before.")
+    ends_at = TimeField(required=False, allow_null=True, help_text="The end; never by default.")
+
+
+class NewAmendmentSerializer(StrictSerializer):
+    """One change from an instant on."""
+
+    effective_at = TimeField(help_text="Past or future.")
+    plan = RefField(required=False, help_text="The newest version of this plan.")
+    quantities = MapField(
+        child=DecimalStringField(or_integer=True, min_value=0), max_keys=100, required=False, help_text="By price key."
+    )
+    ends_at = TimeField(required=False, help_text="Where the subscription ends.")
+    paused = TruthField(required=False, help_text="True stops it, false resumes it.")
+
+
+class AmendmentQuery(StrictSerializer):
+    """How to amend."""
+
+    dry_run = QueryTruthField(default=False, help_text="Only show what it would bring.")
+
+
+class NewChargeSerializer(StrictSerializer):
+    """A one-off charge."""
+
+    amount_minor = WholeNumberField(min_value=1, max_value=MAX_AMOUNT, help_text="In minor units of the customer's currency.")
+    description = TextField(max_length=500, min_length=1, help_text="As it stands on the invoice.")
+    tax_rate = DecimalStringField(default="0", min_value=0, max_value=100, help_text="Percent.")
+
+
+class NewCouponSerializer(StrictSerializer):
+    """A discount."""
+
+    code = RefField(help_text="What it is called.")
+    kind = ChoiceField(choices=["amount", "percentage"], help_text="What `value` is.")
+    value = DecimalStringField(min_value=0, help_text="Money in major units, or percent.")
+    currency = CurrencyField(required=False, allow_null=True, help_text="Of an amount.")
+    duration = ChoiceField(choices=["once", "recurring", "forever"], help_text="How long it lasts.")
+    periods = WholeNumberField(min_value=1, max_value=1000, required=False, allow_null=True, help_text="Of a recurring one.")
+    prices = ListOfField(child=RefField(), max_items=100, required=False, help_text="Price keys that it is limited to.")
+    plans = ListOfField(child=RefField(), max_items=100, required=False, help_text="Plans that it is limited to.")
+
+
+class NewGivenCouponSerializer(StrictSerializer):
+    """A coupon for a customer."""
+
+    coupon = RefField(help_text="Its code.")
+
+
+class UsageEventSerializer(StrictSerializer):
+    """One thing that was used."""
+
+    idempotency_key = TextField(max_length=255, min_length=1, pattern=r"[\x20-\x7e]+", help_text="Unique for good.")
+    subscription = RefField(help_text="Whose use it is.")
+    meter = RefField(help_text="What was used.")
+    value = DecimalStringField(or_integer=True, help_text="How much.")
+    occurred_at = TimeField(help_text="When.")
+    properties = MetadataField(required=False, help_text="What filters look at.")
+
+
+class RawEventField(StrictField):
+    """An event that is judged by itself, so that one bad event does not spoil the others."""
+
+    def clean(self, value: Any) -> Any:
+        """As `StrictField` says."""
+        return value
+
+    def take(self, value: Any, pointer: str, flaws: list[Flaw]) -> Any:
+        """As `StrictField` says."""
+        return value
+
+    def openapi(self) -> dict[str, Any]:
+        """As `StrictField` says."""
+        return {
+            "type": "object",
+            "required": ["idempotency_key", "subscription", "meter", "value", "occurred_at"],
+            "properties": {
+                "idempotency_key": {"type": "string", "minLength": 1, "maxLength": 255},
+                "subscription": {"type": "string", "maxLength": 64},
+                "meter": {"type": "string", "maxLength": 64},
+                "value": {"oneOf": [{"type": "string", "format": "decimal"}, {"type": "integer"}]},
+                "occurred_at": {"type": "string", "format": "date-time"},
+                "properties": {"type": "object"},
+            },
+        }
+
+
+class UsageSerializer(StrictSerializer):
+    """Usage events."""
+
+    events = ListOfField(child=RawEventField(), min_items=1, max_items=MAX_EVENTS, help_text="Each is judged by itself.")
+
+
+class GenerationSerializer(StrictSerializer):
+    """Make invoices."""
+
+    as_of = TimeField(help_text="Up to when.")
+    only = ChoiceField(choices=[scope.value for scope in Scope], required=False, allow_null=True, help_text="Both by default.")
+    finalize = TruthField(default=True, help_text="Give numbers; else leave drafts.")
+    dry_run = TruthField(default=False, help_text="Only show what would be made.")
+
+
+class NothingSerializer(StrictSerializer):
+    """No fields."""
+
+
+class UnparkSerializer(StrictSerializer):
+    """Why it may be billed again."""
+
+    reason = TextField(max_length=500, min_length=1, help_text="For those who ask later.")
+
+
+class InvoicesQuery(ListQuery):
+    """Which invoices."""
+
+    subscription = RefField(required=False, help_text="Of this subscription.")
+    state = ChoiceField(choices=[state.value for state in Invoice.State], required=False, help_text="In this state.")

@@ -1,0 +1,69 @@
+"""Bodies for the OpenAPI document: one customer's first months, as the API answers them."""
+
+from typing import Any
+
+CUSTOMER_BODY: dict[str, Any] = {
+    "ref": "CUST-7", "name": "Ada Lovelace", "currency": "EUR", "time_zone": "Europe/Berlin", "language": "en",
+    "address": {"line1": "12 Main St", "city": "Berlin"}, "vat_id": "DE123456789", "terms_days": 14,
+}  # fmt: skip
+CUSTOMER: dict[str, Any] = {**CUSTOMER_BODY, "holder_id": None, "credits": None}
+BASE: dict[str, Any] = {
+    "key": "base", "kind": "recurring", "timing": "advance", "model": "flat", "unit_amount": "10.00", "tax_rate": "20",
+}  # fmt: skip
+CALLS: dict[str, Any] = {
+    "key": "calls", "kind": "usage", "timing": "arrears", "model": "unit", "unit_amount": "0.02", "meter": "calls",
+    "aggregation": "sum", "tax_rate": "20",
+}  # fmt: skip
+PLAN_BODY: dict[str, Any] = {
+    "code": "basic", "name": "Basic", "currency": "EUR", "interval": {"unit": "month", "count": 1}, "prices": [BASE, CALLS],
+}  # fmt: skip
+PLAN: dict[str, Any] = {**PLAN_BODY, "version": 1, "minimum": None, "maximum": None}
+RATING_BODY: dict[str, Any] = {"currency": "EUR", "price": CALLS, "quantity": 200}
+RATING: dict[str, Any] = {
+    "amount_minor": 400,
+    "exact": "4",
+    "steps": [{"from": "0", "to": "200", "units": "200", "unit_amount": "0.02", "flat_amount": "0", "amount": "4"}],
+}
+SUBSCRIPTION_BODY: dict[str, Any] = {
+    "ref": "SUB-1234", "customer": "CUST-7", "plan": "basic", "started_at": "2026-01-01T00:00:00Z",
+}  # fmt: skip
+SUBSCRIPTION: dict[str, Any] = {
+    **SUBSCRIPTION_BODY, "started_at": "2026-01-01T00:00:00.000000Z", "anchor_at": "2026-01-01T00:00:00.000000Z",
+    "time_zone": "UTC", "trial_end": None,
+}  # fmt: skip
+AMENDMENT_BODY: dict[str, Any] = {"effective_at": "2026-01-15T00:00:00Z", "quantities": {"base": 2}}
+AMENDMENT: dict[str, Any] = {
+    "subscription": "SUB-1234", "sequence": 2, "effective_at": "2026-01-15T00:00:00.000000Z",
+    "change": {"quantities": {"base": "2"}}, "recorded_at": "2026-01-14T09:30:00.123456Z", "actor": "key:shop",
+}  # fmt: skip
+CHARGE_BODY: dict[str, Any] = {"amount_minor": 5000, "description": "Set-up", "tax_rate": "20"}
+CHARGE: dict[str, Any] = {
+    **CHARGE_BODY, "subscription": "SUB-1234", "sequence": 1, "currency": "EUR", "recorded_at": "2026-01-14T09:30:00.123456Z",
+}  # fmt: skip
+COUPON_BODY: dict[str, Any] = {"code": "WELCOME", "kind": "percentage", "value": "10", "duration": "recurring", "periods": 3}
+COUPON: dict[str, Any] = {**COUPON_BODY, "currency": None, "prices": [], "plans": []}
+GIVEN_COUPON: dict[str, Any] = {"customer": "CUST-7", "coupon": "WELCOME", "given_at": "2026-01-14T09:30:00.123456Z"}
+USAGE_BODY: dict[str, Any] = {
+    "events": [
+        {"idempotency_key": "call-1", "subscription": "SUB-1234", "meter": "calls", "value": "200",
+         "occurred_at": "2026-01-10T12:00:00Z"},
+    ]
+}  # fmt: skip
+USAGE: dict[str, Any] = {"results": [{"idempotency_key": "call-1", "result": "accepted", "detail": ""}]}
+GENERATION_BODY: dict[str, Any] = {"as_of": "2026-02-01T00:00:00Z"}
+INVOICE: dict[str, Any] = {
+    "id": 1, "number": "INV-000001", "subscription": "SUB-1234", "customer": "CUST-7", "currency": "EUR", "state": "open",
+    "issue_date": "2026-02-01", "due_date": "2026-02-15", "subtotal_minor": 1400, "discount_minor": 0, "tax_minor": 280,
+    "total_minor": 1680, "credit_notes_minor": 0, "credits_applied_minor": 0, "amount_due_minor": 1680,
+    "lines": [
+        {"position": 1, "kind": "usage", "price_key": "calls", "description": "calls",
+         "period": {"start": "2026-01-01T00:00:00+00:00", "end": "2026-02-01T00:00:00+00:00"}, "quantity": "200",
+         "unit_amount": "0.02", "amount_minor": 400, "discount_minor": 0, "tax_category": "S", "tax_rate": "20",
+         "rating": RATING},
+    ],
+    "taxes": [{"category": "S", "rate": "20", "base_minor": 1400, "amount_minor": 280}],
+}  # fmt: skip
+PARKING: dict[str, Any] = {
+    "subscription": "SUB-1234", "reason": "too-many-periods", "parked_at": "2026-02-01T00:00:00.000000Z",
+    "unparked_at": "2026-02-01T09:30:00.000000Z", "unparked_by": "key:shop", "unparked_reason": "Checked by hand",
+}  # fmt: skip

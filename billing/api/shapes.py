@@ -1,0 +1,204 @@
+"""What billing's calls answer with: the bodies, and their shapes for the OpenAPI document."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from billing import catalogue
+from billing.models import Amendment, Charge, Coupon, Customer, CustomerCoupon, Parking, Plan, Subscription
+from billing.money import decimal_text
+from billing.price_input import price_dict
+from ledger.api.rendering import in_key_order, optional_time_text, time_text
+
+
+def customer_body(customer: Customer) -> dict[str, Any]:
+    """A customer as it is answered."""
+    paying = None
+    if customer.credit_unit_value is not None:
+        paying = {"credit_type": customer.credit_type, "unit_value": decimal_text(customer.credit_unit_value)}
+    return {
+        "ref": customer.ref,
+        "name": customer.name,
+        "currency": customer.currency,
+        "time_zone": customer.time_zone,
+        "language": customer.language,
+        "address": in_key_order(customer.address),
+        "vat_id": customer.vat_id,
+        "terms_days": customer.terms_days,
+        "holder_id": customer.holder_id or None,
+        "credits": paying,
+    }
+
+
+def plan_body(plan: Plan) -> dict[str, Any]:
+    """A version of a plan as it is answered."""
+    return {
+        "code": plan.code,
+        "version": plan.version,
+        "name": plan.name,
+        "currency": plan.currency,
+        "interval": {"unit": plan.interval_unit, "count": plan.interval_count},
+        "prices": [price_dict(price) for _, price in catalogue.terms_of(plan.pk).prices],
+        "minimum": None if plan.minimum is None else decimal_text(plan.minimum),
+        "maximum": None if plan.maximum is None else decimal_text(plan.maximum),
+    }
+
+
+def subscription_body(subscription: Subscription, *, customer: str, plan: str) -> dict[str, Any]:
+    """A subscription as it is answered."""
+    return {
+        "ref": subscription.ref,
+        "customer": customer,
+        "plan": plan,
+        "started_at": time_text(subscription.started_at),
+        "anchor_at": time_text(subscription.anchor_at),
+        "time_zone": subscription.time_zone,
+        "trial_end": optional_time_text(subscription.trial_end),
+    }
+
+
+def amendment_body(amendment: Amendment, ref: str) -> dict[str, Any]:
+    """An amendment as it is answered."""
+    change = dict(amendment.change)
+    if "plan" in change:
+        terms = catalogue.terms_of(change["plan"])
+        change["plan"] = terms.code
+    return {
+        "subscription": ref,
+        "sequence": amendment.sequence,
+        "effective_at": time_text(amendment.effective_at),
+        "change": in_key_order(change),
+        "recorded_at": time_text(amendment.recorded_at),
+        "actor": amendment.actor,
+    }
+
+
+def charge_body(charge: Charge, ref: str) -> dict[str, Any]:
+    """A one-off charge as it is answered."""
+    return {
+        "subscription": ref,
+        "sequence": charge.sequence,
+        "currency": charge.currency,
+        "amount_minor": charge.amount_minor,
+        "description": charge.description,
+        "tax_rate": decimal_text(charge.tax_rate),
+        "recorded_at": time_text(charge.recorded_at),
+    }
+
+
+def coupon_body(coupon: Coupon) -> dict[str, Any]:
+    """A coupon as it is answered."""
+    return {
+        "code": coupon.code,
+        "kind": coupon.kind,
+        "value": decimal_text(coupon.value),
+        "currency": coupon.currency or None,
+        "duration": coupon.duration,
+        "periods": coupon.periods,
+        "prices": coupon.prices,
+        "plans": coupon.plans,
+    }
+
+
+def given_coupon_body(given: CustomerCoupon, *, customer: str, coupon: str) -> dict[str, Any]:
+    """That a customer has a coupon."""
+    return {"customer": customer, "coupon": coupon, "given_at": time_text(given.given_at)}
+
+
+def parking_body(parking: Parking, ref: str) -> dict[str, Any]:
+    """That a subscription was parked, and no longer is."""
+    return {
+        "subscription": ref,
+        "reason": parking.reason,
+        "parked_at": time_text(parking.parked_at),
+        "unparked_at": optional_time_text(parking.unparked_at),
+        "unparked_by": parking.unparked_by,
+        "unparked_reason": parking.unparked_reason,
+    }
+
+
+# Shapes ----------------------------------------------------------------------------------------------
+
+
+def shape(name: str, doc: str, /, **fields: serializers.Field[Any, Any, Any, Any]) -> type[serializers.Serializer[Any]]:
+    """The shape of an answer, for the OpenAPI document alone."""
+    return type(name, (serializers.Serializer,), {"__doc__": doc, **fields})
+
+
+def _text(*, null: bool = False) -> serializers.CharField:
+    return serializers.CharField(allow_null=null)
+
+
+def _minor(help_text: str = "In minor units.") -> serializers.IntegerField:
+    return serializers.IntegerField(help_text=help_text)
+
+
+CreditsShape = shape("PayingCredits", "Which credits pay.", credit_type=_text(), unit_value=_text())
+CustomerShape = shape(
+    "Customer", "Who pays.",
+    ref=_text(), name=_text(), currency=_text(), time_zone=_text(), language=_text(),
+    address=serializers.DictField(), vat_id=_text(), terms_days=serializers.IntegerField(), holder_id=_text(null=True),
+    credits=CreditsShape(allow_null=True),
+)  # fmt: skip
+IntervalShape = shape("Interval", "A billing period.", unit=_text(), count=serializers.IntegerField())
+PlanShape = shape(
+    "Plan", "A version of a plan.",
+    code=_text(), version=serializers.IntegerField(), name=_text(), currency=_text(), interval=IntervalShape(),
+    prices=serializers.ListField(child=serializers.DictField()), minimum=_text(null=True), maximum=_text(null=True),
+)  # fmt: skip
+SubscriptionShape = shape(
+    "Subscription", "What a customer ordered.",
+    ref=_text(), customer=_text(), plan=_text(), started_at=_text(), anchor_at=_text(), time_zone=_text(),
+    trial_end=_text(null=True),
+)  # fmt: skip
+AmendmentShape = shape(
+    "Amendment", "A change from an instant on.",
+    subscription=_text(), sequence=serializers.IntegerField(), effective_at=_text(), change=serializers.DictField(),
+    recorded_at=_text(), actor=_text(),
+)  # fmt: skip
+ChargeShape = shape(
+    "Charge", "A one-off charge.",
+    subscription=_text(), sequence=serializers.IntegerField(), currency=_text(), amount_minor=_minor(), description=_text(),
+    tax_rate=_text(), recorded_at=_text(),
+)  # fmt: skip
+CouponShape = shape(
+    "Coupon", "A discount.",
+    code=_text(), kind=_text(), value=_text(), currency=_text(null=True), duration=_text(),
+    periods=serializers.IntegerField(allow_null=True), prices=serializers.ListField(child=_text()),
+    plans=serializers.ListField(child=_text()),
+)  # fmt: skip
+GivenCouponShape = shape("GivenCoupon", "A customer's coupon.", customer=_text(), coupon=_text(), given_at=_text())
+ParkingShape = shape(
+    "Parking", "Why a subscription waited, and who let it go on.",
+    subscription=_text(), reason=_text(), parked_at=_text(), unparked_at=_text(null=True), unparked_by=_text(),
+    unparked_reason=_text(),
+)  # fmt: skip
+UsageResultShape = shape(
+    "UsageResult", "The answer to one event.", idempotency_key=_text(null=True), result=_text(), detail=_text()
+)
+UsageResultsShape = shape("UsageResults", "One result per event, in order.", results=UsageResultShape(many=True))
+StepShape = type(
+    "RatingStep", (serializers.Serializer,),
+    {
+        "__doc__": "One step of a calculation.",
+        **{name: _text(null=True) for name in ("from", "to")},
+        **{name: _text() for name in ("units", "unit_amount", "flat_amount", "amount")},
+    },
+)  # fmt: skip
+RatingShape = shape("Rating", "What usage would cost.", amount_minor=_minor(), exact=_text(), steps=StepShape(many=True))
+PeriodShape = shape("Period", "Half-open.", start=_text(), end=_text())
+LineShape = shape(
+    "InvoiceLine", "One line.",
+    position=serializers.IntegerField(), kind=_text(), price_key=_text(null=True), description=_text(),
+    period=PeriodShape(allow_null=True), quantity=_text(), unit_amount=_text(null=True), amount_minor=_minor(),
+    discount_minor=_minor(), tax_category=_text(), tax_rate=_text(), rating=serializers.DictField(),
+)  # fmt: skip
+TaxShape = shape("InvoiceTax", "Tax of one category.", category=_text(), rate=_text(), base_minor=_minor(), amount_minor=_minor())
+InvoiceShape = shape(
+    "Invoice", "A document.",
+    id=serializers.IntegerField(), number=_text(null=True), subscription=_text(), customer=_text(), currency=_text(),
+    state=_text(), issue_date=_text(null=True), due_date=_text(null=True), subtotal_minor=_minor(), discount_minor=_minor(),
+    tax_minor=_minor(), total_minor=_minor(), credit_notes_minor=_minor(), credits_applied_minor=_minor(),
+    amount_due_minor=_minor(), lines=LineShape(many=True), taxes=TaxShape(many=True),
+)  # fmt: skip
+InvoicesShape = shape("Invoices", "What was made.", invoices=InvoiceShape(many=True))

@@ -1,0 +1,544 @@
+"""Billing's calls: one class per path, each a reading of the request, one use-case or one look, and an answer."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, ClassVar
+
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter
+
+from billing import catalogue, coupons, customers, documents, invoicing, parking, selectors, subscriptions, usage
+from billing.aggregation import Aggregation, Event
+from billing.api import bodies, examples, shapes
+from billing.customers import CreditTerms
+from billing.errors import (
+    AlreadyExists,
+    CouponNotApplicable,
+    InvalidTransition,
+    InvoiceGenerationBusy,
+    NotFound,
+    NotParked,
+)
+from billing.invoicing import Options, Scope
+from billing.models import Invoice
+from billing.periods import Interval, IntervalUnit
+from billing.price_input import parse_price
+from billing.pricing import PERCENTAGES, quote, usage_of
+from billing.request_keys import Answer as Answered
+from billing.request_keys import answer_once
+from billing.subscriptions import Wish
+from ledger.api import cursors
+from ledger.api.authentication import BILLING_READ, BILLING_WRITE, Key
+from ledger.api.endpoint import Endpoint
+from ledger.api.idempotency import idempotency_key
+from ledger.api.inputs import StrictSerializer, read, read_query
+from ledger.api.parsing import BATCH_LIMIT_BYTES, BODY_LIMIT_BYTES, read_body
+from ledger.api.rejections import Flaw, InvalidRequest
+from ledger.api.rejections import NotFound as NoSuchPath
+from ledger.api.rendering import in_key_order, json_answer, recorded_answer
+from ledger.api.schema import Answer, Taken, operation, page_example, page_of
+
+CATALOGUE = "Catalogue"
+SUBSCRIPTIONS = "Subscriptions"
+USAGE = "Usage"
+INVOICES = "Invoices"
+
+REF_PATH = OpenApiParameter(
+    "ref",
+    {"type": "string", "pattern": f"^{bodies.REF_PATTERN}$", "minLength": 1, "maxLength": 64},
+    OpenApiParameter.PATH,
+    description="Your name for it.",
+    examples=[OpenApiExample("ref", "SUB-1234")],
+)
+INVOICE_PATH = OpenApiParameter(
+    "invoice_id",
+    {"type": "integer", "format": "int64", "minimum": 1},
+    OpenApiParameter.PATH,
+    description="The id of the invoice; not its number, which only a finalised one has.",
+    examples=[OpenApiExample("invoice", 1)],
+)
+NO_SUBSCRIPTION = NotFound(resource="subscription", ref="SUB-1234")
+NO_INVOICE = NotFound(resource="invoice", ref=1)
+BUSY = InvoiceGenerationBusy(key="invoice_gen/SUB-1234", subscription="SUB-1234")
+
+
+class _Billing(Endpoint):
+    """Billing knows customers, not holders: a key that is confined to one holder sees nothing of it."""
+
+    def _admissible_key(self, request: HttpRequest, path: dict[str, Any]) -> Key:
+        key = super()._admissible_key(request, path)
+        if key.holder_id is not None:
+            raise NoSuchPath
+        return key
+
+
+class _Writes(_Billing):
+    """What the writes have in common: a key, a body, and an answer that is remembered with the key."""
+
+    scopes = {"post": BILLING_WRITE}
+    collection: ClassVar[str]
+    takes_nothing: ClassVar[bool] = False
+
+    def once(
+        self,
+        request: HttpRequest,
+        shape: type[StrictSerializer],
+        act: Callable[[dict[str, Any]], tuple[int, Any]],
+        *,
+        remembers: bool = True,
+    ) -> HttpResponse:
+        """Read the body, do what it asks for at most once, and answer.
+
+        Args:
+            act: from the clean fields to a status and a body; runs inside the transaction that remembers the answer.
+            remembers: False for what changes nothing, such as a dry run.
+        """
+        key = idempotency_key(request)
+        raw = self._raw(request)
+        fields = read(shape, raw)
+        if not remembers:
+            with transaction.atomic(durable=True):
+                status, body = act(fields)
+            return json_answer(body, status=status)
+
+        def answered() -> Answered:
+            status, body = act(fields)
+            return Answered(status, body)
+
+        answer = answer_once(collection=self.collection, idempotency_key=key, request_digest=_digest(request, raw), act=answered)
+        return recorded_answer(in_key_order(answer.body), replayed=answer.replayed, status=answer.status)
+
+    def _raw(self, request: HttpRequest) -> dict[str, Any]:
+        if self.takes_nothing and request.META.get("CONTENT_LENGTH") in (None, "", "0"):
+            return {}
+        return read_body(request, limit_bytes=self.body_limit_bytes)
+
+
+def _digest(request: HttpRequest, raw: dict[str, Any]) -> bytes:
+    """SHA-256 over what the request is: its route and its body, whatever the order of its keys."""
+    route = f"{request.method} {request.path}?{request.META.get('QUERY_STRING', '')}"
+    form = json.dumps([route, raw], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(form.encode()).digest()
+
+
+# Catalogue and customers -----------------------------------------------------------------------------
+
+
+class Customers(_Writes):
+    """Who pays."""
+
+    collection = "customers"
+
+    @operation(
+        "createCustomer", "Create a customer", tag=CATALOGUE, scope=BILLING_WRITE, keyed=True,
+        takes=Taken(bodies.NewCustomerSerializer, {"a customer": examples.CUSTOMER_BODY}),
+        answers={201: Answer(shapes.CustomerShape, examples.CUSTOMER, "The customer.")},
+        problems=[AlreadyExists(resource="customer", ref="CUST-7")],
+    )  # fmt: skip
+    def post(self, request: HttpRequest) -> HttpResponse:
+        """Create a customer."""
+
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            terms = fields.pop("credits", None)
+            customer = customers.create_customer(**fields, credits=CreditTerms(**terms) if terms else None)
+            return 201, shapes.customer_body(customer)
+
+        return self.once(request, bodies.NewCustomerSerializer, act)
+
+
+class Plans(_Writes):
+    """What is sold."""
+
+    collection = "plans"
+
+    @operation(
+        "createPlan", "Create a plan", "Or the next version of one: versions never change, subscriptions stay on theirs.",
+        tag=CATALOGUE, scope=BILLING_WRITE, keyed=True,
+        takes=Taken(bodies.NewPlanSerializer, {"a plan": examples.PLAN_BODY}),
+        answers={201: Answer(shapes.PlanShape, examples.PLAN, "The version that was made.")},
+    )  # fmt: skip
+    def post(self, request: HttpRequest) -> HttpResponse:
+        """Create a plan or a version of it."""
+
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            interval = fields.pop("interval")
+            plan = catalogue.create_plan(**fields, interval=Interval(IntervalUnit(interval["unit"]), interval["count"]))
+            return 201, shapes.plan_body(plan)
+
+        return self.once(request, bodies.NewPlanSerializer, act)
+
+
+class Ratings(_Billing):
+    """What something would cost."""
+
+    scopes = {"post": BILLING_READ}
+    body_limit_bytes = BATCH_LIMIT_BYTES
+
+    @operation(
+        "rate", "Rate usage", "What a quantity or some events would cost at a price; nothing is stored, so no key is needed.",
+        tag=CATALOGUE, scope=BILLING_READ,
+        takes=Taken(bodies.NewRatingSerializer, {"a quantity": examples.RATING_BODY}),
+        answers={200: Answer(shapes.RatingShape, examples.RATING, "The amount and how it comes about.")},
+    )  # fmt: skip
+    def post(self, request: HttpRequest) -> HttpResponse:
+        """Rate a quantity or events."""
+        fields = self.body(request, bodies.NewRatingSerializer)
+        price = parse_price(fields["price"])
+        known: Any = _rated(fields, price)
+        billed = fields.get("already_billed", Decimal(0))
+        rating = quote(price, known, fields["currency"], billed or None)
+        return json_answer(rating.as_dict())
+
+
+def _rated(fields: dict[str, Any], price: Any) -> Any:
+    if ("quantity" in fields) == ("events" in fields):
+        raise InvalidRequest([Flaw("/quantity", "one-of", "Give either quantity or events.")])
+    if "quantity" in fields:
+        return fields["quantity"]
+    if price.aggregation is None and price.model not in PERCENTAGES:
+        raise InvalidRequest([Flaw("/events", "not-used", "A recurring price has no events; give quantity.")])
+    if price.aggregation == Aggregation.WEIGHTED_SUM:
+        raise InvalidRequest([Flaw("/events", "needs-period", "An average over time needs its period; give quantity.")])
+    events = [
+        Event(one["value"], one["occurred_at"], one.get("properties", {}), sequence)
+        for sequence, one in enumerate(fields["events"])
+    ]
+    return usage_of(price, events)
+
+
+class Coupons(_Writes):
+    """Discounts."""
+
+    collection = "coupons"
+
+    @operation(
+        "createCoupon", "Create a coupon", tag=CATALOGUE, scope=BILLING_WRITE, keyed=True,
+        takes=Taken(bodies.NewCouponSerializer, {"a percentage": examples.COUPON_BODY}),
+        answers={201: Answer(shapes.CouponShape, examples.COUPON, "The coupon.")},
+        problems=[AlreadyExists(resource="coupon", ref="WELCOME")],
+    )  # fmt: skip
+    def post(self, request: HttpRequest) -> HttpResponse:
+        """Create a coupon."""
+        return self.once(
+            request, bodies.NewCouponSerializer, lambda fields: (201, shapes.coupon_body(coupons.create_coupon(**fields)))
+        )
+
+
+class CustomerCoupons(_Writes):
+    """A customer's coupons."""
+
+    collection = "customer-coupons"
+
+    @operation(
+        "giveCoupon", "Give a coupon to a customer", tag=CATALOGUE, scope=BILLING_WRITE, keyed=True, parameters=[REF_PATH],
+        takes=Taken(bodies.NewGivenCouponSerializer, {"a coupon": {"coupon": "WELCOME"}}),
+        answers={201: Answer(shapes.GivenCouponShape, examples.GIVEN_COUPON, "It is used from the next invoice on.")},
+        problems=[
+            NotFound(resource="customer", ref="CUST-7"),
+            CouponNotApplicable(coupon="WELCOME", why="the customer has it already"),
+        ],
+    )  # fmt: skip
+    def post(self, request: HttpRequest, ref: str) -> HttpResponse:
+        """Give a coupon to a customer."""
+
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            customer = customers.customer_of(ref)
+            given = coupons.give_coupon(
+                customer_id=customer.pk, customer_ref=ref, customer_currency=customer.currency, code=fields["coupon"]
+            )
+            given.refresh_from_db()
+            return 201, shapes.given_coupon_body(given, customer=ref, coupon=fields["coupon"])
+
+        return self.once(request, bodies.NewGivenCouponSerializer, act)
+
+
+# Subscriptions ---------------------------------------------------------------------------------------
+
+
+class Subscriptions(_Writes):
+    """What customers order."""
+
+    collection = "subscriptions"
+
+    @operation(
+        "createSubscription", "Create a subscription", tag=SUBSCRIPTIONS, scope=BILLING_WRITE, keyed=True,
+        takes=Taken(bodies.NewSubscriptionSerializer, {"a subscription": examples.SUBSCRIPTION_BODY}),
+        answers={201: Answer(shapes.SubscriptionShape, examples.SUBSCRIPTION, "The subscription.")},
+        problems=[AlreadyExists(resource="subscription", ref="SUB-1234")],
+    )  # fmt: skip
+    def post(self, request: HttpRequest) -> HttpResponse:
+        """Create a subscription."""
+
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            subscription = subscriptions.create_subscription(**fields, actor=self.key.actor)
+            body = shapes.subscription_body(subscription, customer=fields["customer"], plan=fields["plan"])
+            return 201, body
+
+        return self.once(request, bodies.NewSubscriptionSerializer, act)
+
+
+class Amendments(_Writes):
+    """Changes to a subscription."""
+
+    collection = "amendments"
+
+    @operation(
+        "amendSubscription", "Amend a subscription",
+        "Writes the wish and returns at once, also while invoices for the subscription are being made; the next run bills the "
+        "difference. With `dry_run=true`: the lines that it would bring now.",
+        tag=SUBSCRIPTIONS, scope=BILLING_WRITE, keyed=True, parameters=[REF_PATH], query=bodies.AmendmentQuery,
+        takes=Taken(bodies.NewAmendmentSerializer, {"more": examples.AMENDMENT_BODY}),
+        answers={
+            201: Answer(shapes.AmendmentShape, examples.AMENDMENT, "The amendment."),
+            200: Answer(shapes.InvoicesShape, {"invoices": [examples.INVOICE]}, "What it would bring (dry run)."),
+        },
+        problems=[NO_SUBSCRIPTION, BUSY],
+    )  # fmt: skip
+    def post(self, request: HttpRequest, ref: str) -> HttpResponse:
+        """Amend a subscription."""
+        dry_run = read_query(bodies.AmendmentQuery, request)["dry_run"]
+
+        def amended(fields: dict[str, Any]) -> Any:
+            wish = Wish(
+                plan=fields.get("plan"),
+                quantities=fields.get("quantities"),
+                sets_end="ends_at" in fields,
+                ends_at=fields.get("ends_at"),
+                paused=fields.get("paused"),
+            )
+            return subscriptions.amend_subscription(ref=ref, effective_at=fields["effective_at"], wish=wish, actor=self.key.actor)
+
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            return 201, shapes.amendment_body(amended(fields), ref)
+
+        def show(fields: dict[str, Any]) -> tuple[int, Any]:
+            amended(fields)
+            options = Options(as_of=timezone.now(), finalize=False, render=selectors.invoice_document)
+            generated = invoicing.generate_in(ref=ref, options=options)
+            transaction.set_rollback(True)
+            return 200, {"invoices": generated.documents}
+
+        return self.once(request, bodies.NewAmendmentSerializer, show if dry_run else act, remembers=not dry_run)
+
+
+class Charges(_Writes):
+    """One-off charges."""
+
+    collection = "charges"
+
+    @operation(
+        "chargeOnce", "Add a one-off charge", "It is on the next invoice of the subscription, once.",
+        tag=SUBSCRIPTIONS, scope=BILLING_WRITE, keyed=True, parameters=[REF_PATH],
+        takes=Taken(bodies.NewChargeSerializer, {"a set-up fee": examples.CHARGE_BODY}),
+        answers={201: Answer(shapes.ChargeShape, examples.CHARGE, "The charge.")},
+        problems=[NO_SUBSCRIPTION],
+    )  # fmt: skip
+    def post(self, request: HttpRequest, ref: str) -> HttpResponse:
+        """Add a one-off charge."""
+
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            return 201, shapes.charge_body(subscriptions.charge_once(ref=ref, **fields, actor=self.key.actor), ref)
+
+        return self.once(request, bodies.NewChargeSerializer, act)
+
+
+class Unpark(_Writes):
+    """A parked subscription may be billed again."""
+
+    collection = "unpark"
+
+    @operation(
+        "unpark", "Let a parked subscription be billed again", tag=SUBSCRIPTIONS, scope=BILLING_WRITE, keyed=True,
+        parameters=[REF_PATH], takes=Taken(bodies.UnparkSerializer, {"checked": {"reason": "Checked by hand"}}),
+        answers={200: Answer(shapes.ParkingShape, examples.PARKING, "What it was parked for.")},
+        problems=[NO_SUBSCRIPTION, NotParked(subscription="SUB-1234")],
+    )  # fmt: skip
+    def post(self, request: HttpRequest, ref: str) -> HttpResponse:
+        """Unpark a subscription."""
+
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            return 200, shapes.parking_body(parking.unpark(ref=ref, actor=self.key.actor, **fields), ref)
+
+        return self.once(request, bodies.UnparkSerializer, act)
+
+
+# Usage -----------------------------------------------------------------------------------------------
+
+
+class UsageEvents(_Writes):
+    """What was used."""
+
+    collection = "usage-events"
+    body_limit_bytes = BATCH_LIMIT_BYTES
+
+    @operation(
+        "takeInUsage", "Send usage events", "Up to 1,000, each judged by itself; the key of an event is unique for good.",
+        tag=USAGE, scope=BILLING_WRITE, keyed=True,
+        takes=Taken(bodies.UsageSerializer, {"one event": examples.USAGE_BODY}),
+        answers={200: Answer(shapes.UsageResultsShape, examples.USAGE, "accepted, duplicate, conflict or invalid, for each.")},
+    )  # fmt: skip
+    def post(self, request: HttpRequest) -> HttpResponse:
+        """Take usage events in."""
+        return self.once(request, bodies.UsageSerializer, lambda fields: (200, {"results": _taken_in(fields["events"])}))
+
+
+def _taken_in(raw_events: list[Any]) -> list[dict[str, Any]]:
+    good: list[usage.NewEvent] = []
+    results: list[dict[str, Any] | None] = []
+    for raw in raw_events:
+        try:
+            fields = read(bodies.UsageEventSerializer, raw)
+        except InvalidRequest as invalid:
+            results.append(_invalid(raw, invalid))
+            continue
+        good.append(usage.NewEvent(**({"properties": {}} | fields)))
+        results.append(None)
+    outcomes = iter(usage.take_in(good))
+    return [one if one is not None else _result(next(outcomes)) for one in results]
+
+
+def _invalid(raw: Any, invalid: InvalidRequest) -> dict[str, Any]:
+    key = raw.get("idempotency_key") if isinstance(raw, dict) else None
+    detail = "; ".join(f"{flaw.pointer}: {flaw.detail}" for flaw in invalid.flaws)[:1000]
+    return {"idempotency_key": key if isinstance(key, str) else None, "result": "invalid", "detail": detail}
+
+
+def _result(outcome: usage.Outcome) -> dict[str, Any]:
+    return {"idempotency_key": outcome.idempotency_key, "result": outcome.result.value, "detail": outcome.detail}
+
+
+# Invoices --------------------------------------------------------------------------------------------
+
+
+class SubscriptionInvoices(_Writes):
+    """Making invoices for one subscription."""
+
+    collection = "subscription-invoices"
+
+    @operation(
+        "generateInvoices", "Make the invoices of a subscription",
+        "The same as the command does, for one subscription. Answers 409 at once when another process is at it: come back later.",
+        tag=INVOICES, scope=BILLING_WRITE, keyed=True, parameters=[REF_PATH],
+        takes=Taken(bodies.GenerationSerializer, {"all that is due": examples.GENERATION_BODY}),
+        answers={
+            201: Answer(shapes.InvoicesShape, {"invoices": [examples.INVOICE]}, "What was made."),
+            200: Answer(shapes.InvoicesShape, {"invoices": []}, "Nothing is due, or what a dry run would make."),
+        },
+        problems=[NO_SUBSCRIPTION, BUSY],
+    )  # fmt: skip
+    def post(self, request: HttpRequest, ref: str) -> HttpResponse:
+        """Make the invoices that are due."""
+
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            options = Options(
+                as_of=fields["as_of"],
+                only=Scope(fields["only"]) if "only" in fields else None,
+                finalize=fields["finalize"],
+                dry_run=fields["dry_run"],
+                render=selectors.invoice_document,
+            )
+            generated = invoicing.generate_in(ref=ref, options=options)
+            made = bool(generated.documents) and not options.dry_run
+            return 201 if made else 200, {"invoices": generated.documents}
+
+        return self.once(request, bodies.GenerationSerializer, act)
+
+
+class Invoices(_Billing):
+    """All invoices."""
+
+    scopes = {"get": BILLING_READ}
+
+    @operation(
+        "listInvoices", "List invoices", "Newest first.", tag=INVOICES, scope=BILLING_READ, query=bodies.InvoicesQuery,
+        answers={
+            200: Answer(page_of(shapes.InvoiceShape), page_example(examples.INVOICE, path="/v1/invoices"), "A page of invoices.")
+        },
+    )  # fmt: skip
+    def get(self, request: HttpRequest) -> HttpResponse:
+        """List invoices."""
+        filters = read_query(bodies.InvoicesQuery, request)
+        window = cursors.open_window(request, filters)
+        bounds = {name: keyset[0] for name, keyset in window.newest_first().items()}
+        rows = selectors.invoices(**filters, **bounds, limit=window.rows_wanted)
+        return json_answer(window.page(rows, keyset=lambda row: (row["id"],), body=lambda row: row))
+
+
+class OneInvoice(_Billing):
+    """One invoice."""
+
+    scopes = {"get": BILLING_READ}
+
+    @operation(
+        "readInvoice", "Read an invoice", tag=INVOICES, scope=BILLING_READ, parameters=[INVOICE_PATH],
+        answers={200: Answer(shapes.InvoiceShape, examples.INVOICE, "The invoice.")}, problems=[NO_INVOICE],
+    )  # fmt: skip
+    def get(self, request: HttpRequest, invoice_id: int) -> HttpResponse:
+        """Read an invoice."""
+        return json_answer(selectors.invoice_document(invoice_id))
+
+
+class _Moves(_Writes):
+    """From state to state; there is nothing to say in the body."""
+
+    collection = "invoices"
+    body_limit_bytes = BODY_LIMIT_BYTES
+    takes_nothing = True
+
+    def move(self, request: HttpRequest, invoice_id: int, act: Callable[[int], Invoice]) -> HttpResponse:
+        """Move the invoice and answer with it as it is then."""
+
+        def moved(fields: dict[str, Any]) -> tuple[int, Any]:
+            act(invoice_id)
+            return 200, selectors.invoice_document(invoice_id)
+
+        return self.once(request, bodies.NothingSerializer, moved)
+
+
+def _move_operation(name: str, summary: str, description: str) -> Callable[[Any], Any]:
+    return operation(
+        name, summary, description, tag=INVOICES, scope=BILLING_WRITE, keyed=True, parameters=[INVOICE_PATH],
+        takes=Taken(bodies.NothingSerializer, {"nothing": {}}),
+        answers={200: Answer(shapes.InvoiceShape, examples.INVOICE, "The invoice as it is then.")},
+        problems=[NO_INVOICE, InvalidTransition(invoice=1, state="paid", wanted="void"), BUSY],
+    )  # fmt: skip
+
+
+class Finalize(_Moves):
+    """A draft becomes a document."""
+
+    @_move_operation("finalizeInvoice", "Finalise a draft", "Applies credits, gives the number and freezes it.")
+    def post(self, request: HttpRequest, invoice_id: int) -> HttpResponse:
+        """Finalise a draft."""
+        return self.move(request, invoice_id, documents.finalize)
+
+
+class Pay(_Moves):
+    """It was paid."""
+
+    @_move_operation("payInvoice", "Mark an invoice as paid", "From open or uncollectible.")
+    def post(self, request: HttpRequest, invoice_id: int) -> HttpResponse:
+        """Mark an invoice as paid."""
+        return self.move(request, invoice_id, documents.pay)
+
+
+class Void(_Moves):
+    """It never was."""
+
+    @_move_operation("voidInvoice", "Void an invoice", "Releases its periods and gives the credits that it used back, once.")
+    def post(self, request: HttpRequest, invoice_id: int) -> HttpResponse:
+        """Void an invoice."""
+        return self.move(request, invoice_id, documents.void)
+
+
+class MarkUncollectible(_Moves):
+    """It will not be paid."""
+
+    @_move_operation("markInvoiceUncollectible", "Give an invoice up", "It can still be paid or voided.")
+    def post(self, request: HttpRequest, invoice_id: int) -> HttpResponse:
+        """Mark an invoice as uncollectible."""
+        return self.move(request, invoice_id, documents.mark_uncollectible)

@@ -1,0 +1,116 @@
+"""Looking at billing from outside: is everything consistent, and why is a subscription due or not? Reads only."""
+
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+
+from billing.documents import invoice_key
+from billing.errors import NotFound
+from billing.models import Claim, Cursor, ItemVersion, Parking, Subscription
+from ledger.locks import lock_number
+
+# What a finding is called, and how to find it: each row is one finding in words.
+CHECKS = {
+    "hole in the numbering": """
+        SELECT format('%s: %s numbers, the last is %s', series, count(*), max(series_value))
+        FROM billing_invoice WHERE series_value IS NOT NULL GROUP BY series
+        HAVING count(*) <> max(series_value)
+    """,
+    "series does not match its invoices": """
+        SELECT format('%s stands at %s', s.name, s.last_value) FROM billing_numberseries AS s
+        WHERE s.last_value <> (SELECT coalesce(max(i.series_value), 0) FROM billing_invoice AS i WHERE i.series = s.name)
+    """,
+    "overlapping claims": """
+        SELECT format('item %s: claims %s and %s', a.item_id, a.id, b.id)
+        FROM billing_claim AS a JOIN billing_claim AS b
+            ON b.item_id = a.item_id AND b.kind = a.kind AND b.id > a.id
+            AND tstzrange(a.starts_at, a.ends_at) && tstzrange(b.starts_at, b.ends_at)
+        WHERE a.released_at IS NULL AND b.released_at IS NULL
+    """,
+    "lines do not add up to the invoice": """
+        SELECT format('invoice %s', i.id) FROM billing_invoice AS i
+        WHERE (i.subtotal_minor, i.discount_minor) IS DISTINCT FROM (
+            SELECT coalesce(sum(l.amount_minor), 0)::bigint, coalesce(sum(l.discount_minor), 0)::bigint
+            FROM billing_line AS l WHERE l.invoice_id = i.id)
+    """,
+    "taxes do not add up to the invoice": """
+        SELECT format('invoice %s', i.id) FROM billing_invoice AS i
+        WHERE i.tax_minor <> (SELECT coalesce(sum(t.amount_minor), 0) FROM billing_invoicetax AS t WHERE t.invoice_id = i.id)
+    """,
+    "invoice without lines": """
+        SELECT format('invoice %s', i.id) FROM billing_invoice AS i
+        WHERE NOT EXISTS (SELECT FROM billing_line AS l WHERE l.invoice_id = i.id)
+    """,
+    "claim of a void invoice": """
+        SELECT format('claim %s', c.id) FROM billing_claim AS c JOIN billing_invoice AS i ON i.id = c.invoice_id
+        WHERE i.state = 'void' AND c.released_at IS NULL
+    """,
+    "orphan": """
+        SELECT format('invoice %s: no subscription %s', i.id, i.subscription_id) FROM billing_invoice AS i
+        WHERE NOT EXISTS (SELECT FROM billing_subscription AS s WHERE s.id = i.subscription_id)
+        UNION ALL
+        SELECT format('claim %s: no subscription %s', c.id, c.subscription_id) FROM billing_claim AS c
+        WHERE NOT EXISTS (SELECT FROM billing_subscription AS s WHERE s.id = c.subscription_id)
+        UNION ALL
+        SELECT format('subscription %s: no customer %s', s.ref, s.customer_id) FROM billing_subscription AS s
+        WHERE NOT EXISTS (SELECT FROM billing_customer AS c WHERE c.id = s.customer_id)
+    """,
+}
+
+WHO_HOLDS = """
+    SELECT a.pid, a.application_name, a.client_addr::text, a.xact_start
+    FROM pg_locks AS l JOIN pg_stat_activity AS a USING (pid)
+    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+        AND (l.classid::bigint << 32) | l.objid::bigint = %s
+"""
+
+
+def check() -> list[dict[str, str]]:
+    """Every law of billing that a query can see broken, one finding each; empty when all is well."""
+    findings: list[dict[str, str]] = []
+    with connection.cursor() as cursor:
+        for name, sql in CHECKS.items():
+            cursor.execute(sql)
+            findings += [{"finding": name, "what": what} for (what,) in cursor.fetchall()]
+    return findings
+
+
+def explain(ref: str, as_of: datetime) -> dict[str, Any]:
+    """What the generator would look at: cursor, versions, newest claims, parking, and who holds the lock.
+
+    Raises:
+        NotFound: there is no such subscription.
+    """
+    subscription = Subscription.objects.filter(ref=ref).first()
+    if subscription is None:
+        raise NotFound(resource="subscription", ref=ref)
+    cursor_row = Cursor.objects.filter(pk=subscription.pk).values().first()
+    versions = ItemVersion.objects.filter(subscription_id=subscription.pk, superseded_at=None).order_by("item_id", "starts_at")
+    claims = Claim.objects.filter(subscription_id=subscription.pk, released_at=None).order_by("-ends_at", "item_id")[:10]
+    return {
+        "subscription": ref,
+        "as_of": as_of,
+        "due": _why_due(subscription, cursor_row, as_of),
+        "cursor": cursor_row,
+        "versions": list(versions.values("item_id", "plan_id", "price_id", "quantity", "starts_at", "ends_at")),
+        "newest_claims": list(claims.values("item_id", "kind", "starts_at", "ends_at", "amount_minor", "invoice_id")),
+        "parked": Parking.objects.filter(subscription_id=subscription.pk, unparked_at=None).values("reason", "facts").first(),
+        "lock": {"name": invoice_key(ref), "number": lock_number(invoice_key(ref)), "held_by": _holders(ref)},
+    }
+
+
+def _why_due(subscription: Subscription, cursor_row: dict[str, Any] | None, as_of: datetime) -> str:
+    if cursor_row is None:
+        return "never looked at, or an invoice was voided or deleted"
+    for name in ("recurring_due_at", "usage_due_at"):
+        if cursor_row[name] is not None and cursor_row[name] <= as_of:
+            return f"{name} {cursor_row[name].isoformat()} has come"
+    return "not due, unless there are amendments or charges that no run has seen"
+
+
+def _holders(ref: str) -> list[dict[str, Any]]:
+    with connection.cursor() as cursor:
+        cursor.execute(WHO_HOLDS, [lock_number(invoice_key(ref))])
+        columns = ("pid", "application_name", "client_addr", "since")
+        return [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]

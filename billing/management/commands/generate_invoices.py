@@ -1,0 +1,302 @@
+"""`manage.py generate_invoices`: make the invoices that are due, together with whoever else is at it."""
+
+import argparse
+import json
+import logging
+import signal
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from types import FrameType
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from billing import auditing, runs
+from billing.due import due_refs
+from billing.invoicing import LATE_LOOKBACK_PERIODS, Options, Scope
+from billing.models import Outcome, Run
+from billing.runs import Done, OutcomeKind, Summary, Work
+
+log = logging.getLogger(__name__)
+
+DONE, ERROR, SOME_FAILED, ONLY_BUSY_LEFT, LIMIT_REACHED = 0, 1, 3, 4, 5
+SIGNALLED = 128
+OUTCOMES_AT_ONCE = 100
+TICK_S = 1.0
+LOG_EVERY_S = 10.0
+
+
+class Command(BaseCommand):
+    """Bill target minus billed for each subscription that is due, one short transaction each."""
+
+    help = (
+        "Make the invoices that are due. Any number of these may run at once, on any number of machines: they share the work. "
+        "Exit codes: 0 done, 1 error, 2 arguments, 3 some failed or parked, 4 only busy ones left, 5 limit reached, "
+        "130 or 143 ended by a signal after finishing the current subscription."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare the options."""
+        what = parser.add_argument_group("what to bill")
+        what.add_argument("--as-of", type=_instant, help="RFC 3339 with offset, or a day (00:00 UTC); now by default")
+        what.add_argument("--allow-future", action="store_true", help="take an --as-of that lies in the future")
+        what.add_argument("--subscription", action="append", default=[], metavar="REF", help="this one; may be repeated")
+        what.add_argument("--customer", action="append", default=[], metavar="REF")
+        what.add_argument("--plan", action="append", default=[], metavar="CODE")
+        what.add_argument("--currency")
+        what.add_argument("--only", choices=[scope.value for scope in Scope])
+        what.add_argument("--max-periods", type=_positive, help="at most so many due instants per subscription")
+        what.add_argument("--late-lookback", type=_whole, default=LATE_LOOKBACK_PERIODS, metavar="PERIODS")
+        what.add_argument("--include-parked", action="store_true")
+        how = parser.add_argument_group("how")
+        state = how.add_mutually_exclusive_group()
+        state.add_argument("--draft", action="store_true", help="leave drafts, without numbers")
+        state.add_argument("--finalize", action="store_true", help="give numbers (the default)")
+        how.add_argument("--dry-run", action="store_true", help="do all of it and roll it back")
+        how.add_argument("--workers", type=_positive, default=1, metavar="N")
+        how.add_argument("--limit", type=_positive, metavar="N", help="bill at most so many subscriptions")
+        how.add_argument("--max-runtime", type=float, metavar="SECONDS")
+        how.add_argument("--retry-busy", type=_whole, default=3, metavar="N")
+        how.add_argument("--retry-wait", type=float, default=0.2, metavar="SECONDS")
+        how.add_argument("--fail-fast", action="store_true", help="end at the first failure")
+        how.add_argument("--max-failures", type=_whole, metavar="N", help="end after more failures than this")
+        how.add_argument("--run-id", type=uuid.UUID)
+        show = parser.add_argument_group("what to show")
+        mode = show.add_mutually_exclusive_group()
+        mode.add_argument("--list-due", action="store_true", help="list what is due and do nothing")
+        mode.add_argument("--explain", metavar="REF", help="why a subscription is due or not, and who is at it")
+        mode.add_argument("--check", action="store_true", help="look for overlaps, wrong sums and holes in the numbering")
+        show.add_argument("--format", choices=["text", "json", "jsonl"], default="text")
+        show.add_argument("--no-progress", action="store_true")
+
+    def handle(self, *args: Any, **given: Any) -> None:
+        """Run, show, and leave with the exit code that says how it went."""
+        job = self._job(given)
+        if given["explain"]:
+            return self._show(auditing.explain(given["explain"], job.options.as_of), given["format"])
+        if given["check"]:
+            return self._check(given["format"])
+        if given["list_due"]:
+            return self._list_due(job)
+        code = self._run(job, given)
+        if code != DONE:
+            sys.exit(code)
+        return None
+
+    def _job(self, given: dict[str, Any]) -> Work:
+        as_of = given["as_of"] or timezone.now()
+        if as_of > timezone.now() and not given["allow_future"]:
+            raise CommandError("--as-of lies in the future; give --allow-future if that is meant", returncode=2)
+        options = Options(
+            as_of=as_of,
+            only=Scope(given["only"]) if given["only"] else None,
+            finalize=not given["draft"],
+            dry_run=given["dry_run"],
+            max_periods=given["max_periods"],
+            late_lookback=given["late_lookback"],
+            include_parked=given["include_parked"],
+            run_id=given["run_id"] or uuid.uuid4(),
+        )
+        return runs.job_for(
+            options,
+            subscriptions=tuple(given["subscription"]),
+            customers=tuple(given["customer"]) or None,
+            plans=tuple(given["plan"]) or None,
+            currency=given["currency"],
+            workers=given["workers"],
+            limit=given["limit"],
+            retry_busy=given["retry_busy"],
+            retry_wait_s=given["retry_wait"],
+            max_runtime_s=given["max_runtime"],
+            fail_fast=given["fail_fast"],
+            max_failures=given["max_failures"],
+        )
+
+    def _run(self, job: Work, given: dict[str, Any]) -> int:
+        record = _Record(job, given)
+        progress = _Progress(self.stderr, shown=not given["no_progress"])
+        with _signals() as heard:
+
+            def on_done(done: Done) -> None:
+                record.add(done)
+                if given["format"] == "jsonl":
+                    self.stdout.write(json.dumps(_outcome(done)))
+                elif done.outcome in runs.TROUBLE:
+                    self.stderr.write(f"{done.subscription}: {done.outcome}: {done.detail}")
+
+            summary = runs.run(job, on_done=on_done, on_tick=progress.tick, stop=lambda: bool(heard))
+        progress.end()
+        code = SIGNALLED + heard[0] if heard else _exit_code(summary)
+        figures = {"run_id": str(job.options.run_id), "as_of": job.options.as_of.isoformat(), "dry_run": job.options.dry_run}
+        figures |= summary.as_dict() | {"exit_code": code}
+        record.close(figures, code)
+        self._show(figures, given["format"])
+        return code
+
+    def _show(self, figures: dict[str, Any], form: str) -> None:
+        if form != "text":
+            self.stdout.write(json.dumps(figures, indent=2 if form == "json" else None, default=str))
+            return
+        for name, value in figures.items():
+            self.stdout.write(f"{name.replace('_', ' '):>22}: {_text(value)}")
+
+    def _list_due(self, job: Work) -> None:
+        for ref in due_refs(job.filter):
+            self.stdout.write(ref)
+
+    def _check(self, form: str) -> None:
+        findings = auditing.check()
+        self._show({"findings": findings, "count": len(findings)}, form)
+        if findings:
+            sys.exit(ERROR)
+
+
+class _Record:
+    """The rows of the run and its outcomes, written in bundles; none in a dry run."""
+
+    def __init__(self, job: Work, given: dict[str, Any]) -> None:
+        self._job = job
+        self._rows: list[Outcome] = []
+        assert job.options.run_id is not None
+        if not job.options.dry_run:
+            kept = ("only", "draft", "workers", "limit", "max_periods", "subscription", "currency")
+            options = {name: given[name] for name in kept}
+            Run.objects.create(
+                run_id=job.options.run_id, as_of=job.options.as_of, options=options, host=socket.gethostname()[:255]
+            )
+
+    def add(self, done: Done) -> None:
+        """Note one outcome, but not that there was nothing to do."""
+        if self._job.options.dry_run or done.outcome == OutcomeKind.NOTHING_DUE:
+            return
+        self._rows.append(
+            Outcome(
+                run_id=self._job.options.run_id,
+                subscription_ref=done.subscription[:64],
+                outcome=done.outcome.value,
+                detail=done.detail[:500],
+                traceback=done.traceback,
+            )
+        )
+        if len(self._rows) >= OUTCOMES_AT_ONCE:
+            self._write()
+
+    def close(self, figures: dict[str, Any], code: int) -> None:
+        """Note how the run ended."""
+        if self._job.options.dry_run:
+            return
+        self._write()
+        Run.objects.filter(pk=self._job.options.run_id).update(finished_at=Now(), exit_code=code, summary=figures)
+
+    def _write(self) -> None:
+        Outcome.objects.bulk_create(self._rows)
+        self._rows = []
+
+
+class _Progress:
+    """One line that is written over once a second on a terminal; elsewhere a log line every ten."""
+
+    def __init__(self, stream: Any, *, shown: bool) -> None:
+        self._stream = stream
+        self._on_terminal = shown and stream.isatty()
+        self._logs = shown and not stream.isatty()
+        self._began = self._last = time.monotonic()
+
+    def tick(self, summary: Summary) -> None:
+        """Show where the run is, if it is time to."""
+        now = time.monotonic()
+        if now - self._last < (TICK_S if self._on_terminal else LOG_EVERY_S):
+            return
+        self._last = now
+        line = (
+            f"{summary.invoices} invoices, {summary.invoices / max(now - self._began, 0.001):.0f}/s, "
+            f"{summary.waiting} busy, {summary.failures} failed"
+        )
+        if self._on_terminal:
+            self._stream.write(f"\r\x1b[K{line}", ending="")
+            self._stream.flush()
+        elif self._logs:
+            log.info(line)
+
+    def end(self) -> None:
+        """Leave the line."""
+        if self._on_terminal:
+            self._stream.write("\r\x1b[K", ending="")
+
+
+@contextmanager
+def _signals() -> Iterator[list[int]]:
+    """Collect SIGINT and SIGTERM instead of ending at once: the current subscription is finished first."""
+    heard: list[int] = []
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        heard.append(number)
+
+    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield heard
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _exit_code(summary: Summary) -> int:
+    if summary.failures:
+        return SOME_FAILED
+    if summary.limit_reached:
+        return LIMIT_REACHED
+    return ONLY_BUSY_LEFT if summary.waiting else DONE
+
+
+def _outcome(done: Done) -> dict[str, Any]:
+    return {
+        "subscription": done.subscription,
+        "outcome": done.outcome.value,
+        "detail": done.detail,
+        "invoices": [{"id": one[0], "number": one[1], "currency": one[2], "total_minor": one[3]} for one in done.invoices],
+        "milliseconds": round(done.duration_ms, 1),
+    }
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_text(one)}" for name, one in value.items()) or "none"
+    if isinstance(value, list):
+        return "; ".join(_text(one) for one in value) or "none"
+    return str(value)
+
+
+def _instant(text: str) -> datetime:
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no RFC 3339 time and no day") from None
+    if instant.tzinfo is None:
+        if len(text) != len("2026-01-31"):
+            raise argparse.ArgumentTypeError(f"{text!r} needs an offset, e.g. {text}Z")
+        return instant.replace(tzinfo=UTC)
+    return instant
+
+
+def _positive(text: str) -> int:
+    number = _whole(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
+def _whole(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+    if number < 0:
+        raise argparse.ArgumentTypeError("must not be negative")
+    return number
