@@ -1,0 +1,379 @@
+"""Invoices while others are at it: never twice, never waiting, never a hole, never a lock on a row of intent."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import psycopg
+import pytest
+from django.conf import settings
+from django.db import connection, connections
+
+from billing import documents, invoicing, storing, subscriptions
+from billing.errors import InvoiceGenerationBusy, PeriodAlreadyBilled
+from billing.invoicing import Options, Scope
+from billing.models import Claim, Invoice, Line, Subscription
+from billing.subscriptions import Wish
+from ledger.locks import Lock, lock_number
+from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
+from tests.conftest import database_url
+
+Connect = Callable[..., psycopg.Connection[Any]]
+FEB_1 = Options(as_of=at(2, 1))
+
+
+def generate(ref: str, options: Options = FEB_1) -> invoicing.Generated:
+    return invoicing.generate(ref=ref, options=options)
+
+
+class HeldGeneration:
+    """A generation in a thread of its own, stopped after it has written its claims and before COMMIT."""
+
+    def __init__(self, ref: str, options: Options = FEB_1) -> None:
+        self.ref, self.options = ref, options
+        self.has_written, self.may_commit = threading.Event(), threading.Event()
+        self.result: Any = None
+        self.thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        def watch(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+            result = execute(sql, params, many, context)
+            if sql == storing.INSERT_CLAIMS:
+                self.has_written.set()
+                assert self.may_commit.wait(30)
+            return result
+
+        try:
+            with connection.execute_wrapper(watch):
+                self.result = generate(self.ref, self.options)
+        except Exception as error:
+            self.result = error
+            self.has_written.set()
+        finally:
+            connections.close_all()
+
+    def __enter__(self) -> "HeldGeneration":
+        self.thread.start()
+        assert self.has_written.wait(30)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.may_commit.set()
+        self.thread.join(30)
+
+
+def billed(ref: str) -> int:
+    return Invoice.objects.filter(subscription_ref=ref).count()
+
+
+# T1 .. T5: a usage and a recurring generator on one subscription -------------------------------------
+
+
+def test_the_second_generator_fails_at_once_and_may_come_back_later(committed_db: None) -> None:
+    subscription = SubscriptionFactory()
+    use(subscription, "100", at(1, 5))
+    with HeldGeneration(subscription.ref, Options(as_of=at(2, 1), only=Scope.RECURRING)) as first:
+        with pytest.raises(InvoiceGenerationBusy) as busy:
+            generate(subscription.ref, Options(as_of=at(2, 1), only=Scope.USAGE))
+        assert busy.value.facts == {"key": f"invoice_gen/{subscription.ref}", "subscription": subscription.ref}
+        assert billed(subscription.ref) == 0
+    assert len(first.result.invoices) == 1
+    again = generate(subscription.ref, Options(as_of=at(2, 1), only=Scope.USAGE))
+    assert [one.total_minor for one in again.invoices] == [240]
+
+
+def test_an_amendment_does_not_wait_for_a_generation_and_is_billed_by_the_next(committed_db: None) -> None:
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring()]).code)
+    with HeldGeneration(subscription.ref, Options(as_of=at(1, 1))):
+        with connection.cursor() as cursor:
+            cursor.execute("SET lock_timeout = '1ms'")
+        subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(1, 17), wish=Wish(quantities={"base": 3}))
+    [made] = generate(subscription.ref, Options(as_of=at(1, 17))).invoices
+    assert made.total_minor == 1452 - 484
+
+
+# The lock bypassed: the constraint holds -------------------------------------------------------------
+
+
+@contextmanager
+def no_lock(*names: str, **options: Any) -> Any:
+    """Vouch for a lock that nobody has taken."""
+    lock = Lock(names, connection)
+    yield lock
+    lock._end()
+
+
+def test_without_the_lock_both_would_bill_and_the_constraint_refuses_the_second(committed_db: None, run_threads: Any) -> None:
+    subscription = SubscriptionFactory()
+    attempts: list[int] = []
+    both_have_read = threading.Barrier(2)
+    real = storing.write_claims
+
+    def together(head: Any, changes: Any) -> None:
+        both_have_read.wait(30)
+        attempts.append(len(changes.charges))
+        real(head, changes)
+
+    with mock.patch.object(invoicing, "try_advisory_lock", no_lock), mock.patch.object(storing, "write_claims", together):
+        results = run_threads(lambda index: generate(subscription.ref, Options(as_of=at(1, 1))), 2)
+
+    # The double-bill attempt: both found the same period due and wrote a claim on it.
+    assert attempts == [1, 1]
+    assert sorted(type(one).__name__ for one in results) == ["Generated", "PeriodAlreadyBilled"]
+    assert billed(subscription.ref) == 1
+    assert Claim.objects.filter(subscription=subscription.pk, released_at=None, kind=Claim.Kind.RECURRING).count() == 1
+
+
+def test_without_lock_and_constraint_the_period_is_billed_twice(
+    committed_db: None, run_threads: Any, raw_connection: Connect
+) -> None:
+    """The control: in a schema of its own, where claims may overlap."""
+    subscription = SubscriptionFactory()
+    room = f"room_{subscription.pk}"
+    owner = raw_connection(autocommit=True)
+    owner.execute(f"CREATE SCHEMA {room}")
+    owner.execute(f"CREATE TABLE {room}.billing_claim (LIKE public.billing_claim INCLUDING IDENTITY INCLUDING DEFAULTS)")
+    both_have_read = threading.Barrier(2)
+    real = storing.write_claims
+
+    def together(head: Any, changes: Any) -> None:
+        both_have_read.wait(30)
+        real(head, changes)
+
+    def bill(index: int) -> Any:
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET search_path = {room}, public")
+        return generate(subscription.ref, Options(as_of=at(1, 1)))
+
+    try:
+        with mock.patch.object(invoicing, "try_advisory_lock", no_lock), mock.patch.object(storing, "write_claims", together):
+            results = run_threads(bill, 2)
+    finally:
+        owner.execute(f"DROP SCHEMA {room} CASCADE")
+    assert [len(one.invoices) for one in results] == [1, 1]
+    assert billed(subscription.ref) == 2
+
+
+def test_a_claim_that_was_released_meanwhile_is_a_conflict(committed_db: None) -> None:
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring()]).code)
+    generate(subscription.ref, Options(as_of=at(1, 1)))
+    subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(1, 17), wish=Wish(quantities={"base": 3}))
+    before = billed(subscription.ref)
+    real = storing.write_claims
+
+    def late(head: Any, changes: Any) -> None:
+        Claim.objects.filter(subscription=subscription.pk).update(released_at=at(1, 2))
+        real(head, changes)
+
+    with mock.patch.object(storing, "write_claims", late), pytest.raises(PeriodAlreadyBilled):
+        generate(subscription.ref, Options(as_of=at(1, 17)))
+    assert billed(subscription.ref) == before
+
+
+# No row of intent is ever locked ---------------------------------------------------------------------
+
+INTENT_TABLES = (
+    "billing_subscription",
+    "billing_customer",
+    "billing_plan",
+    "billing_price",
+    "billing_item",
+    "billing_itemversion",
+)
+
+
+def xmaxes(session: psycopg.Connection[Any], subscription: Subscription) -> list[Any]:
+    return [
+        session.execute("SELECT xmax::text FROM billing_subscription WHERE id = %s", [subscription.pk]).fetchall(),
+        session.execute("SELECT xmax::text FROM billing_customer WHERE id = %s", [subscription.customer_id]).fetchall(),
+        session.execute(
+            "SELECT xmax::text FROM billing_item WHERE subscription_id = %s ORDER BY id", [subscription.pk]
+        ).fetchall(),
+    ]
+
+
+def test_invoices_do_not_wait_for_locked_rows_of_intent_and_leave_no_mark_on_them(
+    committed_db: None, raw_connection: Connect
+) -> None:
+    subscription = SubscriptionFactory()
+    use(subscription, "100", at(1, 5))
+    holder, observer = raw_connection("owner"), raw_connection("owner", autocommit=True)
+    before = xmaxes(observer, subscription)
+    assert before[0] == [("0",)]
+    generate(subscription.ref, Options(as_of=at(1, 1)))
+    assert xmaxes(observer, subscription) == before
+
+    for table in INTENT_TABLES:
+        holder.execute(f"SELECT * FROM {table} FOR UPDATE")
+    with connection.cursor() as cursor:
+        cursor.execute("SET lock_timeout = '1ms'")
+    subscriptions.charge_once(ref=subscription.ref, amount_minor=100, description="Set-up")
+    [invoice] = generate(subscription.ref).invoices
+    documents.void(invoice.invoice_id)
+    [draft] = generate(subscription.ref, Options(as_of=at(2, 1), finalize=False)).invoices
+    documents.finalize(draft.invoice_id)
+    documents.pay(draft.invoice_id)
+    holder.rollback()
+    assert billed(subscription.ref) == 3
+
+
+def test_the_control_a_foreign_key_would_have_waited(committed_db: None, raw_connection: Connect) -> None:
+    subscription = SubscriptionFactory()
+    holder, owner = raw_connection("owner"), raw_connection("owner", autocommit=True)
+    owner.execute(f"CREATE TABLE child_{subscription.pk} (id bigint REFERENCES billing_subscription)")
+    try:
+        holder.execute("SELECT * FROM billing_subscription WHERE id = %s FOR UPDATE", [subscription.pk])
+        owner.execute("SET lock_timeout = '50ms'")
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            owner.execute(f"INSERT INTO child_{subscription.pk} VALUES (%s)", [subscription.pk])
+    finally:
+        holder.rollback()
+        owner.execute(f"DROP TABLE child_{subscription.pk}")
+
+
+# Numbers ---------------------------------------------------------------------------------------------
+
+
+def numbers_are_gapless(session: psycopg.Connection[Any]) -> bool:
+    row = session.execute(
+        "SELECT count(*) = max(series_value) AND count(*) = count(DISTINCT series_value)"
+        " AND max(series_value) = (SELECT last_value FROM billing_numberseries WHERE name = 'INV')"
+        " FROM billing_invoice WHERE series = 'INV' AND series_value IS NOT NULL"
+    ).fetchone()
+    return bool(row and row[0])
+
+
+class Undone(Exception):
+    """Raised to roll a finalisation back after its number was taken."""
+
+
+def test_numbers_have_no_holes_though_every_fifth_finalisation_is_rolled_back(
+    committed_db: None, run_threads: Any, raw_connection: Connect
+) -> None:
+    plan = PlanFactory(prices=[recurring()]).code
+    customer = CustomerFactory().ref
+    refs = [SubscriptionFactory(plan=plan, customer=customer).ref for _ in range(40)]
+    taken: list[str] = []
+
+    def undo_every_fifth(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        result = execute(sql, params, many, context)
+        if sql == documents.FINALIZE:
+            taken.append(params["number"])
+            if len(taken) % 5 == 0:
+                raise Undone
+        return result
+
+    def bill_all(index: int) -> int:
+        made = 0
+        with connection.execute_wrapper(undo_every_fifth):
+            for ref in refs[index::4]:
+                try:
+                    made += len(generate(ref, Options(as_of=at(1, 1))).invoices)
+                except Undone:
+                    assert billed(ref) == 0
+        return made
+
+    made = sum(run_threads(bill_all, 4))
+    assert made == 32
+    assert len(taken) == 40
+    assert numbers_are_gapless(raw_connection(autocommit=True))
+
+
+# Processes -------------------------------------------------------------------------------------------
+
+
+def command(*arguments: str) -> subprocess.Popen[str]:
+    environment = {
+        "PATH": os.environ["PATH"],
+        "LANG": "C.UTF-8",
+        "SECRET_KEY": "only-for-tests",
+        "DATABASE_URL": database_url("application"),
+    }
+    return subprocess.Popen(
+        [sys.executable, "manage.py", "generate_invoices", *arguments],
+        cwd=settings.BASE_DIR, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def test_two_commands_of_two_workers_share_200_subscriptions(committed_db: None, raw_connection: Connect) -> None:
+    plan = PlanFactory(prices=[recurring(timing="arrears"), metered()]).code
+    customer = CustomerFactory().ref
+    refs = []
+    for _ in range(200):
+        subscription = SubscriptionFactory(plan=plan, customer=customer)
+        use(subscription, "10", at(1, 5))
+        refs.append(subscription.ref)
+
+    arguments = ("--as-of", "2026-02-01", "--plan", plan, "--workers", "2", "--format", "json", "--no-progress")
+    commands = [command(*arguments) for _ in range(2)]
+    answers = [each.communicate(timeout=120) for each in commands]
+    assert [each.returncode for each in commands] == [0, 0], answers
+    summaries = [json.loads(out) for out, _ in answers]
+    assert sum(one["outcomes"]["finalised"] for one in summaries) == 200
+    assert sum(one["lines"] for one in summaries) == 400
+    assert sum(one["money"].get("EUR", {}).get("total_minor", 0) for one in summaries) == 200 * 1020
+    assert Invoice.objects.filter(subscription_ref__in=refs, total_minor=1020, state="open").count() == 200
+    assert Line.objects.filter(invoice__subscription_ref__in=refs).count() == 400
+    assert numbers_are_gapless(raw_connection(autocommit=True))
+
+
+def test_a_generator_killed_in_the_middle_leaves_no_invoice_no_number_and_no_lock(
+    committed_db: None, raw_connection: Connect
+) -> None:
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring()]).code)
+    holder, observer = raw_connection("owner"), raw_connection("owner", autocommit=True)
+    # The generator is stopped at its last step: somebody holds the row of the series.
+    holder.execute("INSERT INTO billing_numberseries VALUES ('INV', 0) ON CONFLICT DO NOTHING")
+    holder.commit()
+    last = holder.execute("SELECT last_value FROM billing_numberseries WHERE name = 'INV' FOR UPDATE").fetchone()
+    process = command("--as-of", "2026-01-01", "--subscription", subscription.ref, "--no-progress")
+    held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND (classid::bigint << 32) | objid::bigint = %s"
+    waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND %s = ANY(pg_blocking_pids(pid))"
+    number = lock_number(f"invoice_gen/{subscription.ref}")
+    try:
+        while not observer.execute(waits, [holder.info.backend_pid]).fetchone()[0] and process.poll() is None:
+            pass
+        assert process.poll() is None, process.communicate()
+        assert observer.execute(held, [number]).fetchone() == (1,)
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=30)
+    finally:
+        holder.rollback()
+    while observer.execute(held, [number]).fetchone() != (0,):
+        pass
+    assert billed(subscription.ref) == 0
+    assert observer.execute("SELECT last_value FROM billing_numberseries WHERE name = 'INV'").fetchone() == last
+    # And the next one proceeds.
+    assert [one.total_minor for one in generate(subscription.ref, Options(as_of=at(1, 1))).invoices] == [1000]
+    assert numbers_are_gapless(observer)
+
+
+def test_the_command_skips_what_is_busy_and_says_so(committed_db: None) -> None:
+    subscription = SubscriptionFactory()
+    with HeldGeneration(subscription.ref):
+        process = command(
+            "--as-of", "2026-02-01", "--subscription", subscription.ref, "--retry-busy", "0", "--format", "json", "--no-progress"
+        )
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 4, err
+    assert json.loads(out)["outcomes"]["busy"] == 1
+    assert billed(subscription.ref) == 1
+
+
+def test_one_failure_never_stops_the_others(committed_db: None) -> None:
+    subscription = SubscriptionFactory()
+    process = command(
+        "--as-of", "2026-01-01", "--subscription", unique("SUB"), "--subscription", subscription.ref,
+        "--format", "json", "--no-progress",
+    )  # fmt: skip
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 3, err
+    outcomes = json.loads(out)["outcomes"]
+    assert (outcomes["failed"], outcomes["finalised"]) == (1, 1)
