@@ -17,8 +17,8 @@ from billing.periods import Timing
 from billing.pricing import Price, PriceModel, Rating, quote, rate
 from billing.proration import share
 from billing.targets import Counted, Credit, RecurringCharge, UsageDue
-from billing.totals import Carried, Coupon, FeeLine, Limit, settle
 from billing.tax import TaxLine
+from billing.totals import Carried, Coupon, FeeLine, Limit, settle
 
 MINIMUM = "minimum"
 CARRIED = "carried"
@@ -111,7 +111,7 @@ def credit_line(credit: Credit, as_of: datetime) -> DraftLine:
         quantity=credit.claim.quantity,
         tax_category=price.tax_category,
         tax_rate=price.tax_rate,
-        due_at=as_of,
+        due_at=min(as_of, credit.start),
         item_id=credit.claim.item_id,
         price_id=credit.claim.price_id,
         price_key=price.key,

@@ -1,0 +1,226 @@
+"""Amendments: the next run bills what should be less what has been."""
+
+from decimal import Decimal
+
+import pytest
+
+from billing import documents, subscriptions
+from billing.errors import InvoiceCorrectedLater
+from billing.models import Claim, ItemVersion, Subscription
+from billing.subscriptions import Wish
+from ledger.errors import Invalid
+from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, recurring, use
+from tests.billing.test_invoicing import bill
+
+pytestmark = pytest.mark.django_db
+
+
+def amend(subscription: Subscription, effective_at, **wish):
+    subscriptions.amend_subscription(ref=subscription.ref, effective_at=effective_at, wish=Wish(**wish))
+
+
+def figures(documents_):
+    return [
+        [(line["kind"], line["price_key"], line["amount_minor"], line["period"]["start"][5:10], line["period"]["end"][5:10])
+         for line in one["lines"]]
+        for one in documents_
+    ]  # fmt: skip
+
+
+def monthly(unit_amount="31.00", **fields):
+    """A subscription at 31.00 a month, 1.00 a day in January, billed for January."""
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring(unit_amount=unit_amount, **fields)]).code)
+    bill(subscription, at(1, 1))
+    return subscription
+
+
+def test_a_change_of_quantity_in_the_middle_credits_the_rest_and_charges_it_anew():
+    subscription = monthly()
+    amend(subscription, at(1, 11), quantities={"base": Decimal(2)})
+    # 21 days are left: 21.00 back, 2 x 21.00 instead.
+    assert figures(bill(subscription, at(1, 11))) == [
+        [("credit", "base", -2100, "01-11", "02-01"), ("recurring", "base", 4200, "01-11", "02-01")]
+    ]
+    assert figures(bill(subscription, at(2, 1))) == [[("recurring", "base", 6200, "02-01", "03-01")]]
+
+
+def test_a_change_of_plan_keeps_the_keys_that_both_have():
+    subscription = monthly()
+    other = PlanFactory(prices=[recurring(unit_amount="62.00"), recurring("support", "31.00")])
+    amend(subscription, at(1, 21), plan=other.code)
+    assert figures(bill(subscription, at(1, 21))) == [
+        [
+            ("credit", "base", -1100, "01-21", "02-01"),
+            ("recurring", "base", 2200, "01-21", "02-01"),
+            ("recurring", "support", 1100, "01-21", "02-01"),
+        ]
+    ]
+
+
+def test_two_amendments_of_one_stretch_bill_only_what_counts_in_the_end():
+    subscription = monthly()
+    amend(subscription, at(1, 11), quantities={"base": Decimal(2)})
+    amend(subscription, at(1, 11), quantities={"base": Decimal(1)})
+    assert bill(subscription, at(1, 12)) == []
+
+
+def test_a_back_dated_amendment_does_not_undo_a_later_one():
+    subscription = monthly()
+    amend(subscription, at(1, 21), quantities={"base": Decimal(3)})
+    bill(subscription, at(1, 21))
+    amend(subscription, at(1, 11), quantities={"base": Decimal(2)})
+    # From the 11th to the 21st: 10.00 back, 20.00 instead; from the 21st on nothing changes.
+    assert figures(bill(subscription, at(1, 22))) == [
+        [("credit", "base", -1000, "01-11", "01-21"), ("recurring", "base", 2000, "01-11", "01-21")]
+    ]
+
+
+def test_an_end_inside_a_billed_period_is_carried_and_never_below_zero():
+    subscription = monthly()
+    amend(subscription, at(1, 11), sets_end=True, ends_at=at(1, 11))
+    [invoice] = bill(subscription, at(1, 11))
+    assert [(line["kind"], line["amount_minor"]) for line in invoice["lines"]] == [("credit", -2100), ("carried", 2100)]
+    assert (invoice["total_minor"], invoice["state"]) == (0, "paid")
+    subscriptions.charge_once(ref=subscription.ref, amount_minor=3000, description="Removal")
+    [last] = bill(subscription, at(1, 12))
+    assert (last["total_minor"], last["credit_notes_minor"], last["amount_due_minor"]) == (3000, 2100, 900)
+
+
+def test_the_day_of_termination_is_not_billed_unless_the_price_says_so():
+    for bill_last_day, amount in ((False, 1000), (True, 1100)):
+        plan = PlanFactory(prices=[recurring(unit_amount="31.00", timing="arrears", bill_last_day=bill_last_day)])
+        subscription = SubscriptionFactory(plan=plan.code, ends_at=at(1, 11, 12))
+        [invoice] = bill(subscription, at(2, 1))
+        assert [line["amount_minor"] for line in invoice["lines"]] == [amount]
+
+
+def test_a_pause_is_never_billed():
+    subscription = monthly(timing="arrears")
+    amend(subscription, at(1, 11), paused=True)
+    amend(subscription, at(1, 21), paused=False)
+    assert figures(bill(subscription, at(2, 1))) == [
+        [("recurring", "base", 1000, "01-01", "01-11"), ("recurring", "base", 1100, "01-21", "02-01")]
+    ]
+
+
+def test_a_pause_of_what_was_billed_in_advance_is_given_back():
+    subscription = monthly()
+    amend(subscription, at(1, 11), paused=True)
+    amend(subscription, at(1, 21), paused=False)
+    [invoice] = bill(subscription, at(1, 21))
+    assert [(line["kind"], line["amount_minor"]) for line in invoice["lines"]] == [("credit", -1000), ("carried", 1000)]
+    [next_one] = bill(subscription, at(2, 1))
+    assert (next_one["total_minor"], next_one["amount_due_minor"]) == (3100, 2100)
+
+
+def test_a_trial_moves_the_first_charge_to_its_end():
+    plan = PlanFactory(prices=[recurring(unit_amount="31.00")]).code
+    subscription = SubscriptionFactory(plan=plan, trial_end=at(1, 16))
+    assert bill(subscription, at(1, 15)) == []
+    assert figures(bill(subscription, at(1, 16))) == [[("recurring", "base", 1600, "01-16", "02-01")]]
+
+
+def test_without_proration_a_change_counts_from_the_next_period():
+    subscription = monthly(proration="none")
+    amend(subscription, at(1, 11), quantities={"base": Decimal(2)})
+    assert bill(subscription, at(1, 11)) == []
+    assert figures(bill(subscription, at(2, 1))) == [[("recurring", "base", 6200, "02-01", "03-01")]]
+
+
+def test_usage_is_rated_at_the_price_of_its_time():
+    plan = PlanFactory(prices=[metered(unit_amount="1.00")])
+    subscription = SubscriptionFactory(plan=plan.code)
+    for day in (5, 15):
+        use(subscription, "10", at(1, day))
+    dearer = PlanFactory(prices=[metered(unit_amount="2.00")])
+    amend(subscription, at(1, 11), plan=dearer.code)
+    assert figures(bill(subscription, at(2, 1))) == [
+        [("usage", "calls", 1000, "01-01", "01-11"), ("usage", "calls", 2000, "01-11", "02-01")]
+    ]
+
+
+def test_a_back_dated_price_gives_billed_usage_back_and_rates_it_anew():
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[metered(unit_amount="1.00")]).code)
+    for day in (5, 15):
+        use(subscription, "10", at(1, day))
+    bill(subscription, at(2, 1))
+    amend(subscription, at(1, 11), plan=PlanFactory(prices=[metered(unit_amount="2.00")]).code)
+    [invoice] = bill(subscription, at(2, 2))
+    assert sorted((line["kind"], line["amount_minor"]) for line in invoice["lines"]) == [
+        ("credit", -2000), ("usage", 1000), ("usage", 2000),
+    ]  # fmt: skip
+
+
+def test_rounding_never_loses_or_makes_a_cent_over_many_changes():
+    subscription = monthly(unit_amount="10.00")
+    for day in range(2, 30):
+        amend(subscription, at(1, day), quantities={"base": Decimal(day % 2 + 1)})
+        bill(subscription, at(1, day))
+    amend(subscription, at(1, 2), quantities={"base": Decimal(1)})
+    for day in range(3, 30):
+        amend(subscription, at(1, day), quantities={"base": Decimal(1)})
+    bill(subscription, at(1, 30))
+    held = Claim.objects.filter(subscription=subscription.pk, released_at=None)
+    assert abs(sum(claim.amount_minor for claim in held) - 1000) <= 15
+
+
+def test_voiding_a_correction_brings_back_what_it_corrected():
+    subscription = monthly()
+    amend(subscription, at(1, 11), quantities={"base": Decimal(2)})
+    [change] = bill(subscription, at(1, 11))
+    documents.void(change["id"])
+    [again] = bill(subscription, at(1, 11))
+    assert again["lines"] == change["lines"]
+
+
+def test_what_a_later_invoice_corrects_cannot_be_voided_before_it():
+    subscription = monthly()
+    first = Claim.objects.get(subscription=subscription.pk).invoice_id
+    amend(subscription, at(1, 11), quantities={"base": Decimal(2)})
+    [change] = bill(subscription, at(1, 11))
+    with pytest.raises(InvoiceCorrectedLater):
+        documents.void(first)
+    documents.void(change["id"])
+    documents.void(first)
+    [whole] = bill(subscription, at(1, 11))
+    # 10 days at 1 and 21 at 2, from the start.
+    assert [line["amount_minor"] for line in whole["lines"]] == [1000, 4200]
+
+
+def test_versions_of_an_item_never_overlap_and_old_beliefs_stay_readable():
+    subscription = monthly()
+    amend(subscription, at(1, 11), quantities={"base": Decimal(2)})
+    versions = ItemVersion.objects.filter(subscription=subscription.pk, price__isnull=False)
+    assert list(versions.filter(superseded_at=None).order_by("starts_at").values_list("starts_at", "ends_at", "quantity")) == [
+        (at(1, 1), at(1, 11), 1), (at(1, 11), None, 2),
+    ]  # fmt: skip
+    assert versions.exclude(superseded_at=None).count() == 1
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [{}, {"paused": True, "sets_end": True}, {"quantities": {"nothing": Decimal(1)}}, {"plan": "no-such-plan"}],
+)
+def test_a_bad_amendment_writes_nothing(wish):
+    subscription = monthly()
+    with pytest.raises(Invalid):
+        amend(subscription, at(1, 11), **wish)
+    assert bill(subscription, at(1, 12)) == []
+
+
+def test_catching_up_in_one_run_takes_what_month_by_month_would():
+    def life():
+        subscription = SubscriptionFactory(
+            plan=PlanFactory(prices=[recurring(unit_amount="9.99"), metered()]).code, anchor_at=at(1, 31)
+        )
+        for month in range(1, 7):
+            use(subscription, f"{month * 7}", at(month, 28))
+        amend(subscription, at(2, 10), quantities={"base": Decimal(3)})
+        amend(subscription, at(3, 5), paused=True)
+        amend(subscription, at(4, 20), paused=False)
+        return subscription
+
+    late, steady = life(), life()
+    [once] = bill(late, at(7, 1))
+    monthly_ones = [one for month in range(1, 8) for one in bill(steady, at(month, 1))]
+    assert once["subtotal_minor"] == sum(one["subtotal_minor"] for one in monthly_ones)

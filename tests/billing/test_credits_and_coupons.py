@@ -1,0 +1,199 @@
+"""What lowers an invoice and what pays it: coupons, minimums and maximums, credit notes, prepaid credits."""
+
+from decimal import Decimal
+
+import pytest
+
+from billing import coupons, documents, subscriptions
+from billing.customers import CreditTerms
+from billing.errors import CouponNotApplicable, InvalidTransition
+from billing.models import CreditPayment, Invoice, Line
+from ledger import selectors, services
+from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
+from tests.billing.test_invoicing import bill, line_figures
+
+pytestmark = pytest.mark.django_db
+
+
+def with_credits(credits: int, unit_value: str = "0.01", **fields):
+    """A subscription at 10.00 a month plus 20 percent whose holder has so many credits."""
+    holder = unique("holder")
+    services.grant(holder_id=holder, amount=credits, idempotency_key="first")
+    customer = CustomerFactory(holder_id=holder, credits=CreditTerms("credits", Decimal(unit_value)))
+    plan = PlanFactory(prices=[recurring(tax_rate="20")])
+    return holder, SubscriptionFactory(customer=customer.ref, plan=plan.code, **fields)
+
+
+def test_credits_pay_after_tax_as_far_as_they_reach():
+    holder, subscription = with_credits(500)
+    [invoice] = bill(subscription, at(1, 1))
+    # 12.00 with tax; 500 credits at 0.01 are 5.00.
+    assert (invoice["total_minor"], invoice["credits_applied_minor"], invoice["amount_due_minor"]) == (1200, 500, 700)
+    assert invoice["taxes"] == [{"category": "S", "rate": "20", "base_minor": 1000, "amount_minor": 200}]
+    assert (invoice["state"], selectors.balance(holder).available) == ("open", 0)
+
+
+def test_enough_credits_pay_the_whole_invoice():
+    holder, subscription = with_credits(5000)
+    [invoice] = bill(subscription, at(1, 1))
+    assert (invoice["credits_applied_minor"], invoice["amount_due_minor"], invoice["state"]) == (1200, 0, "paid")
+    assert selectors.balance(holder).available == 3800
+
+
+def test_only_whole_credits_are_spent_and_never_more_than_is_due():
+    # One credit is 0.07: 171 of them are 11.97, 172 would be 12.04.
+    holder, subscription = with_credits(1000, "0.07")
+    [invoice] = bill(subscription, at(1, 1))
+    assert (invoice["credits_applied_minor"], invoice["amount_due_minor"]) == (1197, 3)
+    assert selectors.balance(holder).available == 1000 - 171
+
+
+def test_a_draft_uses_no_credits_until_it_is_finalised():
+    holder, subscription = with_credits(500)
+    [draft] = bill(subscription, at(1, 1), finalize=False)
+    assert (draft["credits_applied_minor"], selectors.balance(holder).available) == (0, 500)
+    invoice = documents.finalize(draft["id"])
+    assert (invoice.credits_applied_minor, selectors.balance(holder).available) == (500, 0)
+
+
+def test_a_dry_run_uses_no_credits_but_shows_them():
+    holder, subscription = with_credits(500)
+    [dry] = bill(subscription, at(1, 1), dry_run=True)
+    assert (dry["credits_applied_minor"], selectors.balance(holder).available) == (500, 500)
+
+
+def test_voiding_gives_credits_back_once_however_often():
+    holder, subscription = with_credits(500)
+    [invoice] = bill(subscription, at(1, 1))
+    for _ in range(3):
+        documents.void(invoice["id"])
+    assert selectors.balance(holder).available == 500
+    assert CreditPayment.objects.get(invoice_id=invoice["id"]).refund_sequence is not None
+    assert len(selectors.entries(holder, kind="refund", limit=10)) == 1
+
+
+def test_what_is_paid_cannot_be_voided_and_nothing_is_written():
+    holder, subscription = with_credits(5000)
+    [invoice] = bill(subscription, at(1, 1))
+    with pytest.raises(InvalidTransition):
+        documents.void(invoice["id"])
+    assert (Invoice.objects.get(pk=invoice["id"]).state, selectors.balance(holder).available) == ("paid", 3800)
+
+
+def coupon(**fields):
+    made = coupons.create_coupon(**({"code": unique("coupon"), "duration": "forever"} | fields))
+    return made.code
+
+
+def give(subscription, *codes):
+    customer = subscription.customer
+    for code in codes:
+        coupons.give_coupon(customer_id=customer.pk, customer_ref=customer.ref, customer_currency=customer.currency, code=code)
+
+
+def plain(**fields):
+    return SubscriptionFactory(plan=PlanFactory(prices=[recurring(tax_rate="20", **fields)]).code)
+
+
+def test_a_percentage_lowers_the_tax_base():
+    subscription = plain()
+    give(subscription, coupon(kind="percentage", value=Decimal(25)))
+    [invoice] = bill(subscription, at(1, 1))
+    assert (invoice["subtotal_minor"], invoice["discount_minor"], invoice["tax_minor"], invoice["total_minor"]) == (
+        1000,
+        250,
+        150,
+        900,
+    )
+
+
+def test_percentages_apply_one_after_the_other():
+    subscription = plain()
+    give(subscription, coupon(kind="percentage", value=Decimal(50)), coupon(kind="percentage", value=Decimal(10)))
+    # 10.00 - 5.00 = 5.00; 5.00 - 0.50 = 4.50
+    assert bill(subscription, at(1, 1))[0]["discount_minor"] == 550
+
+
+def test_an_amount_used_once_carries_its_rest():
+    subscription = plain()
+    give(subscription, coupon(kind="amount", value=Decimal("25.00"), currency="EUR", duration="once"))
+    assert [bill(subscription, at(month, 1))[0]["discount_minor"] for month in (1, 2, 3, 4)] == [1000, 1000, 500, 0]
+
+
+def test_a_recurring_coupon_lasts_its_periods_also_when_they_are_caught_up_in_one_run():
+    steady, late = plain(), plain()
+    for subscription in (steady, late):
+        give(subscription, coupon(kind="amount", value=Decimal("3.00"), currency="EUR", duration="recurring", periods=2))
+    assert [bill(steady, at(month, 1))[0]["discount_minor"] for month in (1, 2, 3)] == [300, 300, 0]
+    [caught_up] = bill(late, at(3, 1))
+    assert [line["discount_minor"] for line in caught_up["lines"]] == [300, 300, 0]
+
+
+def test_a_coupon_limited_to_a_price_leaves_the_others():
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring(), recurring("support", "5.00")]).code)
+    give(subscription, coupon(kind="percentage", value=Decimal(100), prices=["support"]))
+    assert [line["discount_minor"] for line in bill(subscription, at(1, 1))[0]["lines"]] == [0, 500]
+
+
+def test_voiding_gives_a_coupon_back():
+    subscription = plain()
+    give(subscription, coupon(kind="percentage", value=Decimal(50), duration="once"))
+    [invoice] = bill(subscription, at(1, 1))
+    documents.void(invoice["id"])
+    assert bill(subscription, at(1, 1))[0]["discount_minor"] == 500
+    assert bill(subscription, at(2, 1))[0]["discount_minor"] == 0
+
+
+def test_a_credit_gives_back_the_price_less_the_discount_of_its_line():
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring(unit_amount="31.00")]).code)
+    give(subscription, coupon(kind="percentage", value=Decimal(50), duration="once"))
+    bill(subscription, at(1, 1))
+    subscriptions.amend_subscription(
+        ref=subscription.ref, effective_at=at(1, 11), wish=subscriptions.Wish(quantities={"base": Decimal(2)})
+    )
+    [change] = bill(subscription, at(1, 11))
+    # 21.00 unused, half of it was paid.
+    assert line_figures(change) == [("credit", "base", -1050), ("recurring", "base", 4200)]
+
+
+def test_a_coupon_of_another_currency_or_given_twice_is_refused():
+    subscription = plain()
+    with pytest.raises(CouponNotApplicable):
+        give(subscription, coupon(kind="amount", value=Decimal(1), currency="USD"))
+    code = coupon(kind="percentage", value=Decimal(10))
+    give(subscription, code)
+    with pytest.raises(CouponNotApplicable):
+        give(subscription, code)
+
+
+def test_a_minimum_is_trued_up_after_discounts_and_a_maximum_is_a_discount():
+    low = SubscriptionFactory(plan=PlanFactory(prices=[metered(minimum="5.00")]).code)
+    give(low, coupon(kind="percentage", value=Decimal(50)))
+    use(low, "100", at(1, 5))
+    [invoice] = bill(low, at(2, 1))
+    # 2.00 - 1.00 = 1.00, lifted by 4.00
+    assert line_figures(invoice) == [("usage", "calls", 200), ("minimum", "calls", 400)]
+    assert invoice["total_minor"] == 500
+
+    high = SubscriptionFactory(plan=PlanFactory(prices=[metered(maximum="5.00")]).code)
+    use(high, "1000", at(1, 5))
+    [invoice] = bill(high, at(2, 1))
+    assert (line_figures(invoice), invoice["discount_minor"], invoice["total_minor"]) == ([("usage", "calls", 2000)], 1500, 500)
+
+
+def test_late_usage_inside_a_minimum_costs_nothing_and_beyond_it_the_difference():
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[metered(minimum="5.00")]).code)
+    use(subscription, "100", at(1, 5))
+    bill(subscription, at(2, 1))
+    use(subscription, "50", at(1, 6))
+    assert bill(subscription, at(2, 2)) == []
+    use(subscription, "150", at(1, 7))
+    # 300 x 0.02 = 6.00, of which 5.00 were billed.
+    assert line_figures(bill(subscription, at(2, 3))[0]) == [("late_usage", "calls", 100)]
+
+
+def test_a_minimum_is_owed_without_any_use():
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[metered(minimum="5.00")]).code)
+    [invoice] = bill(subscription, at(2, 1))
+    assert invoice["total_minor"] == 500
+    assert Line.objects.filter(invoice=invoice["id"], kind="minimum").count() == 1
