@@ -121,8 +121,6 @@ class Schedule:
     def __post_init__(self) -> None:
         if self.anchor.tzinfo is not None:
             raise ValueError("the anchor is a local time without offset; use Schedule.anchored_at for an instant")
-        # An ambiguous local time is the first of the two, whichever of them the anchor was read from.
-        object.__setattr__(self, "anchor", self.anchor.replace(fold=0))
 
     @classmethod
     def anchored_at(cls, instant: datetime, zone: ZoneInfo, interval: Interval) -> "Schedule":

@@ -78,6 +78,20 @@ def test_a_line_is_rounded_once_half_up(unit_amount: str, quantity: str, currenc
     assert cents(usage_price("unit", unit_amount=unit_amount), quantity, currency) == minor
 
 
+@pytest.mark.parametrize(
+    ("model", "given"),
+    [
+        ("unit", {"unit_amount": "1", "free_units": 2}),
+        ("graduated", {"tiers": TIERS}),
+        ("volume", {"tiers": TIERS}),
+        ("package", {"unit_amount": "5", "package_size": 100}),
+        ("percentage", {"rate": "1"}),
+    ],
+)
+def test_usage_below_zero_costs_nothing(model: str, given: dict[str, Any]) -> None:
+    assert cents(usage_price(model, **given), Usage(Fraction(-250), events=1)) == 0
+
+
 # Graduated -------------------------------------------------------------------------------------------
 
 

@@ -91,6 +91,16 @@ def test_by_seconds_a_clock_change_counts_and_by_days_it_does_not(
     assert by_days.used == (datetime.fromisoformat(end).date() - datetime.fromisoformat(start).date()).days
 
 
+def test_a_period_without_a_midnight_is_measured_by_time() -> None:
+    # In Nuuk the clocks went from 23:00 on Mar 28 to 00:00 on Mar 29: the day that should begin at 23:30 begins at 00:30.
+    of = schedule("2026-03-01T23:30", "America/Nuuk", "day")
+    short = of.period_at(utc("2026-03-29T12:00"))
+    assert (short.start, short.end) == (utc("2026-03-29T01:30"), utc("2026-03-30T00:30"))
+    assert share(of, short, Proration.DAY).fraction == 1
+    # It has 23 hours, of which the first 11½ are a half.
+    assert share(of, part(of, short.start, utc("2026-03-29T13:00")), Proration.DAY).fraction == Fraction(1, 2)
+
+
 # Changes and ends ------------------------------------------------------------------------------------
 
 
