@@ -47,20 +47,25 @@ def invoices_table(invoices: Sequence[Invoice]) -> dict[str, Any]:
 class InvoiceAdmin(ReadOnlyAdmin):
     """Documents, newest first. Nobody changes one here: drafts belong to the generator, the others are frozen."""
 
-    list_display = ("name", "state_label", "subscription_cell", "customer_cell", "issue_date", "total", "due", "due_date", "made")
+    list_display = ("name", "state_label", "subscription_cell", "customer_cell", "issued", "total", "due", "due_on", "made")
     list_display_links = ("name",)
     list_filter = (choice("state", Invoice.State.values, of_column="state"),)
     search_fields = ("number",)
     search_help_text = "Number, subscription or customer"
     change_form_outer_after_template = "admin/billing/details.html"
     fieldsets = (
-        (None, {"fields": (("state_label", "total", "due"), ("subscription_cell", "customer_cell"), ("issue_date", "due_date"))}),
+        (None, {"fields": (("state_label", "total", "due"), ("subscription_cell", "customer_cell"), ("issued", "due_on"))}),
         ("Buyer, as it was", {"classes": ("collapse",), "fields": ("buyer_text",)}),
-        ("History (UTC)", {"fields": (("made", "finalized", "paid"), ("voided", "uncollectible", "until"), ("run",))}),
+        (
+            "History (UTC)",
+            {"classes": ("collapse",), "fields": (("made", "until"), ("finalized", "paid"), ("voided", "uncollectible"), "run")},
+        ),
     )
     readonly_fields = (
         "name",
         "state_label",
+        "issued",
+        "due_on",
         "total",
         "due",
         "subscription_cell",
@@ -137,6 +142,14 @@ class InvoiceAdmin(ReadOnlyAdmin):
     @display(description="Amount due")
     def due(self, row: Invoice) -> SafeString | str:
         return money(row.amount_due_minor, row.currency)
+
+    @display(description="Issued")
+    def issued(self, row: Invoice) -> str:
+        return row.issue_date.isoformat() if row.issue_date else ""
+
+    @display(description="Payable until")
+    def due_on(self, row: Invoice) -> str:
+        return row.due_date.isoformat() if row.due_date else ""
 
     @display(description="Buyer")
     def buyer_text(self, row: Invoice) -> SafeString:

@@ -5,13 +5,14 @@ from typing import Any
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
-from unfold.decorators import display
+from unfold.decorators import action, display
 
+from billing import parking
 from billing.admin.cells import MORE_ROWS, by_pk, customer_link, invoice_link, list_url, money, pairs, period, plain, plan_link
 from billing.admin.invoices import invoices_table
 from billing.models import (
@@ -33,15 +34,19 @@ from ledger.admin.pages import (
     PAGE_ROWS,
     Page,
     ReadOnlyAdmin,
+    ReasonForm,
     UncountedList,
     WrongFilter,
+    actor,
     instant_cursor,
     moment,
     mono,
     number,
     read_instant_cursor,
+    said,
     table,
 )
+from ledger.errors import LedgerError
 
 
 @admin.register(Subscription)
@@ -55,6 +60,7 @@ class SubscriptionAdmin(ReadOnlyAdmin):
     fieldsets = (
         (None, {"fields": (("ref", "customer_cell"), ("started", "anchor", "time_zone"), ("trial", "next_due", "parked"))}),
     )
+    actions_detail = ("unpark",)
     readonly_fields = ("customer_cell", "started", "anchor", "trial", "next_due", "parked")
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
@@ -94,6 +100,38 @@ class SubscriptionAdmin(ReadOnlyAdmin):
             }
         response: HttpResponse = super().change_view(request, object_id, form_url, context)
         return response
+
+    def has_unpark_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        if not request.user.has_perm("billing.change_parking"):
+            return False
+        row = self.get_object(request, unquote(object_id)) if object_id else None
+        return row is not None and row.parking_row is not None  # type: ignore[attr-defined]
+
+    @action(description="Unpark", icon="play_arrow", permissions=["unpark"])
+    def unpark(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Let the generator bill it again, with a reason."""
+        row: Any = self.get_object(request, unquote(object_id))
+        back = reverse("admin:billing_subscription_change", args=[row.pk])
+        form = ReasonForm(request.POST or None)
+        if request.method == "POST" and form.is_valid():
+            try:
+                parking.unpark(ref=row.ref, actor=actor(request), reason=form.cleaned_data["reason"])
+            except LedgerError as error:
+                messages.error(request, said(error))
+            else:
+                messages.success(request, f"{row.ref} will be billed by the next run.")
+            return HttpResponseRedirect(back)
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": f"Unpark subscription {row.ref}",
+            "form": form,
+            "button": "Unpark",
+            "explanation": f"It was parked for “{row.parking_row.reason}”. The next run bills it again.",
+            "back": back,
+        }
+        status = 422 if request.method == "POST" else 200
+        return TemplateResponse(request, "admin/ledger/operation.html", context, status=status)
 
     def get_urls(self) -> list[URLPattern]:
         """The usage events stand behind their subscription."""

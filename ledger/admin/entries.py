@@ -141,7 +141,7 @@ def search(query: str, values: dict[str, str], cursor: str) -> Page:
     accounts = [(found.holder_id, found.credit_type) for found in selectors.holders(prefix=query, limit=ACCOUNTS_SEARCHED)]
     of_holder = _of_accounts([account for account in accounts if account[0] == query], values, asked)
     conditions = Conditions([*asked.bounds.parts, *wanted.parts], [*asked.bounds.values, *wanted.values])
-    by_word = [_by_word(column, query, conditions) for column in ("reference", "idempotency_key")]
+    by_word = HISTORY.searched(BY_WORD, {"reference": query, "idempotency_key": query}, conditions)
     return merged(HISTORY, of_holder, *by_word)
 
 
@@ -169,11 +169,6 @@ def _of_accounts(accounts: Sequence[tuple[str, str]], values: dict[str, str], as
     sql = OF_ACCOUNTS.format(conditions=conditions.sql(), order=HISTORY.newest_first, limit=PAGE_ROWS + 1)
     columns = [[account[place] for account in of_type] for place in (0, 1)]
     return HISTORY.rows(sql, [*columns, *conditions.values])
-
-
-def _by_word(column: str, word: str, conditions: Conditions) -> list[Any]:
-    sql = BY_WORD.format(column=column, conditions=conditions.sql(), order=HISTORY.newest_first, limit=PAGE_ROWS + 1)
-    return HISTORY.rows(sql, [word, *conditions.values])
 
 
 def find(key: str) -> EntryListing | None:

@@ -24,18 +24,13 @@ from unfold.widgets import (
 
 from ledger import services
 from ledger.admin.links import entry_url
-from ledger.admin.pages import ReadOnlyAdmin, number
-from ledger.errors import IdempotencyKeyReused, Invalid, LedgerError, OutcomeUnknown, Refused, Retryable
+from ledger.admin.pages import ReadOnlyAdmin, ReasonForm, actor, number, said
+from ledger.errors import IdempotencyKeyReused, Invalid, OutcomeUnknown, Refused, Retryable
 from ledger.models import EntryListing
 from ledger.rules import MAX_AMOUNT, Entry
-from ledger.rules.requests import MAX_ACTOR_CHARACTERS, MAX_PRIORITY, MAX_REASON_CHARACTERS, MAX_REFERENCE_CHARACTERS
+from ledger.rules.requests import MAX_PRIORITY, MAX_REFERENCE_CHARACTERS
 
 Operation = Callable[..., Entry]
-
-
-def actor(request: HttpRequest) -> str:
-    """What an entry says who made it: `admin:` and the operator's name."""
-    return f"admin:{request.user.get_username()}"[:MAX_ACTOR_CHARACTERS]
 
 
 def new_key() -> str:
@@ -68,11 +63,10 @@ def _instant(*, label: str, help_text: str) -> forms.DateTimeField:
     )
 
 
-class OperationForm(forms.Form):
+class OperationForm(ReasonForm):
     """What every operation asks: why, and under which key. See Note [A double click is harmless]."""
 
     idempotency_key = forms.CharField(widget=forms.HiddenInput(), max_length=255)
-    reason = _text(label="Reason", required=True, most=MAX_REASON_CHARACTERS, help_text="Recorded with your name, for good.")
     reference = _text(label="Reference", help_text="Your own id of what this is about, such as a ticket.")
 
     field_order: list[str] | None = None
@@ -227,12 +221,6 @@ def _do(request: HttpRequest, form: OperationForm, operation: Operation, fixed: 
         messages.success(request, words)
         return entry
     return None
-
-
-def said(error: LedgerError) -> str:
-    """The title of the error, and its facts."""
-    found = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in error.facts.items() if value is not None)
-    return f"{error.title}: {found}" if found else error.title
 
 
 def _renew_key(form: OperationForm) -> None:

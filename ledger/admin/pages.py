@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django import forms
 from django.contrib import messages
 from django.contrib.admin.utils import quote
 from django.contrib.admin.views.main import PAGE_VAR
@@ -27,7 +28,9 @@ from unfold.contrib.filters.forms import SearchForm
 from unfold.views import ChangeList
 from unfold.widgets import UnfoldAdminTextInputWidget
 
+from ledger.errors import LedgerError
 from ledger.rules.instants import from_us, to_us
+from ledger.rules.requests import MAX_ACTOR_CHARACTERS, MAX_REASON_CHARACTERS
 
 PAGE_ROWS = 50
 TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
@@ -282,6 +285,28 @@ def read_instant_cursor(text: str) -> datetime:
     if not (text.isascii() and text.isdecimal() and len(text) <= 17):
         raise WrongFilter("This is not a place in the list.")
     return from_us(int(text))
+
+
+# Forms -----------------------------------------------------------------------------------------------
+
+
+class ReasonForm(forms.Form):
+    """Why something is done."""
+
+    reason = forms.CharField(
+        max_length=MAX_REASON_CHARACTERS, widget=UnfoldAdminTextInputWidget(), help_text="Recorded with your name, for good."
+    )
+
+
+def actor(request: HttpRequest) -> str:
+    """What a record says who made it: `admin:` and the operator's name."""
+    return f"admin:{request.user.get_username()}"[:MAX_ACTOR_CHARACTERS]
+
+
+def said(error: LedgerError) -> str:
+    """The title of the error, and its facts."""
+    found = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in error.facts.items() if value is not None)
+    return f"{error.title}: {found}" if found else error.title
 
 
 # What stands in cells --------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from ledger.admin.entries import facts
 from ledger.admin.history import Conditions, History, merged
 from ledger.admin.links import account_link, entry_link
 from ledger.admin.pages import (
-    PAGE_ROWS,
     Page,
     ReadOnlyAdmin,
     UncountedList,
@@ -61,12 +60,7 @@ def search(query: str, values: dict[str, str], cursor: str) -> Page:
     if not query or query.endswith("*"):
         return HISTORY.page(bounds, wanted)
     conditions = Conditions([*bounds.parts, *wanted.parts], [*bounds.values, *wanted.values])
-    return merged(HISTORY, *(_by_word(column, query, conditions) for column in ("holder_id", "idempotency_key")))
-
-
-def _by_word(column: str, word: str, conditions: Conditions) -> list[Any]:
-    sql = BY_WORD.format(column=column, conditions=conditions.sql(), order=HISTORY.newest_first, limit=PAGE_ROWS + 1)
-    return HISTORY.rows(sql, [word, *conditions.values])
+    return merged(HISTORY, *HISTORY.searched(BY_WORD, {"holder_id": query, "idempotency_key": query}, conditions))
 
 
 @admin.register(RefusalListing)

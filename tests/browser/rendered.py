@@ -1,7 +1,7 @@
 """Pages as a browser shows them: rendered by Django's test client inside the test's transaction, then served to Chromium.
 
-The little server gives out the pages that a test has rendered, and the static files; nothing else exists. Whatever else a page asks
-for is written down, and names other than 127.0.0.1 do not resolve.
+The little server gives out the pages that a test has rendered, and the static files; nothing else exists. Whatever else a page
+asks for is written down, and names other than 127.0.0.1 do not resolve.
 """
 
 import shutil
@@ -70,7 +70,7 @@ def serving() -> Iterator[Site]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, format: str, *args: object) -> None:
+        def log_message(self, *args: object) -> None:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
