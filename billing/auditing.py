@@ -1,5 +1,6 @@
 """Looking at billing from outside: is everything consistent, and why is a subscription due or not? Reads only."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -85,7 +86,7 @@ def explain(ref: str, as_of: datetime) -> dict[str, Any]:
     subscription = Subscription.objects.filter(ref=ref).first()
     if subscription is None:
         raise NotFound(resource="subscription", ref=ref)
-    cursor_row = Cursor.objects.filter(pk=subscription.pk).values().first()
+    cursor_row: Mapping[str, Any] | None = Cursor.objects.filter(pk=subscription.pk).values().first()
     versions = ItemVersion.objects.filter(subscription_id=subscription.pk, superseded_at=None).order_by("item_id", "starts_at")
     claims = Claim.objects.filter(subscription_id=subscription.pk, released_at=None).order_by("-ends_at", "item_id")[:10]
     return {
@@ -100,7 +101,7 @@ def explain(ref: str, as_of: datetime) -> dict[str, Any]:
     }
 
 
-def _why_due(subscription: Subscription, cursor_row: dict[str, Any] | None, as_of: datetime) -> str:
+def _why_due(subscription: Subscription, cursor_row: Mapping[str, Any] | None, as_of: datetime) -> str:
     if cursor_row is None:
         return "never looked at, or an invoice was voided or deleted"
     for name in ("recurring_due_at", "usage_due_at"):

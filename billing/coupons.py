@@ -164,4 +164,4 @@ def _check(kind: str, value: Decimal, currency: str, duration: str, periods: int
 
 
 def _list(value: object) -> list[str]:
-    return json.loads(value) if isinstance(value, str) else list(value)  # type: ignore[call-overload, no-any-return]
+    return json.loads(value) if isinstance(value, str) else list(value)  # type: ignore[call-overload]

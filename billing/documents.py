@@ -283,7 +283,8 @@ def _refuse_if_corrected(invoice: Invoice) -> None:
     correcting = Claim.objects.filter(_written_by(invoice), released_by__isnull=False).exclude(released_by=invoice.pk)
     using = CreditNoteUse.objects.filter(credit_note__invoice_id=invoice.pk, released_at=None).exclude(invoice_id=invoice.pk)
     later = set(correcting.values_list("released_by", flat=True)) | set(using.values_list("invoice_id", flat=True))
-    standing = Invoice.objects.filter(pk__in=later).exclude(state=State.VOID).order_by("id").first()
+    known = [pk for pk in later if pk is not None]
+    standing = Invoice.objects.filter(pk__in=known).exclude(state=State.VOID).order_by("id").first()
     if standing is not None:
         raise InvoiceCorrectedLater(invoice=invoice.pk, by=standing.pk, state=invoice.state, wanted="void")
 

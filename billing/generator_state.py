@@ -1,7 +1,7 @@
 """What the generator reads of one subscription, all of it after the lock was taken, and never locking a row."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
@@ -13,6 +13,7 @@ from django.db import connection
 
 from billing import catalogue
 from billing.aggregation import Usage
+from billing.bounds import BoundClaim, BoundedSpan
 from billing.documents import invoice_key
 from billing.errors import NotFound
 from billing.lines import OneOff
@@ -66,6 +67,13 @@ CHARGES = """
     ORDER BY o.sequence
 """
 
+BOUND_CLAIMS = """
+    SELECT id, starts_at, ends_at, amount_minor
+    FROM billing_claim
+    WHERE subscription_id = %s AND released_at IS NULL AND kind = 4 AND ends_at > %s
+    ORDER BY starts_at
+"""
+
 LONG_AGO = "0001-01-01T00:00:00+00:00"
 
 
@@ -107,6 +115,7 @@ class Intent:
 
     recurring: Mapping[int, list[Counted]]
     usage: Mapping[int, list[Counted]]
+    bounded: list[BoundedSpan]
 
     def all_of(self, kinds: set[PriceKind]) -> list[Counted]:
         """The spans of these kinds."""
@@ -166,13 +175,16 @@ def read_intent(lock: Lock, head: Head) -> Intent:
     with connection.cursor() as cursor:
         cursor.execute(VERSIONS, [head.subscription_id])
         rows = cursor.fetchall()
-    intent = Intent({}, {})
+    intent = Intent({}, {}, [])
     before: dict[int, datetime | None] = {}
-    for item_id, _, price_id, quantity, starts_at, ends_at, terminates in rows:
+    for item_id, plan_id, price_id, quantity, starts_at, ends_at, terminates in rows:
         continues = before.get(item_id) == starts_at
         before[item_id] = ends_at
         start = max(starts_at, head.active_from)
-        if price_id is None or (ends_at is not None and ends_at <= start):
+        if ends_at is not None and ends_at <= start:
+            continue
+        if price_id is None:
+            intent.bounded.extend(_bounded(head, plan_id, item_id, start, ends_at, terminates))
             continue
         terms, price = catalogue.price_of(price_id)
         span = Counted(
@@ -202,6 +214,14 @@ def read_claims(lock: Lock, head: Head, since: datetime | None) -> dict[Claim.Ki
         for row in cursor.fetchall():
             found[Claim.Kind(row[2])].setdefault(row[1], []).append(_claimed(head, row))
     return found
+
+
+def read_bound_claims(lock: Lock, head: Head, since: datetime | None) -> list[BoundClaim]:
+    """The periods whose minimum and maximum have been seen to, and what that came to."""
+    lock.ensure_held(invoice_key(head.ref))
+    with connection.cursor() as cursor:
+        cursor.execute(BOUND_CLAIMS, [head.subscription_id, since or LONG_AGO])
+        return [BoundClaim(*row) for row in cursor.fetchall()]
 
 
 def settled_until(head: Head, intent: Intent) -> datetime | None:
@@ -235,6 +255,29 @@ def read_charges(lock: Lock, head: Head) -> list[tuple[str, OneOff]]:
     with connection.cursor() as cursor:
         cursor.execute(CHARGES, [head.subscription_id])
         return [(row[1], OneOff(row[0], *row[2:])) for row in cursor.fetchall()]
+
+
+def _bounded(
+    head: Head, plan_id: int, item_id: int, start: datetime, end: datetime | None, terminates: bool
+) -> Iterator[BoundedSpan]:
+    """The subscription itself on a plan, where that has a minimum or a maximum per period."""
+    terms = catalogue.terms_of(plan_id)
+    if terms.minimum is None and terms.maximum is None:
+        return
+    schedule = Schedule.anchored_at(head.anchor_at, ZoneInfo(head.time_zone), terms.interval)
+    first = terms.prices[0][1]
+    yield BoundedSpan(
+        item_id=item_id,
+        plan_code=terms.code,
+        currency=terms.currency,
+        minimum=terms.minimum,
+        maximum=terms.maximum,
+        tax_category=first.tax_category,
+        tax_rate=first.tax_rate,
+        schedule=schedule,
+        start=start,
+        end=end,
+    )
 
 
 def _schedule(head: Head, price_id: int) -> Schedule:

@@ -8,17 +8,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from django.db import IntegrityError, transaction
 
 from billing import coupons, storing, usage
+from billing.bounds import Bounds
 from billing.documents import Finalizing, finalize_under, invoice_key
 from billing.errors import InvoiceGenerationBusy, Parked, PeriodAlreadyBilled
 from billing.generator_state import (
     Head,
     Intent,
+    read_bound_claims,
     read_charges,
     read_claims,
     read_head,
@@ -162,28 +165,54 @@ def _generate(lock: Lock, head: Head, options: Options) -> Generated:
     claims = read_claims(lock, head, mark)
     one_offs = [] if options.only == Scope.USAGE else read_charges(lock, head)
     as_of = _as_of(intent, claims, mark, options)
+    bounds = _bounds(lock, head, intent, claims, mark, options.only, as_of)
     target, standing = _target(intent, claims, mark, options.only, as_of)
     lines, changes = _lines(head, target, standing, as_of, options)
     for currency, charge in one_offs:
         line = one_off_line(charge)
         changes.one_offs.append((charge, line))
         lines.append((currency, line))
-    invoices = _write_invoices(lock, head, lines, changes, replace(options, as_of=as_of))
+    invoices = _write_invoices(lock, head, lines, bounds, changes, replace(options, as_of=as_of))
+    changes.bounds = bounds.changes
     storing.write_claims(head, changes)
     storing.move_cursor(head, intent, claims, changes, KINDS[options.only], as_of)
     return _finished(lock, head, invoices, options)
 
 
+def _bounds(
+    lock: Lock,
+    head: Head,
+    intent: Intent,
+    claims: dict[Claim.Kind, dict[int, list[Claimed]]],
+    mark: datetime | None,
+    only: Scope | None,
+    as_of: datetime,
+) -> Bounds:
+    """The subscription's minimums and maximums, of the periods of which everything is or will now be billed."""
+    if not intent.bounded:
+        return Bounds((), (), (), as_of)
+    until = as_of
+    # A run of one kind bounds a period only once the other kind has been billed up to its end.
+    other_due_at = {Scope.USAGE: head.recurring_due_at, Scope.RECURRING: head.usage_due_at}.get(only) if only else None
+    if only is not None:
+        until = min(as_of, other_due_at) if other_due_at is not None else head.active_from
+    billed = [claim for by_item in claims.values() for of_item in by_item.values() for claim in of_item]
+    return Bounds(intent.bounded, billed, read_bound_claims(lock, head, mark), until, mark)
+
+
 def _write_invoices(
-    lock: Lock, head: Head, lines: Sequence[tuple[str, DraftLine]], changes: Changes, options: Options
+    lock: Lock, head: Head, lines: Sequence[tuple[str, DraftLine]], bounds: Bounds, changes: Changes, options: Options
 ) -> list[tuple[str, int, Bill]]:
     """One draft per currency, with its coupons."""
     written: list[tuple[str, int, Bill]] = []
-    for currency in sorted({currency for currency, _ in lines}):
+    for currency in sorted({currency for currency, _ in lines} | bounds.currencies):
         held = coupons.hold(lock, head, currency)
-        bill = make_bill([line for c, line in lines if c == currency], held.coupons, held.periods_left)
+        drafted = [line for c, line in lines if c == currency]
+        bill = make_bill(drafted, held.coupons, held.periods_left, partial(bounds.lines, currency))
+        if not bill.lines:
+            continue
         invoice_id = storing.insert_invoice(head, currency, bill, as_of=options.as_of, only=options.only, run_id=options.run_id)
-        changes.true_ups += [line for line in bill.lines if line.kind == MINIMUM]
+        changes.true_ups += [line for line in bill.lines if line.kind == MINIMUM and isinstance(line.source, DraftLine)]
         coupons.record_uses(held, bill.coupons, invoice_id, currency)
         written.append((currency, invoice_id, bill))
     return written

@@ -4,7 +4,7 @@ Discounts and limits are worked out per instant at which something became due, o
 three periods takes the same off as three runs would have. Tax is worked out once for the whole document.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
@@ -21,6 +21,7 @@ from billing.tax import TaxLine
 from billing.totals import Carried, Coupon, FeeLine, Limit, settle
 
 MINIMUM = "minimum"
+MAXIMUM = "maximum"
 CARRIED = "carried"
 
 
@@ -206,10 +207,16 @@ def one_off_line(charge: OneOff) -> DraftLine:
     )
 
 
-def make_bill(lines: Sequence[DraftLine], coupons: Sequence[Coupon], periods_left: Mapping[str, int | None]) -> Bill:
-    """Discounts per due instant, then taxes and total of the whole.
+def make_bill(
+    lines: Sequence[DraftLine],
+    coupons: Sequence[Coupon],
+    periods_left: Mapping[str, int | None],
+    bound: Callable[[Sequence[DraftLine]], Sequence[DraftLine]] = lambda lines: (),
+) -> Bill:
+    """Discounts per due instant, then minimums and maximums of the subscription, then taxes and total of the whole.
 
     Args:
+        bound: from the lines with their discounts to those that lift or lower a period to its bounds.
         coupons: those that the customer holds, in the order in which they were given.
         periods_left: how many more due instants each may be used for; None is no limit.
     """
@@ -218,6 +225,9 @@ def make_bill(lines: Sequence[DraftLine], coupons: Sequence[Coupon], periods_lef
         line.position = position
     taken, trued_up = _settle_groups(ordered, list(coupons), dict(periods_left))
     everything = [*ordered, *trued_up]
+    for line in bound(everything):
+        line.position = len(everything) + 1
+        everything.append(line)
     figures = settle([FeeLine(line.position, line.net_minor, line.tax_category, line.tax_rate) for line in everything])
     for carried in figures.carried:
         everything.append(_carried_line(carried, len(everything) + 1, everything[-1].due_at))

@@ -15,7 +15,7 @@ from typing import Any
 from django.db import models
 from django.db.models.functions import Now
 
-MONEY = {"max_digits": 38, "decimal_places": 12}
+MONEY: dict[str, Any] = {"max_digits": 38, "decimal_places": 12}
 
 
 def _reference(to: str, **options: Any) -> Any:

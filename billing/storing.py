@@ -9,6 +9,7 @@ from uuid import UUID
 
 from django.db import connection
 
+from billing.bounds import BoundChange, next_bound
 from billing.errors import PeriodAlreadyBilled
 from billing.generator_state import Head, Intent, origin_basis, usage_basis
 from billing.lines import Bill, DraftLine, OneOff, RatedUsage
@@ -88,6 +89,7 @@ class Changes:
     usages: list[tuple[RatedUsage, DraftLine | None]] = field(default_factory=list)
     one_offs: list[tuple[OneOff, DraftLine]] = field(default_factory=list)
     true_ups: list[DraftLine] = field(default_factory=list)
+    bounds: list[BoundChange] = field(default_factory=list)
     released: list[Claimed] = field(default_factory=list)
     written: list[dict[str, Any]] = field(default_factory=list)
 
@@ -159,7 +161,13 @@ def write_claims(head: Head, changes: Changes) -> None:
         PeriodAlreadyBilled: a claim to be released was released by somebody else meanwhile.
     """
     freed = _freed(changes)
-    changes.written = [*_kept_rows(changes), *_charge_rows(changes), *_usage_rows(changes), *_one_off_rows(changes)]
+    changes.written = [
+        *_kept_rows(changes),
+        *_charge_rows(changes),
+        *_usage_rows(changes),
+        *_one_off_rows(changes),
+        *_bound_rows(changes),
+    ]
     with connection.cursor() as cursor:
         if freed:
             cursor.execute(RELEASE_CLAIMS, [json.dumps(freed)])
@@ -178,6 +186,9 @@ def _freed(changes: Changes) -> list[dict[str, Any]]:
         for claim in rated.due.continued:
             freed[claim.id] = line.invoice_id if line else None
             changes.released.append(claim)
+    for bound in changes.bounds:
+        if bound.claim is not None:
+            freed[bound.claim.id] = bound.line.invoice_id if bound.line else None
     return [{"id": claim_id, "invoice_id": invoice_id} for claim_id, invoice_id in sorted(freed.items())]
 
 
@@ -240,6 +251,15 @@ def _one_off_rows(changes: Changes) -> Iterable[dict[str, Any]]:
         )  # fmt: skip
 
 
+def _bound_rows(changes: Changes) -> Iterable[dict[str, Any]]:
+    for bound in changes.bounds:
+        invoice_id = bound.line.invoice_id if bound.line else None
+        yield _row(
+            bound.item_id, Claim.Kind.BOUND, bound.part.start, bound.part.end, None, 1, bound.amount_minor, invoice_id,
+            bound.line.position if bound.line else None, {}, invoice_id,
+        )  # fmt: skip
+
+
 def _true_ups(changes: Changes) -> dict[int, int]:
     return {id(up.source): up.amount_minor for up in changes.true_ups}
 
@@ -285,7 +305,7 @@ def move_cursor(
                 "recurring_due_at": next_due(intent.all_of({PriceKind.RECURRING}), as_of)
                 if recurring
                 else (head.active_from if unknown else head.recurring_due_at),
-                "usage_due_at": _next_usage(intent.all_of({PriceKind.USAGE}), as_of)
+                "usage_due_at": _earliest(_next_usage(intent.all_of({PriceKind.USAGE}), as_of), next_bound(intent.bounded, as_of))
                 if usage
                 else (head.active_from if unknown else head.usage_due_at),
                 "recurring_seen": head.amendments if recurring else head.recurring_amendments_seen or 0,
@@ -294,6 +314,10 @@ def move_cursor(
                 "claims_from": _claims_from(intent, claims, changes),
             },
         )
+
+
+def _earliest(*instants: datetime | None) -> datetime | None:
+    return min((instant for instant in instants if instant is not None), default=None)
 
 
 def _next_usage(spans: Sequence[Counted], as_of: datetime) -> datetime | None:
@@ -332,6 +356,10 @@ def _claims_from(
             mark = known[-CLAIMS_LOOKED_AT:][0][0] if known else min(span.start for span in spans)
             settled = bool(known) and all(span.end is not None and span.end <= known[-1][1] for span in spans)
             (ended if settled else live).append(mark)
+    for span in intent.bounded:
+        known = sorted(stretches.get((Claim.Kind.BOUND, span.item_id), []))
+        if not known and (span.end is None or span.end > min(live, default=span.start)):
+            live.append(span.start)
     return min(live or ended, default=None)
 
 

@@ -15,10 +15,10 @@ from tests.billing.test_invoicing import bill, line_figures
 pytestmark = pytest.mark.django_db
 
 
-def with_credits(credits: int, unit_value: str = "0.01", **fields):
+def with_credits(count: int, unit_value: str = "0.01", **fields):
     """A subscription at 10.00 a month plus 20 percent whose holder has so many credits."""
     holder = unique("holder")
-    services.grant(holder_id=holder, amount=credits, idempotency_key="first")
+    services.grant(holder_id=holder, amount=count, idempotency_key="first")
     customer = CustomerFactory(holder_id=holder, credits=CreditTerms("credits", Decimal(unit_value)))
     plan = PlanFactory(prices=[recurring(tax_rate="20")])
     return holder, SubscriptionFactory(customer=customer.ref, plan=plan.code, **fields)

@@ -165,6 +165,7 @@ class _Record:
         self._job = job
         self._rows: list[Outcome] = []
         assert job.options.run_id is not None
+        self._run_id = job.options.run_id
         if not job.options.dry_run:
             kept = ("only", "draft", "workers", "limit", "max_periods", "subscription", "currency")
             options = {name: given[name] for name in kept}
@@ -178,7 +179,7 @@ class _Record:
             return
         self._rows.append(
             Outcome(
-                run_id=self._job.options.run_id,
+                run_id=self._run_id,
                 subscription_ref=done.subscription[:64],
                 outcome=done.outcome.value,
                 detail=done.detail[:500],
@@ -193,7 +194,7 @@ class _Record:
         if self._job.options.dry_run:
             return
         self._write()
-        Run.objects.filter(pk=self._job.options.run_id).update(finished_at=Now(), exit_code=code, summary=figures)
+        Run.objects.filter(pk=self._run_id).update(finished_at=Now(), exit_code=code, summary=figures)
 
     def _write(self) -> None:
         Outcome.objects.bulk_create(self._rows)
