@@ -47,8 +47,10 @@ def finalised() -> int:
         "UPDATE billing_invoicetax SET amount_minor = 0 WHERE invoice_id = %s",
         "DELETE FROM billing_invoicetax WHERE invoice_id = %s",
         "INSERT INTO billing_invoicetax (invoice_id, category, rate, base_minor, amount_minor) VALUES (%s, 'Z', 0, 0, 0)",
-        "INSERT INTO billing_invoicetax (invoice_id, category, rate, base_minor, amount_minor) VALUES (%s, 'S', 20, 0, 0)"
-        " ON CONFLICT (invoice_id, category, rate) DO UPDATE SET amount_minor = 0",
+        (
+            "INSERT INTO billing_invoicetax (invoice_id, category, rate, base_minor, amount_minor) VALUES (%s, 'S', 20, 0, 0)"
+            " ON CONFLICT (invoice_id, category, rate) DO UPDATE SET amount_minor = 0"
+        ),
         "MERGE INTO billing_line USING (SELECT %s::bigint AS id) AS one ON invoice_id = one.id WHEN MATCHED THEN DELETE",
     ],
 )
@@ -75,8 +77,9 @@ def test_replica_mode_changes_nothing_of_it(finalised: int, raw_connection: obje
 
 
 def test_an_invoice_begins_as_a_draft(finalised: int) -> None:
-    columns = "series, subscription_id, subscription_ref, customer_id, customer_ref, buyer, currency, scope, as_of," + (
-        " subtotal_minor, discount_minor, tax_minor, total_minor, credit_notes_minor, credits_applied_minor, amount_due_minor"
+    columns = (
+        "series, subscription_id, subscription_ref, customer_id, customer_ref, buyer, currency, scope, as_of, subtotal_minor,"
+        " discount_minor, tax_minor, total_minor, credit_notes_minor, credits_applied_minor, amount_due_minor"
     )
     sql = f"INSERT INTO billing_invoice ({columns}, state, number, series_value) SELECT {columns}, 'open', 'X', 99 "
     assert refused_with(sql + "FROM billing_invoice WHERE id = %s", finalised) == FROZEN
@@ -136,7 +139,8 @@ def test_no_foreign_key_points_to_intent() -> None:
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT conrelid::regclass::text, confrelid::regclass::text FROM pg_constraint"
-            " WHERE contype = 'f' AND (conrelid::regclass::text LIKE 'billing\\_%%' OR confrelid::regclass::text LIKE 'billing\\_%%')"
+            " WHERE contype = 'f' AND 'billing' IN"
+            " (split_part(conrelid::regclass::text, '_', 1), split_part(confrelid::regclass::text, '_', 1))"
             " ORDER BY 1, 2"
         )
         assert cursor.fetchall() == [
