@@ -1,0 +1,263 @@
+"""Runs the laws over the ledger: plans slices, shares them among sessions of one snapshot, and gathers what they find."""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import fields
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from ledger.audit.anchors import Anchor, AnchorWriter, check_seal, read_anchor
+from ledger.audit.connections import Session
+from ledger.audit.laws import ACCOUNTS, BY_ENTRY, BY_HOLDER, LAWS, SUMS
+from ledger.audit.reports import Finding, Identity, Report
+from ledger.audit.slices import Slice, slices_of
+from ledger.errors import REFUSALS
+from ledger.rules.requests import CREDIT_TYPE, HOLDER_ID, Request
+
+Progress = Callable[[int, int], None]
+"""Called with the entries done and the entries in all, from whichever thread."""
+
+SLICE_ENTRIES = 20_000
+ANCHORS_PER_STATEMENT = 1_000
+ACCOUNTS_PER_FETCH = 2_000
+
+BEGIN = """
+BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
+SET LOCAL statement_timeout = 0;
+SET LOCAL idle_in_transaction_session_timeout = 0;
+SET LOCAL jit = off;
+SET LOCAL work_mem = '64MB';
+"""
+
+COUNT_REFUSALS = "SELECT count(*) FROM ledger_refusal WHERE holder_id >= %(since)s AND holder_id <= %(upto)s"
+
+ANCHORED = """
+SELECT a.holder_id, a.credit_type, a.sequence, a.digest, encode(e.digest, 'hex'), last.sequence
+FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::text[]) AS a (holder_id, credit_type, sequence, digest)
+LEFT JOIN ledger_entry e ON e.holder_id = a.holder_id AND e.credit_type = a.credit_type AND e.sequence = a.sequence
+LEFT JOIN LATERAL (
+    SELECT l.sequence
+    FROM ledger_entry l
+    WHERE l.holder_id = a.holder_id AND l.credit_type = a.credit_type
+    ORDER BY l.sequence DESC
+    LIMIT 1
+) AS last ON true
+WHERE e.digest IS DISTINCT FROM decode(a.digest, 'hex')
+"""
+
+
+@contextmanager
+def one_snapshot(connect: Callable[[], Session], count: int) -> Iterator[list[Session]]:
+    """So many sessions that all see the ledger as it is at this moment, read only, whatever is written meanwhile.
+
+    The ban on isolation levels other than READ COMMITTED is for who decides and writes; here nothing is decided.
+    """
+    with ExitStack() as stack:
+        first = stack.enter_context(connect())
+        first.execute(BEGIN)
+        sessions = [first]
+        if count > 1:
+            row = first.execute("SELECT pg_export_snapshot()").fetchone()
+            assert row is not None
+            for _ in range(count - 1):
+                session = stack.enter_context(connect())
+                # The snapshot has to be taken over before the first query, and takes no parameter.
+                session.execute(f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT '{row[0]}'")
+                session.execute(BEGIN.partition(";")[2])
+                sessions.append(session)
+        yield sessions
+
+
+def audit(
+    sessions: Sequence[Session],
+    *,
+    holder_id: str | None = None,
+    anchor_to_write: Path | None = None,
+    anchor_to_check: Path | None = None,
+    findings_kept: int = 100,
+    slice_entries: int = SLICE_ENTRIES,
+    progress: Progress = lambda done, total: None,
+) -> Report:
+    """Check every law over the whole ledger, or over one holder, as the sessions see it; changes nothing in the database.
+
+    Args:
+        sessions: at least one, each in a transaction, all of the same snapshot; they are used at once.
+        anchor_to_write: a file that does not exist yet, for the heads of all accounts. It is written only when no law is broken:
+            an anchor of a ledger that was tampered with would vouch for it.
+        anchor_to_check: an anchor written earlier.
+        findings_kept: of each law, so many findings are listed; all are counted.
+
+    Raises:
+        AnchorUnreadable, AnchorMismatch: the anchor to check is not one, or was changed.
+        FileExistsError: there is a file where the anchor should be written.
+        psycopg.Error: the database could not be read; nothing is known then.
+    """
+    started = time.monotonic()
+    row = sessions[0].execute("SELECT transaction_timestamp()").fetchone()
+    assert row is not None
+    report = Report(as_of=row[0], holder_id=holder_id, findings_kept=findings_kept)
+    with ExitStack() as stack:
+        writer = stack.enter_context(AnchorWriter(anchor_to_write, report.as_of)) if anchor_to_write else None
+        if anchor_to_check:
+            _check_anchor(sessions[0], report, anchor_to_check)
+        slices = _plan(sessions[0], report, writer, slice_entries)
+        _run(sessions, report, slices, progress)
+        _check_identities(report)
+        if writer and report.is_clean:
+            seal = writer.seal()
+            report.anchor = (report.anchor or {}) | {"written_to": str(anchor_to_write), "seal": seal.digest}
+    report.seconds = time.monotonic() - started
+    return report
+
+
+# Slices ----------------------------------------------------------------------------------------------
+
+
+def _plan(session: Session, report: Report, writer: AnchorWriter | None, slice_entries: int) -> list[Slice]:
+    """Walk the accounts once: count them, sum up their state, note their heads, and cut the ledger into slices."""
+
+    def holders() -> Iterator[tuple[str, int]]:
+        for holder, accounts in groupby(_accounts(session, report.holder_id), key=lambda account: account[0]):
+            report.holders += 1
+            entries = 0
+            for _, credit_type, sequence, balance, held, digest in accounts:
+                report.accounts += 1
+                identity = report.identity(credit_type)
+                identity.balance += balance
+                identity.held += held
+                entries += sequence
+                report.add(_misnamed(holder, credit_type))
+                if writer:
+                    writer.add(Anchor(holder, credit_type, sequence, digest))
+            yield holder, entries
+
+    return list(slices_of(holders(), size=slice_entries, only=report.holder_id))
+
+
+def _accounts(session: Session, holder_id: str | None) -> Iterator[tuple[Any, ...]]:
+    # A cursor in the server: what is fetched at once does not grow with the number of accounts.
+    with session.cursor(name="audit_accounts") as cursor:
+        cursor.itersize = ACCOUNTS_PER_FETCH
+        if holder_id is None:
+            cursor.execute(ACCOUNTS)
+        else:
+            types = "SELECT DISTINCT holder_id, credit_type FROM ledger_entry WHERE holder_id = %s ORDER BY credit_type"
+            last = "SELECT * FROM ledger_entry e WHERE (e.holder_id, e.credit_type) = (t.holder_id, t.credit_type)"
+            last = f"SELECT last.* FROM ({types}) AS t CROSS JOIN LATERAL ({last} ORDER BY e.sequence DESC LIMIT 1) AS last"
+            cursor.execute(ACCOUNTS.replace("ledger_account", f"({last}) AS account"), [holder_id])
+        yield from cursor
+
+
+def _misnamed(holder_id: str, credit_type: str) -> Iterable[Finding]:
+    if not HOLDER_ID.fullmatch(holder_id) or not CREDIT_TYPE.fullmatch(credit_type):
+        yield Finding("form", holder_id, credit_type, None, f"{holder_id!r}, {credit_type!r}", "a holder's id and a credit type")
+
+
+def _run(sessions: Sequence[Session], report: Report, slices: Sequence[Slice], progress: Progress) -> None:
+    """Work through the slices, each session in a thread of its own; the first failure ends all of them."""
+    total = sum(each.entries for each in slices)
+    waiting: queue.SimpleQueue[Slice] = queue.SimpleQueue()
+    for each in slices:
+        waiting.put(each)
+    merging = threading.Lock()
+    done = 0
+
+    def work(session: Session) -> None:
+        nonlocal done
+        while True:
+            try:
+                part = waiting.get_nowait()
+            except queue.Empty:
+                return
+            outcome = _audit_slice(session, part)
+            with merging:
+                _merge(report, *outcome)
+                done += part.entries
+                progress(done, total)
+
+    progress(0, total)
+    with ThreadPoolExecutor(len(sessions)) as pool:
+        running = [pool.submit(work, session) for session in sessions]
+        try:
+            for worker in running:
+                worker.result()
+        except BaseException:
+            # Whatever ended this, an error or Ctrl-C: let nobody go on.
+            while not waiting.empty():
+                waiting.get_nowait()
+            for session in sessions:
+                session.cancel_safe(timeout=5)
+            raise
+
+
+def _audit_slice(session: Session, part: Slice) -> tuple[list[Finding], list[dict[str, Any]], int]:
+    """What is broken in a slice, its sums per credit type, and how many refusals there are."""
+    with session.cursor(row_factory=psycopg.rows.dict_row) as cursor:
+        sums = cursor.execute(SUMS, part.parameters).fetchall()
+    rows = session.execute(BY_ENTRY, part.parameters).fetchall()
+    refusals = 0
+    if part.is_start:
+        parameters = part.parameters | {"codes": list(REFUSALS), "operations": sorted(_operations(Request))}
+        for sql in BY_HOLDER.values():
+            rows += session.execute(sql, parameters).fetchall()
+        row = session.execute(COUNT_REFUSALS, parameters).fetchone()
+        assert row is not None
+        refusals = row[0]
+    return (
+        [
+            Finding(law, holder_id, credit_type, sequence, found, expected or LAWS[law])
+            for law, holder_id, credit_type, sequence, found, expected in rows
+        ],
+        sums,
+        refusals,
+    )
+
+
+def _operations(kind: type[Request]) -> set[str]:
+    """The operations of all requests that there are."""
+    named = {kind.operation} if hasattr(kind, "operation") else set()
+    return named.union(*(_operations(each) for each in kind.__subclasses__()))
+
+
+FLOWS = [each.name for each in fields(Identity) if each.name not in {"credit_type", "balance", "held"}]
+
+
+def _merge(report: Report, findings: list[Finding], sums: list[dict[str, Any]], refusals: int) -> None:
+    report.add(findings)
+    report.refusals += refusals
+    for row in sums:
+        report.entries += row["entries"]
+        identity = report.identity(row["credit_type"])
+        for flow in FLOWS:
+            setattr(identity, flow, getattr(identity, flow) + int(row[flow]))
+
+
+# The whole -------------------------------------------------------------------------------------------
+
+
+def _check_identities(report: Report) -> None:
+    for credit_type, each in sorted(report.identities.items()):
+        if each.came_in != each.explained:
+            finding = Finding("identity", report.holder_id, credit_type, None, str(each.explained), str(each.came_in))
+            report.add([finding])
+        if report.holder_id is None and each.transferred_in != each.transferred_out:
+            found = f"{each.transferred_in} arrived"
+            report.add([Finding("identity", None, credit_type, None, found, f"{each.transferred_out} left")])
+
+
+def _check_anchor(session: Session, report: Report, path: Path) -> None:
+    as_of, seal = check_seal(path)
+    report.anchor = {"checked": str(path), "written_at": f"{as_of:%Y-%m-%d %H:%M:%S} UTC", "accounts": seal.accounts}
+    anchors = (each for each in read_anchor(path) if report.holder_id in (None, each.holder_id))
+    while batch := list(islice(anchors, ANCHORS_PER_STATEMENT)):
+        columns = [list(column) for column in zip(*batch, strict=True)]
+        for holder_id, credit_type, sequence, digest, found, last in session.execute(ANCHORED, columns):
+            what = "no such account" if last is None else f"ends at {last}" if last < sequence else found or "no such entry"
+            report.add([Finding("anchor", holder_id, credit_type, sequence, what, digest)])

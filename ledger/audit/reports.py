@@ -1,0 +1,139 @@
+"""What an audit found: counts, sums and findings."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from ledger.audit.laws import LAWS
+
+
+class Finding(NamedTuple):
+    """One break of one law. `sequence` is None where no single entry is at fault, `holder_id` where no single holder is."""
+
+    law: str
+    holder_id: str | None
+    credit_type: str | None
+    sequence: int | None
+    found: str
+    expected: str
+
+    def __str__(self) -> str:
+        where = "/".join(str(part) for part in self[1:4] if part is not None) or "all accounts"
+        return f"{where}: found {self.found}, expected {self.expected}"
+
+
+@dataclass
+class Identity:
+    """The flows and the state of one credit type, over all accounts that were looked at. All 0 or more, but a balance."""
+
+    credit_type: str
+    granted: int = 0
+    spent: int = 0
+    refunded: int = 0
+    expired: int = 0
+    revoked: int = 0
+    transferred_in: int = 0
+    transferred_out: int = 0
+    balance: int = 0
+    held: int = 0
+
+    @property
+    def came_in(self) -> int:
+        return self.granted + self.transferred_in + self.refunded
+
+    @property
+    def explained(self) -> int:
+        return self.balance + self.held + self.spent + self.expired + self.revoked + self.transferred_out
+
+    def __str__(self) -> str:
+        parts = {
+            name: f"{name.replace('_', ' ')} {value:,}"
+            for name, value in asdict(self).items()
+            if name != "credit_type" and (value or name in {"granted", "balance", "spent"})
+        }
+        came = [parts[name] for name in ("granted", "transferred_in", "refunded") if name in parts]
+        went = [parts[name] for name in ("balance", "held", "spent", "expired", "revoked", "transferred_out") if name in parts]
+        verdict = "" if self.came_in == self.explained else "  DOES NOT HOLD"
+        return f"{self.credit_type}: {' + '.join(came)} = {' + '.join(went)}{verdict}"
+
+
+@dataclass
+class Report:
+    """The outcome of an audit; `findings` is bounded, `totals` counts them all by law."""
+
+    as_of: datetime
+    holder_id: str | None = None
+    findings_kept: int = 100
+    holders: int = 0
+    accounts: int = 0
+    entries: int = 0
+    refusals: int = 0
+    seconds: float = 0.0
+    identities: dict[str, Identity] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    totals: Counter[str] = field(default_factory=Counter)
+    anchor: dict[str, Any] | None = None
+
+    @property
+    def is_clean(self) -> bool:
+        return not self.totals
+
+    @property
+    def entries_per_second(self) -> float:
+        return self.entries / self.seconds if self.seconds else 0.0
+
+    def add(self, findings: Iterable[Finding]) -> None:
+        """Count all of them, and keep the first ones of each law."""
+        for finding in findings:
+            self.totals[finding.law] += 1
+            if self.totals[finding.law] <= self.findings_kept:
+                self.findings.append(finding)
+
+    def identity(self, credit_type: str) -> Identity:
+        """The sums of that credit type, made now if there are none."""
+        return self.identities.setdefault(credit_type, Identity(credit_type))
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "as_of": self.as_of.isoformat().replace("+00:00", "Z"),
+            "holder_id": self.holder_id,
+            "clean": self.is_clean,
+            "holders": self.holders,
+            "accounts": self.accounts,
+            "entries": self.entries,
+            "refusals": self.refusals,
+            "seconds": round(self.seconds, 3),
+            "entries_per_second": round(self.entries_per_second),
+            "identities": [asdict(identity) for _, identity in sorted(self.identities.items())],
+            "findings": {
+                "total": self.totals.total(),
+                "by_law": dict(sorted(self.totals.items())),
+                "listed": [finding._asdict() for finding in self.findings],
+            },
+            "anchor": self.anchor,
+        }
+
+    def as_text(self) -> str:
+        """For a person, the findings last."""
+        what = f"holder {self.holder_id}" if self.holder_id else f"{self.holders:,} holders"
+        first = (
+            f"Audit of {what} as of {self.as_of:%Y-%m-%d %H:%M:%S} UTC: {self.accounts:,} accounts, {self.entries:,} entries, "
+        )
+        first += f"{self.refusals:,} refusals in {self.seconds:.1f} s ({self.entries_per_second:,.0f} entries/s)."
+        lines = [first, *(f"  {identity}" for _, identity in sorted(self.identities.items()))]
+        if self.anchor:
+            lines.append("  anchor " + ", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in self.anchor.items()))
+        lines.append("No law is broken." if self.is_clean else self._findings_as_text())
+        return "\n".join(lines)
+
+    def _findings_as_text(self) -> str:
+        lines = [f"{self.totals.total():,} findings:"]
+        for law, count in sorted(self.totals.items()):
+            lines.append(f"  {law} ({count:,}): {LAWS[law]}")
+            lines += [f"    {finding}" for finding in self.findings if finding.law == law]
+            if count > self.findings_kept:
+                lines.append(f"    … and {count - self.findings_kept:,} more")
+        return "\n".join(lines)

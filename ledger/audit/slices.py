@@ -1,0 +1,61 @@
+"""Slices: ranges of holders, and for a long history ranges of numbers, that are audited one at a time."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+HIGHEST_TEXT = "\U0010ffff"
+"""Sorts behind every holder: its UTF-8 form begins with the highest byte there is."""
+LOWEST_ADDITION = "\x01"
+"""What makes the next text behind one, in the order of bytes."""
+HIGHEST_NUMBER = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Holders since .. upto, both included, and of their entries the numbers first .. last.
+
+    `entries` is how many are expected there. `is_start` is true for one slice of each range of holders: what looks at whole
+    holders runs with that one.
+    """
+
+    since: str
+    upto: str
+    entries: int
+    first: int = 1
+    last: int = HIGHEST_NUMBER
+    is_start: bool = True
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """For the SQL."""
+        return asdict(self)
+
+
+def slices_of(holders: Iterable[tuple[str, int]], *, size: int, only: str | None = None) -> Iterator[Slice]:
+    """Slices of about `size` entries that leave no gap: together they hold every text that a holder's id may be.
+
+    Args:
+        holders: each with how many entries it has, in the order of bytes.
+        only: one holder instead of all.
+    """
+    since, gathered, last_holder = "" if only is None else only, 0, ""
+    for holder_id, entries in holders:
+        if gathered and gathered + entries > size:
+            yield Slice(since, last_holder, gathered)
+            since, gathered = last_holder + LOWEST_ADDITION, 0
+        if entries > size:
+            yield from _by_number(since, holder_id, entries, size)
+            since = holder_id + LOWEST_ADDITION
+        else:
+            gathered += entries
+        last_holder = holder_id
+    if only is None or gathered or not last_holder:
+        yield Slice(since, HIGHEST_TEXT if only is None else only, gathered)
+
+
+def _by_number(since: str, holder_id: str, entries: int, size: int) -> Iterator[Slice]:
+    for first in range(1, entries + 1, size):
+        left = entries - first + 1
+        last = HIGHEST_NUMBER if left <= size else first + size - 1
+        yield Slice(since, holder_id, min(size, left), first, last, is_start=first == 1)

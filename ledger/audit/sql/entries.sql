@@ -1,0 +1,350 @@
+-- Every entry of a slice beside the one before it, and which laws it breaks: no row for what is in order.
+--
+-- Most entries are a spend out of the first open lot. For them the one text that `lots` must have is made from the text before, and
+-- compared: `is_plain`. Only the others are taken apart, lot by lot.
+WITH beside AS (
+    SELECT
+        e.holder_id, e.credit_type, e.sequence, e.kind, e.amount, e.balance, e.held, e.closes, e.settled, e.overdraft,
+        e.lots, e.drawn, e.holds, e.idempotency_key, e.recorded_at, e.previous_digest, e.digest,
+        e.lots::text AS lots_text,
+        e.drawn::text AS drawn_text,
+        e.holds::text AS holds_text,
+        (extract(epoch FROM e.recorded_at) * 1000000)::bigint AS recorded_us,
+        (extract(epoch FROM e.effective_at) * 1000000)::bigint AS effective_us,
+        (e.idempotency_key IS NULL) = (e.request_digest IS NULL) AS key_has_its_request,
+        e.digest = ledger_entry_digest(e) AS digest_fits,
+        lag(e.sequence) OVER account AS p_sequence,
+        COALESCE(lag(e.balance) OVER account, 0) AS p_balance,
+        COALESCE(lag(e.held) OVER account, 0) AS p_held,
+        lag(e.overdraft) OVER account AS p_overdraft,
+        lag(e.lots) OVER account AS p_lots,
+        COALESCE(lag(e.lots::text) OVER account, '[]') AS p_lots_text,
+        lag(e.holds) OVER account AS p_holds,
+        lag(e.holds::text) OVER account AS p_holds_text,
+        lag(e.recorded_at) OVER account AS p_recorded_at,
+        COALESCE(lag(e.digest) OVER account, decode(repeat('00', 32), 'hex')) AS p_digest
+    FROM ledger_entry e
+    WHERE e.holder_id >= %(since)s
+        AND e.holder_id <= %(upto)s
+        AND e.sequence BETWEEN %(first)s - 1 AND %(last)s
+    WINDOW account AS (PARTITION BY e.holder_id, e.credit_type ORDER BY e.sequence)
+), first_lot AS (
+    SELECT
+        b.*,
+        split_part(b.p_lots_text, ']', 1) AS head,
+        substr(split_part(b.p_lots_text, ',', 1), 3) AS first_grant,
+        split_part(b.p_lots_text, ',', 2) AS first_remaining,
+        split_part(split_part(b.p_lots_text, ']', 1), ',', 3) AS first_effective_us,
+        COALESCE(NULLIF(NULLIF(split_part(split_part(b.p_lots_text, ']', 1), ',', 4), ''), 'null'), '9223372036854775807')
+            AS first_expires_us
+    FROM beside b
+    WHERE b.sequence >= %(first)s
+), told_apart AS (
+    SELECT
+        f.*,
+        CASE
+            WHEN f.kind = 'spend'
+                AND f.p_sequence = f.sequence - 1
+                AND f.p_lots_text <> '[]'
+                AND pg_input_is_valid(f.first_remaining, 'bigint')
+                AND pg_input_is_valid(f.first_effective_us, 'bigint')
+                AND pg_input_is_valid(f.first_expires_us, 'bigint')
+            THEN
+                f.drawn_text = '[[' || f.first_grant || ',' || -f.amount || ']]'
+                AND f.first_effective_us::bigint <= f.recorded_us
+                AND f.first_expires_us::bigint > f.recorded_us
+                AND f.first_remaining::bigint >= -f.amount
+                AND f.lots_text = CASE
+                    WHEN f.first_remaining::bigint > -f.amount
+                        THEN '[[' || f.first_grant || ',' || f.first_remaining::bigint + f.amount
+                            || substr(f.p_lots_text, 4 + length(f.first_grant) + length(f.first_remaining))
+                    -- The first lot is used up: what is left begins behind its bracket and comma.
+                    ELSE '[' || COALESCE(NULLIF(substr(f.p_lots_text, length(f.head) + 3), ''), ']')
+                END
+                AND f.holds_text IS NOT DISTINCT FROM f.p_holds_text
+                AND f.held = f.p_held
+                AND f.overdraft IS NOT DISTINCT FROM f.p_overdraft
+                AND f.closes IS NULL
+                AND f.settled IS NULL
+                AND f.idempotency_key IS NOT NULL
+                AND f.effective_us = f.recorded_us
+            ELSE false
+        END AS is_plain
+    FROM first_lot f
+), formed AS (
+    SELECT
+        t.*,
+        t.is_plain OR (
+            t.lots_text ~ '^\[(\[\d+,\d+,-?\d+(,(null|-?\d+)(,\d+(,1)?)?)?\](,(?!\])|(?=\]$)))*\]$'
+            AND t.drawn_text ~ '^\[(\[\d+,\d+\](,(?!\])|(?=\]$)))*\]$'
+            AND COALESCE(t.holds_text, '[]')
+                ~ '^\[(\[\d+,-?\d+,\[(\[\d+,\d+,-?\d+(,(null|-?\d+)(,\d+(,1)?)?)?\](,(?!\])|(?=\]\])))+\]\](,(?!\])|(?=\]$)))*\]$'
+        ) AS is_canonical
+    FROM told_apart t
+), judged AS (
+    SELECT
+        f.*,
+        array_remove(ARRAY[
+            CASE WHEN f.sequence <> COALESCE(f.p_sequence, 0) + 1 THEN 'numbers' END,
+            CASE WHEN f.balance <> f.p_balance + f.amount THEN 'balance' END,
+            CASE WHEN NOT (f.balance >= 0 OR (f.overdraft IS NOT NULL AND (f.kind <> 'spend' OR f.balance >= -f.overdraft)))
+                THEN 'overspent' END,
+            CASE WHEN f.previous_digest <> f.p_digest THEN 'chain' END,
+            CASE WHEN NOT f.digest_fits THEN 'digest' END,
+            CASE WHEN f.recorded_at < f.p_recorded_at THEN 'time' END,
+            CASE WHEN NOT f.key_has_its_request THEN 'keys' END,
+            CASE WHEN NOT f.is_canonical THEN 'form' END
+        ], NULL)
+        || CASE
+            WHEN f.is_plain OR NOT f.is_canonical OR f.sequence <> COALESCE(f.p_sequence, 0) + 1 THEN '{}'
+            ELSE (
+                WITH lot_before AS (
+                    SELECT (l ->> 0)::numeric AS lot, (l ->> 1)::numeric AS remaining, (l ->> 2)::numeric AS effective_us,
+                        (l ->> 3)::numeric AS expires_us, COALESCE((l ->> 4)::numeric, 100) AS priority, l ->> 5 AS promotional, place
+                    FROM json_array_elements(f.p_lots) WITH ORDINALITY AS u (l, place)
+                ), lot AS (
+                    SELECT (l ->> 0)::numeric AS lot, (l ->> 1)::numeric AS remaining, (l ->> 2)::numeric AS effective_us,
+                        (l ->> 3)::numeric AS expires_us, COALESCE((l ->> 4)::numeric, 100) AS priority, l ->> 5 AS promotional, place
+                    FROM json_array_elements(f.lots) WITH ORDINALITY AS u (l, place)
+                ), part_before AS (
+                    SELECT (h ->> 0)::numeric AS hold, (h ->> 1)::numeric AS hold_expires_us,
+                        (l ->> 0)::numeric AS lot, (l ->> 1)::numeric AS remaining, (l ->> 2)::numeric AS effective_us,
+                        (l ->> 3)::numeric AS expires_us, COALESCE((l ->> 4)::numeric, 100) AS priority, l ->> 5 AS promotional
+                    FROM json_array_elements(f.p_holds) AS h, json_array_elements(h -> 2) AS l
+                ), part AS (
+                    SELECT (h ->> 0)::numeric AS hold, (h ->> 1)::numeric AS hold_expires_us,
+                        (l ->> 0)::numeric AS lot, (l ->> 1)::numeric AS remaining, (l ->> 2)::numeric AS effective_us,
+                        (l ->> 3)::numeric AS expires_us, COALESCE((l ->> 4)::numeric, 100) AS priority, l ->> 5 AS promotional
+                    FROM json_array_elements(f.holds) AS h, json_array_elements(h -> 2) AS l
+                ), drawn AS (
+                    SELECT (d ->> 0)::numeric AS lot, (d ->> 1)::numeric AS amount
+                    FROM json_array_elements(f.drawn) AS d
+                ), facts AS (
+                    SELECT
+                        COALESCE((SELECT sum(amount) FROM drawn), 0) AS drawn,
+                        COALESCE((SELECT sum(remaining) FROM lot_before), 0) - f.p_balance AS owed_before,
+                        CASE WHEN f.kind IN ('hold', 'capture', 'release') THEN COALESCE(f.closes, f.sequence) END AS hold,
+                        (
+                            SELECT o.kind
+                            FROM ledger_entry o
+                            WHERE o.holder_id = f.holder_id AND o.credit_type = f.credit_type AND o.sequence = f.closes
+                        ) AS closed_kind
+                ), taken AS (
+                    -- What a taking in burn order takes from each lot.
+                    SELECT b.lot, b.place, b.remaining,
+                        CASE
+                            WHEN b.effective_us <= f.recorded_us AND (b.expires_us IS NULL OR b.expires_us > f.recorded_us)
+                            THEN LEAST(b.remaining, GREATEST(0, w.wanted - COALESCE(sum(b.remaining) FILTER (
+                                WHERE b.effective_us <= f.recorded_us AND (b.expires_us IS NULL OR b.expires_us > f.recorded_us)
+                            ) OVER (ORDER BY b.place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)))
+                            ELSE 0
+                        END AS amount
+                    FROM lot_before b
+                    CROSS JOIN (
+                        SELECT CASE
+                            WHEN f.kind <> 'adjust' THEN -f.amount
+                            WHEN f.idempotency_key IS NULL THEN GREATEST(facts.owed_before, 0)
+                            ELSE 0
+                        END AS wanted
+                        FROM facts
+                    ) AS w
+                )
+                SELECT array_remove(ARRAY[
+                    -- Each lot, held parts included, has what it had, less what was drawn, more what was given back or granted.
+                    CASE WHEN EXISTS (
+                        SELECT
+                        FROM (
+                            SELECT lot, remaining AS change FROM lot
+                            UNION ALL SELECT lot, remaining FROM part
+                            UNION ALL SELECT lot, -remaining FROM lot_before
+                            UNION ALL SELECT lot, -remaining FROM part_before
+                            UNION ALL SELECT lot, CASE f.kind
+                                WHEN 'refund' THEN -amount
+                                WHEN 'hold' THEN 0
+                                WHEN 'release' THEN 0
+                                ELSE amount
+                            END FROM drawn
+                            UNION ALL SELECT f.sequence, -f.amount WHERE f.kind IN ('grant', 'transfer_in')
+                        ) AS changes
+                        GROUP BY lot
+                        HAVING sum(change) <> 0
+                    ) OR (
+                        f.kind IN ('hold', 'release') AND EXISTS (
+                            SELECT
+                            FROM (
+                                SELECT lot, remaining AS change FROM lot
+                                UNION ALL SELECT lot, -remaining FROM lot_before
+                                UNION ALL SELECT lot, CASE f.kind WHEN 'hold' THEN amount ELSE -amount END FROM drawn
+                            ) AS changes
+                            GROUP BY lot
+                            HAVING sum(change) <> 0
+                        )
+                    ) OR EXISTS (SELECT FROM lot WHERE remaining < 1)
+                    OR EXISTS (SELECT FROM lot GROUP BY lot HAVING count(*) > 1)
+                    THEN 'lots' END,
+                    CASE WHEN (SELECT
+                        CASE WHEN f.overdraft IS NULL THEN COALESCE(sum(remaining), 0) <> f.balance
+                        ELSE COALESCE(sum(remaining), 0) < f.balance END
+                        FROM lot
+                    ) THEN 'lots-sum' END,
+                    -- A lot keeps its terms; only a refund may open it again with a later expiry.
+                    CASE WHEN EXISTS (
+                        SELECT
+                        FROM lot AS n
+                        LEFT JOIN lot_before b USING (lot)
+                        WHERE CASE
+                            WHEN b.lot IS NOT NULL THEN
+                                (n.effective_us, n.expires_us, n.priority, n.promotional)
+                                IS DISTINCT FROM (b.effective_us, b.expires_us, b.priority, b.promotional)
+                            WHEN n.lot = f.sequence THEN f.kind NOT IN ('grant', 'transfer_in', 'refund')
+                                OR (f.kind = 'grant' AND n.effective_us <> f.effective_us)
+                            ELSE f.kind NOT IN ('refund', 'release') OR NOT EXISTS (
+                                SELECT
+                                FROM ledger_entry o
+                                CROSS JOIN json_array_elements(o.lots) AS l
+                                WHERE o.holder_id = f.holder_id
+                                    AND o.credit_type = f.credit_type
+                                    AND o.sequence = n.lot
+                                    AND (l ->> 0)::numeric = n.lot
+                                    AND ((l ->> 2)::numeric, COALESCE((l ->> 4)::numeric, 100), l ->> 5)
+                                        IS NOT DISTINCT FROM (n.effective_us, n.priority, n.promotional)
+                                    AND ((l ->> 3)::numeric IS NULL) = (n.expires_us IS NULL)
+                                    AND COALESCE((l ->> 3)::numeric <= n.expires_us, true)
+                            )
+                        END
+                    ) THEN 'terms' END,
+                    CASE WHEN EXISTS (
+                        SELECT
+                        FROM (
+                            SELECT place, row_number() OVER (ORDER BY priority, expires_us NULLS LAST, promotional NULLS LAST, lot) AS rank
+                            FROM lot
+                        ) AS ranked
+                        WHERE place <> rank
+                    ) THEN 'lots-order' END,
+                    CASE WHEN CASE
+                        WHEN f.kind IN ('spend', 'transfer_out', 'adjust') OR (f.kind = 'hold' AND f.closes IS NULL) THEN
+                            f.drawn_text <> COALESCE(
+                                (SELECT '[' || string_agg('[' || lot || ',' || amount || ']', ',' ORDER BY place) || ']'
+                                FROM taken WHERE amount > 0),
+                                '[]'
+                            )
+                        WHEN f.kind = 'capture' THEN EXISTS (
+                            SELECT FROM taken t LEFT JOIN lot n USING (lot) WHERE t.remaining - COALESCE(n.remaining, 0) <> t.amount
+                        )
+                        WHEN f.kind IN ('revoke', 'expire') THEN f.drawn_text <> '[[' || f.closes || ',' || -f.amount || ']]'
+                        ELSE false
+                    END THEN 'burn-order' END,
+                    CASE WHEN (SELECT NOT CASE f.kind
+                        WHEN 'spend' THEN facts.drawn = -f.amount OR (f.overdraft IS NOT NULL AND facts.drawn < -f.amount)
+                        WHEN 'refund' THEN facts.drawn = f.amount OR (f.overdraft IS NOT NULL AND facts.drawn < f.amount)
+                        WHEN 'release' THEN facts.drawn = f.amount
+                        WHEN 'capture' THEN facts.drawn > -f.amount
+                        WHEN 'grant' THEN facts.drawn = 0
+                        WHEN 'transfer_in' THEN facts.drawn = 0
+                        WHEN 'adjust' THEN f.amount = 0
+                        ELSE facts.drawn = -f.amount
+                    END FROM facts) OR EXISTS (SELECT FROM drawn WHERE amount < 1)
+                    OR EXISTS (SELECT FROM drawn GROUP BY lot HAVING count(*) > 1)
+                    THEN 'drawn' END,
+                    CASE WHEN (SELECT f.held <> COALESCE((SELECT sum(remaining) FROM part), 0)
+                        OR f.held - f.p_held <> CASE
+                            WHEN f.kind IN ('hold', 'release') THEN -f.amount
+                            WHEN f.kind = 'capture' THEN -(facts.drawn + f.amount)
+                            ELSE 0
+                        END FROM facts)
+                    THEN 'held' END,
+                    -- Other holds stay as they are; the parts of this one have the terms of their lots.
+                    CASE WHEN (SELECT (
+                            SELECT string_agg(h::text, ',' ORDER BY place)
+                            FROM json_array_elements(f.p_holds) WITH ORDINALITY AS u (h, place)
+                            WHERE (h ->> 0)::numeric IS DISTINCT FROM facts.hold
+                        ) IS DISTINCT FROM (
+                            SELECT string_agg(h::text, ',' ORDER BY place)
+                            FROM json_array_elements(f.holds) WITH ORDINALITY AS u (h, place)
+                            WHERE (h ->> 0)::numeric IS DISTINCT FROM facts.hold
+                        ) OR EXISTS (
+                            SELECT
+                            FROM part n
+                            LEFT JOIN (
+                                SELECT lot, effective_us, expires_us, priority, promotional FROM part_before WHERE hold = facts.hold
+                                UNION ALL
+                                SELECT lot, effective_us, expires_us, priority, promotional FROM lot_before WHERE f.closes IS NULL
+                            ) AS b USING (lot)
+                            WHERE n.hold = facts.hold
+                                AND (n.effective_us, n.expires_us, n.priority, n.promotional)
+                                    IS DISTINCT FROM (b.effective_us, b.expires_us, b.priority, b.promotional)
+                        ) OR (
+                            f.kind IN ('capture', 'release') AND EXISTS (
+                                SELECT
+                                FROM part n
+                                JOIN part_before b USING (hold)
+                                WHERE n.hold = facts.hold AND n.hold_expires_us <> b.hold_expires_us
+                            )
+                        )
+                        FROM facts)
+                    THEN 'holds' END,
+                    CASE WHEN (f.overdraft IS DISTINCT FROM f.p_overdraft AND (f.kind <> 'adjust' OR f.idempotency_key IS NULL))
+                        OR (f.kind = 'adjust' AND f.overdraft IS NULL)
+                    THEN 'overdraft' END,
+                    CASE WHEN CASE f.kind
+                        WHEN 'grant' THEN false
+                        WHEN 'expire' THEN f.effective_us > f.recorded_us OR NOT EXISTS (
+                            SELECT FROM lot_before WHERE lot = f.closes AND expires_us = f.effective_us
+                        )
+                        WHEN 'release' THEN f.effective_us <> f.recorded_us AND NOT EXISTS (
+                            SELECT FROM part_before WHERE hold = f.closes AND hold_expires_us = f.effective_us
+                                AND f.effective_us <= f.recorded_us
+                        )
+                        ELSE f.effective_us <> f.recorded_us
+                    END THEN 'time' END,
+                    CASE WHEN f.closes IS NOT NULL AND (SELECT closed_kind IS NULL FROM facts) THEN 'orphans' END,
+                    CASE WHEN (SELECT NOT CASE f.kind
+                        WHEN 'refund' THEN f.closes IS NOT NULL AND COALESCE(closed_kind IN ('spend', 'capture'), true)
+                        WHEN 'revoke' THEN f.closes IS NOT NULL AND COALESCE(closed_kind = 'grant', true)
+                        WHEN 'expire' THEN f.closes IS NOT NULL AND COALESCE(closed_kind IN ('grant', 'transfer_in', 'refund'), true)
+                        WHEN 'capture' THEN f.closes IS NOT NULL AND COALESCE(closed_kind = 'hold', true)
+                        WHEN 'release' THEN f.closes IS NOT NULL AND COALESCE(closed_kind = 'hold', true)
+                        WHEN 'hold' THEN f.closes IS NULL OR (f.amount = 0 AND COALESCE(closed_kind = 'hold', true))
+                        ELSE f.closes IS NULL
+                    END FROM facts) THEN 'closes' END,
+                    CASE WHEN (f.settled IS NOT NULL) <> (f.kind = 'refund') THEN 'refunds' END,
+                    CASE WHEN f.idempotency_key IS NULL AND f.kind NOT IN ('expire', 'release', 'adjust', 'transfer_in') THEN 'keys' END
+                ], NULL)
+            )
+        END AS broken
+    FROM formed f
+)
+SELECT
+    law,
+    j.holder_id,
+    j.credit_type,
+    j.sequence,
+    CASE law
+        WHEN 'numbers' THEN j.sequence::text
+        WHEN 'balance' THEN j.balance::text
+        WHEN 'overspent' THEN j.balance::text
+        WHEN 'chain' THEN encode(j.previous_digest, 'hex')
+        WHEN 'digest' THEN encode(j.digest, 'hex')
+        WHEN 'time' THEN to_char(j.recorded_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
+        WHEN 'held' THEN j.held::text
+        WHEN 'overdraft' THEN j.overdraft::text
+        WHEN 'orphans' THEN j.kind || ' of ' || j.closes
+        WHEN 'closes' THEN j.kind || ' of ' || COALESCE(j.closes::text, 'nothing')
+        WHEN 'refunds' THEN j.kind || ' settled ' || COALESCE(j.settled::text, 'null')
+        WHEN 'holds' THEN left(j.holds_text, 400)
+        ELSE concat_ws(' ', j.kind, j.amount, 'drawn', left(j.drawn_text, 200), 'lots', left(j.lots_text, 400))
+    END AS found,
+    CASE law
+        WHEN 'numbers' THEN (COALESCE(j.p_sequence, 0) + 1)::text
+        WHEN 'balance' THEN (j.p_balance + j.amount)::text
+        WHEN 'chain' THEN encode(j.p_digest, 'hex')
+        WHEN 'digest' THEN (
+            SELECT encode(ledger_entry_digest(e), 'hex')
+            FROM ledger_entry e
+            WHERE e.holder_id = j.holder_id AND e.credit_type = j.credit_type AND e.sequence = j.sequence
+        )
+        WHEN 'overdraft' THEN j.p_overdraft::text
+    END AS expected
+FROM judged j
+CROSS JOIN LATERAL unnest(j.broken) AS law
+WHERE j.broken <> '{}'

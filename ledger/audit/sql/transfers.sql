@@ -1,0 +1,49 @@
+-- Each arrival beside the departure that it names: the same credits, lot by lot, with the terms that they had there, and only once.
+-- That no departure is left without its arrivals, the accounting identity tells: over all accounts as much arrived as left.
+WITH arrival AS (
+    SELECT
+        i.holder_id, i.credit_type, i.sequence, i.amount, i.lots,
+        i.counterpart ->> 'holder_id' AS sender,
+        (i.counterpart ->> 'sequence')::numeric AS sender_sequence,
+        (i.counterpart ->> 'grant')::numeric AS lot,
+        i.counterpart::text AS counterpart_text,
+        count(*) OVER (PARTITION BY i.holder_id, i.credit_type, i.counterpart::text) AS times
+    FROM ledger_entry i
+    WHERE i.holder_id >= %(since)s AND i.holder_id <= %(upto)s AND i.kind = 'transfer_in'
+)
+SELECT
+    'transfers',
+    a.holder_id,
+    a.credit_type,
+    a.sequence,
+    a.amount || ' from ' || COALESCE(a.counterpart_text, 'nobody') || CASE WHEN a.times > 1 THEN ', ' || a.times || ' times' ELSE '' END,
+    NULL
+FROM arrival a
+WHERE a.times > 1
+    OR NOT EXISTS (
+        SELECT
+        FROM ledger_entry o
+        CROSS JOIN json_array_elements(o.drawn) AS part
+        JOIN ledger_entry before
+            ON before.holder_id = o.holder_id AND before.credit_type = o.credit_type AND before.sequence = o.sequence - 1
+        CROSS JOIN json_array_elements(before.lots) AS there
+        CROSS JOIN json_array_elements(a.lots) AS here
+        WHERE o.holder_id = a.sender
+            AND o.credit_type = a.credit_type
+            AND o.sequence = a.sender_sequence::bigint
+            AND o.kind = 'transfer_out'
+            AND o.counterpart ->> 'holder_id' = a.holder_id
+            AND (part ->> 0)::numeric = a.lot
+            AND (part ->> 1)::numeric = a.amount
+            AND (there ->> 0)::numeric = a.lot
+            AND (here ->> 0)::numeric = a.sequence
+            AND (here ->> 2, here ->> 3, COALESCE(here ->> 4, '100'), here ->> 5)
+                IS NOT DISTINCT FROM (there ->> 2, there ->> 3, COALESCE(there ->> 4, '100'), there ->> 5)
+    )
+UNION ALL
+SELECT 'transfers', o.holder_id, o.credit_type, o.sequence, 'to ' || COALESCE(o.counterpart::text, 'nobody'), NULL
+FROM ledger_entry o
+WHERE o.holder_id >= %(since)s
+    AND o.holder_id <= %(upto)s
+    AND o.kind = 'transfer_out'
+    AND (o.counterpart ->> 'holder_id' IS NULL OR o.counterpart ->> 'holder_id' = o.holder_id)

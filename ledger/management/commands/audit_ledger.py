@@ -1,0 +1,89 @@
+"""`manage.py audit_ledger`: check every law of the ledger over the whole of it, and write or check an anchor."""
+
+import json
+import sys
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from django.core.management.base import BaseCommand, CommandError
+
+from ledger.audit import AnchorUnreadable, Report, audit
+from ledger.audit.auditing import one_snapshot
+from ledger.audit.connections import connector
+from ledger.errors import Invalid
+from ledger.management.progress import progress_bar
+from ledger.rules.requests import check_holder_id
+
+FOUND_SOMETHING = 1
+BAD_ARGUMENTS = 2
+
+
+class Command(BaseCommand):
+    """Reads everything in one read-only snapshot while writers go on; changes nothing in the database."""
+
+    help = (
+        "Check every law of the ledger: numbers without gaps, balances, lots, burn order, holds, refunds, transfers, digests, "
+        "refusals, and that all credits are accounted for. Exits 0 when no law is broken, 1 when one is, 2 on bad arguments or "
+        "when the audit could not be done."
+    )
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """See `help`."""
+        parser.add_argument("--holder", help="only this holder")
+        parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
+        parser.add_argument("--no-progress", action="store_true", help="no progress on the terminal")
+        parser.add_argument(
+            "--anchor-write", type=Path, metavar="FILE", help="write the accounts' heads to a new file, if no law is broken"
+        )
+        parser.add_argument("--anchor-check", type=Path, metavar="FILE", help="compare with an anchor written earlier")
+        parser.add_argument("--workers", type=int, default=2, help="sessions at once, 1 .. 32 (default: %(default)s)")
+        parser.add_argument("--findings", type=int, default=100, help="listed per law; all are counted (default: %(default)s)")
+        parser.add_argument("--database", default="default", help="default: %(default)s")
+
+    def handle(self, *, format: str, no_progress: bool, **options: Any) -> None:  # noqa: A002
+        """Print the report."""
+        _check(options)
+        shows_progress = not no_progress and sys.stderr.isatty()
+        try:
+            report = _audited(options, shows_progress=shows_progress)
+        except (AnchorUnreadable, OSError) as error:
+            raise CommandError(str(error), returncode=BAD_ARGUMENTS) from error
+        except psycopg.Error as error:
+            raise CommandError(f"The ledger could not be read: {str(error).strip()}", returncode=BAD_ARGUMENTS) from error
+        self.stdout.write(json.dumps(report.as_json(), indent=2) if format == "json" else report.as_text())
+        if not report.is_clean:
+            sys.exit(FOUND_SOMETHING)
+
+
+def _check(options: dict[str, Any]) -> None:
+    if not 1 <= options["workers"] <= 32:
+        raise CommandError("--workers must be 1 .. 32", returncode=BAD_ARGUMENTS)
+    if not 0 <= options["findings"] <= 100_000:
+        raise CommandError("--findings must be 0 .. 100000", returncode=BAD_ARGUMENTS)
+    if options["anchor_write"] and options["anchor_write"].exists():
+        raise CommandError(f"{options['anchor_write']} exists; an anchor is kept, never written over", returncode=BAD_ARGUMENTS)
+    if options["holder"] and options["anchor_write"]:
+        raise CommandError("--anchor-write is for all holders, not for one", returncode=BAD_ARGUMENTS)
+    try:
+        if options["holder"] is not None:
+            check_holder_id(options["holder"])
+    except Invalid as error:
+        raise CommandError(f"--holder {error.facts['detail']}", returncode=BAD_ARGUMENTS) from error
+
+
+def _audited(options: dict[str, Any], *, shows_progress: bool) -> Report:
+    with (
+        one_snapshot(connector(options["database"]), options["workers"]) as sessions,
+        progress_bar("Auditing", "entries", shown=shows_progress) as progress,
+    ):
+        return audit(
+            sessions,
+            holder_id=options["holder"],
+            anchor_to_write=options["anchor_write"],
+            anchor_to_check=options["anchor_check"],
+            findings_kept=options["findings"],
+            progress=progress,
+        )
