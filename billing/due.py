@@ -1,12 +1,14 @@
 """Which subscriptions have something to bill: hints for the generator, which looks again under the lock. Locks nothing."""
 
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import connection
 
-CHUNK_ROWS = 200
+CHUNK_ROWS = 100
+MISSES_TO_LOOK_AGAIN = 3
 
 # By keyset on the id and a chunk at a time: memory stays flat however many are due, what others have billed meanwhile drops
 # out of the next chunk, and nothing is held open through a pooler between two transactions.
@@ -14,7 +16,7 @@ DUE = """
     SELECT s.id, s.ref
     FROM billing_subscription AS s
     LEFT JOIN billing_cursor AS cursor ON cursor.subscription_id = s.id
-    WHERE s.id > %(after)s AND s.id <= %(until)s
+    WHERE s.id > %(after)s AND s.id %% %(shares)s = %(share)s AND NOT s.id = ANY(%(tried)s)
         AND (
             cursor.subscription_id IS NULL
             OR (%(recurring)s AND (
@@ -41,8 +43,6 @@ DUE = """
     LIMIT %(rows)s
 """
 
-BOUNDS = "SELECT coalesce(min(id), 0) - 1, coalesce(max(id), 0) FROM billing_subscription"
-
 
 @dataclass(frozen=True, slots=True)
 class Filter:
@@ -62,27 +62,52 @@ class Filter:
     currency: str | None = None
 
 
-def due_refs(wanted: Filter, *, share: int = 0, shares: int = 1) -> Iterator[str]:
-    """The refs of subscriptions that may be due, all of them, beginning at the given share of the list and wrapping round.
+class DueWalk:
+    """The refs of subscriptions that may be due, each once, in chunks by id and in no particular order within one.
 
-    So N workers walk one list from N places and share it by skipping what is locked or done.
+    The workers of a run divide the ids among themselves. Several runs walk the same ids: whoever misses a few times in a row,
+    because another run is at this chunk, looks again at what is still due instead of going through what is done.
+
+    Args:
+        share, shares: which ids, by their remainder.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(BOUNDS)
-        low, high = cursor.fetchone()
-    start = low + (high - low) * share // shares
-    yield from _walk(wanted, start, high)
-    yield from _walk(wanted, low, start)
 
+    def __init__(self, wanted: Filter, *, share: int = 0, shares: int = 1) -> None:
+        self._wanted = wanted
+        self._share, self._shares = share, shares
+        self._misses = 0
 
-def _walk(wanted: Filter, after: int, until: int) -> Iterator[str]:
-    while after < until:
+    def missed(self, missed: bool) -> None:
+        """Say whether the ref that was given last was busy or done by others."""
+        self._misses = self._misses + 1 if missed else 0
+
+    def __iter__(self) -> Iterator[str]:
+        after, tried = 0, list[int]()
+        while rows := self._chunk(after, tried):
+            last_id = rows[-1][0]
+            is_last = len(rows) < CHUNK_ROWS
+            random.shuffle(rows)
+            for subscription_id, ref in rows:
+                tried.append(subscription_id)
+                yield ref
+                if self._misses >= MISSES_TO_LOOK_AGAIN:
+                    break
+            else:
+                if is_last:
+                    return
+                after, tried = last_id, []
+            self._misses = 0
+
+    def _chunk(self, after: int, tried: list[int]) -> list[tuple[int, str]]:
+        wanted = self._wanted
         with connection.cursor() as cursor:
             cursor.execute(
                 DUE,
                 {
                     "after": after,
-                    "until": until,
+                    "share": self._share,
+                    "shares": self._shares,
+                    "tried": tried,
                     "as_of": wanted.as_of,
                     "recurring": wanted.recurring,
                     "usage": wanted.usage,
@@ -93,9 +118,4 @@ def _walk(wanted: Filter, after: int, until: int) -> Iterator[str]:
                     "rows": CHUNK_ROWS,
                 },
             )
-            rows = cursor.fetchall()
-        for _, ref in rows:
-            yield ref
-        if len(rows) < CHUNK_ROWS:
-            return
-        after = rows[-1][0]
+            return cursor.fetchall()

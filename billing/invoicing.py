@@ -12,9 +12,10 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from django.db import IntegrityError, transaction
+from django.conf import settings
+from django.db import IntegrityError, connection, transaction
 
-from billing import coupons, storing, usage
+from billing import coupons, parking, storing, usage
 from billing.bounds import Bounds
 from billing.documents import Finalizing, finalize_under, invoice_key
 from billing.errors import InvoiceGenerationBusy, Parked, PeriodAlreadyBilled
@@ -49,6 +50,38 @@ from ledger.locks import Lock, sqlstate, try_advisory_lock
 
 EXCLUSION_VIOLATION = "23P01"
 LATE_LOOKBACK_PERIODS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What is too much for one subscription in one run; None is no limit. From settings.BILLING_LIMITS.
+
+    Args:
+        periods: due instants that are caught up at once.
+        lines: of one run.
+        times_usual: an invoice compared with the largest of the last ones, per period.
+    """
+
+    periods: int | None = 1000
+    lines: int | None = 10_000
+    times_usual: int | None = None
+
+
+class _TooMuch(Exception):
+    """What would be billed is out of bounds; rolls everything back so that the subscription can be parked."""
+
+    def __init__(self, reason: str, **facts: Any) -> None:
+        super().__init__(reason)
+        self.reason, self.facts = reason, facts
+
+
+USUAL = """
+    SELECT max(total_minor) FROM (
+        SELECT total_minor FROM billing_invoice
+        WHERE subscription_id = %s AND currency = %s AND state IN ('open', 'paid', 'uncollectible') AND id < %s
+        ORDER BY id DESC LIMIT 6
+    ) AS last_ones
+"""
 
 
 class Scope(StrEnum):
@@ -130,6 +163,10 @@ def generate(*, ref: str, options: Options) -> Generated:
                 transaction.set_rollback(True)
     except LockBusy as busy:
         raise InvoiceGenerationBusy(**busy.facts, subscription=ref) from busy
+    except _TooMuch as too_much:
+        if not options.dry_run:
+            parking.park(ref=ref, reason=too_much.reason, facts=too_much.facts, run_id=options.run_id)
+        raise Parked(subscription=ref, reason=too_much.reason, **too_much.facts) from None
     return generated
 
 
@@ -142,6 +179,9 @@ def generate_in(*, ref: str, options: Options) -> Generated:
                 transaction.set_rollback(True)
     except LockBusy as busy:
         raise InvoiceGenerationBusy(**busy.facts, subscription=ref) from busy
+    except _TooMuch as too_much:
+        # The caller's transaction is not ours to park in; the next run of the command will.
+        raise Parked(subscription=ref, reason=too_much.reason, **too_much.facts) from None
     return generated
 
 
@@ -172,11 +212,40 @@ def _generate(lock: Lock, head: Head, options: Options) -> Generated:
         line = one_off_line(charge)
         changes.one_offs.append((charge, line))
         lines.append((currency, line))
+    if not options.include_parked:
+        _ensure_bounded(lines)
     invoices = _write_invoices(lock, head, lines, bounds, changes, replace(options, as_of=as_of))
     changes.bounds = bounds.changes
     storing.write_claims(head, changes)
     storing.move_cursor(head, intent, claims, changes, KINDS[options.only], as_of)
     return _finished(lock, head, invoices, options)
+
+
+def _limits() -> Limits:
+    return Limits(**getattr(settings, "BILLING_LIMITS", {}))
+
+
+def _ensure_bounded(lines: Sequence[tuple[str, DraftLine]]) -> None:
+    """Raise rather than bill nonsense: an anchor in the wrong century, a loop that sends amendments."""
+    limits = _limits()
+    instants = len({line.due_at for _, line in lines})
+    if limits.periods is not None and instants > limits.periods:
+        raise _TooMuch("too-many-periods", periods=instants, limit=limits.periods)
+    if limits.lines is not None and len(lines) > limits.lines:
+        raise _TooMuch("too-many-lines", lines=len(lines), limit=limits.lines)
+
+
+def _ensure_usual(head: Head, currency: str, invoice_id: int, bill: Bill) -> None:
+    """Raise when the invoice is so many times the largest of the last ones; the first has nothing to be compared with."""
+    limits = _limits()
+    if limits.times_usual is None:
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(USUAL, [head.subscription_id, currency, invoice_id])
+        (usual_minor,) = cursor.fetchone()
+    per_period_minor = bill.total_minor // max(len({line.due_at for line in bill.lines}), 1)
+    if usual_minor and per_period_minor > limits.times_usual * usual_minor:
+        raise _TooMuch("unusual-amount", per_period_minor=per_period_minor, usual_minor=int(usual_minor))
 
 
 def _bounds(
@@ -212,6 +281,8 @@ def _write_invoices(
         if not bill.lines:
             continue
         invoice_id = storing.insert_invoice(head, currency, bill, as_of=options.as_of, only=options.only, run_id=options.run_id)
+        if not options.include_parked:
+            _ensure_usual(head, currency, invoice_id, bill)
         changes.true_ups += [line for line in bill.lines if line.kind == MINIMUM and isinstance(line.source, DraftLine)]
         coupons.record_uses(held, bill.coupons, invoice_id, currency)
         written.append((currency, invoice_id, bill))

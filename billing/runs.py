@@ -1,8 +1,7 @@
 """Making the invoices of many subscriptions: one short transaction each, whatever happens to the others.
 
-A run is any number of worker processes, on any number of machines. They walk the same list from different places and share it
-by skipping what is locked; what was busy is tried again at the end. Nothing is divided up beforehand, so a worker that dies
-leaves nothing undone that another would not do.
+The workers of a run divide the list among themselves; any number of runs, on any number of machines, share it by skipping what
+is locked or done. What was busy is tried again at the end. What a worker that died had not done is done by its run, or the next.
 """
 
 import multiprocessing
@@ -10,7 +9,7 @@ import signal
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from queue import Empty
@@ -19,7 +18,7 @@ from typing import Any, Protocol
 from django.db import Error, close_old_connections, connections
 
 from billing import invoicing
-from billing.due import Filter, due_refs
+from billing.due import DueWalk, Filter
 from billing.errors import InvoiceGenerationBusy, NotFound, Parked, PeriodAlreadyBilled
 from billing.invoicing import Generated, Options, Scope
 from ledger.errors import Retryable
@@ -44,6 +43,7 @@ class OutcomeKind(StrEnum):
 
 BILLED = {OutcomeKind.CREATED, OutcomeKind.FINALISED}
 AGAIN = {OutcomeKind.BUSY, OutcomeKind.DEFERRED}
+MISSES = {*AGAIN, OutcomeKind.NOTHING_DUE}
 TROUBLE = {OutcomeKind.FAILED, OutcomeKind.PARKED, OutcomeKind.CONFLICT}
 
 
@@ -266,35 +266,39 @@ class SharedBrake:
 
 
 LIMIT_REACHED = "limit reached"
-FINISHED = "finished"
 
 
 def work(job: Work, brake: Brake, report: Callable[[Done | str], None], share: int = 0) -> None:
     """Walk the list of one worker: bill what can be billed, come back to what was busy, report each."""
     busy: list[str] = []
-    for ref in _refs(job, share):
-        if not _attempt(job, brake, ref, busy.append, report):
+    walk = DueWalk(job.filter, share=share, shares=job.workers)
+    for ref in job.subscriptions[share :: job.workers] if job.subscriptions else walk:
+        outcome = _attempt(job, brake, ref, busy.append, report)
+        if outcome is None:
             return
+        walk.missed(outcome in MISSES)
     for _ in range(job.retry_busy):
         if not busy or brake.stopped():
             break
         time.sleep(job.retry_wait_s)
         again, busy = busy, []
         for position, ref in enumerate(again):
-            if not _attempt(job, brake, ref, busy.append, report):
+            if _attempt(job, brake, ref, busy.append, report) is None:
                 busy += again[position:]
                 break
     for ref in busy:
         report(Done(ref, OutcomeKind.BUSY))
 
 
-def _attempt(job: Work, brake: Brake, ref: str, keep: Callable[[str], None], report: Callable[[Done | str], None]) -> bool:
-    """Bill one; False when the worker has to end."""
+def _attempt(
+    job: Work, brake: Brake, ref: str, keep: Callable[[str], None], report: Callable[[Done | str], None]
+) -> OutcomeKind | None:
+    """Bill one and say what became of it; None when the worker has to end."""
     if brake.stopped():
-        return False
+        return None
     if not brake.take():
         report(LIMIT_REACHED)
-        return False
+        return None
     done = bill_one(ref, job.options)
     if done.outcome not in BILLED:
         brake.give_back()
@@ -302,13 +306,7 @@ def _attempt(job: Work, brake: Brake, ref: str, keep: Callable[[str], None], rep
         keep(ref)
     else:
         report(done)
-    return True
-
-
-def _refs(job: Work, share: int) -> Iterator[str]:
-    if not job.subscriptions:
-        return due_refs(job.filter, share=share, shares=job.workers)
-    return iter(job.subscriptions[share :: job.workers])
+    return done.outcome
 
 
 # All workers -----------------------------------------------------------------------------------------
@@ -368,8 +366,8 @@ def _run_workers(job: Work, summary: Summary, take: Callable[[Done | str], None]
     workers = [context.Process(target=_worker, args=(job, brake, reports, share), daemon=True) for share in range(job.workers)]
     for worker in workers:
         worker.start()
-    finished = 0
-    while finished < len(workers):
+    finished: set[int] = set()
+    while len(finished) < len(workers):
         try:
             message = reports.get(timeout=0.2)
         except Empty:
@@ -377,13 +375,19 @@ def _run_workers(job: Work, summary: Summary, take: Callable[[Done | str], None]
             if not any(worker.is_alive() for worker in workers) and reports.empty():
                 break
         else:
-            finished += message == FINISHED
-            take(message)
+            if isinstance(message, int):
+                finished.add(message)
+            else:
+                take(message)
         if must_stop():
             brake.pull()
     for worker in workers:
         worker.join()
-    summary.workers_lost = len(workers) - finished
+    lost = sorted(set(range(len(workers))) - finished)
+    summary.workers_lost = len(lost)
+    for share in lost:
+        # What a worker that died had not done yet is done here.
+        work(job, brake, take, share)
 
 
 def _worker(job: Work, brake: SharedBrake, reports: Any, share: int) -> None:
@@ -392,7 +396,7 @@ def _worker(job: Work, brake: SharedBrake, reports: Any, share: int) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         work(job, brake, reports.put, share)
-        reports.put(FINISHED)
+        reports.put(share)
     finally:
         connections.close_all()
 

@@ -19,7 +19,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from billing import auditing, runs
-from billing.due import due_refs
+from billing.due import DueWalk
 from billing.invoicing import LATE_LOOKBACK_PERIODS, Options, Scope
 from billing.models import Outcome, Run
 from billing.runs import Done, OutcomeKind, Summary, Work
@@ -148,7 +148,7 @@ class Command(BaseCommand):
             self.stdout.write(f"{name.replace('_', ' '):>22}: {_text(value)}")
 
     def _list_due(self, job: Work) -> None:
-        for ref in due_refs(job.filter):
+        for ref in DueWalk(job.filter):
             self.stdout.write(ref)
 
     def _check(self, form: str) -> None:

@@ -1,0 +1,52 @@
+"""Out of bounds: the subscription is parked with a reason instead of being billed nonsense."""
+
+import pytest
+
+from billing import parking
+from billing.errors import NotParked, Parked
+from billing.invoicing import Options, generate
+from billing.models import Invoice, Parking
+from billing.runs import OutcomeKind, bill_one
+from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, recurring, use
+
+pytestmark = pytest.mark.django_db
+
+
+def test_too_many_periods_park_and_bill_nothing(settings) -> None:
+    settings.BILLING_LIMITS = {"periods": 3}
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring()]).code)
+    with pytest.raises(Parked) as parked:
+        generate(ref=subscription.ref, options=Options(as_of=at(4, 1)))
+    assert parked.value.facts == {"subscription": subscription.ref, "reason": "too-many-periods", "periods": 4, "limit": 3}
+    assert not Invoice.objects.filter(subscription_ref=subscription.ref).exists()
+    standing = Parking.objects.get(subscription=subscription.pk)
+    assert (standing.reason, standing.facts, standing.unparked_at) == ("too-many-periods", {"periods": 4, "limit": 3}, None)
+
+
+def test_what_is_parked_is_left_alone_until_somebody_says_why_not(settings) -> None:
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring()]).code)
+    parking.park(ref=subscription.ref, reason="looks-odd")
+    done = bill_one(subscription.ref, Options(as_of=at(1, 1)))
+    assert (done.outcome, done.detail) == (OutcomeKind.PARKED, "looks-odd")
+    parking.unpark(ref=subscription.ref, actor="ada", reason="Checked by hand")
+    assert bill_one(subscription.ref, Options(as_of=at(1, 1))).outcome == OutcomeKind.FINALISED
+    assert Parking.objects.get(subscription=subscription.pk).unparked_by == "ada"
+    with pytest.raises(NotParked):
+        parking.unpark(ref=subscription.ref, actor="ada", reason="Again")
+
+
+def test_include_parked_bills_it_all_the_same() -> None:
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring()]).code)
+    parking.park(ref=subscription.ref, reason="looks-odd")
+    assert bill_one(subscription.ref, Options(as_of=at(1, 1), include_parked=True)).outcome == OutcomeKind.FINALISED
+
+
+def test_an_amount_far_above_the_usual_parks(settings) -> None:
+    settings.BILLING_LIMITS = {"times_usual": 10}
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[metered()]).code)
+    use(subscription, "100", at(1, 5))
+    use(subscription, "1001", at(2, 5))
+    assert bill_one(subscription.ref, Options(as_of=at(2, 1))).outcome == OutcomeKind.FINALISED
+    done = bill_one(subscription.ref, Options(as_of=at(3, 1)))
+    assert (done.outcome, done.detail) == (OutcomeKind.PARKED, "unusual-amount")
+    assert Invoice.objects.filter(subscription_ref=subscription.ref).count() == 1
