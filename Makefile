@@ -1,6 +1,6 @@
 # `make help` lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint types layers migrations lock format
+.PHONY: help run test replay check lint types layers migrations lock format
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -18,6 +18,9 @@ run: $(VENV)/.installed  ## Start everything on http://127.0.0.1:$PORT (8000); C
 
 test: $(VENV)/.installed-dev  ## Run the whole test suite on a PostgreSQL of its own
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" $(ARGS)
+
+replay: $(VENV)/.installed  ## Play a recorded trace as spends over HTTP, audit, invoice: TRACE=FILE ARGS="--speed 10"
+	@exec $(BIN)/python manage.py replay $(TRACE) $(ARGS)
 
 check: lint types layers migrations test  ## Run everything that CI runs: the static checks, then the tests
 

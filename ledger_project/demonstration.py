@@ -95,7 +95,7 @@ def furnish_demo() -> Furnished:
         entries=sum(account.sequence for account in accounts),
         refusals=sum(len(selectors.refusals(holder_id)) for holder_id in HOLDERS),
         subscriptions=SUBSCRIPTIONS,
-        invoices=Invoice.objects.filter(subscription__ref__startswith="SUB-10").count(),
+        invoices=Invoice.objects.filter(subscription__ref__in=map(_subscription, range(SUBSCRIPTIONS))).count(),
     )
 
 

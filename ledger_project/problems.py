@@ -20,6 +20,7 @@ from rest_framework.exceptions import APIException
 from billing import errors as billing_errors
 from ledger import errors
 from ledger.api import rejections
+from ledger.api.rendering import in_key_order
 from ledger.api.request_ids import request_id
 from ledger.api.schema import PROBLEMS_KEY, TAKES_BODY_KEY
 from ledger.locks import sqlstate
@@ -119,7 +120,8 @@ KINDS: dict[type[errors.LedgerError], Kind] = {
     # The request is wrong
     errors.Invalid: Kind(400, "See `errors`."),
     errors.IdempotencyKeyReused: Kind(422, "This Idempotency-Key belongs to another request; a new request needs a new key."),
-    errors.AccountMovedOn: Kind(409, "The last entry is {sequence}, not {expected}; read again and decide anew."),
+    errors.BatchRejected: Kind(409, "Operation {index} was answered no, so nothing of the batch was done."),
+    errors.AccountMovedOn: Kind(412, "The last entry is {sequence}, not {expected}; read again and decide anew."),
     rejections.Rejected: Kind(400, ""),
     rejections.MalformedRequest: Kind(400, "See `errors`."),
     rejections.InvalidRequest: Kind(400, "See `errors`."),
@@ -250,7 +252,7 @@ def body(error: errors.LedgerError, request_id: str) -> dict[str, Any]:
         "outcome": kind.outcome,
     }
     for name in sorted(facts):
-        problem.setdefault(name, facts[name])
+        problem.setdefault(name, in_key_order(facts[name]))
     flaws = _flaws(error)
     if flaws:
         problem["errors"] = [flaw._asdict() for flaw in flaws]
@@ -282,7 +284,7 @@ def _headers(error: errors.LedgerError) -> dict[str, str]:
         headers["Allow"] = ", ".join(error.facts["allowed"])
     elif isinstance(error, rejections.UnsupportedMediaType):
         headers["Accept"] = error.facts["accepted"]
-    elif isinstance(error, errors.Refused) and error.replayed:
+    elif getattr(error, "replayed", False):
         headers["Idempotency-Replayed"] = "true"
     return headers
 

@@ -1,0 +1,175 @@
+"""`manage.py replay`, behind `make replay`: play recorded requests as spends over HTTP, audit the ledger, invoice the usage."""
+
+import os
+import secrets
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from io import StringIO
+from pathlib import Path
+from typing import Any, Final
+
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DatabaseError, connections
+
+from ledger import selectors, services
+from ledger.errors import LedgerError
+from ledger_project.replaying import Accidents, ReplayFailed, Tally, Target, check_balances, grant_all, spend_all
+from ledger_project.temporary_ledger import DoesNotStart, temporary_ledger
+from ledger_project.traces import TraceInvalid, Use, read_trace
+from ledger_project.usage_billing import CURRENCY, invoice_usage
+
+TRACE: Final = settings.BASE_DIR.parent / "shared" / "data" / "AzureLLMInferenceTrace_code.csv"
+SOURCE: Final = "https://github.com/Azure/AzurePublicDataset, data/AzureLLMInferenceTrace_code.csv"
+SCOPES: Final = ("ledger:read", "ledger:spend", "ledger:grant")
+
+
+class Command(BaseCommand):
+    """Play a trace and report; end with 1 when the ledger answered, kept or billed anything that it must not."""
+
+    help = (
+        "Play recorded requests to an LLM as spends over HTTP, several at once, with repeated requests and lost answers; "
+        "then check every balance, audit the ledger and invoice the usage. Without --url, a ledger is started for it."
+    )
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare the options."""
+        parser.add_argument("trace", nargs="?", type=Path, default=TRACE, help=f"CSV file; {TRACE} by default")
+        parser.add_argument(
+            "--speed", type=float, default=0.0, help="times as fast as recorded; 0, the default: as fast as possible"
+        )
+        parser.add_argument("--limit", type=int, help="play only the first so many requests")
+        parser.add_argument("--concurrency", type=int, default=16, help="so many clients at once; 16 by default")
+        parser.add_argument("--repeat-every", type=int, default=10, help="repeat every n-th request with its key; 0: none")
+        parser.add_argument("--drop-every", type=int, default=25, help="lose the answer of every n-th request; 0: none")
+        parser.add_argument("--url", help="a running ledger, such as http://127.0.0.1:8000")
+        parser.add_argument("--api-key", help="of that ledger; LEDGER_BOOTSTRAP_API_KEY or one made for the run by default")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Play, check, audit, invoice, report."""
+        if options["concurrency"] < 1 or options["speed"] < 0:
+            raise CommandError("--concurrency must be 1 or more, and --speed 0 or more")
+        uses = _read(options["trace"], options["limit"])
+        run = f"replay-{secrets.token_hex(4)}"
+        with _sigterm_as_interrupt(), _ledger(options["url"], options["api_key"], run) as target:
+            try:
+                self._play(target, uses, options)
+            except (ReplayFailed, LedgerError) as error:
+                raise CommandError(str(error)) from error
+            except KeyboardInterrupt:
+                raise CommandError("Interrupted.", returncode=130) from None
+
+    def _play(self, target: Target, uses: Sequence[Use], options: dict[str, Any]) -> None:
+        users = len({use.user for use in uses})
+        self._report("Trace", f"{options['trace'].name}: {len(uses):,} requests by {users} holders, run {target.run}")
+        granted = grant_all(target, uses, options["concurrency"])
+        accidents = Accidents(repeat_every=options["repeat_every"], drop_every=options["drop_every"])
+        tally = spend_all(target, uses, concurrency=options["concurrency"], speed=options["speed"], accidents=accidents)
+        tally.granted = granted
+        self._report_tally(tally, options["concurrency"])
+        self._report("Balances", f"{check_balances(target, tally)} of {users} holders have what their answers say")
+        if _is_our_database(target, uses):
+            self._audit()
+            self._invoice(target, tally)
+        else:
+            self._report("Audit", "left out, as are the invoices: these settings lead to another database than that ledger's")
+
+    def _report_tally(self, tally: Tally, concurrency: int) -> None:
+        rate = tally.answers / tally.took_s
+        self._report("Answers", f"{tally.answers:,} in {tally.took_s:.1f} s, {concurrency} clients at once: {rate:,.0f}/s")
+        self._report("Latency", ", ".join(f"p{percent} {tally.latency_ms(percent):.1f} ms" for percent in (50, 90, 99)))
+        spent = sum(use.credits for use in tally.accepted)
+        self._report("Accepted", f"{len(tally.accepted):,} spends of {spent:,} credits")
+        self._report("Refused", f"{tally.refused:,} for want of credits")
+        sent_again = (
+            f"{tally.repeated:,} repeated though answered",
+            f"{tally.dropped:,} after a lost answer",
+            f"{tally.retried:,} when told to come back",
+        )
+        self._report("Retries", f"{', '.join(sent_again)}; {tally.replays:,} answered by replay")
+
+    def _audit(self) -> None:
+        said = StringIO()
+        try:
+            call_command("audit_ledger", stdout=said, stderr=said)
+        except SystemExit as end:
+            raise CommandError(f"The audit ended with {end.code}:\n{said.getvalue()}") from end
+        self._report("Audit", *said.getvalue().strip().removeprefix("Audit of ").splitlines())
+
+    def _invoice(self, target: Target, tally: Tally) -> None:
+        made = invoice_usage(target, tally.accepted)
+        self._report(
+            "Invoices",
+            f"{made.invoices} from {made.events:,} usage events: {CURRENCY} {made.total_minor / 100:,.2f}; "
+            f"by the trace it must be {CURRENCY} {made.expected_minor / 100:,.2f}",
+        )
+
+    def _report(self, label: str, *lines: str) -> None:
+        for number, line in enumerate(lines):
+            self.stdout.write(f"{'' if number else label:<10}{line}".rstrip())
+        self.stdout.flush()
+
+
+def _read(path: Path, limit: int | None) -> list[Use]:
+    try:
+        return read_trace(path, limit=limit)
+    except FileNotFoundError:
+        raise CommandError(
+            f"There is no trace at {path}. Name a CSV file: manage.py replay FILE, or make replay TRACE=FILE. One is at {SOURCE}"
+        ) from None
+    except (OSError, UnicodeDecodeError, TraceInvalid) as error:
+        raise CommandError(str(error)) from error
+
+
+@contextmanager
+def _ledger(url: str | None, api_key: str | None, run: str) -> Iterator[Target]:
+    """The running ledger that was named, or one for the run."""
+    if url is None:
+        try:
+            with temporary_ledger() as own:
+                yield Target(own.url, own.api_key, run)
+        except DoesNotStart as error:
+            raise CommandError(str(error)) from error
+        finally:
+            connections.close_all()
+        return
+    with _key_for(run, api_key) as key:
+        yield Target(url.rstrip("/"), key, run)
+
+
+@contextmanager
+def _key_for(run: str, api_key: str | None) -> Iterator[str]:
+    """The key that was given, or one that is good for the run."""
+    given = api_key or os.environ.get("LEDGER_BOOTSTRAP_API_KEY")
+    if given:
+        yield given
+        return
+    try:
+        stored, made = services.create_api_key(name=run, scopes=SCOPES, actor="replay")
+    except DatabaseError as error:
+        raise CommandError(f"Give --api-key: no key could be made, because the database cannot be reached: {error}") from error
+    try:
+        yield made
+    finally:
+        services.revoke_api_key(stored)
+
+
+def _is_our_database(target: Target, uses: Sequence[Use]) -> bool:
+    """Whether what was played is found in the database of these settings."""
+    try:
+        return selectors.balance(target.holder(uses[0].user)).sequence > 0
+    except DatabaseError:
+        return False
+
+
+@contextmanager
+def _sigterm_as_interrupt() -> Iterator[None]:
+    """For the block, SIGTERM ends it as Ctrl-C does, so that nothing is left running."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
