@@ -30,10 +30,9 @@ CHECKS = {
         WHERE a.released_at IS NULL AND b.released_at IS NULL
     """,
     "lines do not add up to the invoice": """
-        SELECT format('invoice %s', i.id) FROM billing_invoice AS i
-        WHERE (i.subtotal_minor, i.discount_minor) IS DISTINCT FROM (
-            SELECT coalesce(sum(l.amount_minor), 0)::bigint, coalesce(sum(l.discount_minor), 0)::bigint
-            FROM billing_line AS l WHERE l.invoice_id = i.id)
+        SELECT format('invoice %s', i.id) FROM billing_invoice AS i JOIN billing_line AS l ON l.invoice_id = i.id
+        GROUP BY i.id
+        HAVING sum(l.amount_minor) <> i.subtotal_minor OR sum(l.discount_minor) <> i.discount_minor
     """,
     "taxes do not add up to the invoice": """
         SELECT format('invoice %s', i.id) FROM billing_invoice AS i
