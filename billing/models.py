@@ -355,6 +355,12 @@ class Invoice(models.Model):
     uncollectible_at = models.DateTimeField(null=True)
 
     class Meta:
+        permissions = [
+            ("finalize_invoice", "Can finalise a draft"),
+            ("pay_invoice", "Can mark an invoice as paid"),
+            ("void_invoice", "Can void an invoice"),
+            ("give_up_invoice", "Can mark an invoice as uncollectible"),
+        ]
         constraints = [
             models.UniqueConstraint(fields=["series", "series_value"], name="billing_invoice_series"),
             models.CheckConstraint(
@@ -438,6 +444,7 @@ class CouponUse(models.Model):
                 fields=["customer_coupon", "invoice_id"], name="billing_couponuse_once", condition=models.Q(released_at=None)
             )
         ]
+        indexes = [models.Index(fields=["invoice_id"], name="billing_couponuse_invoice")]
 
 
 class CreditNote(models.Model):
@@ -503,6 +510,9 @@ class Run(models.Model):
     exit_code = models.SmallIntegerField(null=True)
     summary = models.JSONField(default=dict)
 
+    class Meta:
+        indexes = [models.Index(fields=["started_at"], name="billing_run_started")]
+
 
 class Outcome(models.Model):
     """What a run did with one subscription; kept with its traceback when it failed."""
@@ -515,7 +525,7 @@ class Outcome(models.Model):
     recorded_at = models.DateTimeField(db_default=Now())
 
     class Meta:
-        indexes = [models.Index(fields=["run_id", "outcome"], name="billing_outcome_run")]
+        indexes = [models.Index(fields=["run_id", "outcome", "id"], name="billing_outcome_run")]
 
 
 # Requests --------------------------------------------------------------------------------------------
