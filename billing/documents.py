@@ -72,6 +72,18 @@ NOTES_LEFT = """
     ORDER BY note.id
 """
 
+# Claims on which nothing was owed and so no line stands: they give way to what comes back in their place.
+RELEASE_SILENT = """
+    UPDATE billing_claim AS silent
+    SET released_at = clock_timestamp(), released_by = %(invoice)s
+    FROM billing_claim AS back
+    WHERE back.released_by = %(invoice)s AND %(invoice)s NOT IN (coalesce(back.invoice_id, 0), coalesce(back.made_by, 0))
+        AND silent.released_at IS NULL AND silent.invoice_id IS NULL
+        AND silent.subscription_id = back.subscription_id AND silent.item_id = back.item_id AND silent.kind = back.kind
+        AND tstzrange(silent.starts_at, silent.ends_at) && tstzrange(back.starts_at, back.ends_at)
+    RETURNING silent.id
+"""
+
 # What a voided or deleted invoice had corrected counts again as it did before.
 RESTORE_CLAIMS = """
     INSERT INTO billing_claim (subscription_id, item_id, kind, starts_at, ends_at, price_id, quantity, amount_minor,
@@ -80,6 +92,7 @@ RESTORE_CLAIMS = """
         invoice_id, line_position, basis, made_by
     FROM billing_claim
     WHERE released_by = %(invoice)s AND %(invoice)s NOT IN (coalesce(invoice_id, 0), coalesce(made_by, 0))
+        AND NOT id = ANY(%(silent)s)
 """
 
 
@@ -271,7 +284,9 @@ def release_under(lock: Lock, invoice: Invoice) -> None:
     now = timezone.now()
     Claim.objects.filter(_written_by(invoice), released_at=None).update(released_at=now, released_by=invoice.pk)
     with connection.cursor() as cursor:
-        cursor.execute(RESTORE_CLAIMS, {"invoice": invoice.pk})
+        cursor.execute(RELEASE_SILENT, {"invoice": invoice.pk})
+        silent = [claim_id for (claim_id,) in cursor.fetchall()]
+        cursor.execute(RESTORE_CLAIMS, {"invoice": invoice.pk, "silent": silent})
     CouponUse.objects.filter(invoice_id=invoice.pk, released_at=None).update(released_at=now)
     CreditNoteUse.objects.filter(invoice_id=invoice.pk, released_at=None).update(released_at=now)
     CreditNote.objects.filter(invoice_id=invoice.pk, released_at=None).update(released_at=now)

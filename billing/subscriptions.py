@@ -19,7 +19,7 @@ from billing.errors import AlreadyExists, NotFound
 from billing.models import Amendment, Charge, Customer, Item, ItemVersion, Subscription
 from billing.periods import first_charged_instant
 from billing.pricing import PriceKind
-from billing.timeline import Change, Span, timeline
+from billing.timeline import Change, Span, plan_at, timeline
 from ledger.errors import Invalid
 from ledger.locks import Lock, advisory_lock
 
@@ -153,9 +153,7 @@ def _change(subscription: Subscription, wish: Wish, effective_at: datetime) -> d
     if wish.plan is not None:
         return {"plan": catalogue.latest_plan(wish.plan).pk}
     if wish.quantities is not None:
-        spans = timeline(_changes(subscription), _prices_of)
-        plan_id = next((s.plan_id for s in reversed(spans) if s.starts_at <= effective_at), spans[-1].plan_id)
-        _check_quantities(plan_id, wish.quantities)
+        _check_quantities(plan_at(_changes(subscription), effective_at), wish.quantities)
         return {"quantities": _as_text(wish.quantities)}
     if wish.sets_end:
         if wish.ends_at is not None and wish.ends_at < subscription.started_at:

@@ -76,6 +76,15 @@ def timeline(changes: Sequence[Change], prices_of: Callable[[int], Mapping[str, 
     return _merged(spans)
 
 
+def plan_at(changes: Sequence[Change], instant: datetime) -> int:
+    """The version of the plan that counts at an instant, active or not."""
+    planned = [change for change in changes if change.plan_id is not None]
+    known = [change for change in planned if change.effective_at <= instant] or planned[:1]
+    plan_id = max(known, key=lambda change: (change.effective_at, change.sequence)).plan_id
+    assert plan_id is not None
+    return plan_id
+
+
 def _states(changes: Sequence[Change]) -> Iterable[tuple[_State, datetime, datetime | None]]:
     ordered = sorted(changes, key=lambda change: (change.effective_at, change.sequence))
     state = _State(plan_id=0, quantities={}, paused=False, amendment=0)

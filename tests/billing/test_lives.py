@@ -1,0 +1,143 @@
+"""24 months of random lives, audited by a slow calculator that knows nothing of claims: it walks day by day."""
+
+import random
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from django.db.models import F, Sum
+
+from billing import auditing, documents, subscriptions
+from billing.errors import InvalidTransition
+from billing.invoicing import Options, Scope, generate_in
+from billing.models import Claim, Invoice, Line, Subscription
+from billing.subscriptions import Wish
+from tests.billing.factories import JAN_1, PlanFactory, SubscriptionFactory, metered, recurring, use
+
+pytestmark = pytest.mark.django_db
+
+DAY = timedelta(days=1)
+DAYS = 730
+FEES = {"small": Fraction(1000), "large": Fraction(4350)}
+CALL_MINOR = Fraction(2)
+
+
+@dataclass
+class Life:
+    """What happened, as the slow calculator has it: changes in the order in which they were ordered."""
+
+    subscription: Subscription
+    timing: str
+    changes: list[tuple[int, str, object]] = field(default_factory=list)
+    ends_on: int | None = None
+    uses: list[tuple[int, int]] = field(default_factory=list)
+
+    def day(self, day: int) -> tuple[str, int] | None:
+        """The plan and quantity of a day; None when it is not active."""
+        if self.ends_on is not None and day >= self.ends_on:
+            return None
+        state: dict[str, object] = {"plan": "small", "quantity": 1, "paused": False}
+        so_far = sorted((change for change in self.changes if change[0] <= day), key=lambda change: change[0])
+        state |= {name: value for _, name, value in so_far}
+        return None if state["paused"] else (str(state["plan"]), int(str(state["quantity"])))
+
+
+def month_of(instant: datetime) -> tuple[datetime, datetime]:
+    start = instant.replace(day=1)
+    return start, (start + 32 * DAY).replace(day=1)
+
+
+def owed(life: Life, as_of: datetime) -> Fraction:
+    """Everything that is to have been billed by `as_of`, exact: a day's share of the fee for each active day, and the calls."""
+    total, day = Fraction(0), JAN_1
+    last = month_of(as_of)[1] if life.timing == "advance" else month_of(as_of)[0]
+    number = 0
+    while day < last:
+        start, end = month_of(day)
+        state = life.day(number)
+        if state is not None:
+            total += FEES[state[0]] * state[1] / (end - start).days
+        day, number = day + DAY, number + 1
+    billed_to = (month_of(as_of)[0] - JAN_1).days
+    return total + sum(CALL_MINOR * calls for on, calls in life.uses if on < billed_to and life.day(on) is not None)
+
+
+def live(seed: int) -> tuple[Life, datetime]:
+    """A life with changes, late usage, downtime and voids."""
+    chance = random.Random(seed)
+    timing = chance.choice(["advance", "arrears"])
+    codes = {
+        name: PlanFactory(prices=[recurring(unit_amount=str(fee / 100), timing=timing), metered()]).code
+        for name, fee in (("small", Decimal(1000)), ("large", Decimal(4350)))
+    }
+    life = Life(SubscriptionFactory(plan=codes["small"]), timing)
+    ref = life.subscription.ref
+    today = 0
+    while today < DAYS:
+        now = JAN_1 + today * DAY
+        for _ in range(chance.randrange(3)):
+            # Never older than what late usage is looked for in.
+            on = max(today - chance.randrange(20), 0)
+            life.uses.append((on, calls := chance.randrange(1, 60)))
+            use(life.subscription, str(calls), JAN_1 + on * DAY + timedelta(hours=5))
+        if chance.random() < 0.3:
+            amend(life, chance, codes, max(today + chance.randrange(-40, 20), 0))
+        if chance.random() < 0.7:
+            only = chance.choice([None, None, None, Scope.USAGE, Scope.RECURRING])
+            generate_in(ref=ref, options=Options(as_of=now, only=only))
+        if chance.random() < 0.1:
+            void_the_last(ref)
+        today += chance.randrange(1, 25)
+    as_of = JAN_1 + DAYS * DAY
+    generate_in(ref=ref, options=Options(as_of=as_of, late_lookback=100))
+    return life, as_of
+
+
+def amend(life: Life, chance: random.Random, codes: dict[str, str], on: int) -> None:
+    name = chance.choice(["plan", "quantity", "paused", "end"])
+    if name == "plan":
+        value: object = chance.choice(["small", "large"])
+        wish = Wish(plan=codes[str(value)])
+    elif name == "quantity":
+        value = chance.randrange(1, 5)
+        wish = Wish(quantities={"base": Decimal(value)})
+    elif name == "paused":
+        value = chance.random() < 0.5
+        wish = Wish(paused=value)
+    else:
+        life.ends_on = None if chance.random() < 0.7 else max(on, 1)
+        wish = Wish(sets_end=True, ends_at=None if life.ends_on is None else JAN_1 + life.ends_on * DAY)
+    if name != "end":
+        life.changes.append((on, name, value))
+    subscriptions.amend_subscription(ref=life.subscription.ref, effective_at=JAN_1 + on * DAY, wish=wish)
+
+
+def void_the_last(ref: str) -> None:
+    last = Invoice.objects.filter(subscription_ref=ref).order_by("-id").first()
+    if last is not None:
+        try:
+            documents.void(last.pk)
+        except InvalidTransition:
+            assert last.state in ("paid", "void")
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_what_was_billed_is_what_was_owed(seed: int) -> None:
+    life, as_of = live(seed)
+    ref = life.subscription.ref
+    held = Claim.objects.filter(subscription=life.subscription.pk, released_at=None)
+    lines = Line.objects.filter(invoice__subscription_ref=ref).exclude(invoice__state="void").exclude(kind="carried")
+
+    # All that stands on invoices that stand is what the claims say is billed: to the cent.
+    on_invoices = lines.aggregate(net=Sum(F("amount_minor") - F("discount_minor")))["net"] or 0
+    claimed = held.aggregate(net=Sum("amount_minor"))["net"] or 0
+    assert on_invoices == claimed
+
+    # And that is what was owed, but for the rounding of each line.
+    assert abs(claimed - owed(life, as_of)) <= Fraction(lines.count() + 1, 2), seed
+    assert [one for one in auditing.check() if ref in one["what"]] == []
+
+    # Nothing is left to do.
+    assert generate_in(ref=ref, options=Options(as_of=as_of, late_lookback=100)).invoices == []
