@@ -15,6 +15,7 @@ from django.db import connection
 from ledger import services
 from ledger.errors import InsufficientCredits
 from ledger.locks import holder_key, lock_number
+from tests.billing.factories import CustomerFactory, SubscriptionFactory
 from tests.concurrency.rooms import backend_pid
 
 NewHolder = Callable[[], str]
@@ -139,11 +140,14 @@ def test_nothing_that_happens_to_credits_waits_for_rows_that_others_have_locked(
 ) -> None:
     holder = new_holder()
     services.create_api_key(name=f"of {holder}", scopes=["ledger:spend"], holder_id=holder)
+    SubscriptionFactory(customer=CustomerFactory(holder_id=holder).ref)
     steps = everything_that_happens_to_credits(holder)
     steps.pop("grant")()
     locking = raw_connection()
-    for table in tables_beside_the_ledger(locking):
-        locking.execute(f"SELECT FROM {table} FOR UPDATE")
+    locked = {table: locking.execute(f"SELECT FROM {table} FOR UPDATE").rowcount for table in tables_beside_the_ledger(locking)}
+    assert all(
+        locked[table] for table in ("billing_customer", "billing_plan", "billing_price", "billing_subscription", "ledger_api_key")
+    )
     for table in ("ledger_entry", "ledger_refusal"):
         locking.execute(f"SELECT FROM {table} WHERE holder_id = %s FOR UPDATE", [holder])
     with connection.cursor() as cursor:
