@@ -38,7 +38,11 @@ class Refused(LedgerError):
 
 
 class InsufficientCredits(Refused):
-    """Less is available than was asked for. Facts: available, balance, requested, shortfall."""
+    """Less is available than was asked for.
+
+    Facts: available, balance, requested, shortfall; what made it so: held, expired, not_yet_effective, and up to ten of the lots
+    and of the holds; earliest_sufficient_at, the instant from which enough will be available if nobody does anything, or None.
+    """
 
     code = "insufficient-credits"
     title = "Not enough credits"
@@ -213,6 +217,16 @@ class IdempotencyKeyReused(LedgerError):
 
     code = "idempotency-key-reused"
     title = "The idempotency key was used for something else"
+
+
+class BatchRejected(LedgerError):
+    """An atomic batch was given up because of one of its operations. Facts: index, problem (of that operation), results."""
+
+    code = "batch-rejected"
+    title = "The batch was given up"
+
+    replayed: bool = False
+    request_id: str = ""
 
 
 class AccountMovedOn(LedgerError):

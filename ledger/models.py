@@ -93,6 +93,7 @@ class EntryListing(EntryColumns):
             ("grant_credits", "Can grant credits"),
             ("refund_spend", "Can refund a spend"),
             ("revoke_grant", "Can revoke the rest of a grant"),
+            ("release_hold", "Can release a hold"),
         ]
         verbose_name = "entry"
         verbose_name_plural = "entries"
@@ -110,7 +111,11 @@ class Account(EntryColumns):
         managed = False
         db_table = "ledger_account"
         default_permissions = ("view",)
-        permissions = [("view_locks", "Can view current locks")]
+        permissions = [
+            ("view_locks", "Can view current locks"),
+            ("set_overdraft", "Can set an overdraft"),
+            ("transfer_credits", "Can transfer credits"),
+        ]
         verbose_name = "account"
         verbose_name_plural = "holders with balances"
 
@@ -185,8 +190,8 @@ class ApiKey(models.Model):
         return f"{self.name} ({self.prefix}…)"
 
 
-class Rate(models.Model):
-    """A version of a named price of something in credits. Append-only: a new price is a new version."""
+class RateColumns(models.Model):
+    """What a version of a rate has, for the table and for the view that shows it."""
 
     credit_type = models.TextField()
     code = models.TextField()
@@ -195,14 +200,38 @@ class Rate(models.Model):
     per = models.BigIntegerField(db_comment="… one gets so many units; started credits are counted whole.")
     published_at = models.DateTimeField()
     published_by = models.TextField(blank=True)
+    published_because = models.TextField(blank=True, db_default="", db_comment="The reason that was given.")
+    idempotency_key = models.TextField(null=True, db_comment="The request that published it; null where nobody gave a key.")
+    request_digest = models.BinaryField(null=True)
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return f"{self.code} v{self.version}: {self.price} per {self.per}"
+
+
+class Rate(RateColumns):
+    """A version of a named price of something in credits. Append-only: a new price is a new version."""
 
     pk = models.CompositePrimaryKey("credit_type", "code", "version")
 
     class Meta:
         db_table = "ledger_rate"
+        default_permissions = ()
 
-    def __str__(self) -> str:
-        return f"{self.code} v{self.version}: {self.price} per {self.per}"
+
+class RateListing(RateColumns):
+    """A version of a rate under a key of one column, `credit type/code/version`."""
+
+    id = models.TextField(primary_key=True)
+
+    class Meta:
+        managed = False
+        db_table = "ledger_rate_listing"
+        default_permissions = ("view",)
+        permissions = [("publish_rate", "Can publish a rate")]
+        verbose_name = "rate"
 
 
 class Batch(AppendOnly):
@@ -211,11 +240,13 @@ class Batch(AppendOnly):
     idempotency_key = models.TextField(primary_key=True)
     request_digest = models.BinaryField()
     mode = models.TextField()
-    outcomes = models.JSONField(db_comment="Per operation: what it takes to tell its answer again.")
+    outcomes = ExactJSON(db_comment="Per operation: what it takes to tell its answer again.")
     recorded_at = models.DateTimeField()
     actor = models.TextField()
     request_id = models.TextField()
 
     class Meta:
         db_table = "ledger_batch"
+        default_permissions = ("view",)
+        indexes = [models.Index(fields=["recorded_at", "idempotency_key"], name="ledger_batch_recorded_at")]
         verbose_name_plural = "batches"

@@ -4,19 +4,31 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from django.db import connection
+from django.db.models import Q
 from django.utils import timezone
 
 from ledger.journal import READ_COLUMNS, entry_from_row
-from ledger.rules import Account, Entry, Lot
-from ledger.rules.holds import Holds, decode_holds
+from ledger.models import Rate
+from ledger.rules import Account, Entry, Hold, Lot
+from ledger.rules.explanations import explain, is_booked_by_itself
+from ledger.rules.holds import MAX_HOLD_PARTS, Holds, decode_holds
 from ledger.rules.instants import to_us
-from ledger.rules.lots import Lots, decode, in_burn_order
+from ledger.rules.lots import MAX_OPEN_LOTS, Lots, decode, in_burn_order
 
 LAST_ENTRY = """
-SELECT statement_timestamp(), e.sequence, e.balance, e.held, e.lots::text, e.holds::text, e.overdraft
+SELECT
+    statement_timestamp(),
+    e.sequence,
+    e.balance,
+    e.held,
+    e.lots::text,
+    e.holds::text,
+    e.overdraft,
+    e.recorded_at
 FROM (VALUES (1)) AS always_one_row
 LEFT JOIN LATERAL (
     SELECT *
@@ -28,7 +40,7 @@ LEFT JOIN LATERAL (
 """
 
 LAST_ENTRY_AT = """
-SELECT sequence, balance, held, lots::text, holds::text, overdraft
+SELECT sequence, balance, held, lots::text, holds::text, overdraft, recorded_at
 FROM ledger_entry
 WHERE holder_id = %(holder_id)s
     AND credit_type = %(credit_type)s
@@ -95,7 +107,8 @@ SELECT
     last.held,
     last.lots::text,
     last.holds::text,
-    last.overdraft
+    last.overdraft,
+    last.recorded_at
 FROM account
 CROSS JOIN LATERAL (
     SELECT *
@@ -139,6 +152,8 @@ class Balance:
     lots: Lots
     holds: Holds
     next_expiry: NextExpiry | None
+    is_as_written: bool = True
+    """Nothing has come about by the clock alone since the last entry: no lot expired or became effective, no hold expired."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +172,9 @@ class Refusal:
     actor: str
 
 
+MAX_BOOKED_TOGETHER = 2 * MAX_OPEN_LOTS + MAX_HOLD_PARTS
+"""More entries than one writer can have to book before or after its own."""
+
 EntryPosition = tuple[datetime, str, int]
 """Where an entry stands in a listing: recorded_at, credit_type, sequence."""
 
@@ -165,7 +183,7 @@ def balance(holder_id: str, credit_type: str = "credits", *, at: datetime | None
     """The account as it looks now, or as it looked at an instant: what was recorded and could be spent by then."""
     if at is not None and at < timezone.now():
         row = _row(LAST_ENTRY_AT, {"holder_id": holder_id, "credit_type": credit_type, "at": at})
-        return _balance(holder_id, credit_type, at, row or (None,) * 6)
+        return _balance(holder_id, credit_type, at, row or (None,) * 7)
     now, *state = _row(LAST_ENTRY, [holder_id, credit_type])
     return _balance(holder_id, credit_type, at or now, state)
 
@@ -179,7 +197,12 @@ def balance_by_effective_time(holder_id: str, credit_type: str = "credits", *, a
     """
     now = timezone.now()
     seen = balance(holder_id, credit_type, at=at)
-    parameters = {"holder_id": holder_id, "credit_type": credit_type, "at": min(at, now), "sequence": seen.sequence}
+    parameters: dict[str, Any] = {
+        "holder_id": holder_id,
+        "credit_type": credit_type,
+        "at": min(at, now),
+        "sequence": seen.sequence,
+    }
     with connection.cursor() as cursor:
         cursor.execute(RECORDED_LATER, parameters)
         later = [entry_from_row(row) for row in cursor.fetchall()]
@@ -200,7 +223,7 @@ def balance_by_effective_time(holder_id: str, credit_type: str = "credits", *, a
 
 
 def _balance(holder_id: str, credit_type: str, as_of: datetime, state: Sequence[Any]) -> Balance:
-    sequence, booked, held, lots, holds, overdraft = state
+    sequence, booked, held, lots, holds, overdraft, recorded_at = state
     if sequence is None:
         return Balance(holder_id, credit_type, 0, 0, 0, 0, as_of, 0, (), (), None)
     as_of_us = to_us(as_of)
@@ -218,6 +241,8 @@ def _balance(holder_id: str, credit_type: str, as_of: datetime, state: Sequence[
         lots=open_lots,
         holds=tuple(hold for hold in account.holds if not hold.is_expired(as_of_us)),
         next_expiry=_next_expiry(open_lots),
+        is_as_written=account.available == account._replace(now_us=to_us(recorded_at)).available
+        and len(open_lots) == len(account.lots),
     )
 
 
@@ -235,6 +260,32 @@ def entry(holder_id: str, credit_type: str, sequence: int) -> Entry | None:
     sql = f"SELECT {READ_COLUMNS} FROM ledger_entry WHERE holder_id = %s AND credit_type = %s AND sequence = %s"
     row = _row(sql, [holder_id, credit_type, sequence])
     return None if row is None else entry_from_row(row)
+
+
+def explanation(holder_id: str, credit_type: str, sequence: int) -> dict[str, Any] | None:
+    """Why the entry of that number is as it is, as plain JSON: see `rules.explanations`. None if there is no such entry."""
+    found = _where(holder_id, credit_type, "sequence BETWEEN %s AND %s", [sequence - 1, sequence])
+    if not found or found[-1].sequence != sequence:
+        return None
+    explained = found[-1]
+    beside = [sequence - MAX_BOOKED_TOGETHER, sequence + MAX_BOOKED_TOGETHER, explained.recorded_at]
+    together = _where(holder_id, credit_type, "sequence BETWEEN %s AND %s AND recorded_at = %s", beside)
+    earlier = takewhile(is_booked_by_itself, (each for each in reversed(together) if each.sequence < sequence))
+    later = takewhile(is_booked_by_itself, (each for each in together if each.sequence > sequence))
+    return explain(
+        explained,
+        found[0] if found[0].sequence < sequence else None,
+        booked_before=list(earlier)[::-1],
+        booked_after=list(later),
+        referred=None if explained.closes is None else entry(holder_id, credit_type, explained.closes),
+    )
+
+
+def _where(holder_id: str, credit_type: str, condition: str, values: list[Any]) -> list[Entry]:
+    sql = f"SELECT {READ_COLUMNS} FROM ledger_entry WHERE holder_id = %s AND credit_type = %s AND {condition} ORDER BY sequence"
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [holder_id, credit_type, *values])
+        return [entry_from_row(row) for row in cursor.fetchall()]
 
 
 def entries(
@@ -366,6 +417,70 @@ def holders(
         cursor.execute(sql, parameters)
         found = [_balance(holder, type_, now, state) for now, holder, type_, *state in cursor.fetchall()]
     return found[::-1] if before is not None else found
+
+
+def open_holds(
+    holder_id: str,
+    credit_type: str = "credits",
+    *,
+    after: tuple[int] | None = None,
+    before: tuple[int] | None = None,
+    limit: int = 50,
+) -> list[Hold]:
+    """A page of an account's open holds, the oldest first.
+
+    Args:
+        after: only holds made after the one of that sequence; `before`: only those made before it, next to it.
+    """
+    holds = balance(holder_id, credit_type).holds
+    if after is not None:
+        holds = tuple(hold for hold in holds if hold.sequence > after[0])
+    if before is not None:
+        return [hold for hold in holds if hold.sequence < before[0]][-limit:]
+    return list(holds[:limit])
+
+
+def rates(
+    *,
+    credit_type: str | None = None,
+    after: tuple[str, str] | None = None,
+    before: tuple[str, str] | None = None,
+    limit: int = 50,
+) -> list[Rate]:
+    """A page of rates, each in its newest version, by credit type and code.
+
+    Args:
+        after: only rates behind that (credit_type, code); `before`: only those ahead of it, next to it.
+    """
+    found = Rate.objects.all() if credit_type is None else Rate.objects.filter(credit_type=credit_type)
+    direction = "-" if before is not None else ""
+    if after is not None or before is not None:
+        type_, code = before or after or ("", "")
+        side = "lt" if before is not None else "gt"
+        found = found.filter(Q(**{f"credit_type__{side}": type_}) | Q(credit_type=type_, **{f"code__{side}": code}))
+    newest = found.order_by(f"{direction}credit_type", f"{direction}code", "-version").distinct("credit_type", "code")[:limit]
+    return list(newest)[::-1] if before is not None else list(newest)
+
+
+def rate_versions(
+    code: str,
+    credit_type: str = "credits",
+    *,
+    before: tuple[int] | None = None,
+    after: tuple[int] | None = None,
+    limit: int = 50,
+) -> list[Rate]:
+    """A page of a rate's versions, newest first.
+
+    Args:
+        before: only versions older than that one; `after`: only newer ones, those next to it.
+    """
+    found = Rate.objects.filter(credit_type=credit_type, code=code)
+    if before is not None:
+        found = found.filter(version__lt=before[0])
+    if after is not None:
+        return list(found.filter(version__gt=after[0]).order_by("version")[:limit])[::-1]
+    return list(found.order_by("-version")[:limit])
 
 
 def _credit_types(holder_id: str) -> list[str]:

@@ -15,6 +15,21 @@ GRANT_BODY: dict[str, Any] = {
 SPEND_BODY: dict[str, Any] = {"amount": 3, "reason": "3 e-mails", "reference": "campaign-12"}
 REFUND_BODY: dict[str, Any] = {"spend": 2, "amount": 1, "reason": "1 e-mail bounced"}
 REVOCATION_BODY: dict[str, Any] = {"grant": 1, "reason": "Order cancelled"}
+TRANSFER_BODY: dict[str, Any] = {"to": "team-7", "amount": 10, "reason": "For the team"}
+OVERDRAFT_BODY: dict[str, Any] = {"limit": 500, "reason": "Pays by invoice, approved by finance"}
+HOLD_BODY: dict[str, Any] = {"amount": 30, "expires_at": "2026-01-31T09:45:00Z", "reference": "call-98"}
+CAPTURE_BODY: dict[str, Any] = {"amount": 20, "reference": "call-98", "metadata": {"tokens": 6120}}
+RELEASE_BODY: dict[str, Any] = {"reason": "The call was cancelled"}
+EXTENSION_BODY: dict[str, Any] = {"expires_at": "2026-01-31T10:45:00Z"}
+RATE_BODY: dict[str, Any] = {"code": "gpt-4o.output", "price": 3, "per": 1000, "reason": "Price list of February"}
+QUOTE_BODY: dict[str, Any] = {"rate": "gpt-4o.output", "quantity": 1250}
+BATCH_BODY: dict[str, Any] = {
+    "mode": "atomic",
+    "operations": [
+        {"operation": "grant", "holder": "customer-42", "amount": 100, "reason": "Starter package", "reference": "order-7781"},
+        {"operation": "spend", "holder": "customer-42", "amount": 3, "idempotency_key": "campaign-12"},
+    ],
+}
 
 
 def _entry(**facts: Any) -> dict[str, Any]:
@@ -90,6 +105,120 @@ BALANCE: dict[str, Any] = {
         }
     ],
     "next_expiry": {"at": "2027-01-31T00:00:00.000000Z", "amount": 98},
+    "holds": [],
+    "overdraft": 0,
+}
+TRANSFER = _entry(
+    sequence=4,
+    kind="transfer_out",
+    amount=-10,
+    balance=88,
+    drawn=[{"grant": 1, "amount": 10}],
+    reason="For the team",
+    idempotency_key="to-team-7",
+    counterpart={"holder_id": "team-7"},
+)
+OVERDRAFT = _entry(
+    sequence=4,
+    kind="adjust",
+    amount=0,
+    balance=98,
+    reason="Pays by invoice, approved by finance",
+    idempotency_key="overdraft-1",
+    overdraft=500,
+)
+HOLD = _entry(
+    sequence=5,
+    kind="hold",
+    amount=-30,
+    balance=58,
+    held=30,
+    drawn=[{"grant": 1, "amount": 30}],
+    reference="call-98",
+    idempotency_key="call-98",
+    expires_at="2026-01-31T09:45:00.000000Z",
+)
+OPEN_HOLD: dict[str, Any] = {"hold": 5, "amount": 30, "expires_at": "2026-01-31T09:45:00.000000Z"}
+CAPTURE = _entry(
+    sequence=7,
+    kind="capture",
+    amount=0,
+    balance=68,
+    drawn=[{"grant": 1, "amount": 20}],
+    closes=5,
+    reference="call-98",
+    metadata={"tokens": 6120},
+    idempotency_key="call-98-done",
+)
+RELEASE = _entry(
+    sequence=6,
+    kind="release",
+    amount=30,
+    balance=88,
+    drawn=[{"grant": 1, "amount": 30}],
+    closes=5,
+    reason="The call was cancelled",
+    idempotency_key="call-98-cancelled",
+)
+EXTENSION = _entry(
+    sequence=6,
+    kind="hold",
+    amount=0,
+    balance=58,
+    held=30,
+    closes=5,
+    idempotency_key="call-98-longer",
+    expires_at="2026-01-31T10:45:00.000000Z",
+)
+RATE: dict[str, Any] = {
+    "code": "gpt-4o.output",
+    "credit_type": "credits",
+    "version": 1,
+    "price": 3,
+    "per": 1000,
+    "published_at": RECORDED_AT,
+    "published_by": "key:shop",
+    "reason": "Price list of February",
+}
+QUOTE: dict[str, Any] = {"amount": 4, "rating": {"rate": "gpt-4o.output", "version": 1, "quantity": 1250}}
+BATCH: dict[str, Any] = {
+    "failed": 0,
+    "results": [
+        {"status": 201, "body": _entry(reason="Starter package", reference="order-7781", idempotency_key="batch-1/0")},
+        {"status": 201, "body": {**SPEND, "reason": "", "reference": ""}},
+    ],
+}
+
+
+def _state(sequence: int, available: int) -> dict[str, Any]:
+    return {
+        "sequence": sequence,
+        "available": available,
+        "balance": available,
+        "held": 0,
+        "overdraft": 0,
+        "lots": [{**BALANCE["lots"][0], "remaining": available}],
+        "holds": [],
+    }
+
+
+EXPLANATION: dict[str, Any] = {
+    "sequence": 2,
+    "kind": "spend",
+    "text": "3 were spent from 1 lot, in the order priority, soonest expiry, promotional before purchased, oldest.",
+    "before": _state(1, 100),
+    "after": _state(2, 97),
+    "lots": [
+        {
+            "grant": 1,
+            "amount": 3,
+            "decision": "drawn",
+            "text": "Used 3 of 100; 97 are left. It is the last that can be used.",
+        }
+    ],
+    "booked_before": [],
+    "booked_after": [],
+    "refers_to": None,
 }
 REFUSAL: dict[str, Any] = {
     "idempotency_key": "campaign-13",
@@ -109,3 +238,4 @@ REFUSAL: dict[str, Any] = {
     "recorded_at": RECORDED_AT,
     "actor": "key:shop",
 }
+REJECTED_RESULTS: list[dict[str, Any]] = [{"status": 424}, {"status": 402, "problem": REFUSAL["problem"]}]

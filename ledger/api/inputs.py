@@ -26,6 +26,7 @@ MAX_AMOUNT = 2**53 - 1
 MAX_SEQUENCE = 2**63 - 1
 HOLDER_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,63}"
 CREDIT_TYPE_PATTERN = r"[a-z0-9_]{1,32}"
+RATE_PATTERN = r"[a-z0-9][a-z0-9._:-]{0,63}"
 METADATA_LIMIT_BYTES = 8 * 1024
 METADATA_KEY_LIMIT = 64
 METADATA_KEYS_LIMIT = 50
@@ -170,6 +171,20 @@ class HolderField(TextField):
         super().__init__(max_length=64, min_length=1, pattern=HOLDER_PATTERN, **options)
 
 
+class RateField(TextField):
+    """The name of a rate: 1-64 of small letters, digits and `. _ : -`, beginning with a letter or digit."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(max_length=64, min_length=1, pattern=RATE_PATTERN, **options)
+
+
+class IdempotencyKeyField(TextField):
+    """An idempotency key in a body: 1-255 printable ASCII characters."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(max_length=255, min_length=1, pattern=r"[ -~]{1,255}", **options)
+
+
 class CreditTypeField(TextField):
     """What is counted: 1-32 of small letters, digits and `_`."""
 
@@ -193,6 +208,22 @@ class ChoiceField(StrictField):
 
     def openapi(self) -> dict[str, Any]:
         return {"type": "string", "enum": list(self.choices)}
+
+
+class NameField(StrictField):
+    """One string and no other: what tells one kind of object from the others."""
+
+    def __init__(self, *, name: str, **options: Any) -> None:
+        self.only = name
+        super().__init__(**options)
+
+    def clean(self, value: Any) -> str:
+        if value != self.only:
+            raise Unfit("not-a-choice", f"This must be {self.only}.")
+        return self.only
+
+    def openapi(self) -> dict[str, Any]:
+        return {"type": "string", "const": self.only}
 
 
 class TimeField(StrictField):
@@ -368,6 +399,36 @@ class MapField(StrictField):
         }
 
 
+class AnyOfField(StrictField):
+    """A list of objects of several kinds, told apart by one of their members; each is read by its own shape, later.
+
+    Args:
+        by: the name of the member that names the kind.
+        shapes: by that name.
+    """
+
+    def __init__(
+        self, *, by: str, shapes: "Mapping[str, type[StrictSerializer]]", max_items: int, min_items: int = 0, **options: Any
+    ) -> None:
+        self.by = by
+        self.shapes = shapes
+        self.max_items = max_items
+        self.min_items = min_items
+        super().__init__(**options)
+
+    def clean(self, value: Any) -> list[Any]:
+        if type(value) is not list:
+            raise Unfit("not-a-list", f"This must be a list, not {_json_name(value)}.")
+        if len(value) > self.max_items:
+            raise Unfit("too-many-items", f"This must have at most {self.max_items} items.")
+        if len(value) < self.min_items:
+            raise Unfit("too-few-items", f"This must have at least {self.min_items} items.")
+        return value
+
+    def openapi(self) -> dict[str, Any]:
+        return {"type": "array", "minItems": self.min_items, "maxItems": self.max_items}
+
+
 class ListOfField(StrictField):
     """A list whose items are all of one kind."""
 
@@ -423,6 +484,9 @@ class _Step(NamedTuple):
 class StrictSerializer(serializers.Serializer):
     """An object with exactly the declared fields. Not required, no default: left out of the result, like an optional null."""
 
+    either: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    """Groups of fields of which exactly one must be given, whole; such as `amount`, or `rate` and `quantity`."""
+
     _steps: ClassVar[tuple[_Step, ...] | None] = None
     _names: ClassVar[frozenset[str]] = frozenset()
 
@@ -437,7 +501,7 @@ class StrictSerializer(serializers.Serializer):
     def take(self, value: Any, pointer: str, flaws: list[Flaw]) -> dict[str, Any] | None:
         """Return the clean fields of the object `value`; or add to `flaws`. As a field: null only with allow_null."""
         if type(value) is dict:
-            return self._take_fields(value, pointer, flaws)
+            return self.take_fields(value, pointer, flaws)
         if value is None and not self.allow_null:
             flaws.append(Flaw(pointer, "null", "This may not be null."))
         elif value is not None:
@@ -445,7 +509,8 @@ class StrictSerializer(serializers.Serializer):
         return None
 
     @classmethod
-    def _take_fields(cls, value: dict[str, Any], pointer: str, flaws: list[Flaw]) -> dict[str, Any]:
+    def take_fields(cls, value: dict[str, Any], pointer: str, flaws: list[Flaw]) -> dict[str, Any]:
+        """Return the clean fields of an object; what is wrong with it is added to `flaws`, under `pointer`."""
         steps, taken, known = cls._plan(), {}, 0
         for name, take, required, default in steps:
             if name in value:
@@ -459,7 +524,19 @@ class StrictSerializer(serializers.Serializer):
                 taken[name] = default() if callable(default) else default
         if known < len(value):
             flaws.extend(_unknown(value, cls._names, pointer))
+        if cls.either:
+            flaws.extend(_neither(value, cls.either, pointer))
         return taken
+
+
+def _neither(value: dict[str, Any], groups: tuple[tuple[str, ...], ...], pointer: str) -> list[Flaw]:
+    begun = [group for group in groups if any(name in value for name in group)]
+    if not begun:
+        choice = ", or ".join(" and ".join(group) for group in groups)
+        return [Flaw(f"{pointer}/{groups[0][0]}", "required", f"Give {choice}.")]
+    if len(begun) > 1:
+        return [Flaw(f"{pointer}/{begun[1][0]}", "not-both", f"This cannot be given beside {begun[0][0]}.")]
+    return [Flaw(f"{pointer}/{name}", "required", "This is required.") for name in begun[0] if name not in value]
 
 
 def _unknown(value: dict[str, Any], names: frozenset[str], pointer: str) -> list[Flaw]:
@@ -476,7 +553,7 @@ def read(serializer_class: type[StrictSerializer], data: Any) -> dict[str, Any]:
     flaws: list[Flaw] = []
     if type(data) is not dict:
         raise InvalidRequest([Flaw("", "not-an-object", f"This must be an object, not {_json_name(data)}.")])
-    taken = serializer_class._take_fields(data, "", flaws)
+    taken = serializer_class.take_fields(data, "", flaws)
     if flaws:
         raise InvalidRequest(flaws)
     return taken

@@ -15,9 +15,18 @@ from drf_spectacular.extensions import (
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import serializers
 
-from ledger.api.inputs import CREDIT_TYPE_PATTERN, HOLDER_PATTERN, MAX_SEQUENCE, ListOfField, MapField, StrictSerializer
+from ledger.api.inputs import (
+    CREDIT_TYPE_PATTERN,
+    HOLDER_PATTERN,
+    MAX_SEQUENCE,
+    RATE_PATTERN,
+    AnyOfField,
+    ListOfField,
+    MapField,
+    StrictSerializer,
+)
 from ledger.api.rejections import ScopeMissing
-from ledger.errors import LedgerError
+from ledger.errors import AccountMovedOn, LedgerError
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
@@ -39,6 +48,13 @@ SEQUENCE_PATH = OpenApiParameter(
     description="The number of the entry in its account: 1, 2, 3 …",
     examples=[OpenApiExample("sequence", 1)],
 )
+RATE_PATH = OpenApiParameter(
+    "code",
+    {"type": "string", "pattern": f"^{RATE_PATTERN}$", "minLength": 1, "maxLength": 64},
+    OpenApiParameter.PATH,
+    description="The name of the rate.",
+    examples=[OpenApiExample("code", "gpt-4o.output")],
+)
 IDEMPOTENCY_KEY_HEADER = OpenApiParameter(
     "Idempotency-Key",
     {"type": "string", "pattern": "^[!-~]([ -~]{0,253}[!-~])?$", "minLength": 1, "maxLength": 255},
@@ -47,12 +63,46 @@ IDEMPOTENCY_KEY_HEADER = OpenApiParameter(
     description="Names this write, for good. Sent again with the same body, it gets the first answer again and takes no effect.",
     examples=[OpenApiExample("key", "order-7781")],
 )
+OPTIONAL_KEY_HEADER = OpenApiParameter(
+    "Idempotency-Key",
+    IDEMPOTENCY_KEY_HEADER.type,
+    OpenApiParameter.HEADER,
+    description=f"Required, but with `dry_run`. {IDEMPOTENCY_KEY_HEADER.description}",
+    examples=IDEMPOTENCY_KEY_HEADER.examples,
+)
 REPLAYED_HEADER = OpenApiParameter(
     "Idempotency-Replayed",
     {"type": "string", "enum": ["true"]},
     OpenApiParameter.HEADER,
     description="Present when this is the first answer again.",
     response=[200, 201],
+)
+DRY_RUN_QUERY = OpenApiParameter(
+    "dry_run",
+    {"type": "boolean", "default": False},
+    OpenApiParameter.QUERY,
+    description="Answer what would be answered, with 200 instead of 201, and write nothing. No Idempotency-Key is needed.",
+)
+IF_MATCH_HEADER = OpenApiParameter(
+    "If-Match",
+    {"type": "string", "pattern": r'^("(0|[1-9][0-9]{0,18})"|\*)$'},
+    OpenApiParameter.HEADER,
+    description="The ETag of the balance that was read: write only if the account has no later entry. `*` sets no condition.",
+    examples=[OpenApiExample("tag", "*")],
+)
+IF_NONE_MATCH_HEADER = OpenApiParameter(
+    "If-None-Match",
+    {"type": "string"},
+    OpenApiParameter.HEADER,
+    description="ETags of balances that are known: 304 when it is still one of them.",
+    examples=[OpenApiExample("tag", '"7"')],
+)
+ETAG_HEADER = OpenApiParameter(
+    "ETag",
+    {"type": "string"},
+    OpenApiParameter.HEADER,
+    description="The sequence of the account's last entry; for If-Match on a write, and for If-None-Match here.",
+    response=[200, 304],
 )
 REQUEST_ID_HEADER = OpenApiParameter(
     "X-Request-Id",
@@ -91,6 +141,8 @@ def operation(
     parameters: Sequence[OpenApiParameter] = (),
     problems: Sequence[LedgerError] = (),
     keyed: bool = False,
+    previewed: bool = False,
+    conditional: bool = False,
 ) -> Callable[[Handler], Handler]:
     """Document the method of a view.
 
@@ -103,9 +155,20 @@ def operation(
         parameters: in the path.
         problems: errors beyond those that every call can answer, each with facts as an example.
         keyed: the call needs an Idempotency-Key.
+        previewed: it takes `?dry_run=true`.
+        conditional: it takes If-Match.
     """
-    headers = [REQUEST_ID_HEADER, *([IDEMPOTENCY_KEY_HEADER, REPLAYED_HEADER] if keyed else [])]
-    queried = [query] if query is not None else []
+    headers = [
+        REQUEST_ID_HEADER,
+        *([OPTIONAL_KEY_HEADER if previewed else IDEMPOTENCY_KEY_HEADER, REPLAYED_HEADER] if keyed else []),
+    ]
+    headers += [IF_MATCH_HEADER] if conditional else []
+    queried: list[Any] = [query] if query is not None else []
+    queried += [DRY_RUN_QUERY] if previewed else []
+    if conditional:
+        problems = [*problems, AccountMovedOn(expected=7, sequence=8)]
+    if previewed and 200 not in answers:
+        answers = {200: answers[201]._replace(description="With `dry_run`: what would be answered."), **answers}
     return extend_schema(
         operation_id=name,
         summary=summary,
@@ -126,6 +189,7 @@ def _answer_examples(answers: Mapping[int, Answer]) -> list[OpenApiExample]:
     return [
         OpenApiExample(f"answer {status}", answer.example, response_only=True, status_codes=[str(status)])
         for status, answer in answers.items()
+        if answer.shape is not None
     ]
 
 
@@ -171,6 +235,8 @@ class StrictFieldSchema(OpenApiSerializerFieldExtension):
         schema: dict[str, Any] = dict(field.openapi())
         if isinstance(field, ListOfField):
             schema["items"] = _child_schema(auto_schema, field.child, direction)
+        elif isinstance(field, AnyOfField):
+            schema["items"] = _one_of(auto_schema, field, direction)
         elif isinstance(field, MapField):
             schema["additionalProperties"] = _child_schema(auto_schema, field.child, direction)
         return schema
@@ -180,6 +246,12 @@ def _child_schema(auto_schema: Any, child: Any, direction: Any) -> Any:
     if isinstance(child, serializers.Serializer):
         return auto_schema.resolve_serializer(child, direction).ref
     return auto_schema._map_serializer_field(child, direction)
+
+
+def _one_of(auto_schema: Any, field: AnyOfField, direction: Any) -> dict[str, Any]:
+    refs = {name: auto_schema.resolve_serializer(shape, direction).ref for name, shape in field.shapes.items()}
+    mapping = {name: ref["$ref"] for name, ref in refs.items()}
+    return {"oneOf": list(refs.values()), "discriminator": {"propertyName": field.by, "mapping": mapping}}
 
 
 class StrictSerializerSchema(OpenApiSerializerExtension):
@@ -192,6 +264,8 @@ class StrictSerializerSchema(OpenApiSerializerExtension):
         """Return the JSON schema of the body."""
         schema: dict[str, Any] = auto_schema._map_serializer(self.target, direction, bypass_extensions=True)
         schema["additionalProperties"] = False
+        if self.target.either:
+            schema["oneOf"] = [{"required": list(group)} for group in self.target.either]
         return schema
 
 

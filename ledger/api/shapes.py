@@ -5,15 +5,24 @@ from typing import Any
 from rest_framework import serializers
 
 from ledger.api.rendering import in_key_order, optional_time_text, time_text
-from ledger.rules import KINDS, Entry, Lot
+from ledger.models import Rate
+from ledger.rules import KINDS, Entry, Hold, Lot
+from ledger.rules.explanations import DECISIONS
+from ledger.rules.instants import from_us
 from ledger.selectors import Balance
+
+COUNTERPART = ("holder_id", "sequence", "grant")
 
 # Bodies ----------------------------------------------------------------------------------------------
 
 
 def entry_body(entry: Entry) -> dict[str, Any]:
-    """Return an entry as it is answered; the same entry always gives the same bytes."""
-    return {
+    """Return an entry as it is answered; the same entry always gives the same bytes.
+
+    What only some entries have stands behind what all have, and is left out of the others.
+    """
+    recorded_at = time_text(entry.recorded_at)
+    body: dict[str, Any] = {
         "holder_id": entry.holder_id,
         "credit_type": entry.credit_type,
         "sequence": entry.sequence,
@@ -23,14 +32,47 @@ def entry_body(entry: Entry) -> dict[str, Any]:
         "held": entry.held,
         "drawn": [{"grant": grant, "amount": amount} for grant, amount in entry.drawn],
         "closes": entry.closes,
-        "effective_at": time_text(entry.effective_at),
-        "recorded_at": time_text(entry.recorded_at),
+        "effective_at": recorded_at if entry.effective_us == entry.recorded_us else time_text(entry.effective_at),
+        "recorded_at": recorded_at,
         "actor": entry.actor,
         "reason": entry.reason,
         "reference": entry.reference,
         "metadata": in_key_order(entry.metadata) if entry.metadata else {},
         "idempotency_key": entry.idempotency_key,
         "digest": entry.digest.hex(),
+    }
+    if entry.kind == "hold" and entry.hold is not None:
+        body["expires_at"] = time_text(from_us(entry.hold.expires_us))
+    if entry.counterpart is not None:
+        body["counterpart"] = {name: entry.counterpart[name] for name in COUNTERPART if name in entry.counterpart}
+    if entry.rating is not None:
+        body["rating"] = rating_body(entry.rating)
+    if entry.overdraft is not None:
+        body["overdraft"] = entry.overdraft
+    return body
+
+
+def hold_body(hold: Hold) -> dict[str, Any]:
+    """Return an open hold as it is answered."""
+    return {"hold": hold.sequence, "amount": hold.amount, "expires_at": time_text(from_us(hold.expires_us))}
+
+
+def rating_body(rating: dict[str, Any]) -> dict[str, Any]:
+    """Return what an amount came from, as it is answered."""
+    return {"rate": rating["rate"], "version": rating["version"], "quantity": rating["quantity"]}
+
+
+def rate_body(rate: Rate) -> dict[str, Any]:
+    """Return a version of a rate as it is answered."""
+    return {
+        "code": rate.code,
+        "credit_type": rate.credit_type,
+        "version": rate.version,
+        "price": rate.price,
+        "per": rate.per,
+        "published_at": time_text(rate.published_at),
+        "published_by": rate.published_by,
+        "reason": rate.published_because,
     }
 
 
@@ -59,6 +101,8 @@ def balance_body(balance: Balance) -> dict[str, Any]:
         "as_of": time_text(balance.as_of),
         "lots": [lot_body(lot) for lot in balance.lots],
         "next_expiry": None if expiry is None else {"at": time_text(expiry.at), "amount": expiry.amount},
+        "holds": [hold_body(hold) for hold in balance.holds],
+        "overdraft": balance.overdraft,
     }
 
 
@@ -81,6 +125,22 @@ class DrawSerializer(serializers.Serializer):
     amount = _Whole(help_text="How many credits.")
 
 
+class CounterpartSerializer(serializers.Serializer):
+    """The other side of a transfer."""
+
+    holder_id = serializers.CharField(help_text="The other holder.")
+    sequence = _Whole(required=False, min_value=1, help_text="On the side that got them: the `transfer_out` entry.")
+    grant = _Whole(required=False, min_value=1, help_text="On the side that got them: the lot that they came from.")
+
+
+class EntryRatingSerializer(serializers.Serializer):
+    """What an amount came from."""
+
+    rate = serializers.CharField(help_text="The rate.")
+    version = serializers.IntegerField(help_text="Its version.")
+    quantity = _Whole(min_value=1, help_text="How much of what it prices.")
+
+
 class EntrySerializer(serializers.Serializer):
     """One immutable row of the ledger."""
 
@@ -89,7 +149,7 @@ class EntrySerializer(serializers.Serializer):
     sequence = _Whole(min_value=1, help_text="The entry's number in its account, without gaps.")
     kind = serializers.ChoiceField(choices=[(kind, kind) for kind in KINDS], help_text="What happened.")
     amount = _Whole(min_value=-(2**63), help_text="What it did to `balance`, signed.")
-    balance = _Whole(help_text="The balance after it.")
+    balance = _Whole(min_value=-(2**63), help_text="The balance after it; below zero only where an overdraft was agreed.")
     held = _Whole(help_text="The credits set aside after it.")
     drawn = DrawSerializer(many=True, help_text="Which lots it took from or gave back to, in order.")
     closes = _Whole(allow_null=True, help_text="The spend or grant that it refers to, by sequence.")
@@ -101,6 +161,10 @@ class EntrySerializer(serializers.Serializer):
     metadata = serializers.DictField(help_text="The caller's own.")
     idempotency_key = serializers.CharField(allow_null=True, help_text="The request that it answers.")
     digest = serializers.RegexField(r"^[0-9a-f]{64}$", help_text="SHA-256 over the previous entry's digest and this entry.")
+    expires_at = serializers.DateTimeField(required=False, help_text="Of a hold: from when on it holds nothing any more.")
+    counterpart = CounterpartSerializer(required=False, help_text="Of a transfer: its other side.")
+    rating = EntryRatingSerializer(required=False, help_text="Where the amount came from a rate: which, and for how much.")
+    overdraft = _Whole(required=False, help_text="How far below zero spends may take the balance, where that was ever agreed.")
 
 
 class LotSerializer(serializers.Serializer):
@@ -123,6 +187,14 @@ class ExpirySerializer(serializers.Serializer):
     amount = _Whole(min_value=1, help_text="How many credits expire then, if they are not spent before.")
 
 
+class HoldBodySerializer(serializers.Serializer):
+    """An open hold."""
+
+    hold = _Whole(min_value=1, help_text="The hold, by the sequence of its entry.")
+    amount = _Whole(min_value=1, help_text="What it still sets aside.")
+    expires_at = serializers.DateTimeField(help_text="From when on it holds nothing any more.")
+
+
 class BalanceSerializer(serializers.Serializer):
     """An account's state."""
 
@@ -130,13 +202,16 @@ class BalanceSerializer(serializers.Serializer):
     credit_type = serializers.CharField(help_text="What is counted.")
     available = _Whole(help_text="What can be spent at `as_of`.")
     balance = _Whole(
-        help_text="The sum of all entries: `available`, and lots that are not effective yet or expired and not booked."
+        min_value=-(2**63),
+        help_text="The sum of all entries: `available`, and lots that are not effective yet or expired and not booked.",
     )
     held = _Whole(help_text="Credits set aside by open holds.")
     sequence = _Whole(help_text="The last entry; 0 for a holder never seen.")
     as_of = serializers.DateTimeField(help_text="The instant that this is true for.")
     lots = LotSerializer(many=True, help_text="The open lots, in the order in which they are spent.")
     next_expiry = ExpirySerializer(allow_null=True, help_text="Null if nothing expires.")
+    holds = HoldBodySerializer(many=True, help_text="The open holds, the oldest first.")
+    overdraft = _Whole(help_text="How far below zero spends may take the balance; `available` has it in.")
 
 
 class RefusalSerializer(serializers.Serializer):
@@ -147,3 +222,118 @@ class RefusalSerializer(serializers.Serializer):
     problem = serializers.DictField(help_text="The problem body that was answered.")
     recorded_at = serializers.DateTimeField(help_text="When.")
     actor = serializers.CharField(help_text="Who asked.")
+
+
+class RateBodySerializer(serializers.Serializer):
+    """A version of a rate."""
+
+    code = serializers.CharField(help_text="Its name.")
+    credit_type = serializers.CharField(help_text="What is counted.")
+    version = serializers.IntegerField(min_value=1, help_text="1, 2, 3 …; the highest counts.")
+    price = _Whole(min_value=1, help_text="So many credits …")
+    per = _Whole(min_value=1, help_text="… for so many units; started credits are counted whole.")
+    published_at = serializers.DateTimeField(help_text="From when on it counted.")
+    published_by = serializers.CharField(help_text="Who made it.")
+    reason = serializers.CharField(help_text="Why.")
+
+
+class QuoteBodySerializer(serializers.Serializer):
+    """What a quantity costs now."""
+
+    amount = _Whole(min_value=1, help_text="In credits.")
+    rating = EntryRatingSerializer(help_text="What an entry would keep.")
+
+
+class ResultSerializer(serializers.Serializer):
+    """What came of one operation of a batch."""
+
+    status = serializers.IntegerField(help_text="As of the call by itself: 201, 402 …; 424 when the batch was given up before.")
+    replayed = serializers.BooleanField(required=False, help_text="True when the operation's own key had been answered before.")
+    body = EntrySerializer(required=False, help_text="The entry.")
+    problem = serializers.DictField(required=False, help_text="Or the problem.")
+
+
+class BatchBodySerializer(serializers.Serializer):
+    """What came of a batch."""
+
+    failed = serializers.IntegerField(help_text="How many operations have a problem.")
+    results = ResultSerializer(many=True, help_text="One per operation, in their order.")
+
+
+# Explanations ----------------------------------------------------------------------------------------
+
+
+class StateLotSerializer(serializers.Serializer):
+    """A lot of an account's state."""
+
+    grant = _Whole(min_value=1, help_text="The grant, by sequence.")
+    remaining = _Whole(min_value=1, help_text="Credits left in it.")
+    effective_at = serializers.DateTimeField(help_text="When it can be spent from.")
+    expires_at = serializers.DateTimeField(allow_null=True, help_text="When it expires; null for never.")
+    priority = serializers.IntegerField(help_text="Lower ones are spent first.")
+    source = serializers.CharField(help_text="purchased or promotional.")  # type: ignore[assignment]
+
+
+class StateSerializer(serializers.Serializer):
+    """An account's state at the instant of an entry."""
+
+    sequence = _Whole(help_text="The last entry.")
+    available = _Whole(help_text="What could be spent.")
+    balance = _Whole(min_value=-(2**63), help_text="The balance.")
+    held = _Whole(help_text="Credits set aside.")
+    overdraft = _Whole(help_text="How far below zero spends may take the balance.")
+    lots = StateLotSerializer(many=True, help_text="The open lots, in the order of use.")
+    holds = HoldBodySerializer(many=True, help_text="The open holds.")
+
+
+class DecisionSerializer(serializers.Serializer):
+    """What became of one lot, and why."""
+
+    grant = _Whole(help_text="The lot.")
+    amount = _Whole(help_text="How many of its credits; 0 where it was passed over.")
+    decision = serializers.ChoiceField(
+        choices=[(name, name) for name in DECISIONS], help_text="What was done with it, or why it was passed over."
+    )
+    text = serializers.CharField(help_text="For people.")
+
+
+class BookedSerializer(serializers.Serializer):
+    """What the same writer booked of itself, because it had come due."""
+
+    sequence = _Whole(min_value=1, help_text="The entry.")
+    kind = serializers.CharField(help_text="release, expire or adjust.")
+    amount = _Whole(min_value=-(2**63), help_text="What it did to the balance.")
+    closes = _Whole(allow_null=True, help_text="Which hold or grant.")
+    effective_at = serializers.DateTimeField(help_text="When it counted from.")
+    text = serializers.CharField(help_text="For people.")
+
+
+class ReferredSerializer(serializers.Serializer):
+    """The spend, hold or grant that an entry refers to, and what is left of it."""
+
+    sequence = _Whole(min_value=1, help_text="The entry.")
+    kind = serializers.CharField(help_text="What it is.")
+    amount = _Whole(min_value=-(2**63), help_text="What it did to the balance.")
+    text = serializers.CharField(help_text="For people.")
+    taken = _Whole(required=False, help_text="Of a spend: what it took.")
+    returned_before = _Whole(required=False, help_text="Of a spend: what had been given back before.")
+    returned = _Whole(required=False, help_text="Of a spend: what is given back in all.")
+    refundable = _Whole(required=False, help_text="Of a spend: what can still be given back.")
+    held_before = _Whole(required=False, help_text="Of a hold: what it set aside before.")
+    held = _Whole(required=False, help_text="Of a hold: what it still sets aside.")
+    expires_at = serializers.DateTimeField(required=False, allow_null=True, help_text="Of a hold that is still open.")
+    remaining = _Whole(required=False, help_text="Of a grant: what is left of its lot.")
+
+
+class ExplanationSerializer(serializers.Serializer):
+    """Why an entry is as it is."""
+
+    sequence = _Whole(min_value=1, help_text="The entry.")
+    kind = serializers.CharField(help_text="Its kind.")
+    text = serializers.CharField(help_text="What happened, for people.")
+    before = StateSerializer(help_text="The account when it was decided.")
+    after = StateSerializer(help_text="The account after it.")
+    lots = DecisionSerializer(many=True, help_text="Each lot that was used or passed over, in order.")
+    booked_before = BookedSerializer(many=True, help_text="What had come due and was booked just before, by the same writer.")
+    booked_after = BookedSerializer(many=True, help_text="What followed from it and was booked just after.")
+    refers_to = ReferredSerializer(allow_null=True, help_text="What the entry refers to; null for nothing.")

@@ -4,8 +4,8 @@ from typing import Any
 
 from django.urls import URLPattern, path, register_converter
 
-from ledger.api import views
-from ledger.api.inputs import HOLDER_PATTERN, MAX_SEQUENCE
+from ledger.api import batches, holds, rates, views
+from ledger.api.inputs import HOLDER_PATTERN, MAX_SEQUENCE, RATE_PATTERN
 
 
 class HolderConverter:
@@ -39,8 +39,15 @@ class SequenceConverter:
         return str(value)
 
 
+class RateConverter(HolderConverter):
+    """The name of a rate in a path."""
+
+    regex = RATE_PATTERN
+
+
 register_converter(HolderConverter, "holder")
 register_converter(SequenceConverter, "sequence")
+register_converter(RateConverter, "rate")
 
 urlpatterns: list[URLPattern] = [
     path("holders/<holder:holder>/spends", views.Spends.as_view()),
@@ -48,8 +55,19 @@ urlpatterns: list[URLPattern] = [
     path("holders/<holder:holder>/grants", views.Grants.as_view()),
     path("holders/<holder:holder>/refunds", views.Refunds.as_view()),
     path("holders/<holder:holder>/revocations", views.Revocations.as_view()),
+    path("holders/<holder:holder>/holds", holds.Holds.as_view()),
+    path("holders/<holder:holder>/holds/<sequence:sequence>/captures", holds.Captures.as_view()),
+    path("holders/<holder:holder>/holds/<sequence:sequence>/release", holds.Release.as_view()),
+    path("holders/<holder:holder>/holds/<sequence:sequence>/extend", holds.Extension.as_view()),
+    path("holders/<holder:holder>/transfers", views.Transfers.as_view()),
+    path("holders/<holder:holder>/overdraft", views.Overdraft.as_view()),
     path("holders/<holder:holder>/entries", views.HolderEntries.as_view()),
     path("holders/<holder:holder>/entries/<sequence:sequence>", views.HolderEntry.as_view()),
+    path("holders/<holder:holder>/entries/<sequence:sequence>/explanation", views.EntryExplanation.as_view()),
     path("holders/<holder:holder>/refusals", views.HolderRefusals.as_view()),
     path("holders", views.Holders.as_view()),
+    path("batches", batches.Batches.as_view()),
+    path("rates", rates.Rates.as_view()),
+    path("rates/<rate:code>", rates.RateVersions.as_view()),
+    path("quotes", rates.Quotes.as_view()),
 ]

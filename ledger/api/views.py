@@ -3,28 +3,36 @@
 from itertools import takewhile
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
+from django.utils import timezone
 
 from ledger import selectors, services
 from ledger.api import bodies, cursors, examples, shapes
-from ledger.api.authentication import LEDGER_GRANT, LEDGER_READ, LEDGER_SPEND
+from ledger.api.authentication import LEDGER_ADMIN, LEDGER_GRANT, LEDGER_READ, LEDGER_SPEND
+from ledger.api.conditions import is_known, tag
 from ledger.api.endpoint import Endpoint, exception_handler
-from ledger.api.idempotency import idempotency_key
-from ledger.api.inputs import MAX_SEQUENCE, StrictSerializer, read_query
+from ledger.api.inputs import read_query
 from ledger.api.rejections import NotFound
-from ledger.api.rendering import json_answer, recorded_answer, time_text
-from ledger.api.request_ids import request_id
-from ledger.api.schema import HOLDER_PATH, SEQUENCE_PATH, Answer, Taken, operation, page_example, page_of
+from ledger.api.rendering import json_answer, time_text
+from ledger.api.schema import (
+    ETAG_HEADER,
+    HOLDER_PATH,
+    IF_NONE_MATCH_HEADER,
+    SEQUENCE_PATH,
+    Answer,
+    operation,
+    page_example,
+    page_of,
+)
+from ledger.api.writes import BALANCE_LIMIT, LOT_LIMIT, NO_SUCH_ENTRY, NOT_ENOUGH, Write, ensure_possible, write
 from ledger.errors import (
     REFUSALS,
-    BalanceLimit,
-    EntryNotFound,
-    InsufficientCredits,
-    LotLimit,
+    AmountLimit,
     NotRefundable,
     NotRevocable,
     RefundExceedsSpend,
     RevocationExceedsGrant,
+    UnknownRate,
 )
 from ledger.rules import Entry
 from ledger.selectors import Balance, Refusal
@@ -32,92 +40,77 @@ from ledger.selectors import Balance, Refusal
 CREDITS = "Credits"
 HISTORY = "History"
 
-NO_SUCH_ENTRY = EntryNotFound(sequence=7, credit_type="credits")
-BALANCE_LIMIT = BalanceLimit(balance=9223372036854775800, requested=100, limit=9223372036854775807)
-LOT_LIMIT = LotLimit(open_lots=500, limit=500)
+RATE_PROBLEMS = (
+    UnknownRate(rate="gpt-4o.output", credit_type="credits"),
+    AmountLimit(rate="gpt-4o.output", quantity=9007199254740991, limit=9007199254740991),
+)
 
 
 # Writes ----------------------------------------------------------------------------------------------
 
 
-class _Writes(Endpoint):
-    """What the writes have in common: a key, a body, one entry as the answer."""
-
-    def arguments(self, request: HttpRequest, holder: str, shape: type[StrictSerializer]) -> dict[str, Any]:
-        """Return what the use-case is called with, or raise."""
-        key = idempotency_key(request)
-        return {
-            **self.body(request, shape),
-            "holder_id": holder,
-            "idempotency_key": key,
-            "actor": self.key.actor,
-            "request_id": request_id(request),
-        }
-
-    @staticmethod
-    def answer(entry: Entry) -> HttpResponse:
-        """Return the entry; given before, the same bytes again."""
-        return recorded_answer(shapes.entry_body(entry), replayed=entry.replayed)
-
-
-class Grants(_Writes):
+class Grants(Write):
     """Credits are put in."""
 
     scopes = {"post": LEDGER_GRANT}
 
-    @operation(
+    @write(
         "grantCredits",
         "Grant credits",
-        "Puts credits in, as a lot of its own that can expire. A holder comes into being with its first grant.",
+        "Puts credits in, as a lot of its own that can expire. A holder comes into being with its first grant. What is owed on an "
+        "overdraft is repaid first.",
         tag=CREDITS,
         scope=LEDGER_GRANT,
-        parameters=[HOLDER_PATH],
-        takes=Taken(bodies.GrantSerializer, {"a purchase": examples.GRANT_BODY, "the least": {"amount": 100}}),
-        answers={201: Answer(shapes.EntrySerializer, examples.GRANT, "The entry.")},
+        takes=bodies.GrantSerializer,
+        examples={"a purchase": examples.GRANT_BODY, "the least": {"amount": 100}},
+        answer=examples.GRANT,
         problems=[BALANCE_LIMIT, LOT_LIMIT],
-        keyed=True,
     )
     def post(self, request: HttpRequest, holder: str) -> HttpResponse:
         """Grant credits to the holder."""
-        return self.answer(services.grant(**self.arguments(request, holder, bodies.GrantSerializer)))
+        return self.done(services.grant, self.arguments(request, holder, bodies.GrantSerializer))
 
 
-class Spends(_Writes):
+class Spends(Write):
     """Credits are taken out."""
 
     scopes = {"post": LEDGER_SPEND}
 
-    @operation(
+    @write(
         "spendCredits",
         "Spend credits",
-        "Takes credits out, all or nothing, from the lots by priority, soonest expiry, promotional before purchased, oldest.",
+        "Takes credits out, all or nothing, from the lots by priority, soonest expiry, promotional before purchased, oldest; then on "
+        "the overdraft, where one was agreed. Instead of an amount, a rate and a quantity may be given.",
         tag=CREDITS,
         scope=LEDGER_SPEND,
-        parameters=[HOLDER_PATH],
-        takes=Taken(bodies.SpendSerializer, {"a use": examples.SPEND_BODY, "the least": {"amount": 1}}),
-        answers={201: Answer(shapes.EntrySerializer, examples.SPEND, "The entry.")},
-        problems=[InsufficientCredits(available=98, balance=98, requested=5000, shortfall=4902)],
-        keyed=True,
+        takes=bodies.SpendSerializer,
+        examples={
+            "a use": examples.SPEND_BODY,
+            "the least": {"amount": 1},
+            "by a rate": {"rate": "gpt-4o.output", "quantity": 1250},
+        },
+        answer=examples.SPEND,
+        problems=[NOT_ENOUGH, *RATE_PROBLEMS],
     )
     def post(self, request: HttpRequest, holder: str) -> HttpResponse:
         """Spend credits of the holder."""
-        return self.answer(services.spend(**self.arguments(request, holder, bodies.SpendSerializer)))
+        return self.done(services.spend, self.arguments(request, holder, bodies.SpendSerializer))
 
 
-class Refunds(_Writes):
+class Refunds(Write):
     """Credits of a spend are given back."""
 
     scopes = {"post": LEDGER_SPEND}
 
-    @operation(
+    @write(
         "refundSpend",
         "Refund a spend",
-        "Gives credits of a spend back to the lots that they came from: whole, or in parts; never more than was spent.",
+        "Gives credits of a spend or capture back to the lots that they came from: whole, or in parts; never more than was spent.",
         tag=CREDITS,
         scope=LEDGER_SPEND,
-        parameters=[HOLDER_PATH],
-        takes=Taken(bodies.RefundSerializer, {"a part": examples.REFUND_BODY, "all that is left": {"spend": 2}}),
-        answers={201: Answer(shapes.EntrySerializer, examples.REFUND, "The entry.")},
+        takes=bodies.RefundSerializer,
+        examples={"a part": examples.REFUND_BODY, "all that is left": {"spend": 2}},
+        answer=examples.REFUND,
         problems=[
             NO_SUCH_ENTRY,
             NotRefundable(sequence=1, kind="grant"),
@@ -125,49 +118,82 @@ class Refunds(_Writes):
             BALANCE_LIMIT,
             LOT_LIMIT,
         ],
-        keyed=True,
     )
     def post(self, request: HttpRequest, holder: str) -> HttpResponse:
         """Refund a spend of the holder."""
         arguments = self.arguments(request, holder, bodies.RefundSerializer)
-        _ensure_possible(arguments["spend"], arguments["credit_type"])
-        return self.answer(services.refund(**arguments))
+        ensure_possible(arguments["spend"])
+        return self.done(services.refund, arguments)
 
 
-class Revocations(_Writes):
+class Revocations(Write):
     """The unspent rest of a grant is taken back."""
 
     scopes = {"post": LEDGER_GRANT}
 
-    @operation(
+    @write(
         "revokeGrant",
         "Revoke a grant",
         "Takes back what is unspent of a grant: whole, or in part.",
         tag=CREDITS,
         scope=LEDGER_GRANT,
-        parameters=[HOLDER_PATH],
-        takes=Taken(
-            bodies.RevocationSerializer, {"all that is unspent": examples.REVOCATION_BODY, "a part": {"grant": 1, "amount": 5}}
-        ),
-        answers={201: Answer(shapes.EntrySerializer, examples.REVOCATION, "The entry.")},
+        takes=bodies.RevocationSerializer,
+        examples={"all that is unspent": examples.REVOCATION_BODY, "a part": {"grant": 1, "amount": 5}},
+        answer=examples.REVOCATION,
         problems=[
             NO_SUCH_ENTRY,
             NotRevocable(sequence=2, kind="spend"),
             RevocationExceedsGrant(sequence=1, revocable=98, requested=100),
         ],
-        keyed=True,
     )
     def post(self, request: HttpRequest, holder: str) -> HttpResponse:
         """Revoke a grant of the holder."""
         arguments = self.arguments(request, holder, bodies.RevocationSerializer)
-        _ensure_possible(arguments["grant"], arguments["credit_type"])
-        return self.answer(services.revoke(**arguments))
+        ensure_possible(arguments["grant"])
+        return self.done(services.revoke, arguments)
 
 
-def _ensure_possible(sequence: int, credit_type: str) -> None:
-    """Answer 404 for a number that no entry can have; it does not fit into the record of a refusal."""
-    if sequence > MAX_SEQUENCE:
-        raise NotFound
+class Transfers(Write):
+    """Credits move to another holder."""
+
+    scopes = {"post": LEDGER_SPEND}
+
+    @write(
+        "transferCredits",
+        "Transfer credits",
+        "Moves credits to another holder, lot by lot: they keep expiry, priority and source. Both sides are written, or neither. An "
+        "overdraft is not drawn upon. A key that is confined to a holder may transfer from it, to whomever.",
+        tag=CREDITS,
+        scope=LEDGER_SPEND,
+        takes=bodies.TransferSerializer,
+        examples={"to a team": examples.TRANSFER_BODY},
+        answer=examples.TRANSFER,
+        problems=[NOT_ENOUGH, BALANCE_LIMIT, LOT_LIMIT],
+    )
+    def post(self, request: HttpRequest, holder: str) -> HttpResponse:
+        """Transfer credits of the holder."""
+        return self.done(services.transfer, self.arguments(request, holder, bodies.TransferSerializer))
+
+
+class Overdraft(Write):
+    """An overdraft is agreed."""
+
+    scopes = {"post": LEDGER_ADMIN}
+
+    @write(
+        "setOverdraft",
+        "Agree an overdraft",
+        "Says how far below zero spends may take the balance from now on; 0 ends it. What is owed stays owed, and later grants repay it "
+        "first. Holds and transfers never draw on it.",
+        tag=CREDITS,
+        scope=LEDGER_ADMIN,
+        takes=bodies.OverdraftSerializer,
+        examples={"trusted": examples.OVERDRAFT_BODY, "none any more": {"limit": 0}},
+        answer=examples.OVERDRAFT,
+    )
+    def post(self, request: HttpRequest, holder: str) -> HttpResponse:
+        """Agree the holder's overdraft."""
+        return self.done(services.set_overdraft, self.arguments(request, holder, bodies.OverdraftSerializer))
 
 
 # Reads -----------------------------------------------------------------------------------------------
@@ -182,17 +208,31 @@ class HolderBalance(Endpoint):
         "readBalance",
         "Read a balance",
         "What can be spent now, or could be at an instant, with the open lots in the order in which they are spent. "
-        "For a holder never seen: zeros. Nothing is locked: what is read here may be spent by another request meanwhile.",
+        "For a holder never seen: zeros. Nothing is locked: what is read here may be spent by another request meanwhile. Without `at` "
+        "the answer has an ETag: a write with it as If-Match is done only while the account has no later entry.",
         tag=HISTORY,
         scope=LEDGER_READ,
-        parameters=[HOLDER_PATH],
+        parameters=[HOLDER_PATH, IF_NONE_MATCH_HEADER, ETAG_HEADER],
         query=bodies.BalanceQuery,
-        answers={200: Answer(shapes.BalanceSerializer, examples.BALANCE, "The account.")},
+        answers={
+            200: Answer(shapes.BalanceSerializer, examples.BALANCE, "The account."),
+            304: Answer(None, None, "The account is still as If-None-Match says. No body."),
+        },
     )
     def get(self, request: HttpRequest, holder: str) -> HttpResponse:
         """Read the holder's balance."""
         query = read_query(bodies.BalanceQuery, request)
-        return json_answer(shapes.balance_body(selectors.balance(holder, query["credit_type"], at=query.get("at"))))
+        credit_type, at = query["credit_type"], query.get("at")
+        if query["by"] == "effective":
+            found = selectors.balance_by_effective_time(holder, credit_type, at=at or timezone.now())
+            return json_answer(shapes.balance_body(found))
+        found = selectors.balance(holder, credit_type, at=at)
+        if at is not None:
+            return json_answer(shapes.balance_body(found))
+        headers = {"ETag": tag(found.sequence)}
+        if found.is_as_written and is_known(request, found.sequence):
+            return HttpResponseNotModified(headers=headers)
+        return json_answer(shapes.balance_body(found), headers=headers)
 
 
 class HolderEntries(Endpoint):
@@ -249,6 +289,31 @@ class HolderEntry(Endpoint):
         if entry is None:
             raise NotFound
         return json_answer(shapes.entry_body(entry))
+
+
+class EntryExplanation(Endpoint):
+    """Why an entry is as it is."""
+
+    scopes = {"get": LEDGER_READ}
+
+    @operation(
+        "explainEntry",
+        "Explain an entry",
+        "The account before and after it; each lot that was used or passed over, and why; what had come due and was booked with it; "
+        "what is left of the spend, hold or grant that it refers to. Everything is read off the entries, which never change.",
+        tag=HISTORY,
+        scope=LEDGER_READ,
+        parameters=[HOLDER_PATH, SEQUENCE_PATH],
+        query=bodies.EntryQuery,
+        answers={200: Answer(shapes.ExplanationSerializer, examples.EXPLANATION, "The explanation.")},
+    )
+    def get(self, request: HttpRequest, holder: str, sequence: int) -> HttpResponse:
+        """Explain one entry of the holder."""
+        query = read_query(bodies.EntryQuery, request)
+        explanation = selectors.explanation(holder, query["credit_type"], sequence)
+        if explanation is None:
+            raise NotFound
+        return json_answer(explanation)
 
 
 class HolderRefusals(Endpoint):

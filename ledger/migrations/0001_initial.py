@@ -30,6 +30,7 @@ DROP_VIEWS = """
 DROP_REFERENCE_RULES = """
     DROP TRIGGER append_only ON ledger_batch;
     ALTER TABLE ledger_rate DROP CONSTRAINT ledger_rate_positive;
+    DROP INDEX ledger_rate_key;
     DROP TRIGGER append_only ON ledger_rate;
 """
 
@@ -258,6 +259,11 @@ class Migration(migrations.Migration):
                 ("published_at", models.DateTimeField()),
                 ("published_by", models.TextField(blank=True)),
                 (
+                    "idempotency_key",
+                    models.TextField(db_comment="The request that published it; null where nobody gave a key.", null=True),
+                ),
+                ("request_digest", models.BinaryField(null=True)),
+                (
                     "pk",
                     models.CompositePrimaryKey(
                         "credit_type", "code", "version", blank=True, editable=False, primary_key=True, serialize=False
@@ -272,7 +278,7 @@ class Migration(migrations.Migration):
                 ("idempotency_key", models.TextField(primary_key=True, serialize=False)),
                 ("request_digest", models.BinaryField()),
                 ("mode", models.TextField()),
-                ("outcomes", models.JSONField(db_comment="Per operation: what it takes to tell its answer again.")),
+                ("outcomes", ledger.models.ExactJSON(db_comment="Per operation: what it takes to tell its answer again.")),
                 ("recorded_at", models.DateTimeField()),
                 ("actor", models.TextField()),
                 ("request_id", models.TextField()),

@@ -18,11 +18,12 @@ from ledger.errors import (
     RefundExceedsSpend,
     RevocationExceedsGrant,
 )
+from ledger.rules import shortfalls
 from ledger.rules.accounts import Account
 from ledger.rules.dues import Entries, dues, repayment
 from ledger.rules.entries import Entry
 from ledger.rules.instants import DAY_US, to_us
-from ledger.rules.lots import MAX_OPEN_LOTS, Drawn, Lot, Lots, as_drawn, put_back, remove, take, total
+from ledger.rules.lots import MAX_OPEN_LOTS, Drawn, Lot, Lots, as_drawn, put_back, remove, take
 from ledger.rules.requests import MAX_BALANCE, GrantRequest, OverdraftRequest, RefundRequest, RevokeRequest, SpendRequest
 
 ExpiredLotPolicy = Literal["new-lot", "gone"]
@@ -65,26 +66,21 @@ def spend(account: Account, request: SpendRequest, *, amount: int | None = None,
     """
     amount = request.amount if amount is None else amount
     assert amount is not None
-    check_available(account, amount, account.available)
+    check_available(account, amount, account.available, overdraft=account.overdraft or 0)
     booked = dues(account)
     account = account.after_all(booked)
     lots, drawn = take(account.lots, amount, account.now_us)
     return [*booked, account.next_entry("spend", -amount, lots=lots, drawn=drawn, request=request, rating=rating)]
 
 
-def check_available(account: Account, amount: int, available: int) -> None:
-    """Pass, or raise InsufficientCredits with what made it so."""
-    if amount <= available:
-        return
-    raise InsufficientCredits(
-        available=available,
-        balance=account.balance,
-        requested=amount,
-        shortfall=amount - available,
-        held=account.held,
-        expired=total(lot for lot in account.lots if lot.is_expired(account.now_us)),
-        not_yet_effective=total(lot for lot in account.lots if lot.effective_us > account.now_us),
-    )
+def check_available(account: Account, amount: int, available: int, *, overdraft: int = 0, until_us: int | None = None) -> None:
+    """Pass, or raise InsufficientCredits with what made it so.
+
+    Args:
+        overdraft: how much of one is counted in `available`. until_us: as `shortfalls.facts`.
+    """
+    if amount > available:
+        raise InsufficientCredits(**shortfalls.facts(account, amount, available, overdraft=overdraft, until_us=until_us))
 
 
 def refund(
@@ -180,13 +176,14 @@ def revoke(account: Account, request: RevokeRequest, *, grant: Entry | None) -> 
         raise EntryNotFound(sequence=request.grant, credit_type=account.credit_type)
     if grant.kind != "grant":
         raise NotRevocable(sequence=grant.sequence, kind=grant.kind)
+    # What has come due is looked at first: it may have used the lot to repay a debt, or given back what was held of it.
+    booked = dues(account)
+    account = account.after_all(booked)
     lot = account.lot(grant.sequence)
-    revocable = 0 if lot is None or lot.is_expired(account.now_us) else lot.remaining
+    revocable = 0 if lot is None else lot.remaining
     amount = revocable if request.amount is None else request.amount
     if revocable == 0 or amount > revocable:
         raise RevocationExceedsGrant(sequence=grant.sequence, revocable=revocable, requested=request.amount)
-    booked = dues(account)
-    account = account.after_all(booked)
     lots = remove(account.lots, grant.sequence, amount)
     drawn = ((grant.sequence, amount),)
     return [*booked, account.next_entry("revoke", -amount, lots=lots, drawn=drawn, closes=grant.sequence, request=request)]

@@ -58,7 +58,7 @@ def capture(account: Account, request: CaptureRequest, *, hold_entry: Entry | No
     beyond = max(0, amount - held.amount)
     if beyond and request.over_capture == "refuse":
         raise CaptureExceedsHold(sequence=held.sequence, held=held.amount, requested=amount)
-    check_available(account, amount, held.amount + account.own_available)
+    check_available(account, amount, held.amount + account.own_available, until_us=held.expires_us)
     entries = dues(account)
     account = account.after_all(entries)
     captured, rest = split(held.parts, amount)

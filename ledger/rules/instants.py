@@ -15,3 +15,8 @@ def to_us(instant: datetime) -> int:
 def from_us(instant_us: int) -> datetime:
     """The aware UTC datetime of `instant_us`."""
     return EPOCH + timedelta(microseconds=instant_us)
+
+
+def to_text(instant_us: int) -> str:
+    """The instant as RFC 3339 in UTC, always with six digits of the second: as it is kept among facts."""
+    return from_us(instant_us).isoformat(timespec="microseconds")[:-6] + "Z"

@@ -84,7 +84,11 @@ class Request:
 
     def digest(self) -> bytes:
         """The first 16 bytes of SHA-256 over operation and content: equal for the same request, whatever its spelling was."""
-        return hashlib.sha256(encode_json([self.operation, self.asked()]).encode()).digest()[:16]
+        known: bytes | None = self.__dict__.get("_digest")
+        if known is None:
+            known = hashlib.sha256(encode_json([self.operation, self.asked()]).encode()).digest()[:16]
+            object.__setattr__(self, "_digest", known)
+        return known
 
 
 @cache

@@ -4,9 +4,9 @@ What takes `holder_id` owns its transaction: it returns when the entry is commit
 transaction of a caller who holds the holder's lock, such as an invoice's finalisation.
 """
 
-from ledger.services.answering import answer, answer_under, in_transaction
+from ledger.services.answering import answer, answer_under
 from ledger.services.api_keys import create_api_key, find_api_key, revoke_api_key
-from ledger.services.batches import Answered, Outcome, batch
+from ledger.services.batches import MAX_OPERATIONS, Answered, Mode, Outcome, TurnedAway, batch
 from ledger.services.credits import (
     available_under,
     book_expirations,
@@ -20,12 +20,17 @@ from ledger.services.credits import (
     spend_under,
 )
 from ledger.services.holding import capture, extend, hold, release
-from ledger.services.rates import current_rate, publish_rate, quote
+from ledger.services.rates import Published, current_rate, publish_rate, quote
+from ledger.services.transactions import in_transaction
 from ledger.services.transferring import transfer
 
 __all__ = [
+    "MAX_OPERATIONS",
     "Answered",
+    "Mode",
     "Outcome",
+    "Published",
+    "TurnedAway",
     "answer",
     "answer_under",
     "available_under",

@@ -4,28 +4,17 @@ A refusal is decided inside the transaction, stored there like an entry, and rai
 roll its own record back.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypedDict
 
 from django.conf import settings
-from django.db import Error, transaction
 
 from ledger import journal, rules
-from ledger.errors import OutcomeUnknown, SequenceTaken
-from ledger.locks import Lock, sqlstate
+from ledger.locks import Lock
 from ledger.rules import Entry, Request
 from ledger.services.rates import priced
-
-TRIES = 3
-UNIQUE_VIOLATION = "23505"
-DOES_NOT_FOLLOW = "LG002"
-DEADLOCK = "40P01"
-SERIALIZATION_FAILURE = "40001"
-WORTH_ANOTHER_TRY = {UNIQUE_VIOLATION, DOES_NOT_FOLLOW, DEADLOCK, SERIALIZATION_FAILURE}
-SESSION_ENDED = {"57P01", "57P02", "57P03"}
-
-Result = TypeVar("Result")
+from ledger.services.transactions import in_transaction
 
 
 class Circumstances(TypedDict, total=False):
@@ -127,32 +116,3 @@ def _of_hold(account: journal.OpenAccount, sequence: int) -> dict[str, Entry | N
         "hold_entry": journal.entry(account, sequence),
         "last_closing": None if is_open else journal.last_closing(account, sequence),
     }
-
-
-def in_transaction(once: Callable[[], Result], *, holder_id: str) -> Result:
-    """Run `once` in an outermost transaction of its own and commit; up to three times when others wrote in between.
-
-    Raises:
-        SequenceTaken: three times somebody without the lock took the number, or the server chose this transaction as a victim.
-        OutcomeUnknown: the connection was lost during COMMIT.
-    """
-    for _ in range(TRIES):
-        committing = False
-        try:
-            with transaction.atomic(durable=True):
-                result = once()
-                committing = True
-            return result
-        except Error as error:
-            if committing and is_connection_lost(error):
-                raise OutcomeUnknown(holder_id=holder_id) from error
-            if sqlstate(error) not in WORTH_ANOTHER_TRY:
-                raise
-            last_error = error
-    raise SequenceTaken(holder_id=holder_id) from last_error
-
-
-def is_connection_lost(error: Error) -> bool:
-    """Whether the session is gone: no SQLSTATE came back, or one that ends the session."""
-    state = sqlstate(error)
-    return state is None or state.startswith("08") or state in SESSION_ENDED

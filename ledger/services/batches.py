@@ -10,12 +10,13 @@ from django.db import transaction
 from django.utils import timezone
 
 from ledger import journal
-from ledger.errors import AccountMovedOn, IdempotencyKeyReused, Invalid, LedgerError, Refused
+from ledger.errors import IdempotencyKeyReused, Invalid, LedgerError, Refused
 from ledger.locks import Lock, advisory_lock, holder_key
 from ledger.models import Batch
 from ledger.rules import Entry, Request, TransferRequest
 from ledger.rules.requests import encode_json
-from ledger.services.answering import decide, in_transaction
+from ledger.services.answering import decide
+from ledger.services.transactions import in_transaction
 from ledger.services.transferring import transfer_under
 
 MAX_OPERATIONS = 1_000
@@ -26,33 +27,52 @@ Mode = Literal["atomic", "each"]
 
 
 @dataclass(frozen=True, slots=True)
+class TurnedAway:
+    """An operation that the caller turned away itself, in a batch of mode `each`: it keeps its place and what it was told."""
+
+    asked: Any
+    """What was asked, as plain JSON: part of what makes two batches the same one."""
+    told: str
+    """What the caller answered."""
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one operation: its entry, or the error, or neither when another one made an atomic batch be given up."""
+    """What came of one operation: its entry, the error, or what the caller told it; nothing when the batch was given up."""
 
     entry: Entry | None = None
     error: LedgerError | None = None
+    told: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A batch's outcomes, in the order of its operations."""
+    """A batch's outcomes, in the order of its operations, and the request that was answered so first."""
 
     outcomes: tuple[Outcome, ...]
+    mode: Mode
+    request_id: str
     replayed: bool = False
 
     @property
     def is_rejected(self) -> bool:
         """Whether an atomic batch was given up: then nothing of it was written but the refusal."""
-        return any(outcome.entry is None and outcome.error is None for outcome in self.outcomes) or (
-            bool(self.outcomes) and all(outcome.entry is None for outcome in self.outcomes)
-        )
+        return self.mode == "atomic" and any(outcome.entry is None for outcome in self.outcomes)
 
 
 class _GivenUp(Exception):
     """Ends the savepoint of an atomic batch."""
 
 
-def batch(requests: Sequence[Request], *, mode: Mode, idempotency_key: str, actor: str = "", request_id: str = "") -> Answered:
+def batch(
+    requests: Sequence[Request | TurnedAway],
+    *,
+    mode: Mode,
+    idempotency_key: str,
+    actor: str = "",
+    request_id: str = "",
+    dry_run: bool = False,
+) -> Answered:
     """Answer all requests in one transaction, or raise and write nothing.
 
     All holders are locked first, in the order of the numbers; later operations see what earlier ones did.
@@ -61,10 +81,11 @@ def batch(requests: Sequence[Request], *, mode: Mode, idempotency_key: str, acto
         requests: 1 .. 1,000, each with its own idempotency key.
         mode: see Mode.
         idempotency_key: of the batch as a whole; the same batch again gets the same outcomes.
+        dry_run: do it all, tell what came of it, and undo it.
 
     Raises:
         IdempotencyKeyReused: the key belongs to another batch.
-        Invalid: there are too many operations, or none.
+        Invalid: there are too many operations, or none; or one of an atomic batch is not what it may be, by the clock.
         HolderBusy, SequenceTaken: nothing was written; repeat it with the same key.
         OutcomeUnknown: the connection was lost during COMMIT.
     """
@@ -73,32 +94,29 @@ def batch(requests: Sequence[Request], *, mode: Mode, idempotency_key: str, acto
     digest = _digest(requests, mode)
     names = {BATCH_LOCK.format(idempotency_key)}
     for request in requests:
-        names |= _lock_names(request)
+        if not isinstance(request, TurnedAway):
+            names |= _lock_names(request)
 
     def once() -> Answered:
         with advisory_lock(*names) as lock:
             stored = Batch.objects.filter(pk=idempotency_key).first()
             if stored is not None:
                 return _replay(stored, digest, requests, lock)
-            outcomes = _answer_all(lock, requests, mode)
-            journal.record_batch(
-                (
-                    idempotency_key,
-                    digest,
-                    mode,
-                    encode_json([_stored(each) for each in outcomes]),
-                    timezone.now(),
-                    actor,
-                    request_id,
-                )
-            )
-            return Answered(tuple(outcomes))
+            answered = Answered(tuple(_answer_all(lock, requests, mode)), mode, request_id)
+            outcomes = encode_json([_stored(each) for each in answered.outcomes])
+            journal.record_batch((idempotency_key, digest, mode, outcomes, timezone.now(), actor, request_id))
+            if dry_run:
+                transaction.set_rollback(True)
+            return answered
 
-    return in_transaction(once, holder_id=requests[0].holder_id)
+    return in_transaction(once, batch=idempotency_key)
 
 
-def _digest(requests: Sequence[Request], mode: Mode) -> bytes:
-    asked = [[request.operation, request.idempotency_key, request.asked()] for request in requests]
+def _digest(requests: Sequence[Request | TurnedAway], mode: Mode) -> bytes:
+    asked = [
+        ["", request.asked] if isinstance(request, TurnedAway) else [request.idempotency_key, request.digest().hex()]
+        for request in requests
+    ]
     return hashlib.sha256(encode_json([mode, asked]).encode()).digest()[:16]
 
 
@@ -109,23 +127,26 @@ def _lock_names(request: Request) -> set[str]:
     return names
 
 
-def _answer_all(lock: Lock, requests: Sequence[Request], mode: Mode) -> list[Outcome]:
+def _answer_all(lock: Lock, requests: Sequence[Request | TurnedAway], mode: Mode) -> list[Outcome]:
+    asked = [request for request in requests if not isinstance(request, TurnedAway)]
     if mode == "each":
-        room = journal.Room(lock, requests)
-        outcomes = [_answer_one(room, request) for request in requests]
+        room = journal.Room(lock, asked)
+        outcomes = [
+            Outcome(told=request.told) if isinstance(request, TurnedAway) else _answer_one(room, request) for request in requests
+        ]
         room.store()
         return outcomes
     outcomes = []
     try:
         with transaction.atomic():
-            room = journal.Room(lock, requests)
-            for request in requests:
+            room = journal.Room(lock, asked)
+            for request in asked:
                 outcomes.append(_answer_one(room, request))
                 if outcomes[-1].error is not None:
                     raise _GivenUp
             room.store()
     except _GivenUp:
-        return _given_up(lock, requests, outcomes[-1], len(outcomes) - 1)
+        return _given_up(lock, asked, outcomes[-1], len(outcomes) - 1)
     return outcomes
 
 
@@ -138,14 +159,20 @@ def _answer_one(room: journal.Room, request: Request) -> Outcome:
             room.forget(request.to, request.credit_type)
         else:
             recorded = room.answer(request, partial(decide, request))
-    except (Invalid, IdempotencyKeyReused, AccountMovedOn) as error:
+    except (Invalid, IdempotencyKeyReused) as error:
         return Outcome(error=error)
     return Outcome(entry=recorded.entry, error=recorded.refusal)
 
 
 def _given_up(lock: Lock, requests: Sequence[Request], failed: Outcome, index: int) -> list[Outcome]:
-    """Put the no that ended an atomic batch on record, outside the savepoint that was rolled back."""
+    """Put the no that ended an atomic batch on record, outside the savepoint that was rolled back.
+
+    Raises:
+        Invalid: that was no answer; the request is wrong, and nothing of it is recorded.
+    """
     request = requests[index]
+    if isinstance(failed.error, Invalid):
+        raise Invalid(**{**failed.error.facts, "pointer": f"/operations/{index}{failed.error.facts['pointer']}"})
     if isinstance(failed.error, Refused) and not failed.error.replayed:
         account = journal.read(lock, request.holder_id, request.credit_type, request.idempotency_key)
         if account.answered_by is None:
@@ -154,33 +181,39 @@ def _given_up(lock: Lock, requests: Sequence[Request], failed: Outcome, index: i
 
 
 def _stored(outcome: Outcome) -> dict[str, Any]:
+    """What it takes to tell the outcome again, also that it was a replay itself."""
     if outcome.entry is not None:
-        return {"sequence": outcome.entry.sequence}
+        return {"sequence": outcome.entry.sequence, **({"replayed": True} if outcome.entry.replayed else {})}
+    if isinstance(outcome.error, Refused):
+        error = outcome.error
+        return {"code": error.code, "facts": error.facts, "request_id": error.request_id, "replayed": error.replayed}
     if outcome.error is not None:
         return {"code": outcome.error.code, "facts": outcome.error.facts}
-    return {}
+    return {} if outcome.told is None else {"told": outcome.told}
 
 
-def _replay(stored: Batch, digest: bytes, requests: Sequence[Request], lock: Lock) -> Answered:
+def _replay(stored: Batch, digest: bytes, requests: Sequence[Request | TurnedAway], lock: Lock) -> Answered:
     if bytes(stored.request_digest) != digest:
         raise IdempotencyKeyReused(idempotency_key=stored.idempotency_key)
     wanted = [
         (request.holder_id, request.credit_type, outcome["sequence"])
         for request, outcome in zip(requests, stored.outcomes, strict=True)
-        if "sequence" in outcome
+        if "sequence" in outcome and not isinstance(request, TurnedAway)
     ]
     entries = iter(journal.entries(lock, wanted))
     outcomes = [
-        Outcome(entry=next(entries)._replace(replayed=True)) if "sequence" in outcome else Outcome(error=_error(outcome))
+        Outcome(entry=next(entries)._replace(replayed=outcome.get("replayed", False)))
+        if "sequence" in outcome
+        else Outcome(error=_error(outcome), told=outcome.get("told"))
         for outcome in stored.outcomes
     ]
-    return Answered(tuple(outcomes), replayed=True)
+    return Answered(tuple(outcomes), "atomic" if stored.mode == "atomic" else "each", stored.request_id, replayed=True)
 
 
 def _error(outcome: dict[str, Any]) -> LedgerError | None:
-    if not outcome:
+    if "code" not in outcome:
         return None
     error = journal.error_from_record(outcome["code"], outcome["facts"])
     if isinstance(error, Refused):
-        error.replayed = True
+        error.request_id, error.replayed = outcome["request_id"], outcome["replayed"]
     return error

@@ -4,10 +4,11 @@ from datetime import datetime
 from typing import Any, Unpack
 
 from ledger import journal, rules
-from ledger.locks import Lock
+from ledger.locks import Lock, holder_key, try_advisory_lock
 from ledger.rules import Entry, GrantRequest, OverdraftRequest, RefundRequest, RevokeRequest, SpendRequest
 from ledger.rules.requests import check_credit_type, check_holder_id
-from ledger.services.answering import Circumstances, answer, answer_under, given, in_transaction
+from ledger.services.answering import Circumstances, answer, answer_under, given
+from ledger.services.transactions import in_transaction
 
 
 def grant(
@@ -153,25 +154,35 @@ def set_overdraft(*, holder_id: str, limit: int, idempotency_key: str, **circums
     return answer(OverdraftRequest(holder_id=holder_id, limit=limit, idempotency_key=idempotency_key, **given(circumstances)))
 
 
-def book_expirations(*, holder_id: str, credit_type: str = "credits") -> list[Entry]:
+def book_expirations(*, holder_id: str, credit_type: str = "credits", wait: bool = True) -> list[Entry]:
     """Book what the clock has brought about: expired holds and lots; what can be spent does not change by it.
+
+    Args:
+        wait: for the holder's lock, as long as lock_timeout says; else give up at once where somebody else has it.
 
     Returns:
         The entries; an empty list when there was nothing to book.
 
     Raises:
-        HolderBusy, SequenceTaken: nothing was written.
+        HolderBusy, LockBusy, SequenceTaken: nothing was written.
     """
     check_holder_id(holder_id)
     check_credit_type(credit_type)
 
     def book() -> list[Entry]:
-        with journal.enter(holder_id, credit_type) as account:
-            entries = rules.dues(account.state)
-            journal.append(account.lock, entries)
-        return entries
+        if wait:
+            with journal.enter(holder_id, credit_type) as account:
+                return _book_dues(account)
+        with try_advisory_lock(holder_key(holder_id)) as lock:
+            return _book_dues(journal.read(lock, holder_id, credit_type))
 
     return in_transaction(book, holder_id=holder_id)
+
+
+def _book_dues(account: journal.OpenAccount) -> list[Entry]:
+    entries = rules.dues(account.state)
+    journal.append(account.lock, entries)
+    return entries
 
 
 # Inside a transaction that the caller owns -----------------------------------------------------------

@@ -1,35 +1,83 @@
 """Rate cards: named prices of things in credits, in versions. An entry keeps the version that it was priced by."""
 
+import hashlib
+from dataclasses import dataclass
 from typing import Any
 
-from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from ledger.errors import AmountLimit, Invalid, UnknownRate
+from ledger.errors import AmountLimit, IdempotencyKeyReused, UnknownRate
+from ledger.locks import advisory_lock
 from ledger.models import Rate
 from ledger.rules import MAX_AMOUNT, PricedRequest
-from ledger.rules.requests import RATE_CODE, RATE_CODE_RULE, check_amount, check_credit_type, check_pattern
+from ledger.rules.requests import (
+    IDEMPOTENCY_KEY,
+    MAX_REASON_CHARACTERS,
+    RATE_CODE,
+    RATE_CODE_RULE,
+    check_amount,
+    check_credit_type,
+    check_pattern,
+    check_text,
+    encode_json,
+)
+from ledger.services.transactions import in_transaction
+
+RATE_LOCK = "ledger_rate/{}/{}"
+KEY_LOCK = "ledger_rate_key/{}"
 
 
-def publish_rate(*, code: str, price: int, per: int, credit_type: str = "credits", actor: str = "") -> Rate:
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A version of a rate; `replayed` when an earlier request with the key published it."""
+
+    rate: Rate
+    replayed: bool = False
+
+
+def publish_rate(
+    *,
+    code: str,
+    price: int,
+    per: int,
+    credit_type: str = "credits",
+    reason: str = "",
+    actor: str = "",
+    idempotency_key: str | None = None,
+    dry_run: bool = False,
+) -> Published:
     """Make the next version of a rate, which counts from now on, or raise and write nothing.
 
     Args:
         code: 1 to 64 characters of a-z 0-9 . _ : -.
         price: 1 .. 2^53-1 credits for `per` units: 3 credits per 1,000 tokens.
         per: 1 .. 2^53-1.
+        reason: why the price is this from now on, at most 500 characters.
+        idempotency_key: the request takes effect at most once per key, over all rates; none for a version each time.
+        dry_run: say which version it would be, and write nothing.
 
     Raises:
-        Invalid: a value is not what it may be, or somebody published a version at the same moment.
+        Invalid: a value is not what it may be.
+        IdempotencyKeyReused: the key belongs to another request.
+        HolderBusy, SequenceTaken, OutcomeUnknown: as `transactions.in_transaction`; repeat it with the same key.
     """
     check_pattern("/code", code, RATE_CODE, RATE_CODE_RULE)
     check_amount("/price", price)
     check_amount("/per", per)
     check_credit_type(credit_type)
-    last = current_rate(code, credit_type)
-    try:
-        with transaction.atomic():
-            return Rate.objects.create(
+    check_text("/reason", reason, MAX_REASON_CHARACTERS)
+    if idempotency_key is not None:
+        check_pattern("/idempotency_key", idempotency_key, IDEMPOTENCY_KEY, "1 to 255 printable ASCII characters")
+    digest = hashlib.sha256(encode_json([code, credit_type, price, per, reason]).encode()).digest()[:16]
+
+    def once() -> Published:
+        names = [RATE_LOCK.format(credit_type, code)] + ([] if idempotency_key is None else [KEY_LOCK.format(idempotency_key)])
+        with advisory_lock(*names):
+            known = None if idempotency_key is None else Rate.objects.filter(idempotency_key=idempotency_key).first()
+            if known is not None:
+                return _replayed(known, digest)
+            last = current_rate(code, credit_type)
+            rate = Rate(
                 code=code,
                 credit_type=credit_type,
                 version=1 if last is None else last.version + 1,
@@ -37,9 +85,21 @@ def publish_rate(*, code: str, price: int, per: int, credit_type: str = "credits
                 per=per,
                 published_at=timezone.now(),
                 published_by=actor,
+                published_because=reason,
+                idempotency_key=idempotency_key,
+                request_digest=None if idempotency_key is None else digest,
             )
-    except IntegrityError as error:
-        raise Invalid(pointer="/code", rule="unique", detail="another version was published at the same moment") from error
+            if not dry_run:
+                rate.save(force_insert=True)
+            return Published(rate)
+
+    return in_transaction(once, rate=code)
+
+
+def _replayed(known: Rate, digest: bytes) -> Published:
+    if known.request_digest is None or bytes(known.request_digest) != digest:
+        raise IdempotencyKeyReused(idempotency_key=known.idempotency_key)
+    return Published(known, replayed=True)
 
 
 def current_rate(code: str, credit_type: str = "credits") -> Rate | None:

@@ -6,7 +6,8 @@ from typing import Unpack
 from ledger import journal, rules
 from ledger.locks import Lock, holder_lock
 from ledger.rules import Entry, TransferRequest
-from ledger.services.answering import Circumstances, given, in_transaction
+from ledger.services.answering import Circumstances, given
+from ledger.services.transactions import in_transaction
 
 
 def transfer(*, holder_id: str, to: str, amount: int, idempotency_key: str, **circumstances: Unpack[Circumstances]) -> Entry:

@@ -129,6 +129,7 @@ def test_a_spend_is_answered_with_what_it_drew(api: ApiClient, holder: str) -> N
 
 
 def test_a_spend_beyond_the_balance_is_a_402_with_the_facts(api: ApiClient, holder: str) -> None:
+    lot = json.loads(api.get(f"/v1/holders/{holder}/balance").content)["lots"][0]
     answer = api.post(f"/v1/holders/{holder}/spends", {"amount": 250}, key="too-much")
     assert answer.status_code == 402
     assert problem_of(answer) == {
@@ -139,8 +140,13 @@ def test_a_spend_beyond_the_balance_is_a_402_with_the_facts(api: ApiClient, hold
         "outcome": "not_executed",
         "available": 100,
         "balance": 100,
+        "earliest_sufficient_at": None,
         "expired": 0,
         "held": 0,
+        "holds": [],
+        "lots": [
+            {"effective_at": lot["effective_at"], "expires_at": None, "grant": 1, "remaining": 100, "state": "spendable"},
+        ],
         "not_yet_effective": 0,
         "requested": 250,
         "shortfall": 150,
@@ -223,6 +229,8 @@ def test_the_balance_of_a_holder_never_seen_is_zeros(api: ApiClient) -> None:
         "sequence": 0,
         "lots": [],
         "next_expiry": None,
+        "holds": [],
+        "overdraft": 0,
     }
 
 

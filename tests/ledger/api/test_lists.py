@@ -168,4 +168,6 @@ def test_holders_are_paged_by_name_and_credit_type(api: ApiClient) -> None:
         "as_of",
         "lots",
         "next_expiry",
+        "holds",
+        "overdraft",
     ]

@@ -24,6 +24,19 @@ LEDGER_CALLS = {
     ("/v1/holders/{holder}/spends", "post"),
     ("/v1/holders/{holder}/refunds", "post"),
     ("/v1/holders/{holder}/revocations", "post"),
+    ("/v1/holders/{holder}/holds", "post"),
+    ("/v1/holders/{holder}/holds", "get"),
+    ("/v1/holders/{holder}/holds/{sequence}/captures", "post"),
+    ("/v1/holders/{holder}/holds/{sequence}/release", "post"),
+    ("/v1/holders/{holder}/holds/{sequence}/extend", "post"),
+    ("/v1/holders/{holder}/transfers", "post"),
+    ("/v1/holders/{holder}/overdraft", "post"),
+    ("/v1/batches", "post"),
+    ("/v1/rates", "post"),
+    ("/v1/rates", "get"),
+    ("/v1/rates/{code}", "get"),
+    ("/v1/quotes", "post"),
+    ("/v1/holders/{holder}/entries/{sequence}/explanation", "get"),
     ("/v1/holders/{holder}/balance", "get"),
     ("/v1/holders/{holder}/entries", "get"),
     ("/v1/holders/{holder}/entries/{sequence}", "get"),
@@ -130,8 +143,10 @@ def test_problems_stand_under_the_status_they_are_answered_with(document: dict[s
 def test_writes_document_their_key_and_their_refusals(document: dict[str, Any]) -> None:
     spend = document["paths"]["/v1/holders/{holder}/spends"]["post"]
     key = next(parameter for parameter in spend["parameters"] if parameter["name"] == "Idempotency-Key")
-    assert (key["in"], key["required"]) == ("header", True)
-    assert set(spend["responses"]) == {"201", "400", "401", "402", "403", "404", "406", "413", "415", "422", "429", "503"}
+    # The one thing that the document cannot say: it is required unless dry_run is true.
+    assert (key["in"], "required" in key, key["description"][:30]) == ("header", False, "Required, but with `dry_run`. ")
+    refused = {"400", "401", "402", "403", "404", "406", "409", "412", "413", "415", "422", "429", "503"}
+    assert set(spend["responses"]) == {"200", "201"} | refused
     assert set(spend["responses"]["503"]["content"][problems.MEDIA_TYPE]["examples"]) == {
         "database-unavailable",
         "holder-busy",
@@ -146,8 +161,21 @@ def test_bodies_refuse_unknown_fields_in_the_document_too(document: dict[str, An
     schemas = document["components"]["schemas"]
     for name in ("Grant", "Spend", "Refund", "Revocation"):
         assert schemas[name]["additionalProperties"] is False
-    assert schemas["Spend"]["required"] == ["amount"]
+    assert schemas["Grant"]["required"] == ["amount"]
+    assert schemas["Spend"]["oneOf"] == [{"required": ["amount"]}, {"required": ["rate", "quantity"]}]
     assert schemas["Spend"]["properties"]["amount"]["maximum"] == 9007199254740991
+
+
+def test_an_operation_of_a_batch_is_one_of_the_calls_told_apart_by_its_name(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    operations_field = schemas["Batch"]["properties"]["operations"]
+    assert (operations_field["minItems"], operations_field["maxItems"]) == (1, 1000)
+    mapping = operations_field["items"]["discriminator"]["mapping"]
+    assert list(mapping) == ["grant", "spend", "refund", "revoke", "hold", "capture", "release", "extend", "transfer"]
+    for name, ref in mapping.items():
+        shape = schemas[ref.rsplit("/", 1)[1]]
+        assert (shape["properties"]["operation"]["const"], shape["additionalProperties"]) == (name, False)
+        assert {"operation", "holder"} <= set(shape["required"])
 
 
 def test_calls_without_a_key_are_documented_so(document: dict[str, Any]) -> None:

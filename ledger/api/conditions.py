@@ -1,0 +1,46 @@
+"""ETag, If-Match and If-None-Match: the state of an account goes by the number of its last entry.
+
+Source: RFC 9110, 8.8.3 and 13.1.
+"""
+
+import re
+
+from django.http import HttpRequest
+
+from ledger.api.inputs import MAX_SEQUENCE
+from ledger.api.rejections import Flaw, InvalidRequest
+
+_TAG = re.compile(r'"(0|[1-9][0-9]{0,18})"')
+_TAGS = re.compile(r'\s*(?:W/)?("[^"]*")\s*(?:,|\Z)')
+
+
+def tag(sequence: int) -> str:
+    """Return the ETag of an account whose last entry has this number."""
+    return f'"{sequence}"'
+
+
+def expected_sequence(request: HttpRequest) -> int | None:
+    """Return which entry a write wants to be the last, by its If-Match; None without one, and for `*`, which any state matches.
+
+    Raises:
+        InvalidRequest: it is not one tag as a balance gives it; nor can a list or a weak tag say which state was seen.
+    """
+    sent = request.META.get("HTTP_IF_MATCH")
+    if sent is None or sent.strip() == "*":
+        return None
+    found = _TAG.fullmatch(sent.strip())
+    if found is None or int(found[1]) > MAX_SEQUENCE:
+        raise InvalidRequest([Flaw("/If-Match", "not-a-tag", 'This must be the ETag of a balance, such as "7", or *.')])
+    return int(found[1])
+
+
+def is_known(request: HttpRequest, sequence: int) -> bool:
+    """True if the client says by If-None-Match that it has this state. What is not understood is no such word."""
+    sent = request.META.get("HTTP_IF_NONE_MATCH", "")
+    return sent.strip() == "*" or tag(sequence) in _TAGS.findall(sent)
+
+
+def refuse_condition(request: HttpRequest) -> None:
+    """Return, or raise `InvalidRequest` where there is no one account whose state If-Match could mean."""
+    if "HTTP_IF_MATCH" in request.META:
+        raise InvalidRequest([Flaw("/If-Match", "not-here", "There is no one account here whose state this could mean.")])

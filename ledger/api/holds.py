@@ -1,0 +1,145 @@
+"""Holds: credits are set aside for something whose price is not known yet, then captured, released or extended."""
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+
+from ledger import selectors, services
+from ledger.api import bodies, cursors, examples, shapes
+from ledger.api.authentication import LEDGER_READ, LEDGER_SPEND
+from ledger.api.inputs import StrictSerializer, read_query
+from ledger.api.rendering import json_answer
+from ledger.api.schema import HOLDER_PATH, SEQUENCE_PATH, Answer, operation, page_example, page_of
+from ledger.api.views import RATE_PROBLEMS
+from ledger.api.writes import NO_SUCH_ENTRY, NOT_ENOUGH, Write, write
+from ledger.errors import CaptureExceedsHold, HoldClosed, HoldLimit, NotAHold
+from ledger.rules import Hold
+
+HOLDS = "Holds"
+
+CLOSED = (NO_SUCH_ENTRY, NotAHold(sequence=1, kind="grant"), HoldClosed(sequence=5, how="captured", closed_by=6))
+
+
+class Holds(Write):
+    """Credits are set aside; what is set aside is listed."""
+
+    scopes = {"post": LEDGER_SPEND, "get": LEDGER_READ}
+
+    @write(
+        "holdCredits",
+        "Hold credits",
+        "Sets credits aside: out of the balance, into `held`. The entry's sequence names the hold. From `expires_at` on it holds nothing "
+        "any more, without anybody doing anything. An overdraft is not drawn upon. Instead of an amount, a rate and a quantity may be given.",
+        tag=HOLDS,
+        scope=LEDGER_SPEND,
+        takes=bodies.HoldSerializer,
+        examples={"a call of unknown length": examples.HOLD_BODY, "the least": {"amount": 1}},
+        answer=examples.HOLD,
+        problems=[NOT_ENOUGH, HoldLimit(held_lots=500, limit=500), *RATE_PROBLEMS],
+    )
+    def post(self, request: HttpRequest, holder: str) -> HttpResponse:
+        """Hold credits of the holder."""
+        return self.done(services.hold, self.arguments(request, holder, bodies.HoldSerializer))
+
+    @operation(
+        "listHolds",
+        "List open holds",
+        "The holds of an account that still set something aside, the oldest first.",
+        tag=HOLDS,
+        scope=LEDGER_READ,
+        parameters=[HOLDER_PATH],
+        query=bodies.HoldsQuery,
+        answers={
+            200: Answer(
+                page_of(shapes.HoldBodySerializer),
+                page_example(examples.OPEN_HOLD, path="/v1/holders/customer-42/holds"),
+                "A page of holds.",
+            )
+        },
+    )
+    def get(self, request: HttpRequest, holder: str) -> HttpResponse:
+        """List the holder's open holds."""
+        query = read_query(bodies.HoldsQuery, request)
+        window = cursors.open_window(request, query)
+        holds = selectors.open_holds(holder, query["credit_type"], **window.ascending(), limit=window.rows_wanted)
+        return json_answer(window.page(holds, keyset=_hold_keyset, body=shapes.hold_body))
+
+
+def _hold_keyset(hold: Hold) -> cursors.Keyset:
+    return (hold.sequence,)
+
+
+class _OfAHold(Write):
+    """A call on one hold."""
+
+    scopes = {"post": LEDGER_SPEND}
+
+    def arguments_of(self, request: HttpRequest, holder: str, sequence: int, shape: type[StrictSerializer]) -> dict[str, Any]:
+        """Return what the use-case is called with, or raise."""
+        return {**self.arguments(request, holder, shape), "hold": sequence}
+
+
+class Captures(_OfAHold):
+    """What is held is spent."""
+
+    @write(
+        "captureHold",
+        "Capture a hold",
+        "Spends what is held, or less: then the rest goes back to the lots that it came from, or stays held with `final`: false, for more "
+        "captures. A lot that expired while it was held can still be captured. Captures are refunded like spends.",
+        tag=HOLDS,
+        scope=LEDGER_SPEND,
+        parameters=[SEQUENCE_PATH],
+        takes=bodies.CaptureSerializer,
+        examples={
+            "what it came to": examples.CAPTURE_BODY,
+            "all": {},
+            "in parts": {"amount": 5, "final": False},
+            "more than is held": {"amount": 45, "over_capture": "if_available"},
+        },
+        answer=examples.CAPTURE,
+        problems=[*CLOSED, CaptureExceedsHold(sequence=5, held=30, requested=31), NOT_ENOUGH],
+    )
+    def post(self, request: HttpRequest, holder: str, sequence: int) -> HttpResponse:
+        """Capture a hold of the holder."""
+        return self.done(services.capture, self.arguments_of(request, holder, sequence, bodies.CaptureSerializer))
+
+
+class Release(_OfAHold):
+    """What is held is given back."""
+
+    @write(
+        "releaseHold",
+        "Release a hold",
+        "Gives all that is still held back to the lots that it came from; what has expired there meanwhile expires at once.",
+        tag=HOLDS,
+        scope=LEDGER_SPEND,
+        parameters=[SEQUENCE_PATH],
+        takes=bodies.ReleaseSerializer,
+        examples={"cancelled": examples.RELEASE_BODY, "the least": {}},
+        answer=examples.RELEASE,
+        problems=CLOSED,
+    )
+    def post(self, request: HttpRequest, holder: str, sequence: int) -> HttpResponse:
+        """Release a hold of the holder."""
+        return self.done(services.release, self.arguments_of(request, holder, sequence, bodies.ReleaseSerializer))
+
+
+class Extension(_OfAHold):
+    """A hold gets another expiry."""
+
+    @write(
+        "extendHold",
+        "Extend a hold",
+        "Lets an open hold expire at another instant: an entry of kind `hold` and amount 0 that closes the first one.",
+        tag=HOLDS,
+        scope=LEDGER_SPEND,
+        parameters=[SEQUENCE_PATH],
+        takes=bodies.ExtensionSerializer,
+        examples={"it takes longer": examples.EXTENSION_BODY},
+        answer=examples.EXTENSION,
+        problems=CLOSED,
+    )
+    def post(self, request: HttpRequest, holder: str, sequence: int) -> HttpResponse:
+        """Extend a hold of the holder."""
+        return self.done(services.extend, self.arguments_of(request, holder, sequence, bodies.ExtensionSerializer))

@@ -1,0 +1,254 @@
+"""Why an entry is as it is: the state before and after it, each lot that it could have used, and what it refers to.
+
+Everything is read off the entries themselves, which carry the state; nothing is decided anew. The result is plain JSON for
+programs, with a sentence for people in each `text`.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ledger.rules.accounts import Account
+from ledger.rules.entries import Entry
+from ledger.rules.holds import Hold
+from ledger.rules.instants import to_text
+from ledger.rules.lots import PROMOTIONAL, Drawn, Lot
+
+TAKING = ("spend", "hold", "transfer_out", "adjust")
+"""Kinds that walk the lots in burn order."""
+
+DECISIONS = (
+    "drawn",
+    "not_needed",
+    "not_yet_effective",
+    "expired",
+    "opened",
+    "captured",
+    "returned",
+    "revoked",
+)
+"""What can have become of a lot."""
+
+ORDER = "priority, soonest expiry, promotional before purchased, oldest"
+
+
+def is_booked_by_itself(entry: Entry) -> bool:
+    """Whether a writer booked this because it had come due, beside what it was asked for."""
+    return entry.idempotency_key is None and entry.kind in ("release", "expire", "adjust")
+
+
+def explain(
+    entry: Entry,
+    previous: Entry | None,
+    *,
+    booked_before: Sequence[Entry],
+    booked_after: Sequence[Entry],
+    referred: Entry | None,
+) -> dict[str, Any]:
+    """The explanation of an entry.
+
+    Args:
+        previous: the entry before it; None for the account's first.
+        booked_before, booked_after: what the same writer booked of itself, next to the entry.
+        referred: the entry that it closes.
+    """
+    before = Account(entry.holder_id, entry.credit_type, entry.recorded_us)
+    if previous is not None:
+        before = before.after(previous)
+    return {
+        "sequence": entry.sequence,
+        "kind": entry.kind,
+        "text": _sentence(entry, before),
+        "before": _state(before),
+        "after": _state(before.after(entry)),
+        "lots": _lots(entry, before),
+        "booked_before": [_booked(each) for each in booked_before],
+        "booked_after": [_booked(each) for each in booked_after],
+        "refers_to": None if referred is None else _referred(entry, before, referred),
+    }
+
+
+def _state(account: Account) -> dict[str, Any]:
+    return {
+        "sequence": account.sequence,
+        "available": account.available,
+        "balance": account.balance,
+        "held": account.held,
+        "overdraft": account.overdraft or 0,
+        "lots": [_lot(lot) for lot in account.lots],
+        "holds": [_hold(hold) for hold in account.holds],
+    }
+
+
+def _lot(lot: Lot) -> dict[str, Any]:
+    return {
+        "grant": lot.grant,
+        "remaining": lot.remaining,
+        "effective_at": to_text(lot.effective_us),
+        "expires_at": None if lot.expires_us is None else to_text(lot.expires_us),
+        "priority": lot.priority,
+        "source": lot.source,
+    }
+
+
+def _hold(hold: Hold) -> dict[str, Any]:
+    return {"hold": hold.sequence, "amount": hold.amount, "expires_at": to_text(hold.expires_us)}
+
+
+def _booked(entry: Entry) -> dict[str, Any]:
+    text = {
+        "release": f"Hold {entry.closes} gave back {entry.amount}: {entry.reason}.",
+        "expire": f"Lot {entry.closes} expired with {-entry.amount} left.",
+        "adjust": f"{_total(entry.drawn)} repaid what was owed.",
+    }[entry.kind]
+    return {
+        "sequence": entry.sequence,
+        "kind": entry.kind,
+        "amount": entry.amount,
+        "closes": entry.closes,
+        "effective_at": to_text(entry.effective_us),
+        "text": text,
+    }
+
+
+# The lots --------------------------------------------------------------------------------------------
+
+
+def _lots(entry: Entry, before: Account) -> list[dict[str, Any]]:
+    """What the entry did with which lots, in the order in which it went through them; also those that it passed over."""
+    drawn = dict(entry.drawn)
+    if entry.kind in TAKING and entry.closes is None:
+        return [_taken(lot, before, drawn.get(lot.grant, 0)) for lot in before.lots] if drawn or entry.kind == "spend" else []
+    if entry.kind in ("grant", "transfer_in"):
+        return [_decision(lot.grant, lot.remaining, "opened", _place(lot, entry)) for lot in entry.lots if _is_new(lot, entry)]
+    if entry.kind not in _SAID:
+        return []
+    decision, text = _SAID[entry.kind]
+    return [_decision(grant, amount, decision, _returned(entry, before, grant) or text) for grant, amount in entry.drawn]
+
+
+_SAID = {
+    "capture": ("captured", "It was held, or drawn beyond what was held."),
+    "release": ("returned", "It was held, and went back to the lot that it came from."),
+    "refund": ("returned", "It went back to the lot that it came from; the last lot drawn gets its part first."),
+    "revoke": ("revoked", "The unspent rest of the grant was taken back."),
+    "expire": ("expired", "The lot reached its expiry."),
+}
+
+
+def _decision(grant: int, amount: int, decision: str, text: str) -> dict[str, Any]:
+    return {"grant": grant, "amount": amount, "decision": decision, "text": text}
+
+
+def _taken(lot: Lot, before: Account, amount: int) -> dict[str, Any]:
+    if amount:
+        rest = f"; {lot.remaining - amount} are left" if amount < lot.remaining else ""
+        return _decision(lot.grant, amount, "drawn", f"Used {amount} of {lot.remaining}{rest}. {_ahead(lot, before)}")
+    if lot.is_expired(before.now_us):
+        return _decision(lot.grant, 0, "expired", f"Passed over: it expired at {to_text(lot.expires_us or 0)}.")
+    if not lot.is_spendable(before.now_us):
+        return _decision(lot.grant, 0, "not_yet_effective", f"Passed over: it counts from {to_text(lot.effective_us)} on.")
+    return _decision(lot.grant, 0, "not_needed", "The lots before it were enough.")
+
+
+def _ahead(lot: Lot, before: Account) -> str:
+    """By which part of the order the lot comes before the next one that could have been used."""
+    behind = [other for other in before.lots if other.burn_rank > lot.burn_rank and other.is_spendable(before.now_us)]
+    if not behind:
+        return "It is the last that can be used."
+    following = behind[0]
+    if lot.priority != following.priority:
+        why = f"its priority {lot.priority} is ahead of {following.priority}"
+    elif lot.expires_us != following.expires_us:
+        why = "it expires sooner" if following.expires_us is not None else "it expires, and the other does not"
+    elif lot.source != following.source:
+        why = f"{PROMOTIONAL} credits are used first"
+    else:
+        why = "it is older"
+    return f"It comes before lot {following.grant}: {why}."
+
+
+def _is_new(lot: Lot, entry: Entry) -> bool:
+    return lot.grant == entry.sequence
+
+
+def _place(lot: Lot, entry: Entry) -> str:
+    return f"A new lot, number {entry.lots.index(lot) + 1} of {len(entry.lots)} in the order of use: {ORDER}."
+
+
+def _returned(entry: Entry, before: Account, grant: int) -> str:
+    """What is particular about a lot that got something back: nothing, mostly."""
+    if entry.kind != "refund":
+        return ""
+    lot = next((each for each in entry.lots if each.grant == grant), None)
+    if grant == entry.sequence:
+        return "It had been spent on the overdraft, which owes nothing any more: a lot of its own."
+    if before.lot(grant) is None and lot is not None and lot.expires_us is not None:
+        return f"The lot was no longer open; it is open again, until {to_text(lot.expires_us)}."
+    return ""
+
+
+# Sentences -------------------------------------------------------------------------------------------
+
+
+def _sentence(entry: Entry, before: Account) -> str:
+    amount, lots = abs(entry.amount), _counted(len(entry.drawn), "lot")
+    repaid = f"{_total(entry.drawn)} of {lots} repaid what was owed on the overdraft."
+    return {
+        "grant": f"{amount} came in as a lot of their own.",
+        "spend": f"{amount} were spent from {lots}{_on_overdraft(entry)}, in the order {ORDER}.",
+        "refund": f"{amount} of entry {entry.closes} were given back to {lots}{_repaying(entry)}.",
+        "revoke": f"{amount} of grant {entry.closes} were taken back.",
+        "expire": f"{amount} of grant {entry.closes} expired.",
+        "hold": f"{amount} were set aside from {lots}, in the order {ORDER}."
+        if entry.closes is None
+        else f"Hold {entry.closes} expires at another instant; nothing was moved.",
+        "capture": f"{_total(entry.drawn)} were spent: {_total(entry.drawn) - amount} of hold {entry.closes}"
+        + (f", and {amount} beyond it from the balance." if amount else "."),
+        "release": f"{amount} of hold {entry.closes} went back to {lots}" + (f": {entry.reason}." if entry.reason else "."),
+        "transfer_in": f"{amount} came from {_other(entry)} as a lot with the terms that they had there.",
+        "transfer_out": f"{amount} went to {_other(entry)} from {lots}, in the order {ORDER}.",
+        "adjust": repaid if entry.drawn else f"Spends may take the balance down to {-(entry.overdraft or 0)} from now on.",
+    }[entry.kind]
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"1 {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _total(drawn: Drawn) -> int:
+    return sum(amount for _, amount in drawn)
+
+
+def _on_overdraft(entry: Entry) -> str:
+    beyond = -entry.amount - _total(entry.drawn)
+    return f" and {beyond} on the overdraft" if beyond else ""
+
+
+def _repaying(entry: Entry) -> str:
+    repaid = entry.amount - _total(entry.drawn)
+    return f", and {repaid} lowered what was owed" if repaid else ""
+
+
+def _other(entry: Entry) -> str:
+    return str((entry.counterpart or {}).get("holder_id", "another holder"))
+
+
+# What it refers to -----------------------------------------------------------------------------------
+
+
+def _referred(entry: Entry, before: Account, referred: Entry) -> dict[str, Any]:
+    facts: dict[str, Any] = {"sequence": referred.sequence, "kind": referred.kind, "amount": referred.amount}
+    if entry.kind == "refund":
+        returned = entry.settled or 0
+        facts |= {"taken": referred.taken, "returned_before": returned - entry.amount, "returned": returned}
+        facts["refundable"] = referred.taken - returned
+        facts["text"] = f"Of {referred.taken} taken, {returned} are given back and {facts['refundable']} can be."
+    elif referred.kind == "hold":
+        held = next((hold.amount for hold in before.holds if hold.sequence == referred.sequence), 0)
+        rest = 0 if entry.hold is None else entry.hold.amount
+        facts |= {"held_before": held, "held": rest, "expires_at": to_text(entry.hold.expires_us) if entry.hold else None}
+        facts["text"] = f"Of the hold's {-referred.amount}, {held} were still held before and {rest} are after."
+    else:
+        lot = next((lot.remaining for lot in entry.lots if lot.grant == referred.sequence), 0)
+        facts |= {"remaining": lot, "text": f"Of the grant's {referred.amount}, {lot} are left in its lot."}
+    return facts

@@ -1,0 +1,51 @@
+"""The outermost transaction of a use-case: committed, tried again, or known to be unknown."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from django.db import Error, transaction
+
+from ledger.errors import OutcomeUnknown, SequenceTaken
+from ledger.locks import sqlstate
+
+TRIES = 3
+UNIQUE_VIOLATION = "23505"
+DOES_NOT_FOLLOW = "LG002"
+DEADLOCK = "40P01"
+SERIALIZATION_FAILURE = "40001"
+WORTH_ANOTHER_TRY = {UNIQUE_VIOLATION, DOES_NOT_FOLLOW, DEADLOCK, SERIALIZATION_FAILURE}
+SESSION_ENDED = {"57P01", "57P02", "57P03"}
+
+Result = TypeVar("Result")
+
+
+def in_transaction(once: Callable[[], Result], **about: str) -> Result:
+    """Run `once` in an outermost transaction of its own and commit; up to three times when others wrote in between.
+
+    Args:
+        about: whose transaction it is, for the facts of what is raised: `holder_id`, or another name.
+
+    Raises:
+        SequenceTaken: three times somebody without the lock took the number, or the server chose this transaction as a victim.
+        OutcomeUnknown: the connection was lost during COMMIT.
+    """
+    for _ in range(TRIES):
+        committing = False
+        try:
+            with transaction.atomic(durable=True):
+                result = once()
+                committing = True
+            return result
+        except Error as error:
+            if committing and is_connection_lost(error):
+                raise OutcomeUnknown(**about) from error
+            if sqlstate(error) not in WORTH_ANOTHER_TRY:
+                raise
+            last_error = error
+    raise SequenceTaken(**about) from last_error
+
+
+def is_connection_lost(error: Error) -> bool:
+    """Whether the session is gone: no SQLSTATE came back, or one that ends the session."""
+    state = sqlstate(error)
+    return state is None or state.startswith("08") or state in SESSION_ENDED
