@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from ledger import services
+from ledger.models import ApiKey
 from ledger_project import usage_billing
+from ledger_project.management.commands import replay
 from ledger_project.replaying import Accidents, ReplayFailed, Target, check_balances, grant_all, spend_all
 from ledger_project.traces import TraceInvalid, Use, read_trace
 from tests.conftest import WebProcess
@@ -176,6 +179,24 @@ def test_control_usage_that_is_billed_wrongly_is_found(target: Target, trace: Pa
 
     with pytest.raises(ReplayFailed, match="the invoices come to"):
         usage_billing.invoice_usage(target, uses)
+
+
+def test_against_a_running_ledger_it_makes_a_key_for_the_run_and_leaves_out_what_it_cannot_reach(
+    target: Target, trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LEDGER_BOOTSTRAP_API_KEY", raising=False)
+    # As where that ledger's database is not the one of these settings.
+    monkeypatch.setattr(replay, "_is_our_database", lambda target, uses: False)
+    said = StringIO()
+
+    call_command("replay", str(trace), url=target.url, limit=20, concurrency=2, stdout=said)
+
+    lines = said.getvalue().splitlines()
+    assert lines[0].startswith("Trace     trace.csv: 20 requests by 18 holders, run replay-")
+    assert lines[-2] == "Balances  18 of 18 holders have what their answers say"
+    assert lines[-1].startswith("Audit     left out, as are the invoices")
+    key = ApiKey.objects.get(name=lines[0].rsplit(" ", 1)[1])
+    assert key.revoked_at is not None
 
 
 # A ledger that answers wrongly -----------------------------------------------------------------------
