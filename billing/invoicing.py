@@ -393,11 +393,15 @@ def _lines(
 
 
 def _recent(standing: Sequence[UsageDue], lookback: int) -> list[UsageDue]:
-    """The last billed periods of each usage item."""
+    """What was billed of the last full periods of each usage item, in however many parts."""
     by_item: dict[int, list[UsageDue]] = {}
     for one in standing:
         by_item.setdefault(one.counted.item_id, []).append(one)
-    return [one for item in by_item.values() for one in sorted(item, key=lambda u: u.part.start)[-lookback:] if lookback]
+    recent: list[UsageDue] = []
+    for of_item in by_item.values():
+        last = sorted({one.part.full_start for one in of_item})[-lookback:] if lookback else []
+        recent += [one for one in of_item if one.part.full_start in last]
+    return recent
 
 
 def _finalizing(head: Head, currency: str, bill: Bill, invoice_id: int) -> Finalizing:

@@ -19,8 +19,8 @@ from billing.periods import periods
 from billing.pricing import PriceKind
 from billing.targets import Claimed, Counted, Credit, Origin, RecurringCharge, next_due
 
-CLAIMS_LOOKED_AT = 3
-"""How many of the newest claims of an item every run reads: the last two for late usage, and one to spare."""
+PERIODS_LOOKED_AT = 3
+"""Of how many of an item's newest periods every run reads the claims: the last two for late usage, and one to spare."""
 LATE_PERIODS_AFTER_END = 2
 
 INSERT_INVOICE = """
@@ -353,7 +353,7 @@ def _claims_from(
     for kind, counted in ((Claim.Kind.RECURRING, intent.recurring), (Claim.Kind.USAGE, intent.usage)):
         for item_id, spans in counted.items():
             known = sorted(stretches.get((kind, item_id), []))
-            mark = known[-CLAIMS_LOOKED_AT:][0][0] if known else min(span.start for span in spans)
+            mark = _periods_before(spans[-1], known[-1][0]) if known else min(span.start for span in spans)
             settled = bool(known) and all(span.end is not None and span.end <= known[-1][1] for span in spans)
             (ended if settled else live).append(mark)
     for span in intent.bounded:
@@ -361,6 +361,11 @@ def _claims_from(
         if not known and (span.end is None or span.end > min(live, default=span.start)):
             live.append(span.start)
     return min(live or ended, default=None)
+
+
+def _periods_before(span: Counted, instant: datetime) -> datetime:
+    """Where the period begins that lies so many periods before that of an instant, whatever it was cut into."""
+    return span.schedule.boundary(span.schedule.index_at(instant) + 1 - PERIODS_LOOKED_AT)
 
 
 def _iso(instant: datetime | None) -> str | None:
