@@ -1,0 +1,166 @@
+"""The digest: golden values, and the same bytes from Python and from the server whatever is in the texts."""
+
+import hashlib
+import json
+
+import pytest
+from django.db import connection
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ledger.journal import COLUMNS
+from ledger.rules import Entry, Hold, Lot
+from ledger.rules.entries import GENESIS
+from tests.benchmarks.histories import row
+
+# docs/LEDGER.md shows how this is computed again with psql and with python.
+GOLDEN = Entry(
+    holder_id="cust-004711",
+    credit_type="credits",
+    sequence=1,
+    kind="grant",
+    amount=100,
+    balance=100,
+    held=0,
+    lots=(Lot(1, 100, 1767225600000000, 1769904000000000, 100, "promotional"),),
+    drawn=(),
+    holds=(),
+    overdraft=None,
+    closes=None,
+    settled=None,
+    idempotency_key="welcome-004711",
+    request_digest=bytes.fromhex("000102030405060708090a0b0c0d0e0f"),
+    effective_us=1767225600000000,
+    recorded_us=1767225600123456,
+    actor="key:backend",
+    reason='welcome "credits" \u2713',
+    reference="signup/4711",
+    metadata={"campaign": "new-year"},
+    counterpart=None,
+    rating=None,
+    previous_digest=GENESIS,
+)
+GOLDEN_FORM = (
+    '["cust-004711", "credits", 1, "grant", 100, 100, 0, [[1,100,1767225600000000,1769904000000000,100,1]], [], null, '
+    'null, null, null, "welcome-004711", "000102030405060708090a0b0c0d0e0f", 1767225600000000, 1767225600123456, "key:backend", '
+    '"welcome \\"credits\\" \u2713", "signup/4711", {"campaign":"new-year"}, null, null]'
+)
+GOLDEN_DIGEST = "e585c34459af290e6f239674073449aff155b4fe5eda6b9d3034fa89529feab6"
+
+NASTY = st.one_of(
+    st.sampled_from(
+        ['"', "\\", "\\\\u0041", "\b\f\n\r\t", "\x01\x1f", "\x7f", "\x80\x9f", "\u2028\u2029", "\ufeff", "\U0001f600",
+         "\U0010ffff", "שלום", "\u202e\u202d", "e\u0301", "é", "/", "</script>", "%s", "'", "''", "\ufffe\uffff", ""]
+    ),
+    st.text(st.characters(exclude_characters="\x00", exclude_categories=("Cs",)), max_size=30),
+)  # fmt: skip
+BIGINTS = st.integers(-(2**63) + 1, 2**63 - 1)
+AMOUNTS = st.integers(1, 2**53 - 1)
+INSTANTS = st.integers(-62_135_596_800_000_000 + 10**15, 250_000_000_000_000_000)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False) | NASTY,
+    lambda values: st.lists(values, max_size=3) | st.dictionaries(NASTY, values, max_size=3),
+    max_leaves=8,
+)
+LOTS = st.lists(
+    st.builds(
+        Lot,
+        AMOUNTS,
+        AMOUNTS,
+        INSTANTS,
+        st.none() | INSTANTS,
+        st.integers(0, 32_767),
+        st.sampled_from(("purchased", "promotional")),
+    ),
+    max_size=4,
+).map(tuple)
+ENTRIES = st.builds(
+    Entry,
+    holder_id=NASTY,
+    credit_type=NASTY,
+    sequence=AMOUNTS,
+    kind=NASTY,
+    amount=BIGINTS,
+    balance=BIGINTS,
+    held=BIGINTS,
+    lots=LOTS,
+    drawn=st.lists(st.tuples(AMOUNTS, AMOUNTS), max_size=4).map(tuple),
+    holds=st.lists(st.builds(Hold, AMOUNTS, INSTANTS, LOTS), max_size=2).map(tuple),
+    overdraft=st.none() | BIGINTS,
+    closes=st.none() | BIGINTS,
+    settled=st.none() | BIGINTS,
+    idempotency_key=st.none() | NASTY,
+    request_digest=st.none() | st.binary(max_size=40),
+    effective_us=INSTANTS,
+    recorded_us=INSTANTS,
+    actor=NASTY,
+    reason=NASTY,
+    reference=NASTY,
+    metadata=st.dictionaries(NASTY, JSON, max_size=4),
+    counterpart=st.none() | st.dictionaries(NASTY, JSON, min_size=1, max_size=2),
+    rating=st.none() | st.dictionaries(NASTY, JSON, min_size=1, max_size=2),
+    previous_digest=st.binary(min_size=32, max_size=32),
+)
+
+
+COLUMN_TYPES = """
+SELECT attname, format_type(atttypid, NULL)
+FROM pg_attribute
+WHERE attrelid = 'ledger_entry'::regclass AND attnum > 0
+ORDER BY attnum
+"""
+
+
+def digest_in_server(entry: Entry) -> bytes:
+    """What the server makes of the row that would be stored; stores nothing, so that no constraint is in the way."""
+    names = [name.strip() for name in COLUMNS.split(",")]
+    with connection.cursor() as cursor:
+        cursor.execute(COLUMN_TYPES)
+        types = cursor.fetchall()
+        values = dict(zip(names, row(entry), strict=True))
+        fields = ", ".join(f"%s::{kind}" for _, kind in types)
+        cursor.execute(f"SELECT ledger_entry_digest(ROW({fields})::ledger_entry)", [values[name] for name, _ in types])
+        return bytes(cursor.fetchone()[0])
+
+
+def test_the_golden_entry_has_its_canonical_form_and_digest():
+    assert GOLDEN.canonical_form() == GOLDEN_FORM
+    assert hashlib.sha256(bytes(32) + GOLDEN_FORM.encode()).hexdigest() == GOLDEN_DIGEST
+    assert GOLDEN.computed_digest().hex() == GOLDEN_DIGEST
+    json.loads(GOLDEN_FORM)
+
+
+@pytest.mark.django_db
+def test_the_server_gives_the_golden_digest_too():
+    assert digest_in_server(GOLDEN).hex() == GOLDEN_DIGEST
+
+
+@pytest.mark.django_db
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(entry=ENTRIES)
+def test_python_and_the_server_agree_on_every_digest(entry):
+    assert digest_in_server(entry) == entry.computed_digest()
+
+
+@settings(max_examples=200, deadline=None)
+@given(first=ENTRIES, second=ENTRIES)
+def test_two_entries_have_one_form_only_when_they_are_the_same(first, second):
+    assert (first.canonical_form() == second.canonical_form()) == (
+        first._replace(previous_digest=b"") == second._replace(previous_digest=b"")
+    )
+
+
+def test_every_stored_fact_is_in_the_digest():
+    others = {
+        "holder_id": "x", "credit_type": "x", "sequence": 2, "kind": "spend", "amount": 1, "balance": 1, "held": 1, "lots": (),
+        "drawn": ((1, 1),), "holds": (Hold(1, 1, (Lot(1, 1, 1),)),), "overdraft": 0, "closes": 1, "settled": 1,
+        "idempotency_key": None, "request_digest": None, "effective_us": 1, "recorded_us": 1, "actor": "x", "reason": "x",
+        "reference": "x", "metadata": {}, "counterpart": {"holder_id": "x"}, "rating": {"rate": "x"},
+        "previous_digest": bytes(31) + b"\x01",
+    }  # fmt: skip
+    assert others.keys() == set(Entry._fields) - {"digest", "replayed"}
+    assert set(COLUMNS.replace("effective_at", "effective_us").replace("recorded_at", "recorded_us").split(", ")) == {
+        *others, "digest",
+    }  # fmt: skip
+    for name, value in others.items():
+        assert GOLDEN._replace(**{name: value}).computed_digest().hex() != GOLDEN_DIGEST, name
