@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from django.db import connection
@@ -21,6 +22,7 @@ from ledger.rules.holds import decode_holds, encode_holds
 from ledger.rules.instants import from_us, to_us
 from ledger.rules.lots import decode, decode_drawn, encode, encode_drawn
 from ledger.rules.requests import encode_json
+from ledger.statements import Statement, instant_us, integer
 
 COLUMNS = (
     "holder_id, credit_type, sequence, kind, amount, balance, held, lots, drawn, holds, overdraft, closes, settled, "
@@ -35,10 +37,15 @@ READ_COLUMNS = (
     .replace("counterpart, rating", "counterpart::text, rating::text")
 )
 
-OPEN = "SELECT * FROM ledger_open(%s, %s, %s, %s)"
+OPEN = Statement(
+    "open",
+    "SELECT * FROM ledger_open(%s, %s, %s, %s)",
+    [instant_us, integer, integer, integer, bytes.decode, bytes.decode, integer, bytes, bytes.decode],
+)
 
 _PLACES = "(" + ", ".join(["%s"] * (COLUMNS.count(",") + 1)) + ")"
 APPEND = f"INSERT INTO ledger_entry ({COLUMNS}) VALUES "
+APPEND_ONE = Statement("append", APPEND + _PLACES)
 
 RECORD_REFUSAL = """
 INSERT INTO ledger_refusal
@@ -184,19 +191,21 @@ def read(lock: Lock, holder_id: str, credit_type: str, idempotency_key: str | No
 
 
 def _read(holder_id: str, credit_type: str, idempotency_key: str | None) -> tuple[Account, str | None]:
-    with connection.cursor() as cursor:
-        cursor.execute(OPEN, (lock_number(holder_key(holder_id)), holder_id, credit_type, idempotency_key))
-        return _account(holder_id, credit_type, cursor.fetchone())
+    number = b"%d" % lock_number(holder_key(holder_id))
+    key = None if idempotency_key is None else idempotency_key.encode()
+    row = OPEN.execute((number, holder_id.encode(), credit_type.encode(), key))
+    assert row is not None
+    return _account(holder_id, credit_type, row)
 
 
 def _account(holder_id: str, credit_type: str, row: Sequence[Any]) -> tuple[Account, str | None]:
-    now, sequence, balance, held, lots, holds, overdraft, digest, answered_by = row
+    now_us, sequence, balance, held, lots, holds, overdraft, digest, answered_by = row
     if sequence is None:
-        return Account(holder_id, credit_type, to_us(now)), answered_by
+        return Account(holder_id, credit_type, now_us), answered_by
     state = Account(
         holder_id,
         credit_type,
-        to_us(now),
+        now_us,
         sequence,
         balance,
         held,
@@ -273,12 +282,24 @@ def append(lock: Lock, entries: Sequence[Entry]) -> None:
     if not entries:
         return
     lock.ensure_held(holder_key(entries[0].holder_id))
-    sql = APPEND + (_PLACES if len(entries) == 1 else ", ".join([_PLACES] * len(entries)))
+    if len(entries) == 1:
+        APPEND_ONE.execute([_as_text(value) for value in _row(entries[0])])
+        return
+    sql = APPEND + ", ".join([_PLACES] * len(entries))
     values: list[Any] = []
     for entry in entries:
         values += _row(entry)
     with connection.cursor() as cursor:
         cursor.execute(sql, values)
+
+
+def _as_text(value: str | int | bytes | datetime | None) -> bytes | None:
+    """In PostgreSQL's text form."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value.encode()
+    return b"\\x" + value.hex().encode() if isinstance(value, bytes) else str(value).encode()
 
 
 def _row(entry: Entry) -> tuple[Any, ...]:
@@ -435,7 +456,10 @@ def _read_accounts(positions: set[tuple[str, str]]) -> dict[tuple[str, str], Acc
     with connection.cursor() as cursor:
         cursor.execute(ACCOUNTS, [holders, types])
         rows = cursor.fetchall()
-    return {(holder, credit_type): _account(holder, credit_type, [*state, None])[0] for holder, credit_type, *state in rows}
+    return {
+        (holder, credit_type): _account(holder, credit_type, [to_us(now), *state, None])[0]
+        for holder, credit_type, now, *state in rows
+    }
 
 
 def _read_answered(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:

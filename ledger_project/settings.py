@@ -73,7 +73,7 @@ LEDGER_APP_ROLE = env.str("LEDGER_APP_ROLE", embedded_postgres.APPLICATION)
 DATABASES = {
     "default": database_urls.parse(DATABASE_URL)
     | {
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": "ledger_project.postgresql",
         "ATOMIC_REQUESTS": False,
         "CONN_HEALTH_CHECKS": True,
         "CONN_MAX_AGE": env.int("DATABASE_CONN_MAX_AGE", 600),
@@ -105,6 +105,8 @@ LEDGER = {
     "LOCK_KEY_SCHEME": env.str("LEDGER_LOCK_KEY_SCHEME", "sha256"),
     # Put in front of every lock name, to keep two applications in one database apart.
     "LOCK_NAMESPACE": env.str("LEDGER_LOCK_NAMESPACE", ""),
+    # Keep the hottest statements prepared on each connection; by default not behind PgBouncer, which can from 1.21 on.
+    "PREPARE_STATEMENTS": env.bool("LEDGER_PREPARE_STATEMENTS", not env.bool("DATABASE_BEHIND_PGBOUNCER", False)),
     # What a refund does for a lot that has expired since the spend: "new-lot" or "gone".
     "REFUND_TO_EXPIRED_LOT": env.str("LEDGER_REFUND_TO_EXPIRED_LOT", "new-lot"),
     # How long such a new lot can be spent.

@@ -7,13 +7,14 @@ from django.db import Error, transaction
 
 from ledger.errors import OutcomeUnknown, SequenceTaken
 from ledger.locks import sqlstate
+from ledger.statements import PREPARED_IS_GONE
 
 TRIES = 3
 UNIQUE_VIOLATION = "23505"
 DOES_NOT_FOLLOW = "LG002"
 DEADLOCK = "40P01"
 SERIALIZATION_FAILURE = "40001"
-WORTH_ANOTHER_TRY = {UNIQUE_VIOLATION, DOES_NOT_FOLLOW, DEADLOCK, SERIALIZATION_FAILURE}
+WORTH_ANOTHER_TRY = {UNIQUE_VIOLATION, DOES_NOT_FOLLOW, DEADLOCK, SERIALIZATION_FAILURE} | PREPARED_IS_GONE
 SESSION_ENDED = {"57P01", "57P02", "57P03"}
 
 Result = TypeVar("Result")

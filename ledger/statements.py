@@ -1,0 +1,121 @@
+"""Prepared statements, straight to libpq, for the few statements that every request sends.
+
+Django's and psycopg's cursors and their client-side binding cost a spend 100 µs of CPU in the process, parsing and planning
+80 µs in the server: a third of it together (docs/PERFORMANCE.md, "What was taken off"). Everything else goes through cursors.
+
+They are sent unprepared where settings.LEDGER["PREPARE_STATEMENTS"] is off, for a pooler that cannot keep them.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import count
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import psycopg
+from django.conf import settings
+from django.db import DEFAULT_DB_ALIAS, connections
+from psycopg import pq
+
+UTF8 = "utf-8"
+BINARY: Final = 1
+PREPARED_IS_GONE = {"26000", "42P05", "0A000"}
+"""It is not there, another one is, or a migration has changed what it gives: DISCARD ALL, a pooler, a new release."""
+UNIX_EPOCH_US: Final = 946_684_800_000_000
+"""2000-01-01, from which PostgreSQL counts, in microseconds since 1970."""
+
+_prepared: WeakKeyDictionary[psycopg.Connection[Any], dict[str, bytes]] = WeakKeyDictionary()
+"""What each connection keeps: the statement's name -> what the server knows it by."""
+_numbers = count()
+"""Never the same name again, for one that the server may still have or know by another meaning."""
+
+Loader = Callable[[bytes], Any]
+
+
+def integer(value: bytes) -> int:
+    """A bigint in binary."""
+    return int.from_bytes(value, "big", signed=True)
+
+
+def instant_us(value: bytes) -> int:
+    """A timestamptz in binary, as microseconds since 1970."""
+    return int.from_bytes(value, "big", signed=True) + UNIX_EPOCH_US
+
+
+class Statement:
+    """One SQL statement with parameters, and at most one row as its result."""
+
+    def __init__(self, name: str, sql: str, loaders: Sequence[Loader] = ()) -> None:
+        """Describe it.
+
+        Args:
+            name: unique among all statements.
+            sql: with %s for each parameter and no other percent sign.
+            loaders: for each column of the result, from PostgreSQL's binary form to the value.
+        """
+        self.sql = sql
+        self._name = name
+        head, *rest = sql.split("%s")
+        self._numbered = (head + "".join(f"${number}{part}" for number, part in enumerate(rest, 1))).encode()
+        self._loaders = tuple(loaders)
+
+    def execute(self, values: Sequence[bytes | None]) -> list[Any] | None:
+        """Send it in the transaction that is open, or is to begin; the first row, None for none.
+
+        Args:
+            values: the parameters in PostgreSQL's text form.
+
+        Raises:
+            django.db.Error: as a cursor would; the transaction is aborted.
+        """
+        database = connections[DEFAULT_DB_ALIAS]
+        send: Any = self._send
+        if database.queries_logged:
+            database.queries_log.append({"sql": self.sql, "time": ""})
+        # Who watches the cursors' statements sees these too.
+        for wrapper in reversed(database.execute_wrappers):
+            send = partial(wrapper, send)
+        row: list[Any] | None = send(self.sql, values, False, {"connection": database, "cursor": None})
+        return row
+
+    def _send(self, sql: str, values: Sequence[bytes | None], many: bool, context: dict[str, Any]) -> list[Any] | None:
+        database = context["connection"]
+        driver = database.connection
+        with database.wrap_database_errors:
+            if driver.pgconn.transaction_status == pq.TransactionStatus.IDLE and not driver.autocommit:
+                _checked(driver.pgconn.exec_(b"BEGIN"))
+            if settings.LEDGER["PREPARE_STATEMENTS"]:
+                result = self._exec_prepared(driver, values)
+            else:
+                result = _checked(driver.pgconn.exec_params(self._numbered, values, result_format=BINARY))
+        return self._row(result) if result.ntuples else None
+
+    def _exec_prepared(self, driver: "psycopg.Connection[Any]", values: Any) -> pq.abc.PGresult:
+        names = _prepared.setdefault(driver, {})
+        try:
+            name = names.get(self._name)
+            if name is None:
+                name = f"ledger_{self._name}_{next(_numbers)}".encode()
+                _checked(driver.pgconn.prepare(name, self._numbered))
+                names[self._name] = name
+            return _checked(driver.pgconn.exec_prepared(name, values, result_format=BINARY))
+        except psycopg.Error as error:
+            if error.sqlstate in PREPARED_IS_GONE:
+                names.clear()
+            raise
+
+    def _row(self, result: pq.abc.PGresult) -> list[Any]:
+        row = []
+        for column, load in enumerate(self._loaders):
+            value = result.get_value(0, column)
+            row.append(None if value is None else load(value))
+        return row
+
+
+def _checked(result: pq.abc.PGresult) -> pq.abc.PGresult:
+    """The result; or the error that it is, raised as the driver raises it."""
+    if result.status in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
+        return result
+    if result.error_field(pq.DiagnosticField.SQLSTATE) is None:
+        raise psycopg.OperationalError(result.get_error_message(UTF8))
+    raise psycopg.errors.error_from_result(result, UTF8)

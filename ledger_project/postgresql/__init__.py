@@ -1,0 +1,1 @@
+"""Django's PostgreSQL backend, asking less often whether a connection is alive."""
