@@ -387,6 +387,20 @@ class Invoice(models.Model):
         return self.number or f"draft {self.pk}"
 
 
+class DocumentMove(models.Model):
+    """Who moved a document from state to state by hand, and why. Append-only."""
+
+    invoice_id = models.BigIntegerField()
+    move = models.CharField(max_length=16, db_comment="finalize, pay, void or give_up")
+    actor = models.CharField(max_length=200)
+    reason = models.CharField(max_length=500)
+    recorded_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        default_permissions = ()
+        indexes = [models.Index(fields=["invoice_id", "id"], name="billing_documentmove_invoice")]
+
+
 class Line(models.Model):
     """One line of an invoice, in the order in which it is printed."""
 

@@ -25,6 +25,8 @@ NAVIGATION: Final = [
             _item("Holders with balances", "account_balance_wallet", "ledger_account_changelist", "ledger.view_account"),
             _item("Entries", "receipt_long", "ledger_entrylisting_changelist", "ledger.view_entrylisting"),
             _item("Refusals", "do_not_disturb_on", "ledger_refusallisting_changelist", "ledger.view_refusallisting"),
+            _item("Rates", "price_check", "ledger_ratelisting_changelist", "ledger.view_ratelisting"),
+            _item("Batches", "stacks", "ledger_batch_changelist", "ledger.view_batch"),
             _item("Current locks", "lock", "ledger_locks", "ledger.view_locks"),
         ],
     },

@@ -21,7 +21,7 @@ class PlanAdmin(ReadOnlyAdmin):
     list_display = ("code", "version", "name", "currency", "interval", "created")
     search_fields = ("code__startswith",)
     search_help_text = "Beginning of a plan's code"
-    change_form_outer_after_template = "admin/billing/details.html"
+    change_form_outer_after_template = "admin/ledger/details.html"
     fieldsets = (
         (None, {"fields": (("code", "version"), ("name", "currency"), ("interval", "created"))}),
         ("Each period", {"fields": (("least", "most"), "allowance_text")}),
@@ -79,16 +79,25 @@ def _definition(price: Price) -> SafeString:
 class CouponAdmin(ReadOnlyAdmin):
     """Discounts that customers can be given."""
 
-    list_display = ("code", "kind", "worth", "currency", "duration", "periods", "created")
+    list_display = ("code", "kind", "value_cell", "currency", "duration", "periods", "created")
     search_fields = ("code__startswith",)
     search_help_text = "Beginning of a coupon's code"
-    fieldsets = ((None, {"fields": (("code", "kind"), ("worth", "currency"), ("duration", "periods"), ("prices", "plans"))}),)
-    readonly_fields = ("worth", "created")
+    fieldsets = (
+        (None, {"fields": (("code", "kind"), ("value_cell", "currency"), ("duration", "periods"), ("prices", "plans"))}),
+    )
+    readonly_fields = ("value_cell", "created")
 
     @display(description="Value")
-    def worth(self, row: Coupon) -> str:
+    def value_cell(self, row: Coupon) -> str:
         return f"{plain(row.value)} %" if row.kind == "percentage" else plain(row.value)
 
     @display(description="Made (UTC)")
     def created(self, row: Coupon) -> SafeString | str:
         return moment(row.created_at)
+
+
+def worth(coupon: Coupon) -> str:
+    """What it takes off, and how often."""
+    what = f"{plain(coupon.value)} {'%' if coupon.kind == 'percentage' else coupon.currency}"
+    often = f"{coupon.periods} times" if coupon.duration == "recurring" else coupon.duration
+    return f"{what}, {often}"

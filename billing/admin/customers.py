@@ -4,13 +4,16 @@ from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
+from django.db.models import Count, Sum
 from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 from unfold.decorators import display
 
-from billing.admin.cells import MORE_ROWS, by_pk, list_url, pairs, plain, subscription_link
+from billing.admin.catalogue import worth
+from billing.admin.cells import MORE_ROWS, by_pk, list_url, money, pairs, plain, subscription_link
 from billing.admin.invoices import invoices_table
-from billing.models import Coupon, Customer, CustomerCoupon, Invoice, Subscription
+from billing.models import Coupon, CouponUse, Customer, CustomerCoupon, Invoice, Subscription
 from ledger.admin.links import account_link
 from ledger.admin.pages import ReadOnlyAdmin, moment, row_link, table
 
@@ -22,7 +25,7 @@ class CustomerAdmin(ReadOnlyAdmin):
     list_display = ("ref", "name", "currency", "time_zone", "terms_days", "holder", "created")
     search_fields = ("ref__startswith",)
     search_help_text = "Beginning of a customer's reference"
-    change_form_outer_after_template = "admin/billing/details.html"
+    change_form_outer_after_template = "admin/ledger/details.html"
     fieldsets = (
         (None, {"fields": (("ref", "name"), ("currency", "terms_days"), ("language", "time_zone"))}),
         ("Tax", {"fields": (("vat_id", "vat_status"), "address_text")}),
@@ -78,10 +81,25 @@ def _subscriptions_table(customer: Customer) -> dict[str, Any]:
 def _coupons_table(customer: Customer) -> dict[str, Any]:
     given = list(CustomerCoupon.objects.filter(customer_id=customer.pk).order_by("-pk")[:MORE_ROWS])
     coupons = by_pk(Coupon, [row.coupon_id for row in given])
+    uses = (
+        CouponUse.objects.filter(customer_coupon_id__in=[row.pk for row in given], released_at=None)
+        .values("customer_coupon_id", "currency")
+        .annotate(taken_minor=Sum("amount_minor"), invoices=Count("pk"))
+        .order_by("customer_coupon_id", "currency")
+    )
+    taken: dict[int, list[Any]] = {}
+    for use in uses:
+        taken.setdefault(use["customer_coupon_id"], []).append(use)
     return table(
-        ["Coupon", "Given (UTC)"],
+        ["Coupon", "Worth", "Given (UTC)", "Taken off so far", "On invoices"],
         [
-            (row_link(Coupon, row.coupon_id, coupons[row.coupon_id].code), moment(row.given_at))
+            (
+                row_link(Coupon, row.coupon_id, coupons[row.coupon_id].code),
+                worth(coupons[row.coupon_id]),
+                moment(row.given_at),
+                format_html_join(", ", "{}", ((money(use["taken_minor"], use["currency"]),) for use in taken.get(row.pk, []))),
+                sum(use["invoices"] for use in taken.get(row.pk, [])),
+            )
             for row in given
             if row.coupon_id in coupons
         ],

@@ -5,14 +5,28 @@ from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
-from django.db.models import Q, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.db.models import Q, QuerySet, Sum
+from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from unfold.decorators import display
+from unfold.decorators import action, display
 
-from billing.admin.cells import customer_link, invoice_link, list_url, money, pairs, period, plain, subscription_link
-from billing.models import CreditPayment, Customer, Invoice, InvoiceTax, Line, Run, Subscription
+from billing.admin.cells import by_pk, customer_link, invoice_link, list_url, money, pairs, period, plain, subscription_link
+from billing.admin.moves import impossible, move_view, moves_table
+from billing.models import (
+    Coupon,
+    CouponUse,
+    CreditNote,
+    CreditNoteUse,
+    CreditPayment,
+    Customer,
+    CustomerCoupon,
+    Invoice,
+    InvoiceTax,
+    Line,
+    Run,
+    Subscription,
+)
 from ledger.admin.links import account_link, entry_link
 from ledger.admin.pages import ReadOnlyAdmin, choice, moment, number, row_link, table
 
@@ -45,14 +59,15 @@ def invoices_table(invoices: Sequence[Invoice]) -> dict[str, Any]:
 
 @admin.register(Invoice)
 class InvoiceAdmin(ReadOnlyAdmin):
-    """Documents, newest first. Nobody changes one here: drafts belong to the generator, the others are frozen."""
+    """Documents, newest first. What stands in them nobody changes here; they are moved from state to state."""
 
     list_display = ("name", "state_label", "subscription_cell", "customer_cell", "issued", "total", "due", "due_on", "made")
     list_display_links = ("name",)
     list_filter = (choice("state", Invoice.State.values, of_column="state"),)
     search_fields = ("number",)
     search_help_text = "Number, subscription or customer"
-    change_form_outer_after_template = "admin/billing/details.html"
+    actions_detail = ("finalize", "pay", "void", "give_up")
+    change_form_outer_after_template = "admin/ledger/details.html"
     fieldsets = (
         (None, {"fields": (("state_label", "total", "due"), ("subscription_cell", "customer_cell"), ("issued", "due_on"))}),
         ("Buyer, as it was", {"classes": ("collapse",), "fields": ("buyer_text",)}),
@@ -113,11 +128,50 @@ class InvoiceAdmin(ReadOnlyAdmin):
                     ("Taxes", _taxes_table(taxes, invoice.currency)),
                     ("Totals", _totals_table(invoice)),
                     *([("Paid with credits", _payment_table(paid, invoice.currency))] if paid else []),
+                    ("Coupons used", _coupons_table(invoice)),
+                    ("Credit notes used", _notes_used_table(invoice)),
+                    ("Credit note left by this invoice", _notes_left_table(invoice)),
+                    ("Moved by hand", moves_table(invoice)),
                 ],
                 "links": [(list_url(Invoice, q=invoice.subscription_ref), "All invoices of this subscription")],
             }
         response: HttpResponse = super().change_view(request, object_id, form_url, context)
         return response
+
+    # What can be done ---------------------------------------------------------------------------------
+
+    def has_nothing_left(self, request: HttpRequest, object_id: str) -> list[str]:
+        """What the state does not allow is not offered."""
+        invoice = self.get_object(request, unquote(object_id))
+        return [] if invoice is None else impossible(invoice)
+
+    @action(description="Finalise", icon="task_alt", permissions=["billing.finalize_invoice"])
+    def finalize(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Make a draft a document."""
+        return move_view(self, request, self._of(request, object_id), "finalize")
+
+    @action(description="Mark as paid", icon="payments", permissions=["billing.pay_invoice"])
+    def pay(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Note that the money has arrived."""
+        return move_view(self, request, self._of(request, object_id), "pay")
+
+    @action(description="Void", icon="block", permissions=["billing.void_invoice"])
+    def void(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Take the document back."""
+        return move_view(self, request, self._of(request, object_id), "void")
+
+    @action(description="Mark as uncollectible", icon="money_off", permissions=["billing.give_up_invoice"], url_path="give-up")
+    def give_up(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Expect the money no more."""
+        return move_view(self, request, self._of(request, object_id), "give_up")
+
+    def _of(self, request: HttpRequest, object_id: str) -> Invoice:
+        invoice: Invoice | None = self.get_object(request, unquote(object_id))
+        if invoice is None:
+            raise Http404
+        return invoice
+
+    # Columns ------------------------------------------------------------------------------------------
 
     @display(description="Invoice")
     def name(self, row: Invoice) -> str:
@@ -242,5 +296,62 @@ def _payment_table(paid: CreditPayment, currency: str) -> dict[str, Any]:
                 entry(paid.spend_sequence),
                 entry(paid.refund_sequence),
             )
+        ],
+    )
+
+
+def _coupons_table(invoice: Invoice) -> dict[str, Any]:
+    uses = list(CouponUse.objects.filter(invoice_id=invoice.pk).order_by("pk"))
+    given = by_pk(CustomerCoupon, [use.customer_coupon_id for use in uses]) if uses else {}
+    coupons = by_pk(Coupon, [each.coupon_id for each in given.values()]) if uses else {}
+
+    def coupon(use: CouponUse) -> SafeString | str:
+        held = given.get(use.customer_coupon_id)
+        found = None if held is None else coupons.get(held.coupon_id)
+        return "" if found is None else row_link(Coupon, found.pk, found.code)
+
+    return table(
+        ["Coupon", "Took off", "Times", "Used (UTC)", "Given back (UTC)"],
+        [
+            (coupon(use), money(use.amount_minor, use.currency), use.periods, moment(use.used_at), moment(use.released_at))
+            for use in uses
+        ],
+    )
+
+
+def _notes_used_table(invoice: Invoice) -> dict[str, Any]:
+    uses = CreditNoteUse.objects.filter(invoice_id=invoice.pk).select_related("credit_note").order_by("pk")
+    return table(
+        ["Arose on", "Set against this", "Used (UTC)", "Given back (UTC)"],
+        [
+            (
+                "this invoice" if use.credit_note.invoice_id == invoice.pk else invoice_link(use.credit_note.invoice_id),
+                money(use.amount_minor, use.credit_note.currency),
+                moment(use.recorded_at),
+                moment(use.released_at),
+            )
+            for use in uses
+        ],
+    )
+
+
+def _notes_left_table(invoice: Invoice) -> dict[str, Any]:
+    notes = list(CreditNote.objects.filter(invoice_id=invoice.pk).order_by("pk"))
+    used = dict(
+        CreditNoteUse.objects.filter(credit_note_id__in=[note.pk for note in notes], released_at=None)
+        .values("credit_note_id")
+        .annotate(used_minor=Sum("amount_minor"))
+        .values_list("credit_note_id", "used_minor")
+    )
+    return table(
+        ["Amount", "Left", "Made (UTC)", "Given up (UTC)"],
+        [
+            (
+                money(note.amount_minor, note.currency),
+                money(0 if note.released_at else note.amount_minor - used.get(note.pk, 0), note.currency),
+                moment(note.recorded_at),
+                moment(note.released_at),
+            )
+            for note in notes
         ],
     )

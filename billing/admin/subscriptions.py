@@ -56,7 +56,7 @@ class SubscriptionAdmin(ReadOnlyAdmin):
     list_display = ("ref", "customer_cell", "started", "anchor", "time_zone", "trial", "next_due", "parked")
     search_fields = ("ref__startswith",)
     search_help_text = "Beginning of a subscription's reference"
-    change_form_outer_after_template = "admin/billing/details.html"
+    change_form_outer_after_template = "admin/ledger/details.html"
     fieldsets = (
         (None, {"fields": (("ref", "customer_cell"), ("started", "anchor", "time_zone"), ("trial", "next_due", "parked"))}),
     )
@@ -158,13 +158,17 @@ class SubscriptionAdmin(ReadOnlyAdmin):
         context = {
             **self.admin_site.each_context(request),
             "title": f"Usage of {subscription.ref}",
-            "meters": [(f"{own}?{urlencode({'meter': each})}", each, each == meter) for each in meters],
-            "events_table": _usage_table(events),
-            "older_link": f"{own}?{urlencode({'meter': meter, 'p': older})}" if older else None,
-            "newest_link": f"{own}?{urlencode({'meter': meter})}",
+            "tabs": [(f"{own}?{urlencode({'meter': each})}", each, each == meter) for each in meters],
+            "tabs_label": "Meters",
+            "rows_table": _usage_table(events),
+            "first_words": "Newest",
+            "first_link": f"{own}?{urlencode({'meter': meter})}",
+            "next_words": "Older",
+            "next_link": f"{own}?{urlencode({'meter': meter, 'p': older})}" if older else None,
             "back": reverse("admin:billing_subscription_change", args=[pk]),
+            "back_words": "Subscription",
         }
-        return TemplateResponse(request, "admin/billing/usage.html", context)
+        return TemplateResponse(request, "admin/billing/rows.html", context)
 
     @display(description="Customer")
     def customer_cell(self, row: Any) -> SafeString | str:

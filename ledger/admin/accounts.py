@@ -5,7 +5,7 @@ from typing import Any
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
 from django.db import connection
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import URLPattern
 from django.utils import timezone
 from django.utils.safestring import SafeString
@@ -14,7 +14,8 @@ from unfold.decorators import action, display
 from ledger import selectors
 from ledger.admin import current_locks, operations
 from ledger.admin.balance_line import Point, balance_line
-from ledger.admin.entries import entries_table, lots_table
+from ledger.admin.entries import entries_table, lots_table, owed
+from ledger.admin.holds import holds_on, holds_table
 from ledger.admin.links import account_id, accounts_url, entries_url, entry_link, refusals_url
 from ledger.admin.pages import PAGE_ROWS, Page, ReadOnlyAdmin, UncountedList, WrongFilter, moment, number, text
 from ledger.models import Account, EntryListing
@@ -99,11 +100,29 @@ class AccountAdmin(ReadOnlyAdmin):
     change_form_outer_before_template = "admin/ledger/account_line.html"
     change_form_outer_after_template = "admin/ledger/account_details.html"
     fieldsets = (
-        (None, {"fields": (("available", "balance_now", "held_now"), ("next_expiry", "latest"), ("entries", "overdraft_now"))}),
+        (
+            None,
+            {
+                "fields": (
+                    ("available", "balance_now", "held_now"),
+                    ("overdraft_now", "owed_now", "next_expiry"),
+                    ("entries", "latest"),
+                )
+            },
+        ),
     )
-    readonly_fields = ("available", "balance_now", "held_now", "next_expiry", "entries", "latest", "overdraft_now")
+    readonly_fields = (
+        "available",
+        "balance_now",
+        "held_now",
+        "next_expiry",
+        "entries",
+        "latest",
+        "overdraft_now",
+        "owed_now",
+    )
     actions_list = ("grant_to_anyone",)
-    actions_detail = ("grant",)
+    actions_detail = ("grant", "transfer", "set_overdraft")
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
         """By holder, found by skipping from account to account."""
@@ -152,6 +171,10 @@ class AccountAdmin(ReadOnlyAdmin):
                 "lots_table": lots_table(
                     decode_lots(account.lots), holder_id=account.holder_id, credit_type=account.credit_type, at=now
                 ),
+                "holds_table": holds_table(
+                    holds_on(account), holder_id=account.holder_id, credit_type=account.credit_type, at=now
+                ),
+                "has_holds": account.holds is not None,
                 "latest_table": entries_table(latest),
                 "entries_url": entries_url(q=account.holder_id, credit_type=account.credit_type),
                 "refusals_url": refusals_url(q=account.holder_id),
@@ -180,6 +203,35 @@ class AccountAdmin(ReadOnlyAdmin):
         holder_id, _, credit_type = unquote(object_id).partition("/")
         return operations.grant_view(self, request, holder_id=holder_id, credit_type=credit_type)
 
+    def has_transfer_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return bool(request.user.has_perm("ledger.transfer_credits"))
+
+    @action(description="Transfer", icon="swap_horiz", permissions=["transfer"])
+    def transfer(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Move credits of this holder to another."""
+        now = self._state_of(request, object_id)
+        return operations.transfer_view(
+            self, request, holder_id=now.holder_id, credit_type=now.credit_type, available=now.available
+        )
+
+    def has_set_overdraft_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return bool(request.user.has_perm("ledger.set_overdraft"))
+
+    @action(description="Set overdraft", icon="money_off", permissions=["set_overdraft"], url_path="set-overdraft")
+    def set_overdraft(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Agree how far below 0 spends may take this account."""
+        now = self._state_of(request, object_id)
+        return operations.overdraft_view(
+            self, request, holder_id=now.holder_id, credit_type=now.credit_type, overdraft=now.overdraft
+        )
+
+    def _state_of(self, request: HttpRequest, object_id: str) -> Balance:
+        account: Any = self.get_object(request, unquote(object_id))
+        if account is None:
+            raise Http404
+        found: Balance = account.now
+        return found
+
     # Columns ------------------------------------------------------------------------------------------
 
     @display(description="Holder")
@@ -200,7 +252,11 @@ class AccountAdmin(ReadOnlyAdmin):
 
     @display(description="May be overdrawn by")
     def overdraft_now(self, row: Any) -> SafeString | str:
-        return number(row.now.overdraft or 0)
+        return number(row.now.overdraft)
+
+    @display(description="Owed")
+    def owed_now(self, row: Any) -> SafeString | str:
+        return number(owed(row))
 
     @display(description="Next expiry (UTC)")
     def next_expiry(self, row: Any) -> SafeString | str:

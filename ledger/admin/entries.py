@@ -8,6 +8,7 @@ from typing import Any
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
 from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from unfold.decorators import action, display
@@ -15,7 +16,9 @@ from unfold.decorators import action, display
 from ledger import selectors
 from ledger.admin import operations
 from ledger.admin.history import Conditions, History, merged
-from ledger.admin.links import account_link, entries_url, entry_link, refusal_link, refusals_url
+from ledger.admin.holds import STATE_COLOURS, HoldState, extended_to, holds_table, state_of
+from ledger.admin.links import account_link, entries_url, entry_link, rate_link, refusal_link, refusals_url
+from ledger.admin.operations import taken
 from ledger.admin.pages import (
     PAGE_ROWS,
     Page,
@@ -30,6 +33,7 @@ from ledger.admin.pages import (
     signed,
     table,
     text,
+    told,
 )
 from ledger.models import EntryListing
 from ledger.rules import KINDS, Entry, Lot
@@ -37,6 +41,8 @@ from ledger.rules import KINDS, Entry, Lot
 ACCOUNTS_SEARCHED = 50
 RELATED_ENTRIES = 100
 REFUSALS_SEARCHED = 200
+ARRIVES_WITHIN = timedelta(seconds=30)
+"""No transaction lasts longer: statement_timeout."""
 
 HISTORY = History(model=EntryListing, order=("recorded_at", "holder_id", "credit_type", "sequence"))
 
@@ -64,16 +70,31 @@ ORDER BY {order}
 LIMIT {limit}
 """
 
-# What the entry refers to, what refers to it, and its neighbours.
+# What the entry refers to, what refers to it (the latest, where there is much), and its neighbours.
 RELATED = """
 SELECT * FROM ledger_entry_listing WHERE holder_id = %s AND credit_type = %s AND sequence = ANY(%s)
 UNION ALL
 (
     SELECT * FROM ledger_entry_listing
     WHERE holder_id = %s AND credit_type = %s AND closes = %s
-    ORDER BY sequence
+    ORDER BY sequence DESC
     LIMIT {limit}
 )
+"""
+
+# What a transfer became on the other side: recorded in the same transaction, so within seconds of it.
+ARRIVALS = """
+SELECT *
+FROM ledger_entry_listing
+WHERE holder_id = %(holder_id)s
+    AND credit_type = %(credit_type)s
+    AND kind = 'transfer_in'
+    AND sequence > ledger_sequence_at(%(holder_id)s, %(credit_type)s, %(since)s)
+    AND sequence <= ledger_sequence_at(%(holder_id)s, %(credit_type)s, %(until)s)
+    AND counterpart ->> 'holder_id' = %(from)s
+    AND counterpart ->> 'sequence' = %(sequence)s
+ORDER BY sequence
+LIMIT {limit}
 """
 
 KIND_COLOURS = {
@@ -195,6 +216,8 @@ class Related:
         self.previous = by_number.get(entry.sequence - 1)
         self.following = by_number.get(entry.sequence + 1)
         self.referring = [row for number_, row in sorted(by_number.items()) if row.closes == entry.sequence]
+        self.are_all_shown = len(self.referring) < RELATED_ENTRIES
+        self.hold = state_of(entry, self.referring, now=timezone.now()) if is_hold(entry) else None
         self.refusals = [
             refusal
             for refusal in selectors.refusals(entry.holder_id, limit=REFUSALS_SEARCHED)
@@ -204,8 +227,37 @@ class Related:
 
     @property
     def refunded(self) -> int:
-        """How much has been given back of a spend."""
-        return sum(row.amount for row in self.referring if row.kind == "refund")
+        """How much has been given back of a spend: the latest refund says it of all."""
+        return next((row.settled for row in reversed(self.referring) if row.kind == "refund"), 0)
+
+    @property
+    def sums(self) -> str:
+        """What those that refer to it come to."""
+        found = {"refunded": self.refunded}
+        if self.hold is not None and self.are_all_shown:
+            found |= {"captured": self.hold.captured, "released": self.hold.released}
+        words = [f"{amount:,} {what}" for what, amount in found.items() if amount]
+        return ", ".join([*words, *([] if self.are_all_shown else [f"the latest {RELATED_ENTRIES}"])])
+
+
+def is_hold(row: EntryListing) -> bool:
+    """Whether the entry made a hold, rather than extended one."""
+    return row.kind == "hold" and row.closes is None
+
+
+def arrivals(row: EntryListing) -> list[EntryListing]:
+    """The entries of the other holder that a transfer became, one per lot."""
+    if row.kind != "transfer_out" or row.counterpart is None:
+        return []
+    values = {
+        "holder_id": row.counterpart["holder_id"],
+        "credit_type": row.credit_type,
+        "since": row.recorded_at - ARRIVES_WITHIN,
+        "until": row.recorded_at + ARRIVES_WITHIN,
+        "from": row.holder_id,
+        "sequence": str(row.sequence),
+    }
+    return list(EntryListing.objects.raw(ARRIVALS.format(limit=RELATED_ENTRIES), values))
 
 
 def lots_table(lots: Sequence[Lot], *, holder_id: str, credit_type: str, at: datetime) -> dict[str, Any]:
@@ -234,11 +286,12 @@ def _lot_state(lot: Lot, at: datetime) -> str:
 
 
 def drawn_table(entry: Entry) -> dict[str, Any]:
-    """What the entry took from, or gave back to, which lots."""
-    return table(
-        ["Lot", "Credits"],
-        [(entry_link(entry.holder_id, entry.credit_type, grant), number(amount)) for grant, amount in entry.drawn],
-    )
+    """What the entry took from, or gave back to, which lots; and what a spend took on the overdraft."""
+    rows = [(entry_link(entry.holder_id, entry.credit_type, grant), number(amount)) for grant, amount in entry.drawn]
+    on_overdraft = -entry.amount - sum(amount for _, amount in entry.drawn) if entry.kind == "spend" else 0
+    if on_overdraft:
+        rows.append((SafeString("the overdraft"), number(on_overdraft)))
+    return table(["Lot", "Credits"], rows)
 
 
 def entries_table(rows: Sequence[Any]) -> dict[str, Any]:
@@ -249,7 +302,7 @@ def entries_table(rows: Sequence[Any]) -> dict[str, Any]:
             (
                 entry_link(row.holder_id, row.credit_type, row.sequence),
                 row.kind,
-                signed(row.amount),
+                amount_cell(row),
                 number(row.balance),
                 moment(row.recorded_at),
                 row.actor,
@@ -279,7 +332,53 @@ def refusals_table(refusals: Sequence[selectors.Refusal]) -> dict[str, Any]:
 
 def facts(found: dict[str, Any]) -> SafeString:
     """The numbers that made it so."""
-    return format_html_join(", ", "{}&nbsp;{}", ((name.replace("_", " "), value) for name, value in found.items()))
+    return format_html_join(", ", "{}&nbsp;{}", told(found))
+
+
+def amount_cell(row: Any) -> SafeString:
+    """What it did to the balance, and what it did besides."""
+    return format_html('{} <span class="text-subtle whitespace-nowrap">{}</span>', signed(row.amount), _besides(row))
+
+
+def _besides(row: Any) -> SafeString | str:
+    if row.kind == "capture":
+        return format_html("{} captured", number(taken(row)))
+    if row.kind == "hold" and row.closes is not None:
+        return format_html("until {}", moment(extended_to(row)))
+    if row.kind == "adjust":
+        repaid = sum(amount for _, amount in row.drawn)
+        return format_html("{} repaid", number(repaid)) if repaid else format_html("overdraft {}", number(row.overdraft))
+    return ""
+
+
+def _counterpart(row: EntryListing) -> SafeString | str:
+    """The other side of a transfer: its entry where that is known, else its account."""
+    other = row.counterpart
+    if other is None:
+        return ""
+    if "sequence" not in other:
+        return account_link(other["holder_id"], row.credit_type)
+    return entry_link(other["holder_id"], row.credit_type, other["sequence"], f"{other['holder_id']} #{other['sequence']}")
+
+
+def owed(row: Any) -> int:
+    """How much of the overdraft was used after that entry: the lots add up to the balance and this."""
+    return 0 if row.overdraft is None else sum(lot[1] for lot in row.lots) - int(row.balance)
+
+
+def _what_some_have(row: EntryListing) -> list[Any]:
+    fields: list[Any] = []
+    if is_hold(row):
+        fields += [("hold_state", "hold_amounts"), "hold_expires"]
+    elif row.kind == "hold":
+        fields.append("hold_expires")
+    if row.counterpart is not None:
+        fields.append("counterpart_cell")
+    if row.rating is not None:
+        fields.append("rating_cell")
+    if row.overdraft is not None:
+        fields.append(("overdraft_after", "owed_after"))
+    return fields
 
 
 @admin.register(EntryListing)
@@ -307,7 +406,7 @@ class EntryAdmin(ReadOnlyAdmin):
     search_fields = ("holder_id",)
     search_help_text = "Holder, holder*, reference or key"
     change_form_outer_after_template = "admin/ledger/entry_details.html"
-    actions_detail = ("refund", "revoke")
+    actions_detail = ("refund", "revoke", "release")
     fieldsets = (
         (None, {"fields": (("kind_label", "signed_amount"), ("balance_after", "held_after"), ("account", "about"))}),
         ("Who, why, when", {"fields": (("actor", "reason"), ("reference", "key"), ("recorded", "effective"), "metadata_text")}),
@@ -328,7 +427,20 @@ class EntryAdmin(ReadOnlyAdmin):
         "digest_hex",
         "previous_digest_hex",
         "chain",
+        "hold_state",
+        "hold_amounts",
+        "hold_expires",
+        "counterpart_cell",
+        "rating_cell",
+        "overdraft_after",
+        "owed_after",
     )
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """With what only some entries have."""
+        first, *others = self.fieldsets
+        more = [] if obj is None else _what_some_have(obj)
+        return ((first[0], {"fields": (*first[1]["fields"], *more)}), *others)
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
         """By the word in the search box and the filters; see `search`."""
@@ -358,6 +470,8 @@ class EntryAdmin(ReadOnlyAdmin):
             request.__dict__["_entry"], request.__dict__["_related"] = entry, related
             row.digest_is_right = entry.computed_digest() == entry.digest  # type: ignore[attr-defined]
             row.closed = related.closed  # type: ignore[attr-defined]
+            row.hold_now = related.hold  # type: ignore[attr-defined]
+            arrived = arrivals(row)
             context |= {
                 "title": f"{row.kind.replace('_', ' ').capitalize()} #{row.sequence} of {row.holder_id}",
                 "related": related,
@@ -370,7 +484,13 @@ class EntryAdmin(ReadOnlyAdmin):
                 "closed_table": entries_table([related.closed] if related.closed else []),
                 "drawn_table": drawn_table(entry),
                 "drawn_title": "Given back to" if entry.amount > 0 else "Taken from",
-                "has_drawn": bool(entry.drawn),
+                "has_drawn": bool(entry.drawn) or entry.kind == "spend",
+                "arrived_table": entries_table(arrived),
+                "arrived_title": f"Arrived at {row.counterpart['holder_id']} as" if arrived else "",
+                "holds_table": holds_table(
+                    entry.holds, holder_id=entry.holder_id, credit_type=entry.credit_type, at=entry.recorded_at
+                ),
+                "has_holds": bool(entry.holds),
                 "lots_table": lots_table(
                     entry.lots, holder_id=entry.holder_id, credit_type=entry.credit_type, at=entry.recorded_at
                 ),
@@ -386,14 +506,28 @@ class EntryAdmin(ReadOnlyAdmin):
     # What can be done about an entry ------------------------------------------------------------------
 
     def has_refund_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return self._is_kind(request, object_id, "spend") and request.user.has_perm("ledger.refund_spend")
+        return self._is_kind(request, object_id, "spend", "capture") and request.user.has_perm("ledger.refund_spend")
 
     def has_revoke_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return self._is_kind(request, object_id, "grant") and request.user.has_perm("ledger.revoke_grant")
 
-    def _is_kind(self, request: HttpRequest, object_id: str | None, kind: str) -> bool:
+    def has_release_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         row = self.get_object(request, unquote(object_id)) if object_id else None
-        return row is not None and row.kind == kind
+        return row is not None and is_hold(row) and request.user.has_perm("ledger.release_hold")
+
+    def _is_kind(self, request: HttpRequest, object_id: str | None, *kinds: str) -> bool:
+        row = self.get_object(request, unquote(object_id)) if object_id else None
+        return row is not None and row.kind in kinds
+
+    def has_nothing_left(self, request: HttpRequest, object_id: str) -> list[str]:
+        """A hold that is closed cannot be released, a spend that was given back in whole not refunded."""
+        row: Any = self.get_object(request, unquote(object_id))
+        related: Related | None = request.__dict__.get("_related")
+        if row is None or related is None:
+            return []
+        is_refunded = taken(row) > 0 and related.refunded == taken(row)
+        is_closed = related.hold is not None and not related.hold.is_open
+        return [name for name, is_over in (("refund", is_refunded), ("release", is_closed)) if is_over]
 
     @action(description="Refund", icon="undo", permissions=["refund"])
     def refund(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -404,6 +538,14 @@ class EntryAdmin(ReadOnlyAdmin):
     def revoke(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Take back what is unspent of this grant."""
         return operations.revoke_view(self, request, self._of(request, object_id))
+
+    @action(description="Release", icon="lock_open", permissions=["release"])
+    def release(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Give back what this hold sets aside."""
+        row = self._of(request, object_id)
+        hold = Related(row).hold
+        assert hold is not None
+        return operations.release_view(self, request, row, how_it_stands=hold.sentence())
 
     def _of(self, request: HttpRequest, object_id: str) -> EntryListing:
         row = self.get_object(request, unquote(object_id))
@@ -434,7 +576,7 @@ class EntryAdmin(ReadOnlyAdmin):
 
     @display(description="Amount")
     def signed_amount(self, row: EntryListing) -> SafeString:
-        return signed(row.amount)
+        return amount_cell(row)
 
     @display(description="Balance after")
     def balance_after(self, row: EntryListing) -> SafeString | str:
@@ -447,10 +589,41 @@ class EntryAdmin(ReadOnlyAdmin):
     @display(description="Refers to")
     def about(self, row: EntryListing) -> SafeString | str:
         if row.closes is None:
-            return ""
+            return _counterpart(row)
         closed = getattr(row, "closed", None)
         words = f"{closed.kind} #{row.closes}" if closed else f"#{row.closes}"
         return entry_link(row.holder_id, row.credit_type, row.closes, words)
+
+    @display(description="Hold", label=STATE_COLOURS)
+    def hold_state(self, row: Any) -> str:
+        return str(row.hold_now.state)
+
+    @display(description="What became of it")
+    def hold_amounts(self, row: Any) -> str:
+        now: HoldState = row.hold_now
+        parts = [(now.held, "still held"), (now.captured, "captured"), (now.released, "released")]
+        return ", ".join(f"{amount:,} {words}" for amount, words in parts if amount)
+
+    @display(description="Hold expires (UTC)")
+    def hold_expires(self, row: Any) -> SafeString | str:
+        return moment(row.hold_now.expires_at if is_hold(row) else extended_to(row))
+
+    @display(description="Other side")
+    def counterpart_cell(self, row: EntryListing) -> SafeString | str:
+        return _counterpart(row)
+
+    @display(description="Priced by")
+    def rating_cell(self, row: Any) -> SafeString:
+        rated = row.rating
+        return format_html("{} of {}", number(rated["quantity"]), rate_link(row.credit_type, rated["rate"], rated["version"]))
+
+    @display(description="May be overdrawn by")
+    def overdraft_after(self, row: EntryListing) -> SafeString | str:
+        return number(row.overdraft)
+
+    @display(description="Owed after")
+    def owed_after(self, row: EntryListing) -> SafeString | str:
+        return number(owed(row))
 
     @display(description="Recorded (UTC)")
     def recorded(self, row: EntryListing) -> SafeString | str:

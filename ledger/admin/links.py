@@ -30,9 +30,29 @@ def entry_link(holder_id: str, credit_type: str, sequence: int, words: str = "")
     return link(entry_url(holder_id, credit_type, sequence), words or f"#{sequence}")
 
 
+def account_url(holder_id: str, credit_type: str) -> str:
+    """Where the account's page is."""
+    return reverse("admin:ledger_account_change", args=[quote(account_id(holder_id, credit_type))])
+
+
 def account_link(holder_id: str, credit_type: str, words: str = "") -> SafeString:
     """A link to the account's page."""
-    return link(reverse("admin:ledger_account_change", args=[quote(account_id(holder_id, credit_type))]), words or holder_id)
+    return link(account_url(holder_id, credit_type), words or holder_id)
+
+
+def rate_id(credit_type: str, code: str, version: int) -> str:
+    """The key that a version of a rate has on these pages."""
+    return f"{credit_type}/{code}/{version}"
+
+
+def rate_url(credit_type: str, code: str, version: int) -> str:
+    """Where the page of that version of the rate is."""
+    return reverse("admin:ledger_ratelisting_change", args=[quote(rate_id(credit_type, code, version))])
+
+
+def rate_link(credit_type: str, code: str, version: int, words: str = "") -> SafeString:
+    """A link to the page of that version of the rate."""
+    return link(rate_url(credit_type, code, version), words or f"{code} v{version}")
 
 
 def refusal_link(holder_id: str, idempotency_key: str, words: str) -> SafeString:

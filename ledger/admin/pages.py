@@ -5,7 +5,7 @@ counts its table, none is sorted by what has no index, and none is paged by OFFS
 The billing app builds its pages from these too.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -34,6 +34,8 @@ from ledger.rules.requests import MAX_ACTOR_CHARACTERS, MAX_REASON_CHARACTERS
 
 PAGE_ROWS = 50
 TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
+NOTHING_AT_ZERO = {"held", "expired", "not_yet_effective"}
+"""Facts of a refusal that explain it only when they are above 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,6 +152,15 @@ class ReadOnlyAdmin(ModelAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
+
+    def has_nothing_left(self, request: HttpRequest, object_id: str) -> Collection[str]:
+        """Names of actions that would come to nothing on this row: their buttons are not shown."""
+        return ()
+
+    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
+        """What may be done here and is not done yet. See Note [A double click is harmless] for why that is no permission."""
+        hidden = {self.get_unfold_action(name).action_name for name in self.has_nothing_left(request, object_id)}
+        return [each for each in super().get_actions_detail(request, object_id) if each.action_name not in hidden]
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return UncountedList
@@ -303,9 +314,18 @@ def actor(request: HttpRequest) -> str:
     return f"admin:{request.user.get_username()}"[:MAX_ACTOR_CHARACTERS]
 
 
+def told(facts: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The facts that fit into a line, by name: without lists, and without what plays no part because it is none."""
+    return [
+        (name.replace("_", " "), value)
+        for name, value in facts.items()
+        if value is not None and not isinstance(value, list | dict) and not (value == 0 and name in NOTHING_AT_ZERO)
+    ]
+
+
 def said(error: LedgerError) -> str:
     """The title of the error, and its facts."""
-    found = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in error.facts.items() if value is not None)
+    found = ", ".join(f"{name} {value}" for name, value in told(error.facts))
     return f"{error.title}: {found}" if found else error.title
 
 
@@ -336,7 +356,7 @@ def number(value: int | None) -> SafeString | str:
 
 def signed(value: int) -> SafeString:
     """A whole number with its sign, plus in green."""
-    figure = f"{value:+,}".replace(",", "\u202f").replace("-", "−")
+    figure = f"{value:+,}".replace(",", "\u202f").replace("-", "−") if value else "0"
     kind = "text-green-700 dark:text-green-400" if value > 0 else "text-font-important-light dark:text-font-important-dark"
     return format_html('<span class="figure {}">{}</span>', kind, figure)
 

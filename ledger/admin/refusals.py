@@ -3,14 +3,16 @@
 from typing import Any
 
 from django.contrib import admin
-from django.http import HttpRequest
+from django.contrib.admin.utils import unquote
+from django.http import HttpRequest, HttpResponse
+from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 from unfold.decorators import display
 
 from ledger.admin.entries import facts
 from ledger.admin.history import Conditions, History, merged
-from ledger.admin.links import account_link, entry_link
+from ledger.admin.links import account_link, entries_url, entry_link
 from ledger.admin.pages import (
     Page,
     ReadOnlyAdmin,
@@ -19,7 +21,9 @@ from ledger.admin.pages import (
     instant,
     moment,
     mono,
+    number,
     read_instant,
+    table,
     text,
 )
 from ledger.errors import REFUSALS
@@ -77,6 +81,7 @@ class RefusalAdmin(ReadOnlyAdmin):
     )
     search_fields = ("holder_id",)
     search_help_text = "Holder, holder* or key"
+    change_form_outer_after_template = "admin/ledger/details.html"
     fieldsets = (
         (None, {"fields": (("code_label", "operation"), ("account", "about"), "facts_text")}),
         ("The request", {"fields": (("recorded", "actor"), ("key", "request_id"), "request_text")}),
@@ -97,6 +102,21 @@ class RefusalAdmin(ReadOnlyAdmin):
         if not slash or "\x00" in object_id:
             return None
         return RefusalListing.objects.filter(holder_id=holder_id, idempotency_key=key).first()
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """The refusal, with the lots and holds that made it so."""
+        row = self.get_object(request, unquote(object_id))
+        context = {**(extra_context or {}), "title": "Refusal", "subtitle": ""}
+        if row is not None:
+            context |= {
+                "title": f"Refused: {row.operation} of {row.holder_id}",
+                "parts": [("Lots then", _lots_then(row)), ("Open holds then", _holds_then(row))],
+                "links": [(entries_url(q=row.holder_id, credit_type=row.credit_type), "All entries of this account")],
+            }
+        response: HttpResponse = super().change_view(request, object_id, form_url, context)
+        return response
 
     # Columns ------------------------------------------------------------------------------------------
 
@@ -133,3 +153,35 @@ class RefusalAdmin(ReadOnlyAdmin):
     def request_text(self, row: RefusalListing) -> SafeString:
         asked = [(name, value) for name, value in row.request.items() if value not in (None, "", {})]
         return format_html_join("", "<div><code>{}</code>: {}</div>", ((name, str(value)) for name, value in asked))
+
+
+def _lots_then(row: RefusalListing) -> dict[str, Any]:
+    lots = row.facts.get("lots") or []
+    return table(
+        ["Lot", "Remaining", "State", "Effective", "Expires"],
+        [
+            (
+                entry_link(row.holder_id, row.credit_type, lot["grant"]),
+                number(lot["remaining"]),
+                lot["state"].replace("_", " "),
+                moment(parse_datetime(lot["effective_at"])),
+                moment(parse_datetime(lot["expires_at"])) if lot["expires_at"] else "never",
+            )
+            for lot in lots
+        ],
+    )
+
+
+def _holds_then(row: RefusalListing) -> dict[str, Any]:
+    holds = row.facts.get("holds") or []
+    return table(
+        ["Hold", "Held", "Expires"],
+        [
+            (
+                entry_link(row.holder_id, row.credit_type, hold["hold"]),
+                number(hold["amount"]),
+                moment(parse_datetime(hold["expires_at"])),
+            )
+            for hold in holds
+        ],
+    )

@@ -37,7 +37,7 @@ def billed():
 
 def run_with(outcome, ref, traceback=""):
     run = Run.objects.create(
-        run_id=uuid.uuid4(), as_of=at(2, 1), host="worker-1", exit_code=3, summary={"created": 2, "failed": 1}
+        run_id=uuid.uuid4(), as_of=at(2, 1), host="worker-1", exit_code=3, summary={"outcomes": {"created": 2, "failed": 1}}
     )
     Outcome.objects.create(run_id=run.pk, subscription_ref=ref, outcome=outcome, detail="no such price", traceback=traceback)
     return run
@@ -160,7 +160,7 @@ def test_a_run_shows_what_failed_with_its_traceback(client, billed):
     page = client.get(f"{BILLING}/run/{run.pk}/change/").content.decode()
     assert "Traceback: ZeroDivisionError" in page
     assert f'href="{BILLING}/subscription/{billed.pk}/change/"' in page
-    assert "failed 1, created 2" in client.get(f"{BILLING}/run/").content.decode()
+    assert "created 2, failed 1" in client.get(f"{BILLING}/run/").content.decode()
 
 
 def test_credits_that_paid_lead_to_the_spend_in_the_ledger(client):

@@ -1,0 +1,139 @@
+"""Batches: which were answered, and what came of each of their operations."""
+
+from collections import Counter
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.utils import unquote
+from django.http import HttpRequest, HttpResponse
+from django.utils.safestring import SafeString
+from unfold.decorators import display
+
+from ledger.admin.entries import facts
+from ledger.admin.history import Conditions, History
+from ledger.admin.links import entries_url
+from ledger.admin.pages import (
+    Page,
+    ReadOnlyAdmin,
+    UncountedList,
+    choice,
+    instant,
+    moment,
+    mono,
+    number,
+    read_instant,
+    table,
+)
+from ledger.models import Batch
+
+HISTORY = History(model=Batch, order=("recorded_at", "idempotency_key"))
+WRITTEN, REFUSED, GIVEN_UP = "written", "refused", "given up"
+
+
+@admin.register(Batch)
+class BatchAdmin(ReadOnlyAdmin):
+    """Batches, newest first."""
+
+    list_display = ("key", "mode", "operations", "written", "refused", "recorded", "actor")
+    list_display_links = ("key",)
+    list_filter = (
+        choice("mode", ("atomic", "each")),
+        instant("since", title="recorded from (UTC)"),
+        instant("until", title="recorded before (UTC)"),
+    )
+    search_fields = ("idempotency_key",)
+    search_help_text = "Idempotency key of a batch"
+    change_form_outer_after_template = "admin/ledger/details.html"
+    fieldsets = (
+        (None, {"fields": (("mode", "operations", "written", "refused"), ("recorded", "actor"), ("key", "request_id"))}),
+    )
+    readonly_fields = ("key", "operations", "written", "refused", "recorded")
+
+    def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
+        """By when they were recorded, or the one of that key."""
+        values = cl.values()
+        word = cl.query.strip()
+        if word:
+            return HISTORY.first_page([] if "\x00" in word else list(Batch.objects.filter(pk=word)))
+        bounds = HISTORY.bounds(
+            since=read_instant(values, "since"), until=read_instant(values, "until"), before=HISTORY.read_cursor(cursor)
+        )
+        wanted = Conditions()
+        if "mode" in values:
+            wanted.add("mode = %s", values["mode"])
+        return HISTORY.page(bounds, wanted)
+
+    def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
+        """Leave it to `read_page`."""
+        return queryset, False
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Batch | None:
+        """The batch of that key; a key holds no NUL."""
+        return None if "\x00" in object_id else Batch.objects.filter(pk=object_id).first()
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """The batch, operation by operation."""
+        row = self.get_object(request, unquote(object_id))
+        context = {**(extra_context or {}), "title": "Batch", "subtitle": ""}
+        if row is not None:
+            context |= {
+                "title": f"Batch of {row.recorded_at:%Y-%m-%d %H:%M:%S}",
+                "parts": [("Operations", _operations_table(row))],
+                "links": [(_entries_then(row), "Entries recorded at that time")],
+            }
+        response: HttpResponse = super().change_view(request, object_id, form_url, context)
+        return response
+
+    @display(description="Idempotency key")
+    def key(self, row: Batch) -> SafeString | str:
+        return mono(row.idempotency_key)
+
+    @display(description="Operations")
+    def operations(self, row: Batch) -> SafeString | str:
+        return number(len(row.outcomes))
+
+    @display(description="Written")
+    def written(self, row: Batch) -> SafeString | str:
+        return number(_counts(row)[WRITTEN])
+
+    @display(description="Refused")
+    def refused(self, row: Batch) -> SafeString | str:
+        return number(_counts(row)[REFUSED])
+
+    @display(description="Recorded (UTC)")
+    def recorded(self, row: Batch) -> SafeString | str:
+        return moment(row.recorded_at)
+
+
+def what_came_of(outcome: dict[str, Any]) -> str:
+    """Written, refused, or given up because of another operation of the batch."""
+    if "sequence" in outcome:
+        return WRITTEN
+    return REFUSED if outcome else GIVEN_UP
+
+
+def _counts(row: Batch) -> Counter[str]:
+    return Counter(what_came_of(outcome) for outcome in row.outcomes)
+
+
+def _operations_table(row: Batch) -> dict[str, Any]:
+    return table(
+        ["", "What came of it", "Entry", "Code", "Facts"],
+        [
+            (
+                place,
+                what_came_of(outcome) + (", by an earlier request" if outcome.get("replayed") else ""),
+                f"#{outcome['sequence']}" if "sequence" in outcome else "",
+                outcome.get("code", "wrong input" if "told" in outcome else ""),
+                facts(outcome.get("facts", {})),
+            )
+            for place, outcome in enumerate(row.outcomes)
+        ],
+    )
+
+
+def _entries_then(row: Batch) -> str:
+    """The list of entries up to the second in which the batch was recorded."""
+    return entries_url(until=f"{row.recorded_at:%Y-%m-%dT%H:%M:%S.999999}")
