@@ -1,6 +1,4 @@
-"""The catalogue holds what the design says, and nothing else."""
-
-from typing import Any
+"""What the database's catalogue says about the ledger's tables."""
 
 import pytest
 from django.core.management import call_command
@@ -8,92 +6,180 @@ from django.db import connection
 
 pytestmark = pytest.mark.django_db
 
-DISTRIBUTED = ("ledger_entry", "ledger_refusal")
-"""The tables that can be distributed by holder."""
+BY_HOLDER = ("ledger_entry", "ledger_refusal")
+"""Tables that can be distributed by holder."""
 
 
-def fetch(sql: str, *parameters: Any) -> list[Any]:
+def rows(query: str, *parameters: object) -> list[tuple]:
     with connection.cursor() as cursor:
-        cursor.execute(sql, parameters)
+        cursor.execute(query, parameters)
         return cursor.fetchall()
 
 
-def test_every_unique_index_of_the_ledger_begins_with_the_holder() -> None:
-    found = fetch(
+def ledgers_tables() -> set[str]:
+    return {name for (name,) in rows("SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND relname ~ '^ledger_'")}
+
+
+def test_these_are_the_ledgers_tables():
+    assert ledgers_tables() == {"ledger_entry", "ledger_refusal", "ledger_api_key", "ledger_rate", "ledger_batch"}
+
+
+def test_every_unique_index_of_a_table_by_holder_contains_the_holder():
+    found = rows(
         """
-        SELECT i.indexrelid::regclass::text, a.attname
+        SELECT i.indrelid::regclass::text, i.indexrelid::regclass::text,
+            (SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = i.indexrelid)
         FROM pg_index i
-        JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
-        WHERE i.indisunique AND i.indrelid::regclass::text = ANY(%s)
+        WHERE i.indisunique AND i.indrelid = ANY(%s::regclass[])
+        ORDER BY 2
+        """,
+        list(BY_HOLDER),
+    )
+    assert found == [
+        ("ledger_entry", "ledger_entry_key", ["holder_id", "idempotency_key"]),
+        ("ledger_entry", "ledger_entry_pkey", ["holder_id", "credit_type", "sequence"]),
+        ("ledger_refusal", "ledger_refusal_pkey", ["holder_id", "idempotency_key"]),
+    ]
+
+
+def test_every_index_that_serves_one_account_begins_with_its_holder():
+    found = rows(
+        """
+        SELECT i.indexrelid::regclass::text
+        FROM pg_index i
+        JOIN pg_attribute a ON a.attrelid = i.indexrelid AND a.attnum = 1
+        WHERE i.indrelid = ANY(%s::regclass[]) AND a.attname <> 'holder_id'
         ORDER BY 1
         """,
-        list(DISTRIBUTED),
+        list(BY_HOLDER),
     )
-    assert found == [
-        ("ledger_entry_key", "holder_id"),
-        ("ledger_entry_pkey", "holder_id"),
-        ("ledger_refusal_pkey", "holder_id"),
-    ]
+    # Over all holders: the newest first, and by reference, for operators.
+    assert found == [("ledger_entry_recorded_at",), ("ledger_entry_reference",), ("ledger_refusal_recorded_at",)]
 
 
-def test_no_foreign_key_points_to_or_from_the_ledger() -> None:
-    found = fetch(
-        """
-        SELECT conname
-        FROM pg_constraint
-        WHERE contype = 'f' AND (conrelid::regclass::text LIKE 'ledger%%' OR confrelid::regclass::text LIKE 'ledger%%')
-        """
+def test_no_foreign_key_points_to_or_from_a_table_of_the_ledger():
+    assert (
+        rows(
+            """
+            SELECT conrelid::regclass::text, conname, confrelid::regclass::text
+            FROM pg_constraint
+            WHERE contype = 'f' AND (conrelid = ANY(%s::regclass[]) OR confrelid = ANY(%s::regclass[]))
+            """,
+            *[sorted(ledgers_tables())] * 2,
+        )
+        == []
     )
-    assert found == []
 
 
-def test_no_number_of_the_ledger_comes_from_a_sequence() -> None:
-    found = fetch(
+def test_no_sequence_identity_or_default_makes_a_value_of_a_ledger_row():
+    found = rows(
         """
-        SELECT table_name, column_name
-        FROM information_schema.columns
-        WHERE table_name = ANY(%s) AND (is_identity = 'YES' OR column_default LIKE 'nextval%%')
+        SELECT attrelid::regclass::text, attname
+        FROM pg_attribute
+        WHERE attrelid = ANY(%s::regclass[]) AND attnum > 0 AND (attidentity <> '' OR atthasdef OR attgenerated <> '')
         """,
-        list(DISTRIBUTED),
+        list(BY_HOLDER),
     )
     assert found == []
-
-
-def test_no_foreign_key_points_at_what_orders_and_amendments_lock() -> None:
-    found = fetch(
+    owned = rows(
         """
-        SELECT conname, confrelid::regclass::text
-        FROM pg_constraint
-        WHERE contype = 'f' AND confrelid::regclass::text ~ '^billing_(subscription|customer|plan|price|item)'
+        SELECT s.relname
+        FROM pg_class s
+        JOIN pg_depend d ON d.objid = s.oid AND d.refobjid = ANY(%s::regclass[])
+        WHERE s.relkind = 'S'
+        """,
+        sorted(ledgers_tables() - {"ledger_api_key"}),
+    )
+    assert owned == []
+
+
+def test_amounts_are_whole_numbers():
+    found = rows(
+        """
+        SELECT attname, format_type(atttypid, atttypmod)
+        FROM pg_attribute
+        WHERE attrelid = 'ledger_entry'::regclass
+            AND attname IN ('sequence', 'amount', 'balance', 'held', 'closes', 'settled', 'overdraft')
         """
     )
-    assert found == []
+    assert len(found) == 7
+    assert {kind for _, kind in found} == {"bigint"}
+    inexact = "SELECT attname FROM pg_attribute WHERE attrelid = ANY(%s::regclass[]) AND atttypid IN (700, 701, 1700, 790)"
+    assert rows(inexact, sorted(ledgers_tables())) == []
 
 
-def test_the_triggers_that_guard_history_fire_always() -> None:
-    found = fetch(
+def test_every_trigger_on_an_append_only_table_fires_always_and_for_every_statement():
+    found = rows(
         """
-        SELECT tgrelid::regclass::text, tgname, tgenabled::text, (tgtype & 1) = 0 AS per_statement
+        SELECT tgrelid::regclass::text, tgname, tgenabled, pg_get_triggerdef(oid)
         FROM pg_trigger
-        WHERE NOT tgisinternal AND tgrelid::regclass::text LIKE 'ledger%%'
-        ORDER BY 1, 2
+        WHERE NOT tgisinternal AND tgname IN ('append_only', 'follows')
+        """
+    )
+    assert {table for table, name, _, _ in found if name == "append_only"} >= {*BY_HOLDER, "ledger_rate", "ledger_batch"}
+    assert [(table, name) for table, name, enabled, _ in found if enabled != "A"] == []
+    for table, name, _, definition in found:
+        assert "FOR EACH STATEMENT" in definition
+        if name == "append_only":
+            assert f"BEFORE DELETE OR UPDATE OR TRUNCATE ON public.{table} " in definition
+            assert definition.endswith("EXECUTE FUNCTION refuse_change()")
+    assert [table for table, name, _, _ in found if name == "follows"] == ["ledger_entry"]
+
+
+def test_the_ledgers_checks_are_these_and_all_are_enforced():
+    found = rows(
+        """
+        SELECT conname, convalidated AND conenforced
+        FROM pg_constraint
+        WHERE conrelid = 'ledger_entry'::regclass AND contype = 'c'
+        ORDER BY conname
         """
     )
     assert found == [
-        ("ledger_batch", "append_only", "A", True),
-        ("ledger_entry", "append_only", "A", True),
-        ("ledger_entry", "follows", "A", True),
-        ("ledger_rate", "append_only", "A", True),
-        ("ledger_refusal", "append_only", "A", True),
-    ]
-    everywhere = fetch("SELECT tgrelid::regclass::text, tgname FROM pg_trigger WHERE NOT tgisinternal AND tgenabled <> 'A'")
-    assert everywhere == []
+        (f"ledger_entry_{name}", True)
+        for name in (
+            "closes_an_earlier", "digests_are_sha256", "first_starts_at_0", "held_by_holds", "key_has_its_request",
+            "never_overspent", "numbered_from_1", "overdraft_positive", "sign_fits_kind",
+        )
+    ]  # fmt: skip
 
 
-def test_the_function_that_locks_and_reads_takes_a_snapshot_for_each() -> None:
-    """STABLE or IMMUTABLE, it would read with the snapshot of the statement that called it: older than the lock."""
-    assert fetch("SELECT provolatile::text FROM pg_proc WHERE proname = 'ledger_open'") == [("v",)]
+def test_the_function_that_locks_and_reads_takes_a_snapshot_per_statement():
+    """STABLE would read with a snapshot from before the lock: see tests/concurrency/test_locks_and_reads.py."""
+    found = dict(rows("SELECT proname, provolatile FROM pg_proc WHERE proname ~ '^ledger_' AND pronamespace = 'public'::regnamespace"))
+    assert found == {
+        "ledger_open": "v",
+        "ledger_entry_follows": "v",
+        "ledger_entry_digest": "s",
+        "ledger_sequence_at": "s",
+    }
 
 
-def test_models_and_migrations_agree() -> None:
+def test_texts_that_are_keys_sort_by_bytes():
+    found = rows(
+        """
+        SELECT attrelid::regclass::text || '.' || attname
+        FROM pg_attribute
+        WHERE attrelid = ANY(%s::regclass[])
+            AND attname IN ('holder_id', 'credit_type', 'idempotency_key', 'kind')
+            AND attcollation <> (SELECT oid FROM pg_collation WHERE collname = 'C' AND collnamespace = 'pg_catalog'::regnamespace)
+        """,
+        list(BY_HOLDER),
+    )
+    assert found == []
+
+
+def test_every_column_of_an_entry_says_what_it_is():
+    uncommented = rows(
+        """
+        SELECT attname
+        FROM pg_attribute
+        WHERE attrelid = 'ledger_entry'::regclass AND attnum > 0 AND NOT attisdropped
+            AND col_description(attrelid, attnum) IS NULL
+        """
+    )
+    assert uncommented == []
+
+
+def test_no_migration_is_missing():
     call_command("makemigrations", check=True, dry_run=True, verbosity=0)
