@@ -1,6 +1,6 @@
 # `make help` lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help run test replay check lint types layers migrations lock format
+.PHONY: help run test replay bench check lint types layers migrations lock format
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -21,6 +21,9 @@ test: $(VENV)/.installed-dev  ## Run the whole test suite on a PostgreSQL of its
 
 replay: $(VENV)/.installed  ## Play a recorded trace as spends over HTTP, audit, invoice: TRACE=FILE ARGS="--speed 10"
 	@exec $(BIN)/python manage.py replay $(TRACE) $(ARGS)
+
+bench: $(VENV)/.installed-dev  ## Measure ratios on a PostgreSQL of its own: ROWS=service,http for some of them
+	@exec $(BIN)/python -m tests.benchmarks $(if $(ROWS),--rows $(ROWS))
 
 check: lint types layers migrations test  ## Run everything that CI runs: the static checks, then the tests
 

@@ -1,0 +1,147 @@
+"""The load: many keep-alive clients in one process, which spends as little as it can.
+
+    python -m tests.benchmarks.clients < load.json
+
+Each client sends its next request when it has the answer to the last one. Prints what came of it as JSON.
+"""
+
+import json
+import random
+import select
+import socket
+import sys
+import time
+import uuid
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is asked of a server.
+
+    `path` and `body` may contain {holder}, which is `prefix` and a random number below `holders`, and {number}, which is new in
+    every request. Stops after `seconds`, or after `requests` where that is given.
+    """
+
+    port: int
+    path: str
+    method: str = "POST"
+    body: str = ""
+    key: str = ""
+    clients: int = 16
+    seconds: float = 2.0
+    requests: int = 0
+    prefix: str = "bench-"
+    holders: int = 1
+    seed: int = field(default_factory=lambda: random.getrandbits(32))
+
+
+@dataclass
+class Outcome:
+    """What came of it. Latencies in milliseconds."""
+
+    answered: int
+    seconds: float
+    statuses: dict[str, int]
+    cpu_seconds: float
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    first_bad: str = ""
+
+    @property
+    def per_second(self) -> float:
+        """Answers a second."""
+        return self.answered / self.seconds
+
+
+def send_load(load: Load) -> Outcome:
+    """Put the load on the server and wait until every request that was begun is answered."""
+    sockets = [socket.create_connection(("127.0.0.1", load.port)) for _ in range(load.clients)]
+    poll = select.epoll()
+    by_number = {}
+    for each in sockets:
+        each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        poll.register(each.fileno(), select.EPOLLIN)
+        by_number[each.fileno()] = each
+    try:
+        return _exchange(load, poll, by_number)
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def _exchange(load: Load, poll: select.epoll, by_number: dict[int, socket.socket]) -> Outcome:
+    chance, run = random.Random(load.seed), uuid.uuid4().hex[:12]
+    statuses: Counter[str] = Counter()
+    latencies: list[float] = []
+    begun: dict[int, float] = {}
+    partial: dict[int, bytes] = {}
+    sent, first_bad = 0, ""
+    start, cpu_start = time.perf_counter(), time.process_time()
+    deadline = start + load.seconds
+
+    def send(number: int) -> None:
+        nonlocal sent
+        begun[number] = time.perf_counter()
+        by_number[number].sendall(_request(load, f"{load.prefix}{chance.randrange(load.holders)}", f"{run}-{sent}"))
+        sent += 1
+
+    for number in by_number:
+        send(number)
+    while begun:
+        for number, _ in poll.poll():
+            received = partial.pop(number, b"") + by_number[number].recv(65536)
+            if not received:
+                raise ConnectionError("the server closed a connection")
+            if not _is_whole(received):
+                partial[number] = received
+                continue
+            now = time.perf_counter()
+            latencies.append(now - begun.pop(number))
+            status = received[9:12].decode()
+            statuses[status] += 1
+            if status[0] != "2" and not first_bad:
+                first_bad = received.decode(errors="replace")
+            if (load.requests and sent < load.requests) or (not load.requests and now < deadline):
+                send(number)
+    latencies.sort()
+    at = lambda share: round(latencies[min(len(latencies) - 1, int(len(latencies) * share))] * 1e3, 3)  # noqa: E731
+    return Outcome(
+        answered=sum(count for status, count in statuses.items() if status[0] == "2"),
+        seconds=time.perf_counter() - start,
+        statuses=dict(statuses),
+        cpu_seconds=time.process_time() - cpu_start,
+        p50_ms=at(0.5), p95_ms=at(0.95), p99_ms=at(0.99),
+        first_bad=first_bad,
+    )  # fmt: skip
+
+
+def _request(load: Load, holder: str, number: str) -> bytes:
+    path = load.path.replace("{holder}", holder)
+    body = load.body.replace("{holder}", holder).replace("{number}", number)
+    keyed = f"Idempotency-Key: {number}\r\n" if load.method == "POST" else ""
+    typed = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n" if body else ""
+    return (
+        f"{load.method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {load.key}\r\n{keyed}{typed}\r\n{body}"
+    ).encode()
+
+
+def _is_whole(received: bytes) -> bool:
+    head, blank, body = received.partition(b"\r\n\r\n")
+    if not blank:
+        return False
+    at = head.lower().find(b"content-length:")
+    if at < 0:
+        raise ValueError(f"an answer without its length: {head.decode(errors='replace')}")
+    return len(body) >= int(head[at + 15 :].split(b"\r\n", 1)[0])
+
+
+def main() -> None:
+    """Read a load from standard input, print the outcome."""
+    json.dump(asdict(send_load(Load(**json.load(sys.stdin)))), sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

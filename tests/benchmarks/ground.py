@@ -1,0 +1,228 @@
+"""What every row stands on: an embedded server of the benchmark's own, a prepared database, web processes, the machine."""
+
+import json
+import os
+import platform
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from ledger_project import embedded_postgres, web_server
+from tests.benchmarks.clients import Load, Outcome
+from tests.benchmarks.measuring import children
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "bench-results"
+KEY = "benchmark-key-of-no-secret-at-all"
+SETTINGS_MODULE = "tests.benchmarks.rivals.settings"
+HOLDERS = 10_000
+LOT = 10**12
+SPEND = '{"amount":120,"reason":"chat completion","reference":"req_{number}"}'
+
+
+@dataclass(frozen=True)
+class Web:
+    """A web server of production's kind."""
+
+    port: int
+    pid: int
+
+    @property
+    def workers(self) -> list[int]:
+        """The processes that answer requests."""
+        return [pid for pid in children(self.pid) if Path(f"/proc/{pid}/task").exists()]
+
+    def load(self, path: str, **options: Any) -> Outcome:
+        """Put load on it from a process of its own; raises when an answer was not 2xx."""
+        plan = Load(port=self.port, path=path, **{"key": KEY} | options)
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.benchmarks.clients"], cwd=ROOT,
+            input=json.dumps(asdict(plan)), stdout=subprocess.PIPE, text=True, check=True,
+        )  # fmt: skip
+        outcome = Outcome(**json.loads(done.stdout))
+        if set(outcome.statuses) - {"200", "201"}:
+            raise RuntimeError(f"{path}: {outcome.statuses}\n{outcome.first_bad}")
+        return outcome
+
+
+class Ground:
+    """The running server, and what is on it. `close` stops all of it and drops the database."""
+
+    def __init__(self, data_dir: Path) -> None:
+        """Start with an empty database; call before Django reads its settings."""
+        self.server = embedded_postgres.Server(data_dir)
+        self.server.start()
+        self._drop_database()
+        self.server.start()
+        os.environ.update(
+            LEDGER_DATA_DIR=str(data_dir),
+            DATABASE_URL=self.server.application_url,
+            LEDGER_OWNER_DATABASE_URL=self.server.owner_url,
+            DJANGO_SETTINGS_MODULE=SETTINGS_MODULE,
+            LEDGER_BOOTSTRAP_API_KEY=KEY,
+        )
+        import django
+
+        django.setup()
+        try:
+            self._prepare()
+        except BaseException:
+            self.server.stop()
+            raise
+
+    def _drop_database(self) -> None:
+        kept = self.server.credentials
+        url = kept.url(embedded_postgres.SUPERUSER, kept.superuser_password, "postgres")
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(
+                sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(embedded_postgres.DATABASE))
+            )
+
+    def _prepare(self) -> None:
+        from ledger_project.first_start import ensure_bootstrap_key
+        from ledger_project.preparation import connected_as_owner, prepare_database
+
+        with connected_as_owner() as owner:
+            prepare_database(owner, verbosity=0)
+        with self.superuser() as connection:
+            for script in ("tables.sql", "opening.sql", "server_function.sql"):
+                connection.execute((Path(__file__).parent / "rivals" / script).read_text())
+            connection.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA rivals TO {embedded_postgres.APPLICATION}")
+        ensure_bootstrap_key()
+
+    def close(self) -> None:
+        """Leave nothing running and no data behind."""
+        with suppress(psycopg.Error):
+            self._drop_database()
+        self.server.stop()
+
+    @contextmanager
+    def superuser(self) -> Iterator[psycopg.Connection[Any]]:
+        """A connection that may do everything, in autocommit and without timeouts."""
+        with psycopg.connect(self.server.superuser_url, autocommit=True) as connection:
+            connection.execute("SET statement_timeout = 0")
+            connection.execute("SET lock_timeout = 0")
+            yield connection
+
+    @contextmanager
+    def web(self, **options: Any) -> Iterator[Web]:
+        """For the block, a web server as production runs it, with the rivals' paths beside its own."""
+        port = _free_port()
+        log = RESULTS / "web.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                web_server.command(port=port, **options), cwd=ROOT, process_group=0,
+                stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+            )  # fmt: skip
+            try:
+                _wait_for(port, process, log)
+                yield Web(port, process.pid)
+            finally:
+                process.terminate()
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=15)
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, 9)
+                process.wait()
+
+    def grant_to_all(self, prefix: str = "bench-", holders: int = HOLDERS) -> None:
+        """Give every holder three lots, promotional and paid, that no benchmark uses up."""
+        from ledger import services
+        from ledger.rules import GrantRequest
+
+        terms: Sequence[dict[str, Any]] = ({"source": "promotional"}, {"priority": 50}, {})
+        for first in range(0, holders, 300):
+            requests = [
+                GrantRequest(holder_id=f"{prefix}{number}", amount=LOT, idempotency_key=f"lot-{lot}", actor="key:bench", **each)
+                for number in range(first, min(holders, first + 300))
+                for lot, each in enumerate(terms)
+            ]
+            services.batch(requests, mode="each", idempotency_key=f"{prefix}{first}")
+
+    def empty_ledger(self) -> None:
+        """Leave no entries, which only a superuser can, with the trigger off that refuses it."""
+        with self.superuser() as connection:
+            for table in ("ledger_entry", "ledger_refusal", "ledger_batch"):
+                connection.execute(f"ALTER TABLE {table} DISABLE TRIGGER append_only")
+                connection.execute(f"TRUNCATE {table}")
+                connection.execute(f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER append_only")
+
+    def settle(self) -> None:
+        """Have the server do now what it would do in the middle of a measurement."""
+        with self.superuser() as connection:
+            connection.execute("VACUUM (ANALYZE)")
+            connection.execute("CHECKPOINT")
+
+
+def machine(ground: Ground) -> dict[str, Any]:
+    """What it was measured on."""
+    with ground.superuser() as connection:
+        row = connection.execute("SELECT current_setting('server_version')").fetchone()
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "postgresql": row[0] if row else "",
+        "fdatasync_us": _fdatasync_us(ground.server.data_dir),
+        "load_before": round(os.getloadavg()[0], 2),
+        "commit": _commit(),
+    }
+
+
+def _processor() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def _fdatasync_us(folder: Path) -> int:
+    """How long the disk takes to keep 8 KiB for good: what COMMIT waits for."""
+    path, times = folder / "fdatasync.probe", []
+    with path.open("wb", buffering=0) as file:
+        for _ in range(200):
+            file.write(bytes(8192))
+            start = time.perf_counter()
+            os.fdatasync(file.fileno())
+            times.append(time.perf_counter() - start)
+    path.unlink()
+    return round(median(times) * 1e6)
+
+
+def _commit() -> str:
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_for(port: int, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5):
+                return
+        except urllib.error.HTTPError:
+            return
+        except OSError:
+            time.sleep(0.05)
+    raise RuntimeError(f"the web server did not come up:\n{log.read_text()}")

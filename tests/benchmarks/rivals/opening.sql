@@ -1,0 +1,26 @@
+-- ledger_open with another protection than the advisory lock, or with none, for rivals that differ in nothing else.
+CREATE FUNCTION rivals.open_by(protection text, holder text, type text, key text)
+RETURNS TABLE (
+    now timestamptz, sequence bigint, balance bigint, held bigint, lots text, holds text, overdraft bigint, digest bytea, answered_by text
+)
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF protection = 'row' THEN
+        PERFORM FROM rivals.holder h WHERE h.holder_id = holder FOR UPDATE;
+    ELSIF protection = 'table' THEN
+        -- Not ledger_entry itself, for which the application has no right to such a lock; all of these spends meet here all the same.
+        LOCK TABLE rivals.holder IN EXCLUSIVE MODE;
+    END IF;
+    RETURN QUERY
+        SELECT
+            GREATEST(clock_timestamp(), last.recorded_at), last.sequence, last.balance, last.held, last.lots::text, last.holds::text,
+            last.overdraft, last.digest,
+            CASE
+                WHEN EXISTS (SELECT FROM ledger_entry e WHERE e.holder_id = holder AND e.idempotency_key = key) THEN 'entry'
+                WHEN EXISTS (SELECT FROM ledger_refusal r WHERE r.holder_id = holder AND r.idempotency_key = key) THEN 'refusal'
+            END
+        FROM (VALUES (1)) AS always_one_row
+        LEFT JOIN LATERAL (
+            SELECT e.* FROM ledger_entry e WHERE e.holder_id = holder AND e.credit_type = type ORDER BY e.sequence DESC LIMIT 1
+        ) last ON true;
+END $$;

@@ -1,0 +1,38 @@
+"""The project's paths, and the rivals' under /v1/rivals/, so that they go the same short way through the middleware."""
+
+from collections.abc import Callable
+from typing import Any
+
+from django.http import HttpRequest
+from django.urls import include, path
+from rest_framework.response import Response
+
+from tests.benchmarks.rivals import floors, locking, orm, shapes
+
+
+def rendered(view: Callable[..., Response]) -> Callable[..., Response]:
+    """The view with its answer rendered, which Django's handler does behind the middleware."""
+
+    def answer(request: HttpRequest, **path: Any) -> Response:
+        return view(request, **path).render()
+
+    return answer
+
+
+urlpatterns = [
+    path("v1/rivals/nothing/<holder>", floors.nothing),
+    path("v1/rivals/key-only/<holder>", rendered(floors.KeyOnly.as_view())),
+    path("v1/rivals/lean-key-only/<holder>", floors.LeanKeyOnly.as_view()),
+    path("v1/rivals/orm/<holder>", rendered(orm.OrmSpends.as_view())),
+    path("v1/rivals/row-lock/<holder>", locking.RowLockSpends.as_view()),
+    path("v1/rivals/table-lock/<holder>", locking.TableLockSpends.as_view()),
+    path("v1/rivals/serializable/<holder>", locking.SerializableSpends.as_view()),
+    path("v1/rivals/double-entry/<holder>", shapes.DoubleEntrySpends.as_view()),
+    path("v1/rivals/sum-at-read/<holder>", shapes.SumAtReadSpends.as_view()),
+    path("", include("ledger_project.urls")),
+]
+
+handler400 = "ledger_project.problems.bad_request"
+handler403 = "ledger_project.problems.permission_denied"
+handler404 = "ledger_project.problems.page_not_found"
+handler500 = "ledger_project.problems.server_error"

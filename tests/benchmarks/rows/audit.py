@@ -1,0 +1,36 @@
+"""The audit of every law over every entry, against a scan that computes one SHA-256 a row in the server."""
+
+import io
+import os
+from statistics import median
+
+from django.core.management import call_command
+
+from tests.benchmarks.ground import Ground
+from tests.benchmarks.histories import load_in_parallel
+from tests.benchmarks.measuring import Result, interleaved, result, seconds
+
+ENTRIES = int(os.environ.get("BENCH_AUDIT", "200000"))
+SCAN = """
+SELECT count(*) FILTER (WHERE sha256(e.previous_digest || convert_to(e::text, 'UTF8')) = e.digest) FROM ledger_entry e
+"""
+
+
+def run(ground: Ground) -> list[Result]:
+    """On a database with nothing but histories made by the rules."""
+    ground.empty_ledger()
+    load_in_parallel(ground.server.owner_url, holders=1_000, entries=ENTRIES, processes=2)
+    ground.settle()
+
+    def scan() -> float:
+        with ground.superuser() as connection:
+            return seconds(lambda: connection.execute(SCAN).fetchone())
+
+    def audit() -> float:
+        return seconds(lambda: call_command("audit_ledger", no_progress=True, stdout=io.StringIO()))
+
+    found = interleaved({"scan": scan, "audit": audit}, rounds=3)
+    return [
+        result("audit", f"audit of {ENTRIES:,} entries, speed", "a scan with SHA-256 in the server", found["scan"],
+               found["audit"], aim=">= 0.5", context=f"{median(found['audit']):.1f} s beside {median(found['scan']):.1f} s"),
+    ]  # fmt: skip

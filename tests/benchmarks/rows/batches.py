@@ -1,0 +1,82 @@
+"""Batches of 1,000 spends, in the service layer and over HTTP, against a plain multi-row INSERT of the same rows."""
+
+import json
+import random
+import uuid
+from statistics import median
+
+from django.db import connection
+
+from ledger import journal, services
+from ledger.rules import SpendRequest
+from tests.benchmarks.ground import Ground
+from tests.benchmarks.measuring import Result, interleaved, result, seconds
+
+OPERATIONS = 1_000
+HOLDERS = 1_000
+REPEATS = 3
+PLAIN = f"INSERT INTO rivals.plain ({journal.COLUMNS}) VALUES "
+
+
+def run(ground: Ground) -> list[Result]:
+    """Both ways, with the same rows."""
+    ground.grant_to_all("batch-", HOLDERS)
+    ground.settle()
+    rows: list[tuple[object, ...]] = []
+
+    def batch() -> float:
+        def one() -> None:
+            answered = services.batch(_requests(), mode="each", idempotency_key=str(uuid.uuid4()))
+            rows[:] = [journal._row(outcome.entry) for outcome in answered.outcomes if outcome.entry is not None]
+
+        return REPEATS * OPERATIONS / sum(seconds(one) for _ in range(REPEATS))
+
+    def plain() -> float:
+        spent = 0.0
+        for _ in range(REPEATS):
+            key = str(uuid.uuid4())
+            fresh = [(f"{row[0]}-{key}", *row[1:]) for row in rows]
+            spent += seconds(lambda fresh=fresh: _insert(fresh))  # type: ignore[misc]
+        return REPEATS * OPERATIONS / spent
+
+    batch()
+    found = interleaved({"batch": batch, "plain": plain})
+    with ground.web() as web:
+        body = json.dumps(
+            {
+                "mode": "each",
+                "operations": [
+                    {
+                        "operation": "spend", "holder_id": f"batch-{number}", "amount": 120,
+                        "idempotency_key": "{number}-" + str(number), "reason": "chat completion",
+                    }
+                    for number in range(OPERATIONS)
+                ],
+            }
+        )  # fmt: skip
+        options = {"body": body, "clients": 2, "seconds": 3.0}
+        web.load("/v1/batches", **options)
+        rates = [web.load("/v1/batches", **options).per_second * OPERATIONS for _ in range(3)]
+    return [
+        result("batches", "batch of 1,000 spends", "plain multi-row INSERT of the same rows", found["batch"], found["plain"],
+               aim=">= 0.35", context=f"{median(found['batch']):,.0f} entries/s beside {median(found['plain']):,.0f}"),
+        Result("batches", "batch of 1,000, one process", "entries a second", median(found["batch"]), ">= 10000", unit="/s",
+               rounds=found["batch"]),
+        Result("batches", "POST /v1/batches, 2 clients", "entries a second", median(rates), ">= 10000", unit="/s", rounds=rates),
+    ]  # fmt: skip
+
+
+def _requests() -> list[SpendRequest]:
+    key = uuid.uuid4().hex
+    return [
+        SpendRequest(
+            holder_id=f"batch-{random.randrange(HOLDERS)}", amount=120, idempotency_key=f"{key}-{number}",
+            reason="chat completion", actor="key:bench",
+        )
+        for number in range(OPERATIONS)
+    ]  # fmt: skip
+
+
+def _insert(rows: list[tuple[object, ...]]) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(PLAIN + ", ".join([journal._PLACES] * len(rows)), [value for row in rows for value in row])

@@ -1,0 +1,80 @@
+"""An import, with rules, keys and digests, against COPY of the same rows; and what an entry takes on the disk."""
+
+import os
+import uuid
+from statistics import median
+
+import psycopg
+
+from ledger import journal, services
+from ledger.rules import GrantRequest, SpendRequest
+from tests.benchmarks.ground import Ground
+from tests.benchmarks.measuring import Result, result, seconds
+
+ENTRIES = int(os.environ.get("BENCH_IMPORT", "60000"))
+HOLDERS = 1_000
+ROUNDS = 3
+
+SIZES = """
+SELECT c.relname, pg_total_relation_size(c.oid), pg_relation_size(c.oid)
+FROM pg_class c
+WHERE c.relname = 'ledger_entry' OR c.oid IN (SELECT indexrelid FROM pg_index WHERE indrelid = 'ledger_entry'::regclass)
+ORDER BY c.relkind DESC, c.relname
+"""
+
+
+def run(ground: Ground) -> list[Result]:
+    """Batches of 1,000, one after the other, in one process."""
+    imported, copied = [], []
+    for number in range(ROUNDS):
+        prefix = f"import{number}-"
+        ground.grant_to_all(prefix, HOLDERS)
+        with ground.superuser() as connection:
+            connection.execute("TRUNCATE rivals.plain")
+            imported.append(ENTRIES / seconds(lambda prefix=prefix: _import(prefix)))  # type: ignore[misc]
+            rows = connection.execute(
+                f"SELECT {journal.COLUMNS} FROM ledger_entry WHERE starts_with(holder_id, %s) AND kind = 'spend' "
+                "ORDER BY recorded_at, holder_id, sequence",
+                [prefix],
+            ).fetchall()
+            connection.execute("SET synchronous_commit = on")
+            copied.append(len(rows) / seconds(lambda rows=rows, connection=connection: _copy(connection, rows)))  # type: ignore[misc]
+    lines = [
+        result("importing", f"import of {ENTRIES:,} entries", "COPY of the same rows, same indexes", imported, copied,
+               aim=">= 0.1", context=f"{median(imported):,.0f} entries/s beside {median(copied):,.0f}"),
+    ]  # fmt: skip
+    return lines + _sizes(ground)
+
+
+def _import(prefix: str) -> None:
+    run_id = uuid.uuid4().hex[:12]
+    for first in range(0, ENTRIES, 1_000):
+        requests: list[SpendRequest | GrantRequest] = [
+            SpendRequest(
+                holder_id=f"{prefix}{number % HOLDERS}", amount=120, idempotency_key=f"{run_id}-{number}",
+                reason="chat completion", reference=f"req_{number}", actor="key:bench",
+            )
+            for number in range(first, first + 1_000)
+        ]  # fmt: skip
+        services.batch(requests, mode="each", idempotency_key=f"{run_id}-{first}")
+
+
+def _copy(connection: "psycopg.Connection[tuple[object, ...]]", rows: list[tuple[object, ...]]) -> None:
+    as_text = [[value if not isinstance(value, list | dict) else journal.encode_json(value) for value in row] for row in rows]
+    with connection.cursor() as cursor, cursor.copy(f"COPY rivals.plain ({journal.COLUMNS}) FROM STDIN") as copy:
+        for row in as_text:
+            copy.write_row(row)
+
+
+def _sizes(ground: Ground) -> list[Result]:
+    with ground.superuser() as connection:
+        connection.execute("VACUUM (ANALYZE) ledger_entry")
+        counted = connection.execute("SELECT count(*) FROM ledger_entry").fetchone()
+        sizes = {name: (whole, alone) for name, whole, alone in connection.execute(SIZES).fetchall()}
+    entries = counted[0] if counted else 1
+    whole = sizes.pop("ledger_entry")
+    each = ", ".join(f"{name.removeprefix('ledger_entry_')} {alone / entries:.0f}" for name, (_, alone) in sorted(sizes.items()))
+    return [
+        Result("importing", "disk per entry, indexes included", "bytes", whole[0] / entries, unit="B",
+               context=f"{entries:,} entries; rows {whole[1] / entries:.0f}, {each}"),
+    ]  # fmt: skip

@@ -1,0 +1,79 @@
+"""How soon it answers when it is started, and whether a web process grows."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from contextlib import suppress
+from pathlib import Path
+from statistics import median
+
+from tests.benchmarks.ground import ROOT, SPEND, Ground, _free_port
+from tests.benchmarks.measuring import Result, resident_bytes, result
+
+REQUESTS = int(os.environ.get("BENCH_REQUESTS", "100000"))
+EARLY = 1_000
+
+
+def run(ground: Ground) -> list[Result]:
+    """Starting, then growing."""
+    data_dir = Path(tempfile.mkdtemp(dir=ground.server.data_dir.parent, prefix="cold-"))
+    data_dir.chmod(0o755)
+    try:
+        first = _start(data_dir)
+        again = [_start(data_dir) for _ in range(3)]
+    finally:
+        cluster = (data_dir / "postgres").resolve()
+        shutil.rmtree(data_dir)
+        shutil.rmtree(cluster, ignore_errors=True)
+    early, late = _grow(ground)
+    return [
+        Result("process", "cold start of `make run`, new ledger", "seconds to the first answer", first, "<= 5", unit="s"),
+        Result("process", "start of `make run`, existing ledger", "seconds to the first answer", median(again), "<= 5", unit="s",
+               rounds=again),
+        result("process", f"memory of a web process after {REQUESTS:,} requests", f"after {EARLY:,}", [late], [early],
+               aim="<= 1.05", context=f"{late / 2**20:.1f} MiB beside {early / 2**20:.1f} MiB"),
+    ]  # fmt: skip
+
+
+def _start(data_dir: Path) -> float:
+    """Seconds from the command to the first answer; what was started is stopped."""
+    port = _free_port()
+    keep = ("PATH", "HOME", "LANG")
+    environment = {name: os.environ[name] for name in keep if name in os.environ} | {
+        "LEDGER_DATA_DIR": str(data_dir), "PORT": str(port),
+    }  # fmt: skip
+    begun = time.monotonic()
+    process = subprocess.Popen(
+        [sys.executable, "manage.py", "serve"], cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        process_group=0,
+    )  # fmt: skip
+    try:
+        while time.monotonic() - begun < 60 and process.poll() is None:
+            with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5):
+                return time.monotonic() - begun
+            time.sleep(0.02)
+        raise RuntimeError("`manage.py serve` did not answer within a minute")
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=60)
+
+
+def _grow(ground: Ground) -> tuple[float, float]:
+    """A worker's memory after 1,000 requests and after many: spends and reads in turns."""
+    ground.grant_to_all("memory-", 1_000)
+    options = {"holders": 1_000, "prefix": "memory-"}
+    with ground.web(workers=1) as web:
+
+        def send(requests: int) -> None:
+            web.load("/v1/holders/{holder}/spends", body=SPEND, requests=requests // 2, **options)
+            web.load("/v1/holders/{holder}/balance", method="GET", requests=requests // 2, **options)
+
+        send(EARLY)
+        early = sum(map(resident_bytes, web.workers))
+        send(REQUESTS - EARLY)
+        return early, sum(map(resident_bytes, web.workers))
