@@ -36,22 +36,25 @@ from ledger.errors import LockBusy
 from ledger.locks import Lock, holder_key, holder_lock, try_advisory_lock
 
 State = Invoice.State
-NUMBER = "{series}-{value:06d}"
 
-# One statement, also for the first number of a series. The row is locked from here to COMMIT.
-TAKE_NUMBER = """
-    INSERT INTO billing_numberseries AS series (name, last_value) VALUES (%s, 1)
-    ON CONFLICT (name) DO UPDATE SET last_value = series.last_value + 1
-    RETURNING last_value
-"""
-
+# The number and all that it freezes in one statement, also for the first number of a series: from here to COMMIT the row of the
+# series is locked, and everybody else's finalisation waits.
 FINALIZE = """
+    WITH taken AS (
+        INSERT INTO billing_numberseries AS series (name, last_value) VALUES (%(series)s, 1)
+        ON CONFLICT (name) DO UPDATE SET last_value = series.last_value + 1
+        RETURNING last_value
+    )
     UPDATE billing_invoice
-    SET state = 'open', series_value = %(value)s, number = %(number)s, issue_date = %(issue_date)s, due_date = %(due_date)s,
+    SET state = 'open', series_value = taken.last_value,
+        number = %(series)s || '-' || lpad(taken.last_value::text, greatest(6, length(taken.last_value::text)), '0'),
+        issue_date = %(issue_date)s, due_date = %(due_date)s,
         credit_notes_minor = %(credit_notes_minor)s, credits_applied_minor = %(credits_applied_minor)s,
         amount_due_minor = total_minor - %(credit_notes_minor)s - %(credits_applied_minor)s,
         finalized_at = %(finalized_at)s
+    FROM taken
     WHERE id = %(id)s
+    RETURNING number
 """
 
 # What a dry run shows of a finalisation, on a draft that is about to be rolled back.
@@ -117,6 +120,8 @@ class Finalizing:
     holder_id: str
     credit_type: str
     credit_unit_value: Decimal | None
+    has_notes: bool = True
+    """False: it is known that no credit note of the subscription stands."""
 
 
 def finalize_under(lock: Lock, draft: Finalizing, *, take_number: bool = True) -> dict[str, Any]:
@@ -137,6 +142,7 @@ def finalize_under(lock: Lock, draft: Finalizing, *, take_number: bool = True) -
     issue_date = now.astimezone(ZoneInfo(draft.time_zone)).date()
     facts: dict[str, Any] = {
         "id": draft.invoice_id,
+        "series": draft.series,
         "credit_notes_minor": notes_minor,
         "credits_applied_minor": credits_minor,
         "issue_date": issue_date,
@@ -147,10 +153,8 @@ def finalize_under(lock: Lock, draft: Finalizing, *, take_number: bool = True) -
         if not take_number:
             cursor.execute(SETTLE, facts)
             return facts
-        cursor.execute(TAKE_NUMBER, [draft.series])
-        facts["value"] = cursor.fetchone()[0]
-        facts["number"] = NUMBER.format(series=draft.series, value=facts["value"])
         cursor.execute(FINALIZE, facts)
+        (facts["number"],) = cursor.fetchone()
         if draft.total_minor == notes_minor + credits_minor:
             cursor.execute("UPDATE billing_invoice SET state = 'paid', paid_at = %s WHERE id = %s", [now, draft.invoice_id])
     return facts
@@ -158,6 +162,8 @@ def finalize_under(lock: Lock, draft: Finalizing, *, take_number: bool = True) -
 
 def _apply_notes(draft: Finalizing) -> int:
     """Use up credit notes, the one that this invoice brings first, then the oldest."""
+    if not draft.has_notes and not draft.own_note_minor:
+        return 0
     with connection.cursor() as cursor:
         cursor.execute(NOTES_LEFT, [draft.subscription_id, draft.currency])
         notes = [(note_id, int(left)) for note_id, left in cursor.fetchall()]

@@ -23,30 +23,30 @@ PERIODS_LOOKED_AT = 3
 """Of how many of an item's newest periods every run reads the claims: the last two for late usage, and one to spare."""
 LATE_PERIODS_AFTER_END = 2
 
+# A draft with its parts in one statement: less to send, and less to plan.
 INSERT_INVOICE = """
-    INSERT INTO billing_invoice (series, subscription_id, subscription_ref, customer_id, customer_ref, buyer, currency, state,
-        scope, as_of, subtotal_minor, discount_minor, tax_minor, total_minor, credit_notes_minor, credits_applied_minor,
-        amount_due_minor, run_id)
-    VALUES ('INV', %s, %s, %s, %s, %s, %s, 'draft', %s, %s, %s, %s, %s, %s, 0, 0, %s, %s)
-    RETURNING id
-"""
-
-INSERT_LINES = """
-    INSERT INTO billing_line (invoice_id, position, kind, item_id, price_id, price_key, description, starts_at, ends_at,
-        quantity, unit_amount, amount_minor, discount_minor, tax_category, tax_rate, rating)
-    SELECT %s, position, kind, item_id, price_id, price_key, description, starts_at, ends_at,
-        quantity, unit_amount, amount_minor, discount_minor, tax_category, tax_rate, rating
-    FROM jsonb_to_recordset(%s::jsonb) AS line(
-        position int, kind text, item_id bigint, price_id bigint, price_key text, description text, starts_at timestamptz,
-        ends_at timestamptz, quantity numeric, unit_amount numeric, amount_minor bigint, discount_minor bigint,
-        tax_category text, tax_rate numeric, rating jsonb
+    WITH invoice AS (
+        INSERT INTO billing_invoice (series, subscription_id, subscription_ref, customer_id, customer_ref, buyer, currency,
+            state, scope, as_of, subtotal_minor, discount_minor, tax_minor, total_minor, credit_notes_minor,
+            credits_applied_minor, amount_due_minor, run_id)
+        VALUES ('INV', %s, %s, %s, %s, %s, %s, 'draft', %s, %s, %s, %s, %s, %s, 0, 0, %s, %s)
+        RETURNING id
+    ), lines AS (
+        INSERT INTO billing_line (invoice_id, position, kind, item_id, price_id, price_key, description, starts_at, ends_at,
+            quantity, unit_amount, amount_minor, discount_minor, tax_category, tax_rate, rating)
+        SELECT invoice.id, position, kind, item_id, price_id, price_key, description, starts_at, ends_at,
+            quantity, unit_amount, amount_minor, discount_minor, tax_category, tax_rate, rating
+        FROM invoice, jsonb_to_recordset(%s::jsonb) AS line(
+            position int, kind text, item_id bigint, price_id bigint, price_key text, description text, starts_at timestamptz,
+            ends_at timestamptz, quantity numeric, unit_amount numeric, amount_minor bigint, discount_minor bigint,
+            tax_category text, tax_rate numeric, rating jsonb
+        )
+    ), taxes AS (
+        INSERT INTO billing_invoicetax (invoice_id, category, rate, base_minor, amount_minor)
+        SELECT invoice.id, category, rate, base_minor, amount_minor
+        FROM invoice, jsonb_to_recordset(%s::jsonb) AS tax(category text, rate numeric, base_minor bigint, amount_minor bigint)
     )
-"""
-
-INSERT_TAXES = """
-    INSERT INTO billing_invoicetax (invoice_id, category, rate, base_minor, amount_minor)
-    SELECT %s, category, rate, base_minor, amount_minor
-    FROM jsonb_to_recordset(%s::jsonb) AS tax(category text, rate numeric, base_minor bigint, amount_minor bigint)
+    SELECT id FROM invoice
 """
 
 RELEASE_CLAIMS = """
@@ -99,6 +99,9 @@ class Changes:
 
 def insert_invoice(head: Head, currency: str, bill: Bill, *, as_of: datetime, only: str | None, run_id: UUID | None) -> int:
     """Write a draft with its lines and taxes, and tell each line which invoice it is on."""
+    taxes = [
+        {"category": t.category, "rate": str(t.rate), "base_minor": t.base_minor, "amount_minor": t.tax_minor} for t in bill.taxes
+    ]
     with connection.cursor() as cursor:
         cursor.execute(
             INSERT_INVOICE,
@@ -117,17 +120,13 @@ def insert_invoice(head: Head, currency: str, bill: Bill, *, as_of: datetime, on
                 bill.total_minor,
                 bill.total_minor,
                 run_id,
+                json.dumps([_line_row(line) for line in bill.lines]),
+                json.dumps(taxes),
             ],
         )
         invoice_id: int = cursor.fetchone()[0]
-        for line in bill.lines:
-            line.invoice_id = invoice_id
-        cursor.execute(INSERT_LINES, [invoice_id, json.dumps([_line_row(line) for line in bill.lines])])
-        taxes = [
-            {"category": t.category, "rate": str(t.rate), "base_minor": t.base_minor, "amount_minor": t.tax_minor}
-            for t in bill.taxes
-        ]
-        cursor.execute(INSERT_TAXES, [invoice_id, json.dumps(taxes)])
+    for line in bill.lines:
+        line.invoice_id = invoice_id
     return invoice_id
 
 

@@ -260,12 +260,12 @@ def test_numbers_have_no_holes_though_every_fifth_finalisation_is_rolled_back(
     plan = PlanFactory(prices=[recurring()]).code
     customer = CustomerFactory().ref
     refs = [SubscriptionFactory(plan=plan, customer=customer).ref for _ in range(40)]
-    taken: list[str] = []
+    taken: list[int] = []
 
     def undo_every_fifth(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
         result = execute(sql, params, many, context)
         if sql == documents.FINALIZE:
-            taken.append(params["number"])
+            taken.append(params["id"])
             if len(taken) % 5 == 0:
                 raise Undone
         return result
