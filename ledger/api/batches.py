@@ -72,10 +72,11 @@ class Batches(Endpoint):
     @operation(
         "runBatch",
         "Run a batch",
-        "Up to 1,000 operations of any kind over any holders, done in their order, in one transaction; later ones see what earlier ones "
-        "did. With mode `atomic` all are done or none; with `each`, a problem of one does not stop the others. Each operation "
-        "takes what its own call takes, with `operation`, `holder` and, for what is about a hold, `hold`, and needs the scope of its own "
-        "call; its `idempotency_key` is by default that of the batch, `/` and the index. At most 4 MiB.",
+        "Up to 1,000 operations of any kind over any holders, done in their order, in one transaction; later ones see what "
+        "earlier ones did. With mode `atomic` all are done or none; with `each`, a problem of one does not stop the others. "
+        "Each operation takes what its own call takes, with `operation`, `holder` and, for what is about a hold, `hold`, and "
+        "needs the scope of its own call; its `idempotency_key` is by default that of the batch, `/` and the index. At most 4 "
+        "MiB.",
         tag="Batches",
         scope="",
         takes=Taken(bodies.BatchSerializer, {"atomic": examples.BATCH_BODY, "each": {**examples.BATCH_BODY, "mode": "each"}}),

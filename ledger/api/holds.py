@@ -28,8 +28,9 @@ class Holds(Write):
     @write(
         "holdCredits",
         "Hold credits",
-        "Sets credits aside: out of the balance, into `held`. The entry's sequence names the hold. From `expires_at` on it holds nothing "
-        "any more, without anybody doing anything. An overdraft is not drawn upon. Instead of an amount, a rate and a quantity may be given.",
+        "Sets credits aside: out of the balance, into `held`. The entry's sequence names the hold. From `expires_at` on it "
+        "holds nothing any more, without anybody doing anything. An overdraft is not drawn upon. Instead of an amount, a rate "
+        "and a quantity may be given.",
         tag=HOLDS,
         scope=LEDGER_SPEND,
         takes=bodies.HoldSerializer,
@@ -85,8 +86,9 @@ class Captures(_OfAHold):
     @write(
         "captureHold",
         "Capture a hold",
-        "Spends what is held, or less: then the rest goes back to the lots that it came from, or stays held with `final`: false, for more "
-        "captures. A lot that expired while it was held can still be captured. Captures are refunded like spends.",
+        "Spends what is held, or less: then the rest goes back to the lots that it came from, or stays held with `final`: "
+        "false, for more captures. A lot that expired while it was held can still be captured. Captures are refunded like "
+        "spends.",
         tag=HOLDS,
         scope=LEDGER_SPEND,
         parameters=[SEQUENCE_PATH],

@@ -27,8 +27,8 @@ class Rates(Endpoint):
     @operation(
         "publishRate",
         "Publish a rate",
-        "Makes the next version of a rate, which counts from now on. Entries keep the version that they were priced by. A key that is "
-        "confined to a holder publishes none. The Idempotency-Key is kept per rates, whatever their code.",
+        "Makes the next version of a rate, which counts from now on. Entries keep the version that they were priced by. A key "
+        "that is confined to a holder publishes none. The Idempotency-Key is kept per rates, whatever their code.",
         tag=RATES,
         scope=LEDGER_ADMIN,
         takes=Taken(bodies.RateSerializer, {"3 per 1,000 tokens": examples.RATE_BODY}),

@@ -57,8 +57,8 @@ class Grants(Write):
     @write(
         "grantCredits",
         "Grant credits",
-        "Puts credits in, as a lot of its own that can expire. A holder comes into being with its first grant. What is owed on an "
-        "overdraft is repaid first.",
+        "Puts credits in, as a lot of its own that can expire. A holder comes into being with its first grant. What is owed on "
+        "an overdraft is repaid first.",
         tag=CREDITS,
         scope=LEDGER_GRANT,
         takes=bodies.GrantSerializer,
@@ -79,8 +79,8 @@ class Spends(Write):
     @write(
         "spendCredits",
         "Spend credits",
-        "Takes credits out, all or nothing, from the lots by priority, soonest expiry, promotional before purchased, oldest; then on "
-        "the overdraft, where one was agreed. Instead of an amount, a rate and a quantity may be given.",
+        "Takes credits out, all or nothing, from the lots by priority, soonest expiry, promotional before purchased, oldest; "
+        "then on the overdraft, where one was agreed. Instead of an amount, a rate and a quantity may be given.",
         tag=CREDITS,
         scope=LEDGER_SPEND,
         takes=bodies.SpendSerializer,
@@ -105,7 +105,8 @@ class Refunds(Write):
     @write(
         "refundSpend",
         "Refund a spend",
-        "Gives credits of a spend or capture back to the lots that they came from: whole, or in parts; never more than was spent.",
+        "Gives credits of a spend or capture back to the lots that they came from: whole, or in parts; never more than was "
+        "spent.",
         tag=CREDITS,
         scope=LEDGER_SPEND,
         takes=bodies.RefundSerializer,
@@ -161,8 +162,8 @@ class Transfers(Write):
     @write(
         "transferCredits",
         "Transfer credits",
-        "Moves credits to another holder, lot by lot: they keep expiry, priority and source. Both sides are written, or neither. An "
-        "overdraft is not drawn upon. A key that is confined to a holder may transfer from it, to whomever.",
+        "Moves credits to another holder, lot by lot: they keep expiry, priority and source. Both sides are written, or "
+        "neither. An overdraft is not drawn upon. A key that is confined to a holder may transfer from it, to whomever.",
         tag=CREDITS,
         scope=LEDGER_SPEND,
         takes=bodies.TransferSerializer,
@@ -183,8 +184,8 @@ class Overdraft(Write):
     @write(
         "setOverdraft",
         "Agree an overdraft",
-        "Says how far below zero spends may take the balance from now on; 0 ends it. What is owed stays owed, and later grants repay it "
-        "first. Holds and transfers never draw on it.",
+        "Says how far below zero spends may take the balance from now on; 0 ends it. What is owed stays owed, and later grants "
+        "repay it first. Holds and transfers never draw on it.",
         tag=CREDITS,
         scope=LEDGER_ADMIN,
         takes=bodies.OverdraftSerializer,
@@ -207,8 +208,8 @@ class HolderBalance(Endpoint):
     @operation(
         "readBalance",
         "Read a balance",
-        "What can be spent now, or could be at an instant, with the open lots in the order in which they are spent. "
-        "For a holder never seen: zeros. Nothing is locked: what is read here may be spent by another request meanwhile. Without `at` "
+        "What can be spent now, or could be at an instant, with the open lots in the order in which they are spent. For a "
+        "holder never seen: zeros. Nothing is locked: what is read here may be spent by another request meanwhile. Without `at` "
         "the answer has an ETag: a write with it as If-Match is done only while the account has no later entry.",
         tag=HISTORY,
         scope=LEDGER_READ,
@@ -299,8 +300,8 @@ class EntryExplanation(Endpoint):
     @operation(
         "explainEntry",
         "Explain an entry",
-        "The account before and after it; each lot that was used or passed over, and why; what had come due and was booked with it; "
-        "what is left of the spend, hold or grant that it refers to. Everything is read off the entries, which never change.",
+        "The account before and after it; each lot that was used or passed over, and why; what had come due and was booked with "
+        "it; what is left of the spend, hold or grant that it refers to. Everything is read off the entries, which never change.",
         tag=HISTORY,
         scope=LEDGER_READ,
         parameters=[HOLDER_PATH, SEQUENCE_PATH],

@@ -38,7 +38,7 @@ UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 def encode_json(value: Any) -> str:
     """The one spelling in which JSON is stored and digested: keys sorted, no spaces, nothing escaped without need."""
-    return _ENCODER.encode(value)
+    return "null" if value is None else _ENCODER.encode(value)
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)

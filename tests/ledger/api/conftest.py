@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +19,44 @@ from ledger.api import authentication
 ALL_SCOPES = ("ledger:read", "ledger:spend", "ledger:grant")
 
 _numbers = itertools.count(1)
+
+
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+DIGEST = re.compile(r"[0-9a-f]{64}")
+
+ENTRY_FIELDS = [
+    "holder_id",
+    "credit_type",
+    "sequence",
+    "kind",
+    "amount",
+    "balance",
+    "held",
+    "drawn",
+    "closes",
+    "effective_at",
+    "recorded_at",
+    "actor",
+    "reason",
+    "reference",
+    "metadata",
+    "idempotency_key",
+    "digest",
+]
+
+
+def entry_of(answer: HttpResponse, *more: str, status: int = 201) -> dict[str, Any]:
+    """The entry of a 201, without what differs from run to run, which is looked at here.
+
+    `more` are the fields behind those that all entries have: exactly those must be there.
+    """
+    assert answer.status_code == status, answer.content
+    assert answer["Content-Type"] == "application/json"
+    entry: dict[str, Any] = json.loads(answer.content)
+    assert list(entry) == [*ENTRY_FIELDS, *more]
+    assert TIME.fullmatch(entry.pop("recorded_at"))
+    assert DIGEST.fullmatch(entry.pop("digest"))
+    return entry
 
 
 def rows_of(holder: str) -> tuple[int, int]:

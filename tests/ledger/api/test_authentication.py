@@ -2,19 +2,30 @@
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from django.test import Client
 
 from ledger import services
 from ledger.api import authentication
+from ledger.models import Rate
 from tests.ledger.api.conftest import ApiClient, nothing_written
 
 MakeApi = Callable[..., ApiClient]
 
-CALLS: list[tuple[str, str, str, dict[str, int] | None]] = [
+IN_AN_HOUR = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+CALLS: list[tuple[str, str, str, dict[str, Any] | None]] = [
     ("ledger:spend", "POST", "/v1/holders/customer-42/spends", {"amount": 1}),
     ("ledger:spend", "POST", "/v1/holders/customer-42/refunds", {"spend": 2}),
+    ("ledger:spend", "POST", "/v1/holders/customer-42/holds", {"amount": 1}),
+    ("ledger:spend", "POST", "/v1/holders/customer-42/holds/3/captures", {}),
+    ("ledger:spend", "POST", "/v1/holders/customer-42/holds/3/release", {}),
+    ("ledger:spend", "POST", "/v1/holders/customer-42/holds/3/extend", {"expires_at": IN_AN_HOUR}),
+    ("ledger:spend", "POST", "/v1/holders/customer-42/transfers", {"to": "team-7", "amount": 1}),
+    ("ledger:read", "GET", "/v1/holders/customer-42/holds", None),
+    ("ledger:read", "GET", "/v1/holders/customer-42/entries/1/explanation", None),
     ("ledger:grant", "POST", "/v1/holders/customer-42/grants", {"amount": 1}),
     ("ledger:grant", "POST", "/v1/holders/customer-42/revocations", {"grant": 1}),
     ("ledger:read", "GET", "/v1/holders/customer-42/balance", None),
@@ -25,16 +36,17 @@ CALLS: list[tuple[str, str, str, dict[str, int] | None]] = [
 ]
 
 
-def send(client: ApiClient, method: str, path: str, body: dict[str, int] | None, **headers: str) -> tuple[int, dict[str, object]]:
+def send(client: ApiClient, method: str, path: str, body: dict[str, Any] | None, **headers: str) -> tuple[int, dict[str, object]]:
     answer = client.get(path, **headers) if method == "GET" else client.post(path, body, **headers)
     return answer.status_code, json.loads(answer.content)
 
 
 @pytest.mark.parametrize(("scope", "method", "path", "body"), CALLS)
 def test_a_call_needs_its_scope(
-    make_api: MakeApi, holder: str, scope: str, method: str, path: str, body: dict[str, int] | None
+    make_api: MakeApi, holder: str, scope: str, method: str, path: str, body: dict[str, Any] | None
 ) -> None:
     services.spend(holder_id=holder, amount=1, idempotency_key="s")
+    services.hold(holder_id=holder, amount=1, idempotency_key="h")
     others = sorted({"ledger:read", "ledger:spend", "ledger:grant", "billing:read", "billing:write"} - {scope})
     with nothing_written(holder):
         status, problem = send(make_api(*others), method, path, body)
@@ -44,10 +56,42 @@ def test_a_call_needs_its_scope(
 
 @pytest.mark.parametrize(("scope", "method", "path", "body"), CALLS)
 def test_the_admin_scope_stands_for_every_ledger_scope(
-    make_api: MakeApi, holder: str, scope: str, method: str, path: str, body: dict[str, int] | None
+    make_api: MakeApi, holder: str, scope: str, method: str, path: str, body: dict[str, Any] | None
 ) -> None:
     services.spend(holder_id=holder, amount=1, idempotency_key="s")
+    services.hold(holder_id=holder, amount=1, idempotency_key="h")
     assert send(make_api("ledger:admin"), method, path, body)[0] in (200, 201)
+
+
+ADMIN_CALLS: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/holders/customer-42/overdraft", {"limit": 5}),
+    ("/v1/rates", {"code": "a", "price": 1, "per": 1}),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), ADMIN_CALLS)
+def test_overdrafts_and_rates_need_the_admin_scope(make_api: MakeApi, holder: str, path: str, body: dict[str, Any]) -> None:
+    with nothing_written(holder):
+        status, problem = send(make_api("ledger:read", "ledger:spend", "ledger:grant"), "POST", path, body)
+    assert (status, problem["scope"], Rate.objects.count()) == (403, "ledger:admin", 0)
+    assert send(make_api("ledger:admin"), "POST", path, body)[0] == 201
+
+
+def test_an_overdraft_outside_the_confines_looks_like_a_path_that_does_not_exist(make_api: MakeApi, holder: str) -> None:
+    with nothing_written(holder):
+        assert send(make_api("ledger:admin", holder_id="x"), "POST", f"/v1/holders/{holder}/overdraft", {"limit": 5})[0] == 404
+
+
+@pytest.mark.parametrize("path", ["/v1/rates", "/v1/rates/a"])
+def test_rates_are_read_with_the_read_scope(make_api: MakeApi, holder: str, path: str) -> None:
+    services.publish_rate(code="a", price=1, per=1)
+    assert send(make_api("ledger:spend"), "GET", path, None)[0] == 403
+    assert send(make_api("ledger:read", holder_id=holder), "GET", path, None)[0] == 200
+
+
+def test_a_quote_needs_the_read_scope(make_api: MakeApi, holder: str) -> None:
+    services.publish_rate(code="a", price=1, per=1)
+    assert send(make_api("ledger:spend"), "POST", "/v1/quotes", {"rate": "a", "quantity": 1})[0] == 403
 
 
 def test_the_admin_scope_stands_for_no_billing_scope(db: None, make_api: MakeApi) -> None:
@@ -71,9 +115,9 @@ def test_the_admin_scope_stands_for_no_billing_scope(db: None, make_api: MakeApi
         "Bearer " + "x" * 300,
     ],
 )
-@pytest.mark.parametrize(("scope", "method", "path", "body"), CALLS[:1] + CALLS[4:5])
+@pytest.mark.parametrize(("scope", "method", "path", "body"), CALLS[:1] + CALLS[-1:])
 def test_without_a_good_key_nothing_is_told(
-    api: ApiClient, holder: str, header: str | None, scope: str, method: str, path: str, body: dict[str, int] | None
+    api: ApiClient, holder: str, header: str | None, scope: str, method: str, path: str, body: dict[str, Any] | None
 ) -> None:
     headers = {} if header is None else {"Authorization": header.format(secret=api.secret)}
     with nothing_written(holder):
@@ -120,7 +164,7 @@ def test_a_key_is_looked_up_once_and_a_wrong_one_is_not_remembered(
 
 @pytest.mark.parametrize(("scope", "method", "path", "body"), CALLS[:-1])
 def test_a_holder_outside_the_confines_looks_like_a_path_that_does_not_exist(
-    make_api: MakeApi, holder: str, scope: str, method: str, path: str, body: dict[str, int] | None
+    make_api: MakeApi, holder: str, scope: str, method: str, path: str, body: dict[str, Any] | None
 ) -> None:
     confined = make_api("ledger:read", "ledger:spend", "ledger:grant", holder_id="customer-4")
     absent = make_api("ledger:read", "ledger:spend", "ledger:grant")

@@ -1,6 +1,7 @@
 """Every line of the contract's table of bad input: its status, the field and the rule by name, and nothing written."""
 
 import json
+from collections.abc import Callable
 from io import BytesIO
 from typing import Any
 
@@ -99,14 +100,21 @@ AMOUNTS: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("amount", "code"), AMOUNTS, ids=[f"{amount[:20]} ({len(amount)})" for amount, _ in AMOUNTS])
-@pytest.mark.parametrize("path", ["spends", "grants", "refunds", "revocations"])
+@pytest.mark.parametrize(
+    "path", ["spends", "grants", "refunds", "revocations", "holds", "holds/1/captures", "transfers", "overdraft"]
+)
 def test_an_amount_that_is_not_an_integer_within_bounds_is_a_400(
-    api: ApiClient, holder: str, path: str, amount: str, code: str
+    api: ApiClient, make_api: Callable[..., ApiClient], holder: str, path: str, amount: str, code: str
 ) -> None:
-    closes = {"refunds": b'"spend": 1, ', "revocations": b'"grant": 1, '}.get(path, b"")
+    if path == "overdraft":
+        if amount in ("0", "-0"):
+            pytest.skip("0 is a limit")
+        api = make_api("ledger:admin")
+    beside = {"refunds": b'"spend": 1, ', "revocations": b'"grant": 1, ', "transfers": b'"to": "team-7", '}.get(path, b"")
+    name = "limit" if path == "overdraft" else "amount"
     with nothing_written(holder):
-        answer = api.post(f"/v1/holders/{holder}/{path}", raw=b"{" + closes + b'"amount": ' + amount.encode() + b"}")
-        refused(answer, 400, ("/amount", code))
+        body = b"{" + beside + f'"{name}": {amount}'.encode() + b"}"
+        refused(api.post(f"/v1/holders/{holder}/{path}", raw=body), 400, (f"/{name}", code))
 
 
 @pytest.mark.parametrize("amount", ["1_000", "01", "+1", "0x10", ".5", "1.", "--1", "1e", "\uff11"])
@@ -265,6 +273,38 @@ def test_a_sequence_that_no_entry_can_have_is_a_404(api: ApiClient, holder: str,
     name = {"refunds": "spend", "revocations": "grant"}[path]
     with nothing_written(holder):
         refused(api.post(f"/v1/holders/{holder}/{path}", {name: sequence}), 404)
+
+
+OTHER_WRITES: list[tuple[str, dict[str, Any], tuple[str, str]]] = [
+    ("holds", {"amount": 1, "expires_at": "2090-01-01T00:00:00"}, ("/expires_at", "no-offset")),
+    ("holds", {"amount": 1, "hold": 1}, ("/hold", "unknown-field")),
+    ("holds/1/captures", {"final": 1}, ("/final", "not-a-boolean")),
+    ("holds/1/captures", {"final": None}, ("/final", "null")),
+    ("holds/1/captures", {"over_capture": "always"}, ("/over_capture", "not-a-choice")),
+    ("holds/1/captures", {"over_capture": True}, ("/over_capture", "not-a-string")),
+    ("holds/1/captures", {"hold": 1}, ("/hold", "unknown-field")),
+    ("holds/1/release", {"amount": 1}, ("/amount", "unknown-field")),
+    ("holds/1/release", {"reason": "x" * 501}, ("/reason", "too-long")),
+    ("holds/1/extend", {}, ("/expires_at", "required")),
+    ("holds/1/extend", {"expires_at": None}, ("/expires_at", "null")),
+    ("holds/1/extend", {"expires_at": "2016-12-31T23:59:60Z"}, ("/expires_at", "not-a-time")),
+    ("transfers", {"amount": 1}, ("/to", "required")),
+    ("transfers", {"amount": 1, "to": "a b"}, ("/to", "pattern")),
+    ("transfers", {"amount": 1, "to": " a"}, ("/to", "pattern")),
+    ("transfers", {"amount": 1, "to": "a\u200b"}, ("/to", "pattern")),
+    ("transfers", {"amount": 1, "to": "a" * 65}, ("/to", "too-long")),
+    ("transfers", {"amount": 1, "to": ""}, ("/to", "too-short")),
+    ("transfers", {"amount": 1, "to": 7}, ("/to", "not-a-string")),
+    ("transfers", {"amount": 1, "to": "team-7", "from": "x"}, ("/from", "unknown-field")),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "flaw"), OTHER_WRITES)
+def test_what_the_other_writes_do_not_take_is_a_400(
+    api: ApiClient, holder: str, path: str, body: dict[str, Any], flaw: tuple[str, str]
+) -> None:
+    with nothing_written(holder), nothing_written("team-7"):
+        refused(api.post(f"/v1/holders/{holder}/{path}", body), 400, flaw)
 
 
 # Media types, sizes, methods -------------------------------------------------------------------------
@@ -453,6 +493,12 @@ def test_a_holder_of_the_alphabet_is_taken(api: ApiClient, good: str) -> None:
         "/healthz/",
         "/V1/holders",
         "/v1/holders/customer-42/entries/0",
+        "/v1/holders/customer-42/holds/0/captures",
+        "/v1/holders/customer-42/holds/9223372036854775808/release",
+        "/v1/holders/customer-42/holds/1",
+        "/v1/rates/",
+        "/v1/rates/A",
+        "/v1/batches/",
         "/v1/holders/customer-42/entries/01",
         "/v1/holders/customer-42/entries/-1",
         "/v1/holders/customer-42/entries/1.0",
@@ -511,6 +557,12 @@ QUERIES: list[tuple[str, str, str, str]] = [
     ("balance", "at=yesterday", "/at", "not-a-time"),
     ("balance", "at=0000-01-01T00:00:00Z", "/at", "not-a-time"),
     ("balance", "limit=1", "/limit", "unknown-field"),
+    ("balance", "by=amount", "/by", "not-a-choice"),
+    ("balance", "by=effective&at=now", "/at", "not-a-time"),
+    ("holds", "limit=0", "/limit", "too-small"),
+    ("holds", "kind=hold", "/kind", "unknown-field"),
+    ("holds", "credit_type=A", "/credit_type", "pattern"),
+    ("entries/1/explanation", "at=2026-01-01T00:00:00Z", "/at", "unknown-field"),
     ("balance", "credit_type=", "/credit_type", "too-short"),
     ("entries/1", "at=2026-01-01T00:00:00Z", "/at", "unknown-field"),
 ]
@@ -551,7 +603,10 @@ def test_any_other_moment_can_be_asked_for(api: ApiClient, holder: str, at: str)
 # Idempotency-Key -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["spends", "grants", "refunds", "revocations"])
+@pytest.mark.parametrize(
+    "path",
+    ["spends", "grants", "refunds", "revocations", "holds", "holds/1/captures", "holds/1/release", "holds/1/extend", "transfers"],
+)
 @pytest.mark.parametrize("key", [None, " "])
 def test_a_write_without_an_idempotency_key_is_a_400(api: ApiClient, holder: str, path: str, key: str | None) -> None:
     with nothing_written(holder):

@@ -10,42 +10,9 @@ from django.http import HttpResponse
 
 from ledger import services
 from ledger_project import problems
-from tests.ledger.api.conftest import ApiClient, rows_of
+from tests.ledger.api.conftest import TIME, ApiClient, entry_of, rows_of
 
-TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
-DIGEST = re.compile(r"[0-9a-f]{64}")
 UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
-
-ENTRY_FIELDS = [
-    "holder_id",
-    "credit_type",
-    "sequence",
-    "kind",
-    "amount",
-    "balance",
-    "held",
-    "drawn",
-    "closes",
-    "effective_at",
-    "recorded_at",
-    "actor",
-    "reason",
-    "reference",
-    "metadata",
-    "idempotency_key",
-    "digest",
-]
-
-
-def entry_of(answer: HttpResponse) -> dict[str, Any]:
-    """The entry of a 201, without what differs from run to run, which is looked at here."""
-    assert answer.status_code == 201, answer.content
-    assert answer["Content-Type"] == "application/json"
-    entry = json.loads(answer.content)
-    assert list(entry) == ENTRY_FIELDS
-    assert TIME.fullmatch(entry.pop("recorded_at"))
-    assert DIGEST.fullmatch(entry.pop("digest"))
-    return entry
 
 
 def problem_of(answer: HttpResponse) -> dict[str, Any]:
@@ -261,6 +228,17 @@ def test_the_balance_at_an_instant_is_what_was_known_then(api: ApiClient, holder
     assert (balance["sequence"], balance["balance"]) == (2, 92)
     assert datetime.fromisoformat(balance["as_of"]) == first.recorded_at
     assert json.loads(api.get(f"/v1/holders/{holder}/balance?at=2000-01-01T00:00:00Z").content)["sequence"] == 0
+
+
+def test_the_balance_by_effective_time_has_what_was_entered_later(api: ApiClient, holder: str) -> None:
+    path = f"/v1/holders/{holder}/balance?at=2026-01-15T00:00:00Z"
+    api.post(f"/v1/holders/{holder}/grants", {"amount": 7, "effective_at": "2026-01-01T00:00:00Z"})
+    recorded = json.loads(api.get(f"{path}&by=recorded").content)
+    effective = json.loads(api.get(f"{path}&by=effective").content)
+    assert (recorded["balance"], recorded["available"], recorded["lots"]) == (0, 0, [])
+    assert (effective["balance"], effective["available"], effective["as_of"]) == (7, 7, "2026-01-15T00:00:00.000000Z")
+    assert [(lot["grant"], lot["remaining"]) for lot in effective["lots"]] == [(2, 7)]
+    assert json.loads(api.get(f"/v1/holders/{holder}/balance?by=effective").content)["balance"] == 107
 
 
 def test_an_entry_is_read_as_it_was_answered(api: ApiClient) -> None:

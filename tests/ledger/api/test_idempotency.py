@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,11 +11,17 @@ from ledger import services
 from ledger.locks import holder_key, lock_number
 from tests.ledger.api.conftest import ApiClient, nothing_written, rows_of
 
+IN_AN_HOUR = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
 WRITES: list[tuple[str, dict[str, Any]]] = [
     ("grants", {"amount": 5, "metadata": {"z": 1.5, "a": {"y": [1, "é"], "b": 1e-7}}, "expires_at": "2090-01-01T00:00:00+02:00"}),
     ("spends", {"amount": 5, "reason": "5 e-mails"}),
     ("refunds", {"spend": 2}),
     ("revocations", {"grant": 1, "amount": 2}),
+    ("holds", {"amount": 5, "expires_at": IN_AN_HOUR}),
+    ("holds/3/captures", {"amount": 4, "over_capture": "if_available", "metadata": {"z": 1, "a": 2}}),
+    ("holds/3/release", {"reason": "cancelled"}),
+    ("holds/3/extend", {"expires_at": IN_AN_HOUR}),
+    ("transfers", {"to": "team-7", "amount": 5}),
 ]
 
 
@@ -23,6 +30,7 @@ def test_the_same_request_again_gets_the_same_bytes_and_says_so(
     api: ApiClient, holder: str, path: str, body: dict[str, Any]
 ) -> None:
     services.spend(holder_id=holder, amount=8, idempotency_key="s")
+    services.hold(holder_id=holder, amount=7, idempotency_key="h")
     first = api.post(f"/v1/holders/{holder}/{path}", body, key="k")
     services.spend(holder_id=holder, amount=1, idempotency_key="between")
     with nothing_written(holder):
@@ -57,7 +65,17 @@ def test_a_refusal_is_replayed_too_also_after_a_top_up(api: ApiClient, holder: s
 
 
 @pytest.mark.parametrize(
-    ("path", "body"), [("refunds", {"spend": 1}), ("refunds", {"spend": 9}), ("revocations", {"grant": 1, "amount": 999})]
+    ("path", "body"),
+    [
+        ("refunds", {"spend": 1}),
+        ("refunds", {"spend": 9}),
+        ("revocations", {"grant": 1, "amount": 999}),
+        ("holds", {"amount": 101}),
+        ("holds/1/captures", {}),
+        ("holds/9/release", {}),
+        ("transfers", {"to": "team-7", "amount": 101}),
+        ("spends", {"rate": "nothing", "quantity": 1}),
+    ],
 )
 def test_every_refusal_is_replayed(api: ApiClient, holder: str, path: str, body: dict[str, Any]) -> None:
     first = api.post(f"/v1/holders/{holder}/{path}", body, key="k")

@@ -1,0 +1,317 @@
+"""Batches over REST: many operations in one request, with a result for each."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from ledger import services
+from ledger.models import Batch, Entry, Refusal
+from ledger_project import problems
+from tests.ledger.api.conftest import ApiClient, nothing_written, rows_of
+
+BATCHES = "/v1/batches"
+MODES = pytest.mark.parametrize("mode", ["atomic", "each"])
+
+
+def grant(**more: Any) -> dict[str, Any]:
+    return {"operation": "grant", "holder": "customer-42", "amount": 5, **more}
+
+
+def spend(**more: Any) -> dict[str, Any]:
+    return {"operation": "spend", "holder": "customer-42", "amount": 3, **more}
+
+
+def batch(mode: str, *operations: Any) -> dict[str, Any]:
+    return {"mode": mode, "operations": list(operations)}
+
+
+def body_of(answer: Any, status: int = 200) -> dict[str, Any]:
+    assert answer.status_code == status, answer.content
+    found: dict[str, Any] = json.loads(answer.content)
+    return found
+
+
+def slugs(body: dict[str, Any]) -> list[tuple[int, str]]:
+    """Of each result, its status and the kind of its entry or the slug of its problem."""
+    return [
+        (result["status"], result["body"]["kind"] if "body" in result else result["problem"]["type"].rsplit("/", 1)[1])
+        for result in body["results"]
+    ]
+
+
+@MODES
+def test_every_kind_of_operation_is_done_in_its_order(api: ApiClient, holder: str, mode: str) -> None:
+    operations = [
+        grant(),
+        spend(reason="3 e-mails", metadata={"b": 1, "a": 2}),
+        {"operation": "refund", "holder": holder, "spend": 3, "amount": 1},
+        {"operation": "revoke", "holder": holder, "grant": 2},
+        {"operation": "hold", "holder": holder, "amount": 30},
+        {"operation": "capture", "holder": holder, "hold": 6, "amount": 10, "final": False},
+        {"operation": "extend", "holder": holder, "hold": 6, "expires_at": (datetime.now(UTC) + timedelta(hours=3)).isoformat()},
+        {"operation": "release", "holder": holder, "hold": 6},
+        {"operation": "transfer", "holder": holder, "to": "team-7", "amount": 8},
+        spend(holder="team-7"),
+    ]
+    body = body_of(api.post(BATCHES, batch(mode, *operations), key="b"))
+    assert slugs(body) == [
+        (201, kind)
+        for kind in ("grant", "spend", "refund", "revoke", "hold", "capture", "hold", "release", "transfer_out", "spend")
+    ]
+    entries = [result["body"] for result in body["results"]]
+    assert [entry["balance"] for entry in entries] == [105, 102, 103, 98, 68, 68, 68, 88, 80, 5]
+    assert [entry["idempotency_key"] for entry in entries] == [f"b/{index}" for index in range(10)]
+    assert entries[1] == json.loads(api.get(f"/v1/holders/{holder}/entries/3").content)
+    assert entries[4]["expires_at"]
+    assert entries[8]["counterpart"] == {"holder_id": "team-7"}
+    assert body["failed"] == 0
+    assert list(body) == ["failed", "results"]
+
+
+def test_each_goes_on_after_a_refusal_and_after_what_is_not_valid(api: ApiClient, holder: str) -> None:
+    operations = [spend(amount=101), spend(amount=0), spend(), "nonsense", {"operation": "mint"}, spend(surprise=1)]
+    body = body_of(api.post(BATCHES, batch("each", *operations), key="b"))
+    assert slugs(body) == [
+        (402, "insufficient-credits"),
+        (400, "invalid-request"),
+        (201, "spend"),
+        (400, "invalid-request"),
+        (400, "invalid-request"),
+        (400, "invalid-request"),
+    ]
+    flaws = [
+        [(flaw["pointer"], flaw["code"]) for flaw in result.get("problem", {}).get("errors", [])] for result in body["results"]
+    ]
+    assert flaws == [
+        [],
+        [("/operations/1/amount", "too-small")],
+        [],
+        [("/operations/3", "not-an-object")],
+        [("/operations/4/operation", "not-a-choice")],
+        [("/operations/5/surprise", "unknown-field")],
+    ]
+    assert body["failed"] == 5
+    assert body["results"][0]["problem"]["shortfall"] == 1
+    assert rows_of(holder) == (2, 1)
+    # What was not valid has not used its key up.
+    assert api.post(f"/v1/holders/{holder}/spends", {"amount": 1}, key="b/1").status_code == 201
+
+
+def test_an_atomic_batch_with_a_refusal_is_given_up_whole(api: ApiClient, holder: str) -> None:
+    answer = api.post(BATCHES, batch("atomic", spend(), spend(amount=101), spend()), key="b")
+    problem = body_of(answer, 409)
+    assert answer["Content-Type"] == "application/problem+json"
+    assert problem["type"] == problems.TYPE_BASE + "batch-rejected"
+    assert problem["detail"] == "Operation 1 was answered no, so nothing of the batch was done."
+    assert (problem["index"], problem["outcome"]) == (1, "not_executed")
+    assert (problem["problem"]["status"], problem["problem"]["available"], problem["problem"]["requested"]) == (402, 97, 101)
+    assert problem["results"] == [{"status": 424}, {"status": 402, "problem": problem["problem"]}, {"status": 424}]
+    assert problem["request_id"] == problem["problem"]["request_id"] == answer["X-Request-Id"]
+    # The no of the operation that was at fault is on record, and nothing else.
+    assert rows_of(holder) == (1, 1)
+    assert Refusal.objects.get(holder_id=holder).idempotency_key == "b/1"
+
+
+@pytest.mark.parametrize(
+    ("operations", "flaws"),
+    [
+        (
+            [grant(), spend(amount=0), spend(reason=1)],
+            [("/operations/1/amount", "too-small"), ("/operations/2/reason", "not-a-string")],
+        ),
+        ([grant(expires_at="2020-01-01T00:00:00Z", effective_at="2019-01-01T00:00:00Z")], [("/operations/0/expires_at", "past")]),
+        ([grant(), {"operation": "transfer", "holder": "a", "to": "a", "amount": 1}], [("/operations/1/to", "other")]),
+        ([{"holder": "a", "amount": 1}], [("/operations/0/operation", "required")]),
+        ([spend(operation=["spend"])], [("/operations/0/operation", "not-a-choice")]),
+        ([spend(holder="a b")], [("/operations/0/holder", "pattern")]),
+        ([{"operation": "spend", "amount": 1}], [("/operations/0/holder", "required")]),
+        ([spend(idempotency_key="")], [("/operations/0/idempotency_key", "too-short")]),
+        ([spend(idempotency_key="é")], [("/operations/0/idempotency_key", "pattern")]),
+        ([{"operation": "spend", "holder": "a"}], [("/operations/0/amount", "required")]),
+    ],
+)  # fmt: skip
+def test_an_atomic_batch_with_what_is_not_valid_is_a_400_with_all_of_it(
+    api: ApiClient, holder: str, operations: list[Any], flaws: list[tuple[str, str]]
+) -> None:
+    with nothing_written(holder):
+        problem = body_of(api.post(BATCHES, batch("atomic", *operations), key="b"), 400)
+    assert [(flaw["pointer"], flaw["code"]) for flaw in problem["errors"]] == flaws
+    assert not Batch.objects.exists()
+    assert body_of(api.post(BATCHES, batch("atomic", grant()), key="b"))["failed"] == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "flaw"),
+    [
+        ({"operations": [grant()]}, ("/mode", "required")),
+        ({"mode": "all", "operations": [grant()]}, ("/mode", "not-a-choice")),
+        ({"mode": "each"}, ("/operations", "required")),
+        ({"mode": "each", "operations": []}, ("/operations", "too-few-items")),
+        ({"mode": "each", "operations": [grant()] * 1001}, ("/operations", "too-many-items")),
+        ({"mode": "each", "operations": {}}, ("/operations", "not-a-list")),
+        ({"mode": "each", "operations": None}, ("/operations", "null")),
+        ({"mode": "each", "operations": [grant()], "dry_run": True}, ("/dry_run", "unknown-field")),
+    ],
+)
+def test_a_batch_that_is_none_is_a_400(api: ApiClient, holder: str, body: dict[str, Any], flaw: tuple[str, str]) -> None:
+    with nothing_written(holder):
+        problem = body_of(api.post(BATCHES, body), 400)
+    assert [(each["pointer"], each["code"]) for each in problem["errors"]] == [flaw]
+
+
+def test_a_batch_may_be_4_mib_and_no_more(api: ApiClient, holder: str) -> None:
+    body = json.dumps(batch("each", grant())).encode()
+    body += b" " * (4 * 1024 * 1024 - len(body))
+    assert api.post(BATCHES, raw=body).status_code == 200
+    with nothing_written(holder):
+        assert body_of(api.post(BATCHES, raw=body + b" "), 413)["limit_bytes"] == 4194304
+
+
+def test_a_thousand_operations_are_taken(api: ApiClient, holder: str) -> None:
+    services.grant(holder_id=holder, amount=1000, idempotency_key="more")
+    body = body_of(api.post(BATCHES, batch("atomic", *[spend(amount=1)] * 1000)))
+    assert (body["failed"], len(body["results"])) == (0, 1000)
+    assert [result["body"]["balance"] for result in body["results"]] == list(range(1099, 99, -1))
+
+
+# Keys ------------------------------------------------------------------------------------------------
+
+
+def test_the_same_batch_again_gets_the_same_bytes(api: ApiClient, holder: str) -> None:
+    services.spend(holder_id=holder, amount=1, idempotency_key="known")
+    operations = [
+        spend(),
+        spend(amount=500),
+        spend(amount=0),
+        {"operation": "refund", "holder": holder, "spend": 1},
+        grant(expires_at="2020-02-01T00:00:00Z", effective_at="2020-01-01T00:00:00Z"),
+        spend(amount=1, idempotency_key="known"),
+        spend(amount=2, idempotency_key="known"),
+        {"operation": "hold", "holder": holder, "amount": 1},
+    ]
+    first = api.post(BATCHES, batch("each", *operations), key="b", X_Request_Id="first")
+    statuses = [result["status"] for result in json.loads(first.content)["results"]]
+    assert statuses == [201, 402, 400, 409, 400, 201, 422, 201]
+    services.grant(holder_id=holder, amount=1000, idempotency_key="top-up")
+    with nothing_written(holder):
+        again = api.post(BATCHES, batch("each", *operations), key="b", X_Request_Id="second")
+    assert (again.status_code, again.content, again["Idempotency-Replayed"]) == (200, first.content, "true")
+    assert "Idempotency-Replayed" not in first
+
+
+def test_a_batch_that_was_given_up_stays_so(api: ApiClient, holder: str) -> None:
+    asked = batch("atomic", spend(), spend(amount=101))
+    first = api.post(BATCHES, asked, key="b")
+    services.grant(holder_id=holder, amount=1000, idempotency_key="top-up")
+    with nothing_written(holder):
+        again = api.post(BATCHES, asked, key="b")
+    assert (again.status_code, again.content, again["Idempotency-Replayed"]) == (409, first.content, "true")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        batch("atomic", spend()),
+        batch("each", spend(), spend()),
+        batch("each", spend(amount=4)),
+        batch("each", spend(idempotency_key="k")),
+        batch("each", spend(amount=0)),
+        batch("each", grant()),
+    ],
+)
+def test_the_key_of_another_batch_is_a_422(api: ApiClient, holder: str, other: dict[str, Any]) -> None:
+    api.post(BATCHES, batch("each", spend()), key="b")
+    with nothing_written(holder):
+        problem = body_of(api.post(BATCHES, other, key="b"), 422)
+    assert problem["idempotency_key"] == "b"
+
+
+def test_what_was_not_valid_is_part_of_the_batch_too(api: ApiClient, holder: str) -> None:
+    api.post(BATCHES, batch("each", spend(), spend(amount=0)), key="b")
+    assert api.post(BATCHES, batch("each", spend(), spend(amount=-1)), key="b").status_code == 422
+
+
+def test_an_operation_that_was_done_before_is_not_done_again(api: ApiClient, holder: str) -> None:
+    alone = api.post(f"/v1/holders/{holder}/spends", {"amount": 3}, key="s")
+    refused = api.post(f"/v1/holders/{holder}/spends", {"amount": 300}, key="no")
+    with nothing_written(holder):
+        asked = batch("each", spend(idempotency_key="s"), spend(amount=300, idempotency_key="no"))
+        body = body_of(api.post(BATCHES, asked))
+    assert body["results"] == [
+        {"status": 201, "replayed": True, "body": json.loads(alone.content)},
+        {"status": 402, "problem": json.loads(refused.content), "replayed": True},
+    ]
+
+
+def test_a_key_that_leaves_no_room_for_the_index_is_a_400_where_it_is_needed(api: ApiClient, holder: str) -> None:
+    with nothing_written(holder):
+        problem = body_of(api.post(BATCHES, batch("atomic", spend()), key="k" * 254), 400)
+    assert [(flaw["pointer"], flaw["code"]) for flaw in problem["errors"]] == [("/Idempotency-Key", "too-long")]
+    assert api.post(BATCHES, batch("atomic", spend()), key="k" * 253).status_code == 200
+    assert api.post(BATCHES, batch("atomic", spend(idempotency_key="own")), key="k" * 255).status_code == 200
+
+
+@pytest.mark.parametrize("key", [None, " "])
+def test_a_batch_without_a_key_is_a_400(api: ApiClient, holder: str, key: str | None) -> None:
+    with nothing_written(holder):
+        assert body_of(api.post(BATCHES, batch("each", grant()), key=key), 400)["type"].endswith("/idempotency-key-missing")
+
+
+# Scopes and confines ---------------------------------------------------------------------------------
+
+
+def test_each_operation_needs_the_scope_of_its_own_call(make_api: Callable[..., ApiClient], holder: str) -> None:
+    spender = make_api("ledger:spend")
+    body = body_of(spender.post(BATCHES, batch("each", grant(), spend(), {"operation": "revoke", "holder": holder, "grant": 1})))
+    assert slugs(body) == [(403, "scope-missing"), (201, "spend"), (403, "scope-missing")]
+    assert body["results"][0]["problem"]["scope"] == "ledger:grant"
+    with nothing_written(holder):
+        assert body_of(spender.post(BATCHES, batch("atomic", spend(), grant())), 403)["scope"] == "ledger:grant"
+
+
+def test_a_holder_outside_the_confines_looks_like_one_that_does_not_exist(
+    make_api: Callable[..., ApiClient], holder: str
+) -> None:
+    confined = make_api(holder_id=holder)
+    with nothing_written("somebody"):
+        body = body_of(
+            confined.post(BATCHES, batch("each", spend(), grant(holder="somebody"), spend(holder="somebody", amount=0)))
+        )
+        assert slugs(body) == [(201, "spend"), (404, "not-found"), (404, "not-found")]
+        with nothing_written(holder):
+            assert body_of(confined.post(BATCHES, batch("atomic", spend(), grant(holder="somebody"))), 404)
+
+
+def test_without_a_good_key_nothing_is_told(api: ApiClient, holder: str) -> None:
+    with nothing_written(holder):
+        assert ApiClient("x" * 43).post(BATCHES, batch("each", grant())).status_code == 401
+    assert api.get(BATCHES).status_code == 405
+
+
+def test_a_sequence_that_no_entry_can_have_is_a_404(api: ApiClient, holder: str) -> None:
+    refund = {"operation": "refund", "holder": holder, "spend": 2**63}
+    assert slugs(body_of(api.post(BATCHES, batch("each", refund, spend())))) == [(404, "not-found"), (201, "spend")]
+
+
+# Previews --------------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_of_a_batch_says_all_and_writes_nothing(api: ApiClient, holder: str) -> None:
+    operations = [grant(), spend(amount=104), {"operation": "transfer", "holder": holder, "to": "team-7", "amount": 1}, spend()]
+    with nothing_written(holder), nothing_written("team-7"):
+        body = body_of(api.post(f"{BATCHES}?dry_run=true", batch("each", *operations), key=None))
+        rejected = body_of(api.post(f"{BATCHES}?dry_run=true", batch("atomic", *operations), key="b"), 409)
+    assert slugs(body) == [(201, "grant"), (201, "spend"), (201, "transfer_out"), (402, "insufficient-credits")]
+    assert [result["body"]["balance"] for result in body["results"][:3]] == [105, 1, 0]
+    assert {result["body"]["idempotency_key"] for result in body["results"][:3]} == {None}
+    assert (rejected["index"], Batch.objects.count(), Entry.objects.count()) == (3, 0, 1)
+    assert "Idempotency-Replayed" not in api.post(BATCHES, batch("atomic", *operations), key="b")
+
+
+def test_a_batch_takes_no_condition(api: ApiClient, holder: str) -> None:
+    with nothing_written(holder):
+        problem = body_of(api.post(BATCHES, batch("each", grant()), If_Match='"1"'), 400)
+    assert [(flaw["pointer"], flaw["code"]) for flaw in problem["errors"]] == [("/If-Match", "not-here")]

@@ -1,0 +1,76 @@
+"""Transfers between holders, and overdrafts, over REST."""
+
+import json
+from collections.abc import Callable
+
+from ledger import services
+from tests.ledger.api.conftest import ApiClient, entry_of, nothing_written, rows_of
+
+TRANSFERS = "/v1/holders/customer-42/transfers"
+
+
+def test_a_transfer_is_answered_with_the_side_that_gave(api: ApiClient, holder: str) -> None:
+    gave = entry_of(api.post(TRANSFERS, {"to": "team-7", "amount": 10, "reason": "team"}, key="t"), "counterpart")
+    assert gave.pop("effective_at")
+    assert gave == {
+        "holder_id": holder,
+        "credit_type": "credits",
+        "sequence": 2,
+        "kind": "transfer_out",
+        "amount": -10,
+        "balance": 90,
+        "held": 0,
+        "drawn": [{"grant": 1, "amount": 10}],
+        "closes": None,
+        "actor": "key:shop",
+        "reason": "team",
+        "reference": "",
+        "metadata": {},
+        "idempotency_key": "t",
+        "counterpart": {"holder_id": "team-7"},
+    }
+    got = json.loads(api.get("/v1/holders/team-7/entries/1").content)
+    assert (got["kind"], got["amount"], got["idempotency_key"]) == ("transfer_in", 10, None)
+    assert got["counterpart"] == {"holder_id": holder, "sequence": 2, "grant": 1}
+    assert list(got["counterpart"]) == ["holder_id", "sequence", "grant"]
+
+
+def test_a_transfer_beyond_the_balance_moves_nothing(api: ApiClient, holder: str) -> None:
+    with nothing_written("team-7"):
+        answer = api.post(TRANSFERS, {"to": "team-7", "amount": 101})
+    assert (answer.status_code, json.loads(answer.content)["shortfall"]) == (402, 1)
+    assert rows_of(holder) == (1, 1)
+
+
+def test_a_transfer_to_oneself_is_a_400(api: ApiClient, holder: str) -> None:
+    with nothing_written(holder):
+        answer = api.post(TRANSFERS, {"to": holder, "amount": 1})
+    assert (answer.status_code, json.loads(answer.content)["errors"][0]["pointer"]) == (400, "/to")
+
+
+def test_a_confined_key_may_give_to_whomever_but_not_take(
+    api: ApiClient, holder: str, make_api: Callable[..., ApiClient]
+) -> None:
+    services.grant(holder_id="team-7", amount=5, idempotency_key="g")
+    confined = make_api("ledger:spend", holder_id=holder)
+    assert confined.post(TRANSFERS, {"to": "team-7", "amount": 1}).status_code == 201
+    with nothing_written("team-7"):
+        assert confined.post("/v1/holders/team-7/transfers", {"to": holder, "amount": 1}).status_code == 404
+
+
+def test_an_overdraft_is_an_entry_and_part_of_what_is_available(make_api: Callable[..., ApiClient], holder: str) -> None:
+    admin = make_api("ledger:admin")
+    agreed = entry_of(admin.post(f"/v1/holders/{holder}/overdraft", {"limit": 50, "reason": "trusted"}, key="o"), "overdraft")
+    assert (agreed["kind"], agreed["amount"], agreed["balance"], agreed["overdraft"], agreed["reason"]) == (
+        "adjust",
+        0,
+        100,
+        50,
+        "trusted",
+    )
+    spent = entry_of(admin.post(f"/v1/holders/{holder}/spends", {"amount": 130}), "overdraft")
+    assert (spent["balance"], spent["drawn"], spent["overdraft"]) == (-30, [{"grant": 1, "amount": 100}], 50)
+    account = json.loads(admin.get(f"/v1/holders/{holder}/balance").content)
+    assert (account["available"], account["balance"], account["overdraft"], account["lots"]) == (20, -30, 50, [])
+    refused = json.loads(admin.post(f"/v1/holders/{holder}/spends", {"amount": 21}).content)
+    assert (refused["available"], refused["balance"], refused["shortfall"]) == (20, -30, 1)
