@@ -6,6 +6,7 @@ Whoever can tamper is a superuser who switches the triggers off; so is the test,
 import hashlib
 import random
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from psycopg import Connection
@@ -370,3 +371,9 @@ def test_slices_of_any_size_find_the_same(empty_ledger, history):
     expected = laws_broken(empty_ledger)
     for size in (1, 2, 3, 5, 17):
         assert laws_broken(empty_ledger, slice_entries=size) == expected
+
+
+def test_the_document_names_every_law():
+    text = (Path(__file__).parents[2] / "docs" / "LEDGER.md").read_text()
+    for law, sentence in LAWS.items():
+        assert f"| `{law}` | {sentence} |\n" in text

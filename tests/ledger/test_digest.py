@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from pathlib import Path
 
 import pytest
 from django.db import connection
@@ -164,3 +165,9 @@ def test_every_stored_fact_is_in_the_digest():
     }  # fmt: skip
     for name, value in others.items():
         assert GOLDEN._replace(**{name: value}).computed_digest().hex() != GOLDEN_DIGEST, name
+
+
+def test_the_documents_example_is_the_golden_one():
+    text = (Path(__file__).parents[2] / "docs" / "LEDGER.md").read_text()
+    assert f"\n{GOLDEN_FORM}\n" in text
+    assert f"\n{GOLDEN_DIGEST}\n" in text

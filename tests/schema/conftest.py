@@ -11,9 +11,7 @@ from psycopg import Connection, sql
 
 
 @pytest.fixture
-def scratch_database(
-    raw_connection: Callable[..., Connection[Any]], django_db_blocker: Any
-) -> Iterator[BaseDatabaseWrapper]:
+def scratch_database(raw_connection: Callable[..., Connection[Any]], django_db_blocker: Any) -> Iterator[BaseDatabaseWrapper]:
     """A Django connection of the owner to a new and empty database, which is dropped at the end."""
     name = sql.Identifier(f"scratch_{uuid.uuid4().hex[:12]}")
     owner = raw_connection("owner", autocommit=True)

@@ -1,6 +1,7 @@
 """Whatever is tried on a row of the ledger, by whichever role, is refused by the database, and the row is as it was."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -96,9 +97,7 @@ def test_only_a_superuser_could_even_become_a_replica(raw_connection: Connect, r
         raw_connection(role).execute("SET session_replication_role = replica")
 
 
-@pytest.mark.parametrize(
-    "change", ["DELETE FROM parent", "UPDATE parent SET holder_id = 'another'", "TRUNCATE parent CASCADE"]
-)
+@pytest.mark.parametrize("change", ["DELETE FROM parent", "UPDATE parent SET holder_id = 'another'", "TRUNCATE parent CASCADE"])
 def test_a_cascade_from_another_table_is_refused(holder, raw_connection: Connect, change):
     connection = raw_connection("superuser")
     before = kept(connection, holder)
@@ -192,11 +191,8 @@ def test_the_application_cannot_take_the_protection_away(raw_connection: Connect
     connection.add_notice_handler(lambda notice: notices.append(notice.severity_nonlocalized or ""))
     protection = "SELECT tgname, tgenabled FROM pg_trigger WHERE tgrelid = 'ledger_entry'::regclass ORDER BY 1"
     before = connection.execute(protection).fetchall()
-    try:
+    with suppress(psycopg.errors.InsufficientPrivilege):
         connection.execute(statement)
-    except psycopg.Error as error:
-        assert error.sqlstate == NO_RIGHT
-    else:
         # GRANT and VACUUM without the right only warn, and do nothing.
         assert notices == ["WARNING"]
     assert connection.execute(protection).fetchall() == before
@@ -209,4 +205,3 @@ def test_the_application_can_do_all_that_its_services_need(as_application, new_h
     services.grant(holder_id=holder, amount=10, idempotency_key="g")
     assert services.spend(holder_id=holder, amount=4, idempotency_key="s").balance == 6
     assert services.refund(holder_id=holder, spend=2, idempotency_key="r").balance == 10
-

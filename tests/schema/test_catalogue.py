@@ -146,7 +146,9 @@ def test_the_ledgers_checks_are_these_and_all_are_enforced():
 
 def test_the_function_that_locks_and_reads_takes_a_snapshot_per_statement():
     """STABLE would read with a snapshot from before the lock: see tests/concurrency/test_locks_and_reads.py."""
-    found = dict(rows("SELECT proname, provolatile FROM pg_proc WHERE proname ~ '^ledger_' AND pronamespace = 'public'::regnamespace"))
+    found = dict(
+        rows("SELECT proname, provolatile FROM pg_proc WHERE proname ~ '^ledger_' AND pronamespace = 'public'::regnamespace")
+    )
     assert found == {
         "ledger_open": "v",
         "ledger_entry_follows": "v",

@@ -17,7 +17,8 @@ WITH ours AS (
 SELECT 'relation', o.relname::text, o.relkind::text, COALESCE(array_to_string(o.reloptions, ','), '')
 FROM ours o
 UNION ALL
-SELECT 'column', o.relname || '.' || lpad(row_number() OVER (PARTITION BY o.oid ORDER BY a.attnum)::text, 3, '0') || ' ' || a.attname,
+SELECT 'column',
+    o.relname || '.' || lpad(row_number() OVER (PARTITION BY o.oid ORDER BY a.attnum)::text, 3, '0') || ' ' || a.attname,
     format_type(a.atttypid, a.atttypmod) || ' ' || a.attnotnull || ' ' || a.attidentity::text || a.attgenerated::text,
     COALESCE(pg_get_expr(d.adbin, d.adrelid), '') || ' ' || a.attcollation::regcollation::text
 FROM ours o

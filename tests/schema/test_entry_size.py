@@ -1,0 +1,21 @@
+"""An entry stays small: what it takes with its indexes, measured in a database of its own."""
+
+from django.core.management import call_command
+
+from tests.benchmarks.entry_size import HOLDERS, measure
+from tests.benchmarks.histories import Plan, load
+
+ENTRIES = 40_000
+MOST_BYTES = 680
+"""Three lots that all expire, a reason and a reference of 16 and 20 characters, UUIDs as keys. See docs/adr/0011."""
+
+
+def test_an_entry_with_three_lots_takes_no_more_than_it_did(scratch_database):
+    call_command("migrate", database="scratch", verbosity=0)
+    with scratch_database.cursor():
+        connection = scratch_database.connection
+    load(f"{connection.info.dsn} password={connection.info.password}", Plan(HOLDERS, ENTRIES))
+    found = measure(connection)
+    assert found.entries == ENTRIES
+    assert found.open_lots > 2.8
+    assert found.total <= MOST_BYTES, str(found)
