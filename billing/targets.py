@@ -25,7 +25,7 @@ class Counted:
 
     Args:
         terminates: it ends because the subscription does, not by a change.
-        continues: the item counted immediately before as well.
+        continues: the item counted earlier in the full period that the span begins in.
     """
 
     item_id: int
@@ -162,8 +162,10 @@ def usage_target(counted: Sequence[Counted], claims: Sequence[Claimed], as_of: d
         if exact:
             standing.append(UsageDue(span, part, (inside[0],), _terminated(span, part)))
             settled.add(inside[0].id)
-        elif due(Timing.ARREARS, part, as_of):
-            settled.update(c.id for c in inside)
+            continue
+        # What was billed of a part that goes on longer now is continued when that is over.
+        settled.update(c.id for c in inside)
+        if due(Timing.ARREARS, part, as_of):
             target.usages.append(UsageDue(span, part, tuple(inside), _terminated(span, part)))
     for claim in claims:
         if claim.id not in settled:

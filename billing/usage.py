@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from billing.aggregation import Aggregation, Usage
+from billing.aggregation import MICROSECOND, Aggregation, Usage
 from billing.models import Subscription
 from billing.money import decimal_text
 from billing.pricing import PERCENTAGES, Price
@@ -145,11 +145,22 @@ def _outcome(
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What to measure: a usage price over `[start, end)` of one subscription."""
+    """What to measure: a usage price over `[start, end)` of one subscription.
+
+    Args:
+        full_start, full_end: the full period around it, whose seconds a weighted sum is weighted by; the window by default.
+    """
 
     price: Price
     start: datetime
     end: datetime
+    full_start: datetime | None = None
+    full_end: datetime | None = None
+
+    @property
+    def full_microseconds(self) -> int:
+        """How long the full period is."""
+        return ((self.full_end or self.end) - (self.full_start or self.start)) // MICROSECOND
 
 
 # Shared by all aggregations: the windows to measure, and for each the events that pass its filters, with the number that
@@ -157,7 +168,7 @@ class Measure:
 _EVENTS = """
     WITH wanted AS (
         SELECT * FROM jsonb_to_recordset(%s::jsonb) AS wanted(
-            n int, meter text, starts_at timestamptz, ends_at timestamptz, property text, filters jsonb,
+            n int, meter text, starts_at timestamptz, ends_at timestamptz, full_us bigint, property text, filters jsonb,
             free_events bigint, free_amount numeric
         )
     ), counted AS (
@@ -204,12 +215,13 @@ _UNIQUE = (
     FROM counted GROUP BY n
 """
 )
-# Each value holds until the next event, or the end of the window; what held at its start is the last event before it.
+# Each value holds until the next event, or the end of the window; what held at its start is the last event before it. Ten units
+# held for half of the period are five, also where the other half was not active.
 _WEIGHTED_SUM = (
     _EVENTS
     + """
     , before AS (
-        SELECT wanted.n, wanted.starts_at, wanted.ends_at, wanted.starts_at AS at, coalesce(held.number, 0) AS number,
+        SELECT wanted.n, wanted.full_us, wanted.ends_at, wanted.starts_at AS at, coalesce(held.number, 0) AS number,
             '-infinity'::timestamptz AS recorded_at, '' AS idempotency_key
         FROM wanted
         LEFT JOIN LATERAL (
@@ -225,17 +237,16 @@ _WEIGHTED_SUM = (
             LIMIT 1
         ) AS held ON true
     ), steps AS (
-        SELECT n, starts_at, ends_at, at, number, recorded_at, idempotency_key FROM before
+        SELECT n, full_us, ends_at, at, number, recorded_at, idempotency_key FROM before
         UNION ALL
-        SELECT n, starts_at, ends_at, occurred_at, number, recorded_at, idempotency_key FROM counted WHERE number IS NOT NULL
+        SELECT n, full_us, ends_at, occurred_at, number, recorded_at, idempotency_key FROM counted WHERE number IS NOT NULL
     ), held AS (
-        SELECT n, starts_at, ends_at, number,
+        SELECT n, full_us, number,
             lead(at, 1, ends_at) OVER (PARTITION BY n ORDER BY at, recorded_at, idempotency_key) - at AS span
         FROM steps
     )
     SELECT n,
-        sum(number * (extract(epoch FROM span) * 1000000))::text
-            || '/' || (extract(epoch FROM (min(ends_at) - min(starts_at))) * 1000000)::bigint,
+        sum(number * (extract(epoch FROM span) * 1000000))::text || '/' || min(full_us),
         count(*) - 1, '0', 0
     FROM held GROUP BY n
 """
@@ -326,6 +337,7 @@ def _wanted(n: int, one: Measure) -> dict[str, Any]:
         "meter": one.price.meter,
         "starts_at": one.start.isoformat(),
         "ends_at": one.end.isoformat(),
+        "full_us": one.full_microseconds,
         "property": one.price.property,
         "filters": {name: list(values) for name, values in one.price.filters},
         "free_events": one.price.free_events,
