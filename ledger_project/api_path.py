@@ -56,6 +56,6 @@ class ApiPath:
 def _finished(answer: HttpResponseBase) -> HttpResponseBase:
     """Say how long the answer is, so that the server need not send it in chunks, and that it is what it says it is."""
     answer.headers["X-Content-Type-Options"] = "nosniff"
-    if isinstance(answer, HttpResponse):
+    if isinstance(answer, HttpResponse) and answer.status_code != 304:
         answer.headers.setdefault("Content-Length", str(len(answer.content)))
     return answer

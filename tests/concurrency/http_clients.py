@@ -5,6 +5,7 @@ import json
 import socket
 import struct
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -44,14 +45,14 @@ class HttpClient:
         """GET a path."""
         return self._send("GET", path, None, self._headers(), 10)
 
-    def post(self, path: str, body: Any, *, key: str, timeout_s: float = 10) -> Answer:
-        """POST a body under a key, once.
+    def post(self, path: str, body: Any, *, key: str, timeout_s: float = 10, headers: Mapping[str, str] | None = None) -> Answer:
+        """POST a body under a key, once; with more headers.
 
         Raises:
             TimeoutError: no answer in time.
             OSError, http.client.HTTPException: the connection was lost.
         """
-        return self._send("POST", path, json.dumps(body).encode(), self._headers(key), timeout_s)
+        return self._send("POST", path, json.dumps(body).encode(), self._headers(key) | dict(headers or {}), timeout_s)
 
     def post_until_answered(self, path: str, body: Any, *, key: str, for_s: float = 30) -> Answer:
         """As a client should: the same request with the same key until the answer is one."""
