@@ -527,6 +527,9 @@ class Run(models.Model):
     class Meta:
         indexes = [models.Index(fields=["started_at"], name="billing_run_started")]
 
+    def __str__(self) -> str:
+        return f"of {self.started_at:%Y-%m-%d %H:%M:%S}"
+
 
 class Outcome(models.Model):
     """What a run did with one subscription; kept with its traceback when it failed."""

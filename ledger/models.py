@@ -250,3 +250,6 @@ class Batch(AppendOnly):
         default_permissions = ("view",)
         indexes = [models.Index(fields=["recorded_at", "idempotency_key"], name="ledger_batch_recorded_at")]
         verbose_name_plural = "batches"
+
+    def __str__(self) -> str:
+        return self.idempotency_key

@@ -47,7 +47,7 @@ def invoices_table(invoices: Sequence[Invoice]) -> dict[str, Any]:
             (
                 invoice_link(row.pk, str(row)),
                 row.state,
-                row.issue_date or "",
+                row.issue_date.isoformat() if row.issue_date else "",
                 money(row.total_minor, row.currency),
                 money(row.amount_due_minor, row.currency),
                 moment(row.created_at),

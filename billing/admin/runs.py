@@ -24,6 +24,7 @@ from ledger.admin.pages import (
     ReadOnlyAdmin,
     UncountedList,
     WrongFilter,
+    figure,
     instant_cursor,
     moment,
     number,
@@ -45,8 +46,8 @@ class RunAdmin(ReadOnlyAdmin):
     list_display = ("started", "host", "until", "finished", "exit_code", "summary_text")
     change_form_outer_after_template = "admin/ledger/details.html"
     fieldsets = (
-        (None, {"fields": (("started", "finished", "exit_code"), ("host", "until", "run_id"))}),
-        ("Summary", {"fields": (("summary_lines", "figures", "options_text"),)}),
+        (None, {"fields": (("started", "finished"), ("host", "until"), ("exit_code", "run_id"))}),
+        ("Summary", {"fields": (("summary_lines", "figures"), "options_text")}),
     )
     readonly_fields = ("started", "finished", "until", "summary_text", "summary_lines", "figures", "options_text", "run_id")
 
@@ -108,7 +109,11 @@ class RunAdmin(ReadOnlyAdmin):
             **self.admin_site.each_context(request),
             "title": f"Outcomes of the run of {run.started_at:%Y-%m-%d %H:%M}",
             "tabs": [
-                (f"{own}?{urlencode({'outcome': each})}", f"{_words(each)} {counted.get(each, '')}".strip(), each == kind)
+                (
+                    f"{own}?{urlencode({'outcome': each})}",
+                    f"{_words(each)} {figure(counted[each]) if each in counted else ''}".strip(),
+                    each == kind,
+                )
                 for each in KEPT
             ],
             "tabs_label": "Outcomes",
@@ -136,11 +141,11 @@ class RunAdmin(ReadOnlyAdmin):
 
     @display(description="Summary")
     def summary_text(self, row: Run) -> str:
-        return ", ".join(f"{_words(name)} {value:,}" for name, value in _outcomes_of(row) if value)
+        return ", ".join(f"{_words(name)} {figure(value)}" for name, value in _outcomes_of(row) if value)
 
     @display(description="Outcomes")
     def summary_lines(self, row: Run) -> SafeString:
-        return pairs({_words(name): f"{value:,}" for name, value in _outcomes_of(row)})
+        return pairs({_words(name): figure(value) for name, value in _outcomes_of(row)})
 
     @display(description="Figures")
     def figures(self, row: Run) -> SafeString:

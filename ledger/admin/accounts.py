@@ -91,7 +91,17 @@ def row_of(balance: Balance) -> Account:
 class AccountAdmin(ReadOnlyAdmin):
     """Who has how many, by holder and credit type."""
 
-    list_display = ("holder", "credit_type", "available", "balance_now", "held_now", "next_expiry", "open_lots", "entries")
+    list_display = (
+        "holder",
+        "credit_type",
+        "available",
+        "balance_now",
+        "held_now",
+        "overdraft",
+        "next_expiry",
+        "open_lots",
+        "entries",
+    )
     list_filter = (text("credit_type", title="credit type"),)
     nearest = "Beginning"
     further = "Further"
@@ -105,8 +115,8 @@ class AccountAdmin(ReadOnlyAdmin):
             {
                 "fields": (
                     ("available", "balance_now", "held_now"),
-                    ("overdraft_now", "owed_now", "next_expiry"),
-                    ("entries", "latest"),
+                    ("overdraft_now", "owed_now", "entries"),
+                    ("next_expiry", "latest"),
                 )
             },
         ),
@@ -257,6 +267,10 @@ class AccountAdmin(ReadOnlyAdmin):
     @display(description="Owed")
     def owed_now(self, row: Any) -> SafeString | str:
         return number(owed(row))
+
+    @display(description="Overdraft")
+    def overdraft(self, row: Any) -> SafeString | str:
+        return number(row.now.overdraft or None)
 
     @display(description="Next expiry (UTC)")
     def next_expiry(self, row: Any) -> SafeString | str:

@@ -45,7 +45,7 @@ class BatchAdmin(ReadOnlyAdmin):
     search_help_text = "Idempotency key of a batch"
     change_form_outer_after_template = "admin/ledger/details.html"
     fieldsets = (
-        (None, {"fields": (("mode", "operations", "written", "refused"), ("recorded", "actor"), ("key", "request_id"))}),
+        (None, {"fields": (("mode", "operations"), ("written", "refused"), ("recorded", "actor"), ("key", "request_id"))}),
     )
     readonly_fields = ("key", "operations", "written", "refused", "recorded")
 
@@ -120,7 +120,7 @@ def _counts(row: Batch) -> Counter[str]:
 
 def _operations_table(row: Batch) -> dict[str, Any]:
     return table(
-        ["", "What came of it", "Entry", "Code", "Facts"],
+        ["Operation", "What came of it", "Entry", "Code", "Facts"],
         [
             (
                 place,

@@ -25,6 +25,7 @@ from ledger.admin.pages import (
     ReadOnlyAdmin,
     UncountedList,
     choice,
+    figure,
     instant,
     moment,
     mono,
@@ -108,7 +109,7 @@ KIND_COLOURS = {
     "release": "info",
     "transfer_in": "success",
     "transfer_out": "primary",
-    "adjust": "danger",
+    "adjust": "warning",
 }
 
 
@@ -236,7 +237,7 @@ class Related:
         found = {"refunded": self.refunded}
         if self.hold is not None and self.are_all_shown:
             found |= {"captured": self.hold.captured, "released": self.hold.released}
-        words = [f"{amount:,} {what}" for what, amount in found.items() if amount]
+        words = [f"{figure(amount)} {what}" for what, amount in found.items() if amount]
         return ", ".join([*words, *([] if self.are_all_shown else [f"the latest {RELATED_ENTRIES}"])])
 
 
@@ -344,7 +345,8 @@ def _besides(row: Any) -> SafeString | str:
     if row.kind == "capture":
         return format_html("{} captured", number(taken(row)))
     if row.kind == "hold" and row.closes is not None:
-        return format_html("until {}", moment(extended_to(row)))
+        at = extended_to(row)
+        return "" if at is None else format_html('<span title="{}">until {}</span>', at.isoformat(), f"{at:%d %b %H:%M}")
     if row.kind == "adjust":
         repaid = sum(amount for _, amount in row.drawn)
         return format_html("{} repaid", number(repaid)) if repaid else format_html("overdraft {}", number(row.overdraft))
@@ -372,8 +374,6 @@ def _what_some_have(row: EntryListing) -> list[Any]:
         fields += [("hold_state", "hold_amounts"), "hold_expires"]
     elif row.kind == "hold":
         fields.append("hold_expires")
-    if row.counterpart is not None:
-        fields.append("counterpart_cell")
     if row.rating is not None:
         fields.append("rating_cell")
     if row.overdraft is not None:
@@ -430,7 +430,6 @@ class EntryAdmin(ReadOnlyAdmin):
         "hold_state",
         "hold_amounts",
         "hold_expires",
-        "counterpart_cell",
         "rating_cell",
         "overdraft_after",
         "owed_after",
@@ -602,15 +601,11 @@ class EntryAdmin(ReadOnlyAdmin):
     def hold_amounts(self, row: Any) -> str:
         now: HoldState = row.hold_now
         parts = [(now.held, "still held"), (now.captured, "captured"), (now.released, "released")]
-        return ", ".join(f"{amount:,} {words}" for amount, words in parts if amount)
+        return ", ".join(f"{figure(amount)} {words}" for amount, words in parts if amount)
 
     @display(description="Hold expires (UTC)")
     def hold_expires(self, row: Any) -> SafeString | str:
         return moment(row.hold_now.expires_at if is_hold(row) else extended_to(row))
-
-    @display(description="Other side")
-    def counterpart_cell(self, row: EntryListing) -> SafeString | str:
-        return _counterpart(row)
 
     @display(description="Priced by")
     def rating_cell(self, row: Any) -> SafeString:
@@ -633,7 +628,7 @@ class EntryAdmin(ReadOnlyAdmin):
     def effective(self, row: EntryListing) -> SafeString | str:
         return moment(row.effective_at)
 
-    @display(description="Reason, reference")
+    @display(description="Reason")
     def why(self, row: EntryListing) -> SafeString | str:
         words = row.reason if len(row.reason) <= 40 else f"{row.reason[:39]}…"
         return format_html(

@@ -10,7 +10,7 @@ from django.utils.html import format_html_join
 
 from ledger.admin.links import entry_link
 from ledger.admin.operations import taken
-from ledger.admin.pages import TIME_FORMAT, moment, number, table
+from ledger.admin.pages import TIME_FORMAT, figure, moment, number, table
 from ledger.rules import Hold
 from ledger.rules.holds import Holds, decode_holds
 from ledger.rules.instants import from_us, to_us
@@ -44,7 +44,7 @@ class HoldState:
         """For whom is about to release it."""
         if not self.is_open:
             return f"It is {self.state} already."
-        return f"{self.held:,} of {self.asked:,} are held until {self.expires_at.strftime(TIME_FORMAT)} UTC."
+        return f"{figure(self.held)} of {figure(self.asked)} are held until {self.expires_at.strftime(TIME_FORMAT)} UTC."
 
 
 def state_of(hold: Any, referring: Sequence[Any], *, now: datetime) -> HoldState:

@@ -11,7 +11,7 @@ from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidge
 from ledger import services
 from ledger.admin.keyed_forms import Done, KeyedForm, Operation, amount_field, instant_field, operation_view, text_field
 from ledger.admin.links import account_url, entry_url
-from ledger.admin.pages import ReadOnlyAdmin
+from ledger.admin.pages import ReadOnlyAdmin, figure
 from ledger.models import EntryListing
 from ledger.rules import Entry
 from ledger.rules.requests import MAX_PRIORITY
@@ -89,7 +89,7 @@ def refund_view(model_admin: ReadOnlyAdmin, request: HttpRequest, spend: EntryLi
         fixed=_account_of(spend) | {"spend": spend.sequence},
         title=f"Refund {spend.kind} #{spend.sequence} of {spend.holder_id}",
         button="Refund",
-        explanation=f"It took {taken(spend):,} {spend.credit_type}. Credits go back to the lots that they came from.",
+        explanation=f"It took {figure(taken(spend))} {spend.credit_type}. Credits go back to the lots that they came from.",
         back=_url_of(spend),
     )
 
@@ -104,7 +104,7 @@ def revoke_view(model_admin: ReadOnlyAdmin, request: HttpRequest, grant: EntryLi
         fixed=_account_of(grant) | {"grant": grant.sequence},
         title=f"Revoke the rest of grant #{grant.sequence} of {grant.holder_id}",
         button="Revoke",
-        explanation=f"{grant.amount:,} {grant.credit_type} were granted by it. Only what is unspent can be taken back.",
+        explanation=f"{figure(grant.amount)} {grant.credit_type} were granted by it. Only what is unspent can be taken back.",
         back=_url_of(grant),
     )
 
@@ -157,7 +157,7 @@ def overdraft_view(
         fixed={"holder_id": holder_id, "credit_type": credit_type},
         title=f"Overdraft of {holder_id}",
         button="Set the limit",
-        explanation=f"How far below 0 spends may take the balance of {credit_type}; holds and transfers may not. Grants repay first.",
+        explanation=f"How far below 0 spends may take the balance of {credit_type}; holds and transfers may not.",
         back=account_url(holder_id, credit_type),
     )
 
@@ -174,7 +174,7 @@ def transfer_view(
         fixed={"holder_id": holder_id, "credit_type": credit_type},
         title=f"Transfer credits of {holder_id}",
         button="Transfer",
-        explanation=f"{available:,} {credit_type} are available. What is transferred keeps its expiry, priority and source.",
+        explanation=f"{figure(available)} {credit_type} are available. It keeps its expiry, priority and source.",
         back=account_url(holder_id, credit_type),
     )
 

@@ -349,16 +349,21 @@ def link(url: str, text: Any) -> SafeString:
     return format_html('<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', url, text)
 
 
+def figure(value: int) -> str:
+    """A whole number as people write it: with thin spaces, and a minus that is one."""
+    return f"{value:,}".replace(",", "\u202f").replace("-", "−")
+
+
 def number(value: int | None) -> SafeString | str:
-    """A whole number with thin spaces, that does not break; nothing for none."""
-    return "" if value is None else format_html('<span class="figure">{}</span>', f"{value:,}".replace(",", "\u202f"))
+    """A whole number in a cell, that does not break; nothing for none."""
+    return "" if value is None else format_html('<span class="figure">{}</span>', figure(value))
 
 
 def signed(value: int) -> SafeString:
     """A whole number with its sign, plus in green."""
-    figure = f"{value:+,}".replace(",", "\u202f").replace("-", "−") if value else "0"
+    words = f"+{figure(value)}" if value > 0 else figure(value)
     kind = "text-green-700 dark:text-green-400" if value > 0 else "text-font-important-light dark:text-font-important-dark"
-    return format_html('<span class="figure {}">{}</span>', kind, figure)
+    return format_html('<span class="figure {}">{}</span>', kind, words)
 
 
 def moment(value: datetime | None) -> SafeString | str:

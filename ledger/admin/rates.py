@@ -21,6 +21,7 @@ from ledger.admin.pages import (
     ReadOnlyAdmin,
     UncountedList,
     WrongFilter,
+    figure,
     moment,
     mono,
     number,
@@ -39,7 +40,7 @@ class PublishForm(KeyedForm):
     code = text_field(label="Code", required=True, most=64, help_text="What is priced, such as gpt-4o.output.")
     credit_type = text_field(label="Credit type", required=True, most=32)
     price = amount_field(label="Credits")
-    per = amount_field(label="for so many units", help_text="3 credits for 1000 units; started credits are counted whole.")
+    per = amount_field(label="For so many units", help_text="3 credits for 1000 units; started credits are counted whole.")
     field_order = ["code", "credit_type", "price", "per", "reason"]
 
 
@@ -222,7 +223,7 @@ def _publish(**asked: Any) -> Done:
     rate = published.rate
     return Done(
         f"Version {rate.version} of {rate.code}",
-        f"{rate.price:,} {rate.credit_type} per {rate.per:,}",
+        f"{figure(rate.price)} {rate.credit_type} per {figure(rate.per)}",
         rate_url(rate.credit_type, rate.code, rate.version),
         published.replayed,
     )

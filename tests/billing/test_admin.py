@@ -1,5 +1,6 @@
 """Billing's pages for operators: everything is shown, nothing can be changed, and a page costs the same with more rows."""
 
+import re
 import uuid
 from decimal import Decimal
 
@@ -8,12 +9,26 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from billing import coupons, documents, moves, subscriptions
 from billing.customers import CreditTerms
+from billing.errors import InvoiceGenerationBusy
 from billing.invoicing import Options, Scope, generate_in
-from billing.models import Customer, Invoice, Outcome, Parking, Plan, Run, Subscription, UsageEvent
-from ledger import services
-from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, use
-from tests.ledger.admin_site import older_url, operator
+from billing.models import (
+    CreditNote,
+    Customer,
+    DocumentMove,
+    Invoice,
+    Outcome,
+    Parking,
+    Plan,
+    Run,
+    Subscription,
+    UsageEvent,
+)
+from billing.subscriptions import Wish
+from ledger import selectors, services
+from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring, use
+from tests.ledger.admin_site import hidden_key, older_url, operator
 
 pytestmark = pytest.mark.django_db
 
@@ -138,6 +153,186 @@ def test_unparking_takes_a_reason_and_is_recorded_with_the_operators_name(client
     parked.refresh_from_db()
     assert (parked.unparked_by, parked.unparked_reason) == ("admin:mara", "looked at it")
     assert parked.unparked_at is not None
+
+
+def figures():
+    """What a move of a document may touch."""
+    entries = sum(found.sequence for found in selectors.holders(prefix=""))
+    return list(Invoice.objects.order_by("pk").values("state", "number")), DocumentMove.objects.count(), entries
+
+
+def move(client, invoice, name, **values):
+    """Open the form of a move and send it filled in."""
+    url = f"{BILLING}/invoice/{invoice.pk}/{name}/"
+    return client.post(url, {"idempotency_key": hidden_key(client.get(url).content.decode()), **values})
+
+
+@pytest.mark.parametrize(
+    ("before", "name", "state"),
+    [
+        ([], "pay", "paid"),
+        ([], "void", "void"),
+        ([], "give-up", "uncollectible"),
+        (["give-up"], "pay", "paid"),
+        (["give-up"], "void", "void"),
+    ],
+)
+def test_an_invoice_is_moved_with_a_reason_and_the_operators_name(client, billed, before, name, state):
+    # Without the draft, which continues what the open one billed.
+    documents.delete_draft(Invoice.objects.get(state="draft").pk)
+    invoice = Invoice.objects.get()
+    for earlier in before:
+        assert move(client, invoice, earlier, reason="first").status_code == 302
+    response = move(client, invoice, name, reason="told so by phone")
+    assert response["Location"] == f"{BILLING}/invoice/{invoice.pk}/change/"
+    invoice.refresh_from_db()
+    assert invoice.state == state
+    noted = DocumentMove.objects.order_by("-pk").first()
+    assert (noted.invoice_id, noted.move, noted.actor, noted.reason) == (
+        invoice.pk, name.replace("-", "_"), "admin:mara", "told so by phone",
+    )  # fmt: skip
+    page = client.get(response["Location"]).content.decode()
+    assert f"{invoice.number} is done: the invoice is {state}." in page
+    assert "Moved by hand" in page
+    assert "told so by phone" in page
+
+
+def test_a_draft_is_finalised_and_gets_the_next_number(client, billed):
+    draft = Invoice.objects.get(state="draft")
+    response = move(client, draft, "finalize", reason="looked through")
+    draft.refresh_from_db()
+    assert (draft.state, draft.number) == ("open", "INV-000002")
+    assert "“Finalise” of INV-000002 is done" in client.get(response["Location"]).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("state", "offered"),
+    [("draft", {"finalize"}), ("open", {"pay", "void", "give-up"}), ("uncollectible", {"pay", "void"}), ("paid", set())],
+)
+def test_only_what_the_state_allows_is_offered(client, billed, state, offered):
+    invoice = Invoice.objects.get(state="draft" if state == "draft" else "open")
+    moves_there = {"uncollectible": documents.mark_uncollectible, "paid": documents.pay}
+    if state in moves_there:
+        moves_there[state](invoice.pk)
+    page = client.get(f"{BILLING}/invoice/{invoice.pk}/change/").content.decode()
+    names = ("finalize", "pay", "void", "give-up")
+    assert {name for name in names if f"{BILLING}/invoice/{invoice.pk}/{name}/" in page} == offered
+
+
+def test_a_double_click_moves_once_and_is_told_so(client):
+    services.grant(holder_id="ada", amount=300, idempotency_key="g")
+    customer = CustomerFactory(holder_id="ada", credits=CreditTerms(credit_type="credits", unit_value=Decimal("0.01")))
+    generate_in(ref=SubscriptionFactory(customer=customer.ref).ref, options=Options(as_of=at(1, 1)))
+    invoice = Invoice.objects.get()
+    url = f"{BILLING}/invoice/{invoice.pk}/void/"
+    values = {"idempotency_key": hidden_key(client.get(url).content.decode()), "reason": "wrong plan"}
+    first, second = client.post(url, values), client.post(url, values)
+    assert (first.status_code, second.status_code) == (302, 302)
+    assert "was done already, by the first click" in client.get(second["Location"]).content.decode()
+    assert DocumentMove.objects.count() == 1
+    # Granted, spent on the invoice, given back once.
+    assert (selectors.balance("ada").balance, selectors.balance("ada").sequence) == (300, 3)
+
+
+def test_a_move_that_the_state_does_not_allow_is_refused_with_its_facts_and_not_noted(client, billed):
+    invoice = Invoice.objects.get(state="open")
+    documents.pay(invoice.pk)
+    before = figures()
+    response = move(client, invoice, "void", reason="too late")
+    assert response.status_code == 422
+    assert f"The invoice cannot go there from its state: invoice {invoice.pk}, state paid, wanted void" in (
+        response.content.decode()
+    )
+    assert figures() == before
+
+
+def test_a_move_keeps_its_key_while_invoices_of_the_subscription_are_being_made(client, billed, monkeypatch):
+    invoice = Invoice.objects.get(state="open")
+
+    def busy(invoice_id):
+        raise InvoiceGenerationBusy(key="invoice_gen/x", subscription=invoice.subscription_ref)
+
+    url = f"{BILLING}/invoice/{invoice.pk}/pay/"
+    values = {"idempotency_key": hidden_key(client.get(url).content.decode()), "reason": "paid by card"}
+    before = figures()
+    with monkeypatch.context() as patched:
+        patched.setitem(moves.MOVES, "pay", busy)
+        page = client.post(url, values).content.decode()
+    assert "press the button again" in page
+    assert hidden_key(page) == values["idempotency_key"]
+    assert figures() == before
+    assert client.post(url, values).status_code == 302
+    assert Invoice.objects.get(pk=invoice.pk).state == "paid"
+
+
+@pytest.mark.parametrize("name", ["finalize", "pay", "void", "give-up"])
+@pytest.mark.parametrize("reason", ["", "   ", "x" * 501])
+def test_without_a_reason_no_document_moves(client, billed, name, reason):
+    invoice = Invoice.objects.get(state="draft" if name == "finalize" else "open")
+    before = figures()
+    assert move(client, invoice, name, reason=reason).status_code == 422
+    assert figures() == before
+
+
+def test_each_permission_moves_documents_its_own_way(billed):
+    invoice = Invoice.objects.get(state="open")
+    before = figures()
+    doors = {"finalize": "finalize_invoice", "pay": "pay_invoice", "void": "void_invoice", "give-up": "give_up_invoice"}
+    for own, permission in doors.items():
+        client = operator("billing.view_invoice", f"billing.{permission}", name=f"operator-{own}")
+        page = client.get(f"{BILLING}/invoice/{invoice.pk}/change/").content.decode()
+        for name in doors:
+            url = f"{BILLING}/invoice/{invoice.pk}/{name}/"
+            assert client.get(url).status_code == (200 if name == own else 403)
+            assert (url in page) is (name == own != "finalize")
+            if name != own:
+                assert client.post(url, {"reason": "x", "idempotency_key": "k"}).status_code == 403
+    assert figures() == before
+    assert operator(name="root").get(f"{BILLING}/invoice/999999/void/").status_code == 404
+
+
+def test_coupons_and_credit_notes_stand_on_the_invoice_and_the_customer(client):
+    coupons.create_coupon(code="WELCOME", kind="percentage", value=Decimal(10), duration="recurring", periods=3)
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring(tax_rate="20")]).code)
+    customer = Customer.objects.get(pk=subscription.customer_id)
+    coupons.give_coupon(customer_id=customer.pk, customer_ref=customer.ref, customer_currency="EUR", code="WELCOME")
+    generate_in(ref=subscription.ref, options=Options(as_of=at(1, 1)))
+    invoice = Invoice.objects.get()
+    page = client.get(f"{BILLING}/invoice/{invoice.pk}/change/").content.decode()
+    assert re.search(r"Coupons used.*>WELCOME</a>.*1\.00 EUR", page, re.DOTALL)
+    shown = client.get(f"{BILLING}/customer/{customer.pk}/change/").content.decode()
+    assert re.search(r">WELCOME</a>.*10 %, 3 times.*1\.00 EUR", shown, re.DOTALL)
+    # Cancelled in the middle of January: what was paid ahead comes back as a credit note.
+    subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(1, 16), wish=Wish(sets_end=True, ends_at=at(1, 16)))
+    generate_in(ref=subscription.ref, options=Options(as_of=at(1, 16)))
+    credit = Invoice.objects.order_by("-pk").first()
+    assert credit.pk != invoice.pk
+    note = CreditNote.objects.get()
+    page = client.get(f"{BILLING}/invoice/{credit.pk}/change/").content.decode()
+    assert re.search(rf"Credit note left by this invoice.*{note.amount_minor / 100:.2f} EUR", page, re.DOTALL)
+
+
+def test_the_outcomes_of_a_run_are_paged_by_kind(client):
+    run = run_with("failed", "SUB-failed")
+    Outcome.objects.bulk_create(
+        Outcome(run_id=run.pk, subscription_ref=f"SUB-{number:03}", outcome="finalised") for number in range(120)
+    )
+    url = f"{BILLING}/run/{run.pk}/outcomes/"
+    assert url in client.get(f"{BILLING}/run/{run.pk}/change/").content.decode()
+    seen, query, costs = [], "?outcome=finalised", set()
+    while query:
+        with CaptureQueriesContext(connection) as captured:
+            page = client.get(url + query if query.startswith("?") else query).content.decode()
+        costs.add(len(captured))
+        seen += re.findall(r"SUB-\d{3}", page)
+        query = older_url(page)
+    assert seen == [f"SUB-{number:03}" for number in range(120)]
+    assert max(costs) == min(costs) <= 6
+    assert "SUB-failed" in client.get(f"{url}?outcome=failed").content.decode()
+    assert "There are none." in client.get(f"{url}?outcome=busy").content.decode()
+    assert "is not a place in this list" in client.get(f"{url}?p=x").content.decode()
+    assert client.get(f"{BILLING}/run/{uuid.uuid4()}/outcomes/").status_code == 404
+    assert operator("billing.view_invoice", name="ben").get(url).status_code == 403
 
 
 def test_usage_is_paged_without_gap_or_repetition(client):
