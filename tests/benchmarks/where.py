@@ -1,0 +1,184 @@
+"""Where a spend's microseconds go: `python -m tests.benchmarks.where`.
+
+CPU of one process that runs the WSGI application without a web server, and of its one server process; each figure is the least of
+several rounds, so that what else the machine does counts as little as can be. The parts are measured alone, hot in the caches, so
+that they come to less than the whole: the difference is what sleeping and waking between statements costs.
+"""
+
+import io
+import os
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.benchmarks.ground import KEY, ROOT, Ground
+from tests.benchmarks.measuring import cpu_of_process_us
+
+HOLDERS = 1_000
+ROUNDS = 8
+OURS = "/v1/holders/{holder}/spends"
+
+
+def main() -> None:
+    """Print one line for each part."""
+    ground = Ground(Path(os.environ.get("LEDGER_DATA_DIR", str(ROOT / ".data"))).absolute() / "bench-where")
+    try:
+        ground.grant_to_all("where-", HOLDERS)
+        ground.settle()
+        _show("The web process, per request", _requests())
+        _show("Parts of it, alone", _parts())
+        _show("The server, per transaction", _server(ground))
+    finally:
+        ground.close()
+
+
+def _show(title: str, lines: dict[str, float]) -> None:
+    sys.stdout.write(f"\n{title}, µs of CPU\n")
+    for name, value in lines.items():
+        sys.stdout.write(f"  {name:62} {value:7.1f}\n")
+    sys.stdout.flush()
+
+
+def _least(
+    work: Callable[[int], object], times: int = 300, clock: Callable[[], float] = lambda: time.process_time() * 1e6
+) -> float:
+    found = []
+    for _ in range(ROUNDS):
+        start = clock()
+        for number in range(times):
+            work(number)
+        found.append((clock() - start) / times)
+    return min(found)
+
+
+def _requests() -> dict[str, float]:
+    from django.core.wsgi import get_wsgi_application
+
+    application = get_wsgi_application()
+
+    def ask(path: str) -> Callable[[int], None]:
+        def one(number: int) -> None:
+            body = b'{"amount":120,"reason":"chat completion","reference":"req_%d"}' % number
+            environ = {
+                "REQUEST_METHOD": "POST", "PATH_INFO": path.replace("{holder}", f"where-{number * 37 % HOLDERS}"),
+                "SCRIPT_NAME": "", "QUERY_STRING": "", "SERVER_NAME": "127.0.0.1", "SERVER_PORT": "80",
+                "SERVER_PROTOCOL": "HTTP/1.1", "CONTENT_TYPE": "application/json", "CONTENT_LENGTH": str(len(body)), "HTTP_HOST": "127.0.0.1",
+                "HTTP_AUTHORIZATION": f"Bearer {KEY}", "HTTP_IDEMPOTENCY_KEY": str(uuid.uuid4()), "wsgi.input": io.BytesIO(body),
+                "wsgi.errors": sys.stderr, "wsgi.url_scheme": "http", "wsgi.multithread": True,
+            }  # fmt: skip
+            statuses: list[str] = []
+            answer = application(environ, lambda status, headers: statuses.append(status))
+            b"".join(answer)
+            answer.close()
+            if not statuses[0].startswith("201"):
+                raise RuntimeError(statuses[0])
+
+        return one
+
+    return {
+        "Django's handler and the short way, answered at once": _least(ask("/v1/rivals/nothing/{holder}")),
+        "… and our endpoint with the key check": _least(ask("/v1/rivals/lean-key-only/{holder}")),
+        "… or a DRF view with the key check": _least(ask("/v1/rivals/key-only/{holder}")),
+        "POST …/spends, whole": _least(ask(OURS)),
+    }
+
+
+def _parts() -> dict[str, float]:
+    from django.db import connection, transaction
+
+    from ledger import journal, rules
+    from ledger.api import bodies, inputs, parsing, rendering, shapes
+    from ledger.rules import Account, Lot, SpendRequest
+    from ledger.rules.lots import decode, encode
+
+    body = b'{"amount":120,"reason":"chat completion","reference":"req_1"}'
+    fields: dict[str, Any] = {"amount": 120, "reason": "chat completion", "reference": "req_1"}
+    make = lambda: SpendRequest(holder_id="where-1", idempotency_key="key", actor="key:x", **fields)  # noqa: E731
+    request = make()
+    lots = (Lot(1, 10**12, 1), Lot(2, 10**12, 1, None, 50), Lot(3, 10**12, 1, None, 100, "promotional"))
+    account = Account("where-1", "credits", 1_700_000_000_000_000, 7, 3 * 10**12, 0, lots)
+    entry = rules.spend(account, request)[-1]
+    connection.ensure_connection()
+    driver = connection.connection.pgconn
+
+    def begin_and_commit(number: int) -> None:
+        with transaction.atomic(durable=True):
+            driver.exec_(b"BEGIN")
+
+    return {
+        "read the body: bytes, object, fields": _least(
+            lambda number: inputs.read(bodies.SpendSerializer, parsing.parse_object(body)), 2_000
+        ),
+        "check the request": _least(lambda number: make(), 2_000),
+        "rules: lots, next entry, both digests": _least(lambda number: rules.spend(account, request), 2_000),
+        "state from JSON and to JSON": _least(lambda number: decode(encode(lots)), 2_000),
+        "the entry as parameters": _least(lambda number: [journal._as_text(value) for value in journal._row(entry)], 2_000),
+        "the answer": _least(lambda number: rendering.json_answer(shapes.entry_body(entry)), 2_000),
+        "Django's atomic() without a statement": _least(lambda number: _nothing_in_a_transaction(), 2_000),
+        "… with BEGIN and COMMIT": _least(begin_and_commit, 1_000),
+        "one statement there and back (SELECT 1 through libpq)": _least(lambda number: driver.exec_(b"SELECT 1"), 1_000),
+        "the same through Django's cursor": _least(lambda number: _select_through_cursor(), 1_000),
+    }
+
+
+def _nothing_in_a_transaction() -> None:
+    from django.db import transaction
+
+    with transaction.atomic(durable=True):
+        pass
+
+
+def _select_through_cursor() -> None:
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+        cursor.fetchone()
+
+
+def _server(ground: Ground) -> dict[str, float]:
+    from django.db import connection, transaction
+
+    from ledger import journal, services
+
+    connection.ensure_connection()
+    driver = connection.connection.pgconn
+    clock = lambda: cpu_of_process_us(connection.connection.info.backend_pid)  # noqa: E731
+
+    def opened(number: int) -> None:
+        with transaction.atomic(durable=True), journal.enter(f"where-{number * 37 % HOLDERS}", "credits", "never used"):
+            pass
+
+    def begun(number: int) -> None:
+        with transaction.atomic(durable=True):
+            driver.exec_(b"BEGIN")
+
+    def spent(number: int) -> None:
+        services.spend(
+            holder_id=f"where-{number * 37 % HOLDERS}", amount=120, idempotency_key=str(uuid.uuid4()), reason="chat completion"
+        )
+
+    def unsynced() -> float:
+        driver.exec_(b"SET synchronous_commit = off")
+        found = _least(spent, clock=clock)
+        driver.exec_(b"SET synchronous_commit = on")
+        return found
+
+    found = {
+        "BEGIN and COMMIT": _least(begun, clock=clock),
+        "… with ledger_open between: lock, last entry, replay check": _least(opened, clock=clock),
+        "a spend, without waiting for the disk": unsynced(),
+        "a spend": _least(spent, clock=clock),
+    }
+    with ground.superuser() as superuser:
+        superuser.execute("ALTER TABLE ledger_entry DISABLE TRIGGER follows")
+        found["a spend, without waiting for the disk and without `follows`"] = unsynced()
+        superuser.execute("ALTER TABLE ledger_entry ENABLE ALWAYS TRIGGER follows")
+    return found
+
+
+if __name__ == "__main__":
+    main()
