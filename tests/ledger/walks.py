@@ -1,7 +1,7 @@
 """Histories of any operations in any order, each step compared with `credit_model`; over the rules alone or over the database."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -335,22 +335,28 @@ class Walk:
                 lambda: self.wait(chance.choice((1, HOUR_US, 7 * HOUR_US, DAY_US))),
                 lambda: self._random_grant(chance, holder),
                 lambda: self.spend(holder, chance.randint(1, 40)),
-                lambda: self.refund(holder, self._some(chance, holder), chance.choice((None, chance.randint(1, 20)))),
-                lambda: self.revoke(holder, self._some(chance, holder), chance.choice((None, chance.randint(1, 20)))),
-                lambda: self.hold(holder, chance.randint(1, 30), chance.choice((1, HOUR_US, DAY_US))),
+                lambda: self.refund(
+                    holder, self._some(chance, holder, self._refundable(holder)), chance.choice((None, chance.randint(1, 20)))
+                ),
+                lambda: self.revoke(
+                    holder, self._some(chance, holder, self.models[holder].lots), chance.choice((None, chance.randint(1, 20)))
+                ),
+                lambda: self.hold(holder, chance.randint(1, 60), chance.choice((1, HOUR_US, DAY_US, 3 * DAY_US))),
                 lambda: self.capture(
                     holder,
-                    self._some(chance, holder),
+                    self._some(chance, holder, self.models[holder].holds),
                     chance.choice((None, chance.randint(1, 40))),
                     final=chance.random() < 0.6,
                     beyond=chance.random() < 0.5,
                 ),
-                lambda: self.release(holder, self._some(chance, holder)),
-                lambda: self.extend(holder, self._some(chance, holder), chance.choice((1, HOUR_US, DAY_US))),
+                lambda: self.release(holder, self._some(chance, holder, self.models[holder].holds)),
+                lambda: self.extend(
+                    holder, self._some(chance, holder, self.models[holder].holds), chance.choice((1, HOUR_US, DAY_US))
+                ),
                 lambda: self.overdraft(holder, chance.choice((0, 10, 50))),
                 lambda: self.transfer(holder, chance.choice([h for h in self.holders if h != holder]), chance.randint(1, 30)),
             ),
-            weights=(6, 6, 10, 6, 2, 5, 5, 2, 2, 0.3, 3),
+            weights=(4, 6, 9, 6, 2, 6, 7, 2, 2, 0.3, 3),
         )[0]()
 
     def _random_grant(self, chance: random.Random, holder: str) -> None:
@@ -363,12 +369,14 @@ class Walk:
             promotional=chance.random() < 0.4,
         )
 
-    def _some(self, chance: random.Random, holder: str) -> int:
-        """A number that somebody might name: of something that is open mostly, else of any entry, or of none."""
-        model = self.models[holder]
-        named = [*model.holds, *[number for number, units in model.taken.items() if units][-5:], *model.lots]
-        if named and chance.random() < 0.8:
-            return chance.choice(named)
+    def _refundable(self, holder: str) -> list[int]:
+        return [number for number, units in self.models[holder].taken.items() if units][-5:]
+
+    def _some(self, chance: random.Random, holder: str, likely: Iterable[int]) -> int:
+        """A number that somebody might name: mostly a likely one, else that of any entry, or of none."""
+        known = list(likely)
+        if known and chance.random() < 0.85:
+            return chance.choice(known)
         return chance.randint(1, self.ledger.account(holder).sequence + 1)
 
 
