@@ -79,7 +79,7 @@ class Request:
 
     def asked(self) -> dict[str, Any]:
         """What was asked, as plain JSON values: all that makes two requests the same one. Who asked is not part of it."""
-        values = {name: getattr(self, name) for name in _asked_fields(type(self))}
+        values = {name: getattr(self, name) for name in _asked_fields(type(self))}  # type: ignore[arg-type]
         return {name: to_us(value) if isinstance(value, datetime) else value for name, value in values.items()}
 
     def digest(self) -> bytes:

@@ -20,6 +20,7 @@ def test_a_refusal_is_recorded_and_replayed_after_a_top_up():
     services.grant(holder_id="ada", amount=10, idempotency_key="g")
     with pytest.raises(InsufficientCredits) as first:
         services.spend(holder_id="ada", amount=30, idempotency_key="s")
+    effective_at = selectors.balance("ada").lots[0].effective_at.isoformat(timespec="microseconds").replace("+00:00", "Z")
     assert first.value.facts == {
         "available": 10,
         "balance": 10,
@@ -28,6 +29,9 @@ def test_a_refusal_is_recorded_and_replayed_after_a_top_up():
         "held": 0,
         "expired": 0,
         "not_yet_effective": 0,
+        "lots": [{"grant": 1, "remaining": 10, "state": "spendable", "effective_at": effective_at, "expires_at": None}],
+        "holds": [],
+        "earliest_sufficient_at": None,
     }
     services.grant(holder_id="ada", amount=100, idempotency_key="g2")
     with pytest.raises(InsufficientCredits) as again:
