@@ -30,6 +30,7 @@ from ledger_project.provisioning import provision
 from tests.settings import TEST_DATA_DIR, USES_EMBEDDED_SERVER
 
 APPLICATION_PASSWORD = "only-for-tests"
+COMMITTED = "_committed"
 
 _server: embedded_postgres.Server | None = None
 _lock: Any = None
@@ -97,10 +98,43 @@ def django_db_setup(
                 owner.execute(change.format(sql.Identifier(settings.LEDGER_APP_ROLE), sql.Literal(APPLICATION_PASSWORD)))
         provision(connection)
         connection.close()
+        _make_committed_database()
     yield
     if not django_db_keepdb:
         with django_db_blocker.unblock():
+            _drop_committed_database()
             teardown_databases(made, verbosity=0)
+
+
+def _make_committed_database() -> None:
+    """Copy the test database for the tests that commit, so that the others find theirs as empty as it was made."""
+    rolled_back = connection.settings_dict["NAME"]
+    _drop_committed_database()
+    with psycopg.connect(_conninfo("owner", dbname="postgres"), autocommit=True) as owner:
+        names = sql.Identifier(rolled_back + COMMITTED), sql.Identifier(rolled_back)
+        owner.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(*names))
+    with on_committed_database():
+        # What is set on a database is not copied with it.
+        provision(connection)
+
+
+def _drop_committed_database() -> None:
+    with psycopg.connect(_conninfo("owner", dbname="postgres"), autocommit=True) as owner:
+        name = sql.Identifier(connection.settings_dict["NAME"] + COMMITTED)
+        owner.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(name))
+
+
+@contextmanager
+def on_committed_database() -> Iterator[None]:
+    """Lead Django's connections of all threads, and processes started meanwhile, to the database of the tests that commit."""
+    rolled_back = connection.settings_dict["NAME"]
+    connections.close_all()
+    connections.settings["default"]["NAME"] = connection.settings_dict["NAME"] = rolled_back + COMMITTED
+    try:
+        yield
+    finally:
+        connections.close_all()
+        connections.settings["default"]["NAME"] = connection.settings_dict["NAME"] = rolled_back
 
 
 # Committed history -----------------------------------------------------------------------------------
@@ -108,12 +142,9 @@ def django_db_setup(
 
 @pytest.fixture
 def committed_db(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
-    """Let the test commit. Nothing is cleaned up afterwards: use fresh holders, see `new_holder`."""
-    with django_db_blocker.unblock():
-        try:
-            yield
-        finally:
-            connections.close_all()
+    """Let the test commit, in a database of such tests. Nothing is cleaned up: use fresh holders, see `new_holder`."""
+    with django_db_blocker.unblock(), on_committed_database():
+        yield
 
 
 @pytest.fixture
@@ -125,7 +156,7 @@ def new_holder() -> Callable[[], str]:
 # More connections ------------------------------------------------------------------------------------
 
 
-def _conninfo(role: str) -> str:
+def _conninfo(role: str, **changes: str) -> str:
     """How to reach this worker's test database as `owner`, `application` or (embedded server only) `superuser`."""
     params = {
         key: value
@@ -140,15 +171,18 @@ def _conninfo(role: str) -> str:
             params |= {"user": embedded_postgres.SUPERUSER, "password": kept.superuser_password}
         else:
             pytest.skip(f"this server gives no {role}")
-    return psycopg.conninfo.make_conninfo("", **params)
+    return psycopg.conninfo.make_conninfo("", **(params | changes))
 
 
 @pytest.fixture
-def raw_connection(django_db_setup: None) -> Iterator[Callable[..., psycopg.Connection[Any]]]:
+def raw_connection(request: pytest.FixtureRequest, django_db_setup: None) -> Iterator[Callable[..., psycopg.Connection[Any]]]:
     """Makes connections without Django to the test database: `raw_connection(role="owner", autocommit=False)`; closed at the end.
 
     Roles: `owner`, `application` (what production runs under), `superuser`. With `as_dsn=True` it gives the conninfo instead.
     """
+    if "committed_db" in request.fixturenames:
+        # First of all, so that these connections lead to the same database as Django's.
+        request.getfixturevalue("committed_db")
     opened: list[psycopg.Connection[Any]] = []
 
     def connect(role: str = "owner", **options: Any) -> psycopg.Connection[Any]:

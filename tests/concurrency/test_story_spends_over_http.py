@@ -22,7 +22,7 @@ from ledger import services
 from ledger.locks import holder_key, lock_number
 from tests.concurrency.http_clients import Answer, HttpClient, hang_up
 from tests.concurrency.rooms import waiting_for_advisory_lock
-from tests.conftest import WebProcess, web_servers
+from tests.conftest import WebProcess, on_committed_database, web_servers
 
 Connect = Callable[..., psycopg.Connection[Any]]
 SCOPES = ("ledger:read", "ledger:spend", "ledger:grant")
@@ -35,7 +35,8 @@ def two_servers(
 ) -> Iterator[Callable[..., list[WebProcess]]]:
     """Two web processes for all the stories, with a thread for each of the crowd; and a way to start another."""
     with django_db_blocker.unblock(), web_servers(tmp_path_factory.mktemp("web")) as start:
-        both = start(2, threads=CROWD)
+        with on_committed_database():
+            both = start(2, threads=CROWD)
         yield lambda more=0: start(more) if more else both
 
 
