@@ -60,6 +60,7 @@ def create_plan(
         Invalid: the minimum is above the maximum.
     """
     parsed = _checked(currency, prices, minimum, maximum)
+    allowance = _whole_allowance(allowance)
     with transaction.atomic(), advisory_lock(f"plan/{code}"):
         last = Plan.objects.filter(code=code).aggregate(last=Max("version"))["last"]
         plan = Plan.objects.create(
@@ -136,6 +137,22 @@ def _checked(currency: str, prices: Sequence[Any], minimum: Decimal | None, maxi
     if minimum is not None and maximum is not None and minimum > maximum:
         raise Invalid(pointer="/minimum", rule="below-maximum", detail="the minimum is above the maximum")
     return parse_prices(prices)
+
+
+def _whole_allowance(allowance: dict[str, Any] | None) -> dict[str, Any] | None:
+    """An allowance with all its fields, in the order in which they are answered.
+
+    Raises:
+        Invalid: it grants nothing, or what may be taken along is below zero.
+    """
+    if allowance is None:
+        return None
+    cap = allowance.get("rollover_cap")
+    if allowance["amount"] < 1:
+        raise Invalid(pointer="/allowance/amount", rule="range", detail="must be at least 1")
+    if cap is not None and cap < 0:
+        raise Invalid(pointer="/allowance/rollover_cap", rule="range", detail="must not be negative")
+    return {"credit_type": allowance.get("credit_type", "credits"), "amount": allowance["amount"], "rollover_cap": cap}
 
 
 def _price_row(plan: Plan, position: int, price: Price) -> PriceRow:

@@ -6,7 +6,7 @@ be done by one process at a time.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -56,6 +56,8 @@ FINALIZE = """
     WHERE id = %(id)s
     RETURNING number
 """
+
+PAID = "UPDATE billing_invoice SET state = 'paid', paid_at = %s WHERE id = %s"
 
 # What a dry run shows of a finalisation, on a draft that is about to be rolled back.
 SETTLE = """
@@ -124,40 +126,68 @@ class Finalizing:
     """False: it is known that no credit note of the subscription stands."""
 
 
-def finalize_under(lock: Lock, draft: Finalizing, *, take_number: bool = True) -> dict[str, Any]:
-    """Set credit notes and prepaid credits against a draft, give it its number and freeze it; or raise and change nothing.
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What was set against a draft, and from when it counts; all but its number is known."""
 
-    Lock order: the subscription's is held, then the holder's, then the series.
+    draft: Finalizing
+    credit_notes_minor: int
+    credits_applied_minor: int
+    issue_date: date
+    finalized_at: datetime
 
-    Args:
-        take_number: False in a dry run, which must not make others wait for the series; the draft then stays one.
+    @property
+    def amount_due_minor(self) -> int:
+        """What is left to be paid."""
+        return self.draft.total_minor - self.credit_notes_minor - self.credits_applied_minor
 
-    Returns:
-        What was set: credit_notes_minor, credits_applied_minor, and number, issue_date, due_date where taken.
+
+def finalize_under(lock: Lock, draft: Finalizing) -> str:
+    """Settle a draft, give it its number and freeze it, or raise and change nothing; returns the number."""
+    return number_under(lock, settle_under(lock, draft))
+
+
+def settle_under(lock: Lock, draft: Finalizing) -> Settled:
+    """Set credit notes and prepaid credits against a draft, or raise and change nothing.
+
+    Lock order: the subscription's is held, then the holder's. Whoever finalises several settles all of them before the first
+    number is taken: the holder's lock is never waited for while the series is held.
     """
     lock.ensure_held(invoice_key(draft.subscription_ref))
     notes_minor = _apply_notes(draft)
     credits_minor = _pay_with_credits(draft, draft.total_minor - notes_minor)
     now = timezone.now()
-    issue_date = now.astimezone(ZoneInfo(draft.time_zone)).date()
-    facts: dict[str, Any] = {
-        "id": draft.invoice_id,
-        "series": draft.series,
-        "credit_notes_minor": notes_minor,
-        "credits_applied_minor": credits_minor,
-        "issue_date": issue_date,
-        "due_date": issue_date + timedelta(days=draft.terms_days),
-        "finalized_at": now,
-    }
+    return Settled(draft, notes_minor, credits_minor, now.astimezone(ZoneInfo(draft.time_zone)).date(), now)
+
+
+def number_under(lock: Lock, settled: Settled) -> str:
+    """Give a settled draft its number and freeze it; nothing but COMMIT should follow. Returns the number."""
+    lock.ensure_held(invoice_key(settled.draft.subscription_ref))
     with connection.cursor() as cursor:
-        if not take_number:
-            cursor.execute(SETTLE, facts)
-            return facts
-        cursor.execute(FINALIZE, facts)
-        (facts["number"],) = cursor.fetchone()
-        if draft.total_minor == notes_minor + credits_minor:
-            cursor.execute("UPDATE billing_invoice SET state = 'paid', paid_at = %s WHERE id = %s", [now, draft.invoice_id])
-    return facts
+        cursor.execute(FINALIZE, _facts(settled))
+        number: str = cursor.fetchone()[0]
+        if not settled.amount_due_minor:
+            cursor.execute(PAID, [settled.finalized_at, settled.draft.invoice_id])
+    return number
+
+
+def show_settled(lock: Lock, settled: Settled) -> None:
+    """Write into the draft of a dry run what finalising it would, but for the number, for which others would have to wait."""
+    lock.ensure_held(invoice_key(settled.draft.subscription_ref))
+    with connection.cursor() as cursor:
+        cursor.execute(SETTLE, _facts(settled))
+
+
+def _facts(settled: Settled) -> dict[str, Any]:
+    return {
+        "id": settled.draft.invoice_id,
+        "series": settled.draft.series,
+        "credit_notes_minor": settled.credit_notes_minor,
+        "credits_applied_minor": settled.credits_applied_minor,
+        "issue_date": settled.issue_date,
+        "due_date": settled.issue_date + timedelta(days=settled.draft.terms_days),
+        "finalized_at": settled.finalized_at,
+    }
 
 
 def _apply_notes(draft: Finalizing) -> int:

@@ -1,7 +1,7 @@
 """What the generator reads of one subscription, all of it after the lock was taken, and never locking a row."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
@@ -13,6 +13,7 @@ from django.db import connection
 
 from billing import catalogue
 from billing.aggregation import Usage
+from billing.allowances import AllowanceSpan
 from billing.bounds import BoundClaim, BoundedSpan
 from billing.documents import invoice_key
 from billing.errors import NotFound
@@ -37,7 +38,8 @@ HEAD = """
          WHERE a.subscription_id = s.id
             AND a.sequence > least(coalesce(cursor.recurring_amendments_seen, 0), coalesce(cursor.usage_amendments_seen, 0))),
         (SELECT p.reason FROM billing_parking AS p WHERE p.subscription_id = s.id AND p.unparked_at IS NULL),
-        EXISTS (SELECT FROM billing_customercoupon AS cc WHERE cc.customer_id = s.customer_id)
+        EXISTS (SELECT FROM billing_customercoupon AS cc WHERE cc.customer_id = s.customer_id),
+        EXISTS (SELECT FROM billing_creditnote AS n WHERE n.subscription_id = s.id AND n.released_at IS NULL)
     FROM billing_subscription AS s
     JOIN billing_customer AS c ON c.id = s.customer_id
     LEFT JOIN billing_cursor AS cursor ON cursor.subscription_id = s.id
@@ -107,15 +109,17 @@ class Head:
     first_unseen_amendment_at: datetime | None
     parked: str | None
     has_coupons: bool
+    has_notes: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """The spans in which the items counted, recurring and usage, by item."""
+    """The spans in which the items counted, recurring and usage, by item; and those of the subscription as a whole."""
 
     recurring: Mapping[int, list[Counted]]
     usage: Mapping[int, list[Counted]]
     bounded: list[BoundedSpan]
+    allowances: list[AllowanceSpan]
 
     def all_of(self, kinds: set[PriceKind]) -> list[Counted]:
         """The spans of these kinds."""
@@ -166,6 +170,7 @@ def read_head(lock: Lock, ref: str) -> Head:
         first_unseen_amendment_at=row[27],
         parked=row[28],
         has_coupons=row[29],
+        has_notes=row[30],
     )
 
 
@@ -175,34 +180,43 @@ def read_intent(lock: Lock, head: Head) -> Intent:
     with connection.cursor() as cursor:
         cursor.execute(VERSIONS, [head.subscription_id])
         rows = cursor.fetchall()
-    intent = Intent({}, {}, [])
-    before: dict[int, datetime | None] = {}
+    intent = Intent({}, {}, [], [])
+    earlier: dict[int, list[tuple[Schedule, datetime | None]]] = {}
     for item_id, plan_id, price_id, quantity, starts_at, ends_at, terminates in rows:
-        continues = before.get(item_id) == starts_at
-        before[item_id] = ends_at
         start = max(starts_at, head.active_from)
         if ends_at is not None and ends_at <= start:
             continue
         if price_id is None:
-            intent.bounded.extend(_bounded(head, plan_id, item_id, start, ends_at, terminates))
+            intent.bounded.extend(_bounded(head, plan_id, item_id, start, ends_at))
+            intent.allowances.extend(_allowances(head, plan_id, item_id, start, ends_at))
             continue
         terms, price = catalogue.price_of(price_id)
+        schedule = _schedule(head, price_id)
+        known = earlier.setdefault(item_id, [])
+        continues = _continues(schedule, start, known)
+        known.append((schedule, ends_at))
         span = Counted(
             item_id=item_id,
             price_id=price_id,
             price=price,
             plan_code=terms.code,
             currency=terms.currency,
-            schedule=_schedule(head, price_id),
+            schedule=schedule,
             quantity=quantity,
             start=start,
             end=ends_at,
             terminates=terminates,
-            continues=continues and start == starts_at,
+            continues=continues,
         )
         spans = intent.recurring if price.kind == PriceKind.RECURRING else intent.usage
         spans.setdefault(item_id, []).append(span)  # type: ignore[attr-defined]
     return intent
+
+
+def _continues(schedule: Schedule, start: datetime, earlier: Iterable[tuple[Schedule, datetime | None]]) -> bool:
+    """True when the item counted earlier in the same full period: before a change, or before a pause."""
+    ends = [end for before, end in earlier if before == schedule]
+    return bool(ends) and any(end is None or end > schedule.period_at(start).start for end in ends)
 
 
 def read_claims(lock: Lock, head: Head, since: datetime | None) -> dict[Claim.Kind, dict[int, list[Claimed]]]:
@@ -252,14 +266,30 @@ def since(spans: list[Counted], claims: list[Claimed], mark: datetime | None) ->
 def read_charges(lock: Lock, head: Head) -> list[tuple[str, OneOff]]:
     """One-off charges that are not billed, with their currency."""
     lock.ensure_held(invoice_key(head.ref))
+    if not head.charges:
+        return []
     with connection.cursor() as cursor:
         cursor.execute(CHARGES, [head.subscription_id])
         return [(row[1], OneOff(row[0], *row[2:])) for row in cursor.fetchall()]
 
 
-def _bounded(
-    head: Head, plan_id: int, item_id: int, start: datetime, end: datetime | None, terminates: bool
-) -> Iterator[BoundedSpan]:
+def _allowances(head: Head, plan_id: int, item_id: int, start: datetime, end: datetime | None) -> Iterator[AllowanceSpan]:
+    """The subscription itself on a plan that grants credits, where its customer has a holder who can be given them."""
+    terms = catalogue.terms_of(plan_id)
+    if terms.allowance is None or not head.holder_id:
+        return
+    yield AllowanceSpan(
+        item_id=item_id,
+        credit_type=terms.allowance["credit_type"],
+        amount=terms.allowance["amount"],
+        rollover_cap=terms.allowance["rollover_cap"],
+        schedule=Schedule.anchored_at(head.anchor_at, ZoneInfo(head.time_zone), terms.interval),
+        start=start,
+        end=end,
+    )
+
+
+def _bounded(head: Head, plan_id: int, item_id: int, start: datetime, end: datetime | None) -> Iterator[BoundedSpan]:
     """The subscription itself on a plan, where that has a minimum or a maximum per period."""
     terms = catalogue.terms_of(plan_id)
     if terms.minimum is None and terms.maximum is None:

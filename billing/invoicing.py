@@ -16,8 +16,9 @@ from django.conf import settings
 from django.db import IntegrityError, connection, transaction
 
 from billing import coupons, parking, storing, usage
+from billing.allowances import Allowance, due_allowances
 from billing.bounds import Bounds
-from billing.documents import Finalizing, finalize_under, invoice_key
+from billing.documents import Finalizing, Settled, invoice_key, number_under, settle_under, show_settled
 from billing.errors import InvoiceGenerationBusy, Parked, PeriodAlreadyBilled
 from billing.generator_state import (
     Head,
@@ -30,6 +31,7 @@ from billing.generator_state import (
     settled_until,
     since,
 )
+from billing.granting import Granted, grant_allowances, read_granted
 from billing.lines import (
     MINIMUM,
     Bill,
@@ -145,6 +147,8 @@ class Generated:
     documents: list[dict[str, Any]] = field(default_factory=list)
     periods: int = 0
     late_usage_minor: int = 0
+    granted: list[Granted] = field(default_factory=list)
+    """The credits that the plan grants, given to the customer's holder."""
 
 
 def generate(*, ref: str, options: Options) -> Generated:
@@ -216,9 +220,20 @@ def _generate(lock: Lock, head: Head, options: Options) -> Generated:
         _ensure_bounded(lines)
     invoices = _write_invoices(lock, head, lines, bounds, changes, replace(options, as_of=as_of))
     changes.bounds = bounds.changes
+    allowances = _allowances(lock, head, intent, mark, options.only, as_of)
+    changes.allowances_seen_to = options.only != Scope.USAGE
     storing.write_claims(head, changes)
     storing.move_cursor(head, intent, claims, changes, KINDS[options.only], as_of)
-    return _finished(lock, head, invoices, options)
+    return _finished(lock, head, invoices, allowances, options)
+
+
+def _allowances(
+    lock: Lock, head: Head, intent: Intent, mark: datetime | None, only: Scope | None, as_of: datetime
+) -> list[Allowance]:
+    """The credits that the plan grants for the periods that have begun; they go with the recurring charges."""
+    if not intent.allowances or only == Scope.USAGE:
+        return []
+    return due_allowances(intent.allowances, read_granted(lock, head, mark), as_of, mark)
 
 
 def _limits() -> Limits:
@@ -289,31 +304,49 @@ def _write_invoices(
     return written
 
 
-def _finished(lock: Lock, head: Head, invoices: Sequence[tuple[str, int, Bill]], options: Options) -> Generated:
-    """Finalise what was written, the number last, and say what was done."""
-    generated = Generated(head.ref)
+def _finished(
+    lock: Lock,
+    head: Head,
+    invoices: Sequence[tuple[str, int, Bill]],
+    allowances: Sequence[Allowance],
+    options: Options,
+) -> Generated:
+    """Pay with what credits there are, then grant new ones, then give the numbers; and say what was done."""
+    settled: dict[int, Settled] = {}
+    if options.finalize:
+        for currency, invoice_id, bill in invoices:
+            settled[invoice_id] = settle_under(lock, _finalizing(head, currency, bill, invoice_id))
+    generated = Generated(head.ref, granted=grant_allowances(lock, head, allowances))
     for currency, invoice_id, bill in invoices:
-        facts: dict[str, Any] = {}
-        if options.finalize:
-            facts = finalize_under(lock, _finalizing(head, currency, bill, invoice_id), take_number=not options.dry_run)
-        paid_minor = facts.get("credits_applied_minor", 0)
-        generated.invoices.append(
-            Made(
-                invoice_id=invoice_id,
-                number=facts.get("number"),
-                currency=currency,
-                total_minor=bill.total_minor,
-                credits_applied_minor=paid_minor,
-                amount_due_minor=bill.total_minor - facts.get("credit_notes_minor", 0) - paid_minor,
-                lines=len(bill.lines),
-            )
-        )
+        number = _numbered(lock, settled.get(invoice_id), options)
+        generated.invoices.append(_made(currency, invoice_id, bill, settled.get(invoice_id), number))
         if options.render is not None:
             generated.documents.append(options.render(invoice_id))
         billed = [line for line in bill.lines if line.kind in ("recurring", "usage")]
         generated.periods += len({(line.starts_at, line.ends_at) for line in billed})
         generated.late_usage_minor += sum(line.amount_minor for line in bill.lines if line.kind == "late_usage")
     return generated
+
+
+def _numbered(lock: Lock, settled: Settled | None, options: Options) -> str | None:
+    if settled is None:
+        return None
+    if options.dry_run:
+        show_settled(lock, settled)
+        return None
+    return number_under(lock, settled)
+
+
+def _made(currency: str, invoice_id: int, bill: Bill, settled: Settled | None, number: str | None) -> Made:
+    return Made(
+        invoice_id=invoice_id,
+        number=number,
+        currency=currency,
+        total_minor=bill.total_minor,
+        credits_applied_minor=settled.credits_applied_minor if settled else 0,
+        amount_due_minor=settled.amount_due_minor if settled else bill.total_minor,
+        lines=len(bill.lines),
+    )
 
 
 def _as_of(
@@ -381,7 +414,10 @@ def _lines(
         changes.charges.append((charge, line))
         lines.append((charge.counted.currency, line))
     looked_at = [*target.usages, *_recent(standing, options.late_lookback)]
-    windows = [usage.Measure(one.counted.price, one.part.start, one.part.end) for one in looked_at]
+    windows = [
+        usage.Measure(one.counted.price, one.part.start, one.part.end, one.part.full_start, one.part.full_end)
+        for one in looked_at
+    ]
     for one, quantity in zip(looked_at, usage.measure(head.subscription_id, windows), strict=True):
         if one in standing and one.continued[0].usage == quantity:
             continue
@@ -394,13 +430,15 @@ def _lines(
 
 def _recent(standing: Sequence[UsageDue], lookback: int) -> list[UsageDue]:
     """What was billed of the last full periods of each usage item, in however many parts."""
-    by_item: dict[int, list[UsageDue]] = {}
-    for one in standing:
-        by_item.setdefault(one.counted.item_id, []).append(one)
+    by_item: dict[int, dict[tuple[datetime, datetime], list[UsageDue]]] = {}
+    for one in sorted(standing, key=lambda one: one.part.start):
+        full = (one.part.full_start, one.part.full_end)
+        by_item.setdefault(one.counted.item_id, {}).setdefault(full, []).append(one)
     recent: list[UsageDue] = []
     for of_item in by_item.values():
-        last = sorted({one.part.full_start for one in of_item})[-lookback:] if lookback else []
-        recent += [one for one in of_item if one.part.full_start in last]
+        # By what was billed of them: after a change of plan a longer period may begin before ones that were over by then.
+        last = sorted(of_item.values(), key=lambda parts: parts[-1].part.start)[-lookback:] if lookback else []
+        recent += sorted((one for parts in last for one in parts), key=lambda one: one.part.start)
     return recent
 
 
@@ -418,4 +456,5 @@ def _finalizing(head: Head, currency: str, bill: Bill, invoice_id: int) -> Final
         holder_id=head.holder_id,
         credit_type=head.credit_type,
         credit_unit_value=head.credit_unit_value if currency == head.currency else None,
+        has_notes=head.has_notes,
     )

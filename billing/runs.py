@@ -60,6 +60,8 @@ class Done:
     """Of each: id, number, currency, total, credits applied, lines."""
     periods: int = 0
     late_usage_minor: int = 0
+    granted: tuple[tuple[str, int], ...] = ()
+    """Of each allowance: credit type, amount."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,7 @@ class Summary:
     money: dict[str, dict[str, int]] = field(default_factory=dict)
     periods: int = 0
     late_usage_minor: int = 0
+    credits_granted: Counter[str] = field(default_factory=Counter)
     durations_ms: list[float] = field(default_factory=list)
     slowest: list[tuple[float, str]] = field(default_factory=list)
     workers_lost: int = 0
@@ -107,6 +110,8 @@ class Summary:
         self.invoices += len(done.invoices)
         self.periods += done.periods
         self.late_usage_minor += done.late_usage_minor
+        for credit_type, amount in done.granted:
+            self.credits_granted[credit_type] += amount
         for _, _, currency, total_minor, credits_minor, lines in done.invoices:
             money = self.money.setdefault(currency, {"invoices": 0, "total_minor": 0, "credits_applied_minor": 0})
             money["invoices"] += 1
@@ -137,6 +142,7 @@ class Summary:
             "money": self.money,
             "periods": self.periods,
             "late_usage_minor": self.late_usage_minor,
+            "credits_granted": dict(self.credits_granted),
             "workers_lost": self.workers_lost,
             "limit_reached": self.limit_reached,
             "seconds": round(self.seconds, 3),
@@ -178,8 +184,9 @@ def bill_one(ref: str, options: Options) -> Done:
 
 
 def _done(generated: Generated, options: Options, duration_ms: float) -> Done:
+    granted = tuple((one.credit_type, one.amount) for one in generated.granted)
     if not generated.invoices:
-        return Done(generated.subscription, OutcomeKind.NOTHING_DUE)
+        return Done(generated.subscription, OutcomeKind.NOTHING_DUE, granted=granted)
     return Done(
         subscription=generated.subscription,
         outcome=OutcomeKind.FINALISED if options.finalize else OutcomeKind.CREATED,
@@ -190,6 +197,7 @@ def _done(generated: Generated, options: Options, duration_ms: float) -> Done:
         ),
         periods=generated.periods,
         late_usage_minor=generated.late_usage_minor,
+        granted=granted,
     )
 
 

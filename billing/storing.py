@@ -9,6 +9,7 @@ from uuid import UUID
 
 from django.db import connection
 
+from billing.allowances import next_allowance
 from billing.bounds import BoundChange, next_bound
 from billing.errors import PeriodAlreadyBilled
 from billing.generator_state import Head, Intent, origin_basis, usage_basis
@@ -92,6 +93,7 @@ class Changes:
     bounds: list[BoundChange] = field(default_factory=list)
     released: list[Claimed] = field(default_factory=list)
     written: list[dict[str, Any]] = field(default_factory=list)
+    allowances_seen_to: bool = False
 
 
 # The draft -------------------------------------------------------------------------------------------
@@ -301,7 +303,9 @@ def move_cursor(
             MOVE_CURSOR,
             {
                 "subscription": head.subscription_id,
-                "recurring_due_at": next_due(intent.all_of({PriceKind.RECURRING}), as_of)
+                "recurring_due_at": _earliest(
+                    next_due(intent.all_of({PriceKind.RECURRING}), as_of), next_allowance(intent.allowances, as_of)
+                )
                 if recurring
                 else (head.active_from if unknown else head.recurring_due_at),
                 "usage_due_at": _earliest(_next_usage(intent.all_of({PriceKind.USAGE}), as_of), next_bound(intent.bounded, as_of))
@@ -310,7 +314,7 @@ def move_cursor(
                 "recurring_seen": head.amendments if recurring else head.recurring_amendments_seen or 0,
                 "usage_seen": head.amendments if usage else head.usage_amendments_seen or 0,
                 "charges_seen": head.charges if recurring else head.charges_seen or 0,
-                "claims_from": _claims_from(intent, claims, changes),
+                "claims_from": _claims_from(head, intent, claims, changes),
             },
         )
 
@@ -336,7 +340,7 @@ def _next_usage(spans: Sequence[Counted], as_of: datetime) -> datetime | None:
 
 
 def _claims_from(
-    intent: Intent, claims: Mapping[Claim.Kind, Mapping[int, Sequence[Claimed]]], changes: Changes
+    head: Head, intent: Intent, claims: Mapping[Claim.Kind, Mapping[int, Sequence[Claimed]]], changes: Changes
 ) -> datetime | None:
     """From where on the next run has to read claims: a few of the newest of every item that still counts."""
     stretches: dict[tuple[int, int], list[tuple[datetime, datetime]]] = {}
@@ -355,6 +359,9 @@ def _claims_from(
             mark = _periods_before(spans[-1], known[-1][0]) if known else min(span.start for span in spans)
             settled = bool(known) and all(span.end is not None and span.end <= known[-1][1] for span in spans)
             (ended if settled else live).append(mark)
+    # Allowances are looked for from the mark on: it stays where it is until a run has seen to them.
+    if intent.allowances and not changes.allowances_seen_to:
+        live.append(head.claims_from or min(one.start for one in intent.allowances))
     for span in intent.bounded:
         known = sorted(stretches.get((Claim.Kind.BOUND, span.item_id), []))
         if not known and (span.end is None or span.end > min(live, default=span.start)):

@@ -134,6 +134,17 @@ class NewIntervalSerializer(StrictSerializer):
     count = WholeNumberField(min_value=1, max_value=MAX_INTERVAL_COUNT, default=1, help_text="How many.")
 
 
+class NewAllowanceSerializer(StrictSerializer):
+    """Credits that the customer's holder is given each period."""
+
+    credit_type = CreditTypeField(default="credits", help_text="What is granted.")
+    amount = WholeNumberField(min_value=1, max_value=MAX_AMOUNT, help_text="Per full period; part of one gets its share of days.")
+    rollover_cap = WholeNumberField(
+        min_value=0, max_value=MAX_AMOUNT, required=False, allow_null=True,
+        help_text="How many unspent ones are taken along into the next period; without it they expire with their period.",
+    )  # fmt: skip
+
+
 class NewPlanSerializer(StrictSerializer):
     """A plan, or the next version of it."""
 
@@ -144,6 +155,7 @@ class NewPlanSerializer(StrictSerializer):
     prices = ListOfField(child=PriceField(), min_items=1, max_items=100, help_text="With distinct keys.")
     minimum = money(required=False, allow_null=True, help_text="Least per subscription and period, before tax.")
     maximum = money(required=False, allow_null=True, help_text="Most per subscription and period, before tax.")
+    allowance = NewAllowanceSerializer(required=False, allow_null=True, help_text="Credits granted each period.")
 
 
 class RatedEventSerializer(StrictSerializer):

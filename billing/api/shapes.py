@@ -41,6 +41,9 @@ def plan_body(plan: Plan) -> dict[str, Any]:
         "prices": [price_dict(price) for _, price in catalogue.terms_of(plan.pk).prices],
         "minimum": None if plan.minimum is None else decimal_text(plan.minimum),
         "maximum": None if plan.maximum is None else decimal_text(plan.maximum),
+        "allowance": None
+        if plan.allowance is None
+        else {name: plan.allowance[name] for name in ("credit_type", "amount", "rollover_cap")},
     }
 
 
@@ -141,10 +144,15 @@ CustomerShape = shape(
     credits=CreditsShape(allow_null=True),
 )  # fmt: skip
 IntervalShape = shape("Interval", "A billing period.", unit=_text(), count=serializers.IntegerField())
+AllowanceShape = shape(
+    "Allowance", "Credits granted each period.",
+    credit_type=_text(), amount=serializers.IntegerField(), rollover_cap=serializers.IntegerField(allow_null=True),
+)  # fmt: skip
 PlanShape = shape(
     "Plan", "A version of a plan.",
     code=_text(), version=serializers.IntegerField(), name=_text(), currency=_text(), interval=IntervalShape(),
     prices=serializers.ListField(child=serializers.DictField()), minimum=_text(null=True), maximum=_text(null=True),
+    allowance=AllowanceShape(allow_null=True),
 )  # fmt: skip
 SubscriptionShape = shape(
     "Subscription", "What a customer ordered.",

@@ -198,6 +198,11 @@ def spend_under(lock: Lock, **arguments: Any) -> Entry:
     return answer_under(lock, SpendRequest(**arguments))
 
 
+def revoke_under(lock: Lock, **arguments: Any) -> Entry:
+    """As `revoke`, inside the caller's transaction and under `lock`; a refusal that is raised has been recorded in it."""
+    return answer_under(lock, RevokeRequest(**arguments))
+
+
 def refund_under(lock: Lock, **arguments: Any) -> Entry:
     """As `refund`, inside the caller's transaction and under `lock`; a refusal that is raised has been recorded in it."""
     return answer_under(lock, RefundRequest(**arguments))

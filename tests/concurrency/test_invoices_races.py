@@ -16,17 +16,25 @@ import pytest
 from django.conf import settings
 from django.db import connection, connections
 
-from billing import documents, invoicing, storing, subscriptions
+from billing import catalogue, documents, granting, invoicing, storing, subscriptions
 from billing.errors import InvoiceGenerationBusy, PeriodAlreadyBilled
 from billing.invoicing import Options, Scope
 from billing.models import Claim, Invoice, Line, Subscription
 from billing.subscriptions import Wish
+from ledger import selectors
 from ledger.locks import Lock, lock_number
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
 from tests.conftest import database_url
 
 Connect = Callable[..., psycopg.Connection[Any]]
 FEB_1 = Options(as_of=at(2, 1))
+
+
+@pytest.fixture(autouse=True)
+def _forget_plans() -> None:
+    """Plans of tests that were rolled back may have had the ids of those that are committed here."""
+    catalogue.terms_of.cache_clear()
+    catalogue.price_of.cache_clear()
 
 
 def generate(ref: str, options: Options = FEB_1) -> invoicing.Generated:
@@ -377,3 +385,73 @@ def test_one_failure_never_stops_the_others(committed_db: None) -> None:
     assert process.returncode == 3, err
     outcomes = json.loads(out)["outcomes"]
     assert (outcomes["failed"], outcomes["finalised"]) == (1, 1)
+
+
+# Allowances ------------------------------------------------------------------------------------------
+
+
+def granting_twice(run_threads: Any, subscription: Any, bill: Callable[[int], Any]) -> list[Any]:
+    """Both have found the period's allowance due before either grants it, and nobody holds the subscription's lock."""
+    both_have_read = threading.Barrier(2)
+    real = granting.read_granted
+
+    def together(lock: Any, head: Any, since: Any) -> Any:
+        granted = real(lock, head, since)
+        assert granted == []
+        both_have_read.wait(30)
+        return granted
+
+    with mock.patch.object(invoicing, "try_advisory_lock", no_lock), mock.patch.object(invoicing, "read_granted", together):
+        results: list[Any] = run_threads(bill, 2)
+    return results
+
+
+def with_allowance(holder: str) -> Any:
+    customer = CustomerFactory(holder_id=holder)
+    plan = PlanFactory(prices=[metered()], allowance={"amount": 500, "rollover_cap": 1000})
+    return SubscriptionFactory(customer=customer.ref, plan=plan.code)
+
+
+def test_without_the_lock_an_allowance_is_still_granted_once(committed_db: None, run_threads: Any, new_holder: Any) -> None:
+    holder = new_holder()
+    subscription = with_allowance(holder)
+    results = granting_twice(run_threads, subscription, lambda index: generate(subscription.ref, Options(as_of=at(1, 1))))
+    assert sorted(type(one).__name__ for one in results) == ["Generated", "PeriodAlreadyBilled"]
+    print(
+        "DBG",
+        [g.granted for g in results if hasattr(g, "granted")],
+        list(Claim.objects.filter(subscription=subscription.pk).values_list("kind", "quantity", "basis")),
+        PlanFactory,
+        catalogue.terms_of(
+            __import__("billing.models").models.ItemVersion.objects.filter(subscription=subscription.pk).first().plan_id
+        ),
+    )
+    assert selectors.balance(holder).balance == 500
+
+
+def test_without_lock_constraint_and_key_an_allowance_is_granted_twice(
+    committed_db: None, run_threads: Any, raw_connection: Connect, new_holder: Any
+) -> None:
+    """The control."""
+    holder = new_holder()
+    subscription = with_allowance(holder)
+    room = f"room_{subscription.pk}"
+    owner = raw_connection(autocommit=True)
+    owner.execute(f"CREATE SCHEMA {room}")
+    owner.execute(f"CREATE TABLE {room}.billing_claim (LIKE public.billing_claim INCLUDING IDENTITY INCLUDING DEFAULTS)")
+
+    def bill(index: int) -> Any:
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET search_path = {room}, public")
+        return generate(subscription.ref, Options(as_of=at(1, 1)))
+
+    def a_key_of_its_own(head: Any, allowance: Any) -> str:
+        return unique("unprotected")
+
+    try:
+        with mock.patch.object(granting, "_key", a_key_of_its_own):
+            results = granting_twice(run_threads, subscription, bill)
+    finally:
+        owner.execute(f"DROP SCHEMA {room} CASCADE")
+    assert [type(one).__name__ for one in results] == ["Generated", "Generated"]
+    assert selectors.balance(holder).balance == 1000
