@@ -136,8 +136,9 @@ REST_FRAMEWORK = {
 SPECTACULAR_SETTINGS = {
     "TITLE": "Credit ledger",
     "DESCRIPTION": (
-        "An append-only ledger of credits, and the billing on top of it. Every write needs an `Idempotency-Key`: sent again, it gets the "
-        "first answer again. Every error is an `application/problem+json` that says whether anything took effect. See docs/API.md."
+        "An append-only ledger of credits, and the billing on top of it. Every write needs an `Idempotency-Key`: sent again, it "
+        "gets the first answer again. Every error is an `application/problem+json` that says whether anything took effect. See "
+        "docs/API.md."
     ),
     "VERSION": "1",
     "OAS_VERSION": "3.1.0",

@@ -196,3 +196,17 @@ def test_the_check_is_part_of_manage_py_check(monkeypatch: pytest.MonkeyPatch) -
 def test_an_unreachable_database_is_another_error(monkeypatch: pytest.MonkeyPatch, committed_db: None) -> None:
     with second_database(HOST="127.0.0.1", PORT=1) as other, pytest.raises(DatabaseError):
         checks.verify_database(other)
+
+
+def test_the_checks_need_no_database(tmp_path: Path) -> None:
+    """`make check` runs them on machines where nothing has been started yet."""
+    environment = {
+        "PATH": os.environ["PATH"],
+        "LEDGER_DATA_DIR": str(tmp_path),
+        "DATABASE_URL": "postgresql://nobody@127.0.0.1:1/nothing",
+    }
+    command = [sys.executable, "manage.py", "check", "--fail-level", "WARNING"]
+    done = subprocess.run(
+        command, cwd=settings.BASE_DIR, env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
