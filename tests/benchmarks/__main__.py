@@ -58,9 +58,20 @@ def line(result: Result) -> str:
     return f"{result.row:10} {result.what:44} / {result.relative_to:58} {number} {result.context}"
 
 
+def markdown(found: list[Result]) -> str:
+    """The table as docs/PERFORMANCE.md shows it."""
+    lines = ["| what | relative to | aim | measured | |", "|---|---|---|---|---|"]
+    for each in found:
+        aim = (each.aim or "").replace(">=", "≥").replace("<=", "≤")
+        mark = {True: "met", False: "**missed**", None: ""}[each.is_met]
+        lines.append(f"| {each.what} | {each.relative_to} | {aim} | {each.ratio:,.2f} {each.unit} {mark} | {each.context} |")
+    return "\n".join(lines) + "\n"
+
+
 def _report(where: dict[str, object], found: list[Result], seconds: float) -> None:
     report = {"machine": where, "rounds": ROUNDS, "seconds": round(seconds), "results": [each.as_json() for each in found]}
     (RESULTS / "bench.json").write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    (RESULTS / "bench.md").write_text(markdown(found))
     (RESULTS / "bench.svg").write_text(
         picture(found, title="Measured against the aims, on 2 cores with PostgreSQL and the clients")
     )

@@ -1,9 +1,10 @@
 """A recorded trace of requests to an LLM played as spends, at its own pace and faster, and how long each answer took.
 
-    python -m tests.benchmarks.trace ../shared/data/AzureLLMInferenceTrace_code.csv --limit 600
+    python -m tests.benchmarks.trace ../shared/data/AzureLLMInferenceTrace_code.csv --seconds 60
 
-A request is sent at its instant whether or not earlier ones are answered, as far as 64 connections go; the latency counts from
-the instant at which it was due, so that waiting for a connection is not left out. Source: https://github.com/Azure/AzurePublicDataset.
+At each speed, as much of the trace is played as goes into the given time. A request is sent at its instant whether or not earlier
+ones are answered, as far as 64 connections go; the latency counts from the instant at which it was due, so that waiting for a
+connection is not left out. Source: https://github.com/Azure/AzurePublicDataset.
 """
 
 import argparse
@@ -28,16 +29,14 @@ HOLDERS = 500
 PERCENTILES = (50, 75, 90, 95, 99, 99.9)
 
 
-def read(path: Path, limit: int) -> list[tuple[float, int]]:
-    """(seconds since the first request, tokens) of the first `limit` requests."""
+def read(path: Path) -> list[tuple[float, int]]:
+    """(seconds since the first request, tokens) of every request."""
     moments: list[tuple[datetime, int]] = []
     with path.open() as lines:
         next(lines)
         for line in lines:
             moment, context, generated = line.split(",")
             moments.append((datetime.fromisoformat(moment[:26]), int(context) + int(generated)))
-            if len(moments) == limit:
-                break
     return [((moment - moments[0][0]).total_seconds(), tokens) for moment, tokens in moments]
 
 
@@ -64,15 +63,28 @@ def _client(port: int, due: "queue.SimpleQueue[tuple[float, int] | None]", laten
     connection = http.client.HTTPConnection("127.0.0.1", port)
     while (item := due.get()) is not None:
         at, tokens = item
-        headers = {"Authorization": f"Bearer {KEY}", "Idempotency-Key": str(uuid.uuid4()), "Content-Type": "application/json"}
-        body = json.dumps({"amount": tokens, "reason": "completion"})
-        connection.request("POST", f"/v1/holders/trace-{random.randrange(HOLDERS)}/spends", body, headers)
-        answer = connection.getresponse()
-        answer.read()
-        if answer.status != 201:
-            raise RuntimeError(f"status {answer.status}")
+        _spend(connection, tokens)
         latencies.append((time.perf_counter() - at) * 1e3)
     connection.close()
+
+
+def _spend(connection: http.client.HTTPConnection, tokens: int) -> None:
+    headers = {"Authorization": f"Bearer {KEY}", "Idempotency-Key": str(uuid.uuid4()), "Content-Type": "application/json"}
+    body = json.dumps({"amount": tokens, "reason": "completion"})
+    path = f"/v1/holders/trace-{random.randrange(HOLDERS)}/spends"
+    for is_last_try in (False, True):
+        try:
+            connection.request("POST", path, body, headers)
+            answer = connection.getresponse()
+            answer.read()
+            break
+        except (ConnectionError, http.client.RemoteDisconnected):
+            # The server closes what has been idle for half a minute. The key makes it safe to send again.
+            connection.close()
+            if is_last_try:
+                raise
+    if answer.status != 201:
+        raise RuntimeError(f"status {answer.status}")
 
 
 def at_percentiles(latencies: list[float]) -> list[float]:
@@ -84,18 +96,19 @@ def main() -> None:
     """Play at each speed, print the percentiles, draw them."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.trace", description=__doc__)
     parser.add_argument("trace", type=Path, help="CSV file: TIMESTAMP,ContextTokens,GeneratedTokens")
-    parser.add_argument("--limit", type=int, default=600, help="so many requests at each speed (600)")
+    parser.add_argument("--seconds", type=float, default=60, help="how long at each speed (60)")
     parser.add_argument("--out", type=Path, default=RESULTS / "trace.svg")
     options = parser.parse_args()
-    uses = read(options.trace, options.limit)
+    recorded = read(options.trace)
     RESULTS.mkdir(exist_ok=True)
     ground = Ground(Path(os.environ.get("LEDGER_DATA_DIR", str(ROOT / ".data"))).absolute() / "bench-trace")
     series = []
     try:
         ground.grant_to_all("trace-", HOLDERS)
         with ground.web() as web:
-            play(web, uses[:50], 100.0)
+            play(web, recorded[:200], 100.0)
             for speed in SPEEDS:
+                uses = [use for use in recorded if use[0] <= options.seconds * speed]
                 found = at_percentiles(play(web, uses, speed))
                 series.append((f"{speed:g} ×", found))
                 listed = "  ".join(f"p{mark:g} {value:.1f}" for mark, value in zip(PERCENTILES, found, strict=True))

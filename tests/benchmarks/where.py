@@ -65,7 +65,8 @@ def _requests() -> dict[str, float]:
             environ = {
                 "REQUEST_METHOD": "POST", "PATH_INFO": path.replace("{holder}", f"where-{number * 37 % HOLDERS}"),
                 "SCRIPT_NAME": "", "QUERY_STRING": "", "SERVER_NAME": "127.0.0.1", "SERVER_PORT": "80",
-                "SERVER_PROTOCOL": "HTTP/1.1", "CONTENT_TYPE": "application/json", "CONTENT_LENGTH": str(len(body)), "HTTP_HOST": "127.0.0.1",
+                "SERVER_PROTOCOL": "HTTP/1.1", "CONTENT_TYPE": "application/json",
+                "CONTENT_LENGTH": str(len(body)), "HTTP_HOST": "127.0.0.1",
                 "HTTP_AUTHORIZATION": f"Bearer {KEY}", "HTTP_IDEMPOTENCY_KEY": str(uuid.uuid4()), "wsgi.input": io.BytesIO(body),
                 "wsgi.errors": sys.stderr, "wsgi.url_scheme": "http", "wsgi.multithread": True,
             }  # fmt: skip

@@ -9,7 +9,7 @@ from django.db import connection
 
 from ledger import journal, services
 from ledger.rules import SpendRequest
-from tests.benchmarks.ground import Ground
+from tests.benchmarks.ground import Ground, Web
 from tests.benchmarks.measuring import Result, interleaved, result, seconds
 
 OPERATIONS = 1_000
@@ -54,9 +54,8 @@ def run(ground: Ground) -> list[Result]:
                 ],
             }
         )  # fmt: skip
-        options = {"body": body, "clients": 2, "seconds": 3.0}
-        web.load("/v1/batches", **options)
-        rates = [web.load("/v1/batches", **options).per_second * OPERATIONS for _ in range(3)]
+        web.load("/v1/batches", body=body, clients=2, seconds=1.0)
+        rates = [_entries_per_second(web, body) for _ in range(3)]
     return [
         result("batches", "batch of 1,000 spends", "plain multi-row INSERT of the same rows", found["batch"], found["plain"],
                aim=">= 0.35", context=f"{median(found['batch']):,.0f} entries/s beside {median(found['plain']):,.0f}"),
@@ -64,6 +63,19 @@ def run(ground: Ground) -> list[Result]:
                rounds=found["batch"]),
         Result("batches", "POST /v1/batches, 2 clients", "entries a second", median(rates), ">= 10000", unit="/s", rounds=rates),
     ]  # fmt: skip
+
+
+def _entries_per_second(web: Web, body: str) -> float:
+    """Counted in the table: in an answered batch, each operation could have been refused."""
+    before = _entries()
+    outcome = web.load("/v1/batches", body=body, clients=2, seconds=3.0)
+    return (_entries() - before) / outcome.seconds
+
+
+def _entries() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM ledger_entry WHERE starts_with(holder_id, 'batch-')")
+        return int(cursor.fetchone()[0])
 
 
 def _requests() -> list[SpendRequest]:
