@@ -42,6 +42,10 @@ CHECKS = {
         SELECT format('invoice %s', i.id) FROM billing_invoice AS i
         WHERE NOT EXISTS (SELECT FROM billing_line AS l WHERE l.invoice_id = i.id)
     """,
+    "draft past its grace": """
+        SELECT format('invoice %s of %s: grace ended at %s', i.id, i.subscription_ref, i.grace_ends_at) FROM billing_invoice AS i
+        WHERE i.state = 'draft' AND i.grace_ends_at <= clock_timestamp()
+    """,
     "claim of a void invoice": """
         SELECT format('claim %s', c.id) FROM billing_claim AS c JOIN billing_invoice AS i ON i.id = c.invoice_id
         WHERE i.state = 'void' AND c.released_at IS NULL

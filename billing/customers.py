@@ -35,10 +35,15 @@ def create_customer(
     vat_id: str = "",
     vat_status: str = "taxable",
     terms_days: int = 30,
+    grace_days: int = 0,
     holder_id: str = "",
     credits: CreditTerms | None = None,  # noqa: A002  what the API calls it
 ) -> Customer:
     """Write a customer, or raise and write nothing.
+
+    Args:
+        terms_days: from issue to due date.
+        grace_days: for how long an invoice stays a draft that takes in late usage, before a run finalises it.
 
     Raises:
         AlreadyExists: there is a customer of this ref.
@@ -59,6 +64,7 @@ def create_customer(
             vat_id=vat_id,
             vat_status=vat_status,
             terms_days=terms_days,
+            grace_days=grace_days,
             holder_id=holder_id,
             credit_type=credits.credit_type if credits else "",
             credit_unit_value=credits.unit_value if credits else None,

@@ -258,7 +258,7 @@ def finalize(invoice_id: int) -> Invoice:
     def act(lock: Lock, invoice: Invoice) -> None:
         if invoice.state != State.DRAFT:
             raise InvalidTransition(invoice=invoice_id, state=invoice.state, wanted="open")
-        finalize_under(lock, _finalizing(invoice))
+        finalize_under(lock, finalizing(invoice))
 
     return _moved(invoice_id, act)
 
@@ -301,12 +301,17 @@ def delete_draft(invoice_id: int) -> None:
     def act(lock: Lock, invoice: Invoice) -> None:
         if invoice.state != State.DRAFT:
             raise InvalidTransition(invoice=invoice_id, state=invoice.state, wanted="deleted")
-        release_under(lock, invoice)
-        Line.objects.filter(invoice_id=invoice.pk).delete()
-        InvoiceTax.objects.filter(invoice_id=invoice.pk).delete()
-        Invoice.objects.filter(pk=invoice.pk).delete()
+        delete_draft_under(lock, invoice)
 
     _moved(invoice_id, act, reload=False)
+
+
+def delete_draft_under(lock: Lock, invoice: Invoice) -> None:
+    """Delete a draft and release what it claimed, or raise and change nothing. Raises: as `release_under`."""
+    release_under(lock, invoice)
+    Line.objects.filter(invoice_id=invoice.pk).delete()
+    InvoiceTax.objects.filter(invoice_id=invoice.pk).delete()
+    Invoice.objects.filter(pk=invoice.pk).delete()
 
 
 def release_under(lock: Lock, invoice: Invoice) -> None:
@@ -388,7 +393,8 @@ def _move(invoice: Invoice, state: Invoice.State, at_column: str, origins: set[I
     Invoice.objects.filter(pk=invoice.pk).update(**{"state": state, at_column: timezone.now()})
 
 
-def _finalizing(invoice: Invoice) -> Finalizing:
+def finalizing(invoice: Invoice) -> Finalizing:
+    """What finalisation has to know of a draft, read from its rows."""
     customer = Customer.objects.get(pk=invoice.customer_id)
     carried = Line.objects.filter(invoice_id=invoice.pk, kind="carried")
     return Finalizing(

@@ -29,6 +29,8 @@ DUE = """
                 cursor.usage_due_at <= %(as_of)s
                 OR EXISTS (SELECT FROM billing_amendment AS a
                     WHERE a.subscription_id = s.id AND a.sequence > cursor.usage_amendments_seen)))
+            OR EXISTS (SELECT FROM billing_invoice AS i
+                WHERE i.subscription_id = s.id AND i.state = 'draft' AND i.grace_ends_at <= %(as_of)s)
         )
         AND (%(parked)s OR NOT EXISTS (
             SELECT FROM billing_parking AS p WHERE p.subscription_id = s.id AND p.unparked_at IS NULL))

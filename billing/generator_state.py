@@ -39,7 +39,10 @@ HEAD = """
             AND a.sequence > least(coalesce(cursor.recurring_amendments_seen, 0), coalesce(cursor.usage_amendments_seen, 0))),
         (SELECT p.reason FROM billing_parking AS p WHERE p.subscription_id = s.id AND p.unparked_at IS NULL),
         EXISTS (SELECT FROM billing_customercoupon AS cc WHERE cc.customer_id = s.customer_id),
-        EXISTS (SELECT FROM billing_creditnote AS n WHERE n.subscription_id = s.id AND n.released_at IS NULL)
+        EXISTS (SELECT FROM billing_creditnote AS n WHERE n.subscription_id = s.id AND n.released_at IS NULL),
+        c.grace_days,
+        EXISTS (SELECT FROM billing_invoice AS i
+            WHERE i.subscription_id = s.id AND i.state = 'draft' AND i.grace_ends_at IS NOT NULL)
     FROM billing_subscription AS s
     JOIN billing_customer AS c ON c.id = s.customer_id
     LEFT JOIN billing_cursor AS cursor ON cursor.subscription_id = s.id
@@ -110,6 +113,8 @@ class Head:
     parked: str | None
     has_coupons: bool
     has_notes: bool
+    grace_days: int
+    has_drafts_in_grace: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +176,8 @@ def read_head(lock: Lock, ref: str) -> Head:
         parked=row[28],
         has_coupons=row[29],
         has_notes=row[30],
+        grace_days=row[31],
+        has_drafts_in_grace=row[32],
     )
 
 

@@ -6,7 +6,7 @@ only tried for: whoever does not get it is told at once, and may come back later
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ from django.db import IntegrityError, connection, transaction
 from billing import coupons, parking, storing, usage
 from billing.allowances import Allowance, due_allowances
 from billing.bounds import Bounds
-from billing.documents import Finalizing, Settled, invoice_key, number_under, settle_under, show_settled
+from billing.documents import Finalizing, Settled, delete_draft_under, invoice_key, number_under, settle_under, show_settled
 from billing.errors import InvoiceGenerationBusy, Parked, PeriodAlreadyBilled
 from billing.generator_state import (
     Head,
@@ -43,7 +43,7 @@ from billing.lines import (
     recurring_line,
     usage_line,
 )
-from billing.models import Claim
+from billing.models import Claim, Invoice
 from billing.pricing import PriceKind
 from billing.storing import Changes
 from billing.targets import Claimed, Counted, Target, UsageDue, due_instants, recurring_target, usage_target
@@ -121,6 +121,8 @@ class Options:
     late_lookback: int = LATE_LOOKBACK_PERIODS
     include_parked: bool = False
     run_id: UUID | None = None
+    grace_ends_at: datetime | None = None
+    """Set by the generator: until when the draft that it makes is rated anew."""
     render: Callable[[int], dict[str, Any]] | None = None
     """Shows an invoice before the transaction ends; so a dry run can be seen."""
 
@@ -136,6 +138,7 @@ class Made:
     credits_applied_minor: int
     amount_due_minor: int
     lines: int
+    is_draft: bool = False
 
 
 @dataclass(slots=True)
@@ -149,6 +152,13 @@ class Generated:
     late_usage_minor: int = 0
     granted: list[Granted] = field(default_factory=list)
     """The credits that the plan grants, given to the customer's holder."""
+
+    def add(self, made: Made, bill: Bill) -> None:
+        """Count an invoice that was made."""
+        self.invoices.append(made)
+        billed = [line for line in bill.lines if line.kind in ("recurring", "usage")]
+        self.periods += len({(line.starts_at, line.ends_at) for line in billed})
+        self.late_usage_minor += sum(line.amount_minor for line in bill.lines if line.kind == "late_usage")
 
 
 def generate(*, ref: str, options: Options) -> Generated:
@@ -196,14 +206,72 @@ def generate_under(lock: Lock, *, ref: str, options: Options) -> Generated:
     if head.parked is not None and not options.include_parked:
         raise Parked(subscription=ref, reason=head.parked)
     try:
-        return _generate(lock, head, options)
+        return _with_grace(lock, head, options)
     except IntegrityError as error:
         if sqlstate(error) == EXCLUSION_VIOLATION:
             raise PeriodAlreadyBilled(subscription=ref) from error
         raise
 
 
-def _generate(lock: Lock, head: Head, options: Options) -> Generated:
+def _with_grace(lock: Lock, head: Head, options: Options) -> Generated:
+    """Rate the drafts anew whose grace has not ended, finalise those whose grace has, then bill what is due since.
+
+    A draft is rated anew by taking it back and billing up to its own instant again, so what came late is on it. All of that is
+    written before anything is paid or numbered: the locks are taken in their order, however many drafts there are.
+    """
+    steps: list[_Written] = []
+    if head.has_drafts_in_grace:
+        for draft in _taken_back(lock, head):
+            over = options.finalize and options.as_of >= draft.grace_ends_at
+            again = replace(
+                options, as_of=draft.as_of, only=draft.scope, finalize=over, max_periods=None,
+                grace_ends_at=None if over else draft.grace_ends_at,
+            )  # fmt: skip
+            steps.append(_write(lock, read_head(lock, head.ref), again))
+        head = read_head(lock, head.ref)
+    if options.finalize and head.grace_days:
+        grace = timedelta(days=head.grace_days)
+        options = replace(options, finalize=False, grace_ends_at=options.as_of + grace)
+    steps.append(_write(lock, head, options))
+    return _finished(lock, steps)
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """The drafts of one step with their claims, and the allowances that were found due; nothing is paid or numbered yet."""
+
+    head: Head
+    options: Options
+    invoices: list[tuple[str, int, Bill]]
+    allowances: list[Allowance]
+
+
+@dataclass(frozen=True, slots=True)
+class _TakenBack:
+    """What a draft was about that is to be made again; one for the drafts of one run, in however many currencies."""
+
+    as_of: datetime
+    scope: Scope | None
+    grace_ends_at: datetime
+
+
+def _taken_back(lock: Lock, head: Head) -> list[_TakenBack]:
+    """Delete the drafts that are in their grace, the newest first, and say what they were, oldest first.
+
+    Raises:
+        InvoiceCorrectedLater: somebody has finalised an invoice that corrects one of them; finalise that draft by hand.
+    """
+    drafts = Invoice.objects.filter(subscription_id=head.subscription_id, state=Invoice.State.DRAFT, grace_ends_at__isnull=False)
+    found: dict[_TakenBack, None] = {}
+    for draft in drafts.order_by("-id"):
+        assert draft.grace_ends_at is not None
+        delete_draft_under(lock, draft)
+        found[_TakenBack(draft.as_of, Scope(draft.scope) if draft.scope else None, draft.grace_ends_at)] = None
+    return list(found)[::-1]
+
+
+def _write(lock: Lock, head: Head, options: Options) -> _Written:
+    """Write what is due as drafts, with their claims, and move the cursor."""
     intent = read_intent(lock, head)
     mark = settled_until(head, intent)
     claims = read_claims(lock, head, mark)
@@ -224,7 +292,7 @@ def _generate(lock: Lock, head: Head, options: Options) -> Generated:
     changes.allowances_seen_to = options.only != Scope.USAGE
     storing.write_claims(head, changes)
     storing.move_cursor(head, intent, claims, changes, KINDS[options.only], as_of)
-    return _finished(lock, head, invoices, allowances, options)
+    return _Written(head, options, invoices, allowances)
 
 
 def _allowances(
@@ -295,7 +363,10 @@ def _write_invoices(
         bill = make_bill(drafted, held.coupons, held.periods_left, partial(bounds.lines, currency))
         if not bill.lines:
             continue
-        invoice_id = storing.insert_invoice(head, currency, bill, as_of=options.as_of, only=options.only, run_id=options.run_id)
+        invoice_id = storing.insert_invoice(
+            head, currency, bill, as_of=options.as_of, only=options.only, run_id=options.run_id,
+            grace_ends_at=options.grace_ends_at,
+        )  # fmt: skip
         if not options.include_parked:
             _ensure_usual(head, currency, invoice_id, bill)
         changes.true_ups += [line for line in bill.lines if line.kind == MINIMUM and isinstance(line.source, DraftLine)]
@@ -304,27 +375,24 @@ def _write_invoices(
     return written
 
 
-def _finished(
-    lock: Lock,
-    head: Head,
-    invoices: Sequence[tuple[str, int, Bill]],
-    allowances: Sequence[Allowance],
-    options: Options,
-) -> Generated:
+def _finished(lock: Lock, steps: Sequence[_Written]) -> Generated:
     """Pay with what credits there are, then grant new ones, then give the numbers; and say what was done."""
+    last = steps[-1]
     settled: dict[int, Settled] = {}
-    if options.finalize:
-        for currency, invoice_id, bill in invoices:
-            settled[invoice_id] = settle_under(lock, _finalizing(head, currency, bill, invoice_id))
-    generated = Generated(head.ref, granted=grant_allowances(lock, head, allowances))
-    for currency, invoice_id, bill in invoices:
-        number = _numbered(lock, settled.get(invoice_id), options)
-        generated.invoices.append(_made(currency, invoice_id, bill, settled.get(invoice_id), number))
-        if options.render is not None:
-            generated.documents.append(options.render(invoice_id))
-        billed = [line for line in bill.lines if line.kind in ("recurring", "usage")]
-        generated.periods += len({(line.starts_at, line.ends_at) for line in billed})
-        generated.late_usage_minor += sum(line.amount_minor for line in bill.lines if line.kind == "late_usage")
+    for step in steps:
+        if step.options.finalize:
+            # What an earlier step left as a credit note was not there yet when the head was read.
+            head = step.head if len(steps) == 1 else replace(step.head, has_notes=True)
+            for currency, invoice_id, bill in step.invoices:
+                settled[invoice_id] = settle_under(lock, _finalizing(head, currency, bill, invoice_id))
+    # Nothing was granted meanwhile, so the last step has found all that is due.
+    generated = Generated(last.head.ref, granted=grant_allowances(lock, last.head, last.allowances))
+    for step in steps:
+        for currency, invoice_id, bill in step.invoices:
+            number = _numbered(lock, settled.get(invoice_id), step.options)
+            generated.add(_made(currency, invoice_id, bill, settled.get(invoice_id), number), bill)
+            if step.options.render is not None:
+                generated.documents.append(step.options.render(invoice_id))
     return generated
 
 
@@ -346,6 +414,7 @@ def _made(currency: str, invoice_id: int, bill: Bill, settled: Settled | None, n
         credits_applied_minor=settled.credits_applied_minor if settled else 0,
         amount_due_minor=settled.amount_due_minor if settled else bill.total_minor,
         lines=len(bill.lines),
+        is_draft=settled is None,
     )
 
 

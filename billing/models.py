@@ -38,6 +38,7 @@ class Customer(models.Model):
     vat_id = models.CharField(max_length=32, blank=True, default="")
     vat_status = models.CharField(max_length=16, default="taxable", db_comment="taxable, reverse_charge or exempt")
     terms_days = models.PositiveIntegerField(default=30, db_comment="days from issue to due date")
+    grace_days = models.PositiveIntegerField(default=0, db_comment="days for which an invoice stays a draft that is rated anew")
     holder_id = models.CharField(max_length=64, blank=True, default="", db_comment="whose credits pay; empty: nobody's")
     credit_type = models.CharField(max_length=32, blank=True, default="")
     credit_unit_value = models.DecimalField(**MONEY, null=True, db_comment="money in major units that one credit pays")
@@ -348,6 +349,7 @@ class Invoice(models.Model):
     credits_applied_minor = models.BigIntegerField(default=0)
     amount_due_minor = models.BigIntegerField()
     run_id = models.UUIDField(null=True)
+    grace_ends_at = models.DateTimeField(null=True, db_comment="until when the draft is rated anew; null: it has no grace")
     created_at = models.DateTimeField(db_default=Now())
     finalized_at = models.DateTimeField(null=True)
     paid_at = models.DateTimeField(null=True)
@@ -381,6 +383,11 @@ class Invoice(models.Model):
             models.Index(fields=["subscription", "-id"], name="billing_invoice_subscription"),
             models.Index(fields=["customer", "-id"], name="billing_invoice_customer"),
             models.Index(fields=["state", "-id"], name="billing_invoice_state"),
+            models.Index(
+                fields=["subscription", "grace_ends_at"],
+                name="billing_invoice_in_grace",
+                condition=models.Q(state="draft", grace_ends_at__isnull=False),
+            ),
         ]
 
     def __str__(self) -> str:

@@ -180,16 +180,16 @@ def bill_one(ref: str, options: Options) -> Done:
             if sqlstate(error) in PASSING_STATES:
                 return Done(ref, OutcomeKind.DEFERRED, sqlstate(error) or "")
         return Done(ref, OutcomeKind.FAILED, f"{type(error).__name__}: {error}"[:500], traceback.format_exc())
-    return _done(generated, options, (time.perf_counter() - began) * 1000)
+    return _done(generated, (time.perf_counter() - began) * 1000)
 
 
-def _done(generated: Generated, options: Options, duration_ms: float) -> Done:
+def _done(generated: Generated, duration_ms: float) -> Done:
     granted = tuple((one.credit_type, one.amount) for one in generated.granted)
     if not generated.invoices:
         return Done(generated.subscription, OutcomeKind.NOTHING_DUE, granted=granted)
     return Done(
         subscription=generated.subscription,
-        outcome=OutcomeKind.FINALISED if options.finalize else OutcomeKind.CREATED,
+        outcome=OutcomeKind.CREATED if all(one.is_draft for one in generated.invoices) else OutcomeKind.FINALISED,
         duration_ms=duration_ms,
         invoices=tuple(
             (one.invoice_id, one.number, one.currency, one.total_minor, one.credits_applied_minor, one.lines)

@@ -29,8 +29,8 @@ INSERT_INVOICE = """
     WITH invoice AS (
         INSERT INTO billing_invoice (series, subscription_id, subscription_ref, customer_id, customer_ref, buyer, currency,
             state, scope, as_of, subtotal_minor, discount_minor, tax_minor, total_minor, credit_notes_minor,
-            credits_applied_minor, amount_due_minor, run_id)
-        VALUES ('INV', %s, %s, %s, %s, %s, %s, 'draft', %s, %s, %s, %s, %s, %s, 0, 0, %s, %s)
+            credits_applied_minor, amount_due_minor, run_id, grace_ends_at)
+        VALUES ('INV', %s, %s, %s, %s, %s, %s, 'draft', %s, %s, %s, %s, %s, %s, 0, 0, %s, %s, %s)
         RETURNING id
     ), lines AS (
         INSERT INTO billing_line (invoice_id, position, kind, item_id, price_id, price_key, description, starts_at, ends_at,
@@ -99,7 +99,16 @@ class Changes:
 # The draft -------------------------------------------------------------------------------------------
 
 
-def insert_invoice(head: Head, currency: str, bill: Bill, *, as_of: datetime, only: str | None, run_id: UUID | None) -> int:
+def insert_invoice(
+    head: Head,
+    currency: str,
+    bill: Bill,
+    *,
+    as_of: datetime,
+    only: str | None,
+    run_id: UUID | None,
+    grace_ends_at: datetime | None = None,
+) -> int:
     """Write a draft with its lines and taxes, and tell each line which invoice it is on."""
     taxes = [
         {"category": t.category, "rate": str(t.rate), "base_minor": t.base_minor, "amount_minor": t.tax_minor} for t in bill.taxes
@@ -122,6 +131,7 @@ def insert_invoice(head: Head, currency: str, bill: Bill, *, as_of: datetime, on
                 bill.total_minor,
                 bill.total_minor,
                 run_id,
+                grace_ends_at,
                 json.dumps([_line_row(line) for line in bill.lines]),
                 json.dumps(taxes),
             ],
@@ -356,7 +366,7 @@ def _claims_from(
     for kind, counted in ((Claim.Kind.RECURRING, intent.recurring), (Claim.Kind.USAGE, intent.usage)):
         for item_id, spans in counted.items():
             known = sorted(stretches.get((kind, item_id), []))
-            mark = _periods_before(spans[-1], known[-1][0]) if known else min(span.start for span in spans)
+            mark = _last_periods(spans[-1], known) if known else min(span.start for span in spans)
             settled = bool(known) and all(span.end is not None and span.end <= known[-1][1] for span in spans)
             (ended if settled else live).append(mark)
     # Allowances are looked for from the mark on: it stays where it is until a run has seen to them.
@@ -369,9 +379,9 @@ def _claims_from(
     return min(live or ended, default=None)
 
 
-def _periods_before(span: Counted, instant: datetime) -> datetime:
-    """Where the period begins that lies so many periods before that of an instant, whatever it was cut into."""
-    return span.schedule.boundary(span.schedule.index_at(instant) + 1 - PERIODS_LOOKED_AT)
+def _last_periods(span: Counted, known: Sequence[tuple[datetime, datetime]]) -> datetime:
+    """Where the last periods begin of which something is billed, whatever they were cut into and however far apart they are."""
+    return sorted({span.schedule.period_at(start).start for start, _ in known})[-PERIODS_LOOKED_AT:][0]
 
 
 def _iso(instant: datetime | None) -> str | None:

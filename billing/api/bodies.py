@@ -33,6 +33,7 @@ from ledger.api.rejections import Flaw
 
 REF_PATTERN = HOLDER_PATTERN
 MAX_TERMS_DAYS = 3650
+MAX_GRACE_DAYS = 90
 
 
 class RefField(TextField):
@@ -123,6 +124,9 @@ class NewCustomerSerializer(StrictSerializer):
     address = MetadataField(required=False, help_text="As it stands on the invoice.")
     vat_id = TextField(max_length=32, default="", help_text="VAT identification number.")
     terms_days = WholeNumberField(min_value=0, max_value=MAX_TERMS_DAYS, default=30, help_text="Days from issue to due date.")
+    grace_days = WholeNumberField(
+        min_value=0, max_value=MAX_GRACE_DAYS, default=0, help_text="Days for which an invoice stays a draft that is rated anew."
+    )
     holder_id = HolderField(required=False, allow_null=True, help_text="Whose credits pay first.")
     credits = NewCreditsSerializer(required=False, allow_null=True, help_text="Which of them, and what one is worth.")
 

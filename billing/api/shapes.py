@@ -25,6 +25,7 @@ def customer_body(customer: Customer) -> dict[str, Any]:
         "address": in_key_order(customer.address),
         "vat_id": customer.vat_id,
         "terms_days": customer.terms_days,
+        "grace_days": customer.grace_days,
         "holder_id": customer.holder_id or None,
         "credits": paying,
     }
@@ -140,7 +141,8 @@ CreditsShape = shape("PayingCredits", "Which credits pay.", credit_type=_text(),
 CustomerShape = shape(
     "Customer", "Who pays.",
     ref=_text(), name=_text(), currency=_text(), time_zone=_text(), language=_text(),
-    address=serializers.DictField(), vat_id=_text(), terms_days=serializers.IntegerField(), holder_id=_text(null=True),
+    address=serializers.DictField(), vat_id=_text(), terms_days=serializers.IntegerField(),
+    grace_days=serializers.IntegerField(), holder_id=_text(null=True),
     credits=CreditsShape(allow_null=True),
 )  # fmt: skip
 IntervalShape = shape("Interval", "A billing period.", unit=_text(), count=serializers.IntegerField())

@@ -32,7 +32,7 @@ FEB_1 = Options(as_of=at(2, 1))
 
 @pytest.fixture(autouse=True)
 def _forget_plans() -> None:
-    """Plans of tests that were rolled back may have had the ids of those that are committed here."""
+    """The tests that commit have a database of their own, in which other plans have the same ids."""
     catalogue.terms_of.cache_clear()
     catalogue.price_of.cache_clear()
 
