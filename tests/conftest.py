@@ -25,6 +25,7 @@ from django.test.utils import setup_databases, teardown_databases
 from psycopg import sql
 from pytest_django.plugin import DjangoDbBlocker
 
+from billing import catalogue
 from ledger_project import database_urls, embedded_postgres, web_server
 from ledger_project.provisioning import provision
 from tests.settings import TEST_DATA_DIR, USES_EMBEDDED_SERVER
@@ -102,7 +103,9 @@ def django_db_setup(
     yield
     if not django_db_keepdb:
         with django_db_blocker.unblock():
-            _drop_committed_database()
+            # A backend may still be on its way out; the next run drops what is left.
+            with suppress(psycopg.Error):
+                _drop_committed_database()
             teardown_databases(made, verbosity=0)
 
 
@@ -128,13 +131,19 @@ def _drop_committed_database() -> None:
 def on_committed_database() -> Iterator[None]:
     """Lead Django's connections of all threads, and processes started meanwhile, to the database of the tests that commit."""
     rolled_back = connection.settings_dict["NAME"]
-    connections.close_all()
-    connections.settings["default"]["NAME"] = connection.settings_dict["NAME"] = rolled_back + COMMITTED
+    _lead_to(rolled_back + COMMITTED)
     try:
         yield
     finally:
-        connections.close_all()
-        connections.settings["default"]["NAME"] = connection.settings_dict["NAME"] = rolled_back
+        _lead_to(rolled_back)
+
+
+def _lead_to(name: str) -> None:
+    connections.close_all()
+    connections.settings["default"]["NAME"] = connection.settings_dict["NAME"] = name
+    # What a process keeps in memory by id is of one database.
+    catalogue.terms_of.cache_clear()
+    catalogue.price_of.cache_clear()
 
 
 # Committed history -----------------------------------------------------------------------------------
