@@ -11,12 +11,16 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from tests.benchmarks.ground import RESULTS, ROOT, Ground, machine
 from tests.benchmarks.measuring import ROUNDS, Result
 from tests.benchmarks.picture import picture
 
 ROWS = ("service", "http", "peers", "batches", "importing", "invoices", "process", "history", "audit")
+
+BEGIN, END = "<!-- table -->", "<!-- end of table -->"
+"""Between them stands what `--publish` writes."""
 
 
 def main() -> None:
@@ -25,7 +29,12 @@ def main() -> None:
     parser.add_argument(
         "--rows", default=os.environ.get("ROWS") or ",".join(ROWS), help="which rows, by name, with commas between"
     )
-    asked = parser.parse_args().rows.replace(" ", ",").split(",")
+    parser.add_argument("--publish", action="store_true", help="put table, picture and JSON under docs/ too")
+    parser.add_argument("--from-json", type=Path, help="measure nothing; show, or publish, what an earlier run left")
+    options = parser.parse_args()
+    if options.from_json:
+        return _report(json.loads(options.from_json.read_text()), publishes=options.publish)
+    asked = options.rows.replace(" ", ",").split(",")
     unknown = set(asked) - set(ROWS)
     if unknown:
         parser.error(f"no such rows: {', '.join(sorted(unknown))}; there are {', '.join(ROWS)}")
@@ -38,7 +47,9 @@ def main() -> None:
         found = [result for name in ROWS if name in asked for result in _row(name, ground)]
     finally:
         ground.close()
-    _report(where, found, time.monotonic() - start)
+    seconds = round(time.monotonic() - start)
+    report = {"machine": where, "rounds": ROUNDS, "seconds": seconds, "results": [each.as_json() for each in found]}
+    return _report(report, publishes=options.publish)
 
 
 def _row(name: str, ground: Ground) -> list[Result]:
@@ -68,14 +79,34 @@ def markdown(found: list[Result]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _report(where: dict[str, object], found: list[Result], seconds: float) -> None:
-    report = {"machine": where, "rounds": ROUNDS, "seconds": round(seconds), "results": [each.as_json() for each in found]}
-    (RESULTS / "bench.json").write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
-    (RESULTS / "bench.md").write_text(markdown(found))
-    (RESULTS / "bench.svg").write_text(
-        picture(found, title="Measured against the aims, on 2 cores with PostgreSQL and the clients")
+def _report(report: dict[str, Any], *, publishes: bool) -> None:
+    found = [Result(**{name: value for name, value in each.items() if name != "is_met"}) for each in report["results"]]
+    text = json.dumps(report, indent=1, ensure_ascii=False) + "\n"
+    drawn = picture(found, title="Measured against the aims, on 2 cores with PostgreSQL and the clients")
+    (RESULTS / "bench.json").write_text(text)
+    (RESULTS / "bench.svg").write_text(drawn)
+    if publishes:
+        _publish(text, drawn, f"{_described(report)}\n\n{markdown(found)}")
+    sys.stdout.write(f"\n{_described(report)}\n{RESULTS / 'bench.json'}\n")
+
+
+def _described(report: dict[str, Any]) -> str:
+    machine = report["machine"]
+    return (
+        f"{machine['cores']} cores ({machine['processor']}), {machine['memory_gib']} GiB, Linux {machine['kernel']}, "
+        f"Python {machine['python']}, PostgreSQL {machine['postgresql']}; 8 KiB on the disk in {machine['fdatasync_us']} µs; "
+        f"load before: {machine['load_before']}; {report['rounds']} rounds in {report['seconds']} s; "
+        f"commit {machine['commit'] or 'unknown'}."
     )
-    sys.stdout.write(f"\n{json.dumps(where)}\n{seconds:.0f} s; {ROUNDS} rounds; {RESULTS / 'bench.json'}\n")
+
+
+def _publish(text: str, drawn: str, table: str) -> None:
+    docs = ROOT / "docs"
+    (docs / "bench.json").write_text(text)
+    (docs / "images" / "bench.svg").write_text(drawn)
+    page = docs / "PERFORMANCE.md"
+    before, _, rest = page.read_text().partition(BEGIN)
+    page.write_text(f"{before}{BEGIN}\n{table}{END}{rest.partition(END)[2]}")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from billing.periods import Interval, IntervalUnit
 from tests.benchmarks.ground import Ground
 from tests.benchmarks.measuring import Result, interleaved, result, seconds
 
-SUBSCRIPTIONS = 150
+SUBSCRIPTIONS = 300
 STARTED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
