@@ -1,0 +1,140 @@
+"""What random lives have found, worked out by hand."""
+
+from decimal import Decimal
+
+import pytest
+
+from billing import documents, subscriptions
+from billing.invoicing import Scope
+from billing.models import Cursor
+from billing.periods import Interval, IntervalUnit
+from billing.subscriptions import Wish
+from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, recurring, use
+from tests.billing.test_invoicing import bill
+
+pytestmark = pytest.mark.django_db
+
+
+def amend(subscription, effective_at, **wish):
+    subscriptions.amend_subscription(ref=subscription.ref, effective_at=effective_at, wish=Wish(**wish))
+
+
+def amounts(made):
+    return [[(line["kind"], line["amount_minor"]) for line in one["lines"]] for one in made]
+
+
+def test_a_weighted_sum_of_a_stub_is_weighted_by_the_seconds_of_the_full_period():
+    plan = PlanFactory(prices=[metered(unit_amount="1.00", aggregation="weighted_sum")])
+    subscription = SubscriptionFactory(plan=plan.code, started_at=at(1, 17), anchor_at=at(1, 1))
+    use(subscription, "31", at(1, 17))
+    # 31 units for 15 of 31 days are 15, and 31 for all of February are 31.
+    assert amounts(bill(subscription, at(2, 1))) == [[("usage", 1500)]]
+    assert amounts(bill(subscription, at(3, 1))) == [[("usage", 3100)]]
+
+
+def test_weighted_sums_before_and_after_a_pause_are_parts_of_one_period():
+    plan = PlanFactory(prices=[metered(unit_amount="1.00", aggregation="weighted_sum")])
+    subscription = SubscriptionFactory(plan=plan.code)
+    use(subscription, "31", at(1, 1))
+    amend(subscription, at(1, 11), paused=True)
+    amend(subscription, at(1, 21), paused=False)
+    # 10 days and 11 days of 31.
+    assert amounts(bill(subscription, at(2, 1))) == [[("usage", 1000), ("usage", 1100)]]
+
+
+def test_without_proration_a_pause_inside_a_period_does_not_charge_it_twice():
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring(proration="none")]).code)
+    amend(subscription, at(1, 11), paused=True)
+    amend(subscription, at(1, 21), paused=False)
+    assert amounts(bill(subscription, at(1, 31))) == [[("recurring", 1000)]]
+    assert amounts(bill(subscription, at(2, 1))) == [[("recurring", 1000)]]
+
+
+def test_without_proration_a_plan_with_longer_periods_is_charged_for_the_one_that_it_begins_in():
+    monthly = PlanFactory(prices=[recurring(proration="none")])
+    yearly = PlanFactory(prices=[recurring(proration="none", unit_amount="99.00")], interval=Interval(IntervalUnit.YEAR))
+    subscription = SubscriptionFactory(plan=monthly.code)
+    bill(subscription, at(1, 1))
+    amend(subscription, at(1, 11), plan=yearly.code)
+    # January stays charged; the year to next January begins on the 11th and is owed whole, not for nothing.
+    assert amounts(bill(subscription, at(1, 11))) == [[("recurring", 9900)]]
+    assert bill(subscription, at(12, 31)) == []
+
+
+def test_usage_of_a_part_that_goes_on_longer_is_kept_and_continued():
+    subscription = SubscriptionFactory(
+        plan=PlanFactory(prices=[metered(unit_amount="1.00", free_units=5)]).code, ends_at=at(1, 11)
+    )
+    use(subscription, "15", at(1, 5))
+    assert amounts(bill(subscription, at(1, 11))) == [[("usage", 1000)]]
+    amend(subscription, at(1, 12), sets_end=True, ends_at=None)
+    use(subscription, "20", at(1, 20))
+    assert bill(subscription, at(1, 25)) == []
+    # 35 - 5 free = 30, of which 10 were billed.
+    assert amounts(bill(subscription, at(2, 1))) == [[("late_usage", 2000)]]
+
+
+def test_late_usage_is_looked_for_in_what_was_billed_last_although_a_longer_period_began_before():
+    monthly = PlanFactory(prices=[metered(unit_amount="1.00")])
+    yearly = PlanFactory(prices=[metered(unit_amount="2.00")], interval=Interval(IntervalUnit.YEAR))
+    subscription = SubscriptionFactory(plan=monthly.code)
+    amend(subscription, at(3, 11), plan=yearly.code)
+    bill(subscription, at(4, 1))
+    bill(subscription, at(1, 1, year=2027))
+    use(subscription, "1", at(5, 5))
+    use(subscription, "1", at(2, 5))
+    # The year from January to January was billed last, and before it the part of March; February is beyond.
+    assert amounts(bill(subscription, at(1, 2, year=2027))) == [[("late_usage", 200)]]
+
+
+def test_a_voided_fee_is_billed_again_also_when_usage_alone_was_billed_in_between():
+    subscription = SubscriptionFactory()
+    made = [one for month in range(1, 7) for one in bill(subscription, at(month, 1), only=Scope.RECURRING)]
+    documents.void(made[1]["id"])
+    bill(subscription, at(6, 2), only=Scope.USAGE)
+    assert amounts(bill(subscription, at(6, 3))) == [[("recurring", 1000)]]
+
+
+def test_voided_usage_is_billed_again_also_when_fees_alone_were_billed_in_between():
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring(), metered(unit_amount="1.00")]).code)
+    for month in range(1, 7):
+        use(subscription, str(month), at(month, 5))
+    made = {month: bill(subscription, at(month, 1), only=Scope.USAGE) for month in range(2, 8)}
+    documents.void(made[3][0]["id"])
+    bill(subscription, at(7, 2), only=Scope.RECURRING)
+    assert amounts(bill(subscription, at(7, 3))) == [[("usage", 200)]]
+
+
+def test_a_quantity_of_nothing_costs_nothing_and_is_not_given_back():
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring()]).code, quantities={"base": Decimal(0)})
+    assert amounts(bill(subscription, at(1, 1))) == [[("recurring", 0)]]
+    amend(subscription, at(1, 11), quantities={"base": Decimal(1)})
+    assert amounts(bill(subscription, at(1, 11))) == [[("recurring", 677)]]
+
+
+def test_late_usage_is_looked_for_in_the_same_periods_with_and_without_the_cursor():
+    def life():
+        subscription = SubscriptionFactory(plan=PlanFactory(prices=[metered(unit_amount="1.00")]).code)
+        use(subscription, "1", at(1, 5))
+        bill(subscription, at(2, 1))
+        amend(subscription, at(2, 1), paused=True)
+        amend(subscription, at(9, 1), paused=False)
+        bill(subscription, at(10, 1))
+        # The last two billed periods are January and September, with seven months between them.
+        use(subscription, "2", at(1, 6))
+        return subscription
+
+    known, forgotten = life(), life()
+    Cursor.objects.filter(pk=forgotten.pk).delete()
+    assert amounts(bill(known, at(10, 2))) == amounts(bill(forgotten, at(10, 2))) == [[("late_usage", 200)]]
+
+
+def test_what_is_given_back_counts_among_the_last_billed_periods():
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[metered(unit_amount="1.00")]).code)
+    for month in range(1, 6):
+        use(subscription, "1", at(month, 5))
+    bill(subscription, at(5, 1))
+    amend(subscription, at(3, 1), paused=True)
+    use(subscription, "1", at(2, 6))
+    # March and April are given back; they were the last two, so February is not looked at.
+    assert amounts(bill(subscription, at(5, 2))) == [[("credit", -100), ("credit", -100), ("carried", 200)]]
