@@ -20,7 +20,14 @@ class Answer:
     replayed: bool = False
 
 
-def answer_once(*, collection: str, idempotency_key: str, request_digest: bytes, act: Callable[[], Answer]) -> Answer:
+def answer_once(
+    *,
+    collection: str,
+    idempotency_key: str,
+    request_digest: bytes,
+    act: Callable[[], Answer],
+    on_refusal: Callable[[Refused], None] | None = None,
+) -> Answer:
     """Do what a request asks for and remember the answer with it, or give the answer that its key got before.
 
     The key is remembered in the transaction of the act, so either both happen or neither. A refusal undoes the act and
@@ -30,6 +37,7 @@ def answer_once(*, collection: str, idempotency_key: str, request_digest: bytes,
         collection: the resource collection that keys are unique in, e.g. `plans`.
         request_digest: SHA-256 of route and body.
         act: runs inside the transaction; may take further locks.
+        on_refusal: what is to be written with a refusal although the act is undone; not called for a replay.
 
     Raises:
         IdempotencyKeyReused: the key belongs to another request.
@@ -47,6 +55,8 @@ def answer_once(*, collection: str, idempotency_key: str, request_digest: bytes,
                 answer = act()
         except Refused as error:
             refusal = error
+            if on_refusal is not None:
+                on_refusal(error)
         RequestKey.objects.create(
             collection=collection,
             idempotency_key=idempotency_key,

@@ -41,6 +41,7 @@ from ledger.api.rejections import Flaw, InvalidRequest
 from ledger.api.rejections import NotFound as NoSuchPath
 from ledger.api.rendering import in_key_order, json_answer, recorded_answer
 from ledger.api.schema import Answer, Taken, operation, page_example, page_of
+from ledger.errors import Refused
 
 CATALOGUE = "Catalogue"
 SUBSCRIPTIONS = "Subscriptions"
@@ -90,12 +91,14 @@ class _Writes(_Billing):
         act: Callable[[dict[str, Any]], tuple[int, Any]],
         *,
         remembers: bool = True,
+        on_refusal: Callable[[Refused], None] | None = None,
     ) -> HttpResponse:
         """Read the body, do what it asks for at most once, and answer.
 
         Args:
             act: from the clean fields to a status and a body; runs inside the transaction that remembers the answer.
             remembers: False for what changes nothing, such as a dry run.
+            on_refusal: what is to be written with a refusal although the act is undone.
         """
         key = idempotency_key(request)
         raw = self._raw(request)
@@ -109,7 +112,10 @@ class _Writes(_Billing):
             status, body = act(fields)
             return Answered(status, body)
 
-        answer = answer_once(collection=self.collection, idempotency_key=key, request_digest=_digest(request, raw), act=answered)
+        answer = answer_once(
+            collection=self.collection, idempotency_key=key, request_digest=_digest(request, raw), act=answered,
+            on_refusal=on_refusal,
+        )  # fmt: skip
         return recorded_answer(in_key_order(answer.body), replayed=answer.replayed, status=answer.status)
 
     def _raw(self, request: HttpRequest) -> dict[str, Any]:
@@ -432,8 +438,14 @@ class SubscriptionInvoices(_Writes):
     )  # fmt: skip
     def post(self, request: HttpRequest, ref: str) -> HttpResponse:
         """Make the invoices that are due."""
+        asked: dict[str, Any] = {}
+
+        def park(refusal: Refused) -> None:
+            if not asked["dry_run"]:
+                invoicing.park_refused(refusal)
 
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            asked.update(fields)
             options = Options(
                 as_of=fields["as_of"],
                 only=Scope(fields["only"]) if "only" in fields else None,
@@ -445,7 +457,7 @@ class SubscriptionInvoices(_Writes):
             made = bool(generated.documents) and not options.dry_run
             return 201 if made else 200, {"invoices": generated.documents}
 
-        return self.once(request, bodies.GenerationSerializer, act)
+        return self.once(request, bodies.GenerationSerializer, act, on_refusal=park)
 
 
 class Invoices(_Billing):

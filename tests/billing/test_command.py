@@ -1,15 +1,20 @@
 """`manage.py generate_invoices` in one process: what it shows, what it leaves, and with which code it ends."""
 
 import json
+from collections import Counter
 from io import StringIO
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.core.management import CommandError, call_command
 
 from billing import parking
+from billing.due import DueWalk, Filter, how_many
 from billing.invoicing import Options, generate
+from billing.management.commands import generate_invoices
 from billing.models import Invoice, NumberSeries, Outcome, Run
+from billing.runs import Summary
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
 
 pytestmark = pytest.mark.django_db
@@ -143,3 +148,18 @@ def test_the_check_finds_a_hole_a_wrong_sum_and_an_orphan(plan: str) -> None:
 def test_bad_arguments_are_refused_before_anything_is_done(arguments: tuple[str, ...]) -> None:
     with pytest.raises(CommandError):
         call_command("generate_invoices", *arguments, stdout=StringIO(), stderr=StringIO())
+
+
+def test_a_terminal_is_told_how_long_the_rest_takes() -> None:
+    progress = generate_invoices._Progress(Mock(isatty=lambda: True), shown=True)
+    progress.expected = 3600 * 3 + 1
+    assert progress._left(Summary(outcomes=Counter(finalised=1)), progress._began + 2.0) == ", 6:00:00 left"
+    assert progress._left(Summary(), progress._began + 2.0) == ""
+
+
+def test_how_many_are_due_is_what_the_walk_finds() -> None:
+    plan = PlanFactory().code
+    for _ in range(3):
+        SubscriptionFactory(plan=plan)
+    wanted = Filter(as_of=at(1, 1), plans=(plan,))
+    assert how_many(wanted) == len(list(DueWalk(wanted))) == 3

@@ -19,7 +19,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from billing import auditing, runs
-from billing.due import DueWalk
+from billing.due import DueWalk, how_many
 from billing.invoicing import LATE_LOOKBACK_PERIODS, Options, Scope
 from billing.models import Outcome, Run
 from billing.runs import Done, OutcomeKind, Summary, Work
@@ -122,6 +122,8 @@ class Command(BaseCommand):
     def _run(self, job: Work, given: dict[str, Any]) -> int:
         record = _Record(job, given)
         progress = _Progress(self.stderr, shown=not given["no_progress"])
+        if progress.is_watched:
+            progress.expected = len(job.subscriptions) or how_many(job.filter)
         with _signals() as heard:
 
             def on_done(done: Done) -> None:
@@ -209,6 +211,13 @@ class _Progress:
         self._on_terminal = shown and stream.isatty()
         self._logs = shown and not stream.isatty()
         self._began = self._last = time.monotonic()
+        self.expected: int | None = None
+        """How many subscriptions the run will come to, where somebody watches."""
+
+    @property
+    def is_watched(self) -> bool:
+        """True on a terminal."""
+        return self._on_terminal
 
     def tick(self, summary: Summary) -> None:
         """Show where the run is, if it is time to."""
@@ -218,13 +227,21 @@ class _Progress:
         self._last = now
         line = (
             f"{summary.invoices} invoices, {summary.invoices / max(now - self._began, 0.001):.0f}/s, "
-            f"{summary.waiting} busy, {summary.failures} failed"
+            f"{summary.waiting} busy, {summary.failures} failed{self._left(summary, now)}"
         )
         if self._on_terminal:
             self._stream.write(f"\r\x1b[K{line}", ending="")
             self._stream.flush()
         elif self._logs:
             log.info(line)
+
+    def _left(self, summary: Summary, now: float) -> str:
+        """How long the rest will take at the rate so far; nothing where that is not known."""
+        done = sum(summary.outcomes.values())
+        if not self.expected or not done:
+            return ""
+        left_s = round(max(self.expected - done, 0) * (now - self._began) / done)
+        return f", {left_s // 3600}:{left_s // 60 % 60:02}:{left_s % 60:02} left"
 
     def end(self) -> None:
         """Leave the line."""

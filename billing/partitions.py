@@ -1,0 +1,129 @@
+"""The usage table by months: partitions made ahead, and dropped once all in them is billed. For the owner of the tables.
+
+Whatever has no partition of its own lands in the default one, so nothing is ever refused for want of a month.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+PREFIX = "billing_usageevent_"
+
+PARTITIONS = """
+    SELECT child.relname, pg_get_expr(child.relpartbound, child.oid), pg_total_relation_size(child.oid), child.reltuples::bigint
+    FROM pg_inherits
+    JOIN pg_class AS child ON child.oid = inhrelid
+    WHERE inhparent = 'billing_usageevent'::regclass
+    ORDER BY child.relname
+"""
+
+# The parent's row triggers come with a partition by themselves, those of statements do not.
+MAKE = """
+    CREATE TABLE {name} PARTITION OF billing_usageevent FOR VALUES FROM ('{start}') TO ('{end}');
+    CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {name}
+        FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+    ALTER TABLE {name} ENABLE ALWAYS TRIGGER append_only;
+"""
+
+# Grouped first: one claim covers millions of events. A day counts as billed when no usage price counted on it, or when a claim
+# reaches over its end, or to where the price stopped counting. What is used in a trial is never billed.
+NOT_BILLED = """
+    SELECT count(*) FROM (
+        SELECT DISTINCT subscription_id, meter, date_trunc('day', occurred_at) AS day FROM {name}
+    ) AS used
+    WHERE EXISTS (
+        SELECT FROM billing_itemversion AS v
+        JOIN billing_price AS p ON p.id = v.price_id
+        JOIN billing_subscription AS s ON s.id = v.subscription_id
+        WHERE v.subscription_id = used.subscription_id AND v.superseded_at IS NULL AND p.kind = 'usage' AND p.meter = used.meter
+            AND coalesce(v.ends_at, 'infinity') > greatest(used.day, s.trial_end)
+            AND greatest(v.starts_at, s.trial_end) < used.day + interval '1 day'
+            AND NOT EXISTS (
+                SELECT FROM billing_claim AS c
+                WHERE c.subscription_id = v.subscription_id AND c.item_id = v.item_id AND c.kind = 2 AND c.released_at IS NULL
+                    AND c.starts_at < least(used.day + interval '1 day', v.ends_at)
+                    AND c.ends_at >= least(used.day + interval '1 day', v.ends_at)))
+"""
+
+
+class MonthNotBilled(Exception):
+    """Events of the month are not billed yet, so its partition stays."""
+
+
+class MonthInDefault(Exception):
+    """The default partition holds events of the month already, so it cannot get one of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition as the catalogue has it; `rows` is PostgreSQL's estimate, -1 before the first ANALYZE."""
+
+    name: str
+    bounds: str
+    size_bytes: int
+    rows: int
+
+
+def partitions(database: BaseDatabaseWrapper) -> list[Partition]:
+    """All partitions of the usage table, by name."""
+    with database.cursor() as cursor:
+        cursor.execute(PARTITIONS)
+        return [Partition(*row) for row in cursor.fetchall()]
+
+
+def month_after(month: date, months: int) -> date:
+    """The first day of the month so many months later, or earlier."""
+    year, month0 = divmod(month.year * 12 + month.month - 1 + months, 12)
+    return date(year, month0 + 1, 1)
+
+
+def name_of(month: date) -> str:
+    """What the partition of a month is called, e.g. `billing_usageevent_2026_01`."""
+    return f"{PREFIX}{month:%Y_%m}"
+
+
+def make_months(database: BaseDatabaseWrapper, months: Sequence[date]) -> list[str]:
+    """Make the partitions of these months that are not there, each with its trigger; returns their names.
+
+    Waits for no longer than lock_timeout: what is being written to the usage table goes on, and the call can be repeated.
+
+    Raises:
+        MonthInDefault: events of a month came before its partition; nothing was made.
+    """
+    known = {one.name for one in partitions(database)}
+    made = [month for month in months if name_of(month) not in known]
+    with database.cursor() as cursor:
+        for month in made:
+            start, end = _bounds(month)
+            cursor.execute(
+                "SELECT EXISTS (SELECT FROM billing_usageevent_default WHERE occurred_at >= %s AND occurred_at < %s)",
+                [start, end],
+            )
+            if cursor.fetchone() == (True,):
+                raise MonthInDefault(f"{month:%Y-%m}")
+        for month in made:
+            start, end = _bounds(month)
+            cursor.execute(MAKE.format(name=name_of(month), start=start.isoformat(), end=end.isoformat()))
+    return [name_of(month) for month in made]
+
+
+def drop_month(database: BaseDatabaseWrapper, month: date) -> None:
+    """Drop the partition of a month with all its events; their idempotency keys stay, so none can come in again.
+
+    Raises:
+        MonthNotBilled: a usage price that counted then has not been billed up to its end; nothing was dropped.
+    """
+    name = name_of(month)
+    with database.cursor() as cursor:
+        cursor.execute(NOT_BILLED.format(name=name))
+        (days,) = cursor.fetchone()
+        if days:
+            raise MonthNotBilled(f"{month:%Y-%m}: {days} subscription-days")
+        cursor.execute(f"DROP TABLE {name}")
+
+
+def _bounds(month: date) -> tuple[datetime, datetime]:
+    following = month_after(month, 1)
+    return datetime(month.year, month.month, 1, tzinfo=UTC), datetime(following.year, following.month, 1, tzinfo=UTC)

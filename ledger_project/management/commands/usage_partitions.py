@@ -1,0 +1,65 @@
+"""`manage.py usage_partitions`: make the usage table's months ahead, and drop those that are billed. Run as the owner."""
+
+import argparse
+from datetime import UTC, date, datetime
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import transaction
+
+from billing import partitions
+from ledger_project.preparation import connected_as_owner
+
+KEPT_MONTHS = 4
+
+
+class Command(BaseCommand):
+    """Each month is a transaction of its own; it can be run again at any time, such as daily."""
+
+    help = "Make the coming months' partitions of the usage table; list them, or drop a month that is billed."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Take how many months ahead, or which one to drop."""
+        parser.add_argument("--ahead", type=int, default=3, metavar="MONTHS", help="how many after the next one (3)")
+        parser.add_argument("--drop", type=_month, metavar="YYYY-MM", help="drop this month, once all in it is billed")
+        parser.add_argument("--list", action="store_true", help="show them and change nothing")
+
+    def handle(self, *args: Any, **given: Any) -> None:
+        """Do what is asked as the owner of LEDGER_OWNER_DATABASE_URL, and show the partitions."""
+        with connected_as_owner() as owner:
+            if given["drop"]:
+                self._drop(owner, given["drop"])
+            elif not given["list"]:
+                self._make(owner, given["ahead"])
+            for one in partitions.partitions(owner):
+                self.stdout.write(f"{one.name}  {one.bounds}  {one.size_bytes / 1e6:.1f} MB  about {max(one.rows, 0)} events")
+
+    def _make(self, owner: Any, ahead: int) -> None:
+        # From the next month on: events of this one may lie in the default partition already.
+        this_month = datetime.now(UTC).date().replace(day=1)
+        for step in range(1, ahead + 2):
+            try:
+                with transaction.atomic(using=owner.alias):
+                    partitions.make_months(owner, [partitions.month_after(this_month, step)])
+            except partitions.MonthInDefault as error:
+                raise CommandError(f"{error}: the default partition holds events of it; they stay there") from error
+
+    def _drop(self, owner: Any, month: date) -> None:
+        oldest_kept = partitions.month_after(datetime.now(UTC).date().replace(day=1), -KEPT_MONTHS)
+        if month > oldest_kept:
+            raise CommandError(f"{month:%Y-%m} is still looked at for late usage; {oldest_kept:%Y-%m} is the newest to go")
+        if partitions.name_of(month) not in {one.name for one in partitions.partitions(owner)}:
+            raise CommandError(f"there is no partition {partitions.name_of(month)}")
+        try:
+            with transaction.atomic(using=owner.alias):
+                partitions.drop_month(owner, month)
+        except partitions.MonthNotBilled as error:
+            raise CommandError(f"not billed yet: {error}") from error
+
+
+def _month(text: str) -> date:
+    try:
+        return datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC).date()
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no month such as 2026-01") from None
