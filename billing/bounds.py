@@ -4,20 +4,37 @@ A period is bounded once it is over. What was billed for it is known from the cl
 on the bound says what it came to, so that late usage or a correction bills only the difference.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
+from itertools import takewhile
 
 from billing.lines import MAXIMUM, MINIMUM, DraftLine
 from billing.money import to_minor
 from billing.periods import Period, Schedule, periods
 from billing.pricing import Proration
 from billing.proration import share
-from billing.targets import Claimed
 
-COUNTED = {"recurring", "usage", "late_usage", "credit", MINIMUM}
+
+@dataclass(frozen=True, slots=True)
+class Billed:
+    """What is billed for a stretch of time that begins at `start`, after discounts and a price's own minimum."""
+
+    currency: str
+    start: datetime
+    net_minor: int
+
+
+@dataclass(frozen=True, slots=True)
+class BoundTerms:
+    """Of which plan a bound is, and how its line is taxed: what has to agree for one line to correct another."""
+
+    plan_code: str
+    currency: str
+    tax_category: str
+    tax_rate: Decimal
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +42,9 @@ class BoundedSpan:
     """That a subscription was on a plan with a minimum or maximum in `[start, end)`; money in major units."""
 
     item_id: int
-    plan_code: str
-    currency: str
+    terms: BoundTerms
     minimum: Decimal | None
     maximum: Decimal | None
-    tax_category: str
-    tax_rate: Decimal
     schedule: Schedule
     start: datetime
     end: datetime | None
@@ -41,18 +55,25 @@ class BoundClaim:
     """What the bounds of a period came to: above zero a true-up, below a reduction."""
 
     id: int
+    item_id: int
     start: datetime
     end: datetime
     amount_minor: int
+    terms: BoundTerms
 
 
 @dataclass(frozen=True, slots=True)
 class BoundChange:
-    """That the bounds of a period come to `amount_minor` now; `line` bills the difference, None when there is none."""
+    """That the bounds of a period come to `amount_minor` now; `line` bills the difference, None when there is none.
+
+    An amount of None: there is no such period any more, and its claim is only released.
+    """
 
     item_id: int
-    part: Period
-    amount_minor: int
+    start: datetime
+    end: datetime
+    terms: BoundTerms
+    amount_minor: int | None
     claim: BoundClaim | None
     line: DraftLine | None
 
@@ -62,12 +83,13 @@ class Bounds:
     """The bounds of one subscription in one run.
 
     Args:
+        billed: what is billed once this run has been, given its lines with their discounts.
         until: periods that end by then are bounded.
         since: periods that begin before are settled.
     """
 
     spans: Sequence[BoundedSpan]
-    billed: Sequence[Claimed]
+    billed: Callable[[Sequence[DraftLine]], Sequence[Billed]]
     claims: Sequence[BoundClaim]
     until: datetime
     since: datetime | None = None
@@ -76,19 +98,29 @@ class Bounds:
     @property
     def currencies(self) -> set[str]:
         """The currencies in which something may have to be lifted although nothing was used."""
-        return {span.currency for span in self.spans}
+        return {span.terms.currency for span in self.spans} | {claim.terms.currency for claim in self.claims}
 
     def lines(self, currency: str, lines: Sequence[DraftLine]) -> list[DraftLine]:
         """The lines that bring the periods that are over to their bounds, given all others with their discounts."""
-        made: list[DraftLine] = []
+        changes = [_gone(claim) for claim in self._stale() if claim.terms.currency == currency]
         for span in self.spans:
-            if span.currency == currency:
-                for part in self._over(span):
-                    change = self._change(span, part, lines)
-                    if change is not None:
-                        self.changes.append(change)
-                        made += [change.line] if change.line else []
-        return made
+            if span.terms.currency == currency:
+                changes += [change for part in self._over(span) if (change := self._change(span, part, lines)) is not None]
+        self.changes += changes
+        return [change.line for change in changes if change.line is not None]
+
+    def _stale(self) -> list[BoundClaim]:
+        """Claims on periods that have another shape or plan now, by an amendment that came late: they are given back whole."""
+        if not self.claims:
+            return []
+        last = max(claim.end for claim in self.claims)
+        standing = {
+            (span.terms, part.start, part.end)
+            for span in self.spans
+            for part in takewhile(lambda part: part.start < last, periods(span.schedule, span.start, span.end))
+        }
+        judged = [claim for claim in self.claims if self.since is None or claim.start >= self.since]
+        return [claim for claim in judged if (claim.terms, claim.start, claim.end) not in standing]
 
     def _over(self, span: BoundedSpan) -> Iterable[Period]:
         # With everything before `since` settled, only periods of which all claims were read can be judged.
@@ -100,19 +132,23 @@ class Bounds:
 
     def _change(self, span: BoundedSpan, part: Period, lines: Sequence[DraftLine]) -> BoundChange | None:
         net = sum(
-            claim.net_minor for claim in self.billed if claim.currency == span.currency and part.start <= claim.start < part.end
-        )
-        net += sum(
-            line.net_minor
-            for line in lines
-            if line.kind in COUNTED and line.starts_at is not None and part.start <= line.starts_at < part.end
+            one.net_minor
+            for one in self.billed(lines)
+            if one.currency == span.terms.currency and part.start <= one.start < part.end
         )
         wanted = _adjustment(span, part, net)
-        claim = next((one for one in self.claims if (one.start, one.end) == (part.start, part.end)), None)
+        wanted_claim = (span.terms, part.start, part.end)
+        claim = next((one for one in self.claims if (one.terms, one.start, one.end) == wanted_claim), None)
         difference = wanted - (claim.amount_minor if claim else 0)
         if claim is not None and not difference:
             return None
-        return BoundChange(span.item_id, part, wanted, claim, _line(span, part, difference) if difference else None)
+        line = _line(span.item_id, span.terms, part.start, part.end, difference)
+        return BoundChange(span.item_id, part.start, part.end, span.terms, wanted, claim, line)
+
+
+def _gone(claim: BoundClaim) -> BoundChange:
+    line = _line(claim.item_id, claim.terms, claim.start, claim.end, -claim.amount_minor)
+    return BoundChange(claim.item_id, claim.start, claim.end, claim.terms, None, claim, line)
 
 
 def next_bound(spans: Iterable[BoundedSpan], as_of: datetime) -> datetime | None:
@@ -130,29 +166,31 @@ def _adjustment(span: BoundedSpan, part: Period, net_minor: int) -> int:
     """What lifts (above zero) or lowers what a period came to, with bounds prorated by days."""
     fraction = share(span.schedule, part, Proration.DAY).fraction
     if span.minimum is not None:
-        least = to_minor(Fraction(span.minimum) * fraction, span.currency)
+        least = to_minor(Fraction(span.minimum) * fraction, span.terms.currency)
         if net_minor < least:
             return least - net_minor
     if span.maximum is not None:
-        most = to_minor(Fraction(span.maximum) * fraction, span.currency)
+        most = to_minor(Fraction(span.maximum) * fraction, span.terms.currency)
         if net_minor > most:
             return most - net_minor
     return 0
 
 
-def _line(span: BoundedSpan, part: Period, amount_minor: int) -> DraftLine:
+def _line(item_id: int, terms: BoundTerms, start: datetime, end: datetime, amount_minor: int) -> DraftLine | None:
+    if not amount_minor:
+        return None
     kind = MINIMUM if amount_minor > 0 else MAXIMUM
     return DraftLine(
         kind=kind,
-        description=f"{kind.capitalize()} of {span.plan_code}",
+        description=f"{kind.capitalize()} of {terms.plan_code}",
         amount_minor=amount_minor,
         quantity=Decimal(1),
-        tax_category=span.tax_category,
-        tax_rate=span.tax_rate,
-        due_at=part.end,
-        item_id=span.item_id,
-        plan_code=span.plan_code,
-        starts_at=part.start,
-        ends_at=part.end,
+        tax_category=terms.tax_category,
+        tax_rate=terms.tax_rate,
+        due_at=end,
+        item_id=item_id,
+        plan_code=terms.plan_code,
+        starts_at=start,
+        ends_at=end,
         discountable=False,
     )

@@ -14,7 +14,7 @@ from django.db import connection
 from billing import catalogue
 from billing.aggregation import Usage
 from billing.allowances import AllowanceSpan
-from billing.bounds import BoundClaim, BoundedSpan
+from billing.bounds import BoundClaim, BoundedSpan, BoundTerms
 from billing.documents import invoice_key
 from billing.errors import NotFound
 from billing.lines import OneOff
@@ -59,7 +59,7 @@ VERSIONS = """
 CLAIMS = """
     SELECT id, item_id, kind, starts_at, ends_at, price_id, quantity, amount_minor, invoice_id, line_position, basis
     FROM billing_claim
-    WHERE subscription_id = %s AND released_at IS NULL AND kind IN (1, 2) AND ends_at > %s
+    WHERE subscription_id = %s AND released_at IS NULL AND kind IN (1, 2, 4) AND ends_at > %s
     ORDER BY item_id, starts_at
 """
 
@@ -70,13 +70,6 @@ CHARGES = """
         SELECT FROM billing_claim AS c WHERE c.item_id = o.id AND c.kind = 3 AND c.released_at IS NULL
             AND c.subscription_id = o.subscription_id)
     ORDER BY o.sequence
-"""
-
-BOUND_CLAIMS = """
-    SELECT id, starts_at, ends_at, amount_minor
-    FROM billing_claim
-    WHERE subscription_id = %s AND released_at IS NULL AND kind = 4 AND ends_at > %s
-    ORDER BY starts_at
 """
 
 LONG_AGO = "0001-01-01T00:00:00+00:00"
@@ -226,23 +219,21 @@ def _continues(schedule: Schedule, start: datetime, earlier: Iterable[tuple[Sche
     return bool(ends) and any(end is None or end > schedule.period_at(start).start for end in ends)
 
 
-def read_claims(lock: Lock, head: Head, since: datetime | None) -> dict[Claim.Kind, dict[int, list[Claimed]]]:
-    """What is billed, by kind and item: what ends after `since`, or everything."""
+def read_claims(
+    lock: Lock, head: Head, since: datetime | None
+) -> tuple[dict[Claim.Kind, dict[int, list[Claimed]]], list[BoundClaim]]:
+    """What is billed, by kind and item, and what the minimums and maximums came to: what ends after `since`, or everything."""
     lock.ensure_held(invoice_key(head.ref))
     found: dict[Claim.Kind, dict[int, list[Claimed]]] = {Claim.Kind.RECURRING: {}, Claim.Kind.USAGE: {}}
+    bounds: list[BoundClaim] = []
     with connection.cursor() as cursor:
         cursor.execute(CLAIMS, [head.subscription_id, since or LONG_AGO])
         for row in cursor.fetchall():
-            found[Claim.Kind(row[2])].setdefault(row[1], []).append(_claimed(head, row))
-    return found
-
-
-def read_bound_claims(lock: Lock, head: Head, since: datetime | None) -> list[BoundClaim]:
-    """The periods whose minimum and maximum have been seen to, and what that came to."""
-    lock.ensure_held(invoice_key(head.ref))
-    with connection.cursor() as cursor:
-        cursor.execute(BOUND_CLAIMS, [head.subscription_id, since or LONG_AGO])
-        return [BoundClaim(*row) for row in cursor.fetchall()]
+            if row[2] == Claim.Kind.BOUND:
+                bounds.append(BoundClaim(row[0], row[1], row[3], row[4], row[7], _bound_terms(_json(row[10]))))
+            else:
+                found[Claim.Kind(row[2])].setdefault(row[1], []).append(_claimed(head, row))
+    return found, bounds
 
 
 def settled_until(head: Head, intent: Intent) -> datetime | None:
@@ -305,12 +296,9 @@ def _bounded(head: Head, plan_id: int, item_id: int, start: datetime, end: datet
     first = terms.prices[0][1]
     yield BoundedSpan(
         item_id=item_id,
-        plan_code=terms.code,
-        currency=terms.currency,
+        terms=BoundTerms(terms.code, terms.currency, first.tax_category, first.tax_rate),
         minimum=terms.minimum,
         maximum=terms.maximum,
-        tax_category=first.tax_category,
-        tax_rate=first.tax_rate,
         schedule=schedule,
         start=start,
         end=end,
@@ -374,6 +362,20 @@ def origin_basis(origin: Origin, share_used: int) -> dict[str, Any]:
         },
         "share_used": share_used,
     }
+
+
+def bound_basis(terms: BoundTerms) -> dict[str, Any]:
+    """What the claim on a minimum or maximum keeps of its line."""
+    return {
+        "plan": terms.plan_code,
+        "currency": terms.currency,
+        "tax_category": terms.tax_category,
+        "tax_rate": decimal_text(terms.tax_rate),
+    }
+
+
+def _bound_terms(known: Mapping[str, Any]) -> BoundTerms:
+    return BoundTerms(known["plan"], known["currency"], known["tax_category"], Decimal(known["tax_rate"]))
 
 
 def usage_basis(usage: Usage, gross_minor: int) -> dict[str, Any]:

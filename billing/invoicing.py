@@ -18,13 +18,12 @@ from django.db import IntegrityError, connection, transaction
 
 from billing import coupons, parking, storing, usage
 from billing.allowances import Allowance, due_allowances
-from billing.bounds import Bounds
+from billing.bounds import Billed, BoundClaim, Bounds
 from billing.documents import Finalizing, Settled, delete_draft_under, invoice_key, number_under, settle_under, show_settled
 from billing.errors import InvoiceGenerationBusy, Parked, PeriodAlreadyBilled
 from billing.generator_state import (
     Head,
     Intent,
-    read_bound_claims,
     read_charges,
     read_claims,
     read_head,
@@ -284,12 +283,14 @@ def _write(lock: Lock, head: Head, options: Options) -> _Written:
     """Write what is due as drafts, with their claims, and move the cursor."""
     intent = read_intent(lock, head)
     mark = settled_until(head, intent)
-    claims = read_claims(lock, head, mark)
+    claims, bound_claims = read_claims(lock, head, mark)
     one_offs = [] if options.only == Scope.USAGE else read_charges(lock, head)
     as_of = _as_of(intent, claims, mark, options)
-    bounds = _bounds(lock, head, intent, claims, mark, options.only, as_of)
-    target, standing = _target(intent, claims, mark, options.only, as_of)
+    target, standing = _target(intent, claims, mark, options, as_of)
     lines, changes = _lines(head, target, standing, as_of, options)
+    billed = [claim for by_item in claims.values() for of_item in by_item.values() for claim in of_item]
+    after = partial(storing.billed_after, billed, changes)
+    bounds = _bounds(head, intent, after, bound_claims, mark, options.only, as_of)
     for currency, charge in one_offs:
         line = one_off_line(charge)
         changes.one_offs.append((charge, line))
@@ -346,24 +347,23 @@ def _ensure_usual(head: Head, currency: str, invoice_id: int, bill: Bill) -> Non
 
 
 def _bounds(
-    lock: Lock,
     head: Head,
     intent: Intent,
-    claims: dict[Claim.Kind, dict[int, list[Claimed]]],
+    billed: Callable[[Sequence[DraftLine]], Sequence[Billed]],
+    bound_claims: Sequence[BoundClaim],
     mark: datetime | None,
     only: Scope | None,
     as_of: datetime,
 ) -> Bounds:
     """The subscription's minimums and maximums, of the periods of which everything is or will now be billed."""
-    if not intent.bounded:
-        return Bounds((), (), (), as_of)
+    if not intent.bounded and not bound_claims:
+        return Bounds((), billed, (), as_of)
     until = as_of
     # A run of one kind bounds a period only once the other kind has been billed up to its end.
     other_due_at = {Scope.USAGE: head.recurring_due_at, Scope.RECURRING: head.usage_due_at}.get(only) if only else None
     if only is not None:
         until = min(as_of, other_due_at) if other_due_at is not None else head.active_from
-    billed = [claim for by_item in claims.values() for of_item in by_item.values() for claim in of_item]
-    return Bounds(intent.bounded, billed, read_bound_claims(lock, head, mark), until, mark)
+    return Bounds(intent.bounded, billed, bound_claims, until, mark)
 
 
 def _write_invoices(
@@ -465,10 +465,11 @@ def _target(
     intent: Intent,
     claims: dict[Claim.Kind, dict[int, list[Claimed]]],
     mark: datetime | None,
-    only: Scope | None,
+    options: Options,
     as_of: datetime,
 ) -> tuple[Target, list[UsageDue]]:
-    target, standing = Target(), []
+    """What is to be billed, and of what stands as it was billed, where to look for late usage."""
+    target, standing, only = Target(), list[UsageDue](), options.only
     if only != Scope.USAGE:
         held = claims[Claim.Kind.RECURRING]
         for item_id in sorted(intent.recurring.keys() | held.keys()):
@@ -478,7 +479,8 @@ def _target(
         held = claims[Claim.Kind.USAGE]
         for item_id in sorted(intent.usage.keys() | held.keys()):
             spans = since(intent.usage.get(item_id, []), held.get(item_id, []), mark)
-            standing += usage_target(spans, held.get(item_id, []), as_of, target)
+            stands = usage_target(spans, held.get(item_id, []), as_of, target)
+            standing += _recent(stands, held.get(item_id, []), options.late_lookback)
     return target, standing
 
 
@@ -496,7 +498,7 @@ def _lines(
         line = recurring_line(charge) if charge.share.used else None
         changes.charges.append((charge, line))
         lines.append((charge.counted.currency, line))
-    looked_at = [*target.usages, *_recent(standing, options.late_lookback)]
+    looked_at = [*target.usages, *standing]
     windows = [
         usage.Measure(one.counted.price, one.part.start, one.part.end, one.part.full_start, one.part.full_end)
         for one in looked_at
@@ -511,18 +513,19 @@ def _lines(
     return [(currency, line) for currency, line in lines if line is not None], changes
 
 
-def _recent(standing: Sequence[UsageDue], lookback: int) -> list[UsageDue]:
-    """What was billed of the last full periods of each usage item, in however many parts."""
-    by_item: dict[int, dict[tuple[datetime, datetime], list[UsageDue]]] = {}
-    for one in sorted(standing, key=lambda one: one.part.start):
-        full = (one.part.full_start, one.part.full_end)
-        by_item.setdefault(one.counted.item_id, {}).setdefault(full, []).append(one)
-    recent: list[UsageDue] = []
-    for of_item in by_item.values():
-        # By what was billed of them: after a change of plan a longer period may begin before ones that were over by then.
-        last = sorted(of_item.values(), key=lambda parts: parts[-1].part.start)[-lookback:] if lookback else []
-        recent += sorted((one for parts in last for one in parts), key=lambda one: one.part.start)
-    return recent
+def _recent(standing: Sequence[UsageDue], claims: Sequence[Claimed], lookback: int) -> list[UsageDue]:
+    """What stands of the last billed periods of a usage item, in however many parts.
+
+    They are counted by what has been billed, so after a change of plan a longer period may begin before ones that were over by
+    then; and what this run gives back or bills anew counts as well.
+    """
+    billed: dict[tuple[datetime, datetime], datetime] = {}
+    for claim in claims:
+        period = claim.schedule.period_at(claim.start)
+        full = (period.start, period.end)
+        billed[full] = max(claim.start, billed.get(full, claim.start))
+    last = sorted(billed, key=lambda full: billed[full])[-lookback:] if lookback else []
+    return [one for one in standing if (one.part.full_start, one.part.full_end) in last]
 
 
 def _finalizing(head: Head, currency: str, bill: Bill, invoice_id: int) -> Finalizing:

@@ -10,10 +10,10 @@ from uuid import UUID
 from django.db import connection
 
 from billing.allowances import next_allowance
-from billing.bounds import BoundChange, next_bound
+from billing.bounds import Billed, BoundChange, next_bound
 from billing.errors import PeriodAlreadyBilled
-from billing.generator_state import Head, Intent, origin_basis, usage_basis
-from billing.lines import Bill, DraftLine, OneOff, RatedUsage
+from billing.generator_state import Head, Intent, bound_basis, origin_basis, usage_basis
+from billing.lines import MINIMUM, Bill, DraftLine, OneOff, RatedUsage
 from billing.models import Claim
 from billing.money import to_decimal
 from billing.periods import periods
@@ -94,6 +94,24 @@ class Changes:
     released: list[Claimed] = field(default_factory=list)
     written: list[dict[str, Any]] = field(default_factory=list)
     allowances_seen_to: bool = False
+
+
+def billed_after(claims: Iterable[Claimed], changes: "Changes", lines: Sequence[DraftLine]) -> list[Billed]:
+    """What will be billed once `changes` are written, whatever way it came about: so the next run sees the same."""
+    ups = {id(line.source): line.amount_minor for line in lines if line.kind == MINIMUM and isinstance(line.source, DraftLine)}
+    freed = {credit.claim.id for credit, _ in changes.credits}
+    freed |= {claim.id for rated, _ in changes.usages for claim in rated.due.continued}
+    billed = [Billed(claim.currency, claim.start, claim.net_minor) for claim in claims if claim.id not in freed]
+    for credit, _ in changes.credits:
+        billed += [Billed(credit.claim.currency, keep.start, keep.net_minor) for keep in credit.kept]
+    for charge, line in changes.charges:
+        if line is not None:
+            billed.append(Billed(charge.counted.currency, charge.part.start, line.net_minor + ups.get(id(line), 0)))
+    for rated, line in changes.usages:
+        net = sum(claim.net_minor for claim in rated.due.continued)
+        net += line.net_minor + ups.get(id(line), 0) if line is not None else 0
+        billed.append(Billed(rated.due.counted.currency, rated.due.part.start, net))
+    return billed
 
 
 # The draft -------------------------------------------------------------------------------------------
@@ -264,10 +282,12 @@ def _one_off_rows(changes: Changes) -> Iterable[dict[str, Any]]:
 
 def _bound_rows(changes: Changes) -> Iterable[dict[str, Any]]:
     for bound in changes.bounds:
+        if bound.amount_minor is None:
+            continue
         invoice_id = bound.line.invoice_id if bound.line else None
         yield _row(
-            bound.item_id, Claim.Kind.BOUND, bound.part.start, bound.part.end, None, 1, bound.amount_minor, invoice_id,
-            bound.line.position if bound.line else None, {}, invoice_id,
+            bound.item_id, Claim.Kind.BOUND, bound.start, bound.end, None, 1, bound.amount_minor, invoice_id,
+            bound.line.position if bound.line else None, bound_basis(bound.terms), invoice_id,
         )  # fmt: skip
 
 

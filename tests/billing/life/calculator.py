@@ -472,8 +472,9 @@ class Subscription:
         if only != "usage":
             self._one_offs(work)
         papers = []
-        for currency in sorted(work.currencies()):
-            paper = self._paper(currency, [line for c, line in work.lines if c == currency])
+        bounded = {plan.currency for plan, *_ in self.spans("") if plan.minimum or plan.maximum}
+        for currency in sorted(work.currencies() | bounded):
+            paper = self._paper(work, currency, [line for c, line in work.lines if c == currency])
             if paper is not None:
                 papers.append(paper)
         work.note_what_is_billed({paper.currency: paper for paper in papers})
@@ -599,13 +600,14 @@ class Subscription:
 
     # Paper -------------------------------------------------------------------------------------------
 
-    def _paper(self, currency: str, lines: list[Line]) -> Paper | None:
+    def _paper(self, work: _Work, currency: str, lines: list[Line]) -> Paper | None:
         lines = sorted(lines, key=lambda line: line.due)
         uses: dict[str, tuple[Coupon, int, int]] = {}
         lifted: list[Line] = []
         for due in sorted({line.due for line in lines}):
             lifted += self._discounts([line for line in lines if line.due == due], currency, uses)
         lines += lifted
+        lines += self._bounds(work, currency, lines)
         if not lines:
             return None
         carried = 0
@@ -623,6 +625,35 @@ class Subscription:
             coupon.taken += taken
             coupon.used += used
         return paper
+
+    def _bounds(self, work: _Work, currency: str, lines: list[Line]) -> list[Line]:
+        """What lifts or lowers each period that is over to the minimum or maximum of its plan."""
+        made: list[Line] = []
+        over = [s for s in self.stretches("", work.as_of) if s.end <= work.as_of and s.plan.currency == currency]
+        over = [s for s in over if s.plan.minimum is not None or s.plan.maximum is not None]
+        standing = [one for one in self.live("bound", "") if one.plan.currency == currency]
+        for one in standing:
+            # A period that has another shape now is bounded anew.
+            if not any((s.start, s.end, s.plan) == (one.start, one.end, one.plan) for s in over):
+                made += work.bound(Stretch(one.plan, one.quantity, one.start, one.end, one.start, one.end, 0, True, True), one, 0)
+        for stretch in over:
+            net = sum(
+                money for c, start, money in work.billed_after(lines) if c == currency and stretch.start <= start < stretch.end
+            )
+            units, of = self.measured(
+                {}, stretch.plan, (stretch.full_start, stretch.full_end), stretch.start, stretch.end, last=False
+            )
+            least, most = _limits(
+                {"minimum": stretch.plan.minimum, "maximum": stretch.plan.maximum}, Fraction(units, of), currency
+            )
+            wanted = 0
+            if least is not None and net < least:
+                wanted = least - net
+            elif most is not None and net > most:
+                wanted = most - net
+            same = [b for b in standing if (b.start, b.end, b.plan) == (stretch.start, stretch.end, stretch.plan)]
+            made += work.bound(stretch, same[0] if same else None, wanted)
+        return made
 
     def _discounts(self, lines: list[Line], currency: str, uses: dict[str, tuple[Coupon, int, int]]) -> list[Line]:
         """Maximums, then coupons, then minimums of what became due at one instant; returns the true-up lines."""
@@ -766,6 +797,8 @@ class _Work:
         self.standing: list[tuple[str, Stretch, Billed]] = []
         self.last_billed: dict[str, list[tuple[datetime, datetime]]] = {}
         self.notes: list[Any] = []
+        self.freed: list[tuple[Billed, list[tuple[datetime, int]]]] = []
+        self.made: list[tuple[str, datetime, int, Line | None]] = []
 
     @property
     def lines(self) -> list[tuple[str, Line]]:
@@ -784,15 +817,25 @@ class _Work:
             line = Line("credit", one.key, -amount, one.quantity, *_tax_of(price), min(self.as_of, gap[0]), *gap, coupons=False)
             self.credits.append((one.plan.currency, line))
 
+        left, total = one.left - amount, sum(units for _, _, units in kept)
+        parts = [left * units // max(total, 1) for _, _, units in kept]
+        parts = [*parts[:-1], left - sum(parts[:-1])] if parts else []
+        self.freed.append((one, [(start, part) for (start, _, _), part in zip(kept, parts, strict=True)]))
+
         def note(papers: dict[str, Paper]) -> None:
             paper = papers[one.plan.currency] if line else None
             self._free(one, paper)
-            left, total = one.left - amount, sum(units for _, _, units in kept)
-            for position, (start, end, units) in enumerate(kept):
-                part = left if position == len(kept) - 1 else (one.left - amount) * units // max(total, 1)
-                left -= part
-                again = replace(one, start=start, end=end, units=units, left=part, credited=one.credited + amount,
-                                made_by=paper, freed_by=None)  # fmt: skip
+            for (start, end, units), part in zip(kept, parts, strict=True):
+                again = replace(
+                    one,
+                    start=start,
+                    end=end,
+                    units=units,
+                    left=part,
+                    credited=one.credited + amount,
+                    made_by=paper,
+                    freed_by=None,
+                )
                 self.of._add(again)
 
         self.notes.append(note)
@@ -805,6 +848,7 @@ class _Work:
             line = Line("recurring", key, amount, piece.quantity, *_tax_of(price), due, piece.start, piece.end, piece.plan.code)
             line.least, line.most = _limits(price, Fraction(units, of), piece.plan.currency)
             self.charges.append((piece.plan.currency, line))
+            self.made.append((piece.plan.currency, piece.start, 0, line))
 
         def note(papers: dict[str, Paper]) -> None:
             paper = papers[piece.plan.currency] if line else None
@@ -836,6 +880,8 @@ class _Work:
             if not earlier:
                 line.least, line.most = least, most
             self.uses.append((currency, line))
+        self.freed += [(one, []) for one in earlier]
+        self.made.append((currency, stretch.start, sum(one.left for one in earlier), line))
 
         def note(papers: dict[str, Paper]) -> None:
             paper = papers[currency] if line else None
@@ -848,6 +894,28 @@ class _Work:
 
         self.notes.append(note)
 
+    def bound(self, stretch: Stretch, before: Billed | None, wanted: int) -> list[Line]:
+        """Bill the difference between what the bounds of a period come to and what they came to before."""
+        amount = wanted - (before.left if before else 0)
+        if before is not None and not amount and wanted:
+            return []
+        price = stretch.plan.prices[0]
+        line = Line(
+            "minimum" if amount > 0 else "maximum", "", amount, Fraction(1), *_tax_of(price), stretch.end, stretch.start,
+            stretch.end, stretch.plan.code, coupons=False,
+        )  # fmt: skip
+
+        def note(papers: dict[str, Paper]) -> None:
+            paper = papers[stretch.plan.currency] if amount else None
+            if before is not None:
+                self._free(before, paper)
+            if wanted:
+                one = Billed("bound", "", stretch.plan, Fraction(1), stretch.start, stretch.end, wanted, paper, paper)
+                self.of._add(one)
+
+        self.notes.append(note)
+        return [line] if amount else []
+
     def one_off(self, index: int, line: Line, currency: str) -> None:
         self.others.append((currency, line))
 
@@ -856,6 +924,21 @@ class _Work:
             self.of.one_offs[index] = (amount, category, rate, papers[currency])
 
         self.notes.append(note)
+
+    def billed_after(self, lines: list[Line]) -> list[tuple[str, datetime, int]]:
+        """Currency, start and money of all that will be billed when this run is over."""
+        freed = {id(one) for one, _ in self.freed}
+        after = [(b.plan.currency, b.start, b.left) for b in self.of.billed if b.kind != "bound" and id(b) not in freed]
+        for one, kept in self.freed:
+            after += [(one.plan.currency, start, left) for start, left in kept]
+        for currency, start, before, line in self.made:
+            up = sum(
+                x.amount
+                for x in lines
+                if line and x.kind == "minimum" and (x.key, x.start, x.end) == (line.key, line.start, line.end)
+            )
+            after.append((currency, start, before + (line.net + up if line else 0)))
+        return after
 
     def note_what_is_billed(self, papers: dict[str, Paper]) -> None:
         for note in self.notes:

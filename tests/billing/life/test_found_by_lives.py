@@ -138,3 +138,37 @@ def test_what_is_given_back_counts_among_the_last_billed_periods():
     use(subscription, "1", at(2, 6))
     # March and April are given back; they were the last two, so February is not looked at.
     assert amounts(bill(subscription, at(5, 2))) == [[("credit", -100), ("credit", -100), ("carried", 200)]]
+
+
+def bounds_of(made):
+    return [
+        [(line["kind"], line["amount_minor"]) for line in one["lines"] if line["kind"] in ("minimum", "maximum")] for one in made
+    ]
+
+
+def test_a_minimum_of_a_period_that_ends_earlier_than_was_believed_is_given_back_and_worked_out_anew():
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[metered()], minimum=Decimal("31.00")).code)
+    assert bounds_of(bill(subscription, at(2, 1))) == [[("minimum", 3100)]]
+    amend(subscription, at(2, 1), sets_end=True, ends_at=at(1, 11))
+    # 31.00 for January back, 10.00 for ten days of it.
+    assert bounds_of(bill(subscription, at(2, 2))) == [[("maximum", -3100), ("minimum", 1000)]]
+    assert bill(subscription, at(2, 3)) == []
+
+
+def test_a_minimum_is_given_back_when_the_plan_turns_out_to_have_been_another():
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[metered()], minimum=Decimal("31.00")).code)
+    bill(subscription, at(2, 1))
+    amend(subscription, at(1, 1), plan=PlanFactory(prices=[metered()]).code)
+    assert bounds_of(bill(subscription, at(2, 2))) == [[("maximum", -3100)]]
+    assert bill(subscription, at(2, 3)) == []
+
+
+def test_a_credit_counts_in_the_period_of_what_it_gives_back_whichever_way_the_bounds_are_looked_at():
+    yearly = PlanFactory(prices=[recurring(unit_amount="365.00")], interval=Interval(IntervalUnit.YEAR))
+    monthly = PlanFactory(prices=[recurring(unit_amount="1.00")], minimum=Decimal("10.00"))
+    subscription = SubscriptionFactory(plan=yearly.code)
+    bill(subscription, at(1, 1))
+    amend(subscription, at(3, 1), plan=monthly.code)
+    # 306 days of the year back; March and April cost 1.00 each and are lifted by 9.00, which the credit does not change.
+    assert bounds_of(bill(subscription, at(5, 1))) == [[("minimum", 900), ("minimum", 900)]]
+    assert bill(subscription, at(5, 2)) == []

@@ -90,6 +90,7 @@ class World:
             self.customer.unit_value = Fraction(value)
             terms = {"holder_id": self.holder, "credits": CreditTerms("credits", Decimal(value))}
         self.customer_row = customers.create_customer(ref=unique("CUST"), name="Ada", currency=currency, **terms)
+        self.bounded = traits.bounds and self.random.random() < 0.25
         for _ in range(3):
             self._make_plan(currency)
         self.lives = [self._order() for _ in range(self.random.choice((1, 1, 1, 2)))]
@@ -103,9 +104,16 @@ class World:
         if self.traits.usage:
             prices += [self._metered(key) for key in pick.sample(("calls", "data", "sent"), pick.choice((0, 1, 2)))]
         limits: dict[str, Any] = {}
+        if self.bounded and pick.random() < 0.6:
+            limits = pick.choice(({"minimum": self._money(9_000)}, {"maximum": self._money(9_000)}))
         code = unique("plan")
         catalogue.create_plan(
-            code=code, name="Plan", currency=currency, interval=Interval(IntervalUnit(unit), count), prices=prices, **limits
+            code=code,
+            name="Plan",
+            currency=currency,
+            interval=Interval(IntervalUnit(unit), count),
+            prices=prices,
+            **{name: Decimal(text) for name, text in limits.items()},
         )
         self.plans.append((code, slow.Plan(code, currency, unit, count, tuple(prices), **limits)))
 
@@ -335,7 +343,11 @@ class World:
 
     def _run(self, lived: Lived, now: datetime, *, forced: bool = False) -> None:
         pick = self.random
-        only = pick.choice((None, None, None, "usage", "recurring")) if self.traits.scopes and not forced else None
+        only = (
+            pick.choice((None, None, None, "usage", "recurring"))
+            if self.traits.scopes and not forced and not self.bounded
+            else None
+        )
         finalize = not (self.traits.drafts and pick.random() < 0.1) or forced
         lived.told.append(f"run as of {now} only {only} finalize {finalize}")
         options = Options(as_of=now, only=Scope(only) if only else None, finalize=finalize)
