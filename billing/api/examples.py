@@ -17,7 +17,7 @@ CALLS: dict[str, Any] = {
 PLAN_BODY: dict[str, Any] = {
     "code": "basic", "name": "Basic", "currency": "EUR", "interval": {"unit": "month", "count": 1}, "prices": [BASE, CALLS],
 }  # fmt: skip
-PLAN: dict[str, Any] = {**PLAN_BODY, "version": 1, "minimum": None, "maximum": None}
+PLAN: dict[str, Any] = {**PLAN_BODY, "version": 1, "minimum": None, "maximum": None, "allowance": None}
 RATING_BODY: dict[str, Any] = {"currency": "EUR", "price": CALLS, "quantity": 200}
 RATING: dict[str, Any] = {
     "amount_minor": 400,
