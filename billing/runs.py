@@ -4,15 +4,18 @@ The workers of a run divide the list among themselves; any number of runs, on an
 is locked or done. What was busy is tried again at the end. What a worker that died had not done is done by its run, or the next.
 """
 
+import fcntl
 import multiprocessing
+import multiprocessing.connection
 import signal
+import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from queue import Empty
 from typing import Any, Protocol
 
 from django.db import Error, close_old_connections, connections
@@ -242,21 +245,22 @@ class LocalBrake:
 
 
 class SharedBrake:
-    """The brake of several processes."""
+    """The brake of several processes, of which any may be killed at any moment: what the kernel does not let go is not held."""
 
     def __init__(self, context: Any, limit: int | None) -> None:
-        self._stop = context.Event()
-        self._left = None if limit is None else context.Value("q", limit)
+        self._stop = context.RawValue("b", 0)
+        self._left = None if limit is None else context.RawValue("q", limit)
+        self._turn = None if limit is None else tempfile.TemporaryFile()  # noqa: SIM115  as long as the run
 
     def stopped(self) -> bool:
         """As `Brake` says."""
-        return bool(self._stop.is_set())
+        return bool(self._stop.value)
 
     def take(self) -> bool:
         """As `Brake` says."""
         if self._left is None:
             return True
-        with self._left.get_lock():
+        with self._my_turn():
             if self._left.value <= 0:
                 return False
             self._left.value -= 1
@@ -265,12 +269,27 @@ class SharedBrake:
     def give_back(self) -> None:
         """As `Brake` says."""
         if self._left is not None:
-            with self._left.get_lock():
+            with self._my_turn():
                 self._left.value += 1
 
     def pull(self) -> None:
         """Let every worker end after the subscription it is at."""
-        self._stop.set()
+        self._stop.value = 1
+
+    def close(self) -> None:
+        """Let go of what it was counted with."""
+        if self._turn is not None:
+            self._turn.close()
+
+    @contextmanager
+    def _my_turn(self) -> Iterator[None]:
+        # A record lock belongs to the process and ends with it; a semaphore would stay taken.
+        assert self._turn is not None
+        fcntl.lockf(self._turn, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.lockf(self._turn, fcntl.LOCK_UN)
 
 
 LIMIT_REACHED = "limit reached"
@@ -370,41 +389,65 @@ def _run_workers(job: Work, summary: Summary, take: Callable[[Done | str], None]
     connections.close_all()
     context = multiprocessing.get_context("fork")
     brake = SharedBrake(context, job.limit)
-    reports = context.Queue()
-    workers = [context.Process(target=_worker, args=(job, brake, reports, share), daemon=True) for share in range(job.workers)]
-    for worker in workers:
-        worker.start()
-    finished: set[int] = set()
-    while len(finished) < len(workers):
-        try:
-            message = reports.get(timeout=0.2)
-        except Empty:
-            take("")
-            if not any(worker.is_alive() for worker in workers) and reports.empty():
-                break
-        else:
-            if isinstance(message, int):
-                finished.add(message)
+    workers = [_Worker(context, job, brake, share) for share in range(job.workers)]
+    reporting = {worker.reports: worker for worker in workers}
+    while reporting:
+        ready = multiprocessing.connection.wait(list(reporting), timeout=0.2)
+        for reports in ready:
+            message = reporting[reports].said()
+            if message is None:
+                del reporting[reports]
             else:
                 take(message)
+        if not ready:
+            take("")
         if must_stop():
             brake.pull()
     for worker in workers:
-        worker.join()
-    lost = sorted(set(range(len(workers))) - finished)
+        worker.process.join()
+    lost = [worker.share for worker in workers if not worker.finished]
     summary.workers_lost = len(lost)
     for share in lost:
         # What a worker that died had not done yet is done here.
         work(job, brake, take, share)
+    brake.close()
 
 
-def _worker(job: Work, brake: SharedBrake, reports: Any, share: int) -> None:
-    """A worker process. The run's process hears the signals and pulls the brake; this one finishes what it is at."""
+class _Worker:
+    """A worker process and what it says, through a pipe of its own.
+
+    A queue for all would have a lock; who is killed while holding that silences the others for good. When a pipe ends before
+    its worker has said that it is done, or in the middle of a message, the worker is lost.
+    """
+
+    def __init__(self, context: Any, job: Work, brake: SharedBrake, share: int) -> None:
+        self.share, self.finished = share, False
+        self.reports, sender = context.Pipe(duplex=False)
+        self.process = context.Process(target=_work_off, args=(job, brake, sender, share), daemon=True)
+        self.process.start()
+        # Closed before the next one is forked, which would keep it open.
+        sender.close()
+
+    def said(self) -> Done | str | None:
+        """The next thing that it says; None when there will be no more."""
+        try:
+            message: Done | str | int = self.reports.recv()
+        except (EOFError, OSError):
+            message = -1
+        if isinstance(message, int):
+            self.finished = message == self.share
+            self.reports.close()
+            return None
+        return message
+
+
+def _work_off(job: Work, brake: SharedBrake, reports: Any, share: int) -> None:
+    """What a worker process does. The run's process hears the signals and pulls the brake; this one finishes what it is at."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
-        work(job, brake, reports.put, share)
-        reports.put(share)
+        work(job, brake, reports.send, share)
+        reports.send(share)
     finally:
         connections.close_all()
 

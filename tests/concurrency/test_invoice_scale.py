@@ -1,6 +1,8 @@
 """Thousands of subscriptions and many workers: every invoice once, every number once, whoever is killed or rolled back."""
 
 import json
+import multiprocessing
+import multiprocessing.connection
 import os
 import signal
 import statistics
@@ -212,6 +214,49 @@ def test_a_worker_killed_in_the_middle_leaves_no_invoice_no_number_and_no_lock(
         [numbers],
     )
     assert held.fetchone() == (0,)
+
+
+def test_a_worker_killed_in_the_middle_of_a_word_does_not_silence_the_others(committed_db: None) -> None:
+    plan, first = due_subscriptions(60), documents.last_number() + 1
+    here, real = os.getpid(), runs.work
+
+    def say_half_and_die(sender: Any, said: Any, write: Any = None) -> None:
+        os.write(sender.fileno(), bytes(said)[: len(said) // 2])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def work(job: runs.Work, brake: runs.Brake, report: Callable[[Done | str], None], share: int = 0) -> None:
+        if share == 0 and os.getpid() != here:
+            multiprocessing.connection.Connection._send = say_half_and_die  # type: ignore[attr-defined]
+        real(job, brake, report, share)
+
+    def give_up(number: int, frame: Any) -> None:
+        raise AssertionError("the run waits for ever")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(60)
+    try:
+        with mock.patch.object(runs, "work", work):
+            run_here(plan, 3)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    assert_each_billed_once(plan, 60, first)
+
+
+def test_a_worker_killed_while_it_counts_the_limit_does_not_stop_the_others(committed_db: None) -> None:
+    """Whoever is at the counter when it is killed leaves it to the next."""
+    brake = runs.SharedBrake(multiprocessing.get_context("fork"), 2)
+
+    def take_and_die() -> None:
+        with brake._my_turn():
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    killed = multiprocessing.get_context("fork").Process(target=take_and_die)
+    killed.start()
+    killed.join(30)
+    assert killed.exitcode == -signal.SIGKILL
+    assert [brake.take(), brake.take(), brake.take()] == [True, True, False]
+    brake.close()
 
 
 def test_a_command_killed_with_all_its_workers_is_taken_up_by_the_next(committed_db: None) -> None:
