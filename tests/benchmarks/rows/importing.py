@@ -37,6 +37,8 @@ def run(ground: Ground) -> list[Result]:
                 "ORDER BY recorded_at, holder_id, sequence",
                 [prefix],
             ).fetchall()
+            if len(rows) != ENTRIES:
+                raise RuntimeError(f"the import of {ENTRIES} wrote {len(rows)} entries")
             connection.execute("SET synchronous_commit = on")
             copied.append(len(rows) / seconds(lambda rows=rows, connection=connection: _copy(connection, rows)))  # type: ignore[misc]
     lines = [

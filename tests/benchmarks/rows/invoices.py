@@ -8,6 +8,7 @@ from statistics import median
 from django.core.management import call_command
 
 from billing import catalogue, customers, subscriptions
+from billing.models import Invoice, Line
 from billing.periods import Interval, IntervalUnit
 from tests.benchmarks.ground import Ground
 from tests.benchmarks.measuring import Result, interleaved, result, seconds
@@ -45,4 +46,8 @@ def _rate(*, workers: int) -> float:
             "generate_invoices", plan=[code], as_of=STARTED_AT, workers=workers, max_periods=1, no_progress=True, stdout=output
         )
     )
-    return SUBSCRIPTIONS / took
+    made = Invoice.objects.filter(subscription_ref__startswith=f"{code}-", number__isnull=False).count()
+    lines = Line.objects.filter(invoice__subscription_ref__startswith=f"{code}-").count()
+    if (made, lines) != (SUBSCRIPTIONS, 2 * SUBSCRIPTIONS):
+        raise RuntimeError(f"{SUBSCRIPTIONS} subscriptions came to {made} invoices with {lines} lines")
+    return made / took
