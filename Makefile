@@ -1,6 +1,6 @@
 # `make help` lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help run test replay bench check lint types layers migrations lock format
+.PHONY: help run test replay bench prove check lint types layers migrations lock format
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -24,6 +24,9 @@ replay: $(VENV)/.installed  ## Play a recorded trace as spends over HTTP, audit,
 
 bench: $(VENV)/.installed-dev  ## Measure ratios on a PostgreSQL of its own: ROWS=service,http for some of them
 	@exec $(BIN)/python -m tests.benchmarks $(if $(ROWS),--rows $(ROWS))
+
+prove: $(VENV)/.installed-dev  ## Run what takes long: every test that is marked slow
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m slow $(ARGS)
 
 check: lint types layers migrations test  ## Run everything that CI runs: the static checks, then the tests
 
