@@ -136,9 +136,10 @@ def test_the_invoice_worker_works_in_rounds_and_stops_when_told(pgbouncer: str, 
         )
     try:
         deadline = time.monotonic() + 60
-        while log.read_text().count("invoice") < 2 and worker.poll() is None and time.monotonic() < deadline:
+        while log.read_text().count("run id:") < 2 and worker.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
         assert worker.poll() is None, log.read_text()
+        assert log.read_text().count("run id:") >= 2, log.read_text()
         os.killpg(worker.pid, signal.SIGTERM)
         assert worker.wait(30) == 0, log.read_text()
     finally:
