@@ -230,8 +230,7 @@ def answer(account: OpenAccount, request: Request, decide: Callable[[OpenAccount
     """
     if account.answered_by is not None:
         return replay(account, request)
-    if request.expected_sequence is not None and request.expected_sequence != account.state.sequence:
-        raise AccountMovedOn(expected=request.expected_sequence, sequence=account.state.sequence)
+    _check_expectation(account, request)
     try:
         entries = decide(account)
     except Refused as refusal:
@@ -241,6 +240,11 @@ def answer(account: OpenAccount, request: Request, decide: Callable[[OpenAccount
     if not request.dry_run:
         append(account.lock, entries)
     return Recorded(entry=next(entry for entry in entries if entry.idempotency_key == request.idempotency_key))
+
+
+def _check_expectation(account: OpenAccount, request: Request) -> None:
+    if request.expected_sequence is not None and request.expected_sequence != account.state.sequence:
+        raise AccountMovedOn(expected=request.expected_sequence, sequence=account.state.sequence)
 
 
 def replay(account: OpenAccount, request: Request) -> Recorded:
@@ -406,6 +410,7 @@ class Room:
         if account.answered_by is not None:
             self.store()
             return replay(account, request)
+        _check_expectation(account, request)
         if request.operation not in DECIDED_BY_STATE_ALONE:
             self.store()
         try:

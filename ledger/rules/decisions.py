@@ -197,8 +197,12 @@ def set_overdraft(account: Account, request: OverdraftRequest) -> Entries:
 
 
 def check_room(account: Account, lots: Lots, amount: int) -> None:
-    """Pass, or raise BalanceLimit or LotLimit: the account cannot take `amount` more, or not in so many lots."""
+    """Pass, or raise BalanceLimit or LotLimit: the account cannot take `amount` more, or not in so many lots.
+
+    Lots that are held in whole count too: they are open again when their hold is released.
+    """
     if account.balance + account.held + amount > MAX_BALANCE:
         raise BalanceLimit(balance=account.balance, requested=amount, limit=MAX_BALANCE)
-    if len(lots) > MAX_OPEN_LOTS:
-        raise LotLimit(open_lots=len(account.lots), limit=MAX_OPEN_LOTS)
+    held = {part.grant for hold in account.holds for part in hold.parts}
+    if len(lots) > MAX_OPEN_LOTS or (held and len(held.union(lot.grant for lot in lots)) > MAX_OPEN_LOTS):
+        raise LotLimit(open_lots=len(held.union(lot.grant for lot in account.lots)), limit=MAX_OPEN_LOTS)

@@ -10,7 +10,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from ledger import journal
-from ledger.errors import IdempotencyKeyReused, Invalid, LedgerError, Refused
+from ledger.errors import AccountMovedOn, IdempotencyKeyReused, Invalid, LedgerError, Refused
 from ledger.locks import Lock, advisory_lock, holder_key
 from ledger.models import Batch
 from ledger.rules import Entry, Request, TransferRequest
@@ -159,7 +159,7 @@ def _answer_one(room: journal.Room, request: Request) -> Outcome:
             room.forget(request.to, request.credit_type)
         else:
             recorded = room.answer(request, partial(decide, request))
-    except (Invalid, IdempotencyKeyReused) as error:
+    except (Invalid, IdempotencyKeyReused, AccountMovedOn) as error:
         return Outcome(error=error)
     return Outcome(entry=recorded.entry, error=recorded.refusal)
 

@@ -57,3 +57,18 @@ def test_each_goes_on_after_a_refusal():
         2,
     ]
     assert Batch.objects.filter(idempotency_key="b").count() == 1
+
+
+def test_an_operation_can_expect_the_account_as_it_was_seen():
+    services.grant(holder_id="ada", amount=100, idempotency_key="g")
+    requests = [
+        SpendRequest(holder_id="ada", idempotency_key=str(n), amount=1, expected_sequence=expected)
+        for n, expected in enumerate([1, 1, 2])
+    ]
+    answered = services.batch(requests, mode="each", idempotency_key="b")
+    assert [outcome.error.code if outcome.error else outcome.entry.sequence for outcome in answered.outcomes] == [
+        2,
+        "account-moved-on",
+        3,
+    ]
+    assert selectors.balance("ada").balance == 98

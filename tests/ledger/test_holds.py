@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from ledger import selectors, services
-from ledger.errors import CaptureExceedsHold, HoldClosed, InsufficientCredits, Invalid, NotAHold
+from ledger.errors import CaptureExceedsHold, HoldClosed, InsufficientCredits, Invalid, LotLimit, NotAHold
 from ledger.rules import Account, CaptureRequest, GrantRequest, HoldRequest, ReleaseRequest, capture, dues, grant, hold, release
 
 pytestmark = pytest.mark.django_db
@@ -84,6 +84,17 @@ def test_a_hold_can_be_extended_but_not_beyond_31_days():
         services.extend(holder_id="ada", hold=2, expires_at=later + timedelta(days=2), idempotency_key="e2")
     assert invalid.value.facts["pointer"] == "/expires_at"
     assert services.capture(holder_id="ada", hold=2, idempotency_key="c").held == 0
+
+
+def test_lots_that_are_held_count_as_open_since_they_come_back(monkeypatch):
+    monkeypatch.setattr("ledger.rules.decisions.MAX_OPEN_LOTS", 2)
+    services.grant(holder_id="ada", amount=10, idempotency_key="g1")
+    services.grant(holder_id="ada", amount=10, idempotency_key="g2")
+    services.hold(holder_id="ada", amount=15, idempotency_key="h")
+    with pytest.raises(LotLimit) as refused:
+        services.grant(holder_id="ada", amount=10, idempotency_key="g3")
+    assert refused.value.facts == {"open_lots": 2, "limit": 2}
+    assert state() == (5, 5, 15, 3)
 
 
 DAY = 86_400_000_000
