@@ -46,7 +46,7 @@ from billing.lines import (
 from billing.models import Claim, Invoice
 from billing.pricing import PriceKind
 from billing.storing import Changes
-from billing.targets import Claimed, Counted, Target, UsageDue, due_instants, recurring_target, usage_target
+from billing.targets import Claimed, Counted, Target, UsageDue, due_instants, late_usage_until, recurring_target, usage_target
 from ledger.errors import LockBusy, Refused
 from ledger.locks import Lock, sqlstate, try_advisory_lock
 
@@ -480,7 +480,8 @@ def _target(
         for item_id in sorted(intent.usage.keys() | held.keys()):
             spans = since(intent.usage.get(item_id, []), held.get(item_id, []), mark)
             stands = usage_target(spans, held.get(item_id, []), as_of, target)
-            standing += _recent(stands, held.get(item_id, []), options.late_lookback)
+            recent = _recent(stands, held.get(item_id, []), options.late_lookback)
+            standing += [one for one in recent if (until := late_usage_until(one.counted, spans)) is None or as_of < until]
     return target, standing
 
 

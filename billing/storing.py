@@ -18,11 +18,10 @@ from billing.models import Claim
 from billing.money import to_decimal
 from billing.periods import periods
 from billing.pricing import PriceKind
-from billing.targets import Claimed, Counted, Credit, Origin, RecurringCharge, next_due
+from billing.targets import LATE_PERIODS_AFTER_END, Claimed, Counted, Credit, Origin, RecurringCharge, late_usage_until, next_due
 
 PERIODS_LOOKED_AT = 3
 """Of how many of an item's newest periods every run reads the claims: the last two for late usage, and one to spare."""
-LATE_PERIODS_AFTER_END = 2
 
 # A draft with its parts in one statement: less to send, and less to plan.
 INSERT_INVOICE = """
@@ -344,7 +343,7 @@ def move_cursor(
                 "recurring_seen": head.amendments if recurring else head.recurring_amendments_seen or 0,
                 "usage_seen": head.amendments if usage else head.usage_amendments_seen or 0,
                 "charges_seen": head.charges if recurring else head.charges_seen or 0,
-                "claims_from": _claims_from(head, intent, claims, changes),
+                "claims_from": _claims_from(head, intent, claims, changes, as_of),
             },
         )
 
@@ -370,7 +369,11 @@ def _next_usage(spans: Sequence[Counted], as_of: datetime) -> datetime | None:
 
 
 def _claims_from(
-    head: Head, intent: Intent, claims: Mapping[Claim.Kind, Mapping[int, Sequence[Claimed]]], changes: Changes
+    head: Head,
+    intent: Intent,
+    claims: Mapping[Claim.Kind, Mapping[int, Sequence[Claimed]]],
+    changes: Changes,
+    as_of: datetime,
 ) -> datetime | None:
     """From where on the next run has to read claims: a few of the newest of every item that still counts."""
     stretches: dict[tuple[int, int], list[tuple[datetime, datetime]]] = {}
@@ -388,6 +391,9 @@ def _claims_from(
             known = sorted(stretches.get((kind, item_id), []))
             mark = _last_periods(spans[-1], known) if known else min(span.start for span in spans)
             settled = bool(known) and all(span.end is not None and span.end <= known[-1][1] for span in spans)
+            if settled and kind == Claim.Kind.USAGE:
+                until = late_usage_until(spans[-1], spans)
+                settled = until is not None and until <= as_of
             (ended if settled else live).append(mark)
     # Allowances are looked for from the mark on: it stays where it is until a run has seen to them.
     if intent.allowances and not changes.allowances_seen_to:

@@ -12,11 +12,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
+from itertools import islice
 
 from billing.aggregation import Usage
 from billing.periods import Period, Schedule, Timing, due, periods
 from billing.pricing import Price, Proration, Rating, rate
 from billing.proration import NOTHING, BilledLine, Share, prorated_minor, share, unused_credit_minor
+
+LATE_PERIODS_AFTER_END = 2
+"""How many periods after the one in which an item stopped counting late usage is still looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +175,26 @@ def usage_target(counted: Sequence[Counted], claims: Sequence[Claimed], as_of: d
         if claim.id not in settled:
             target.credits.append(Credit(claim, claim.start, claim.end, max(claim.net_minor, 0)))
     return standing
+
+
+def late_usage_until(span: Counted, counted: Sequence[Counted]) -> datetime | None:
+    """Until when late usage of a span is looked for: as long as the item counts without a gap, and two periods more.
+
+    So what has ended is settled for good some day, and a run that remembers nothing looks at no more than one that does.
+
+    Args:
+        counted: the item's spans in order of time.
+
+    Returns:
+        None while the item goes on.
+    """
+    last = span
+    for following in counted:
+        if last.end is not None and following.start == last.end:
+            last = following
+    if last.end is None:
+        return None
+    return next(islice(periods(last.schedule, last.end), LATE_PERIODS_AFTER_END, None)).end
 
 
 def next_due(counted: Iterable[Counted], as_of: datetime) -> datetime | None:

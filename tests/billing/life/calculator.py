@@ -586,10 +586,24 @@ class Subscription:
             standing = sorted((s for s in work.standing if s[0] == key), key=lambda s: s[1].start)
             recent = work.last_billed.get(key, [])[-lookback:] if lookback else []
             for _, stretch, one in standing:
-                if (stretch.full_start, stretch.full_end) in recent:
+                if (stretch.full_start, stretch.full_end) in recent and self._still_looked_at(key, stretch, work.as_of):
                     used = self.used(_price(stretch, key), stretch)
                     if used != one.usage:
                         work.use(key, stretch, used, [one])
+
+    def _still_looked_at(self, key: str, stretch: Stretch, as_of: datetime) -> bool:
+        """Until two periods after that in which the price stopped counting, if it did."""
+        plan, stop = stretch.plan, stretch.start
+        for known_plan, _, start, end in self.spans(key):
+            if start <= stop:
+                if end is None:
+                    return True
+                if end > stop:
+                    plan, stop = known_plan, end
+        after = self._periods(plan, stop)
+        for _ in range(2):
+            next(after)
+        return as_of < next(after)[2]
 
     def _one_offs(self, work: _Work) -> None:
         for index, (amount, category, rate, paper) in enumerate(self.one_offs):

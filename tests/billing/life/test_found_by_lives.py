@@ -112,21 +112,21 @@ def test_a_quantity_of_nothing_costs_nothing_and_is_not_given_back():
     assert amounts(bill(subscription, at(1, 11))) == [[("recurring", 677)]]
 
 
-def test_late_usage_is_looked_for_in_the_same_periods_with_and_without_the_cursor():
+@pytest.mark.parametrize(("day", "found"), [(at(4, 20), [[("late_usage", 200)]]), (at(5, 20), [])])
+def test_late_usage_from_before_a_pause_is_found_with_and_without_the_cursor(day, found):
     def life():
-        subscription = SubscriptionFactory(plan=PlanFactory(prices=[metered(unit_amount="1.00")]).code)
-        use(subscription, "1", at(1, 5))
+        subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring(), metered(unit_amount="1.00")]).code)
         bill(subscription, at(2, 1))
         amend(subscription, at(2, 1), paused=True)
-        amend(subscription, at(9, 1), paused=False)
-        bill(subscription, at(10, 1))
-        # The last two billed periods are January and September, with seven months between them.
+        amend(subscription, at(4, 1), paused=False)
+        bill(subscription, day)
         use(subscription, "2", at(1, 6))
         return subscription
 
     known, forgotten = life(), life()
     Cursor.objects.filter(pk=forgotten.pk).delete()
-    assert amounts(bill(known, at(10, 2))) == amounts(bill(forgotten, at(10, 2))) == [[("late_usage", 200)]]
+    # What ended on 1 February is looked at through February and two periods more, so until 1 May.
+    assert amounts(bill(known, day)) == amounts(bill(forgotten, day)) == found
 
 
 def test_what_is_given_back_counts_among_the_last_billed_periods():
@@ -172,3 +172,20 @@ def test_a_credit_counts_in_the_period_of_what_it_gives_back_whichever_way_the_b
     # 306 days of the year back; March and April cost 1.00 each and are lifted by 9.00, which the credit does not change.
     assert bounds_of(bill(subscription, at(5, 1))) == [[("minimum", 900), ("minimum", 900)]]
     assert bill(subscription, at(5, 2)) == []
+
+
+def test_late_usage_of_a_price_that_no_longer_counts_is_looked_for_two_periods_more():
+    def life(month):
+        subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring(), metered(unit_amount="1.00")]).code)
+        amend(subscription, at(3, 11), plan=PlanFactory(prices=[recurring()]).code)
+        for run in range(1, month + 1):
+            bill(subscription, at(run, 2))
+        use(subscription, "2", at(2, 6))
+        return subscription
+
+    # March is the period in which it ended; then April and May.
+    known, forgotten, too_late = life(5), life(5), life(6)
+    Cursor.objects.filter(pk=forgotten.pk).delete()
+    assert amounts(bill(known, at(5, 31))) == amounts(bill(forgotten, at(5, 31))) == [[("late_usage", 200)]]
+    Cursor.objects.filter(pk=too_late.pk).delete()
+    assert bill(too_late, at(6, 3)) == []
