@@ -3,12 +3,16 @@
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from django.db import connection
+from django.db.models import Q
 
+from billing import catalogue
 from billing.documents import invoice_key
 from billing.errors import NotFound
 from billing.models import Claim, Cursor, ItemVersion, Parking, Subscription
+from billing.periods import Schedule
 from ledger.locks import lock_number
 
 # What a finding is called, and how to find it: each row is one finding in words.
@@ -28,6 +32,26 @@ CHECKS = {
             ON b.item_id = a.item_id AND b.kind = a.kind AND b.id > a.id
             AND tstzrange(a.starts_at, a.ends_at) && tstzrange(b.starts_at, b.ends_at)
         WHERE a.released_at IS NULL AND b.released_at IS NULL
+    """,
+    # Between two claims of an item, in time in which it counted and which the generator has looked at since the last amendment
+    # or void. What comes after the last claim is not due yet, or the cursor says so.
+    "hole in what is billed": """
+        SELECT format('item %s: nothing is billed from %s to %s', gap.item_id, gap.billed_until, gap.billed_from)
+        FROM (
+            SELECT c.subscription_id, c.item_id, c.kind, c.starts_at AS billed_from,
+                lag(c.ends_at) OVER (PARTITION BY c.item_id, c.kind ORDER BY c.starts_at) AS billed_until
+            FROM billing_claim AS c
+            WHERE c.released_at IS NULL AND c.kind IN (1, 2)
+        ) AS gap
+        JOIN billing_cursor AS cursor ON cursor.subscription_id = gap.subscription_id
+        WHERE gap.billed_until < gap.billed_from
+            AND CASE gap.kind WHEN 1 THEN cursor.recurring_amendments_seen ELSE cursor.usage_amendments_seen END
+                >= (SELECT max(a.sequence) FROM billing_amendment AS a WHERE a.subscription_id = gap.subscription_id)
+            AND EXISTS (
+                SELECT FROM billing_itemversion AS v JOIN billing_price AS p ON p.id = v.price_id
+                WHERE v.item_id = gap.item_id AND v.superseded_at IS NULL
+                    AND v.starts_at < gap.billed_from AND coalesce(v.ends_at, 'infinity') > gap.billed_until
+                    AND p.kind = CASE gap.kind WHEN 1 THEN 'recurring' ELSE 'usage' END)
     """,
     "lines do not add up to the invoice": """
         SELECT format('invoice %s', i.id) FROM billing_invoice AS i JOIN billing_line AS l ON l.invoice_id = i.id
@@ -81,7 +105,7 @@ def check() -> list[dict[str, str]]:
 
 
 def explain(ref: str, as_of: datetime) -> dict[str, Any]:
-    """What the generator would look at: cursor, versions, newest claims, parking, and who holds the lock.
+    """What the generator would look at: cursor, boundaries, versions, newest claims, parking, and who holds the lock.
 
     Raises:
         NotFound: there is no such subscription.
@@ -97,11 +121,25 @@ def explain(ref: str, as_of: datetime) -> dict[str, Any]:
         "as_of": as_of,
         "due": _why_due(subscription, cursor_row, as_of),
         "cursor": cursor_row,
+        "periods": _periods(subscription, as_of),
         "versions": list(versions.values("item_id", "plan_id", "price_id", "quantity", "starts_at", "ends_at")),
         "newest_claims": list(claims.values("item_id", "kind", "starts_at", "ends_at", "amount_minor", "invoice_id")),
         "parked": Parking.objects.filter(subscription_id=subscription.pk, unparked_at=None).values("reason", "facts").first(),
         "lock": {"name": invoice_key(ref), "number": lock_number(invoice_key(ref)), "held_by": _holders(ref)},
     }
+
+
+def _periods(subscription: Subscription, as_of: datetime) -> list[dict[str, Any]]:
+    """The boundaries of the period around an instant, the one before and the one after, on the plan that counts then."""
+    whole = ItemVersion.objects.filter(subscription_id=subscription.pk, superseded_at=None, price__isnull=True)
+    version = whole.filter(Q(ends_at=None) | Q(ends_at__gt=as_of), starts_at__lte=as_of).first()
+    if version is None:
+        return []
+    interval = catalogue.terms_of(version.plan_id).interval
+    schedule = Schedule.anchored_at(subscription.anchor_at, ZoneInfo(subscription.time_zone), interval)
+    index = schedule.index_at(as_of)
+    around = [schedule.period(n) for n in range(index - 1, index + 2)]
+    return [{"number": period.index, "start": period.start, "end": period.end} for period in around]
 
 
 def _why_due(subscription: Subscription, cursor_row: Mapping[str, Any] | None, as_of: datetime) -> str:

@@ -4,9 +4,9 @@ from decimal import Decimal
 
 import pytest
 
-from billing import documents, subscriptions
+from billing import auditing, documents, subscriptions
 from billing.invoicing import Scope
-from billing.models import Cursor
+from billing.models import Claim, Cursor
 from billing.periods import Interval, IntervalUnit
 from billing.subscriptions import Wish
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, recurring, use
@@ -189,3 +189,33 @@ def test_late_usage_of_a_price_that_no_longer_counts_is_looked_for_two_periods_m
     assert amounts(bill(known, at(5, 31))) == amounts(bill(forgotten, at(5, 31))) == [[("late_usage", 200)]]
     Cursor.objects.filter(pk=too_late.pk).delete()
     assert bill(too_late, at(6, 3)) == []
+
+
+def test_the_check_finds_time_between_two_claims_that_nobody_billed():
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring()]).code)
+    amend(subscription, at(2, 11), paused=True)
+    amend(subscription, at(2, 21), paused=False)
+    bill(subscription, at(4, 1))
+    # The pause is no hole.
+    assert holes() == []
+    [march] = Claim.objects.filter(subscription=subscription.pk, starts_at=at(3, 1))
+    Claim.objects.filter(pk=march.pk).update(released_at=at(3, 2))
+    assert holes() == [f"item {march.item_id}: nothing is billed from 2026-03-01 00:00:00+00 to 2026-04-01 00:00:00+00"]
+    # What was voided and waits for the next run is none either.
+    Cursor.objects.filter(pk=subscription.pk).delete()
+    assert holes() == []
+
+
+def holes():
+    return [one["what"] for one in auditing.check() if one["finding"] == "hole in what is billed"]
+
+
+def test_boundaries_are_explained():
+    subscription = SubscriptionFactory(started_at=at(1, 31))
+    explained = auditing.explain(subscription.ref, at(3, 5))
+    assert explained["periods"] == [
+        {"number": 0, "start": at(1, 31), "end": at(2, 28)},
+        {"number": 1, "start": at(2, 28), "end": at(3, 31)},
+        {"number": 2, "start": at(3, 31), "end": at(4, 30)},
+    ]
+    assert auditing.explain(subscription.ref, at(1, 30))["periods"] == []
