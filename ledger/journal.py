@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from django.db import connection
 
@@ -22,7 +22,7 @@ from ledger.rules.holds import decode_holds, encode_holds
 from ledger.rules.instants import from_us, to_us
 from ledger.rules.lots import decode, decode_drawn, encode, encode_drawn
 from ledger.rules.requests import encode_json
-from ledger.statements import Statement, instant_us, integer
+from ledger.statements import Statement, array, boolean, instant_us, integer
 
 COLUMNS = (
     "holder_id, credit_type, sequence, kind, amount, balance, held, lots, drawn, holds, overdraft, closes, settled, "
@@ -43,9 +43,25 @@ OPEN = Statement(
     [instant_us, integer, integer, integer, bytes.decode, bytes.decode, integer, bytes, bytes.decode],
 )
 
-_PLACES = "(" + ", ".join(["%s"] * (COLUMNS.count(",") + 1)) + ")"
-APPEND = f"INSERT INTO ledger_entry ({COLUMNS}) VALUES "
-APPEND_ONE = Statement("append", APPEND + _PLACES)
+OPEN_MANY = Statement(
+    "open_many",
+    "SELECT * FROM ledger_open_many(%s, %s, %s, %s)",
+    [boolean, instant_us, integer, integer, integer, bytes.decode, bytes.decode, integer, bytes, bytes.decode],
+)
+
+_PLACES = ", ".join(["%s"] * (COLUMNS.count(",") + 1))
+APPEND_ONE = Statement("append", f"INSERT INTO ledger_entry ({COLUMNS}) VALUES ({_PLACES})")
+
+_TYPES = {
+    **dict.fromkeys(("sequence", "amount", "balance", "held", "overdraft", "closes", "settled"), "bigint"),
+    **dict.fromkeys(("lots", "drawn", "holds", "metadata", "counterpart", "rating"), "json"),
+    **dict.fromkeys(("request_digest", "previous_digest", "digest"), "bytea"),
+    **dict.fromkeys(("effective_at", "recorded_at"), "timestamptz"),
+}
+_ARRAYS = ", ".join(f"%s::{_TYPES.get(column, 'text')}[]" for column in COLUMNS.split(", "))
+APPEND_FEW = Statement("append_few", f"INSERT INTO ledger_entry ({COLUMNS}) SELECT * FROM unnest({_ARRAYS})")
+FEW: Final = 64
+"""Up to so many entries go as arrays into one prepared statement, which is one way to the server; more go by COPY."""
 
 RECORD_REFUSAL = """
 INSERT INTO ledger_refusal
@@ -184,6 +200,42 @@ def enter(holder_id: str, credit_type: str, idempotency_key: str | None = None) 
         yield OpenAccount(lock, state, answered_by)
 
 
+@contextmanager
+def enter_many(requests: Sequence[Request]) -> Iterator["Room"]:
+    """Take the locks of the requests' holders, as far as nobody else has them, until the transaction ends; read their accounts.
+
+    One round trip, which waits for nobody. `Room.has` tells whose lock was got.
+
+    Raises:
+        NotInTransaction: no atomic() is open; nothing was sent.
+    """
+    names = [holder_key(request.holder_id) for request in requests]
+    if not connection.in_atomic_block:
+        raise NotInTransaction(key=names[0])
+    rows = OPEN_MANY.rows(
+        (
+            array([str(lock_number(name)) for name in names]),
+            array([request.holder_id for request in requests]),
+            array([request.credit_type for request in requests]),
+            array([request.idempotency_key for request in requests]),
+        )
+    )
+    accounts: dict[tuple[str, str], Account] = {}
+    answered: dict[tuple[str, str], str] = {}
+    got = set()
+    for name, request, (is_locked, *row) in zip(names, requests, rows, strict=True):
+        if not is_locked:
+            continue
+        got.add(name)
+        position = (request.holder_id, request.credit_type)
+        if position not in accounts:
+            accounts[position] = _account(*position, row)[0]
+        if row[-1] is not None:
+            answered[request.holder_id, request.idempotency_key] = row[-1]
+    with holding(*got) as lock:
+        yield Room(lock, accounts, answered)
+
+
 def read(lock: Lock, holder_id: str, credit_type: str, idempotency_key: str | None = None) -> OpenAccount:
     """The account, under a lock of its holder that is held already."""
     lock.ensure_held(holder_key(holder_id))
@@ -277,33 +329,31 @@ def _check_same_request(request: Request, digest: bytes | None) -> None:
 
 
 def append(lock: Lock, entries: Sequence[Entry]) -> None:
-    """Store the entries of one holder, all or none.
+    """Store entries of holders whom the lock covers, all or none.
 
     Raises:
-        LockNotHeld: the lock is another's, or no longer held here.
+        LockNotHeld: the lock is on others, or no longer held here.
         django.db.IntegrityError: somebody without the lock has taken a sequence number; roll back and decide anew.
     """
-    if not entries:
+    for holder_id in {entry.holder_id for entry in entries}:
+        lock.ensure_held(holder_key(holder_id))
+    if len(entries) > FEW:
+        with connection.cursor() as cursor, connection.wrap_database_errors, cursor.copy(COPY) as copy:
+            for entry in entries:
+                copy.write_row(_row(entry))
         return
-    lock.ensure_held(holder_key(entries[0].holder_id))
-    if len(entries) == 1:
-        APPEND_ONE.execute([_as_text(value) for value in _row(entries[0])])
-        return
-    sql = APPEND + ", ".join([_PLACES] * len(entries))
-    values: list[Any] = []
-    for entry in entries:
-        values += _row(entry)
-    with connection.cursor() as cursor:
-        cursor.execute(sql, values)
+    rows = [[_as_text(value) for value in _row(entry)] for entry in entries]
+    if len(rows) == 1:
+        APPEND_ONE.execute([None if value is None else value.encode() for value in rows[0]])
+    elif rows:
+        APPEND_FEW.execute([array(column) for column in zip(*rows, strict=True)])
 
 
-def _as_text(value: str | int | bytes | datetime | None) -> bytes | None:
+def _as_text(value: str | int | bytes | datetime | None) -> str | None:
     """In PostgreSQL's text form."""
-    if value is None:
-        return None
-    if isinstance(value, str):
-        return value.encode()
-    return b"\\x" + value.hex().encode() if isinstance(value, bytes) else str(value).encode()
+    if value is None or isinstance(value, str):
+        return value
+    return rf"\x{value.hex()}" if isinstance(value, bytes) else str(value)
 
 
 def _row(entry: Entry) -> tuple[Any, ...]:
@@ -392,15 +442,33 @@ class Room:
     A request that has to look at earlier entries first has what is pending stored, so that it sees what the ones before it did.
     """
 
-    def __init__(self, lock: Lock, requests: Sequence[Request]) -> None:
-        """Read the accounts and the earlier answers of all requests, in two statements."""
+    def __init__(self, lock: Lock, accounts: dict[tuple[str, str], Account], answered: dict[tuple[str, str], str]) -> None:
+        """Begin with what was read under the lock.
+
+        Args:
+            accounts: by holder and credit type.
+            answered: by holder and idempotency key, "entry" or "refusal", where there was an answer before.
+        """
         self.lock = lock
-        for holder_id in {request.holder_id for request in requests}:
-            lock.ensure_held(holder_key(holder_id))
-        self._accounts = _read_accounts({(request.holder_id, request.credit_type) for request in requests})
-        self._answered = _read_answered([(request.holder_id, request.idempotency_key) for request in requests])
+        self._accounts = accounts
+        self._answered = answered
         self._entries: list[Entry] = []
         self._refusals: list[tuple[Any, ...]] = []
+
+    @classmethod
+    def opened(cls, lock: Lock, requests: Sequence[Request]) -> "Room":
+        """Read the accounts and the earlier answers of all requests, in two statements."""
+        for holder_id in {request.holder_id for request in requests}:
+            lock.ensure_held(holder_key(holder_id))
+        return cls(
+            lock,
+            _read_accounts({(request.holder_id, request.credit_type) for request in requests}),
+            _read_answered([(request.holder_id, request.idempotency_key) for request in requests]),
+        )
+
+    def has(self, request: Request) -> bool:
+        """Whether the lock covers the request's holder."""
+        return holder_key(request.holder_id) in self.lock.names
 
     def answer(self, request: Request, decide: Callable[[OpenAccount], Sequence[Entry]]) -> Recorded:
         """As `answer`, but what comes of it is kept until `store`."""
@@ -437,23 +505,11 @@ class Room:
     def store(self) -> None:
         """Write what is pending."""
         if self._entries:
-            append_many(self.lock, self._entries)
+            append(self.lock, self._entries)
         if self._refusals:
             with connection.cursor() as cursor:
                 cursor.executemany(RECORD_REFUSAL, self._refusals)
         self._entries, self._refusals = [], []
-
-
-def append_many(lock: Lock, entries: Sequence[Entry]) -> None:
-    """Store entries of any holders that the lock covers, all or none, by COPY.
-
-    Raises: as `append`.
-    """
-    for holder_id in {entry.holder_id for entry in entries}:
-        lock.ensure_held(holder_key(holder_id))
-    with connection.cursor() as cursor, connection.wrap_database_errors, cursor.copy(COPY) as copy:
-        for entry in entries:
-            copy.write_row(_row(entry))
 
 
 def _read_accounts(positions: set[tuple[str, str]]) -> dict[tuple[str, str], Account]:

@@ -6,7 +6,7 @@ Django's and psycopg's cursors and their client-side binding cost a spend 100 µ
 They are sent unprepared where settings.LEDGER["PREPARE_STATEMENTS"] is off, for a pooler that cannot keep them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import count
 from typing import Any, Final
@@ -42,8 +42,26 @@ def instant_us(value: bytes) -> int:
     return int.from_bytes(value, "big", signed=True) + UNIX_EPOCH_US
 
 
+def boolean(value: bytes) -> bool:
+    """A boolean in binary."""
+    return value == b"\x01"
+
+
+def array(values: Iterable[str | None]) -> bytes:
+    """An array parameter of values in PostgreSQL's text form."""
+    return f"{{{','.join(map(_element, values))}}}".encode()
+
+
+def _element(value: str | None) -> str:
+    if value is None:
+        return "NULL"
+    if "\\" in value or '"' in value:
+        value = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{value}"'
+
+
 class Statement:
-    """One SQL statement with parameters, and at most one row as its result."""
+    """One SQL statement with parameters, and what its rows are read as."""
 
     def __init__(self, name: str, sql: str, loaders: Sequence[Loader] = ()) -> None:
         """Describe it.
@@ -56,11 +74,16 @@ class Statement:
         self.sql = sql
         self._name = name
         head, *rest = sql.split("%s")
-        self._numbered = (head + "".join(f"${number}{part}" for number, part in enumerate(rest, 1))).encode()
+        self._numbered = (head + "".join(f"${place}{part}" for place, part in enumerate(rest, 1))).encode()
         self._loaders = tuple(loaders)
 
     def execute(self, values: Sequence[bytes | None]) -> list[Any] | None:
-        """Send it in the transaction that is open, or is to begin; the first row, None for none.
+        """As `rows`; the first row, None for none."""
+        rows = self.rows(values)
+        return rows[0] if rows else None
+
+    def rows(self, values: Sequence[bytes | None]) -> list[list[Any]]:
+        """Send it in the transaction that is open, or is to begin; the rows.
 
         Args:
             values: the parameters in PostgreSQL's text form.
@@ -75,10 +98,10 @@ class Statement:
         # Who watches the cursors' statements sees these too.
         for wrapper in reversed(database.execute_wrappers):
             send = partial(wrapper, send)
-        row: list[Any] | None = send(self.sql, values, False, {"connection": database, "cursor": None})
-        return row
+        rows: list[list[Any]] = send(self.sql, values, False, {"connection": database, "cursor": None})
+        return rows
 
-    def _send(self, sql: str, values: Sequence[bytes | None], many: bool, context: dict[str, Any]) -> list[Any] | None:
+    def _send(self, sql: str, values: Sequence[bytes | None], many: bool, context: dict[str, Any]) -> list[list[Any]]:
         database = context["connection"]
         driver = database.connection
         with database.wrap_database_errors:
@@ -88,7 +111,7 @@ class Statement:
                 result = self._exec_prepared(driver, values)
             else:
                 result = _checked(driver.pgconn.exec_params(self._numbered, values, result_format=BINARY))
-        return self._row(result) if result.ntuples else None
+        return [self._row(result, place) for place in range(result.ntuples)]
 
     def _exec_prepared(self, driver: "psycopg.Connection[Any]", values: Any) -> pq.abc.PGresult:
         names = _prepared.setdefault(driver, {})
@@ -104,10 +127,10 @@ class Statement:
                 names.clear()
             raise
 
-    def _row(self, result: pq.abc.PGresult) -> list[Any]:
+    def _row(self, result: pq.abc.PGresult, place: int) -> list[Any]:
         row = []
         for column, load in enumerate(self._loaders):
-            value = result.get_value(0, column)
+            value = result.get_value(place, column)
             row.append(None if value is None else load(value))
         return row
 

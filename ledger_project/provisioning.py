@@ -1,6 +1,6 @@
-"""What a migrated database still needs before the application may use it: the application's rights, and the timeouts.
+"""What a migrated database still needs before the application may use it: the application's rights, and its settings.
 
-The timeouts are set on the database, not by each connection: so they also hold behind PgBouncer, which drops what a client
+The settings are set on the database, not by each connection: so they also hold behind PgBouncer, which drops what a client
 sets at connecting, and for a person with psql.
 """
 
@@ -9,10 +9,12 @@ from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg import sql
 
-TIMEOUTS = {
+SETTINGS = {
     "lock_timeout": "2s",
     "statement_timeout": "30s",
     "idle_in_transaction_session_timeout": "60s",
+    # Statements on arrays would be planned anew each time, which costs more than to run them: ADR 0013.
+    "plan_cache_mode": "force_generic_plan",
 }
 
 TABLES = """
@@ -27,10 +29,10 @@ TABLES = """
 
 
 def provision(connection: BaseDatabaseWrapper) -> None:
-    """Give the application's role its rights and the database its timeouts, or raise and change nothing.
+    """Give the application's role its rights and the database its settings, or raise and change nothing.
 
     A table with a trigger named `append_only` gets SELECT and INSERT; another one UPDATE and DELETE too; a view SELECT only.
-    Rights given by hand are taken back. Idempotent. New connections see the timeouts, the given one does not.
+    Rights given by hand are taken back. Idempotent. New connections see the settings, the given one does not.
 
     Args:
         connection: connected as the owner of the database and its tables.
@@ -39,16 +41,16 @@ def provision(connection: BaseDatabaseWrapper) -> None:
         django.db.ProgrammingError: the connected role does not own the database or a table (SQLSTATE 42501).
     """
     with transaction.atomic(using=connection.alias):
-        set_timeouts(connection)
+        set_settings(connection)
         if _role_exists(connection, settings.LEDGER_APP_ROLE):
             grant_rights(connection, settings.LEDGER_APP_ROLE)
 
 
-def set_timeouts(connection: BaseDatabaseWrapper) -> None:
-    """Set `TIMEOUTS` on the connected database, for all that connect from now on."""
+def set_settings(connection: BaseDatabaseWrapper) -> None:
+    """Set `SETTINGS` on the connected database, for all that connect from now on."""
     database = sql.Identifier(connection.get_connection_params()["dbname"])
     with connection.cursor() as cursor:
-        for name, value in TIMEOUTS.items():
+        for name, value in SETTINGS.items():
             statement = sql.SQL("ALTER DATABASE {} SET {} = {}")
             cursor.execute(statement.format(database, sql.Identifier(name), sql.Literal(value)))
 

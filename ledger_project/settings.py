@@ -107,6 +107,8 @@ LEDGER = {
     "LOCK_NAMESPACE": env.str("LEDGER_LOCK_NAMESPACE", ""),
     # Keep the hottest statements prepared on each connection; by default not behind PgBouncer, which can from 1.21 on.
     "PREPARE_STATEMENTS": env.bool("LEDGER_PREPARE_STATEMENTS", not env.bool("DATABASE_BEHIND_PGBOUNCER", False)),
+    # How many requests that arrive at the same time one transaction answers at most; 1 gives each its own.
+    "REQUESTS_PER_TRANSACTION": env.int("LEDGER_REQUESTS_PER_TRANSACTION", 32),
     # What a refund does for a lot that has expired since the spend: "new-lot" or "gone".
     "REFUND_TO_EXPIRED_LOT": env.str("LEDGER_REFUND_TO_EXPIRED_LOT", "new-lot"),
     # How long such a new lot can be spent.

@@ -4,15 +4,17 @@ A refusal is decided inside the transaction, stored there like an entry, and rai
 roll its own record back.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypedDict
 
 from django.conf import settings
 
 from ledger import journal, rules
-from ledger.locks import Lock
+from ledger.errors import AccountMovedOn, IdempotencyKeyReused, Invalid, LedgerError
+from ledger.locks import Lock, advisory_lock, holder_key
 from ledger.rules import Entry, Request
+from ledger.services.combining import Combiner, Outcome
 from ledger.services.rates import priced
 from ledger.services.transactions import in_transaction
 
@@ -53,11 +55,49 @@ def answer(request: Request) -> Entry:
         OutcomeUnknown: the connection was lost during COMMIT; repeat it with the same key.
     """
 
-    def once() -> journal.Recorded:
-        with journal.enter(request.holder_id, request.credit_type, request.idempotency_key) as account:
-            return journal.answer(account, request, partial(decide, request))
+    if request.dry_run or request.operation not in journal.DECIDED_BY_STATE_ALONE:
+        return WAYS.alone(request).unwrap()
+    return _combiner.answer(request).unwrap()
 
-    return in_transaction(once, holder_id=request.holder_id).unwrap()
+
+class _Transactions:
+    """How requests are answered, each way in a transaction of its own."""
+
+    def alone(self, request: Request) -> journal.Recorded:
+        def once() -> journal.Recorded:
+            with journal.enter(request.holder_id, request.credit_type, request.idempotency_key) as account:
+                return journal.answer(account, request, partial(decide, request))
+
+        return in_transaction(once, holder_id=request.holder_id)
+
+    def together(self, requests: Sequence[Request]) -> Sequence[Outcome]:
+        return in_transaction(partial(_answer_those_free, requests), holder_id=requests[0].holder_id)
+
+    def after_waiting(self, holder_id: str, arrived: Callable[[], Sequence[Request]]) -> Sequence[Outcome]:
+        def once() -> Sequence[Outcome]:
+            with advisory_lock(holder_key(holder_id)):
+                return _answer_those_free(arrived())
+
+        return in_transaction(once, holder_id=holder_id)
+
+
+def _answer_those_free(requests: Sequence[Request]) -> list[Outcome]:
+    with journal.enter_many(requests) as room:
+        outcomes = [answer_in(room, request) if room.has(request) else None for request in requests]
+        room.store()
+    return outcomes
+
+
+def answer_in(room: journal.Room, request: Request) -> journal.Recorded | LedgerError:
+    """Answer one of many requests; what is wrong with it alone does not stop the others."""
+    try:
+        return room.answer(request, partial(decide, request))
+    except (Invalid, IdempotencyKeyReused, AccountMovedOn) as error:
+        return error
+
+
+WAYS = _Transactions()
+_combiner = Combiner(WAYS, most=lambda: settings.LEDGER["REQUESTS_PER_TRANSACTION"])
 
 
 def answer_under(lock: Lock, request: Request) -> Entry:

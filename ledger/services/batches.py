@@ -130,7 +130,7 @@ def _lock_names(request: Request) -> set[str]:
 def _answer_all(lock: Lock, requests: Sequence[Request | TurnedAway], mode: Mode) -> list[Outcome]:
     asked = [request for request in requests if not isinstance(request, TurnedAway)]
     if mode == "each":
-        room = journal.Room(lock, asked)
+        room = journal.Room.opened(lock, asked)
         outcomes = [
             Outcome(told=request.told) if isinstance(request, TurnedAway) else _answer_one(room, request) for request in requests
         ]
@@ -139,7 +139,7 @@ def _answer_all(lock: Lock, requests: Sequence[Request | TurnedAway], mode: Mode
     outcomes = []
     try:
         with transaction.atomic():
-            room = journal.Room(lock, asked)
+            room = journal.Room.opened(lock, asked)
             for request in asked:
                 outcomes.append(_answer_one(room, request))
                 if outcomes[-1].error is not None:

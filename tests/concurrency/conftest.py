@@ -11,16 +11,19 @@ from tests.concurrency.rooms import Room, Session
 
 @pytest.fixture
 def make_room(committed_db: None, raw_connection: Callable[..., Session]) -> Iterator[Callable[..., Room]]:
-    """`make_room(broken=None, constrained=True)`: a room, entered by the test's own connection too; gone at the end."""
+    """`make_room(broken=None, constrained=True, together=True)`: a room, gone at the end; the test's connection enters it too.
+
+    together: requests go the way of those answered together, as the product's do; else each has a transaction of its own.
+    """
     with ExitStack() as stack:
 
-        def make(broken: str | None = None, *, constrained: bool = True) -> Room:
+        def make(broken: str | None = None, *, constrained: bool = True, together: bool = True) -> Room:
             name = f"room_{uuid.uuid4().hex[:12]}"
             owner, observer = (raw_connection(autocommit=True) for _ in range(2))
             owner.execute(f"CREATE SCHEMA {name}")
             stack.callback(lambda: owner.execute(f"DROP SCHEMA {name} CASCADE"))
             observer.execute(f"SET search_path = {name}, public")
-            room = Room(name, owner, observer)
+            room = Room(name, owner, observer, requests_per_transaction=32 if together else 1)
             if broken:
                 room.break_lock(broken)
             if not constrained:

@@ -10,14 +10,17 @@ in pg_locks or to come to its end; then the first goes on. So every outcome is c
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 import psycopg
 from django.db import DatabaseError, connection, connections
 
 from ledger.locks import sqlstate
+from ledger.services import answering
+from ledger.services.combining import Combiner
 
 Session = psycopg.Connection[Any]
 Work = Callable[[], Any]
@@ -25,17 +28,21 @@ Work = Callable[[], Any]
 UNIQUE_VIOLATION = "23505"
 
 TAKE_LOCK = "    PERFORM pg_advisory_xact_lock(lock_number);\n"
+TRY_LOCKS = "pg_try_advisory_xact_lock(number)"
 FROM_ONE_ROW = "FROM (VALUES (1)) AS always_one_row"
 
+NO_LOCK = "no lock"
 BROKEN = {
-    "no lock": [(TAKE_LOCK, "")],
-    "lock and read in one statement": [
-        (TAKE_LOCK, ""),
-        (FROM_ONE_ROW, "FROM (SELECT pg_advisory_xact_lock(lock_number)) AS always_one_row"),
-    ],
-    "stable function": [(" LANGUAGE plpgsql\n", " LANGUAGE plpgsql STABLE\n")],
+    NO_LOCK: {"ledger_open": [(TAKE_LOCK, "")], "ledger_open_many": [(TRY_LOCKS, "true")]},
+    "lock and read in one statement": {
+        "ledger_open": [
+            (TAKE_LOCK, ""),
+            (FROM_ONE_ROW, "FROM (SELECT pg_advisory_xact_lock(lock_number)) AS always_one_row"),
+        ]
+    },
+    "stable function": {"ledger_open": [(" LANGUAGE plpgsql\n", " LANGUAGE plpgsql STABLE\n")]},
 }
-"""What is replaced in `ledger_open` to break it."""
+"""What is replaced in which function to break it."""
 
 SOUND = """
 SELECT bool_and(sequence = nth AND balance = total AND previous_digest = previous AND digest = computed)
@@ -64,16 +71,18 @@ class Room:
     owner: Session
     observer: Session
     unique_violations: list[str] = field(default_factory=list)
+    requests_per_transaction: int = 32
 
     def break_lock(self, how: str) -> None:
-        """Put a `ledger_open` here that is the product's own but for the lock."""
-        row = self.owner.execute("SELECT pg_get_functiondef('public.ledger_open'::regproc)").fetchone()
-        assert row is not None
-        definition = row[0].replace("FUNCTION public.", f"FUNCTION {self.name}.")
-        for part, instead in BROKEN[how]:
-            assert definition.count(part) == 1, f"ledger_open is written in another way: {part!r} is not in it once"
-            definition = definition.replace(part, instead)
-        self.owner.execute(definition)
+        """Put functions here that are the product's own but for the lock."""
+        for function, replaced in BROKEN[how].items():
+            row = self.owner.execute(f"SELECT pg_get_functiondef('public.{function}'::regproc)").fetchone()
+            assert row is not None
+            definition = row[0].replace("FUNCTION public.", f"FUNCTION {self.name}.")
+            for part, instead in replaced:
+                assert definition.count(part) == 1, f"{function} is written in another way: {part!r} is not in it once"
+                definition = definition.replace(part, instead)
+            self.owner.execute(definition)
 
     def drop_constraints(self) -> None:
         """Put the ledger's tables here, empty and without keys, checks and triggers."""
@@ -105,7 +114,7 @@ class Room:
             yield
 
     def race(self, first: Work, second: Work) -> tuple[Any, Any]:
-        """Let both meet; see above.
+        """Let both meet, as if each were in a process of its own; see above.
 
         Returns: what each gave back, or the exception that it raised.
         """
@@ -127,7 +136,7 @@ class Room:
             finally:
                 connections.close_all()
 
-        with ThreadPoolExecutor(2) as pool:
+        with self.each_thread_a_process(), ThreadPoolExecutor(2) as pool:
             try:
                 leading = pool.submit(one, first, pause, lambda: None)
                 assert has_inserted.wait(30)
@@ -138,6 +147,10 @@ class Room:
             finally:
                 may_commit.set()
             return leading.result(30), following.result(30)
+
+    def each_thread_a_process(self) -> AbstractContextManager[Any]:
+        """For the block, requests of one thread are answered together with nobody else's, as if each were another process."""
+        return mock.patch.object(answering, "_combiner", _Combiners(self.requests_per_transaction))
 
     # What came of it
 
@@ -160,6 +173,13 @@ class Room:
 
     def _rows(self, sql: str, holder_id: str) -> list[Any]:
         return self.observer.execute(sql, [holder_id]).fetchall()
+
+
+class _Combiners(threading.local):
+    """For each thread a combiner of its own, as each process has one."""
+
+    def __init__(self, most: int) -> None:
+        self.answer = Combiner(answering.WAYS, most=lambda: most).answer
 
 
 def backend_pid() -> int:

@@ -19,7 +19,7 @@ from django.utils import timezone
 from ledger import services
 from ledger.errors import HoldClosed, IdempotencyKeyReused, InsufficientCredits, RefundExceedsSpend, RevocationExceedsGrant
 from ledger.rules import Entry
-from tests.concurrency.rooms import BROKEN, Room
+from tests.concurrency.rooms import BROKEN, NO_LOCK, Room
 
 MakeRoom = Callable[..., Room]
 NewHolder = Callable[[], str]
@@ -304,15 +304,30 @@ RACES = {
     "purchase announced twice": Race(purchase_announced_twice, credited_once, 60),
 }
 
+ANSWERED_TOGETHER = (
+    "two spends, credits for one",
+    "two spends, credits for both",
+    "double click",
+    "one key for two requests",
+    "two spends on an overdraft",
+    "purchase announced twice",
+)
+"""Races between requests that are decided by the account alone; others are answered one by one in any case."""
+
 each_race = pytest.mark.parametrize("name", RACES)
+each_way = pytest.mark.parametrize("together", [True, False], ids=["together", "one by one"])
+# What is broken in how a lock is waited for is broken where requests are answered one by one.
 each_race_with_each_broken_lock = pytest.mark.parametrize(
-    ("name", "how"), [(name, how) for name, race in RACES.items() for how in race.broken_by]
+    ("name", "how", "together"),
+    [(name, how, False) for name, race in RACES.items() for how in race.broken_by]
+    + [(name, NO_LOCK, True) for name in ANSWERED_TOGETHER],
 )
 
 
+@each_way
 @each_race
-def test_as_the_product_is_nobody_collides(make_room: MakeRoom, new_holder: NewHolder, name: str) -> None:
-    room = make_room()
+def test_as_the_product_is_nobody_collides(make_room: MakeRoom, new_holder: NewHolder, name: str, together: bool) -> None:
+    room = make_room(together=together)
 
     seen = RACES[name].seen_in(room, new_holder())
 
@@ -321,9 +336,10 @@ def test_as_the_product_is_nobody_collides(make_room: MakeRoom, new_holder: NewH
     assert room.unique_violations == []
 
 
+@each_way
 @each_race
-def test_the_lock_alone_is_enough(make_room: MakeRoom, new_holder: NewHolder, name: str) -> None:
-    room = make_room(constrained=False)
+def test_the_lock_alone_is_enough(make_room: MakeRoom, new_holder: NewHolder, name: str, together: bool) -> None:
+    room = make_room(constrained=False, together=together)
 
     RACES[name].assert_right(RACES[name].seen_in(room, new_holder()))
 
@@ -332,9 +348,9 @@ def test_the_lock_alone_is_enough(make_room: MakeRoom, new_holder: NewHolder, na
 
 @each_race_with_each_broken_lock
 def test_control_with_a_broken_lock_the_constraints_refuse_the_second_who_decides_anew(
-    make_room: MakeRoom, new_holder: NewHolder, name: str, how: str
+    make_room: MakeRoom, new_holder: NewHolder, name: str, how: str, together: bool
 ) -> None:
-    room = make_room(how)
+    room = make_room(how, together=together)
 
     seen = RACES[name].seen_in(room, new_holder())
 
@@ -345,9 +361,9 @@ def test_control_with_a_broken_lock_the_constraints_refuse_the_second_who_decide
 
 @each_race_with_each_broken_lock
 def test_control_with_a_broken_lock_and_no_constraints_both_take_effect(
-    make_room: MakeRoom, new_holder: NewHolder, name: str, how: str
+    make_room: MakeRoom, new_holder: NewHolder, name: str, how: str, together: bool
 ) -> None:
-    room = make_room(how, constrained=False)
+    room = make_room(how, constrained=False, together=together)
 
     seen = RACES[name].seen_in(room, new_holder())
 

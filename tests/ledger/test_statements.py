@@ -25,7 +25,7 @@ def prepared() -> set[str]:
 def test_a_spend_keeps_two_statements_prepared(committed_db: None, new_holder: NewHolder) -> None:
     services.grant(holder_id=new_holder(), amount=10, idempotency_key="g")
 
-    assert prepared() == {"ledger_open", "ledger_append"}
+    assert prepared() == {"ledger_open_many", "ledger_append"}
 
 
 def test_none_are_prepared_where_the_pooler_cannot_keep_them(committed_db: None, new_holder: NewHolder, settings: Any) -> None:
@@ -45,13 +45,15 @@ def test_who_watches_the_cursors_sees_them_too(committed_db: None, new_holder: N
         services.grant(holder_id=new_holder(), amount=10, idempotency_key="g")
 
     sent = [query["sql"] for query in queries]
-    assert journal.OPEN.sql in sent
+    assert journal.OPEN_MANY.sql in sent
     assert journal.APPEND_ONE.sql in sent
 
 
 def test_statements_that_are_gone_are_prepared_again(committed_db: None, new_holder: NewHolder) -> None:
     holder = new_holder()
     services.grant(holder_id=holder, amount=10, idempotency_key="g")
+    with transaction.atomic():
+        journal.OPEN.execute([b"1", holder.encode(), b"credits", None])
     with connection.cursor() as cursor:
         cursor.execute("DEALLOCATE ALL")
 
@@ -73,7 +75,7 @@ def test_a_spend_does_not_notice_that_statements_are_gone(committed_db: None, ne
         cursor.execute("DEALLOCATE ALL")
 
     assert services.spend(holder_id=holder, amount=3, idempotency_key="s").balance == 7
-    assert prepared() == {"ledger_open", "ledger_append"}
+    assert prepared() == {"ledger_open_many", "ledger_append"}
 
 
 def test_a_lock_that_does_not_come_is_told_as_by_a_cursor(

@@ -144,13 +144,14 @@ def test_the_ledgers_checks_are_these_and_all_are_enforced():
     ]  # fmt: skip
 
 
-def test_the_function_that_locks_and_reads_takes_a_snapshot_per_statement():
+def test_the_functions_that_lock_and_read_take_a_snapshot_per_statement():
     """STABLE would read with a snapshot from before the lock: see tests/concurrency/test_locks_and_reads.py."""
     found = dict(
         rows("SELECT proname, provolatile FROM pg_proc WHERE proname ~ '^ledger_' AND pronamespace = 'public'::regnamespace")
     )
     assert found == {
         "ledger_open": "v",
+        "ledger_open_many": "v",
         "ledger_entry_follows": "v",
         "ledger_entry_digest": "s",
         "ledger_sequence_at": "s",

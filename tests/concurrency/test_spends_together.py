@@ -1,0 +1,255 @@
+"""Requests that are answered together: one transaction, an answer each; what goes wrong with all is met by each alone."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import pytest
+from django.db import DatabaseError, connection, connections
+
+from ledger import journal, services
+from ledger.errors import (
+    AccountMovedOn,
+    HolderBusy,
+    IdempotencyKeyReused,
+    InsufficientCredits,
+    Invalid,
+    LockNotHeld,
+    NotInTransaction,
+)
+from ledger.locks import holder_key, lock_number
+from ledger.rules import SpendRequest
+from ledger.services import answering
+from tests.concurrency.rooms import Session
+
+Connect = Callable[..., Session]
+NewHolder = Callable[[], str]
+TIMEOUT_S = 30
+YEAR_2000 = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+class Crowd:
+    """Threads that bring requests while the first one's transaction stands still after its INSERT."""
+
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
+        self._pool = pool
+
+    @contextmanager
+    def meanwhile(self, holder: str) -> Iterator[None]:
+        """For the block, a grant to `holder` that leads has inserted and not committed; at its end, it commits."""
+        has_inserted, may_commit = threading.Event(), threading.Event()
+
+        def stop(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+            result = execute(sql, params, many, context)
+            if sql.startswith("INSERT INTO ledger_entry"):
+                has_inserted.set()
+                assert may_commit.wait(TIMEOUT_S)
+            return result
+
+        def lead() -> None:
+            with connection.execute_wrapper(stop):
+                services.grant(holder_id=holder, amount=1, idempotency_key="the first one")
+
+        try:
+            leading = self.bring(lead)
+            assert has_inserted.wait(TIMEOUT_S)
+            yield
+        finally:
+            may_commit.set()
+        leading.result(TIMEOUT_S)
+
+    def bring(self, work: Callable[[], Any], *, waits: bool = False) -> "Future[Any]":
+        """Have a thread of its own do it; `waits`: return when its request waits in the queue."""
+        before = len(answering._combiner._queue)
+
+        def one() -> Any:
+            try:
+                return work()
+            finally:
+                connections.close_all()
+
+        brought = self._pool.submit(one)
+        deadline = time.monotonic() + TIMEOUT_S
+        while waits and len(answering._combiner._queue) == before and not brought.done():
+            assert time.monotonic() < deadline
+        return brought
+
+
+@pytest.fixture
+def crowd(committed_db: None) -> Iterator[Crowd]:
+    with ThreadPoolExecutor(16) as pool:
+        yield Crowd(pool)
+
+
+def transactions(*holders: str) -> list[Any]:
+    """Which transaction wrote each entry of the holders, by their order."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT xmin::text FROM ledger_entry WHERE holder_id = ANY(%s) ORDER BY holder_id, sequence", [list(holders)]
+        )
+        return [xmin for (xmin,) in cursor.fetchall()]
+
+
+def refusals(holder: str) -> list[Any]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT idempotency_key, code FROM ledger_refusal WHERE holder_id = %s ORDER BY 1", [holder])
+        return cursor.fetchall()
+
+
+def test_spends_of_one_holder_and_of_others_share_a_transaction(crowd: Crowd, new_holder: NewHolder) -> None:
+    first, one, other = new_holder(), new_holder(), new_holder()
+    for holder in (one, other):
+        services.grant(holder_id=holder, amount=100, idempotency_key="grant")
+
+    with crowd.meanwhile(first):
+        brought = [
+            crowd.bring(partial(services.spend, holder_id=holder, amount=30, idempotency_key=f"spend {n}"), waits=True)
+            for holder in (one, other)
+            for n in (1, 2)
+        ]
+    answers = [each.result(TIMEOUT_S) for each in brought]
+
+    assert [(answer.sequence, answer.balance) for answer in answers] == [(2, 70), (3, 40), (2, 70), (3, 40)]
+    assert len(set(transactions(one)[1:] + transactions(other)[1:])) == 1
+    assert answers[1].previous_digest == answers[0].digest
+
+
+def test_each_gets_its_own_answer(crowd: Crowd, new_holder: NewHolder) -> None:
+    first, holder = new_holder(), new_holder()
+    services.grant(holder_id=holder, amount=100, idempotency_key="grant")
+    services.spend(holder_id=holder, amount=1, idempotency_key="before")
+    spend = partial(services.spend, holder_id=holder)
+
+    with crowd.meanwhile(first):
+        brought = [
+            crowd.bring(work, waits=True)
+            for work in (
+                partial(spend, amount=60, idempotency_key="a", reason='it\'s "quoted" \\ and {braced}, with a\ttab and Ünïcode'),
+                partial(spend, amount=60, idempotency_key="b"),
+                partial(spend, amount=60, idempotency_key="a", reason='it\'s "quoted" \\ and {braced}, with a\ttab and Ünïcode'),
+                partial(spend, amount=5, idempotency_key="a"),
+                partial(spend, amount=1, idempotency_key="before"),
+                partial(spend, amount=1, idempotency_key="c", expected_sequence=2),
+                partial(spend, amount=39, idempotency_key='d "\\', metadata={"path": 'C:\\temp, "x"'}),
+                partial(services.grant, holder_id=holder, amount=7, idempotency_key="e", expires_at=YEAR_2000),
+                partial(services.grant, holder_id=holder, amount=7, idempotency_key="f"),
+            )
+        ]
+    answers = [each.exception(TIMEOUT_S) or each.result() for each in brought]
+
+    assert (answers[0].sequence, answers[0].balance) == (3, 39)
+    assert isinstance(answers[1], InsufficientCredits)
+    assert answers[1].facts["available"] == 39
+    assert answers[2] == answers[0]._replace(replayed=True)
+    assert isinstance(answers[3], IdempotencyKeyReused)
+    assert (answers[4].sequence, answers[4].replayed) == (2, True)
+    assert isinstance(answers[5], AccountMovedOn)
+    assert (answers[6].sequence, answers[6].balance, answers[6].metadata) == (4, 0, {"path": 'C:\\temp, "x"'})
+    assert isinstance(answers[7], Invalid)
+    assert (answers[8].sequence, answers[8].balance) == (5, 7)
+    assert refusals(holder) == [("b", "insufficient-credits")]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT sequence, reason, idempotency_key, digest = ledger_entry_digest(e) FROM ledger_entry e "
+            "WHERE holder_id = %s AND sequence > 2 ORDER BY 1",
+            [holder],
+        )
+        assert cursor.fetchall() == [
+            (3, 'it\'s "quoted" \\ and {braced}, with a\ttab and Ünïcode', "a", True),
+            (4, "", 'd "\\', True),
+            (5, "", "f", True),
+        ]
+
+
+def test_when_the_transaction_fails_each_is_answered_by_itself_and_only_the_culprit_fails(
+    crowd: Crowd, new_holder: NewHolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, one, other = new_holder(), new_holder(), new_holder()
+    for holder in (one, other):
+        services.grant(holder_id=holder, amount=100, idempotency_key="grant")
+    append = journal.append
+
+    def refuse_the_poisoned(lock: Any, entries: Any) -> None:
+        if any(entry.reason == "poison" for entry in entries):
+            raise DatabaseError("no row of this kind")
+        append(lock, entries)
+
+    monkeypatch.setattr(journal, "append", refuse_the_poisoned)
+    with crowd.meanwhile(first):
+        right = crowd.bring(partial(services.spend, holder_id=one, amount=30, idempotency_key="s"), waits=True)
+        wrong = crowd.bring(partial(services.spend, holder_id=other, amount=30, idempotency_key="s", reason="poison"), waits=True)
+
+    assert right.result(TIMEOUT_S).balance == 70
+    with pytest.raises(DatabaseError, match="no row of this kind"):
+        wrong.result(TIMEOUT_S)
+    assert (len(transactions(one)), len(transactions(other))) == (2, 1)
+
+
+def test_a_holder_who_is_locked_elsewhere_keeps_no_other_waiting(
+    crowd: Crowd, new_holder: NewHolder, raw_connection: Connect
+) -> None:
+    first, busy, free = new_holder(), new_holder(), new_holder()
+    for holder in (busy, free):
+        services.grant(holder_id=holder, amount=100, idempotency_key="grant")
+    number = lock_number(holder_key(busy))
+    gate = raw_connection()
+    gate.execute("SELECT pg_advisory_xact_lock(%s)", [number])
+
+    with crowd.meanwhile(first):
+        waiting = [
+            crowd.bring(partial(services.spend, holder_id=busy, amount=30, idempotency_key=f"s{n}"), waits=True) for n in (1, 2)
+        ]
+        passing = crowd.bring(partial(services.spend, holder_id=free, amount=30, idempotency_key="s"), waits=True)
+    assert passing.result(TIMEOUT_S).balance == 70
+    assert not any(each.done() for each in waiting)
+    gate.rollback()
+
+    assert [each.result(TIMEOUT_S).balance for each in waiting] == [70, 40]
+    assert len(set(transactions(busy)[1:])) == 1
+
+
+def test_those_who_wait_for_a_locked_holder_are_told_when_it_took_too_long_and_nothing_is_written(
+    crowd: Crowd, new_holder: NewHolder, raw_connection: Connect
+) -> None:
+    first, busy = new_holder(), new_holder()
+    services.grant(holder_id=busy, amount=100, idempotency_key="grant")
+    gate = raw_connection()
+    gate.execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(holder_key(busy))])
+
+    def spend(n: int) -> Any:
+        with connection.cursor() as cursor:
+            cursor.execute("SET lock_timeout = '100ms'")
+        return services.spend(holder_id=busy, amount=30, idempotency_key=f"s{n}")
+
+    with crowd.meanwhile(first):
+        brought = [crowd.bring(partial(spend, n), waits=True) for n in (1, 2, 3)]
+
+    assert [type(each.exception(TIMEOUT_S)) for each in brought] == [HolderBusy] * 3
+    gate.rollback()
+    assert len(transactions(busy)) == 1
+    assert refusals(busy) == []
+    assert spend(1).balance == 70
+
+
+def test_who_has_read_many_accounts_may_write_only_where_the_lock_was_free(
+    committed_db: None, new_holder: NewHolder, raw_connection: Connect
+) -> None:
+    busy, free = new_holder(), new_holder()
+    raw_connection().execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(holder_key(busy))])
+    requests = [SpendRequest(holder_id=holder, amount=1, idempotency_key="s") for holder in (busy, free)]
+
+    def enter() -> None:
+        with journal.enter_many(requests) as room:
+            assert [room.has(request) for request in requests] == [False, True]
+            with pytest.raises(LockNotHeld):
+                journal.read(room.lock, busy, "credits")
+            journal.read(room.lock, free, "credits")
+
+    services.in_transaction(enter, holder_id=busy)
+    with pytest.raises(NotInTransaction):
+        enter()
