@@ -13,7 +13,7 @@ SETTINGS = {
     "lock_timeout": "2s",
     "statement_timeout": "30s",
     "idle_in_transaction_session_timeout": "60s",
-    # Statements on arrays would be planned anew each time, which costs more than to run them: ADR 0013.
+    # Statements on arrays would be planned anew each time, which costs more than to run them: ADR 0014.
     "plan_cache_mode": "force_generic_plan",
 }
 

@@ -3,7 +3,7 @@
 A transaction costs the server more than the entry in it: BEGIN, COMMIT, and a sync of the log, for which the spends of one holder
 would wait one after the other under the lock. So each process answers at once what has come in meanwhile: every thread brings its
 request, one of them leads, and the others wait for what it tells them ("flat combining": Hendler, Incze, Shavit and Tzafrir, SPAA
-2010). ADR 0013 has the numbers.
+2010). ADR 0014 has the numbers.
 
 Nothing else changes: each request is decided under its holder's lock, read after it was taken, and answered when it is committed.
 Whoever leads waits for nobody's lock: requests whose holder somebody else has locked are handed to one of themselves, which waits

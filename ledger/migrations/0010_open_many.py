@@ -9,8 +9,8 @@ from ledger.migrations.sql import read
 
 
 class Migration(migrations.Migration):
-    dependencies: ClassVar[list[tuple[str, str]]] = [("ledger", "0004_operators_pages")]
+    dependencies: ClassVar[list[tuple[str, str]]] = [("ledger", "0009_recorded_slots")]
 
     operations: ClassVar[list[Operation]] = [
-        migrations.RunSQL(read("0005_open_many.sql"), "DROP FUNCTION ledger_open_many(bigint[], text[], text[], text[]);"),
+        migrations.RunSQL(read("0010_open_many.sql"), "DROP FUNCTION ledger_open_many(bigint[], text[], text[], text[]);"),
     ]
