@@ -27,7 +27,7 @@ from ledger.statements import Statement, instant_us, integer
 COLUMNS = (
     "holder_id, credit_type, sequence, kind, amount, balance, held, lots, drawn, holds, overdraft, closes, settled, "
     "idempotency_key, request_digest, effective_at, recorded_at, actor, reason, reference, metadata, counterpart, rating, "
-    "previous_digest, digest"
+    "digest"
 )
 """In the order of `Entry`'s fields."""
 
@@ -319,7 +319,6 @@ def _row(entry: Entry) -> tuple[Any, ...]:
         encode_json(entry.metadata) if entry.metadata else None,
         encode_json(entry.counterpart) if entry.counterpart else None,
         encode_json(entry.rating) if entry.rating else None,
-        entry.previous_digest,
         entry.digest,
     )
 
@@ -518,5 +517,4 @@ def entry_from_row(row: Sequence[Any]) -> Entry:
     values[21] = None if row[21] is None else json.loads(row[21])
     values[22] = None if row[22] is None else json.loads(row[22])
     values[23] = bytes(row[23])
-    values[24] = bytes(row[24])
     return Entry(*values)

@@ -62,7 +62,6 @@ class EntryColumns(AppendOnly):
     reason = models.TextField()
     reference = models.TextField()
     metadata = ExactJSON(null=True)
-    previous_digest = models.BinaryField()
     digest = models.BinaryField()
 
     class Meta:

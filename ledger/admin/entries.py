@@ -38,6 +38,7 @@ from ledger.admin.pages import (
 )
 from ledger.models import EntryListing
 from ledger.rules import KINDS, Entry, Lot
+from ledger.rules.entries import GENESIS
 
 ACCOUNTS_SEARCHED = 50
 RELATED_ENTRIES = 100
@@ -368,6 +369,17 @@ def owed(row: Any) -> int:
     return 0 if row.overdraft is None else sum(lot[1] for lot in row.lots) - int(row.balance)
 
 
+def _previous_digest(row: EntryListing, previous: EntryListing | None) -> bytes | None:
+    """What the entry is chained to; None where the entry before it is not there."""
+    if row.sequence == 1:
+        return GENESIS
+    return None if previous is None else bytes(previous.digest)
+
+
+def _is_digest_right(entry: Entry, previous_digest: bytes | None) -> bool:
+    return previous_digest is not None and entry.computed_digest(previous_digest) == entry.digest
+
+
 def _what_some_have(row: EntryListing) -> list[Any]:
     fields: list[Any] = []
     if is_hold(row):
@@ -467,7 +479,8 @@ class EntryAdmin(ReadOnlyAdmin):
             related = Related(row)
             assert entry is not None
             request.__dict__["_entry"], request.__dict__["_related"] = entry, related
-            row.digest_is_right = entry.computed_digest() == entry.digest  # type: ignore[attr-defined]
+            row.previous_digest = _previous_digest(row, related.previous)  # type: ignore[attr-defined]
+            row.digest_is_right = _is_digest_right(entry, row.previous_digest)  # type: ignore[attr-defined]
             row.closed = related.closed  # type: ignore[attr-defined]
             row.hold_now = related.hold  # type: ignore[attr-defined]
             arrived = arrivals(row)
@@ -653,8 +666,8 @@ class EntryAdmin(ReadOnlyAdmin):
         return mono(bytes(row.digest).hex())
 
     @display(description="Digest of the entry before")
-    def previous_digest_hex(self, row: EntryListing) -> SafeString | str:
-        return mono(bytes(row.previous_digest).hex())
+    def previous_digest_hex(self, row: Any) -> SafeString | str:
+        return "missing" if row.previous_digest is None else mono(row.previous_digest.hex())
 
     @display(description="Recomputed", label={"right": "success", "WRONG": "danger"})
     def chain(self, row: EntryListing) -> str:

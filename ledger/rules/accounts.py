@@ -111,8 +111,7 @@ class Account(NamedTuple):
             metadata={} if request is None else request.metadata,
             counterpart=counterpart,
             rating=rating,
-            previous_digest=self.digest,
-        ).sealed()
+        ).sealed(self.digest)
 
     def after(self, entry: Entry) -> "Account":
         """The account once `entry` is its last one, at the same instant."""

@@ -127,7 +127,6 @@ def row(entry: Entry) -> tuple[object, ...]:
         entry.recorded_at,
         *entry[17:20],
         *(encode_json(value) if value else None for value in entry[20:23]),
-        entry.previous_digest,
         entry.digest,
     )
 

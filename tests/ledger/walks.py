@@ -320,8 +320,8 @@ class Walk:
         for sequence in range(number + 1, account.sequence + 1):
             entry = self.ledger.entry(holder, sequence)
             assert entry is not None
-            assert (entry.sequence, entry.previous_digest) == (sequence, digest)
-            assert entry.digest == entry.computed_digest()
+            assert entry.sequence == sequence
+            assert entry.digest == entry.computed_digest(digest)
             digest = entry.digest
         self.heads[holder] = account.sequence, digest
 

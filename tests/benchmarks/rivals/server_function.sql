@@ -55,8 +55,7 @@ BEGIN
     made.actor := actor;
     made.reason := reason;
     made.reference := reference;
-    made.previous_digest := last.digest;
-    made.digest := ledger_entry_digest(made);
+    made.digest := ledger_entry_digest(COALESCE(last.digest, decode(repeat('00', 32), 'hex')), made);
     INSERT INTO ledger_entry SELECT made.*;
     RETURN made;
 END $$;
