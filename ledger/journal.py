@@ -21,7 +21,7 @@ from ledger.rules import Account, Entry, Lot, Request
 from ledger.rules.holds import decode_holds, encode_holds
 from ledger.rules.instants import from_us, to_us
 from ledger.rules.lots import decode, decode_drawn, encode, encode_drawn
-from ledger.rules.requests import encode_json
+from ledger.rules.requests import encode_json, key_hash
 from ledger.statements import Statement, instant_us, integer
 
 COLUMNS = (
@@ -54,7 +54,12 @@ VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 """
 
 ENTRY_BY_SEQUENCE = f"SELECT {READ_COLUMNS} FROM ledger_entry WHERE holder_id = %s AND credit_type = %s AND sequence = %s"
-ENTRY_BY_KEY = f"SELECT {READ_COLUMNS} FROM ledger_entry WHERE holder_id = %s AND idempotency_key = %s"
+# At most one: the keys of a holder are unique by their hash. Its key may be another text all the same.
+ENTRY_BY_KEY = f"""
+SELECT {READ_COLUMNS}
+FROM ledger_entry
+WHERE holder_id = %s AND ledger_key_hash(idempotency_key) = ledger_key_hash(%s) AND idempotency_key IS NOT NULL
+"""
 
 REFUSAL_BY_KEY = """
 SELECT code, facts::text, request_digest, request_id FROM ledger_refusal WHERE holder_id = %s AND idempotency_key = %s
@@ -102,10 +107,15 @@ LEFT JOIN LATERAL (
 """
 
 ANSWERED = """
-SELECT e.holder_id, e.idempotency_key, 'entry'
+SELECT asked.holder_id, asked.idempotency_key, 'entry'
 FROM unnest(%s::text[], %s::text[]) AS asked (holder_id, idempotency_key)
 CROSS JOIN LATERAL (
-    SELECT * FROM ledger_entry e WHERE e.holder_id = asked.holder_id AND e.idempotency_key = asked.idempotency_key LIMIT 1
+    SELECT
+    FROM ledger_entry e
+    WHERE e.holder_id = asked.holder_id
+        AND ledger_key_hash(e.idempotency_key) = ledger_key_hash(asked.idempotency_key)
+        AND e.idempotency_key IS NOT NULL
+    LIMIT 1
 ) e
 UNION ALL
 SELECT r.holder_id, r.idempotency_key, 'refusal'
@@ -142,7 +152,10 @@ SELECT sequence, lots::text FROM ledger_entry WHERE holder_id = %s AND credit_ty
 
 @dataclass(frozen=True, slots=True)
 class OpenAccount:
-    """An account read under its holder's lock, and the answer that its request's key has had before, if any."""
+    """An account read under its holder's lock, and the answer that its request's key has had before, if any.
+
+    `answered_by` is "entry" also where another key of the holder, with the same hash, has an entry: see `replay`.
+    """
 
     lock: Lock
     state: Account
@@ -248,16 +261,24 @@ def _check_expectation(account: OpenAccount, request: Request) -> None:
 
 
 def replay(account: OpenAccount, request: Request) -> Recorded:
-    """The answer that the key has had before, marked as replayed; writes nothing."""
+    """The answer that the key has had before, marked as replayed; writes nothing.
+
+    Raises:
+        IdempotencyKeyReused: the key belongs to another request; or its hash to another key, so that it cannot be used.
+    """
     account.lock.ensure_held(holder_key(request.holder_id))
     if account.answered_by == "entry":
         entry = _entry(ENTRY_BY_KEY, [request.holder_id, request.idempotency_key])
         assert entry is not None
-        _check_same_request(request, entry.request_digest)
-        return Recorded(entry=entry._replace(replayed=True))
+        if entry.idempotency_key == request.idempotency_key:
+            _check_same_request(request, entry.request_digest)
+            return Recorded(entry=entry._replace(replayed=True))
     with connection.cursor() as cursor:
         cursor.execute(REFUSAL_BY_KEY, [request.holder_id, request.idempotency_key])
-        code, facts, digest, request_id = cursor.fetchone()
+        row = cursor.fetchone()
+    if row is None:
+        raise IdempotencyKeyReused(idempotency_key=request.idempotency_key)
+    code, facts, digest, request_id = row
     _check_same_request(request, bytes(digest))
     refusal = refusal_from_record(code, json.loads(facts), request_id)
     refusal.replayed = True
@@ -404,7 +425,7 @@ class Room:
     def answer(self, request: Request, decide: Callable[[OpenAccount], Sequence[Entry]]) -> Recorded:
         """As `answer`, but what comes of it is kept until `store`."""
         position = (request.holder_id, request.credit_type)
-        key = (request.holder_id, request.idempotency_key)
+        key = (request.holder_id, key_hash(request.idempotency_key))
         account = OpenAccount(self.lock, self._state(position), self._answered.get(key))
         if account.answered_by is not None:
             self.store()
@@ -466,11 +487,12 @@ def _read_accounts(positions: set[tuple[str, str]]) -> dict[tuple[str, str], Acc
     }
 
 
-def _read_answered(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+def _read_answered(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, bytes], str]:
+    """By holder and hash of the key, what has answered it."""
     holders, texts = [holder for holder, _ in keys], [key for _, key in keys]
     with connection.cursor() as cursor:
         cursor.execute(ANSWERED, [holders, texts, holders, texts])
-        return {(holder, key): answered_by for holder, key, answered_by in cursor.fetchall()}
+        return {(holder, key_hash(key)): answered_by for holder, key, answered_by in cursor.fetchall()}
 
 
 def entries(lock: Lock, wanted: Sequence[tuple[str, str, int]]) -> list[Entry]:

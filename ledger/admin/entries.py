@@ -63,11 +63,13 @@ ORDER BY {order}
 LIMIT {limit}
 """
 
-# By reference: a Bloom filter per 64 pages of the table. By key: the unique index, skipping from holder to holder.
+# By reference: a Bloom filter per 64 pages of the table. By key: the unique index of its hash, skipping from holder to holder.
+BY_REFERENCE = "reference = %s"
+BY_KEY = "ledger_key_hash(idempotency_key) = ledger_key_hash(%s) AND idempotency_key = %s"
 BY_WORD = """
 SELECT *
 FROM ledger_entry_listing
-WHERE {column} = %s AND {conditions}
+WHERE {wanted} AND {conditions}
 ORDER BY {order}
 LIMIT {limit}
 """
@@ -164,7 +166,7 @@ def search(query: str, values: dict[str, str], cursor: str) -> Page:
     accounts = [(found.holder_id, found.credit_type) for found in selectors.holders(prefix=query, limit=ACCOUNTS_SEARCHED)]
     of_holder = _of_accounts([account for account in accounts if account[0] == query], values, asked)
     conditions = Conditions([*asked.bounds.parts, *wanted.parts], [*asked.bounds.values, *wanted.values])
-    by_word = HISTORY.searched(BY_WORD, {"reference": query, "idempotency_key": query}, conditions)
+    by_word = HISTORY.searched(BY_WORD, (BY_REFERENCE, BY_KEY), query, conditions)
     return merged(HISTORY, of_holder, *by_word)
 
 

@@ -7,7 +7,7 @@ Note [Looked at, and found]
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -48,13 +48,16 @@ class History:
         """Instances of the model, with what else the query gives as further attributes."""
         return list(self.model._default_manager.raw(sql, list(values)))
 
-    def searched(self, sql: str, words: Mapping[str, str], conditions: Conditions) -> list[list[Any]]:
-        """The newest PAGE_ROWS + 1 rows for each column and word, by its index. See Note [Never by reading the whole table]."""
+    def searched(self, sql: str, wanted: Iterable[str], word: str, conditions: Conditions) -> list[list[Any]]:
+        """The newest PAGE_ROWS + 1 rows for each condition on the word, by its index.
+
+        See Note [Never by reading the whole table].
+        """
         found = []
         with never_reading_whole_tables():
-            for column, word in words.items():
-                text = sql.format(column=column, conditions=conditions.sql(), order=self.newest_first, limit=PAGE_ROWS + 1)
-                found.append(self.rows(text, [word, *conditions.values]))
+            for each in wanted:
+                text = sql.format(wanted=each, conditions=conditions.sql(), order=self.newest_first, limit=PAGE_ROWS + 1)
+                found.append(self.rows(text, [*[word] * each.count("%s"), *conditions.values]))
         return found
 
     @property

@@ -16,7 +16,10 @@ DECLARE
     drawn   text[] := '{}';
 BEGIN
     PERFORM pg_advisory_xact_lock(lock_number);
-    SELECT e.* INTO made FROM ledger_entry e WHERE e.holder_id = holder AND e.idempotency_key = key;
+    SELECT e.*
+    INTO made
+    FROM ledger_entry e
+    WHERE e.holder_id = holder AND ledger_key_hash(e.idempotency_key) = ledger_key_hash(key) AND e.idempotency_key = key;
     IF FOUND THEN
         RETURN made;
     END IF;
