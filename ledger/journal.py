@@ -19,7 +19,7 @@ from ledger.errors import AccountMovedOn, IdempotencyKeyReused, LedgerError, Not
 from ledger.locks import Lock, holder_key, holding, lock_number, waiting_for
 from ledger.rules import Account, Entry, Lot, Request
 from ledger.rules.holds import decode_holds, encode_holds
-from ledger.rules.instants import from_us, to_us
+from ledger.rules.instants import from_us, to_text, to_us
 from ledger.rules.lots import decode, decode_drawn, encode, encode_drawn
 from ledger.rules.requests import encode_json, key_hash
 from ledger.statements import Statement, instant_us, integer
@@ -150,6 +150,12 @@ SELECT sequence, lots::text FROM ledger_entry WHERE holder_id = %s AND credit_ty
 """
 
 
+# A lot that could be spent from the first does not bear since when: its grant's entry does.
+EFFECTIVE_TIMES = """
+SELECT sequence, effective_at FROM ledger_entry WHERE holder_id = %s AND credit_type = %s AND sequence = ANY(%s)
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class OpenAccount:
     """An account read under its holder's lock, and the answer that its request's key has had before, if any.
@@ -247,6 +253,7 @@ def answer(account: OpenAccount, request: Request, decide: Callable[[OpenAccount
     try:
         entries = decide(account)
     except Refused as refusal:
+        _tell_effective_times(account, refusal, {})
         if not request.dry_run:
             record_refusal(account, request, refusal)
         return Recorded(refusal=refusal)
@@ -344,6 +351,23 @@ def _row(entry: Entry) -> tuple[Any, ...]:
     )
 
 
+def _tell_effective_times(account: OpenAccount, refusal: Refused, known: dict[tuple[str, str, int], int]) -> None:
+    """Fill in, among the facts, from when the lots could be spent that do not bear it.
+
+    Args:
+        known: by holder, credit type and grant, in microseconds; what is looked up is added.
+    """
+    position = (account.state.holder_id, account.state.credit_type)
+    lots = [lot for lot in refusal.facts.get("lots", ()) if lot["effective_at"] is None]
+    missing = [lot["grant"] for lot in lots if (*position, lot["grant"]) not in known]
+    if missing:
+        with connection.cursor() as cursor:
+            cursor.execute(EFFECTIVE_TIMES, [*position, missing])
+            known |= {(*position, grant): to_us(effective_at) for grant, effective_at in cursor.fetchall()}
+    for lot in lots:
+        lot["effective_at"] = to_text(known[*position, lot["grant"]])
+
+
 def record_refusal(account: OpenAccount, request: Request, refusal: Refused) -> Refused:
     """Put the no on record in this transaction, which must be let commit."""
     account.lock.ensure_held(holder_key(request.holder_id))
@@ -419,6 +443,7 @@ class Room:
             lock.ensure_held(holder_key(holder_id))
         self._accounts = _read_accounts({(request.holder_id, request.credit_type) for request in requests})
         self._answered = _read_answered([(request.holder_id, request.idempotency_key) for request in requests])
+        self._effective_us: dict[tuple[str, str, int], int] = {}
         self._entries: list[Entry] = []
         self._refusals: list[tuple[Any, ...]] = []
 
@@ -436,11 +461,13 @@ class Room:
         try:
             entries = decide(account)
         except Refused as refusal:
+            _tell_effective_times(account, refusal, self._effective_us)
             refusal.request_id = request.request_id
             self._refusals.append(_refusal_row(account, request, refusal))
             self._answered[key] = "refusal"
             return Recorded(refusal=refusal)
         self._entries += entries
+        self._effective_us |= {(*position, entry.sequence): entry.effective_us for entry in entries}
         self._accounts[position] = account.state.after_all(entries)
         self._answered[key] = "entry"
         return Recorded(entry=next(entry for entry in entries if entry.idempotency_key == request.idempotency_key))
@@ -488,11 +515,13 @@ def _read_accounts(positions: set[tuple[str, str]]) -> dict[tuple[str, str], Acc
 
 
 def _read_answered(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, bytes], str]:
-    """By holder and hash of the key, what has answered it."""
+    """By holder and hash of the key, what has answered it: the entry, where two keys have one hash. See `replay`."""
     holders, texts = [holder for holder, _ in keys], [key for _, key in keys]
     with connection.cursor() as cursor:
         cursor.execute(ANSWERED, [holders, texts, holders, texts])
-        return {(holder, key_hash(key)): answered_by for holder, key, answered_by in cursor.fetchall()}
+        rows = cursor.fetchall()
+    found = {(holder, key_hash(key)): answered_by for holder, key, answered_by in rows}
+    return found | {(holder, key_hash(key)): answered_by for holder, key, answered_by in rows if answered_by == "entry"}
 
 
 def entries(lock: Lock, wanted: Sequence[tuple[str, str, int]]) -> list[Entry]:

@@ -506,7 +506,10 @@ class EntryAdmin(ReadOnlyAdmin):
                 ),
                 "has_holds": bool(entry.holds),
                 "lots_table": lots_table(
-                    entry.lots, holder_id=entry.holder_id, credit_type=entry.credit_type, at=entry.recorded_at
+                    selectors.lots_in_full(entry.holder_id, entry.credit_type, entry.lots),
+                    holder_id=entry.holder_id,
+                    credit_type=entry.credit_type,
+                    at=entry.recorded_at,
                 ),
                 "refusals_table": refusals_table(related.refusals),
                 "has_refusals": bool(related.refusals),

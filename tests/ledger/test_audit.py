@@ -16,6 +16,7 @@ from ledger.audit import LAWS, audit
 from ledger.rules import Entry, Hold, Lot
 from ledger.rules.entries import GENESIS
 from ledger.rules.instants import from_us
+from ledger.rules.lots import SINCE_ITS_GRANT
 from ledger.rules.requests import encode_json
 from tests.benchmarks.histories import store
 from tests.ledger.credit_model import DAY_US
@@ -132,8 +133,8 @@ def changed(number: int, **values) -> Callable[[list[Entry]], list[Entry]]:
     return lambda entries: [entry._replace(**values) if entry.sequence == number else entry for entry in entries]
 
 
-LOT_1 = Lot(1, 100, START_US)
-LOT_2 = Lot(2, 50, START_US, START_US + 10 * DAY_US, 50, "promotional")
+LOT_1 = Lot(1, 100, SINCE_ITS_GRANT)
+LOT_2 = Lot(2, 50, SINCE_ITS_GRANT, START_US + 10 * DAY_US, 50, "promotional")
 EARLIER = START_US - DAY_US
 
 HELD_ELSEWHERE = (Hold(5, START_US + 20 * DAY_US, (LOT_2._replace(remaining=20),)),)
@@ -144,13 +145,18 @@ TAMPERINGS = {
         {"balance": {12}, "drawn": {12}, "burn-order": {12}, "identity": {None}},
     ),
     "a balance that is not the sum": (changed(9, balance=999), {"balance": {9, 10}, "lots-sum": {9}}),
-    "a clock that went back": (changed(5, recorded_us=EARLIER, effective_us=EARLIER), {"time": {5}, "burn-order": {5}}),
+    "a clock that went back": (changed(5, recorded_us=EARLIER, effective_us=EARLIER), {"time": {5}}),
     "an effective time that is another": (changed(3, effective_us=EARLIER), {"time": {3}}),
     "an expiry before its instant": (changed(11, effective_us=START_US + DAY_US), {"time": {11}}),
     "a lot that was never granted": (
         changed(2, lots=(LOT_2, LOT_1._replace(remaining=99), Lot(77, 1, START_US))),
         {"lots": {2, 3}, "terms": {2}},
     ),
+    "a lot that could not be spent from the first": (
+        changed(2, lots=(LOT_2._replace(effective_us=START_US + 1), LOT_1)),
+        {"terms": {2, 4}},
+    ),
+    "a lot to come that bears no effective time": (changed(9, effective_us=START_US + DAY_US), {"terms": {9}}),
     "a lot with a later expiry": (
         changed(3, lots=(LOT_1._replace(remaining=90, expires_us=START_US + 30 * DAY_US),)),
         {"terms": {3, 4}},

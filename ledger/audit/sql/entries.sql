@@ -195,7 +195,12 @@ WITH beside AS (
                                 (n.effective_us, n.expires_us, n.priority, n.promotional)
                                 IS DISTINCT FROM (b.effective_us, b.expires_us, b.priority, b.promotional)
                             WHEN n.lot = f.sequence THEN f.kind NOT IN ('grant', 'transfer_in', 'refund')
-                                OR (f.kind = 'grant' AND n.effective_us <> f.effective_us)
+                                OR (
+                                    f.kind = 'grant'
+                                    AND n.effective_us <> f.effective_us
+                                    -- 0 stands for what could be spent from the first.
+                                    AND NOT (n.effective_us = 0 AND f.effective_us <= f.recorded_us)
+                                )
                             ELSE f.kind NOT IN ('refund', 'release') OR NOT EXISTS (
                                 SELECT
                                 FROM ledger_entry o
