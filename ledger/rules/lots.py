@@ -1,11 +1,12 @@
 """Lots: the credits of one grant that are still there, and the order in which they are used up."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from json import JSONDecoder
 from typing import Any, NamedTuple
 
-from ledger.rules.instants import from_us
+from ledger.rules.instants import SECOND_US, from_us
 
 MAX_OPEN_LOTS = 500
 """So that the state on an entry stays small, and a spend's cost with it."""
@@ -163,15 +164,16 @@ def remove(lots: Lots, grant: int, amount: int) -> Lots:
 def encode(lots: Lots) -> str:
     """The stored and digested form: JSON arrays `[grant, remaining, effective_us, expires_us, priority, source]`.
 
-    `effective_us` is 0 for a lot that could be spent from the first, `source` 1 for promotional. Trailing defaults (no expiry,
-    priority 100, purchased) are left out, so that an entry stays small; the form is unique all the same.
+    `effective_us` is 0 for a lot that could be spent from the first, `source` 1 for promotional. An instant at a whole second is
+    written as seconds with the exponent 6. Trailing defaults (no expiry, priority 100, purchased) are left out. So an entry stays
+    small; the form is unique all the same.
     """
     return "[" + ",".join([_encode_lot(lot) for lot in lots]) + "]"
 
 
 def _encode_lot(lot: Lot) -> str:
-    head = f"[{lot.grant},{lot.remaining},{lot.effective_us}"
-    expires = "null" if lot.expires_us is None else lot.expires_us
+    head = f"[{lot.grant},{lot.remaining},{_encode_instant(lot.effective_us)}"
+    expires = "null" if lot.expires_us is None else _encode_instant(lot.expires_us)
     if lot.source != PURCHASED:
         return f"{head},{expires},{lot.priority},1]"
     if lot.priority != DEFAULT_PRIORITY:
@@ -179,9 +181,22 @@ def _encode_lot(lot: Lot) -> str:
     return f"{head}]" if lot.expires_us is None else f"{head},{expires}]"
 
 
+def _encode_instant(instant_us: int) -> str:
+    return str(instant_us) if instant_us % SECOND_US or instant_us == 0 else f"{instant_us // SECOND_US}e6"
+
+
+def _decode_instant(text: str) -> int:
+    # Exact, since the whole seconds of ten thousand years are multiples of 64 µs below 2^59.
+    return int(float(text))
+
+
+load: Callable[[str], Any] = JSONDecoder(parse_float=_decode_instant).decode
+"""JSON of the stored form, with instants as whole microseconds however they are written."""
+
+
 def decode(text: str) -> Lots:
-    """The inverse of `encode`."""
-    return from_json(json.loads(text))
+    """The inverse of `encode`; it takes whole seconds in microseconds too."""
+    return from_json(load(text))
 
 
 def from_json(lots: list[list[Any]]) -> Lots:

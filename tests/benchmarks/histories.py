@@ -24,7 +24,7 @@ from ledger import rules
 from ledger.journal import COLUMNS
 from ledger.rules import Account, Entry, GrantRequest, RefundRequest, SpendRequest
 from ledger.rules.holds import encode_holds
-from ledger.rules.instants import DAY_US, from_us, to_us
+from ledger.rules.instants import DAY_US, SECOND_US, from_us, to_us
 from ledger.rules.lots import Lot, encode, encode_drawn
 from ledger.rules.requests import encode_json
 
@@ -86,7 +86,8 @@ class History:
             **self._common(),
             amount=self.random.choice((50_000, 100_000, 250_000)),
             source="promotional" if promotional else "purchased",
-            expires_at=from_us(self.account.now_us + self.random.choice((30, 90, 365)) * DAY_US),
+            # Whoever says when credits expire says it in whole seconds, mostly a midnight.
+            expires_at=from_us(self.account.now_us // SECOND_US * SECOND_US + self.random.choice((30, 90, 365)) * DAY_US),
             reason="welcome credits" if promotional else "top-up",
             reference=f"pay_{self.random.getrandbits(64):016x}",
         )

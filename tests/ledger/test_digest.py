@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ledger.journal import COLUMNS
 from ledger.rules import Entry, Hold, Lot
 from ledger.rules.entries import GENESIS
+from ledger.rules.lots import SINCE_ITS_GRANT, decode, encode
 from tests.benchmarks.histories import row
 
 # docs/LEDGER.md shows how this is computed again with psql and with python.
@@ -23,7 +24,7 @@ GOLDEN = Entry(
     amount=100,
     balance=100,
     held=0,
-    lots=(Lot(1, 100, 1767225600000000, 1769904000000000, 100, "promotional"),),
+    lots=(Lot(1, 100, SINCE_ITS_GRANT, 1769904000000000, 100, "promotional"),),
     drawn=(),
     holds=(),
     overdraft=None,
@@ -41,11 +42,11 @@ GOLDEN = Entry(
     rating=None,
 )
 GOLDEN_FORM = (
-    '["cust-004711", "credits", 1, "grant", 100, 100, 0, [[1,100,1767225600000000,1769904000000000,100,1]], [], null, '
+    '["cust-004711", "credits", 1, "grant", 100, 100, 0, [[1,100,0,1769904000e6,100,1]], [], null, '
     'null, null, null, "welcome-004711", "000102030405060708090a0b0c0d0e0f", 1767225600000000, 1767225600123456, "key:backend", '
     '"welcome \\"credits\\" \u2713", "signup/4711", {"campaign":"new-year"}, null, null]'
 )
-GOLDEN_DIGEST = "e585c34459af290e6f239674073449aff155b4fe5eda6b9d3034fa89529feab6"
+GOLDEN_DIGEST = "6e4172dd7afdf70f547c98508cc0c9a5bd84cb933f3071195ae8d14f6d4437b0"
 
 NASTY = st.one_of(
     st.sampled_from(
@@ -149,6 +150,26 @@ def test_python_and_the_server_agree_on_every_digest(entry, previous_digest):
 @given(first=ENTRIES, second=ENTRIES)
 def test_two_entries_have_one_form_only_when_they_are_the_same(first, second):
     assert (first.canonical_form() == second.canonical_form()) == (first == second)
+
+
+EARLIER_FORMS = {
+    "[[1,100,1767225600000000,1769904000000000,100,1]]": "[[1,100,1767225600e6,1769904000e6,100,1]]",
+    "[[1,100,1767225600123456]]": "[[1,100,1767225600123456]]",
+    "[[1,100,0]]": "[[1,100,0]]",
+    "[[7,1,0,253402300799e6]]": "[[7,1,0,253402300799e6]]",
+    "[[7,1,0,253402300799999999,7]]": "[[7,1,0,253402300799999999,7]]",
+    "[[7,1,-5000000]]": "[[7,1,-5e6]]",
+}
+"""Lots as they are or were stored: as they are written from here on."""
+
+
+@pytest.mark.parametrize("stored", EARLIER_FORMS)
+def test_lots_are_read_in_the_earlier_form_too_and_written_in_the_shorter_one(stored):
+    lots = decode(stored)
+    assert encode(lots) == EARLIER_FORMS[stored]
+    assert decode(encode(lots)) == lots
+    assert decode(json.dumps(json.loads(stored))) == lots
+    assert all(type(lot.effective_us) is int and isinstance(lot.expires_us, int | None) for lot in lots)
 
 
 def test_every_stored_fact_is_in_the_digest():

@@ -46,12 +46,12 @@ WITH beside AS (
                 AND f.p_sequence = f.sequence - 1
                 AND f.p_lots_text <> '[]'
                 AND pg_input_is_valid(f.first_remaining, 'bigint')
-                AND pg_input_is_valid(f.first_effective_us, 'bigint')
-                AND pg_input_is_valid(f.first_expires_us, 'bigint')
+                AND pg_input_is_valid(f.first_effective_us, 'numeric')
+                AND pg_input_is_valid(f.first_expires_us, 'numeric')
             THEN
                 f.drawn_text = '[[' || f.first_grant || ',' || -f.amount || ']]'
-                AND f.first_effective_us::bigint <= f.recorded_us
-                AND f.first_expires_us::bigint > f.recorded_us
+                AND f.first_effective_us::numeric <= f.recorded_us
+                AND f.first_expires_us::numeric > f.recorded_us
                 AND f.first_remaining::bigint >= -f.amount
                 AND f.lots_text = CASE
                     WHEN f.first_remaining::bigint > -f.amount
@@ -74,10 +74,10 @@ WITH beside AS (
     SELECT
         t.*,
         t.is_plain OR (
-            t.lots_text ~ '^\[(\[\d+,\d+,-?\d+(,(null|-?\d+)(,\d+(,1)?)?)?\](,(?!\])|(?=\]$)))*\]$'
+            t.lots_text ~ '^\[(\[\d+,\d+,-?\d+(e6)?(,(null|-?\d+(e6)?)(,\d+(,1)?)?)?\](,(?!\])|(?=\]$)))*\]$'
             AND t.drawn_text ~ '^\[(\[\d+,\d+\](,(?!\])|(?=\]$)))*\]$'
             AND COALESCE(t.holds_text, '[]')
-                ~ '^\[(\[\d+,-?\d+,\[(\[\d+,\d+,-?\d+(,(null|-?\d+)(,\d+(,1)?)?)?\](,(?!\])|(?=\]\])))+\]\](,(?!\])|(?=\]$)))*\]$'
+                ~ '^\[(\[\d+,-?\d+,\[(\[\d+,\d+,-?\d+(e6)?(,(null|-?\d+(e6)?)(,\d+(,1)?)?)?\](,(?!\])|(?=\]\])))+\]\](,(?!\])|(?=\]$)))*\]$'
         ) AS is_canonical
     FROM told_apart t
 ), judged AS (
@@ -256,13 +256,13 @@ WITH beside AS (
                             ELSE 0
                         END FROM facts)
                     THEN 'held' END,
-                    -- Other holds stay as they are; the parts of this one have the terms of their lots.
+                    -- Other holds stay as they are, however their instants are written; the parts of this one have the terms of their lots.
                     CASE WHEN (SELECT (
-                            SELECT string_agg(h::text, ',' ORDER BY place)
+                            SELECT string_agg(replace(h::text, 'e6', '000000'), ',' ORDER BY place)
                             FROM json_array_elements(f.p_holds) WITH ORDINALITY AS u (h, place)
                             WHERE (h ->> 0)::numeric IS DISTINCT FROM facts.hold
                         ) IS DISTINCT FROM (
-                            SELECT string_agg(h::text, ',' ORDER BY place)
+                            SELECT string_agg(replace(h::text, 'e6', '000000'), ',' ORDER BY place)
                             FROM json_array_elements(f.holds) WITH ORDINALITY AS u (h, place)
                             WHERE (h ->> 0)::numeric IS DISTINCT FROM facts.hold
                         ) OR EXISTS (
