@@ -33,6 +33,7 @@ COLUMNS = (
 
 READ_COLUMNS = (
     COLUMNS.replace("lots, drawn, holds", "lots::text, drawn::text, holds::text")
+    .replace("effective_at", "COALESCE(effective_at, recorded_at)")
     .replace("metadata", "metadata::text")
     .replace("counterpart, rating", "counterpart::text, rating::text")
 )
@@ -126,10 +127,10 @@ CROSS JOIN LATERAL (
 """
 
 ENTRIES_BY_SEQUENCE = f"""
-SELECT {", ".join("e." + column for column in READ_COLUMNS.split(", "))}
+SELECT e.*
 FROM unnest(%s::text[], %s::text[], %s::bigint[]) WITH ORDINALITY AS asked (holder_id, credit_type, sequence, place)
 CROSS JOIN LATERAL (
-    SELECT *
+    SELECT {READ_COLUMNS}
     FROM ledger_entry e
     WHERE e.holder_id = asked.holder_id AND e.credit_type = asked.credit_type AND e.sequence = asked.sequence
     LIMIT 1
@@ -152,7 +153,9 @@ SELECT sequence, lots::text FROM ledger_entry WHERE holder_id = %s AND credit_ty
 
 # A lot that could be spent from the first does not bear since when: its grant's entry does.
 EFFECTIVE_TIMES = """
-SELECT sequence, effective_at FROM ledger_entry WHERE holder_id = %s AND credit_type = %s AND sequence = ANY(%s)
+SELECT sequence, COALESCE(effective_at, recorded_at)
+FROM ledger_entry
+WHERE holder_id = %s AND credit_type = %s AND sequence = ANY(%s)
 """
 
 
@@ -300,7 +303,7 @@ def refusal_from_record(code: str, facts: dict[str, Any], request_id: str) -> Re
 
 
 def _check_same_request(request: Request, digest: bytes | None) -> None:
-    if digest != request.digest():
+    if not digest or not request.digest().startswith(digest):
         raise IdempotencyKeyReused(idempotency_key=request.idempotency_key)
 
 
@@ -341,7 +344,7 @@ def _row(entry: Entry) -> tuple[Any, ...]:
         encode_drawn(entry.drawn),
         encode_holds(entry.holds),
         *entry[10:15],
-        entry.effective_at,
+        None if entry.effective_us == entry.recorded_us else entry.effective_at,
         entry.recorded_at,
         *entry[17:20],
         encode_json(entry.metadata) if entry.metadata else None,

@@ -21,10 +21,10 @@ from ledger.rules.lots import MAX_OPEN_LOTS, SINCE_ITS_GRANT, Lots, decode, in_b
 
 # Of the lots of entry `e` that bear no effective time, that of their grants, one look into the primary key each.
 OWN_EFFECTIVE_TIMES = f"""(
-    SELECT json_object_agg(g.sequence, (extract(epoch FROM g.effective_at) * 1000000)::bigint)::text
+    SELECT json_object_agg(g.sequence, (extract(epoch FROM COALESCE(g.effective_at, g.recorded_at)) * 1000000)::bigint)::text
     FROM json_array_elements(e.lots) AS lot
     CROSS JOIN LATERAL (
-        SELECT sequence, effective_at
+        SELECT sequence, effective_at, recorded_at
         FROM ledger_entry
         WHERE holder_id = e.holder_id AND credit_type = e.credit_type AND sequence = (lot ->> 0)::bigint
         LIMIT 1

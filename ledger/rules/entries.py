@@ -28,6 +28,10 @@ GENESIS = bytes(32)
 """What the first entry of an account is chained to, in place of the digest of an entry before it."""
 
 
+REQUEST_DIGEST_BYTES = 8
+"""So much of a request's digest is on its entry: it tells another request under the same key, of one holder's own making."""
+
+
 class Entry(NamedTuple):
     """One row of the ledger: what happened, and the account's state after it.
 

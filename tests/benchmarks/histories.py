@@ -124,7 +124,7 @@ def row(entry: Entry) -> tuple[object, ...]:
         encode_drawn(entry.drawn),
         encode_holds(entry.holds),
         *entry[10:15],
-        entry.effective_at,
+        None if entry.effective_us == entry.recorded_us else entry.effective_at,
         entry.recorded_at,
         *entry[17:20],
         *(encode_json(value) if value else None for value in entry[20:23]),

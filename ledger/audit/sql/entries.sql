@@ -10,7 +10,7 @@ WITH beside AS (
         e.drawn::text AS drawn_text,
         e.holds::text AS holds_text,
         (extract(epoch FROM e.recorded_at) * 1000000)::bigint AS recorded_us,
-        (extract(epoch FROM e.effective_at) * 1000000)::bigint AS effective_us,
+        (extract(epoch FROM COALESCE(e.effective_at, e.recorded_at)) * 1000000)::bigint AS effective_us,
         (e.idempotency_key IS NULL) = (e.request_digest IS NULL) AS key_has_its_request,
         lag(e.sequence) OVER account AS p_sequence,
         COALESCE(lag(e.balance) OVER account, 0) AS p_balance,

@@ -54,7 +54,6 @@ BEGIN
     made.drawn := '[' || array_to_string(drawn, ',') || ']';
     made.idempotency_key := key;
     made.request_digest := request;
-    made.effective_at := made.recorded_at;
     made.actor := actor;
     made.reason := reason;
     made.reference := reference;
