@@ -47,7 +47,7 @@ REFUSALS_SEARCHED = 200
 ARRIVES_WITHIN = timedelta(seconds=30)
 """No transaction lasts longer: statement_timeout."""
 
-HISTORY = History(model=EntryListing, order=("recorded_at", "holder_id", "credit_type", "sequence"))
+HISTORY = History(model=EntryListing, order=("recorded_at", "holder_id", "credit_type", "sequence"), slot="ledger_slot")
 
 # One look into the primary key per account, whatever its length. Kinds other than spends have an index of their own.
 OF_ACCOUNTS = """

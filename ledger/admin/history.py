@@ -39,10 +39,15 @@ class Conditions:
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """A table in the order of `order`, whose first column is recorded_at and whose last ones tell rows of one instant apart."""
+    """A table in the order of `order`, whose first column is recorded_at and whose last ones tell rows of one instant apart.
+
+    `slot` names the function of recorded_at that its index is over, where that is not recorded_at itself: it never goes back
+    while recorded_at goes on.
+    """
 
     model: type[Model]
     order: tuple[str, ...]
+    slot: str = ""
 
     def rows(self, sql: str, values: Sequence[Any]) -> list[Any]:
         """Instances of the model, with what else the query gives as further attributes."""
@@ -62,7 +67,8 @@ class History:
 
     @property
     def newest_first(self) -> str:
-        return ", ".join(f"{column} DESC" for column in self.order)
+        by_index = (f"{self.slot}(recorded_at)",) if self.slot else ()
+        return ", ".join(f"{column} DESC" for column in (*by_index, *self.order))
 
     def position(self, row: Any) -> tuple[Any, ...]:
         """Where the row stands in the list."""
@@ -87,13 +93,21 @@ class History:
         """Recorded in [since, until), and behind the cursor."""
         found = Conditions()
         if since is not None:
+            self._add_bound(found, ">=", since)
             found.add("recorded_at >= %s", since)
         if until is not None:
+            self._add_bound(found, "<=", until)
             found.add("recorded_at < %s", until)
         if before is not None:
             places = ", ".join(["%s"] * len(self.order))
+            self._add_bound(found, "<=", before[0])
             found.add(f"recorded_at <= %s AND ({', '.join(self.order)}) < ({places})", before[0], *before)
         return found
+
+    def _add_bound(self, conditions: Conditions, comparison: str, at: datetime) -> None:
+        """The bound as the index knows it."""
+        if self.slot:
+            conditions.add(f"{self.slot}(recorded_at) {comparison} {self.slot}(%s)", at)
 
     def first_page(self, rows: Sequence[Any], *, note: str = "") -> Page:
         """The page of rows read with one more than fits."""

@@ -154,6 +154,7 @@ def test_the_function_that_locks_and_reads_takes_a_snapshot_per_statement():
         "ledger_entry_follows": "v",
         "ledger_entry_digest": "s",
         "ledger_key_hash": "i",
+        "ledger_slot": "i",
         "ledger_sequence_at": "s",
     }
 

@@ -68,21 +68,23 @@ BEGIN
     SELECT n.holder_id, n.credit_type, n.sequence
     INTO wrong
     FROM appended n
-    WHERE NOT CASE
-            WHEN n.sequence = 1 THEN n.digest = ledger_entry_digest(decode(repeat('00', 32), 'hex'), ROW(n.*)::ledger_entry)
-            ELSE EXISTS (
-                SELECT
-                FROM ledger_entry p
-                WHERE p.holder_id = n.holder_id
-                    AND p.credit_type = n.credit_type
-                    AND p.sequence = n.sequence - 1
-                    AND p.balance + n.amount = n.balance
-                    AND n.digest = ledger_entry_digest(p.digest, ROW(n.*)::ledger_entry)
-                    AND p.recorded_at <= n.recorded_at
-                    AND (p.held = n.held OR n.kind IN ('hold', 'capture', 'release'))
-                    AND (p.overdraft IS NOT DISTINCT FROM n.overdraft OR n.kind = 'adjust')
+    LEFT JOIN LATERAL (
+        SELECT e.balance, e.digest, e.recorded_at, e.held, e.overdraft
+        FROM ledger_entry e
+        WHERE e.holder_id = n.holder_id AND e.credit_type = n.credit_type AND e.sequence = n.sequence - 1
+        LIMIT 1
+    ) p ON true
+    WHERE (
+            n.sequence > 1
+            AND NOT COALESCE(
+                p.balance + n.amount = n.balance
+                AND p.recorded_at <= n.recorded_at
+                AND (p.held = n.held OR n.kind IN ('hold', 'capture', 'release'))
+                AND (p.overdraft IS NOT DISTINCT FROM n.overdraft OR n.kind = 'adjust'),
+                false
             )
-        END
+        )
+        OR n.digest <> ledger_entry_digest(COALESCE(p.digest, decode(repeat('00', 32), 'hex')), ROW(n.*)::ledger_entry)
         OR (
             SELECT CASE WHEN n.overdraft IS NULL THEN total <> n.balance ELSE total < n.balance END
             FROM (SELECT COALESCE(sum((lot ->> 1)::bigint), 0) AS total FROM json_array_elements(n.lots) lot) AS lots
