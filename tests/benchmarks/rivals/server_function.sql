@@ -27,7 +27,7 @@ BEGIN
     made.recorded_at := GREATEST(clock_timestamp(), last.recorded_at);
     now_us := (extract(epoch FROM made.recorded_at) * 1000000)::bigint;
     FOR lot IN SELECT json_array_elements(last.lots) LOOP
-        IF missing > 0 AND (lot ->> 2)::bigint <= now_us AND COALESCE((lot ->> 3)::bigint, now_us + 1) > now_us THEN
+        IF missing > 0 AND (lot ->> 2)::numeric <= now_us AND COALESCE((lot ->> 3)::numeric, now_us + 1) > now_us THEN
             part := LEAST(missing, (lot ->> 1)::bigint);
             missing := missing - part;
             drawn := drawn || format('[%s,%s]', lot ->> 0, part);
