@@ -172,7 +172,7 @@ def encode(lots: Lots) -> str:
 
 
 def _encode_lot(lot: Lot) -> str:
-    head = f"[{lot.grant},{lot.remaining},{_encode_instant(lot.effective_us)}"
+    head = f"[{lot.grant},{lot.remaining},{lot.effective_us and _encode_instant(lot.effective_us)}"
     expires = "null" if lot.expires_us is None else _encode_instant(lot.expires_us)
     if lot.source != PURCHASED:
         return f"{head},{expires},{lot.priority},1]"
@@ -182,7 +182,9 @@ def _encode_lot(lot: Lot) -> str:
 
 
 def _encode_instant(instant_us: int) -> str:
-    return str(instant_us) if instant_us % SECOND_US or instant_us == 0 else f"{instant_us // SECOND_US}e6"
+    if instant_us % SECOND_US or instant_us == 0:
+        return str(instant_us)
+    return f"{instant_us // SECOND_US}e6"
 
 
 def _decode_instant(text: str) -> int:
