@@ -19,20 +19,21 @@ from ledger.errors import AccountMovedOn, IdempotencyKeyReused, LedgerError, Not
 from ledger.locks import Lock, holder_key, holding, lock_number, waiting_for
 from ledger.rules import Account, Entry, Lot, Request
 from ledger.rules.holds import decode_holds, encode_holds
-from ledger.rules.instants import from_us, to_us
+from ledger.rules.instants import from_us, to_text, to_us
 from ledger.rules.lots import decode, decode_drawn, encode, encode_drawn
-from ledger.rules.requests import encode_json
+from ledger.rules.requests import encode_json, key_hash
 from ledger.statements import Statement, array, boolean, instant_us, integer
 
 COLUMNS = (
     "holder_id, credit_type, sequence, kind, amount, balance, held, lots, drawn, holds, overdraft, closes, settled, "
     "idempotency_key, request_digest, effective_at, recorded_at, actor, reason, reference, metadata, counterpart, rating, "
-    "previous_digest, digest"
+    "digest"
 )
 """In the order of `Entry`'s fields."""
 
 READ_COLUMNS = (
     COLUMNS.replace("lots, drawn, holds", "lots::text, drawn::text, holds::text")
+    .replace("effective_at", "COALESCE(effective_at, recorded_at)")
     .replace("metadata", "metadata::text")
     .replace("counterpart, rating", "counterpart::text, rating::text")
 )
@@ -55,7 +56,7 @@ APPEND_ONE = Statement("append", f"INSERT INTO ledger_entry ({COLUMNS}) VALUES (
 _TYPES = {
     **dict.fromkeys(("sequence", "amount", "balance", "held", "overdraft", "closes", "settled"), "bigint"),
     **dict.fromkeys(("lots", "drawn", "holds", "metadata", "counterpart", "rating"), "json"),
-    **dict.fromkeys(("request_digest", "previous_digest", "digest"), "bytea"),
+    **dict.fromkeys(("request_digest", "digest"), "bytea"),
     **dict.fromkeys(("effective_at", "recorded_at"), "timestamptz"),
 }
 _ARRAYS = ", ".join(f"%s::{_TYPES.get(column, 'text')}[]" for column in COLUMNS.split(", "))
@@ -70,7 +71,12 @@ VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 """
 
 ENTRY_BY_SEQUENCE = f"SELECT {READ_COLUMNS} FROM ledger_entry WHERE holder_id = %s AND credit_type = %s AND sequence = %s"
-ENTRY_BY_KEY = f"SELECT {READ_COLUMNS} FROM ledger_entry WHERE holder_id = %s AND idempotency_key = %s"
+# At most one: the keys of a holder are unique by their hash. Its key may be another text all the same.
+ENTRY_BY_KEY = f"""
+SELECT {READ_COLUMNS}
+FROM ledger_entry
+WHERE holder_id = %s AND ledger_key_hash(idempotency_key) = ledger_key_hash(%s) AND idempotency_key IS NOT NULL
+"""
 
 REFUSAL_BY_KEY = """
 SELECT code, facts::text, request_digest, request_id FROM ledger_refusal WHERE holder_id = %s AND idempotency_key = %s
@@ -118,10 +124,15 @@ LEFT JOIN LATERAL (
 """
 
 ANSWERED = """
-SELECT e.holder_id, e.idempotency_key, 'entry'
+SELECT asked.holder_id, asked.idempotency_key, 'entry'
 FROM unnest(%s::text[], %s::text[]) AS asked (holder_id, idempotency_key)
 CROSS JOIN LATERAL (
-    SELECT * FROM ledger_entry e WHERE e.holder_id = asked.holder_id AND e.idempotency_key = asked.idempotency_key LIMIT 1
+    SELECT
+    FROM ledger_entry e
+    WHERE e.holder_id = asked.holder_id
+        AND ledger_key_hash(e.idempotency_key) = ledger_key_hash(asked.idempotency_key)
+        AND e.idempotency_key IS NOT NULL
+    LIMIT 1
 ) e
 UNION ALL
 SELECT r.holder_id, r.idempotency_key, 'refusal'
@@ -132,10 +143,10 @@ CROSS JOIN LATERAL (
 """
 
 ENTRIES_BY_SEQUENCE = f"""
-SELECT {", ".join("e." + column for column in READ_COLUMNS.split(", "))}
+SELECT e.*
 FROM unnest(%s::text[], %s::text[], %s::bigint[]) WITH ORDINALITY AS asked (holder_id, credit_type, sequence, place)
 CROSS JOIN LATERAL (
-    SELECT *
+    SELECT {READ_COLUMNS}
     FROM ledger_entry e
     WHERE e.holder_id = asked.holder_id AND e.credit_type = asked.credit_type AND e.sequence = asked.sequence
     LIMIT 1
@@ -156,9 +167,20 @@ SELECT sequence, lots::text FROM ledger_entry WHERE holder_id = %s AND credit_ty
 """
 
 
+# A lot that could be spent from the first does not bear since when: its grant's entry does.
+EFFECTIVE_TIMES = """
+SELECT sequence, COALESCE(effective_at, recorded_at)
+FROM ledger_entry
+WHERE holder_id = %s AND credit_type = %s AND sequence = ANY(%s)
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class OpenAccount:
-    """An account read under its holder's lock, and the answer that its request's key has had before, if any."""
+    """An account read under its holder's lock, and the answer that its request's key has had before, if any.
+
+    `answered_by` is "entry" also where another key of the holder, with the same hash, has an entry: see `replay`.
+    """
 
     lock: Lock
     state: Account
@@ -221,7 +243,7 @@ def enter_many(requests: Sequence[Request]) -> Iterator["Room"]:
         )
     )
     accounts: dict[tuple[str, str], Account] = {}
-    answered: dict[tuple[str, str], str] = {}
+    answered: dict[tuple[str, bytes], str] = {}
     got = set()
     for name, request, (is_locked, *row) in zip(names, requests, rows, strict=True):
         if not is_locked:
@@ -231,7 +253,7 @@ def enter_many(requests: Sequence[Request]) -> Iterator["Room"]:
         if position not in accounts:
             accounts[position] = _account(*position, row)[0]
         if row[-1] is not None:
-            answered[request.holder_id, request.idempotency_key] = row[-1]
+            answered[request.holder_id, key_hash(request.idempotency_key)] = row[-1]
     with holding(*got) as lock:
         yield Room(lock, accounts, answered)
 
@@ -286,6 +308,7 @@ def answer(account: OpenAccount, request: Request, decide: Callable[[OpenAccount
     try:
         entries = decide(account)
     except Refused as refusal:
+        _tell_effective_times(account, refusal, {})
         if not request.dry_run:
             record_refusal(account, request, refusal)
         return Recorded(refusal=refusal)
@@ -300,16 +323,24 @@ def _check_expectation(account: OpenAccount, request: Request) -> None:
 
 
 def replay(account: OpenAccount, request: Request) -> Recorded:
-    """The answer that the key has had before, marked as replayed; writes nothing."""
+    """The answer that the key has had before, marked as replayed; writes nothing.
+
+    Raises:
+        IdempotencyKeyReused: the key belongs to another request; or its hash to another key, so that it cannot be used.
+    """
     account.lock.ensure_held(holder_key(request.holder_id))
     if account.answered_by == "entry":
         entry = _entry(ENTRY_BY_KEY, [request.holder_id, request.idempotency_key])
         assert entry is not None
-        _check_same_request(request, entry.request_digest)
-        return Recorded(entry=entry._replace(replayed=True))
+        if entry.idempotency_key == request.idempotency_key:
+            _check_same_request(request, entry.request_digest)
+            return Recorded(entry=entry._replace(replayed=True))
     with connection.cursor() as cursor:
         cursor.execute(REFUSAL_BY_KEY, [request.holder_id, request.idempotency_key])
-        code, facts, digest, request_id = cursor.fetchone()
+        row = cursor.fetchone()
+    if row is None:
+        raise IdempotencyKeyReused(idempotency_key=request.idempotency_key)
+    code, facts, digest, request_id = row
     _check_same_request(request, bytes(digest))
     refusal = refusal_from_record(code, json.loads(facts), request_id)
     refusal.replayed = True
@@ -324,7 +355,7 @@ def refusal_from_record(code: str, facts: dict[str, Any], request_id: str) -> Re
 
 
 def _check_same_request(request: Request, digest: bytes | None) -> None:
-    if digest != request.digest():
+    if not digest or not request.digest().startswith(digest):
         raise IdempotencyKeyReused(idempotency_key=request.idempotency_key)
 
 
@@ -363,15 +394,31 @@ def _row(entry: Entry) -> tuple[Any, ...]:
         encode_drawn(entry.drawn),
         encode_holds(entry.holds),
         *entry[10:15],
-        entry.effective_at,
+        None if entry.effective_us == entry.recorded_us else entry.effective_at,
         entry.recorded_at,
         *entry[17:20],
         encode_json(entry.metadata) if entry.metadata else None,
         encode_json(entry.counterpart) if entry.counterpart else None,
         encode_json(entry.rating) if entry.rating else None,
-        entry.previous_digest,
         entry.digest,
     )
+
+
+def _tell_effective_times(account: OpenAccount, refusal: Refused, known: dict[tuple[str, str, int], int]) -> None:
+    """Fill in, among the facts, from when the lots could be spent that do not bear it.
+
+    Args:
+        known: by holder, credit type and grant, in microseconds; what is looked up is added.
+    """
+    position = (account.state.holder_id, account.state.credit_type)
+    lots = [lot for lot in refusal.facts.get("lots", ()) if lot["effective_at"] is None]
+    missing = [lot["grant"] for lot in lots if (*position, lot["grant"]) not in known]
+    if missing:
+        with connection.cursor() as cursor:
+            cursor.execute(EFFECTIVE_TIMES, [*position, missing])
+            known |= {(*position, grant): to_us(effective_at) for grant, effective_at in cursor.fetchall()}
+    for lot in lots:
+        lot["effective_at"] = to_text(known[*position, lot["grant"]])
 
 
 def record_refusal(account: OpenAccount, request: Request, refusal: Refused) -> Refused:
@@ -442,16 +489,17 @@ class Room:
     A request that has to look at earlier entries first has what is pending stored, so that it sees what the ones before it did.
     """
 
-    def __init__(self, lock: Lock, accounts: dict[tuple[str, str], Account], answered: dict[tuple[str, str], str]) -> None:
+    def __init__(self, lock: Lock, accounts: dict[tuple[str, str], Account], answered: dict[tuple[str, bytes], str]) -> None:
         """Begin with what was read under the lock.
 
         Args:
             accounts: by holder and credit type.
-            answered: by holder and idempotency key, "entry" or "refusal", where there was an answer before.
+            answered: by holder and hash of the idempotency key, "entry" or "refusal", where there was an answer before.
         """
         self.lock = lock
         self._accounts = accounts
         self._answered = answered
+        self._effective_us: dict[tuple[str, str, int], int] = {}
         self._entries: list[Entry] = []
         self._refusals: list[tuple[Any, ...]] = []
 
@@ -473,7 +521,7 @@ class Room:
     def answer(self, request: Request, decide: Callable[[OpenAccount], Sequence[Entry]]) -> Recorded:
         """As `answer`, but what comes of it is kept until `store`."""
         position = (request.holder_id, request.credit_type)
-        key = (request.holder_id, request.idempotency_key)
+        key = (request.holder_id, key_hash(request.idempotency_key))
         account = OpenAccount(self.lock, self._state(position), self._answered.get(key))
         if account.answered_by is not None:
             self.store()
@@ -484,11 +532,13 @@ class Room:
         try:
             entries = decide(account)
         except Refused as refusal:
+            _tell_effective_times(account, refusal, self._effective_us)
             refusal.request_id = request.request_id
             self._refusals.append(_refusal_row(account, request, refusal))
             self._answered[key] = "refusal"
             return Recorded(refusal=refusal)
         self._entries += entries
+        self._effective_us |= {(*position, entry.sequence): entry.effective_us for entry in entries}
         self._accounts[position] = account.state.after_all(entries)
         self._answered[key] = "entry"
         return Recorded(entry=next(entry for entry in entries if entry.idempotency_key == request.idempotency_key))
@@ -523,11 +573,14 @@ def _read_accounts(positions: set[tuple[str, str]]) -> dict[tuple[str, str], Acc
     }
 
 
-def _read_answered(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+def _read_answered(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, bytes], str]:
+    """By holder and hash of the key, what has answered it: the entry, where two keys have one hash. See `replay`."""
     holders, texts = [holder for holder, _ in keys], [key for _, key in keys]
     with connection.cursor() as cursor:
         cursor.execute(ANSWERED, [holders, texts, holders, texts])
-        return {(holder, key): answered_by for holder, key, answered_by in cursor.fetchall()}
+        rows = cursor.fetchall()
+    found = {(holder, key_hash(key)): answered_by for holder, key, answered_by in rows}
+    return found | {(holder, key_hash(key)): answered_by for holder, key, answered_by in rows if answered_by == "entry"}
 
 
 def entries(lock: Lock, wanted: Sequence[tuple[str, str, int]]) -> list[Entry]:
@@ -574,5 +627,4 @@ def entry_from_row(row: Sequence[Any]) -> Entry:
     values[21] = None if row[21] is None else json.loads(row[21])
     values[22] = None if row[22] is None else json.loads(row[22])
     values[23] = bytes(row[23])
-    values[24] = bytes(row[24])
     return Entry(*values)

@@ -62,7 +62,6 @@ class EntryColumns(AppendOnly):
     reason = models.TextField()
     reference = models.TextField()
     metadata = ExactJSON(null=True)
-    previous_digest = models.BinaryField()
     digest = models.BinaryField()
 
     class Meta:
@@ -73,6 +72,8 @@ class Entry(EntryColumns):
     """One movement of credits, and the account's state after it."""
 
     pk = models.CompositePrimaryKey("holder_id", "credit_type", "sequence")
+    effective_at = models.DateTimeField(null=True)  # type: ignore[assignment]
+    """Null where it is `recorded_at`; the views show it always."""
 
     class Meta:
         db_table = "ledger_entry"

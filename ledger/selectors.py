@@ -11,15 +11,28 @@ from django.db import connection
 from django.db.models import Q
 from django.utils import timezone
 
-from ledger.journal import READ_COLUMNS, entry_from_row
+from ledger.journal import EFFECTIVE_TIMES, READ_COLUMNS, entry_from_row
 from ledger.models import Rate
 from ledger.rules import Account, Entry, Hold, Lot
 from ledger.rules.explanations import explain, is_booked_by_itself
 from ledger.rules.holds import MAX_HOLD_PARTS, Holds, decode_holds
 from ledger.rules.instants import to_us
-from ledger.rules.lots import MAX_OPEN_LOTS, Lots, decode, in_burn_order
+from ledger.rules.lots import MAX_OPEN_LOTS, SINCE_ITS_GRANT, Lots, decode, in_burn_order, in_full
 
-LAST_ENTRY = """
+# Of the lots of entry `e` that bear no effective time, that of their grants, one look into the primary key each.
+OWN_EFFECTIVE_TIMES = f"""(
+    SELECT json_object_agg(g.sequence, (extract(epoch FROM COALESCE(g.effective_at, g.recorded_at)) * 1000000)::bigint)::text
+    FROM json_array_elements(e.lots) AS lot
+    CROSS JOIN LATERAL (
+        SELECT sequence, effective_at, recorded_at
+        FROM ledger_entry
+        WHERE holder_id = e.holder_id AND credit_type = e.credit_type AND sequence = (lot ->> 0)::bigint
+        LIMIT 1
+    ) AS g
+    WHERE lot ->> 2 = '{SINCE_ITS_GRANT}'
+)"""
+
+LAST_ENTRY = f"""
 SELECT
     statement_timestamp(),
     e.sequence,
@@ -28,7 +41,8 @@ SELECT
     e.lots::text,
     e.holds::text,
     e.overdraft,
-    e.recorded_at
+    e.recorded_at,
+    {OWN_EFFECTIVE_TIMES}
 FROM (VALUES (1)) AS always_one_row
 LEFT JOIN LATERAL (
     SELECT *
@@ -39,9 +53,9 @@ LEFT JOIN LATERAL (
 ) e ON true
 """
 
-LAST_ENTRY_AT = """
-SELECT sequence, balance, held, lots::text, holds::text, overdraft, recorded_at
-FROM ledger_entry
+LAST_ENTRY_AT = f"""
+SELECT e.sequence, e.balance, e.held, e.lots::text, e.holds::text, e.overdraft, e.recorded_at, {OWN_EFFECTIVE_TIMES}
+FROM ledger_entry e
 WHERE holder_id = %(holder_id)s
     AND credit_type = %(credit_type)s
     AND sequence = ledger_sequence_at(%(holder_id)s, %(credit_type)s, %(at)s)
@@ -108,10 +122,11 @@ SELECT
     last.lots::text,
     last.holds::text,
     last.overdraft,
-    last.recorded_at
+    last.recorded_at,
+    last.effective_times
 FROM account
 CROSS JOIN LATERAL (
-    SELECT *
+    SELECT e.*, {effective_times} AS effective_times
     FROM ledger_entry e
     WHERE e.holder_id = account.holder_id AND e.credit_type = account.credit_type
     ORDER BY e.sequence DESC
@@ -183,7 +198,7 @@ def balance(holder_id: str, credit_type: str = "credits", *, at: datetime | None
     """The account as it looks now, or as it looked at an instant: what was recorded and could be spent by then."""
     if at is not None and at < timezone.now():
         row = _row(LAST_ENTRY_AT, {"holder_id": holder_id, "credit_type": credit_type, "at": at})
-        return _balance(holder_id, credit_type, at, row or (None,) * 7)
+        return _balance(holder_id, credit_type, at, row or (None,) * 8)
     now, *state = _row(LAST_ENTRY, [holder_id, credit_type])
     return _balance(holder_id, credit_type, at or now, state)
 
@@ -208,7 +223,10 @@ def balance_by_effective_time(holder_id: str, credit_type: str = "credits", *, a
         later = [entry_from_row(row) for row in cursor.fetchall()]
     added = [entry for entry in later if entry.kind == "grant"]
     lots = list(seen.lots) + [
-        lot for entry in added for lot in entry.lots if lot.grant == entry.sequence and not lot.is_expired(to_us(at))
+        lot
+        for entry in added
+        for lot in in_full(entry.lots, {entry.sequence: entry.effective_us})
+        if lot.grant == entry.sequence and not lot.is_expired(to_us(at))
     ]
     not_yet = sum(lot.remaining for lot in seen.lots if lot.effective_us > to_us(at))
     spendable = sum(lot.remaining for lot in lots[len(seen.lots) :] if lot.is_spendable(to_us(at)))
@@ -223,11 +241,12 @@ def balance_by_effective_time(holder_id: str, credit_type: str = "credits", *, a
 
 
 def _balance(holder_id: str, credit_type: str, as_of: datetime, state: Sequence[Any]) -> Balance:
-    sequence, booked, held, lots, holds, overdraft, recorded_at = state
+    sequence, booked, held, lots, holds, overdraft, recorded_at, effective_times = state
     if sequence is None:
         return Balance(holder_id, credit_type, 0, 0, 0, 0, as_of, 0, (), (), None)
     as_of_us = to_us(as_of)
-    account = Account(holder_id, credit_type, as_of_us, sequence, booked, held, decode(lots), decode_holds(holds), overdraft)
+    told = in_full(decode(lots), _by_grant(effective_times))
+    account = Account(holder_id, credit_type, as_of_us, sequence, booked, held, told, decode_holds(holds), overdraft)
     open_lots = tuple(lot for lot in account.lots if not lot.is_expired(as_of_us))
     return Balance(
         holder_id=holder_id,
@@ -244,6 +263,20 @@ def _balance(holder_id: str, credit_type: str, as_of: datetime, state: Sequence[
         is_as_written=account.available == account._replace(now_us=to_us(recorded_at)).available
         and len(open_lots) == len(account.lots),
     )
+
+
+def _by_grant(effective_times: str | None) -> dict[int, int]:
+    return {} if effective_times is None else {int(grant): us for grant, us in json.loads(effective_times).items()}
+
+
+def lots_in_full(holder_id: str, credit_type: str, lots: Lots) -> Lots:
+    """The account's lots with their effective times, which those that could be spent from the first do not bear."""
+    unknown = [lot.grant for lot in lots if lot.effective_us == SINCE_ITS_GRANT]
+    if not unknown:
+        return lots
+    with connection.cursor() as cursor:
+        cursor.execute(EFFECTIVE_TIMES, [holder_id, credit_type, unknown])
+        return in_full(lots, {grant: to_us(effective_at) for grant, effective_at in cursor.fetchall()})
 
 
 def _next_expiry(lots: Sequence[Lot]) -> NextExpiry | None:
@@ -267,6 +300,7 @@ def explanation(holder_id: str, credit_type: str, sequence: int) -> dict[str, An
     found = _where(holder_id, credit_type, "sequence BETWEEN %s AND %s", [sequence - 1, sequence])
     if not found or found[-1].sequence != sequence:
         return None
+    found = _with_lots_in_full(found)
     explained = found[-1]
     beside = [sequence - MAX_BOOKED_TOGETHER, sequence + MAX_BOOKED_TOGETHER, explained.recorded_at]
     together = _where(holder_id, credit_type, "sequence BETWEEN %s AND %s AND recorded_at = %s", beside)
@@ -279,6 +313,15 @@ def explanation(holder_id: str, credit_type: str, sequence: int) -> dict[str, An
         booked_after=list(later),
         referred=None if explained.closes is None else entry(holder_id, credit_type, explained.closes),
     )
+
+
+def _with_lots_in_full(entries: list[Entry]) -> list[Entry]:
+    """Entries of one account, each with its lots in full, by one query for all of them."""
+    first = entries[0]
+    by_grant = {lot.grant: lot for entry in entries for lot in entry.lots}
+    told = lots_in_full(first.holder_id, first.credit_type, tuple(by_grant.values()))
+    times = {lot.grant: lot.effective_us for lot in told}
+    return [entry._replace(lots=in_full(entry.lots, times)) for entry in entries]
 
 
 def _where(holder_id: str, credit_type: str, condition: str, values: list[Any]) -> list[Entry]:
@@ -411,7 +454,7 @@ def holders(
         comparison, direction, start = "<", "DESC", before
     else:
         comparison, direction, start = ">", "ASC", after or (prefix, "")
-    sql = ACCOUNTS.format(comparison=comparison, direction=direction)
+    sql = ACCOUNTS.format(comparison=comparison, direction=direction, effective_times=OWN_EFFECTIVE_TIMES)
     parameters = {"holder_id": start[0], "credit_type": start[1], "prefix": prefix, "type": credit_type, "limit": limit}
     with connection.cursor() as cursor:
         cursor.execute(sql, parameters)

@@ -55,8 +55,8 @@ CROSS JOIN LATERAL (
 ) AS last
 CROSS JOIN LATERAL (
     SELECT
-        COALESCE(sum((l ->> 1)::numeric) FILTER (WHERE (l ->> 3)::bigint <= clock.now_us), 0) AS expired,
-        COALESCE(sum((l ->> 1)::numeric) FILTER (WHERE (l ->> 2)::bigint <= clock.now_us), 0) AS spendable,
+        COALESCE(sum((l ->> 1)::numeric) FILTER (WHERE (l ->> 3)::numeric <= clock.now_us), 0) AS expired,
+        COALESCE(sum((l ->> 1)::numeric) FILTER (WHERE (l ->> 2)::numeric <= clock.now_us), 0) AS spendable,
         COALESCE(sum((l ->> 1)::numeric), 0) AS total
     FROM json_array_elements(last.lots) AS l
 ) AS lot

@@ -179,7 +179,10 @@ class AccountAdmin(ReadOnlyAdmin):
                 "title": f"{account.holder_id}: {account.credit_type}",
                 "balance_line": line_of(account, now=now),
                 "lots_table": lots_table(
-                    decode_lots(account.lots), holder_id=account.holder_id, credit_type=account.credit_type, at=now
+                    selectors.lots_in_full(account.holder_id, account.credit_type, decode_lots(account.lots)),
+                    holder_id=account.holder_id,
+                    credit_type=account.credit_type,
+                    at=now,
                 ),
                 "holds_table": holds_table(
                     holds_on(account), holder_id=account.holder_id, credit_type=account.credit_type, at=now

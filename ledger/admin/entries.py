@@ -7,6 +7,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
+from django.db import connection
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
@@ -38,6 +39,7 @@ from ledger.admin.pages import (
 )
 from ledger.models import EntryListing
 from ledger.rules import KINDS, Entry, Lot
+from ledger.rules.entries import GENESIS
 
 ACCOUNTS_SEARCHED = 50
 RELATED_ENTRIES = 100
@@ -45,7 +47,7 @@ REFUSALS_SEARCHED = 200
 ARRIVES_WITHIN = timedelta(seconds=30)
 """No transaction lasts longer: statement_timeout."""
 
-HISTORY = History(model=EntryListing, order=("recorded_at", "holder_id", "credit_type", "sequence"))
+HISTORY = History(model=EntryListing, order=("recorded_at", "holder_id", "credit_type", "sequence"), slot="ledger_slot")
 
 # One look into the primary key per account, whatever its length. Kinds other than spends have an index of their own.
 OF_ACCOUNTS = """
@@ -62,11 +64,13 @@ ORDER BY {order}
 LIMIT {limit}
 """
 
-# By reference: a Bloom filter per 64 pages of the table. By key: the unique index, skipping from holder to holder.
+# By reference: a Bloom filter per 64 pages of the table. By key: the unique index of its hash, skipping from holder to holder.
+BY_REFERENCE = "reference = %s"
+BY_KEY = "ledger_key_hash(idempotency_key) = ledger_key_hash(%s) AND idempotency_key = %s"
 BY_WORD = """
 SELECT *
 FROM ledger_entry_listing
-WHERE {column} = %s AND {conditions}
+WHERE {wanted} AND {conditions}
 ORDER BY {order}
 LIMIT {limit}
 """
@@ -96,6 +100,12 @@ WHERE holder_id = %(holder_id)s
     AND counterpart ->> 'sequence' = %(sequence)s
 ORDER BY sequence
 LIMIT {limit}
+"""
+
+DIGEST_IS_RIGHT = """
+SELECT e.digest = ledger_entry_digest(e)
+FROM ledger_entry e
+WHERE e.holder_id = %s AND e.credit_type = %s AND e.sequence = %s
 """
 
 KIND_COLOURS = {
@@ -163,7 +173,7 @@ def search(query: str, values: dict[str, str], cursor: str) -> Page:
     accounts = [(found.holder_id, found.credit_type) for found in selectors.holders(prefix=query, limit=ACCOUNTS_SEARCHED)]
     of_holder = _of_accounts([account for account in accounts if account[0] == query], values, asked)
     conditions = Conditions([*asked.bounds.parts, *wanted.parts], [*asked.bounds.values, *wanted.values])
-    by_word = HISTORY.searched(BY_WORD, {"reference": query, "idempotency_key": query}, conditions)
+    by_word = HISTORY.searched(BY_WORD, (BY_REFERENCE, BY_KEY), query, conditions)
     return merged(HISTORY, of_holder, *by_word)
 
 
@@ -368,6 +378,20 @@ def owed(row: Any) -> int:
     return 0 if row.overdraft is None else sum(lot[1] for lot in row.lots) - int(row.balance)
 
 
+def _previous_digest(row: EntryListing, previous: EntryListing | None) -> bytes | None:
+    """What the entry is chained to; None where the entry before it is not there."""
+    if row.sequence == 1:
+        return GENESIS
+    return None if previous is None else bytes(previous.digest)
+
+
+def _is_digest_right(row: EntryListing) -> bool:
+    """By the server, which has the text that was digested."""
+    with connection.cursor() as cursor:
+        cursor.execute(DIGEST_IS_RIGHT, [row.holder_id, row.credit_type, row.sequence])
+        return cursor.fetchone() == (True,)
+
+
 def _what_some_have(row: EntryListing) -> list[Any]:
     fields: list[Any] = []
     if is_hold(row):
@@ -467,7 +491,8 @@ class EntryAdmin(ReadOnlyAdmin):
             related = Related(row)
             assert entry is not None
             request.__dict__["_entry"], request.__dict__["_related"] = entry, related
-            row.digest_is_right = entry.computed_digest() == entry.digest  # type: ignore[attr-defined]
+            row.previous_digest = _previous_digest(row, related.previous)  # type: ignore[attr-defined]
+            row.digest_is_right = _is_digest_right(row)  # type: ignore[attr-defined]
             row.closed = related.closed  # type: ignore[attr-defined]
             row.hold_now = related.hold  # type: ignore[attr-defined]
             arrived = arrivals(row)
@@ -491,7 +516,10 @@ class EntryAdmin(ReadOnlyAdmin):
                 ),
                 "has_holds": bool(entry.holds),
                 "lots_table": lots_table(
-                    entry.lots, holder_id=entry.holder_id, credit_type=entry.credit_type, at=entry.recorded_at
+                    selectors.lots_in_full(entry.holder_id, entry.credit_type, entry.lots),
+                    holder_id=entry.holder_id,
+                    credit_type=entry.credit_type,
+                    at=entry.recorded_at,
                 ),
                 "refusals_table": refusals_table(related.refusals),
                 "has_refusals": bool(related.refusals),
@@ -653,8 +681,8 @@ class EntryAdmin(ReadOnlyAdmin):
         return mono(bytes(row.digest).hex())
 
     @display(description="Digest of the entry before")
-    def previous_digest_hex(self, row: EntryListing) -> SafeString | str:
-        return mono(bytes(row.previous_digest).hex())
+    def previous_digest_hex(self, row: Any) -> SafeString | str:
+        return "missing" if row.previous_digest is None else mono(row.previous_digest.hex())
 
     @display(description="Recomputed", label={"right": "success", "WRONG": "danger"})
     def chain(self, row: EntryListing) -> str:

@@ -7,7 +7,7 @@ Note [Looked at, and found]
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -39,27 +39,36 @@ class Conditions:
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """A table in the order of `order`, whose first column is recorded_at and whose last ones tell rows of one instant apart."""
+    """A table in the order of `order`, whose first column is recorded_at and whose last ones tell rows of one instant apart.
+
+    `slot` names the function of recorded_at that its index is over, where that is not recorded_at itself: it never goes back
+    while recorded_at goes on.
+    """
 
     model: type[Model]
     order: tuple[str, ...]
+    slot: str = ""
 
     def rows(self, sql: str, values: Sequence[Any]) -> list[Any]:
         """Instances of the model, with what else the query gives as further attributes."""
         return list(self.model._default_manager.raw(sql, list(values)))
 
-    def searched(self, sql: str, words: Mapping[str, str], conditions: Conditions) -> list[list[Any]]:
-        """The newest PAGE_ROWS + 1 rows for each column and word, by its index. See Note [Never by reading the whole table]."""
+    def searched(self, sql: str, wanted: Iterable[str], word: str, conditions: Conditions) -> list[list[Any]]:
+        """The newest PAGE_ROWS + 1 rows for each condition on the word, by its index.
+
+        See Note [Never by reading the whole table].
+        """
         found = []
         with never_reading_whole_tables():
-            for column, word in words.items():
-                text = sql.format(column=column, conditions=conditions.sql(), order=self.newest_first, limit=PAGE_ROWS + 1)
-                found.append(self.rows(text, [word, *conditions.values]))
+            for each in wanted:
+                text = sql.format(wanted=each, conditions=conditions.sql(), order=self.newest_first, limit=PAGE_ROWS + 1)
+                found.append(self.rows(text, [*[word] * each.count("%s"), *conditions.values]))
         return found
 
     @property
     def newest_first(self) -> str:
-        return ", ".join(f"{column} DESC" for column in self.order)
+        by_index = (f"{self.slot}(recorded_at)",) if self.slot else ()
+        return ", ".join(f"{column} DESC" for column in (*by_index, *self.order))
 
     def position(self, row: Any) -> tuple[Any, ...]:
         """Where the row stands in the list."""
@@ -84,13 +93,21 @@ class History:
         """Recorded in [since, until), and behind the cursor."""
         found = Conditions()
         if since is not None:
+            self._add_bound(found, ">=", since)
             found.add("recorded_at >= %s", since)
         if until is not None:
+            self._add_bound(found, "<=", until)
             found.add("recorded_at < %s", until)
         if before is not None:
             places = ", ".join(["%s"] * len(self.order))
+            self._add_bound(found, "<=", before[0])
             found.add(f"recorded_at <= %s AND ({', '.join(self.order)}) < ({places})", before[0], *before)
         return found
+
+    def _add_bound(self, conditions: Conditions, comparison: str, at: datetime) -> None:
+        """The bound as the index knows it."""
+        if self.slot:
+            conditions.add(f"{self.slot}(recorded_at) {comparison} {self.slot}(%s)", at)
 
     def first_page(self, rows: Sequence[Any], *, note: str = "") -> Page:
         """The page of rows read with one more than fits."""

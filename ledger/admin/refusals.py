@@ -37,7 +37,7 @@ HISTORY = History(model=RefusalListing, order=("recorded_at", "holder_id", "idem
 
 # By the index on (holder_id, recorded_at), or by the primary key.
 BY_WORD = """
-SELECT * FROM ledger_refusal_listing WHERE {column} = %s AND {conditions} ORDER BY {order} LIMIT {limit}
+SELECT * FROM ledger_refusal_listing WHERE {wanted} AND {conditions} ORDER BY {order} LIMIT {limit}
 """
 
 
@@ -64,7 +64,7 @@ def search(query: str, values: dict[str, str], cursor: str) -> Page:
     if not query or query.endswith("*"):
         return HISTORY.page(bounds, wanted)
     conditions = Conditions([*bounds.parts, *wanted.parts], [*bounds.values, *wanted.values])
-    return merged(HISTORY, *HISTORY.searched(BY_WORD, {"holder_id": query, "idempotency_key": query}, conditions))
+    return merged(HISTORY, *HISTORY.searched(BY_WORD, ("holder_id = %s", "idempotency_key = %s"), query, conditions))
 
 
 @admin.register(RefusalListing)

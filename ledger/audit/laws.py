@@ -6,8 +6,8 @@ LAWS: dict[str, str] = {
     "numbers": "The entries of an account are numbered 1, 2, 3 … without gaps.",
     "balance": "A balance is the one before it plus the amount.",
     "overspent": "A balance is 0 or more, or the account has an overdraft; no spend goes beyond it.",
-    "chain": "An entry names the digest of the one before it; the first names 32 zero bytes.",
-    "digest": "An entry's digest is SHA-256 over the digest before it and its own canonical form.",
+    "digest": "An entry's digest is SHA-256 over the digest of the entry before it, 32 zero bytes for the first, and its own "
+    "canonical form.",
     "time": "recorded_at never goes back; only grants count from another instant, expiries from the lot's or the hold's.",
     "keys": "An entry that answers a request has a key and the request's digest; a key is answered once per holder.",
     "form": "Lots, drawn parts and holds are in their canonical form.",

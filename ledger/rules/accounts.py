@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ledger.rules import lots as lot_rules
-from ledger.rules.entries import GENESIS, Entry
+from ledger.rules.entries import GENESIS, REQUEST_DIGEST_BYTES, Entry
 from ledger.rules.holds import Hold, Holds
 from ledger.rules.lots import Drawn, Lot, Lots
 from ledger.rules.requests import Request
@@ -102,7 +102,7 @@ class Account(NamedTuple):
             closes=closes,
             settled=settled,
             idempotency_key=None if request is None or keyless else request.idempotency_key,
-            request_digest=None if request is None or keyless else request.digest(),
+            request_digest=None if request is None or keyless else request.digest()[:REQUEST_DIGEST_BYTES],
             effective_us=self.now_us if effective_us is None else effective_us,
             recorded_us=self.now_us,
             actor="ledger" if request is None else request.actor,
@@ -111,8 +111,7 @@ class Account(NamedTuple):
             metadata={} if request is None else request.metadata,
             counterpart=counterpart,
             rating=rating,
-            previous_digest=self.digest,
-        ).sealed()
+        ).sealed(self.digest)
 
     def after(self, entry: Entry) -> "Account":
         """The account once `entry` is its last one, at the same instant."""

@@ -23,7 +23,18 @@ from ledger.rules.accounts import Account
 from ledger.rules.dues import Entries, dues, repayment
 from ledger.rules.entries import Entry
 from ledger.rules.instants import DAY_US, to_us
-from ledger.rules.lots import MAX_OPEN_LOTS, Drawn, Lot, Lots, as_drawn, put_back, remove, take
+from ledger.rules.lots import (
+    MAX_OPEN_LOTS,
+    SINCE_ITS_GRANT,
+    Drawn,
+    Lot,
+    Lots,
+    as_drawn,
+    effective_from,
+    put_back,
+    remove,
+    take,
+)
 from ledger.rules.requests import MAX_BALANCE, GrantRequest, OverdraftRequest, RefundRequest, RevokeRequest, SpendRequest
 
 ExpiredLotPolicy = Literal["new-lot", "gone"]
@@ -47,7 +58,14 @@ def grant(account: Account, request: GrantRequest) -> Entries:
         raise Invalid(pointer="/expires_at", rule="past", detail="must be in the future")
     booked = dues(account)
     account = account.after_all(booked)
-    lot = Lot(account.sequence + 1, request.amount, effective_us, expires_us, request.priority, request.source)
+    lot = Lot(
+        account.sequence + 1,
+        request.amount,
+        effective_from(effective_us, account.now_us),
+        expires_us,
+        request.priority,
+        request.source,
+    )
     lots = put_back(account.lots, [lot])
     check_room(account, lots, request.amount)
     entry = account.next_entry("grant", request.amount, lots=lots, effective_us=effective_us, request=request)
@@ -156,7 +174,7 @@ def _returned(account: Account, parts: Drawn, terms: Mapping[int, Lot], reopened
         if grant == ON_OVERDRAFT:
             beyond_the_debt = part - min(part, account.owed)
             if beyond_the_debt:
-                returned.append(Lot(account.sequence + 1, beyond_the_debt, account.now_us))
+                returned.append(Lot(account.sequence + 1, beyond_the_debt, SINCE_ITS_GRANT))
             continue
         lot = account.lot(grant) or terms[grant]
         if lot.is_expired(account.now_us) and reopened_until_us is not None:

@@ -25,7 +25,11 @@ KINDS = (
 )
 
 GENESIS = bytes(32)
-"""What stands as previous digest on the first entry of an account."""
+"""What the first entry of an account is chained to, in place of the digest of an entry before it."""
+
+
+REQUEST_DIGEST_BYTES = 8
+"""So much of a request's digest is on its entry: it tells another request under the same key, of one holder's own making."""
 
 
 class Entry(NamedTuple):
@@ -62,7 +66,6 @@ class Entry(NamedTuple):
     metadata: dict[str, Any]
     counterpart: dict[str, Any] | None
     rating: dict[str, Any] | None
-    previous_digest: bytes
     digest: bytes = b""
     replayed: bool = False
 
@@ -87,13 +90,17 @@ class Entry(NamedTuple):
         named = self.sequence if self.closes is None else self.closes
         return next((hold for hold in self.holds if hold.sequence == named), None)
 
-    def sealed(self) -> "Entry":
-        """The same entry with its digest."""
-        return self._replace(digest=self.computed_digest())
+    def sealed(self, previous_digest: bytes) -> "Entry":
+        """The same entry with its digest, chained to the entry before it.
 
-    def computed_digest(self) -> bytes:
-        """SHA-256 over the previous digest and the canonical form: 32 bytes. See docs/LEDGER.md."""
-        return hashlib.sha256(self.previous_digest + self.canonical_form().encode()).digest()
+        Args:
+            previous_digest: the digest of that entry; GENESIS when this is the account's first.
+        """
+        return self._replace(digest=self.computed_digest(previous_digest))
+
+    def computed_digest(self, previous_digest: bytes) -> bytes:
+        """SHA-256 over the digest of the entry before it and the canonical form: 32 bytes. See docs/LEDGER.md."""
+        return hashlib.sha256(previous_digest + self.canonical_form().encode()).digest()
 
     def canonical_form(self) -> str:
         """A JSON array of every stored fact, in one spelling, which `json_build_array` in PostgreSQL gives too."""

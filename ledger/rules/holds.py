@@ -1,10 +1,9 @@
 """Holds: credits set aside for something whose price is not known yet."""
 
-import json
 from typing import NamedTuple
 
 from ledger.rules.instants import DAY_US
-from ledger.rules.lots import Drawn, Lots, encode, from_json, total
+from ledger.rules.lots import Drawn, Lots, encode, from_json, load, total
 
 MAX_HOLD_PARTS = 500
 """Lots set aside by the open holds of an account, for the same reason as MAX_OPEN_LOTS."""
@@ -53,4 +52,4 @@ def decode_holds(text: str | None) -> Holds:
     """The inverse of `encode_holds`."""
     if text is None:
         return ()
-    return tuple([Hold(sequence, expires_us, from_json(parts)) for sequence, expires_us, parts in json.loads(text)])
+    return tuple([Hold(sequence, expires_us, from_json(parts)) for sequence, expires_us, parts in load(text)])

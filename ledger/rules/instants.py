@@ -4,7 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
-DAY_US = 86_400 * 1_000_000
+SECOND_US = 1_000_000
+DAY_US = 86_400 * SECOND_US
 
 
 def to_us(instant: datetime) -> int:

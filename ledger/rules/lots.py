@@ -1,11 +1,12 @@
 """Lots: the credits of one grant that are still there, and the order in which they are used up."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from json import JSONDecoder
 from typing import Any, NamedTuple
 
-from ledger.rules.instants import from_us
+from ledger.rules.instants import SECOND_US, from_us
 
 MAX_OPEN_LOTS = 500
 """So that the state on an entry stays small, and a spend's cost with it."""
@@ -15,6 +16,12 @@ PROMOTIONAL = "promotional"
 SOURCES = (PURCHASED, PROMOTIONAL)
 DEFAULT_PRIORITY = 100
 
+SINCE_ITS_GRANT = 0
+"""Stands as effective time of a lot that could be spent as soon as its entry was recorded: the entry tells the instant.
+
+Such a lot is past its effective time for good, so no decision asks for it, and the state on every entry is smaller without.
+"""
+
 Drawn = tuple[tuple[int, int], ...]
 """What an entry took from, or gave back to, which lots: (grant's sequence, amount > 0), in the order of the taking."""
 
@@ -23,7 +30,8 @@ class Lot(NamedTuple):
     """The rest of one grant.
 
     `grant` is the sequence of the entry that brought it; it stays the lot's name for good. `remaining` is at least 1:
-    an empty lot is no longer listed. The lot can be spent at instants in [effective_us, expires_us).
+    an empty lot is no longer listed. The lot can be spent at instants in [effective_us, expires_us); `effective_us` is
+    SINCE_ITS_GRANT for one that could be spent from the first.
     """
 
     grant: int
@@ -35,6 +43,7 @@ class Lot(NamedTuple):
 
     @property
     def effective_at(self) -> datetime:
+        """Of a lot told in full: see `in_full`."""
         return from_us(self.effective_us)
 
     @property
@@ -56,6 +65,25 @@ class Lot(NamedTuple):
 
 Lots = tuple[Lot, ...]
 """Open lots, always in burn order."""
+
+
+def effective_from(effective_us: int, now_us: int) -> int:
+    """What a lot bears as effective time that is granted at `now_us` and counts from `effective_us` on."""
+    return effective_us if effective_us > now_us else SINCE_ITS_GRANT
+
+
+def in_full(lots: Iterable[Lot], effective_times: Mapping[int, int]) -> Lots:
+    """The lots with their effective times, to be shown.
+
+    Args:
+        effective_times: for the grants of lots that bear none, in microseconds.
+    """
+    return tuple(
+        lot._replace(effective_us=effective_times[lot.grant])
+        if lot.effective_us == SINCE_ITS_GRANT and lot.grant in effective_times
+        else lot
+        for lot in lots
+    )
 
 
 def in_burn_order(lots: Iterable[Lot]) -> Lots:
@@ -136,16 +164,16 @@ def remove(lots: Lots, grant: int, amount: int) -> Lots:
 def encode(lots: Lots) -> str:
     """The stored and digested form: JSON arrays `[grant, remaining, effective_us, expires_us, priority, source]`.
 
-    `source` is 1 for promotional. Trailing defaults (no expiry, priority 100, purchased) are left out, so that an entry stays
-    small;
-    the form is unique all the same.
+    `effective_us` is 0 for a lot that could be spent from the first, `source` 1 for promotional. An instant at a whole second is
+    written as seconds with the exponent 6. Trailing defaults (no expiry, priority 100, purchased) are left out. So an entry stays
+    small; the form is unique all the same.
     """
     return "[" + ",".join([_encode_lot(lot) for lot in lots]) + "]"
 
 
 def _encode_lot(lot: Lot) -> str:
-    head = f"[{lot.grant},{lot.remaining},{lot.effective_us}"
-    expires = "null" if lot.expires_us is None else lot.expires_us
+    head = f"[{lot.grant},{lot.remaining},{lot.effective_us and _encode_instant(lot.effective_us)}"
+    expires = "null" if lot.expires_us is None else _encode_instant(lot.expires_us)
     if lot.source != PURCHASED:
         return f"{head},{expires},{lot.priority},1]"
     if lot.priority != DEFAULT_PRIORITY:
@@ -153,9 +181,24 @@ def _encode_lot(lot: Lot) -> str:
     return f"{head}]" if lot.expires_us is None else f"{head},{expires}]"
 
 
+def _encode_instant(instant_us: int) -> str:
+    if instant_us % SECOND_US or instant_us == 0:
+        return str(instant_us)
+    return f"{instant_us // SECOND_US}e6"
+
+
+def _decode_instant(text: str) -> int:
+    # Exact, since the whole seconds of ten thousand years are multiples of 64 µs below 2^59.
+    return int(float(text))
+
+
+load: Callable[[str], Any] = JSONDecoder(parse_float=_decode_instant).decode
+"""JSON of the stored form, with instants as whole microseconds however they are written."""
+
+
 def decode(text: str) -> Lots:
-    """The inverse of `encode`."""
-    return from_json(json.loads(text))
+    """The inverse of `encode`; it takes whole seconds in microseconds too."""
+    return from_json(load(text))
 
 
 def from_json(lots: list[list[Any]]) -> Lots:

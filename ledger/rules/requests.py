@@ -91,6 +91,11 @@ class Request:
         return known
 
 
+def key_hash(idempotency_key: str) -> bytes:
+    """The first 8 bytes of SHA-256 over a key, by which the keys of a holder are unique; in the server `ledger_key_hash`."""
+    return hashlib.sha256(idempotency_key.encode()).digest()[:8]
+
+
 @cache
 def _asked_fields(kind: type[Request]) -> tuple[str, ...]:
     return tuple(item.name for item in fields(kind) if item.name not in CIRCUMSTANCES)

@@ -9,14 +9,14 @@ from typing import Any
 
 from ledger.rules.accounts import Account
 from ledger.rules.instants import to_text
-from ledger.rules.lots import Lot, total
+from ledger.rules.lots import SINCE_ITS_GRANT, Lot, total
 
 MAX_DETAILS = 10
 """Lots, and holds, that a refusal lists: its record stays small whatever the account has."""
 
 
 def facts(account: Account, amount: int, available: int, *, overdraft: int, until_us: int | None) -> dict[str, Any]:
-    """The facts of InsufficientCredits.
+    """The facts of InsufficientCredits; `effective_at` is None for lots that do not bear it, for the journal to fill in.
 
     Args:
         amount: what was asked for; available: what could be had, less than that.
@@ -50,7 +50,7 @@ def _lot(lot: Lot, now_us: int) -> dict[str, Any]:
         "grant": lot.grant,
         "remaining": lot.remaining,
         "state": "expired" if lot.is_expired(now_us) else "spendable" if lot.is_spendable(now_us) else "not_yet_effective",
-        "effective_at": to_text(lot.effective_us),
+        "effective_at": None if lot.effective_us == SINCE_ITS_GRANT else to_text(lot.effective_us),
         "expires_at": None if lot.expires_us is None else to_text(lot.expires_us),
     }
 

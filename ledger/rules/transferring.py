@@ -5,7 +5,7 @@ from ledger.rules.decisions import check_available, check_room
 from ledger.rules.dues import Entries, dues, repayment
 from ledger.rules.entries import Entry
 from ledger.rules.holds import parts_of
-from ledger.rules.lots import Lots, put_back, take
+from ledger.rules.lots import SINCE_ITS_GRANT, Lots, put_back, take
 from ledger.rules.requests import TransferRequest
 
 
@@ -42,7 +42,8 @@ def _arrivals(target: Account, request: TransferRequest, out: Entry, parts: Lots
     entries = dues(target)
     target = target.after_all(entries)
     for part in parts:
-        lot = part._replace(grant=target.sequence + 1)
+        # What could be spent there can be spent here, from its arrival on.
+        lot = part._replace(grant=target.sequence + 1, effective_us=SINCE_ITS_GRANT)
         lots = put_back(target.lots, [lot])
         check_room(target, lots, part.remaining)
         counterpart = {"holder_id": out.holder_id, "sequence": out.sequence, "grant": part.grant}

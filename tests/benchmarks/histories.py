@@ -24,7 +24,7 @@ from ledger import rules
 from ledger.journal import COLUMNS
 from ledger.rules import Account, Entry, GrantRequest, RefundRequest, SpendRequest
 from ledger.rules.holds import encode_holds
-from ledger.rules.instants import DAY_US, from_us, to_us
+from ledger.rules.instants import DAY_US, SECOND_US, from_us, to_us
 from ledger.rules.lots import Lot, encode, encode_drawn
 from ledger.rules.requests import encode_json
 
@@ -86,7 +86,8 @@ class History:
             **self._common(),
             amount=self.random.choice((50_000, 100_000, 250_000)),
             source="promotional" if promotional else "purchased",
-            expires_at=from_us(self.account.now_us + self.random.choice((30, 90, 365)) * DAY_US),
+            # Whoever says when credits expire says it in whole seconds, mostly a midnight.
+            expires_at=from_us(self.account.now_us // SECOND_US * SECOND_US + self.random.choice((30, 90, 365)) * DAY_US),
             reason="welcome credits" if promotional else "top-up",
             reference=f"pay_{self.random.getrandbits(64):016x}",
         )
@@ -123,11 +124,10 @@ def row(entry: Entry) -> tuple[object, ...]:
         encode_drawn(entry.drawn),
         encode_holds(entry.holds),
         *entry[10:15],
-        entry.effective_at,
+        None if entry.effective_us == entry.recorded_us else entry.effective_at,
         entry.recorded_at,
         *entry[17:20],
         *(encode_json(value) if value else None for value in entry[20:23]),
-        entry.previous_digest,
         entry.digest,
     )
 

@@ -116,7 +116,7 @@ def test_spends_of_one_holder_and_of_others_share_a_transaction(crowd: Crowd, ne
 
     assert [(answer.sequence, answer.balance) for answer in answers] == [(2, 70), (3, 40), (2, 70), (3, 40)]
     assert len(set(transactions(one)[1:] + transactions(other)[1:])) == 1
-    assert answers[1].previous_digest == answers[0].digest
+    assert answers[1].digest == answers[1].computed_digest(answers[0].digest)
 
 
 def test_each_gets_its_own_answer(crowd: Crowd, new_holder: NewHolder) -> None:

@@ -6,6 +6,7 @@ from ledger import rules
 from ledger.errors import BalanceLimit, InsufficientCredits, Invalid, LotLimit, RefundExceedsSpend, RevocationExceedsGrant
 from ledger.rules import MAX_BALANCE, MAX_OPEN_LOTS, Account, Entry, Lot
 from ledger.rules.instants import from_us
+from ledger.rules.lots import SINCE_ITS_GRANT
 from tests.ledger.credit_model import DAY_US
 from tests.ledger.walks import HOUR_US, REOPEN_DAYS, START_US, RulesLedger
 
@@ -51,7 +52,7 @@ def test_a_spend_over_several_lots_says_how_much_it_took_from_which():
     grant(ledger, 20, source="promotional")
     entry = spend(ledger, 35)
     assert entry.drawn == ((2, 20), (1, 15))
-    assert entry.lots == (Lot(1, 15, START_US),)
+    assert entry.lots == (Lot(1, 15, SINCE_ITS_GRANT),)
     assert (entry.amount, entry.balance) == (-35, 15)
 
 
@@ -132,7 +133,7 @@ def test_credits_of_a_lot_that_has_expired_come_back_as_a_lot_for_some_days():
     ledger.now_us += 2 * DAY_US
     entry = ask(ledger, rules.RefundRequest, spend=2)
     until_us = ledger.now_us + REOPEN_DAYS * DAY_US
-    assert entry.lots == (Lot(1, 6, START_US, until_us, 7, "promotional"),)
+    assert entry.lots == (Lot(1, 6, SINCE_ITS_GRANT, until_us, 7, "promotional"),)
     assert [each.kind for each in ledger.in_order] == ["grant", "spend", "expire", "refund"]
     ledger.now_us = until_us
     assert ledger.account(HOLDER).available == 0

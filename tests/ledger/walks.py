@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -303,7 +304,7 @@ class Walk:
         account, model = self.ledger.account(holder), self.models[holder]
         now_us = self.ledger.now_us
         assert {lot.grant: lot.remaining for lot in account.lots} == model.lots
-        assert {lot.grant: _terms(lot) for lot in account.lots} == {lot: model.terms[lot] for lot in model.lots}
+        assert {lot.grant: _terms(lot) for lot in account.lots} == {lot: self._borne(holder, lot) for lot in model.lots}
         assert account.lots == in_burn_order(account.lots)
         assert {hold.sequence: (hold.expires_us, _units_of(hold.parts)) for hold in account.holds} == {
             number: (hold.expires_us, hold.units) for number, hold in model.holds.items()
@@ -315,13 +316,19 @@ class Walk:
         assert model.identity_holds
         self._check_chain(holder, account)
 
+    def _borne(self, holder: str, lot: int) -> Terms:
+        """The terms as the lot bears them: without an effective time that had come when its entry was recorded."""
+        terms, entry = self.models[holder].terms[lot], self.ledger.entry(holder, lot)
+        assert entry is not None
+        return terms if terms.effective_us > entry.recorded_us else replace(terms, effective_us=0)
+
     def _check_chain(self, holder: str, account: Account) -> None:
         number, digest = self.heads[holder]
         for sequence in range(number + 1, account.sequence + 1):
             entry = self.ledger.entry(holder, sequence)
             assert entry is not None
-            assert (entry.sequence, entry.previous_digest) == (sequence, digest)
-            assert entry.digest == entry.computed_digest()
+            assert entry.sequence == sequence
+            assert entry.digest == entry.computed_digest(digest)
             digest = entry.digest
         self.heads[holder] = account.sequence, digest
 

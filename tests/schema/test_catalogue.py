@@ -36,7 +36,7 @@ def test_every_unique_index_of_a_table_by_holder_contains_the_holder():
         list(BY_HOLDER),
     )
     assert found == [
-        ("ledger_entry", "ledger_entry_key", ["holder_id", "idempotency_key"]),
+        ("ledger_entry", "ledger_entry_key", ["holder_id", "ledger_key_hash"]),
         ("ledger_entry", "ledger_entry_pkey", ["holder_id", "credit_type", "sequence"]),
         ("ledger_refusal", "ledger_refusal_pkey", ["holder_id", "idempotency_key"]),
     ]
@@ -154,6 +154,8 @@ def test_the_functions_that_lock_and_read_take_a_snapshot_per_statement():
         "ledger_open_many": "v",
         "ledger_entry_follows": "v",
         "ledger_entry_digest": "s",
+        "ledger_key_hash": "i",
+        "ledger_slot": "i",
         "ledger_sequence_at": "s",
     }
 

@@ -5,14 +5,13 @@
 WITH beside AS (
     SELECT
         e.holder_id, e.credit_type, e.sequence, e.kind, e.amount, e.balance, e.held, e.closes, e.settled, e.overdraft,
-        e.lots, e.drawn, e.holds, e.idempotency_key, e.recorded_at, e.previous_digest, e.digest,
+        e.lots, e.drawn, e.holds, e.idempotency_key, e.recorded_at, e.digest,
         e.lots::text AS lots_text,
         e.drawn::text AS drawn_text,
         e.holds::text AS holds_text,
         (extract(epoch FROM e.recorded_at) * 1000000)::bigint AS recorded_us,
-        (extract(epoch FROM e.effective_at) * 1000000)::bigint AS effective_us,
+        (extract(epoch FROM COALESCE(e.effective_at, e.recorded_at)) * 1000000)::bigint AS effective_us,
         (e.idempotency_key IS NULL) = (e.request_digest IS NULL) AS key_has_its_request,
-        e.digest = ledger_entry_digest(e) AS digest_fits,
         lag(e.sequence) OVER account AS p_sequence,
         COALESCE(lag(e.balance) OVER account, 0) AS p_balance,
         COALESCE(lag(e.held) OVER account, 0) AS p_held,
@@ -22,7 +21,7 @@ WITH beside AS (
         lag(e.holds) OVER account AS p_holds,
         lag(e.holds::text) OVER account AS p_holds_text,
         lag(e.recorded_at) OVER account AS p_recorded_at,
-        COALESCE(lag(e.digest) OVER account, decode(repeat('00', 32), 'hex')) AS p_digest
+        e.digest = ledger_entry_digest(COALESCE(lag(e.digest) OVER account, decode(repeat('00', 32), 'hex')), e) AS digest_fits
     FROM ledger_entry e
     WHERE e.holder_id >= %(since)s
         AND e.holder_id <= %(upto)s
@@ -47,12 +46,12 @@ WITH beside AS (
                 AND f.p_sequence = f.sequence - 1
                 AND f.p_lots_text <> '[]'
                 AND pg_input_is_valid(f.first_remaining, 'bigint')
-                AND pg_input_is_valid(f.first_effective_us, 'bigint')
-                AND pg_input_is_valid(f.first_expires_us, 'bigint')
+                AND pg_input_is_valid(f.first_effective_us, 'numeric')
+                AND pg_input_is_valid(f.first_expires_us, 'numeric')
             THEN
                 f.drawn_text = '[[' || f.first_grant || ',' || -f.amount || ']]'
-                AND f.first_effective_us::bigint <= f.recorded_us
-                AND f.first_expires_us::bigint > f.recorded_us
+                AND f.first_effective_us::numeric <= f.recorded_us
+                AND f.first_expires_us::numeric > f.recorded_us
                 AND f.first_remaining::bigint >= -f.amount
                 AND f.lots_text = CASE
                     WHEN f.first_remaining::bigint > -f.amount
@@ -75,10 +74,10 @@ WITH beside AS (
     SELECT
         t.*,
         t.is_plain OR (
-            t.lots_text ~ '^\[(\[\d+,\d+,-?\d+(,(null|-?\d+)(,\d+(,1)?)?)?\](,(?!\])|(?=\]$)))*\]$'
+            t.lots_text ~ '^\[(\[\d+,\d+,-?\d+(e6)?(,(null|-?\d+(e6)?)(,\d+(,1)?)?)?\](,(?!\])|(?=\]$)))*\]$'
             AND t.drawn_text ~ '^\[(\[\d+,\d+\](,(?!\])|(?=\]$)))*\]$'
             AND COALESCE(t.holds_text, '[]')
-                ~ '^\[(\[\d+,-?\d+,\[(\[\d+,\d+,-?\d+(,(null|-?\d+)(,\d+(,1)?)?)?\](,(?!\])|(?=\]\])))+\]\](,(?!\])|(?=\]$)))*\]$'
+                ~ '^\[(\[\d+,-?\d+,\[(\[\d+,\d+,-?\d+(e6)?(,(null|-?\d+(e6)?)(,\d+(,1)?)?)?\](,(?!\])|(?=\]\])))+\]\](,(?!\])|(?=\]$)))*\]$'
         ) AS is_canonical
     FROM told_apart t
 ), judged AS (
@@ -89,7 +88,6 @@ WITH beside AS (
             CASE WHEN f.balance <> f.p_balance + f.amount THEN 'balance' END,
             CASE WHEN NOT (f.balance >= 0 OR (f.overdraft IS NOT NULL AND (f.kind <> 'spend' OR f.balance >= -f.overdraft)))
                 THEN 'overspent' END,
-            CASE WHEN f.previous_digest <> f.p_digest THEN 'chain' END,
             CASE WHEN NOT f.digest_fits THEN 'digest' END,
             CASE WHEN f.recorded_at < f.p_recorded_at THEN 'time' END,
             CASE WHEN NOT f.key_has_its_request THEN 'keys' END,
@@ -197,7 +195,12 @@ WITH beside AS (
                                 (n.effective_us, n.expires_us, n.priority, n.promotional)
                                 IS DISTINCT FROM (b.effective_us, b.expires_us, b.priority, b.promotional)
                             WHEN n.lot = f.sequence THEN f.kind NOT IN ('grant', 'transfer_in', 'refund')
-                                OR (f.kind = 'grant' AND n.effective_us <> f.effective_us)
+                                OR (
+                                    f.kind = 'grant'
+                                    AND n.effective_us <> f.effective_us
+                                    -- 0 stands for what could be spent from the first.
+                                    AND NOT (n.effective_us = 0 AND f.effective_us <= f.recorded_us)
+                                )
                             ELSE f.kind NOT IN ('refund', 'release') OR NOT EXISTS (
                                 SELECT
                                 FROM ledger_entry o
@@ -253,13 +256,13 @@ WITH beside AS (
                             ELSE 0
                         END FROM facts)
                     THEN 'held' END,
-                    -- Other holds stay as they are; the parts of this one have the terms of their lots.
+                    -- Other holds stay as they are, however their instants are written; the parts of this one have the terms of their lots.
                     CASE WHEN (SELECT (
-                            SELECT string_agg(h::text, ',' ORDER BY place)
+                            SELECT string_agg(replace(h::text, 'e6', '000000'), ',' ORDER BY place)
                             FROM json_array_elements(f.p_holds) WITH ORDINALITY AS u (h, place)
                             WHERE (h ->> 0)::numeric IS DISTINCT FROM facts.hold
                         ) IS DISTINCT FROM (
-                            SELECT string_agg(h::text, ',' ORDER BY place)
+                            SELECT string_agg(replace(h::text, 'e6', '000000'), ',' ORDER BY place)
                             FROM json_array_elements(f.holds) WITH ORDINALITY AS u (h, place)
                             WHERE (h ->> 0)::numeric IS DISTINCT FROM facts.hold
                         ) OR EXISTS (
@@ -323,7 +326,6 @@ SELECT
         WHEN 'numbers' THEN j.sequence::text
         WHEN 'balance' THEN j.balance::text
         WHEN 'overspent' THEN j.balance::text
-        WHEN 'chain' THEN encode(j.previous_digest, 'hex')
         WHEN 'digest' THEN encode(j.digest, 'hex')
         WHEN 'time' THEN to_char(j.recorded_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
         WHEN 'held' THEN j.held::text
@@ -337,7 +339,6 @@ SELECT
     CASE law
         WHEN 'numbers' THEN (COALESCE(j.p_sequence, 0) + 1)::text
         WHEN 'balance' THEN (j.p_balance + j.amount)::text
-        WHEN 'chain' THEN encode(j.p_digest, 'hex')
         WHEN 'digest' THEN (
             SELECT encode(ledger_entry_digest(e), 'hex')
             FROM ledger_entry e

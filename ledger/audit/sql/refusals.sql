@@ -33,7 +33,10 @@ WHERE r.holder_id >= %(since)s
 UNION ALL
 SELECT 'keys', e.holder_id, e.credit_type, e.sequence, e.idempotency_key || ': answered by an entry and by a refusal', NULL
 FROM ledger_refusal r
-JOIN ledger_entry e ON e.holder_id = r.holder_id AND e.idempotency_key = r.idempotency_key
+JOIN ledger_entry e
+    ON e.holder_id = r.holder_id
+    AND ledger_key_hash(e.idempotency_key) = ledger_key_hash(r.idempotency_key)
+    AND e.idempotency_key = r.idempotency_key
 WHERE r.holder_id >= %(since)s AND r.holder_id <= %(upto)s
 UNION ALL
 -- The constraints forbid these; whoever can break the other laws can drop a constraint.

@@ -37,8 +37,10 @@ WHERE a.times > 1
             AND (part ->> 1)::numeric = a.amount
             AND (there ->> 0)::numeric = a.lot
             AND (here ->> 0)::numeric = a.sequence
-            AND (here ->> 2, here ->> 3, COALESCE(here ->> 4, '100'), here ->> 5)
-                IS NOT DISTINCT FROM (there ->> 2, there ->> 3, COALESCE(there ->> 4, '100'), there ->> 5)
+            -- 0: what has arrived can be spent from its arrival on.
+            AND (here ->> 2)::numeric IN (0, (there ->> 2)::numeric)
+            AND ((here ->> 3)::numeric, COALESCE(here ->> 4, '100'), here ->> 5)
+                IS NOT DISTINCT FROM ((there ->> 3)::numeric, COALESCE(there ->> 4, '100'), there ->> 5)
     )
 UNION ALL
 SELECT 'transfers', o.holder_id, o.credit_type, o.sequence, 'to ' || COALESCE(o.counterpart::text, 'nobody'), NULL

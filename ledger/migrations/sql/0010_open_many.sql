@@ -33,7 +33,13 @@ BEGIN
             last.digest,
             CASE
                 WHEN NOT asked.is_locked THEN NULL
-                WHEN EXISTS (SELECT FROM ledger_entry e WHERE e.holder_id = asked.holder AND e.idempotency_key = asked.key) THEN 'entry'
+                WHEN EXISTS (
+                    SELECT
+                    FROM ledger_entry e
+                    WHERE e.holder_id = asked.holder
+                        AND ledger_key_hash(e.idempotency_key) = ledger_key_hash(asked.key)
+                        AND e.idempotency_key IS NOT NULL
+                ) THEN 'entry'
                 WHEN EXISTS (SELECT FROM ledger_refusal r WHERE r.holder_id = asked.holder AND r.idempotency_key = asked.key) THEN 'refusal'
             END
         FROM unnest(locked, holders, types, keys) WITH ORDINALITY AS asked (is_locked, holder, type, key, place)

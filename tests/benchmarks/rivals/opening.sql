@@ -16,7 +16,13 @@ BEGIN
             GREATEST(clock_timestamp(), last.recorded_at), last.sequence, last.balance, last.held, last.lots::text, last.holds::text,
             last.overdraft, last.digest,
             CASE
-                WHEN EXISTS (SELECT FROM ledger_entry e WHERE e.holder_id = holder AND e.idempotency_key = key) THEN 'entry'
+                WHEN EXISTS (
+                    SELECT
+                    FROM ledger_entry e
+                    WHERE e.holder_id = holder
+                        AND ledger_key_hash(e.idempotency_key) = ledger_key_hash(key)
+                        AND e.idempotency_key IS NOT NULL
+                ) THEN 'entry'
                 WHEN EXISTS (SELECT FROM ledger_refusal r WHERE r.holder_id = holder AND r.idempotency_key = key) THEN 'refusal'
             END
         FROM (VALUES (1)) AS always_one_row

@@ -16,7 +16,10 @@ DECLARE
     drawn   text[] := '{}';
 BEGIN
     PERFORM pg_advisory_xact_lock(lock_number);
-    SELECT e.* INTO made FROM ledger_entry e WHERE e.holder_id = holder AND e.idempotency_key = key;
+    SELECT e.*
+    INTO made
+    FROM ledger_entry e
+    WHERE e.holder_id = holder AND ledger_key_hash(e.idempotency_key) = ledger_key_hash(key) AND e.idempotency_key = key;
     IF FOUND THEN
         RETURN made;
     END IF;
@@ -24,7 +27,7 @@ BEGIN
     made.recorded_at := GREATEST(clock_timestamp(), last.recorded_at);
     now_us := (extract(epoch FROM made.recorded_at) * 1000000)::bigint;
     FOR lot IN SELECT json_array_elements(last.lots) LOOP
-        IF missing > 0 AND (lot ->> 2)::bigint <= now_us AND COALESCE((lot ->> 3)::bigint, now_us + 1) > now_us THEN
+        IF missing > 0 AND (lot ->> 2)::numeric <= now_us AND COALESCE((lot ->> 3)::numeric, now_us + 1) > now_us THEN
             part := LEAST(missing, (lot ->> 1)::bigint);
             missing := missing - part;
             drawn := drawn || format('[%s,%s]', lot ->> 0, part);
@@ -51,12 +54,10 @@ BEGIN
     made.drawn := '[' || array_to_string(drawn, ',') || ']';
     made.idempotency_key := key;
     made.request_digest := request;
-    made.effective_at := made.recorded_at;
     made.actor := actor;
     made.reason := reason;
     made.reference := reference;
-    made.previous_digest := last.digest;
-    made.digest := ledger_entry_digest(made);
+    made.digest := ledger_entry_digest(COALESCE(last.digest, decode(repeat('00', 32), 'hex')), made);
     INSERT INTO ledger_entry SELECT made.*;
     RETURN made;
 END $$;

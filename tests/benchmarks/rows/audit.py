@@ -12,10 +12,17 @@ from tests.benchmarks.measuring import Result, interleaved, result, seconds
 
 ENTRIES = int(os.environ.get("BENCH_AUDIT", "200000"))
 SCAN = """
-SELECT count(*) FILTER (WHERE sha256(e.previous_digest || convert_to(e::text, 'UTF8')) = e.digest) FROM ledger_entry e
+SELECT count(*) FILTER (WHERE sha256(e.digest || convert_to(e::text, 'UTF8')) = e.digest) FROM ledger_entry e
 """
 
-DIGESTS = "SELECT count(*) FILTER (WHERE ledger_entry_digest(e) = e.digest) FROM ledger_entry e"
+DIGESTS = """
+SELECT count(*) FILTER (WHERE fits)
+FROM (
+    SELECT ledger_entry_digest(COALESCE(lag(e.digest) OVER account, decode(repeat('00', 32), 'hex')), e) = e.digest AS fits
+    FROM ledger_entry e
+    WINDOW account AS (PARTITION BY e.holder_id, e.credit_type ORDER BY e.sequence)
+) AS chained
+"""
 
 
 def run(ground: Ground) -> list[Result]:

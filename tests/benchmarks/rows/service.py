@@ -22,7 +22,7 @@ def by_function(*, holder_id: str, amount: int, idempotency_key: str, actor: str
         holder_id=holder_id, amount=amount, idempotency_key=idempotency_key, actor=actor, reason=reason, reference=reference
     )
     parameters = (
-        lock_number(holder_key(holder_id)), holder_id, "credits", amount, idempotency_key, request.digest(), actor, reason,
+        lock_number(holder_key(holder_id)), holder_id, "credits", amount, idempotency_key, request.digest()[:8], actor, reason,
         reference,
     )  # fmt: skip
     with transaction.atomic(durable=True), connection.cursor() as cursor:

@@ -135,3 +135,13 @@ def test_while_the_holder_is_busy_a_write_waits_as_long_as_the_lock_does_and_the
     assert api.get(f"/v1/holders/{busy}/balance").status_code == 200
     other.rollback()
     assert api.post(f"/v1/holders/{busy}/spends", {"amount": 1}, key="k").status_code == 201
+
+
+def test_a_key_whose_hash_another_key_of_the_holder_has_is_a_422_and_nothing_is_written(api: ApiClient, holder: str) -> None:
+    one, other = "ad9c22dac5fa3bb4", "fd58ba3ca2b6fe39"
+    assert api.post(f"/v1/holders/{holder}/spends", {"amount": 1}, key=one).status_code == 201
+    before = rows_of(holder)
+    answer = api.post(f"/v1/holders/{holder}/spends", {"amount": 1}, key=other)
+    assert (answer.status_code, json.loads(answer.content)["type"].rpartition("/")[2]) == (422, "idempotency-key-reused")
+    assert rows_of(holder) == before
+    assert api.post(f"/v1/holders/{holder}/spends", {"amount": 1}, key=one)["Idempotency-Replayed"] == "true"

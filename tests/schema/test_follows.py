@@ -1,0 +1,79 @@
+"""What the trigger `follows` refuses: a chain that goes on from elsewhere, a digest of something else, a gap, a wrong sum."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from django.db import Error, connection, transaction
+
+from ledger import rules, services
+from ledger.journal import COLUMNS
+from ledger.locks import sqlstate
+from ledger.models import Entry as StoredEntry
+from ledger.rules import Account, Entry, GrantRequest, SpendRequest
+from ledger.rules.entries import GENESIS
+from ledger.rules.instants import to_us
+from ledger.services.transactions import DOES_NOT_FOLLOW
+from tests.benchmarks.histories import row
+
+pytestmark = pytest.mark.django_db
+
+
+def insert(*entries: Entry) -> None:
+    """By one INSERT, past the journal."""
+    places = ", ".join("(" + ", ".join(["%s"] * (COLUMNS.count(",") + 1)) + ")" for _ in entries)
+    values = [value for entry in entries for value in row(entry)]
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"INSERT INTO ledger_entry ({COLUMNS}) VALUES {places}", values)
+
+
+def copy(*entries: Entry) -> None:
+    statement = f"COPY ledger_entry ({COLUMNS}) FROM STDIN"
+    with transaction.atomic(), connection.cursor() as cursor, connection.wrap_database_errors, cursor.copy(statement) as stream:
+        for entry in entries:
+            stream.write_row(row(entry))
+
+
+@pytest.fixture
+def history() -> Sequence[Entry]:
+    """A grant and two spends that follow from each other, not stored."""
+    account = Account("ada", "credits", to_us(services.grant(holder_id="bob", amount=1, idempotency_key="g").recorded_at))
+    common: dict[str, Any] = {"holder_id": "ada", "actor": "key:test"}
+    entries = rules.grant(account, GrantRequest(**common, idempotency_key="1", amount=100))
+    for key in ("2", "3"):
+        account = account.after_all(entries)
+        entries += rules.spend(account, SpendRequest(**common, idempotency_key=key, amount=10))
+    return entries
+
+
+WRONG = {
+    "the first is chained to something": lambda first, second, third: [first.sealed(b"\x01" * 32)],
+    "the digest is of something else": lambda first, second, third: [first._replace(reason="a gift")],
+    "the second is chained to nothing": lambda first, second, third: [first, second.sealed(GENESIS)],
+    "the third is chained to the first": lambda first, second, third: [first, second, third.sealed(first.digest)],
+    "one is left out": lambda first, second, third: [first, third],
+    "a balance is not the sum": lambda first, second, third: [first, second._replace(amount=-11).sealed(first.digest)],
+}
+
+
+@pytest.mark.parametrize("store", [insert, copy])
+@pytest.mark.parametrize("name", WRONG)
+def test_what_does_not_follow_is_refused(history, store, name):
+    with pytest.raises(Error) as refused:
+        store(*WRONG[name](*history))
+    assert sqlstate(refused.value) == DOES_NOT_FOLLOW
+    assert not StoredEntry.objects.filter(holder_id="ada").exists()
+
+
+@pytest.mark.parametrize("store", [insert, copy])
+def test_what_follows_is_stored(history, store):
+    store(*history)
+    assert StoredEntry.objects.filter(holder_id="ada").count() == 3
+
+
+def test_only_another_instant_is_stored_beside_the_one_of_recording():
+    earlier = services.grant(holder_id="ada", amount=5, idempotency_key="1").recorded_at.replace(year=2020)
+    services.grant(holder_id="ada", amount=5, effective_at=earlier, idempotency_key="2")
+    assert list(StoredEntry.objects.filter(holder_id="ada").order_by("sequence").values_list("effective_at", flat=True)) == [
+        None, earlier,
+    ]  # fmt: skip
