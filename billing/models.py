@@ -362,6 +362,7 @@ class Invoice(models.Model):
             ("pay_invoice", "Can mark an invoice as paid"),
             ("void_invoice", "Can void an invoice"),
             ("give_up_invoice", "Can mark an invoice as uncollectible"),
+            ("delete_draft", "Can delete a draft"),
         ]
         constraints = [
             models.UniqueConstraint(fields=["series", "series_value"], name="billing_invoice_series"),
@@ -395,17 +396,26 @@ class Invoice(models.Model):
 
 
 class DocumentMove(models.Model):
-    """Who moved a document from state to state by hand, and why. Append-only."""
+    """Who moved a document from state to state, or deleted a draft, and why. Append-only."""
 
     invoice_id = models.BigIntegerField()
-    move = models.CharField(max_length=16, db_comment="finalize, pay, void or give_up")
+    move = models.CharField(max_length=16, db_comment="finalize, pay, void, give_up or delete")
     actor = models.CharField(max_length=200)
     reason = models.CharField(max_length=500)
+    subscription_id = models.BigIntegerField(null=True, db_comment="whose draft was deleted; null for every other move")
+    draft = models.JSONField(null=True, db_comment="what the draft was that was deleted")
     recorded_at = models.DateTimeField(db_default=Now())
 
     class Meta:
         default_permissions = ()
-        indexes = [models.Index(fields=["invoice_id", "id"], name="billing_documentmove_invoice")]
+        indexes = [
+            models.Index(fields=["invoice_id", "id"], name="billing_documentmove_invoice"),
+            models.Index(
+                fields=["subscription_id", "id"],
+                name="billing_documentmove_deleted",
+                condition=models.Q(subscription_id__isnull=False),
+            ),
+        ]
 
 
 class Line(models.Model):

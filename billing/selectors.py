@@ -1,13 +1,15 @@
 """Lock-free reads, for showing only: nothing is decided by them."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-from django.db.models import QuerySet
+from django.db.models import Model, QuerySet
 
 from billing.errors import NotFound
-from billing.models import Invoice, InvoiceTax, Line
+from billing.models import DocumentMove, Invoice, InvoiceTax, Line
 from billing.money import decimal_text
+
+Row = TypeVar("Row", bound=Model)
 
 
 def invoice_document(invoice_id: int) -> dict[str, Any]:
@@ -36,11 +38,28 @@ def invoices(
         rows = rows.filter(subscription_ref=subscription)
     if state is not None:
         rows = rows.filter(state=state)
+    return invoice_documents(_page(rows, before=before, after=after, limit=limit))
+
+
+def moves(invoice_id: int, *, before: int | None = None, after: int | None = None, limit: int) -> list[DocumentMove]:
+    """Who moved an invoice, newest first, by keyset on the id; also who deleted it as a draft.
+
+    Args: `before`, `after` as in `invoices`.
+
+    Raises:
+        NotFound: there is no such invoice, and was none that anybody deleted.
+    """
+    rows = DocumentMove.objects.filter(invoice_id=invoice_id)
+    page = _page(rows, before=before, after=after, limit=limit)
+    if not page and not rows.exists() and not Invoice.objects.filter(pk=invoice_id).exists():
+        raise NotFound(resource="invoice", ref=invoice_id)
+    return page
+
+
+def _page(rows: QuerySet[Row], *, before: int | None, after: int | None, limit: int) -> list[Row]:
     if after is not None:
-        page = list(rows.filter(pk__gt=after).order_by("pk")[:limit])[::-1]
-    else:
-        page = list((rows if before is None else rows.filter(pk__lt=before)).order_by("-pk")[:limit])
-    return invoice_documents(page)
+        return list(rows.filter(pk__gt=after).order_by("pk")[:limit])[::-1]
+    return list((rows if before is None else rows.filter(pk__lt=before)).order_by("-pk")[:limit])
 
 
 def invoice_documents(page: Sequence[Invoice]) -> list[dict[str, Any]]:

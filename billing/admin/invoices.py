@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 from unfold.decorators import action, display
 
 from billing.admin.cells import by_pk, customer_link, invoice_link, list_url, money, pairs, period, plain, subscription_link
-from billing.admin.moves import impossible, move_view, moves_table
+from billing.admin.moves import deletion_view, impossible, move_view, moves_table
 from billing.models import (
     Coupon,
     CouponUse,
@@ -66,7 +66,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
     list_filter = (choice("state", Invoice.State.values, of_column="state"),)
     search_fields = ("number",)
     search_help_text = "Number, subscription or customer"
-    actions_detail = ("finalize", "pay", "void", "give_up")
+    actions_detail = ("finalize", "pay", "void", "give_up", "delete_draft")
     change_form_outer_after_template = "admin/ledger/details.html"
     fieldsets = (
         (None, {"fields": (("state_label", "total", "due"), ("subscription_cell", "customer_cell"), ("issued", "due_on"))}),
@@ -131,7 +131,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
                     ("Coupons used", _coupons_table(invoice)),
                     ("Credit notes used", _notes_used_table(invoice)),
                     ("Credit note left by this invoice", _notes_left_table(invoice)),
-                    ("Moved by hand", moves_table(invoice)),
+                    ("Who moved it, and why", moves_table(invoice)),
                 ],
                 "links": [(list_url(Invoice, q=invoice.subscription_ref), "All invoices of this subscription")],
             }
@@ -141,7 +141,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
     # What can be done ---------------------------------------------------------------------------------
 
     def has_finalize_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        """By a method, as the three below: a permission by name would have Django's checks ask the database for it."""
+        """By a method, as those below: a permission by name would have Django's checks ask the database for it."""
         return bool(request.user.has_perm("billing.finalize_invoice"))
 
     def has_pay_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
@@ -155,6 +155,10 @@ class InvoiceAdmin(ReadOnlyAdmin):
     def has_give_up_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         """Who may expect the money no more."""
         return bool(request.user.has_perm("billing.give_up_invoice"))
+
+    def has_delete_draft_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        """Who may take a draft away."""
+        return bool(request.user.has_perm("billing.delete_draft"))
 
     def has_nothing_left(self, request: HttpRequest, object_id: str) -> list[str]:
         """What the state does not allow is not offered."""
@@ -180,6 +184,17 @@ class InvoiceAdmin(ReadOnlyAdmin):
     def give_up(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Expect the money no more."""
         return move_view(self, request, self._of(request, object_id), "give_up")
+
+    @action(description="Delete draft", icon="delete", permissions=["delete_draft"], url_path="delete-draft")
+    def delete_draft(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Take a draft away; that it was there stays on record."""
+        draft = self.get_object(request, unquote(object_id))
+        if draft is not None:
+            return move_view(self, request, draft, "delete")
+        deleted = deletion_view(self, request, int(object_id)) if object_id.isdecimal() else None
+        if deleted is None:
+            raise Http404
+        return deleted
 
     def _of(self, request: HttpRequest, object_id: str) -> Invoice:
         invoice: Invoice | None = self.get_object(request, unquote(object_id))

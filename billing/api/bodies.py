@@ -303,6 +303,22 @@ class NothingSerializer(StrictSerializer):
     """No fields."""
 
 
+class MoveSerializer(StrictSerializer):
+    """Why an invoice is moved."""
+
+    reason = TextField(max_length=500, default="", help_text="For those who ask later.")
+
+
+class DeletionQuery(StrictSerializer):
+    """Why a draft is deleted; in the query, because the body of a DELETE means nothing."""
+
+    reason = TextField(max_length=500, default="", help_text="For those who ask later.")
+
+
+class MovesQuery(ListQuery):
+    """Which moves: all."""
+
+
 class UnparkSerializer(StrictSerializer):
     """Why it may be billed again."""
 

@@ -67,3 +67,11 @@ PARKING: dict[str, Any] = {
     "subscription": "SUB-1234", "reason": "too-many-periods", "parked_at": "2026-02-01T00:00:00.000000Z",
     "unparked_at": "2026-02-01T09:30:00.000000Z", "unparked_by": "key:shop", "unparked_reason": "Checked by hand",
 }  # fmt: skip
+MOVE: dict[str, Any] = {
+    "invoice": 1, "move": "void", "actor": "key:shop", "reason": "Told so by phone", "recorded_at": "2026-02-03T09:30:00.123456Z",
+    "draft": None,
+}  # fmt: skip
+DELETION: dict[str, Any] = {
+    **MOVE, "move": "delete",
+    "draft": {"subscription": "SUB-1234", "customer": "CUST-7", "currency": "EUR", "total_minor": 1680},
+}  # fmt: skip

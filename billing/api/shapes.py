@@ -5,7 +5,7 @@ from typing import Any
 from rest_framework import serializers
 
 from billing import catalogue
-from billing.models import Amendment, Charge, Coupon, Customer, CustomerCoupon, Parking, Plan, Subscription
+from billing.models import Amendment, Charge, Coupon, Customer, CustomerCoupon, DocumentMove, Parking, Plan, Subscription
 from billing.money import decimal_text
 from billing.price_input import price_dict
 from ledger.api.rendering import in_key_order, optional_time_text, time_text
@@ -121,6 +121,31 @@ def parking_body(parking: Parking, ref: str) -> dict[str, Any]:
     }
 
 
+# What moves are called in paths, where the records have another word.
+MOVE_WORDS = {"give_up": "mark-uncollectible"}
+
+
+def move_body(move: DocumentMove) -> dict[str, Any]:
+    """Who moved an invoice, or deleted a draft, and why."""
+    return {
+        "invoice": move.invoice_id,
+        "move": MOVE_WORDS.get(move.move, move.move),
+        "actor": move.actor,
+        "reason": move.reason,
+        "recorded_at": time_text(move.recorded_at),
+        "draft": None if move.draft is None else _deleted_body(move.draft),
+    }
+
+
+def _deleted_body(draft: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "subscription": draft["subscription_ref"],
+        "customer": draft["customer_ref"],
+        "currency": draft["currency"],
+        "total_minor": draft["total_minor"],
+    }
+
+
 # Shapes ----------------------------------------------------------------------------------------------
 
 
@@ -210,5 +235,13 @@ InvoiceShape = shape(
     state=_text(), issue_date=_text(null=True), due_date=_text(null=True), subtotal_minor=_minor(), discount_minor=_minor(),
     tax_minor=_minor(), total_minor=_minor(), credit_notes_minor=_minor(), credits_applied_minor=_minor(),
     amount_due_minor=_minor(), lines=LineShape(many=True), taxes=TaxShape(many=True),
+)  # fmt: skip
+DeletedShape = shape(
+    "DeletedDraft", "What a draft was.", subscription=_text(), customer=_text(), currency=_text(), total_minor=_minor()
+)
+DocumentMoveShape = shape(
+    "DocumentMove", "Who moved an invoice, and why.",
+    invoice=serializers.IntegerField(), move=_text(), actor=_text(), reason=_text(), recorded_at=_text(),
+    draft=DeletedShape(allow_null=True),
 )  # fmt: skip
 InvoicesShape = shape("Invoices", "What was made.", invoices=InvoiceShape(many=True))

@@ -51,6 +51,7 @@ urlpatterns: list[URLPattern] = [
     path("usage-events", views.UsageEvents.as_view()),
     path("invoices", views.Invoices.as_view()),
     path("invoices/<invoice_id:invoice_id>", views.OneInvoice.as_view()),
+    path("invoices/<invoice_id:invoice_id>/moves", views.InvoiceMoves.as_view()),
     path("invoices/<invoice_id:invoice_id>/finalize", views.Finalize.as_view()),
     path("invoices/<invoice_id:invoice_id>/pay", views.Pay.as_view()),
     path("invoices/<invoice_id:invoice_id>/void", views.Void.as_view()),

@@ -193,7 +193,7 @@ def test_an_invoice_is_moved_with_a_reason_and_the_operators_name(client, billed
     )  # fmt: skip
     page = client.get(response["Location"]).content.decode()
     assert f"{invoice.number} is done: the invoice is {state}." in page
-    assert "Moved by hand" in page
+    assert "Who moved it, and why" in page
     assert "told so by phone" in page
 
 
@@ -207,7 +207,12 @@ def test_a_draft_is_finalised_and_gets_the_next_number(client, billed):
 
 @pytest.mark.parametrize(
     ("state", "offered"),
-    [("draft", {"finalize"}), ("open", {"pay", "void", "give-up"}), ("uncollectible", {"pay", "void"}), ("paid", set())],
+    [
+        ("draft", {"finalize", "delete-draft"}),
+        ("open", {"pay", "void", "give-up"}),
+        ("uncollectible", {"pay", "void"}),
+        ("paid", set()),
+    ],
 )
 def test_only_what_the_state_allows_is_offered(client, billed, state, offered):
     invoice = Invoice.objects.get(state="draft" if state == "draft" else "open")
@@ -215,7 +220,7 @@ def test_only_what_the_state_allows_is_offered(client, billed, state, offered):
     if state in moves_there:
         moves_there[state](invoice.pk)
     page = client.get(f"{BILLING}/invoice/{invoice.pk}/change/").content.decode()
-    names = ("finalize", "pay", "void", "give-up")
+    names = ("finalize", "pay", "void", "give-up", "delete-draft")
     assert {name for name in names if f"{BILLING}/invoice/{invoice.pk}/{name}/" in page} == offered
 
 
