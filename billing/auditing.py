@@ -19,12 +19,17 @@ from ledger.locks import lock_number
 CHECKS = {
     "hole in the numbering": """
         SELECT format('%s: %s numbers, the last is %s', series, count(*), max(series_value))
-        FROM billing_invoice WHERE series_value IS NOT NULL GROUP BY series
+        FROM (
+            SELECT series, series_value FROM billing_invoice UNION ALL SELECT series, series_value FROM billing_creditnote
+        ) AS document
+        WHERE series_value IS NOT NULL GROUP BY series
         HAVING count(*) <> max(series_value)
     """,
-    "series does not match its invoices": """
+    "series does not match its documents": """
         SELECT format('%s stands at %s', s.name, s.last_value) FROM billing_numberseries AS s
-        WHERE s.last_value <> (SELECT coalesce(max(i.series_value), 0) FROM billing_invoice AS i WHERE i.series = s.name)
+        WHERE s.last_value <> greatest(
+            (SELECT coalesce(max(i.series_value), 0) FROM billing_invoice AS i WHERE i.series = s.name),
+            (SELECT coalesce(max(n.series_value), 0) FROM billing_creditnote AS n WHERE n.series = s.name))
     """,
     "overlapping claims": """
         SELECT format('item %s: claims %s and %s', a.item_id, a.id, b.id)
@@ -65,6 +70,31 @@ CHECKS = {
     "invoice without lines": """
         SELECT format('invoice %s', i.id) FROM billing_invoice AS i
         WHERE NOT EXISTS (SELECT FROM billing_line AS l WHERE l.invoice_id = i.id)
+    """,
+    "credit notes exceed their invoice": """
+        SELECT format('invoice %s: %s of %s credited of category %s at %s', note.invoice_id, sum(credited.base_minor),
+            coalesce(billed.base_minor, 0), credited.category, credited.rate::float8)
+        FROM billing_creditnotetax AS credited
+        JOIN billing_creditnote AS note ON note.id = credited.credit_note_id
+        LEFT JOIN billing_invoicetax AS billed
+            ON billed.invoice_id = note.invoice_id AND billed.category = credited.category AND billed.rate = credited.rate
+        WHERE note.released_at IS NULL
+        GROUP BY note.invoice_id, credited.category, credited.rate, billed.base_minor, billed.amount_minor
+        HAVING sum(credited.base_minor) > coalesce(billed.base_minor, 0)
+            OR sum(credited.amount_minor) > coalesce(billed.amount_minor, 0)
+    """,
+    "credit note does not add up": """
+        SELECT format('credit note %s', n.id) FROM billing_creditnote AS n
+        WHERE n.kind = 'requested' AND (n.number IS NULL
+            OR n.subtotal_minor <> (SELECT coalesce(sum(l.amount_minor), 0) FROM billing_creditnoteline AS l
+                WHERE l.credit_note_id = n.id)
+            OR n.tax_minor <> (SELECT coalesce(sum(t.amount_minor), 0) FROM billing_creditnotetax AS t
+                WHERE t.credit_note_id = n.id))
+    """,
+    "more is used of a credit note than it is worth": """
+        SELECT format('credit note %s', n.id)
+        FROM billing_creditnote AS n JOIN billing_creditnoteuse AS u ON u.credit_note_id = n.id AND u.released_at IS NULL
+        GROUP BY n.id HAVING sum(u.amount_minor) > n.amount_minor - n.credits_returned_minor
     """,
     "draft past its grace": """
         SELECT format('invoice %s of %s: grace ended at %s', i.id, i.subscription_ref, i.grace_ends_at) FROM billing_invoice AS i

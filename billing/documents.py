@@ -69,7 +69,7 @@ SETTLE = """
 """
 
 NOTES_LEFT = """
-    SELECT note.id, note.amount_minor - coalesce(
+    SELECT note.id, note.amount_minor - note.credits_returned_minor - coalesce(
         (SELECT sum(used.amount_minor) FROM billing_creditnoteuse AS used
          WHERE used.credit_note_id = note.id AND used.released_at IS NULL), 0)
     FROM billing_creditnote AS note

@@ -63,6 +63,14 @@ CLAIMS = """
     ORDER BY item_id, starts_at
 """
 
+# What credit notes on request have given back of the lines of these invoices.
+NOTED = """
+    SELECT note.invoice_id, line.position, sum(line.amount_minor)
+    FROM billing_creditnote AS note JOIN billing_creditnoteline AS line ON line.credit_note_id = note.id
+    WHERE note.subscription_id = %s AND note.released_at IS NULL AND note.invoice_id = ANY(%s)
+    GROUP BY note.invoice_id, line.position
+"""
+
 CHARGES = """
     SELECT o.id, o.currency, o.amount_minor, o.description, o.tax_category, o.tax_rate, o.recorded_at
     FROM billing_charge AS o
@@ -233,7 +241,27 @@ def read_claims(
                 bounds.append(BoundClaim(row[0], row[1], row[3], row[4], row[7], _bound_terms(_json(row[10]))))
             else:
                 found[Claim.Kind(row[2])].setdefault(row[1], []).append(_claimed(head, row))
+    if head.has_notes:
+        _subtract_noted(head, found[Claim.Kind.RECURRING])
     return found, bounds
+
+
+def _subtract_noted(head: Head, by_item: dict[int, list[Claimed]]) -> None:
+    """Tell each claim what of its line credit notes have given back already: the latest claim of the line first."""
+    invoices = {claim.invoice_id for claims in by_item.values() for claim in claims if claim.invoice_id is not None}
+    with connection.cursor() as cursor:
+        cursor.execute(NOTED, [head.subscription_id, list(invoices)])
+        left = {(invoice_id, position): int(noted) for invoice_id, position, noted in cursor.fetchall()}
+    if not left:
+        return
+    for claims in by_item.values():
+        for index in sorted(range(len(claims)), key=lambda index: claims[index].end, reverse=True):
+            claim = claims[index]
+            line = (claim.invoice_id or 0, claim.line_position or 0)
+            noted = min(left.get(line, 0), max(claim.net_minor, 0))
+            if noted:
+                left[line] -= noted
+                claims[index] = replace(claim, noted_minor=noted)
 
 
 def settled_until(head: Head, intent: Intent) -> datetime | None:

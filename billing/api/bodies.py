@@ -20,6 +20,7 @@ from ledger.api.inputs import (
     ListQuery,
     MapField,
     MetadataField,
+    QueryNumberField,
     QueryTruthField,
     StrictField,
     StrictSerializer,
@@ -307,6 +308,30 @@ class MoveSerializer(StrictSerializer):
     """Why an invoice is moved."""
 
     reason = TextField(max_length=500, default="", help_text="For those who ask later.")
+
+
+class CreditLineSerializer(StrictSerializer):
+    """What to credit of a line."""
+
+    position = WholeNumberField(min_value=1, max_value=2**31 - 1, help_text="Of the invoice's line.")
+    amount_minor = WholeNumberField(min_value=1, max_value=MAX_AMOUNT, help_text="In minor units, after discounts, before tax.")
+
+
+class NewCreditNoteSerializer(StrictSerializer):
+    """What to credit of an invoice, and why."""
+
+    lines = ListOfField(
+        child=CreditLineSerializer(), min_items=1, max_items=1000, required=False, allow_null=True,
+        help_text="What of which line; all that is left of the invoice by default.",
+    )  # fmt: skip
+    reason = TextField(max_length=500, min_length=1, help_text="As it stands on the credit note.")
+
+
+class CreditNotesQuery(ListQuery):
+    """Which credit notes."""
+
+    customer = RefField(required=False, help_text="Of this customer.")
+    invoice = QueryNumberField(min_value=1, max_value=2**63 - 1, required=False, help_text="Of the invoice with this id.")
 
 
 class DeletionQuery(StrictSerializer):

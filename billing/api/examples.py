@@ -67,6 +67,15 @@ PARKING: dict[str, Any] = {
     "subscription": "SUB-1234", "reason": "too-many-periods", "parked_at": "2026-02-01T00:00:00.000000Z",
     "unparked_at": "2026-02-01T09:30:00.000000Z", "unparked_by": "key:shop", "unparked_reason": "Checked by hand",
 }  # fmt: skip
+CREDIT_NOTE_BODY: dict[str, Any] = {"lines": [{"position": 1, "amount_minor": 100}], "reason": "50 calls failed"}
+CREDIT_NOTE: dict[str, Any] = {
+    "id": 1, "kind": "requested", "number": "CN-000001", "state": "issued", "invoice": 1, "invoice_number": "INV-000001",
+    "subscription": "SUB-1234", "customer": "CUST-7", "currency": "EUR", "issue_date": "2026-02-03", "reason": "50 calls failed",
+    "actor": "key:shop", "subtotal_minor": 100, "tax_minor": 20, "total_minor": 120, "lowers_due_minor": 120,
+    "credits_returned": 0, "credits_returned_minor": 0, "left_minor": 0,
+    "lines": [{"position": 1, "description": "calls", "amount_minor": 100, "tax_category": "S", "tax_rate": "20"}],
+    "taxes": [{"category": "S", "rate": "20", "base_minor": 100, "amount_minor": 20}],
+}  # fmt: skip
 MOVE: dict[str, Any] = {
     "invoice": 1, "move": "void", "actor": "key:shop", "reason": "Told so by phone", "recorded_at": "2026-02-03T09:30:00.123456Z",
     "draft": None,

@@ -236,6 +236,22 @@ InvoiceShape = shape(
     tax_minor=_minor(), total_minor=_minor(), credit_notes_minor=_minor(), credits_applied_minor=_minor(),
     amount_due_minor=_minor(), lines=LineShape(many=True), taxes=TaxShape(many=True),
 )  # fmt: skip
+CreditNoteLineShape = shape(
+    "CreditNoteLine", "What of a line.",
+    position=serializers.IntegerField(), description=_text(), amount_minor=_minor(), tax_category=_text(), tax_rate=_text(),
+)  # fmt: skip
+CreditNoteShape = shape(
+    "CreditNote", "What corrects an invoice.",
+    id=serializers.IntegerField(), kind=_text(), number=_text(null=True), state=_text(), invoice=serializers.IntegerField(),
+    invoice_number=_text(null=True), subscription=_text(), customer=_text(), currency=_text(), issue_date=_text(null=True),
+    reason=_text(), actor=_text(), subtotal_minor=serializers.IntegerField(allow_null=True, help_text="Before tax."),
+    tax_minor=serializers.IntegerField(allow_null=True), total_minor=_minor(),
+    lowers_due_minor=_minor("By so much it lowers what is due on its own invoice."),
+    credits_returned=serializers.IntegerField(help_text="Prepaid credits that went back to the holder."),
+    credits_returned_minor=_minor("The part of the payment that they were."),
+    left_minor=_minor("What is left of it to be set against the next invoices."), lines=CreditNoteLineShape(many=True),
+    taxes=TaxShape(many=True),
+)  # fmt: skip
 DeletedShape = shape(
     "DeletedDraft", "What a draft was.", subscription=_text(), customer=_text(), currency=_text(), total_minor=_minor()
 )

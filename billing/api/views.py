@@ -11,13 +11,15 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 
-from billing import catalogue, coupons, customers, invoicing, moves, parking, selectors, subscriptions, usage
+from billing import catalogue, coupons, credit_notes, customers, invoicing, moves, parking, selectors, subscriptions, usage
 from billing.aggregation import Aggregation, Event
 from billing.api import bodies, examples, shapes
+from billing.credit_notes import Wanted
 from billing.customers import CreditTerms
 from billing.errors import (
     AlreadyExists,
     CouponNotApplicable,
+    CreditExceedsInvoice,
     InvalidTransition,
     InvoiceGenerationBusy,
     NotFound,
@@ -61,8 +63,16 @@ INVOICE_PATH = OpenApiParameter(
     description="The id of the invoice; not its number, which only a finalised one has.",
     examples=[OpenApiExample("invoice", 1)],
 )
+CREDIT_NOTE_PATH = OpenApiParameter(
+    "credit_note_id",
+    {"type": "integer", "format": "int64", "minimum": 1},
+    OpenApiParameter.PATH,
+    description="The id of the credit note; not its number.",
+    examples=[OpenApiExample("credit note", 1)],
+)
 NO_SUBSCRIPTION = NotFound(resource="subscription", ref="SUB-1234")
 NO_INVOICE = NotFound(resource="invoice", ref=1)
+NO_CREDIT_NOTE = NotFound(resource="credit note", ref=1)
 BUSY = InvoiceGenerationBusy(key="invoice_gen/SUB-1234", subscription="SUB-1234")
 
 
@@ -535,6 +545,77 @@ class InvoiceMoves(_Billing):
         bounds = {name: keyset[0] for name, keyset in window.newest_first().items()}
         rows = selectors.moves(invoice_id, **bounds, limit=window.rows_wanted)
         return json_answer(window.page(rows, keyset=lambda row: (row.pk,), body=shapes.move_body))
+
+
+class InvoiceCreditNotes(_Writes):
+    """What corrects a finalised invoice."""
+
+    collection = "credit-notes"
+
+    @operation(
+        "creditInvoice", "Credit an invoice",
+        "Issues a credit note over some lines or all that is left. It lowers what is due, first; of what was paid, money is set "
+        "against the next invoices of the subscription, and prepaid credits go back to the holder.",
+        tag=INVOICES, scope=BILLING_WRITE, keyed=True, parameters=[INVOICE_PATH],
+        takes=Taken(
+            bodies.NewCreditNoteSerializer, {"a line": examples.CREDIT_NOTE_BODY, "the rest": {"reason": "Cancelled as agreed"}}
+        ),
+        answers={201: Answer(shapes.CreditNoteShape, examples.CREDIT_NOTE, "The credit note.")},
+        problems=[
+            NO_INVOICE,
+            InvalidTransition(invoice=1, state="draft", wanted="credited"),
+            CreditExceedsInvoice(invoice=1, creditable_minor=480, lines=[{"position": 1, "creditable_minor": 400}]),
+            BUSY,
+        ],
+    )  # fmt: skip
+    def post(self, request: HttpRequest, invoice_id: int) -> HttpResponse:
+        """Issue a credit note."""
+
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            lines = fields.get("lines")
+            wanted = None if lines is None else [Wanted(**line) for line in lines]
+            note = credit_notes.issue_in(invoice_id=invoice_id, lines=wanted, reason=fields["reason"], actor=self.key.actor)
+            return 201, selectors.credit_note_document(note.pk)
+
+        return self.once(request, bodies.NewCreditNoteSerializer, act)
+
+
+class CreditNotes(_Billing):
+    """All credit notes."""
+
+    scopes = {"get": BILLING_READ}
+
+    @operation(
+        "listCreditNotes", "List credit notes", "Newest first; those on request, and those that arose because credits on an "
+        "invoice were larger than its charges (`carried`, without number and lines).",
+        tag=INVOICES, scope=BILLING_READ, query=bodies.CreditNotesQuery,
+        answers={
+            200: Answer(
+                page_of(shapes.CreditNoteShape), page_example(examples.CREDIT_NOTE, path="/v1/credit-notes"), "A page of them."
+            )
+        },
+    )  # fmt: skip
+    def get(self, request: HttpRequest) -> HttpResponse:
+        """List credit notes."""
+        filters = read_query(bodies.CreditNotesQuery, request)
+        window = cursors.open_window(request, filters)
+        bounds = {name: keyset[0] for name, keyset in window.newest_first().items()}
+        rows = selectors.credit_notes(**filters, **bounds, limit=window.rows_wanted)
+        return json_answer(window.page(rows, keyset=lambda row: (row["id"],), body=lambda row: row))
+
+
+class OneCreditNote(_Billing):
+    """One credit note."""
+
+    scopes = {"get": BILLING_READ}
+
+    @operation(
+        "readCreditNote", "Read a credit note", tag=INVOICES, scope=BILLING_READ, parameters=[CREDIT_NOTE_PATH],
+        answers={200: Answer(shapes.CreditNoteShape, examples.CREDIT_NOTE, "The credit note.")}, problems=[NO_CREDIT_NOTE],
+    )  # fmt: skip
+    def get(self, request: HttpRequest, credit_note_id: int) -> HttpResponse:
+        """Read a credit note."""
+        return json_answer(selectors.credit_note_document(credit_note_id))
 
 
 class _Moves(_Writes):

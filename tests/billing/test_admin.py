@@ -314,7 +314,7 @@ def test_coupons_and_credit_notes_stand_on_the_invoice_and_the_customer(client):
     assert credit.pk != invoice.pk
     note = CreditNote.objects.get()
     page = client.get(f"{BILLING}/invoice/{credit.pk}/change/").content.decode()
-    assert re.search(rf"Credit note left by this invoice.*{note.amount_minor / 100:.2f} EUR", page, re.DOTALL)
+    assert re.search(rf"Credit notes about this invoice.*{note.amount_minor / 100:.2f} EUR", page, re.DOTALL)
 
 
 def test_the_outcomes_of_a_run_are_paged_by_kind(client):
