@@ -24,6 +24,7 @@ from billing.periods import Schedule, first_charged_instant
 from billing.pricing import PriceKind
 from billing.proration import Share
 from billing.targets import Claimed, Counted, Origin
+from billing.tax import VatStatus, vat_status_of
 from ledger.locks import Lock
 
 HEAD = """
@@ -95,7 +96,7 @@ class Head:
     time_zone: str
     customer_ref: str
     buyer: dict[str, Any]
-    vat_status: str
+    vat_status: VatStatus
     terms_days: int
     customer_time_zone: str
     currency: str
@@ -158,7 +159,7 @@ def read_head(lock: Lock, ref: str) -> Head:
         time_zone=row[5],
         customer_ref=row[7],
         buyer={"name": row[8], "language": row[9], "address": _json(row[10]), "vat_id": row[11], "vat_status": row[12]},
-        vat_status=row[12],
+        vat_status=vat_status_of(row[12], row[11]),
         terms_days=row[13],
         customer_time_zone=row[14],
         currency=row[15],

@@ -18,6 +18,7 @@ from billing.models import (
     Subscription,
 )
 from billing.money import decimal_text
+from billing.tax import NOTES
 
 Row = TypeVar("Row", bound=Model)
 
@@ -215,9 +216,10 @@ def _line(line: Line) -> dict[str, Any]:
 
 
 def _tax(tax: InvoiceTax | CreditNoteTax) -> dict[str, Any]:
-    return {
+    shown = {
         "category": tax.category,
         "rate": decimal_text(tax.rate),
         "base_minor": tax.base_minor,
         "amount_minor": tax.amount_minor,
     }
+    return shown if tax.category not in NOTES else {**shown, "note": NOTES[tax.category]}

@@ -27,6 +27,7 @@ from billing.models import (
     Run,
     Subscription,
 )
+from billing.tax import NOTES
 from ledger.admin.links import account_link, entry_link
 from ledger.admin.pages import ReadOnlyAdmin, choice, moment, number, row_link, table
 
@@ -302,9 +303,15 @@ def lines_table(lines: Sequence[Line], currency: str) -> dict[str, Any]:
 
 def _taxes_table(taxes: Sequence[InvoiceTax], currency: str) -> dict[str, Any]:
     return table(
-        ["Category", "Rate", "Base", "Tax"],
+        ["Category", "Rate", "Base", "Tax", "Note"],
         [
-            (tax.category, f"{plain(tax.rate)} %", money(tax.base_minor, currency), money(tax.amount_minor, currency))
+            (
+                tax.category,
+                f"{plain(tax.rate)} %",
+                money(tax.base_minor, currency),
+                money(tax.amount_minor, currency),
+                NOTES.get(tax.category, ""),
+            )
             for tax in taxes
         ],
     )

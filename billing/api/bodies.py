@@ -8,6 +8,7 @@ from billing.models import Invoice
 from billing.money import MINOR_DIGITS
 from billing.periods import MAX_INTERVAL_COUNT, IntervalUnit
 from billing.price_input import PriceInvalid, parse_price
+from billing.tax import VatStatus
 from billing.usage import MAX_EVENTS
 from ledger.api.inputs import (
     HOLDER_PATTERN,
@@ -123,7 +124,11 @@ class NewCustomerSerializer(StrictSerializer):
     time_zone = ZoneField(default="UTC", help_text="For dates on documents.")
     language = TextField(max_length=16, min_length=2, default="en", help_text="BCP 47.")
     address = MetadataField(required=False, help_text="As it stands on the invoice.")
-    vat_id = TextField(max_length=32, default="", help_text="VAT identification number.")
+    vat_id = TextField(max_length=32, default="", help_text="VAT identification number; needed for reverse charge.")
+    vat_status = ChoiceField(
+        choices=[status.value for status in VatStatus], default=VatStatus.TAXABLE.value,
+        help_text="What is standard-rated is charged without tax under reverse charge (category AE) and to the exempt (E).",
+    )  # fmt: skip
     terms_days = WholeNumberField(min_value=0, max_value=MAX_TERMS_DAYS, default=30, help_text="Days from issue to due date.")
     grace_days = WholeNumberField(
         min_value=0, max_value=MAX_GRACE_DAYS, default=0, help_text="Days for which an invoice stays a draft that is rated anew."

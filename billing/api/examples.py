@@ -4,7 +4,8 @@ from typing import Any
 
 CUSTOMER_BODY: dict[str, Any] = {
     "ref": "CUST-7", "name": "Ada Lovelace", "currency": "EUR", "time_zone": "Europe/Berlin", "language": "en",
-    "address": {"line1": "12 Main St", "city": "Berlin"}, "vat_id": "DE123456789", "terms_days": 14, "grace_days": 3,
+    "address": {"line1": "12 Main St", "city": "Berlin"}, "vat_id": "DE123456789", "vat_status": "taxable",
+    "terms_days": 14, "grace_days": 3,
 }  # fmt: skip
 CUSTOMER: dict[str, Any] = {**CUSTOMER_BODY, "holder_id": None, "credits": None}
 BASE: dict[str, Any] = {

@@ -24,6 +24,7 @@ def customer_body(customer: Customer) -> dict[str, Any]:
         "language": customer.language,
         "address": in_key_order(customer.address),
         "vat_id": customer.vat_id,
+        "vat_status": customer.vat_status,
         "terms_days": customer.terms_days,
         "grace_days": customer.grace_days,
         "holder_id": customer.holder_id or None,
@@ -166,7 +167,7 @@ CreditsShape = shape("PayingCredits", "Which credits pay.", credit_type=_text(),
 CustomerShape = shape(
     "Customer", "Who pays.",
     ref=_text(), name=_text(), currency=_text(), time_zone=_text(), language=_text(),
-    address=serializers.DictField(), vat_id=_text(), terms_days=serializers.IntegerField(),
+    address=serializers.DictField(), vat_id=_text(), vat_status=_text(), terms_days=serializers.IntegerField(),
     grace_days=serializers.IntegerField(), holder_id=_text(null=True),
     credits=CreditsShape(allow_null=True),
 )  # fmt: skip
@@ -228,7 +229,11 @@ LineShape = shape(
     period=PeriodShape(allow_null=True), quantity=_text(), unit_amount=_text(null=True), amount_minor=_minor(),
     discount_minor=_minor(), tax_category=_text(), tax_rate=_text(), rating=serializers.DictField(),
 )  # fmt: skip
-TaxShape = shape("InvoiceTax", "Tax of one category.", category=_text(), rate=_text(), base_minor=_minor(), amount_minor=_minor())
+TaxShape = shape(
+    "InvoiceTax", "Tax of one category.",
+    category=_text(), rate=_text(), base_minor=_minor(), amount_minor=_minor(),
+    note=serializers.CharField(required=False, help_text="Why there is no tax, where there is a reason: `Reverse charge` …"),
+)  # fmt: skip
 InvoiceShape = shape(
     "Invoice", "A document.",
     id=serializers.IntegerField(), number=_text(null=True), subscription=_text(), customer=_text(), currency=_text(),
