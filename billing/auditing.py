@@ -1,6 +1,6 @@
 """Looking at billing from outside: is everything consistent, and why is a subscription due or not? Reads only."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -13,7 +13,9 @@ from billing.documents import invoice_key
 from billing.errors import NotFound
 from billing.models import Claim, Cursor, ItemVersion, Parking, Subscription
 from billing.periods import Schedule
+from ledger import services as ledger
 from ledger.locks import lock_number
+from ledger.services import NamedEntry
 
 # What a finding is called, and how to find it: each row is one finding in words.
 CHECKS = {
@@ -116,6 +118,28 @@ CHECKS = {
     """,
 }
 
+# What billing names of the ledger: whose words they are, and holder, credit type, sequence and kind of the entry.
+NAMED_ENTRIES = """
+    SELECT format('allowance claim %s', c.id), c.basis ->> 'holder_id', c.basis ->> 'credit_type', (c.basis ->> 'grant')::bigint,
+        'grant'
+    FROM billing_claim AS c WHERE c.kind = 5 AND c.basis ->> 'grant' IS NOT NULL
+    UNION ALL
+    SELECT format('payment of invoice %s', p.invoice_id), p.holder_id, p.credit_type, p.spend_sequence, 'spend'
+    FROM billing_creditpayment AS p
+    UNION ALL
+    SELECT format('payment of invoice %s, given back', p.invoice_id), p.holder_id, p.credit_type, p.refund_sequence, 'refund'
+    FROM billing_creditpayment AS p WHERE p.refund_sequence IS NOT NULL
+    UNION ALL
+    SELECT format('credit note %s', n.id), coalesce(p.holder_id, ''), coalesce(p.credit_type, ''), n.refund_sequence, 'refund'
+    FROM billing_creditnote AS n LEFT JOIN billing_creditpayment AS p ON p.invoice_id = n.invoice_id
+    WHERE n.refund_sequence IS NOT NULL
+"""
+
+UNKNOWN_INVOICES = """
+    SELECT named.id FROM unnest(%s::text[]) AS named(id)
+    WHERE NOT EXISTS (SELECT FROM billing_invoice AS i WHERE i.id::text = named.id)
+"""
+
 WHO_HOLDS = """
     SELECT a.pid, a.application_name, a.client_addr::text, a.xact_start
     FROM pg_locks AS l JOIN pg_stat_activity AS a USING (pid)
@@ -131,7 +155,30 @@ def check() -> list[dict[str, str]]:
         for name, sql in CHECKS.items():
             cursor.execute(sql)
             findings += [{"finding": name, "what": what} for (what,) in cursor.fetchall()]
-    return findings
+    return [*findings, *_missing_in_the_ledger(), *_unknown_to_billing()]
+
+
+def _missing_in_the_ledger() -> Iterator[dict[str, str]]:
+    """Grants, payments and what was given back that billing names and the ledger does not have."""
+    with connection.cursor() as cursor:
+        cursor.execute(NAMED_ENTRIES)
+        named = {NamedEntry(*row[1:]): row[0] for row in cursor.fetchall()}
+    for entry in ledger.missing_entries(named):
+        what = f"{named[entry]}: no {entry.kind} {entry.sequence} of {entry.holder_id} in {entry.credit_type}"
+        yield {"finding": "missing in the ledger", "what": what}
+
+
+def _unknown_to_billing() -> Iterator[dict[str, str]]:
+    """Entries of the ledger that say they are of an invoice that does not exist."""
+    prefix = "invoice "
+    references = ledger.references_of(actor="billing", prefix=prefix)
+    named = {reference.removeprefix(prefix): (reference, holder) for reference, holder in references}
+    with connection.cursor() as cursor:
+        cursor.execute(UNKNOWN_INVOICES, [list(named)])
+        unknown = sorted(row[0] for row in cursor.fetchall())
+    for invoice_id in unknown:
+        reference, holder = named[invoice_id]
+        yield {"finding": "unknown to billing", "what": f"an entry of {holder} is of {reference}, which does not exist"}
 
 
 def explain(ref: str, as_of: datetime) -> dict[str, Any]:
