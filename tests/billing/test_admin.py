@@ -404,3 +404,20 @@ def test_lists_are_paged_by_key(client):
     assert [ref for ref in newest_first if f">{ref}<" in second] == newest_first[50:]
     assert older_url(second) is None
     assert "is not a place in this list" in client.get(f"{BILLING}/customer/?p=x").content.decode()
+
+
+def test_a_plan_shows_what_it_grants_and_a_customer_for_how_long_its_drafts_wait(client):
+    allowance = {"credit_type": "tokens", "amount": 1500, "rollover_cap": 250}
+    plan = PlanFactory(allowance=allowance, minimum=Decimal("12.50"), maximum=Decimal("99.90"))
+    page = client.get(f"{BILLING}/plan/{plan.pk}/change/").content.decode()
+    for words in (
+        "<code>credit_type</code>: tokens",
+        "<code>amount</code>: 1500",
+        "<code>rollover_cap</code>: 250",
+        "12.5",
+        "99.9",
+    ):
+        assert words in page
+    customer = CustomerFactory(grace_days=17)
+    shown = client.get(f"{BILLING}/customer/{customer.pk}/change/").content.decode()
+    assert re.search(r"Grace days.{0,600}?>\s*17\s*<", shown, re.DOTALL)
