@@ -260,7 +260,7 @@ def _subtract_noted(head: Head, by_item: dict[int, list[Claimed]]) -> None:
             claim = claims[index]
             line = (claim.invoice_id or 0, claim.line_position or 0)
             noted = min(left.get(line, 0), max(claim.net_minor, 0))
-            if noted:
+            if noted > 0:
                 left[line] -= noted
                 claims[index] = replace(claim, noted_minor=noted)
 
