@@ -242,6 +242,20 @@ def test_more_than_is_due_gives_prepaid_credits_back():
     assert auditing.check() == []
 
 
+def test_what_was_paid_in_money_comes_before_what_was_paid_in_credits():
+    # 12.00: 500 credits paid 5.00, and 7.00 came by card. 3.00, 6.00 and 3.00 are credited.
+    holder, subscription = with_credits(500)
+    [invoice] = bill(subscription, at(1, 1))
+    documents.pay(invoice["id"])
+    notes = [credit(invoice["id"], (1, 250)), credit(invoice["id"], (1, 500)), credit(invoice["id"])]
+    assert [(note.amount_minor, note.credits_returned) for note in notes] == [(300, 0), (600, 200), (300, 300)]
+    assert selectors.balance(holder).available == 500
+    [following] = bill(subscription, at(2, 1))
+    # The 7.00 that were paid in money, and not the 5.00 that went back as credits; these pay as any credits do.
+    assert (following["credit_notes_minor"], following["credits_applied_minor"]) == (700, 500)
+    assert auditing.check() == []
+
+
 def test_credits_that_are_worth_more_than_the_credit_stay_spent():
     # One credit of 10.00, and 2.00 in money: 6.00 are credited, so 2.00 and 4.00 are left for the next invoice.
     holder, subscription = with_credits(1, "10.00")
