@@ -276,7 +276,8 @@ def mark_uncollectible(invoice_id: int) -> Invoice:
 def void(invoice_id: int) -> Invoice:
     """Make an open or uncollectible invoice void, or raise and change nothing.
 
-    Its periods can be billed again, what it corrected counts as before, and the credits that paid part of it are given back.
+    Its periods can be billed again, what it corrected counts as before, the credits that paid part of it are given back, and
+    credit notes about it end.
     Voiding what is void changes nothing, however often.
 
     Raises:
