@@ -1,6 +1,6 @@
 """Looking at billing from outside: is everything consistent, and why is a subscription due or not? Reads only."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -13,18 +13,25 @@ from billing.documents import invoice_key
 from billing.errors import NotFound
 from billing.models import Claim, Cursor, ItemVersion, Parking, Subscription
 from billing.periods import Schedule
+from ledger import services as ledger
 from ledger.locks import lock_number
+from ledger.services import NamedEntry
 
 # What a finding is called, and how to find it: each row is one finding in words.
 CHECKS = {
     "hole in the numbering": """
         SELECT format('%s: %s numbers, the last is %s', series, count(*), max(series_value))
-        FROM billing_invoice WHERE series_value IS NOT NULL GROUP BY series
+        FROM (
+            SELECT series, series_value FROM billing_invoice UNION ALL SELECT series, series_value FROM billing_creditnote
+        ) AS document
+        WHERE series_value IS NOT NULL GROUP BY series
         HAVING count(*) <> max(series_value)
     """,
-    "series does not match its invoices": """
+    "series does not match its documents": """
         SELECT format('%s stands at %s', s.name, s.last_value) FROM billing_numberseries AS s
-        WHERE s.last_value <> (SELECT coalesce(max(i.series_value), 0) FROM billing_invoice AS i WHERE i.series = s.name)
+        WHERE s.last_value <> greatest(
+            (SELECT coalesce(max(i.series_value), 0) FROM billing_invoice AS i WHERE i.series = s.name),
+            (SELECT coalesce(max(n.series_value), 0) FROM billing_creditnote AS n WHERE n.series = s.name))
     """,
     "overlapping claims": """
         SELECT format('item %s: claims %s and %s', a.item_id, a.id, b.id)
@@ -66,6 +73,31 @@ CHECKS = {
         SELECT format('invoice %s', i.id) FROM billing_invoice AS i
         WHERE NOT EXISTS (SELECT FROM billing_line AS l WHERE l.invoice_id = i.id)
     """,
+    "credit notes exceed their invoice": """
+        SELECT format('invoice %s: %s of %s credited of category %s at %s', note.invoice_id, sum(credited.base_minor),
+            coalesce(billed.base_minor, 0), credited.category, credited.rate::float8)
+        FROM billing_creditnotetax AS credited
+        JOIN billing_creditnote AS note ON note.id = credited.credit_note_id
+        LEFT JOIN billing_invoicetax AS billed
+            ON billed.invoice_id = note.invoice_id AND billed.category = credited.category AND billed.rate = credited.rate
+        WHERE note.released_at IS NULL
+        GROUP BY note.invoice_id, credited.category, credited.rate, billed.base_minor, billed.amount_minor
+        HAVING sum(credited.base_minor) > coalesce(billed.base_minor, 0)
+            OR sum(credited.amount_minor) > coalesce(billed.amount_minor, 0)
+    """,
+    "credit note does not add up": """
+        SELECT format('credit note %s', n.id) FROM billing_creditnote AS n
+        WHERE n.kind = 'requested' AND (n.number IS NULL
+            OR n.subtotal_minor <> (SELECT coalesce(sum(l.amount_minor), 0) FROM billing_creditnoteline AS l
+                WHERE l.credit_note_id = n.id)
+            OR n.tax_minor <> (SELECT coalesce(sum(t.amount_minor), 0) FROM billing_creditnotetax AS t
+                WHERE t.credit_note_id = n.id))
+    """,
+    "more is used of a credit note than it is worth": """
+        SELECT format('credit note %s', n.id)
+        FROM billing_creditnote AS n JOIN billing_creditnoteuse AS u ON u.credit_note_id = n.id AND u.released_at IS NULL
+        GROUP BY n.id HAVING sum(u.amount_minor) > n.amount_minor - n.credits_returned_minor
+    """,
     "draft past its grace": """
         SELECT format('invoice %s of %s: grace ended at %s', i.id, i.subscription_ref, i.grace_ends_at) FROM billing_invoice AS i
         WHERE i.state = 'draft' AND i.grace_ends_at <= clock_timestamp()
@@ -86,6 +118,28 @@ CHECKS = {
     """,
 }
 
+# What billing names of the ledger: whose words they are, and holder, credit type, sequence and kind of the entry.
+NAMED_ENTRIES = """
+    SELECT format('allowance claim %s', c.id), c.basis ->> 'holder_id', c.basis ->> 'credit_type', (c.basis ->> 'grant')::bigint,
+        'grant'
+    FROM billing_claim AS c WHERE c.kind = 5 AND c.basis ->> 'grant' IS NOT NULL
+    UNION ALL
+    SELECT format('payment of invoice %s', p.invoice_id), p.holder_id, p.credit_type, p.spend_sequence, 'spend'
+    FROM billing_creditpayment AS p
+    UNION ALL
+    SELECT format('payment of invoice %s, given back', p.invoice_id), p.holder_id, p.credit_type, p.refund_sequence, 'refund'
+    FROM billing_creditpayment AS p WHERE p.refund_sequence IS NOT NULL
+    UNION ALL
+    SELECT format('credit note %s', n.id), coalesce(p.holder_id, ''), coalesce(p.credit_type, ''), n.refund_sequence, 'refund'
+    FROM billing_creditnote AS n LEFT JOIN billing_creditpayment AS p ON p.invoice_id = n.invoice_id
+    WHERE n.refund_sequence IS NOT NULL
+"""
+
+UNKNOWN_INVOICES = """
+    SELECT named.id FROM unnest(%s::text[]) AS named(id)
+    WHERE NOT EXISTS (SELECT FROM billing_invoice AS i WHERE i.id::text = named.id)
+"""
+
 WHO_HOLDS = """
     SELECT a.pid, a.application_name, a.client_addr::text, a.xact_start
     FROM pg_locks AS l JOIN pg_stat_activity AS a USING (pid)
@@ -101,7 +155,30 @@ def check() -> list[dict[str, str]]:
         for name, sql in CHECKS.items():
             cursor.execute(sql)
             findings += [{"finding": name, "what": what} for (what,) in cursor.fetchall()]
-    return findings
+    return [*findings, *_missing_in_the_ledger(), *_unknown_to_billing()]
+
+
+def _missing_in_the_ledger() -> Iterator[dict[str, str]]:
+    """Grants, payments and what was given back that billing names and the ledger does not have."""
+    with connection.cursor() as cursor:
+        cursor.execute(NAMED_ENTRIES)
+        named = {NamedEntry(*row[1:]): row[0] for row in cursor.fetchall()}
+    for entry in ledger.missing_entries(named):
+        what = f"{named[entry]}: no {entry.kind} {entry.sequence} of {entry.holder_id} in {entry.credit_type}"
+        yield {"finding": "missing in the ledger", "what": what}
+
+
+def _unknown_to_billing() -> Iterator[dict[str, str]]:
+    """Entries of the ledger that say they are of an invoice that does not exist."""
+    prefix = "invoice "
+    references = ledger.references_of(actor="billing", prefix=prefix)
+    named = {reference.removeprefix(prefix): (reference, holder) for reference, holder in references}
+    with connection.cursor() as cursor:
+        cursor.execute(UNKNOWN_INVOICES, [list(named)])
+        unknown = sorted(row[0] for row in cursor.fetchall())
+    for invoice_id in unknown:
+        reference, holder = named[invoice_id]
+        yield {"finding": "unknown to billing", "what": f"an entry of {holder} is of {reference}, which does not exist"}
 
 
 def explain(ref: str, as_of: datetime) -> dict[str, Any]:

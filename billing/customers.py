@@ -1,5 +1,6 @@
 """Customers: who pays, on what terms, and whose credits pay first."""
 
+import re
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -8,8 +9,12 @@ from django.db import transaction
 
 from billing.errors import AlreadyExists, NotFound
 from billing.models import Customer
+from billing.tax import VatStatus
 from ledger.errors import Invalid
 from ledger.locks import advisory_lock
+
+# Source: EN 16931 BR-CO-9, and the longest numbers in use.
+VAT_ID = re.compile(r"[A-Z]{2}[0-9A-Z+*]{2,13}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +38,7 @@ def create_customer(
     language: str = "en",
     address: dict[str, Any] | None = None,
     vat_id: str = "",
-    vat_status: str = "taxable",
+    vat_status: str = VatStatus.TAXABLE,
     terms_days: int = 30,
     grace_days: int = 0,
     holder_id: str = "",
@@ -42,13 +47,15 @@ def create_customer(
     """Write a customer, or raise and write nothing.
 
     Args:
+        vat_status: taxable, reverse_charge (only with a VAT id, country first) or exempt.
         terms_days: from issue to due date.
         grace_days: for how long an invoice stays a draft that takes in late usage, before a run finalises it.
 
     Raises:
         AlreadyExists: there is a customer of this ref.
-        Invalid: credits are named without a holder.
+        Invalid: credits are named without a holder, or there is no such VAT status, or reverse charge without a VAT id.
     """
+    _ensure_vat_status(vat_status, vat_id)
     if credits is not None and not holder_id:
         raise Invalid(pointer="/credits", rule="needs-holder", detail="credits that pay need a holder_id whose they are")
     with transaction.atomic(), advisory_lock(f"customer/{ref}"):
@@ -69,6 +76,14 @@ def create_customer(
             credit_type=credits.credit_type if credits else "",
             credit_unit_value=credits.unit_value if credits else None,
         )
+
+
+def _ensure_vat_status(vat_status: str, vat_id: str) -> None:
+    if vat_status not in list(VatStatus):
+        raise Invalid(pointer="/vat_status", rule="not-one-of", detail=f"must be one of {', '.join(VatStatus)}")
+    if vat_status == VatStatus.REVERSE_CHARGE and VAT_ID.fullmatch(vat_id) is None:
+        detail = "reverse charge needs a VAT id that begins with the two letters of its country"
+        raise Invalid(pointer="/vat_id", rule="needed-for-reverse-charge", detail=detail)
 
 
 def customer_of(ref: str) -> Customer:

@@ -69,7 +69,7 @@ SETTLE = """
 """
 
 NOTES_LEFT = """
-    SELECT note.id, note.amount_minor - coalesce(
+    SELECT note.id, note.amount_minor - note.credits_returned_minor - coalesce(
         (SELECT sum(used.amount_minor) FROM billing_creditnoteuse AS used
          WHERE used.credit_note_id = note.id AND used.released_at IS NULL), 0)
     FROM billing_creditnote AS note
@@ -276,7 +276,8 @@ def mark_uncollectible(invoice_id: int) -> Invoice:
 def void(invoice_id: int) -> Invoice:
     """Make an open or uncollectible invoice void, or raise and change nothing.
 
-    Its periods can be billed again, what it corrected counts as before, and the credits that paid part of it are given back.
+    Its periods can be billed again, what it corrected counts as before, the credits that paid part of it are given back, and
+    credit notes about it end.
     Voiding what is void changes nothing, however often.
 
     Raises:

@@ -31,6 +31,13 @@ class InvoiceCorrectedLater(InvalidTransition):
     title = "A later invoice corrects this one"
 
 
+class CreditExceedsInvoice(Refused):
+    """More is to be credited than is left of the invoice. Facts: invoice, creditable_minor (with tax), lines (before tax)."""
+
+    code = "credit-exceeds-invoice"
+    title = "More than is left of the invoice"
+
+
 class CouponNotApplicable(Refused):
     """The coupon cannot be given to this customer: another currency, or given already. Facts: coupon, why."""
 
@@ -73,6 +80,7 @@ class Parked(Refused):
 __all__ = [
     "AlreadyExists",
     "CouponNotApplicable",
+    "CreditExceedsInvoice",
     "Invalid",
     "InvalidTransition",
     "InvoiceCorrectedLater",

@@ -24,6 +24,7 @@ from billing.periods import Schedule, first_charged_instant
 from billing.pricing import PriceKind
 from billing.proration import Share
 from billing.targets import Claimed, Counted, Origin
+from billing.tax import VatStatus, vat_status_of
 from ledger.locks import Lock
 
 HEAD = """
@@ -63,6 +64,14 @@ CLAIMS = """
     ORDER BY item_id, starts_at
 """
 
+# What credit notes on request have given back of the lines of these invoices.
+NOTED = """
+    SELECT note.invoice_id, line.position, sum(line.amount_minor)
+    FROM billing_creditnote AS note JOIN billing_creditnoteline AS line ON line.credit_note_id = note.id
+    WHERE note.subscription_id = %s AND note.released_at IS NULL AND note.invoice_id = ANY(%s)
+    GROUP BY note.invoice_id, line.position
+"""
+
 CHARGES = """
     SELECT o.id, o.currency, o.amount_minor, o.description, o.tax_category, o.tax_rate, o.recorded_at
     FROM billing_charge AS o
@@ -87,7 +96,7 @@ class Head:
     time_zone: str
     customer_ref: str
     buyer: dict[str, Any]
-    vat_status: str
+    vat_status: VatStatus
     terms_days: int
     customer_time_zone: str
     currency: str
@@ -150,7 +159,7 @@ def read_head(lock: Lock, ref: str) -> Head:
         time_zone=row[5],
         customer_ref=row[7],
         buyer={"name": row[8], "language": row[9], "address": _json(row[10]), "vat_id": row[11], "vat_status": row[12]},
-        vat_status=row[12],
+        vat_status=vat_status_of(row[12], row[11]),
         terms_days=row[13],
         customer_time_zone=row[14],
         currency=row[15],
@@ -233,7 +242,27 @@ def read_claims(
                 bounds.append(BoundClaim(row[0], row[1], row[3], row[4], row[7], _bound_terms(_json(row[10]))))
             else:
                 found[Claim.Kind(row[2])].setdefault(row[1], []).append(_claimed(head, row))
+    if head.has_notes:
+        _subtract_noted(head, found[Claim.Kind.RECURRING])
     return found, bounds
+
+
+def _subtract_noted(head: Head, by_item: dict[int, list[Claimed]]) -> None:
+    """Tell each claim what of its line credit notes have given back already: the latest claim of the line first."""
+    invoices = {claim.invoice_id for claims in by_item.values() for claim in claims if claim.invoice_id is not None}
+    with connection.cursor() as cursor:
+        cursor.execute(NOTED, [head.subscription_id, list(invoices)])
+        left = {(invoice_id, position): int(noted) for invoice_id, position, noted in cursor.fetchall()}
+    if not left:
+        return
+    for claims in by_item.values():
+        for index in sorted(range(len(claims)), key=lambda index: claims[index].end, reverse=True):
+            claim = claims[index]
+            line = (claim.invoice_id or 0, claim.line_position or 0)
+            noted = min(left.get(line, 0), max(claim.net_minor, 0))
+            if noted > 0:
+                left[line] -= noted
+                claims[index] = replace(claim, noted_minor=noted)
 
 
 def settled_until(head: Head, intent: Intent) -> datetime | None:

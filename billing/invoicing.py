@@ -374,7 +374,7 @@ def _write_invoices(
     for currency in sorted({currency for currency, _ in lines} | bounds.currencies):
         held = coupons.hold(lock, head, currency)
         drafted = [line for c, line in lines if c == currency]
-        bill = make_bill(drafted, held.coupons, held.periods_left, partial(bounds.lines, currency))
+        bill = make_bill(drafted, held.coupons, held.periods_left, partial(bounds.lines, currency), head.vat_status)
         if not bill.lines:
             continue
         invoice_id = storing.insert_invoice(

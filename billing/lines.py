@@ -17,7 +17,7 @@ from billing.periods import Timing
 from billing.pricing import Price, PriceModel, Rating, quote, rate
 from billing.proration import share
 from billing.targets import Counted, Credit, RecurringCharge, UsageDue
-from billing.tax import TaxLine
+from billing.tax import TaxLine, VatStatus, category_for
 from billing.totals import Carried, Coupon, FeeLine, Limit, settle
 
 MINIMUM = "minimum"
@@ -212,21 +212,25 @@ def make_bill(
     coupons: Sequence[Coupon],
     periods_left: Mapping[str, int | None],
     bound: Callable[[Sequence[DraftLine]], Sequence[DraftLine]] = lambda lines: (),
+    vat_status: VatStatus = VatStatus.TAXABLE,
 ) -> Bill:
     """Discounts per due instant, then minimums and maximums of the subscription, then taxes and total of the whole.
 
     Args:
         bound: from the lines with their discounts to those that lift or lower a period to its bounds.
+        vat_status: of the customer, which may change the tax category of the lines.
         coupons: those that the customer holds, in the order in which they were given.
         periods_left: how many more due instants each may be used for; None is no limit.
     """
     ordered = sorted(lines, key=lambda line: line.due_at)
     for position, line in enumerate(ordered, 1):
         line.position = position
+        _tax_for(vat_status, line)
     taken, trued_up = _settle_groups(ordered, list(coupons), dict(periods_left))
     everything = [*ordered, *trued_up]
     for line in bound(everything):
         line.position = len(everything) + 1
+        _tax_for(vat_status, line)
         everything.append(line)
     figures = settle([FeeLine(line.position, line.net_minor, line.tax_category, line.tax_rate) for line in everything])
     for carried in figures.carried:
@@ -242,6 +246,10 @@ def make_bill(
         tax_minor=figures.tax_minor,
         total_minor=figures.total_minor,
     )
+
+
+def _tax_for(vat_status: VatStatus, line: DraftLine) -> None:
+    line.tax_category, line.tax_rate = category_for(vat_status, line.tax_category, line.tax_rate)
 
 
 def _settle_groups(

@@ -362,6 +362,8 @@ class Invoice(models.Model):
             ("pay_invoice", "Can mark an invoice as paid"),
             ("void_invoice", "Can void an invoice"),
             ("give_up_invoice", "Can mark an invoice as uncollectible"),
+            ("delete_draft", "Can delete a draft"),
+            ("credit_invoice", "Can credit an invoice"),
         ]
         constraints = [
             models.UniqueConstraint(fields=["series", "series_value"], name="billing_invoice_series"),
@@ -395,17 +397,26 @@ class Invoice(models.Model):
 
 
 class DocumentMove(models.Model):
-    """Who moved a document from state to state by hand, and why. Append-only."""
+    """Who moved a document from state to state, or deleted a draft, and why. Append-only."""
 
     invoice_id = models.BigIntegerField()
-    move = models.CharField(max_length=16, db_comment="finalize, pay, void or give_up")
+    move = models.CharField(max_length=16, db_comment="finalize, pay, void, give_up or delete")
     actor = models.CharField(max_length=200)
     reason = models.CharField(max_length=500)
+    subscription_id = models.BigIntegerField(null=True, db_comment="whose draft was deleted; null for every other move")
+    draft = models.JSONField(null=True, db_comment="what the draft was that was deleted")
     recorded_at = models.DateTimeField(db_default=Now())
 
     class Meta:
         default_permissions = ()
-        indexes = [models.Index(fields=["invoice_id", "id"], name="billing_documentmove_invoice")]
+        indexes = [
+            models.Index(fields=["invoice_id", "id"], name="billing_documentmove_invoice"),
+            models.Index(
+                fields=["subscription_id", "id"],
+                name="billing_documentmove_deleted",
+                condition=models.Q(subscription_id__isnull=False),
+            ),
+        ]
 
 
 class Line(models.Model):
@@ -469,24 +480,83 @@ class CouponUse(models.Model):
 
 
 class CreditNote(models.Model):
-    """What credits on an invoice left below zero, with its tax: set against the next invoices of the subscription."""
+    """What an invoice gives back, with its tax: carried, because credits on it were larger than its charges, or on request.
 
+    What is left of it is set against the next invoices of the subscription. One on request is a document with a number,
+    frozen with its lines and taxes; a carried one stands as a line on its invoice.
+    """
+
+    class Kind(models.TextChoices):
+        CARRIED = "carried"
+        REQUESTED = "requested"
+
+    kind = models.CharField(max_length=10, choices=Kind.choices, default=Kind.CARRIED, db_default=Kind.CARRIED)
+    series = models.CharField(max_length=32, blank=True, default="", db_default="")
+    series_value = models.BigIntegerField(null=True)
+    number = models.CharField(max_length=48, null=True, unique=True)
     subscription = _reference("Subscription")
-    invoice_id = models.BigIntegerField(db_comment="the invoice that it arose on")
+    invoice_id = models.BigIntegerField(db_comment="the invoice that it arose on, or corrects")
     currency = models.CharField(max_length=3)
-    amount_minor = models.BigIntegerField(db_comment="with tax; what is left follows from its uses")
+    issue_date = models.DateField(null=True)
+    subtotal_minor = models.BigIntegerField(null=True, db_comment="before tax; null on a carried one")
+    tax_minor = models.BigIntegerField(null=True)
+    amount_minor = models.BigIntegerField(db_comment="with tax; what is left follows from its uses and credits_returned_minor")
+    credits_returned = models.BigIntegerField(default=0, db_default=0, db_comment="prepaid credits that went back to the holder")
+    credits_returned_minor = models.BigIntegerField(default=0, db_default=0, db_comment="the part of the payment that they were")
+    refund_sequence = models.BigIntegerField(null=True, db_comment="the ledger's entry of it")
+    reason = models.CharField(max_length=500, blank=True, default="", db_default="")
+    actor = models.CharField(max_length=200, blank=True, default="", db_default="")
     recorded_at = models.DateTimeField(db_default=Now())
-    released_at = models.DateTimeField(null=True)
+    released_at = models.DateTimeField(null=True, db_comment="when its invoice was voided, and it with it")
 
     class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["series", "series_value"], name="billing_creditnote_series"),
+            models.CheckConstraint(
+                name="billing_creditnote_figures",
+                condition=models.Q(kind="carried", number=None, series_value=None, credits_returned_minor=0)
+                | models.Q(kind="requested", amount_minor=models.F("subtotal_minor") + models.F("tax_minor"), amount_minor__gt=0),
+            ),
+        ]
         indexes = [
+            models.Index(fields=["subscription", "-id"], name="billing_creditnote_list"),
             models.Index(fields=["subscription"], name="billing_creditnote_held", condition=models.Q(released_at=None)),
             models.Index(fields=["invoice_id"], name="billing_creditnote_invoice"),
         ]
 
+    def __str__(self) -> str:
+        return self.number or f"carried {self.pk}"
+
+
+class CreditNoteLine(models.Model):
+    """What a credit note takes back of a line of its invoice."""
+
+    credit_note = models.ForeignKey(CreditNote, on_delete=models.DO_NOTHING, related_name="lines")
+    position = models.PositiveIntegerField(db_comment="of the invoice's line")
+    description = models.CharField(max_length=500)
+    amount_minor = models.BigIntegerField(db_comment="after discounts, before tax; negative where a credit is taken back")
+    tax_category = models.CharField(max_length=32)
+    tax_rate = models.DecimalField(**MONEY, db_comment="percent")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["credit_note", "position"], name="billing_creditnoteline_position")]
+
+
+class CreditNoteTax(models.Model):
+    """The tax of one category and rate that goes back with a credit note."""
+
+    credit_note = models.ForeignKey(CreditNote, on_delete=models.DO_NOTHING, related_name="taxes")
+    category = models.CharField(max_length=32)
+    rate = models.DecimalField(**MONEY, db_comment="percent")
+    base_minor = models.BigIntegerField()
+    amount_minor = models.BigIntegerField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["credit_note", "category", "rate"], name="billing_creditnotetax_category")]
+
 
 class CreditNoteUse(models.Model):
-    """What an invoice took from a credit note."""
+    """What an invoice took from a credit note: a later one, or the one that it corrects, of which it lowers what is due."""
 
     credit_note = models.ForeignKey(CreditNote, on_delete=models.DO_NOTHING, related_name="uses")
     invoice_id = models.BigIntegerField()

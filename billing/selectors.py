@@ -1,13 +1,26 @@
 """Lock-free reads, for showing only: nothing is decided by them."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
-from django.db.models import QuerySet
+from django.db.models import Model, QuerySet
 
 from billing.errors import NotFound
-from billing.models import Invoice, InvoiceTax, Line
+from billing.models import (
+    CreditNote,
+    CreditNoteLine,
+    CreditNoteTax,
+    CreditNoteUse,
+    DocumentMove,
+    Invoice,
+    InvoiceTax,
+    Line,
+    Subscription,
+)
 from billing.money import decimal_text
+from billing.tax import NOTES
+
+Row = TypeVar("Row", bound=Model)
 
 
 def invoice_document(invoice_id: int) -> dict[str, Any]:
@@ -36,11 +49,28 @@ def invoices(
         rows = rows.filter(subscription_ref=subscription)
     if state is not None:
         rows = rows.filter(state=state)
+    return invoice_documents(_page(rows, before=before, after=after, limit=limit))
+
+
+def moves(invoice_id: int, *, before: int | None = None, after: int | None = None, limit: int) -> list[DocumentMove]:
+    """Who moved an invoice, newest first, by keyset on the id; also who deleted it as a draft.
+
+    Args: `before`, `after` as in `invoices`.
+
+    Raises:
+        NotFound: there is no such invoice, and was none that anybody deleted.
+    """
+    rows = DocumentMove.objects.filter(invoice_id=invoice_id)
+    page = _page(rows, before=before, after=after, limit=limit)
+    if not page and not rows.exists() and not Invoice.objects.filter(pk=invoice_id).exists():
+        raise NotFound(resource="invoice", ref=invoice_id)
+    return page
+
+
+def _page(rows: QuerySet[Row], *, before: int | None, after: int | None, limit: int) -> list[Row]:
     if after is not None:
-        page = list(rows.filter(pk__gt=after).order_by("pk")[:limit])[::-1]
-    else:
-        page = list((rows if before is None else rows.filter(pk__lt=before)).order_by("-pk")[:limit])
-    return invoice_documents(page)
+        return list(rows.filter(pk__gt=after).order_by("pk")[:limit])[::-1]
+    return list((rows if before is None else rows.filter(pk__lt=before)).order_by("-pk")[:limit])
 
 
 def invoice_documents(page: Sequence[Invoice]) -> list[dict[str, Any]]:
@@ -53,6 +83,94 @@ def invoice_documents(page: Sequence[Invoice]) -> list[dict[str, Any]]:
     for tax in InvoiceTax.objects.filter(invoice_id__in=ids).order_by("invoice_id", "category", "rate"):
         taxes[tax.invoice_id].append(_tax(tax))
     return [_invoice(invoice, lines[invoice.pk], taxes[invoice.pk]) for invoice in page]
+
+
+# Credit notes ----------------------------------------------------------------------------------------
+
+
+def credit_note_document(credit_note_id: int) -> dict[str, Any]:
+    """A credit note with its lines and taxes.
+
+    Raises:
+        NotFound: there is no such credit note.
+    """
+    note = CreditNote.objects.filter(pk=credit_note_id).first()
+    if note is None:
+        raise NotFound(resource="credit note", ref=credit_note_id)
+    return _credit_note_documents([note])[0]
+
+
+def credit_notes(
+    *, customer: str | None = None, invoice: int | None = None, before: int | None = None, after: int | None = None, limit: int
+) -> list[dict[str, Any]]:
+    """Credit notes, newest first, by keyset on the id. Args: `before`, `after` as in `invoices`."""
+    rows: QuerySet[CreditNote] = CreditNote.objects.all()
+    if customer is not None:
+        rows = rows.filter(subscription_id__in=Subscription.objects.filter(customer__ref=customer).values("pk"))
+    if invoice is not None:
+        rows = rows.filter(invoice_id=invoice)
+    return _credit_note_documents(_page(rows, before=before, after=after, limit=limit))
+
+
+def note_left_minor(note: CreditNote, used_minor: int) -> int:
+    """What is left of a credit note of which so much has been used."""
+    return 0 if note.released_at else note.amount_minor - note.credits_returned_minor - used_minor
+
+
+def _credit_note_documents(page: Sequence[CreditNote]) -> list[dict[str, Any]]:
+    ids = [note.pk for note in page]
+    invoices = Invoice.objects.in_bulk({note.invoice_id for note in page})
+    lines: dict[int, list[dict[str, Any]]] = {pk: [] for pk in ids}
+    for line in CreditNoteLine.objects.filter(credit_note_id__in=ids).order_by("credit_note_id", "position"):
+        lines[line.credit_note_id].append(_credit_note_line(line))
+    taxes: dict[int, list[dict[str, Any]]] = {pk: [] for pk in ids}
+    for tax in CreditNoteTax.objects.filter(credit_note_id__in=ids).order_by("credit_note_id", "category", "rate"):
+        taxes[tax.credit_note_id].append(_tax(tax))
+    used: dict[int, dict[int, int]] = {pk: {} for pk in ids}
+    for use in CreditNoteUse.objects.filter(credit_note_id__in=ids, released_at=None):
+        used[use.credit_note_id][use.invoice_id] = use.amount_minor
+    return [_credit_note(note, invoices[note.invoice_id], lines[note.pk], taxes[note.pk], used[note.pk]) for note in page]
+
+
+def _credit_note(
+    note: CreditNote, invoice: Invoice, lines: list[dict[str, Any]], taxes: list[dict[str, Any]], used: Mapping[int, int]
+) -> dict[str, Any]:
+    return {
+        "id": note.pk,
+        "kind": note.kind,
+        "number": note.number,
+        "state": "void" if note.released_at else "issued",
+        "invoice": note.invoice_id,
+        "invoice_number": invoice.number,
+        "subscription": invoice.subscription_ref,
+        "customer": invoice.customer_ref,
+        "currency": note.currency,
+        "issue_date": note.issue_date.isoformat() if note.issue_date else None,
+        "reason": note.reason,
+        "actor": note.actor,
+        "subtotal_minor": note.subtotal_minor,
+        "tax_minor": note.tax_minor,
+        "total_minor": note.amount_minor,
+        "lowers_due_minor": used.get(note.invoice_id, 0),
+        "credits_returned": note.credits_returned,
+        "credits_returned_minor": note.credits_returned_minor,
+        "left_minor": note_left_minor(note, sum(used.values())),
+        "lines": lines,
+        "taxes": taxes,
+    }
+
+
+def _credit_note_line(line: CreditNoteLine) -> dict[str, Any]:
+    return {
+        "position": line.position,
+        "description": line.description,
+        "amount_minor": line.amount_minor,
+        "tax_category": line.tax_category,
+        "tax_rate": decimal_text(line.tax_rate),
+    }
+
+
+# Parts -----------------------------------------------------------------------------------------------
 
 
 def _invoice(invoice: Invoice, lines: Iterable[dict[str, Any]], taxes: Iterable[dict[str, Any]]) -> dict[str, Any]:
@@ -97,10 +215,11 @@ def _line(line: Line) -> dict[str, Any]:
     }
 
 
-def _tax(tax: InvoiceTax) -> dict[str, Any]:
-    return {
+def _tax(tax: InvoiceTax | CreditNoteTax) -> dict[str, Any]:
+    shown = {
         "category": tax.category,
         "rate": decimal_text(tax.rate),
         "base_minor": tax.base_minor,
         "amount_minor": tax.amount_minor,
     }
+    return shown if tax.category not in NOTES else {**shown, "note": NOTES[tax.category]}

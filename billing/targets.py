@@ -65,6 +65,7 @@ class Claimed:
         share_used: of the origin's full period, what this claim still stands for (recurring).
         usage, gross_minor: what was rated so far, and what it came to (usage).
         net_minor: what of the line, less its discount, this claim still stands for.
+        noted_minor: what of that credit notes on request have given back already (recurring).
     """
 
     id: int
@@ -81,6 +82,7 @@ class Claimed:
     line_position: int | None
     origin: Origin | None = None
     share_used: int = 0
+    noted_minor: int = 0
     usage: Usage | None = None
     gross_minor: int = 0
 
@@ -289,8 +291,9 @@ def _credit_minor(claim: Claimed, unused: int) -> int:
     assert claim.origin is not None
     if unused <= 0:
         return 0
+    most = max(claim.net_minor - claim.noted_minor, 0)
     if unused >= claim.share_used:
-        return max(claim.net_minor, 0)
+        return most
     line = BilledLine(
         full_amount=rate(claim.price, claim.quantity, claim.currency).exact,
         share=claim.origin.share,
@@ -298,7 +301,7 @@ def _credit_minor(claim: Claimed, unused: int) -> int:
         discount_minor=claim.origin.discount_minor,
         credited_minor=claim.origin.credited_minor,
     )
-    return min(unused_credit_minor(line, Share(unused, claim.origin.share.of), claim.currency), max(claim.net_minor, 0))
+    return min(unused_credit_minor(line, Share(unused, claim.origin.share.of), claim.currency), most)
 
 
 def _gap(claim: Claimed, kept: Sequence[Period]) -> tuple[datetime, datetime]:

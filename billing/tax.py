@@ -1,11 +1,47 @@
-"""Tax per category and rate: on the category's base, rounded once, never per line. Pure."""
+"""Tax per category and rate: on the rounded base, never per line; and which category the buyer makes of it. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
+from enum import StrEnum
 from fractions import Fraction
 
 from billing.money import round_half_up
+
+STANDARD = "S"
+NOTES = {
+    "AE": "Reverse charge",
+    "E": "Exempt from VAT",
+    "G": "Export outside the EU",
+    "K": "Intra-community supply",
+    "O": "Not subject to VAT",
+}
+"""Why a category bears no tax, as the invoice has to say it. Source: EN 16931 BR-AE-10, BR-E-10, BR-G-10, BR-IC-10, BR-O-10."""
+
+
+class VatStatus(StrEnum):
+    """How a customer is taxed."""
+
+    TAXABLE = "taxable"
+    REVERSE_CHARGE = "reverse_charge"
+    EXEMPT = "exempt"
+
+
+CATEGORY_OF = {VatStatus.REVERSE_CHARGE: "AE", VatStatus.EXEMPT: "E"}
+
+
+def vat_status_of(status: str, vat_id: str) -> VatStatus:
+    """What a customer's status comes to: reverse charge needs a VAT id (EN 16931 BR-AE-3), without one the tax is charged."""
+    if status == VatStatus.EXEMPT or (status == VatStatus.REVERSE_CHARGE and vat_id):
+        return VatStatus(status)
+    return VatStatus.TAXABLE
+
+
+def category_for(status: VatStatus, category: str, rate: Decimal) -> tuple[str, Decimal]:
+    """The category and rate at which this customer is charged: what is standard-rated is not taxed, all else stays as it is."""
+    if category != STANDARD or status not in CATEGORY_OF:
+        return category, rate
+    return CATEGORY_OF[status], Decimal(0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ NAVIGATION: Final = [
             _item("Customers", "groups", "billing_customer_changelist", "billing.view_customer"),
             _item("Subscriptions", "autorenew", "billing_subscription_changelist", "billing.view_subscription"),
             _item("Invoices", "description", "billing_invoice_changelist", "billing.view_invoice"),
+            _item("Credit notes", "undo", "billing_creditnote_changelist", "billing.view_creditnote"),
             _item("Plans", "sell", "billing_plan_changelist", "billing.view_plan"),
             _item("Coupons", "percent", "billing_coupon_changelist", "billing.view_coupon"),
             _item("Runs", "play_circle", "billing_run_changelist", "billing.view_run"),

@@ -27,7 +27,7 @@ class CustomerAdmin(ReadOnlyAdmin):
     search_help_text = "Beginning of a customer's reference"
     change_form_outer_after_template = "admin/ledger/details.html"
     fieldsets = (
-        (None, {"fields": (("ref", "name"), ("currency", "terms_days"), ("language", "time_zone"))}),
+        (None, {"fields": (("ref", "name"), ("currency", "terms_days", "grace_days"), ("language", "time_zone"))}),
         ("Tax", {"fields": (("vat_id", "vat_status"), "address_text")}),
         ("Credits that pay", {"fields": (("holder", "credit_type", "unit_value"),)}),
     )

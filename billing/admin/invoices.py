@@ -5,18 +5,18 @@ from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
-from django.db.models import Q, QuerySet, Sum
+from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.decorators import action, display
 
 from billing.admin.cells import by_pk, customer_link, invoice_link, list_url, money, pairs, period, plain, subscription_link
-from billing.admin.moves import impossible, move_view, moves_table
+from billing.admin.credit_notes import can_be_credited, credit_view, notes_table
+from billing.admin.moves import deletion_view, impossible, move_view, moves_table
 from billing.models import (
     Coupon,
     CouponUse,
-    CreditNote,
     CreditNoteUse,
     CreditPayment,
     Customer,
@@ -27,6 +27,7 @@ from billing.models import (
     Run,
     Subscription,
 )
+from billing.tax import NOTES
 from ledger.admin.links import account_link, entry_link
 from ledger.admin.pages import ReadOnlyAdmin, choice, moment, number, row_link, table
 
@@ -66,7 +67,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
     list_filter = (choice("state", Invoice.State.values, of_column="state"),)
     search_fields = ("number",)
     search_help_text = "Number, subscription or customer"
-    actions_detail = ("finalize", "pay", "void", "give_up")
+    actions_detail = ("finalize", "pay", "credit", "void", "give_up", "delete_draft")
     change_form_outer_after_template = "admin/ledger/details.html"
     fieldsets = (
         (None, {"fields": (("state_label", "total", "due"), ("subscription_cell", "customer_cell"), ("issued", "due_on"))}),
@@ -130,8 +131,8 @@ class InvoiceAdmin(ReadOnlyAdmin):
                     *([("Paid with credits", _payment_table(paid, invoice.currency))] if paid else []),
                     ("Coupons used", _coupons_table(invoice)),
                     ("Credit notes used", _notes_used_table(invoice)),
-                    ("Credit note left by this invoice", _notes_left_table(invoice)),
-                    ("Moved by hand", moves_table(invoice)),
+                    ("Credit notes about this invoice", notes_table(invoice)),
+                    ("Who moved it, and why", moves_table(invoice)),
                 ],
                 "links": [(list_url(Invoice, q=invoice.subscription_ref), "All invoices of this subscription")],
             }
@@ -141,7 +142,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
     # What can be done ---------------------------------------------------------------------------------
 
     def has_finalize_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        """By a method, as the three below: a permission by name would have Django's checks ask the database for it."""
+        """By a method, as those below: a permission by name would have Django's checks ask the database for it."""
         return bool(request.user.has_perm("billing.finalize_invoice"))
 
     def has_pay_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
@@ -156,10 +157,20 @@ class InvoiceAdmin(ReadOnlyAdmin):
         """Who may expect the money no more."""
         return bool(request.user.has_perm("billing.give_up_invoice"))
 
+    def has_credit_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        """Who may give back what was charged."""
+        return bool(request.user.has_perm("billing.credit_invoice"))
+
+    def has_delete_draft_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        """Who may take a draft away."""
+        return bool(request.user.has_perm("billing.delete_draft"))
+
     def has_nothing_left(self, request: HttpRequest, object_id: str) -> list[str]:
         """What the state does not allow is not offered."""
         invoice = self.get_object(request, unquote(object_id))
-        return [] if invoice is None else impossible(invoice)
+        if invoice is None:
+            return []
+        return [*impossible(invoice), *([] if can_be_credited(invoice) else ["credit"])]
 
     @action(description="Finalise", icon="task_alt", permissions=["finalize"])
     def finalize(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -171,6 +182,11 @@ class InvoiceAdmin(ReadOnlyAdmin):
         """Note that the money has arrived."""
         return move_view(self, request, self._of(request, object_id), "pay")
 
+    @action(description="Credit", icon="undo", permissions=["credit"])
+    def credit(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Give back what was charged, line by line or all that is left."""
+        return credit_view(self, request, self._of(request, object_id))
+
     @action(description="Void", icon="block", permissions=["void"])
     def void(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Take the document back."""
@@ -180,6 +196,17 @@ class InvoiceAdmin(ReadOnlyAdmin):
     def give_up(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Expect the money no more."""
         return move_view(self, request, self._of(request, object_id), "give_up")
+
+    @action(description="Delete draft", icon="delete", permissions=["delete_draft"], url_path="delete-draft")
+    def delete_draft(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Take a draft away; that it was there stays on record."""
+        draft = self.get_object(request, unquote(object_id))
+        if draft is not None:
+            return move_view(self, request, draft, "delete")
+        deleted = deletion_view(self, request, int(object_id)) if object_id.isdecimal() else None
+        if deleted is None:
+            raise Http404
+        return deleted
 
     def _of(self, request: HttpRequest, object_id: str) -> Invoice:
         invoice: Invoice | None = self.get_object(request, unquote(object_id))
@@ -276,9 +303,15 @@ def lines_table(lines: Sequence[Line], currency: str) -> dict[str, Any]:
 
 def _taxes_table(taxes: Sequence[InvoiceTax], currency: str) -> dict[str, Any]:
     return table(
-        ["Category", "Rate", "Base", "Tax"],
+        ["Category", "Rate", "Base", "Tax", "Note"],
         [
-            (tax.category, f"{plain(tax.rate)} %", money(tax.base_minor, currency), money(tax.amount_minor, currency))
+            (
+                tax.category,
+                f"{plain(tax.rate)} %",
+                money(tax.base_minor, currency),
+                money(tax.amount_minor, currency),
+                NOTES.get(tax.category, ""),
+            )
             for tax in taxes
         ],
     )
@@ -347,27 +380,5 @@ def _notes_used_table(invoice: Invoice) -> dict[str, Any]:
                 moment(use.released_at),
             )
             for use in uses
-        ],
-    )
-
-
-def _notes_left_table(invoice: Invoice) -> dict[str, Any]:
-    notes = list(CreditNote.objects.filter(invoice_id=invoice.pk).order_by("pk"))
-    used = dict(
-        CreditNoteUse.objects.filter(credit_note_id__in=[note.pk for note in notes], released_at=None)
-        .values("credit_note_id")
-        .annotate(used_minor=Sum("amount_minor"))
-        .values_list("credit_note_id", "used_minor")
-    )
-    return table(
-        ["Amount", "Left", "Made (UTC)", "Given up (UTC)"],
-        [
-            (
-                money(note.amount_minor, note.currency),
-                money(0 if note.released_at else note.amount_minor - used.get(note.pk, 0), note.currency),
-                moment(note.recorded_at),
-                moment(note.released_at),
-            )
-            for note in notes
         ],
     )

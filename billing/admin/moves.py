@@ -1,4 +1,4 @@
-"""What an operator can do with a document: finalise, mark as paid, void, give up. Each with a reason, each once."""
+"""What an operator can do with a document: finalise, mark as paid, void, give up, delete. Each with a reason, each once."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from django.utils.html import format_html
 
 from billing import moves
 from billing.admin.cells import money
-from billing.models import DocumentMove, Invoice
+from billing.models import DocumentMove, Invoice, Subscription
 from ledger.admin.keyed_forms import Done, KeyedForm, operation_view
 from ledger.admin.pages import ReadOnlyAdmin, moment, row_url, table
 
@@ -38,6 +38,11 @@ WORDS: Final = {
         {"open", "uncollectible"},
     ),
     "give_up": Words("Mark as uncollectible", "Nobody expects the money any more. It can still be paid or voided.", {"open"}),
+    "delete": Words(
+        "Delete draft",
+        "Its periods can be billed again, and what it used is given back. Who deleted it stays on record.",
+        {"draft"},
+    ),
 }
 
 
@@ -49,7 +54,7 @@ def move_view(model_admin: ReadOnlyAdmin, request: HttpRequest, invoice: Invoice
         request,
         form_class=KeyedForm,
         operation=_made,
-        fixed={"invoice_id": invoice.pk, "move": move},
+        fixed={"invoice_id": invoice.pk, "move": move, "subscription_id": invoice.subscription_id},
         title=f"{words.title}: {invoice}",
         button=words.title,
         explanation=format_html(
@@ -63,25 +68,68 @@ def move_view(model_admin: ReadOnlyAdmin, request: HttpRequest, invoice: Invoice
     )
 
 
+def deletion_view(model_admin: ReadOnlyAdmin, request: HttpRequest, invoice_id: int) -> HttpResponse | None:
+    """As `move_view` for a draft that is deleted: the second click of two is told so. None when there was no such draft."""
+    kept = DocumentMove.objects.filter(invoice_id=invoice_id, move=moves.DELETE).first()
+    if kept is None:
+        return None
+    words = WORDS[moves.DELETE]
+    return operation_view(
+        model_admin,
+        request,
+        form_class=KeyedForm,
+        operation=_made,
+        fixed={"invoice_id": invoice_id, "move": moves.DELETE, "subscription_id": kept.subscription_id},
+        title=f"{words.title}: draft {invoice_id}",
+        button=words.title,
+        explanation=f"{kept.actor} has deleted it.",
+        back=row_url(Subscription, kept.subscription_id),
+    )
+
+
+ACTIONS: Final = {moves.DELETE: "delete_draft"}
+"""What the action of a move is called, where it is not as the move."""
+
+
 def impossible(invoice: Invoice) -> list[str]:
-    """The moves that the invoice's state does not allow."""
-    return [name for name, words in WORDS.items() if invoice.state not in words.origins]
+    """The actions that the invoice's state does not allow."""
+    return [ACTIONS.get(name, name) for name, words in WORDS.items() if invoice.state not in words.origins]
 
 
 def moves_table(invoice: Invoice) -> dict[str, Any]:
-    """Who moved the document by hand, and why, the latest first."""
+    """Who moved the document, in the admin or over REST, and why, the latest first."""
     rows = DocumentMove.objects.filter(invoice_id=invoice.pk).order_by("-pk")[:NOTES_SHOWN]
     return table(
-        ["By hand", "Reason", "Actor", "Recorded (UTC)"],
+        ["Move", "Reason", "Actor", "Recorded (UTC)"],
         [(WORDS[row.move].title, row.reason, row.actor, moment(row.recorded_at)) for row in rows],
     )
 
 
+def deletions_table(subscription_id: int) -> dict[str, Any]:
+    """The drafts of a subscription that somebody deleted, and why, the latest first."""
+    rows = DocumentMove.objects.filter(subscription_id=subscription_id).order_by("-pk")[:NOTES_SHOWN]
+    return table(
+        ["Draft", "Total", "Reason", "Actor", "Deleted (UTC)"],
+        [
+            (
+                f"draft {row.invoice_id}",
+                money(row.draft["total_minor"], row.draft["currency"]) if row.draft else "",
+                row.reason,
+                row.actor,
+                moment(row.recorded_at),
+            )
+            for row in rows
+        ],
+    )
+
+
 def _made(**asked: Any) -> Done:
+    subscription_id = asked.pop("subscription_id")
     moved = moves.move(**asked)
+    is_deleted = asked["move"] == moves.DELETE
     return Done(
         f"“{WORDS[asked['move']].title}” of {moved.number or f'draft {moved.invoice_id}'}",
         f"the invoice is {moved.state}",
-        row_url(Invoice, moved.invoice_id),
+        row_url(Subscription, subscription_id) if is_deleted else row_url(Invoice, moved.invoice_id),
         moved.replayed,
     )

@@ -15,6 +15,7 @@ from unfold.decorators import action, display
 from billing import parking
 from billing.admin.cells import MORE_ROWS, by_pk, customer_link, invoice_link, list_url, money, pairs, period, plain, plan_link
 from billing.admin.invoices import invoices_table
+from billing.admin.moves import deletions_table
 from billing.models import (
     Amendment,
     Charge,
@@ -92,6 +93,7 @@ class SubscriptionAdmin(ReadOnlyAdmin):
                     ("One-off charges", _charges_table(row)),
                     ("Latest invoices", invoices_table(invoices)),
                     ("Latest periods billed", _claims_table(row)),
+                    ("Drafts deleted", deletions_table(row.pk)),
                 ],
                 "links": [
                     (reverse("admin:billing_usage", args=[row.pk]), "Usage events"),

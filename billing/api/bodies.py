@@ -8,6 +8,7 @@ from billing.models import Invoice
 from billing.money import MINOR_DIGITS
 from billing.periods import MAX_INTERVAL_COUNT, IntervalUnit
 from billing.price_input import PriceInvalid, parse_price
+from billing.tax import VatStatus
 from billing.usage import MAX_EVENTS
 from ledger.api.inputs import (
     HOLDER_PATTERN,
@@ -20,6 +21,7 @@ from ledger.api.inputs import (
     ListQuery,
     MapField,
     MetadataField,
+    QueryNumberField,
     QueryTruthField,
     StrictField,
     StrictSerializer,
@@ -122,7 +124,11 @@ class NewCustomerSerializer(StrictSerializer):
     time_zone = ZoneField(default="UTC", help_text="For dates on documents.")
     language = TextField(max_length=16, min_length=2, default="en", help_text="BCP 47.")
     address = MetadataField(required=False, help_text="As it stands on the invoice.")
-    vat_id = TextField(max_length=32, default="", help_text="VAT identification number.")
+    vat_id = TextField(max_length=32, default="", help_text="VAT identification number; needed for reverse charge.")
+    vat_status = ChoiceField(
+        choices=[status.value for status in VatStatus], default=VatStatus.TAXABLE.value,
+        help_text="What is standard-rated is charged without tax under reverse charge (category AE) and to the exempt (E).",
+    )  # fmt: skip
     terms_days = WholeNumberField(min_value=0, max_value=MAX_TERMS_DAYS, default=30, help_text="Days from issue to due date.")
     grace_days = WholeNumberField(
         min_value=0, max_value=MAX_GRACE_DAYS, default=0, help_text="Days for which an invoice stays a draft that is rated anew."
@@ -301,6 +307,46 @@ class GenerationSerializer(StrictSerializer):
 
 class NothingSerializer(StrictSerializer):
     """No fields."""
+
+
+class MoveSerializer(StrictSerializer):
+    """Why an invoice is moved."""
+
+    reason = TextField(max_length=500, default="", help_text="For those who ask later.")
+
+
+class CreditLineSerializer(StrictSerializer):
+    """What to credit of a line."""
+
+    position = WholeNumberField(min_value=1, max_value=2**31 - 1, help_text="Of the invoice's line.")
+    amount_minor = WholeNumberField(min_value=1, max_value=MAX_AMOUNT, help_text="In minor units, after discounts, before tax.")
+
+
+class NewCreditNoteSerializer(StrictSerializer):
+    """What to credit of an invoice, and why."""
+
+    lines = ListOfField(
+        child=CreditLineSerializer(), min_items=1, max_items=1000, required=False, allow_null=True,
+        help_text="What of which line; all that is left of the invoice by default.",
+    )  # fmt: skip
+    reason = TextField(max_length=500, min_length=1, help_text="As it stands on the credit note.")
+
+
+class CreditNotesQuery(ListQuery):
+    """Which credit notes."""
+
+    customer = RefField(required=False, help_text="Of this customer.")
+    invoice = QueryNumberField(min_value=1, max_value=2**63 - 1, required=False, help_text="Of the invoice with this id.")
+
+
+class DeletionQuery(StrictSerializer):
+    """Why a draft is deleted; in the query, because the body of a DELETE means nothing."""
+
+    reason = TextField(max_length=500, default="", help_text="For those who ask later.")
+
+
+class MovesQuery(ListQuery):
+    """Which moves: all."""
 
 
 class UnparkSerializer(StrictSerializer):

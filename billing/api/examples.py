@@ -4,7 +4,8 @@ from typing import Any
 
 CUSTOMER_BODY: dict[str, Any] = {
     "ref": "CUST-7", "name": "Ada Lovelace", "currency": "EUR", "time_zone": "Europe/Berlin", "language": "en",
-    "address": {"line1": "12 Main St", "city": "Berlin"}, "vat_id": "DE123456789", "terms_days": 14, "grace_days": 3,
+    "address": {"line1": "12 Main St", "city": "Berlin"}, "vat_id": "DE123456789", "vat_status": "taxable",
+    "terms_days": 14, "grace_days": 3,
 }  # fmt: skip
 CUSTOMER: dict[str, Any] = {**CUSTOMER_BODY, "holder_id": None, "credits": None}
 BASE: dict[str, Any] = {
@@ -66,4 +67,21 @@ INVOICE: dict[str, Any] = {
 PARKING: dict[str, Any] = {
     "subscription": "SUB-1234", "reason": "too-many-periods", "parked_at": "2026-02-01T00:00:00.000000Z",
     "unparked_at": "2026-02-01T09:30:00.000000Z", "unparked_by": "key:shop", "unparked_reason": "Checked by hand",
+}  # fmt: skip
+CREDIT_NOTE_BODY: dict[str, Any] = {"lines": [{"position": 1, "amount_minor": 100}], "reason": "50 calls failed"}
+CREDIT_NOTE: dict[str, Any] = {
+    "id": 1, "kind": "requested", "number": "CN-000001", "state": "issued", "invoice": 1, "invoice_number": "INV-000001",
+    "subscription": "SUB-1234", "customer": "CUST-7", "currency": "EUR", "issue_date": "2026-02-03", "reason": "50 calls failed",
+    "actor": "key:shop", "subtotal_minor": 100, "tax_minor": 20, "total_minor": 120, "lowers_due_minor": 120,
+    "credits_returned": 0, "credits_returned_minor": 0, "left_minor": 0,
+    "lines": [{"position": 1, "description": "calls", "amount_minor": 100, "tax_category": "S", "tax_rate": "20"}],
+    "taxes": [{"category": "S", "rate": "20", "base_minor": 100, "amount_minor": 20}],
+}  # fmt: skip
+MOVE: dict[str, Any] = {
+    "invoice": 1, "move": "void", "actor": "key:shop", "reason": "Told so by phone", "recorded_at": "2026-02-03T09:30:00.123456Z",
+    "draft": None,
+}  # fmt: skip
+DELETION: dict[str, Any] = {
+    **MOVE, "move": "delete",
+    "draft": {"subscription": "SUB-1234", "customer": "CUST-7", "currency": "EUR", "total_minor": 1680},
 }  # fmt: skip

@@ -5,7 +5,7 @@ from typing import Any
 from rest_framework import serializers
 
 from billing import catalogue
-from billing.models import Amendment, Charge, Coupon, Customer, CustomerCoupon, Parking, Plan, Subscription
+from billing.models import Amendment, Charge, Coupon, Customer, CustomerCoupon, DocumentMove, Parking, Plan, Subscription
 from billing.money import decimal_text
 from billing.price_input import price_dict
 from ledger.api.rendering import in_key_order, optional_time_text, time_text
@@ -24,6 +24,7 @@ def customer_body(customer: Customer) -> dict[str, Any]:
         "language": customer.language,
         "address": in_key_order(customer.address),
         "vat_id": customer.vat_id,
+        "vat_status": customer.vat_status,
         "terms_days": customer.terms_days,
         "grace_days": customer.grace_days,
         "holder_id": customer.holder_id or None,
@@ -121,6 +122,31 @@ def parking_body(parking: Parking, ref: str) -> dict[str, Any]:
     }
 
 
+# What moves are called in paths, where the records have another word.
+MOVE_WORDS = {"give_up": "mark-uncollectible"}
+
+
+def move_body(move: DocumentMove) -> dict[str, Any]:
+    """Who moved an invoice, or deleted a draft, and why."""
+    return {
+        "invoice": move.invoice_id,
+        "move": MOVE_WORDS.get(move.move, move.move),
+        "actor": move.actor,
+        "reason": move.reason,
+        "recorded_at": time_text(move.recorded_at),
+        "draft": None if move.draft is None else _deleted_body(move.draft),
+    }
+
+
+def _deleted_body(draft: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "subscription": draft["subscription_ref"],
+        "customer": draft["customer_ref"],
+        "currency": draft["currency"],
+        "total_minor": draft["total_minor"],
+    }
+
+
 # Shapes ----------------------------------------------------------------------------------------------
 
 
@@ -141,7 +167,7 @@ CreditsShape = shape("PayingCredits", "Which credits pay.", credit_type=_text(),
 CustomerShape = shape(
     "Customer", "Who pays.",
     ref=_text(), name=_text(), currency=_text(), time_zone=_text(), language=_text(),
-    address=serializers.DictField(), vat_id=_text(), terms_days=serializers.IntegerField(),
+    address=serializers.DictField(), vat_id=_text(), vat_status=_text(), terms_days=serializers.IntegerField(),
     grace_days=serializers.IntegerField(), holder_id=_text(null=True),
     credits=CreditsShape(allow_null=True),
 )  # fmt: skip
@@ -203,12 +229,40 @@ LineShape = shape(
     period=PeriodShape(allow_null=True), quantity=_text(), unit_amount=_text(null=True), amount_minor=_minor(),
     discount_minor=_minor(), tax_category=_text(), tax_rate=_text(), rating=serializers.DictField(),
 )  # fmt: skip
-TaxShape = shape("InvoiceTax", "Tax of one category.", category=_text(), rate=_text(), base_minor=_minor(), amount_minor=_minor())
+TaxShape = shape(
+    "InvoiceTax", "Tax of one category.",
+    category=_text(), rate=_text(), base_minor=_minor(), amount_minor=_minor(),
+    note=serializers.CharField(required=False, help_text="Why there is no tax, where there is a reason: `Reverse charge` …"),
+)  # fmt: skip
 InvoiceShape = shape(
     "Invoice", "A document.",
     id=serializers.IntegerField(), number=_text(null=True), subscription=_text(), customer=_text(), currency=_text(),
     state=_text(), issue_date=_text(null=True), due_date=_text(null=True), subtotal_minor=_minor(), discount_minor=_minor(),
     tax_minor=_minor(), total_minor=_minor(), credit_notes_minor=_minor(), credits_applied_minor=_minor(),
     amount_due_minor=_minor(), lines=LineShape(many=True), taxes=TaxShape(many=True),
+)  # fmt: skip
+CreditNoteLineShape = shape(
+    "CreditNoteLine", "What of a line.",
+    position=serializers.IntegerField(), description=_text(), amount_minor=_minor(), tax_category=_text(), tax_rate=_text(),
+)  # fmt: skip
+CreditNoteShape = shape(
+    "CreditNote", "What corrects an invoice.",
+    id=serializers.IntegerField(), kind=_text(), number=_text(null=True), state=_text(), invoice=serializers.IntegerField(),
+    invoice_number=_text(null=True), subscription=_text(), customer=_text(), currency=_text(), issue_date=_text(null=True),
+    reason=_text(), actor=_text(), subtotal_minor=serializers.IntegerField(allow_null=True, help_text="Before tax."),
+    tax_minor=serializers.IntegerField(allow_null=True), total_minor=_minor(),
+    lowers_due_minor=_minor("By so much it lowers what is due on its own invoice."),
+    credits_returned=serializers.IntegerField(help_text="Prepaid credits that went back to the holder."),
+    credits_returned_minor=_minor("The part of the payment that they were."),
+    left_minor=_minor("What is left of it to be set against the next invoices."), lines=CreditNoteLineShape(many=True),
+    taxes=TaxShape(many=True),
+)  # fmt: skip
+DeletedShape = shape(
+    "DeletedDraft", "What a draft was.", subscription=_text(), customer=_text(), currency=_text(), total_minor=_minor()
+)
+DocumentMoveShape = shape(
+    "DocumentMove", "Who moved an invoice, and why.",
+    invoice=serializers.IntegerField(), move=_text(), actor=_text(), reason=_text(), recorded_at=_text(),
+    draft=DeletedShape(allow_null=True),
 )  # fmt: skip
 InvoicesShape = shape("Invoices", "What was made.", invoices=InvoiceShape(many=True))

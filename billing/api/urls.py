@@ -21,7 +21,7 @@ class RefConverter:
 
 
 class InvoiceIdConverter:
-    """The id of an invoice in a path, in its one spelling."""
+    """The id of an invoice or credit note in a path, in its one spelling."""
 
     regex = "[1-9][0-9]{0,17}"
 
@@ -51,6 +51,10 @@ urlpatterns: list[URLPattern] = [
     path("usage-events", views.UsageEvents.as_view()),
     path("invoices", views.Invoices.as_view()),
     path("invoices/<invoice_id:invoice_id>", views.OneInvoice.as_view()),
+    path("invoices/<invoice_id:invoice_id>/moves", views.InvoiceMoves.as_view()),
+    path("invoices/<invoice_id:invoice_id>/credit-notes", views.InvoiceCreditNotes.as_view()),
+    path("credit-notes", views.CreditNotes.as_view()),
+    path("credit-notes/<invoice_id:credit_note_id>", views.OneCreditNote.as_view()),
     path("invoices/<invoice_id:invoice_id>/finalize", views.Finalize.as_view()),
     path("invoices/<invoice_id:invoice_id>/pay", views.Pay.as_view()),
     path("invoices/<invoice_id:invoice_id>/void", views.Void.as_view()),

@@ -11,20 +11,21 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 
-from billing import catalogue, coupons, customers, documents, invoicing, parking, selectors, subscriptions, usage
+from billing import catalogue, coupons, credit_notes, customers, invoicing, moves, parking, selectors, subscriptions, usage
 from billing.aggregation import Aggregation, Event
 from billing.api import bodies, examples, shapes
+from billing.credit_notes import Wanted
 from billing.customers import CreditTerms
 from billing.errors import (
     AlreadyExists,
     CouponNotApplicable,
+    CreditExceedsInvoice,
     InvalidTransition,
     InvoiceGenerationBusy,
     NotFound,
     NotParked,
 )
 from billing.invoicing import Options, Scope
-from billing.models import Invoice
 from billing.periods import Interval, IntervalUnit
 from billing.price_input import parse_price
 from billing.pricing import PERCENTAGES, quote, usage_of
@@ -62,8 +63,16 @@ INVOICE_PATH = OpenApiParameter(
     description="The id of the invoice; not its number, which only a finalised one has.",
     examples=[OpenApiExample("invoice", 1)],
 )
+CREDIT_NOTE_PATH = OpenApiParameter(
+    "credit_note_id",
+    {"type": "integer", "format": "int64", "minimum": 1},
+    OpenApiParameter.PATH,
+    description="The id of the credit note; not its number.",
+    examples=[OpenApiExample("credit note", 1)],
+)
 NO_SUBSCRIPTION = NotFound(resource="subscription", ref="SUB-1234")
 NO_INVOICE = NotFound(resource="invoice", ref=1)
+NO_CREDIT_NOTE = NotFound(resource="credit note", ref=1)
 BUSY = InvoiceGenerationBusy(key="invoice_gen/SUB-1234", subscription="SUB-1234")
 
 
@@ -480,10 +489,12 @@ class Invoices(_Billing):
         return json_answer(window.page(rows, keyset=lambda row: (row["id"],), body=lambda row: row))
 
 
-class OneInvoice(_Billing):
+class OneInvoice(_Writes):
     """One invoice."""
 
-    scopes = {"get": BILLING_READ}
+    scopes = {"get": BILLING_READ, "delete": BILLING_WRITE}
+    collection = "invoices"
+    takes_nothing = True
 
     @operation(
         "readInvoice", "Read an invoice", tag=INVOICES, scope=BILLING_READ, parameters=[INVOICE_PATH],
@@ -493,28 +504,141 @@ class OneInvoice(_Billing):
         """Read an invoice."""
         return json_answer(selectors.invoice_document(invoice_id))
 
+    @operation(
+        "deleteDraft", "Delete a draft",
+        "Its periods can be billed again, and what it used is given back. Who deleted it stays among the moves of its id.",
+        tag=INVOICES, scope=BILLING_WRITE, keyed=True, parameters=[INVOICE_PATH], query=bodies.DeletionQuery,
+        answers={200: Answer(shapes.DocumentMoveShape, examples.DELETION, "What is kept of it.")},
+        problems=[NO_INVOICE, InvalidTransition(invoice=1, state="open", wanted="deleted"), BUSY],
+    )  # fmt: skip
+    def delete(self, request: HttpRequest, invoice_id: int) -> HttpResponse:
+        """Delete a draft."""
+        why = read_query(bodies.DeletionQuery, request)
+
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            return 200, shapes.move_body(moves.delete_draft_in(invoice_id=invoice_id, actor=self.key.actor, **why))
+
+        return self.once(request, bodies.NothingSerializer, act)
+
+
+class InvoiceMoves(_Billing):
+    """Who moved an invoice, and why."""
+
+    scopes = {"get": BILLING_READ}
+
+    @operation(
+        "listInvoiceMoves", "List the moves of an invoice",
+        "Who finalised, paid, voided or gave it up, or deleted it as a draft, and why; newest first. What runs of the generator "
+        "do is not among them.",
+        tag=INVOICES, scope=BILLING_READ, parameters=[INVOICE_PATH], query=bodies.MovesQuery,
+        answers={
+            200: Answer(
+                page_of(shapes.DocumentMoveShape), page_example(examples.MOVE, path="/v1/invoices/1/moves"), "A page of moves."
+            )
+        },
+        problems=[NO_INVOICE],
+    )  # fmt: skip
+    def get(self, request: HttpRequest, invoice_id: int) -> HttpResponse:
+        """List who moved it."""
+        filters = read_query(bodies.MovesQuery, request)
+        window = cursors.open_window(request, filters)
+        bounds = {name: keyset[0] for name, keyset in window.newest_first().items()}
+        rows = selectors.moves(invoice_id, **bounds, limit=window.rows_wanted)
+        return json_answer(window.page(rows, keyset=lambda row: (row.pk,), body=shapes.move_body))
+
+
+class InvoiceCreditNotes(_Writes):
+    """What corrects a finalised invoice."""
+
+    collection = "credit-notes"
+
+    @operation(
+        "creditInvoice", "Credit an invoice",
+        "Issues a credit note over some lines or all that is left. It lowers what is due, first; of what was paid, money is set "
+        "against the next invoices of the subscription, and prepaid credits go back to the holder.",
+        tag=INVOICES, scope=BILLING_WRITE, keyed=True, parameters=[INVOICE_PATH],
+        takes=Taken(
+            bodies.NewCreditNoteSerializer, {"a line": examples.CREDIT_NOTE_BODY, "the rest": {"reason": "Cancelled as agreed"}}
+        ),
+        answers={201: Answer(shapes.CreditNoteShape, examples.CREDIT_NOTE, "The credit note.")},
+        problems=[
+            NO_INVOICE,
+            InvalidTransition(invoice=1, state="draft", wanted="credited"),
+            CreditExceedsInvoice(invoice=1, creditable_minor=480, lines=[{"position": 1, "creditable_minor": 400}]),
+            BUSY,
+        ],
+    )  # fmt: skip
+    def post(self, request: HttpRequest, invoice_id: int) -> HttpResponse:
+        """Issue a credit note."""
+
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            lines = fields.get("lines")
+            wanted = None if lines is None else [Wanted(**line) for line in lines]
+            note = credit_notes.issue_in(invoice_id=invoice_id, lines=wanted, reason=fields["reason"], actor=self.key.actor)
+            return 201, selectors.credit_note_document(note.pk)
+
+        return self.once(request, bodies.NewCreditNoteSerializer, act)
+
+
+class CreditNotes(_Billing):
+    """All credit notes."""
+
+    scopes = {"get": BILLING_READ}
+
+    @operation(
+        "listCreditNotes", "List credit notes", "Newest first; those on request, and those that arose because credits on an "
+        "invoice were larger than its charges (`carried`, without number and lines).",
+        tag=INVOICES, scope=BILLING_READ, query=bodies.CreditNotesQuery,
+        answers={
+            200: Answer(
+                page_of(shapes.CreditNoteShape), page_example(examples.CREDIT_NOTE, path="/v1/credit-notes"), "A page of them."
+            )
+        },
+    )  # fmt: skip
+    def get(self, request: HttpRequest) -> HttpResponse:
+        """List credit notes."""
+        filters = read_query(bodies.CreditNotesQuery, request)
+        window = cursors.open_window(request, filters)
+        bounds = {name: keyset[0] for name, keyset in window.newest_first().items()}
+        rows = selectors.credit_notes(**filters, **bounds, limit=window.rows_wanted)
+        return json_answer(window.page(rows, keyset=lambda row: (row["id"],), body=lambda row: row))
+
+
+class OneCreditNote(_Billing):
+    """One credit note."""
+
+    scopes = {"get": BILLING_READ}
+
+    @operation(
+        "readCreditNote", "Read a credit note", tag=INVOICES, scope=BILLING_READ, parameters=[CREDIT_NOTE_PATH],
+        answers={200: Answer(shapes.CreditNoteShape, examples.CREDIT_NOTE, "The credit note.")}, problems=[NO_CREDIT_NOTE],
+    )  # fmt: skip
+    def get(self, request: HttpRequest, credit_note_id: int) -> HttpResponse:
+        """Read a credit note."""
+        return json_answer(selectors.credit_note_document(credit_note_id))
+
 
 class _Moves(_Writes):
-    """From state to state; there is nothing to say in the body."""
+    """From state to state; the body may say why."""
 
     collection = "invoices"
     body_limit_bytes = BODY_LIMIT_BYTES
     takes_nothing = True
 
-    def move(self, request: HttpRequest, invoice_id: int, act: Callable[[int], Invoice]) -> HttpResponse:
+    def move(self, request: HttpRequest, invoice_id: int, move: str) -> HttpResponse:
         """Move the invoice and answer with it as it is then."""
 
         def moved(fields: dict[str, Any]) -> tuple[int, Any]:
-            act(invoice_id)
+            moves.move_in(invoice_id=invoice_id, move=move, actor=self.key.actor, **fields)
             return 200, selectors.invoice_document(invoice_id)
 
-        return self.once(request, bodies.NothingSerializer, moved)
+        return self.once(request, bodies.MoveSerializer, moved)
 
 
 def _move_operation(name: str, summary: str, description: str) -> Callable[[Any], Any]:
     return operation(
         name, summary, description, tag=INVOICES, scope=BILLING_WRITE, keyed=True, parameters=[INVOICE_PATH],
-        takes=Taken(bodies.NothingSerializer, {"nothing": {}}),
+        takes=Taken(bodies.MoveSerializer, {"with a reason": {"reason": "Told so by phone"}, "nothing": {}}),
         answers={200: Answer(shapes.InvoiceShape, examples.INVOICE, "The invoice as it is then.")},
         problems=[NO_INVOICE, InvalidTransition(invoice=1, state="paid", wanted="void"), BUSY],
     )  # fmt: skip
@@ -526,7 +650,7 @@ class Finalize(_Moves):
     @_move_operation("finalizeInvoice", "Finalise a draft", "Applies credits, gives the number and freezes it.")
     def post(self, request: HttpRequest, invoice_id: int) -> HttpResponse:
         """Finalise a draft."""
-        return self.move(request, invoice_id, documents.finalize)
+        return self.move(request, invoice_id, "finalize")
 
 
 class Pay(_Moves):
@@ -535,7 +659,7 @@ class Pay(_Moves):
     @_move_operation("payInvoice", "Mark an invoice as paid", "From open or uncollectible.")
     def post(self, request: HttpRequest, invoice_id: int) -> HttpResponse:
         """Mark an invoice as paid."""
-        return self.move(request, invoice_id, documents.pay)
+        return self.move(request, invoice_id, "pay")
 
 
 class Void(_Moves):
@@ -544,7 +668,7 @@ class Void(_Moves):
     @_move_operation("voidInvoice", "Void an invoice", "Releases its periods and gives the credits that it used back, once.")
     def post(self, request: HttpRequest, invoice_id: int) -> HttpResponse:
         """Void an invoice."""
-        return self.move(request, invoice_id, documents.void)
+        return self.move(request, invoice_id, "void")
 
 
 class MarkUncollectible(_Moves):
@@ -553,4 +677,4 @@ class MarkUncollectible(_Moves):
     @_move_operation("markInvoiceUncollectible", "Give an invoice up", "It can still be paid or voided.")
     def post(self, request: HttpRequest, invoice_id: int) -> HttpResponse:
         """Mark an invoice as uncollectible."""
-        return self.move(request, invoice_id, documents.mark_uncollectible)
+        return self.move(request, invoice_id, "give_up")

@@ -20,6 +20,7 @@ from ledger.services.credits import (
     spend,
     spend_under,
 )
+from ledger.services.crossing import NamedEntry, missing_entries, references_of
 from ledger.services.holding import capture, extend, hold, release
 from ledger.services.rates import Published, current_rate, publish_rate, quote
 from ledger.services.transactions import in_transaction
@@ -29,6 +30,7 @@ __all__ = [
     "MAX_OPERATIONS",
     "Answered",
     "Mode",
+    "NamedEntry",
     "Outcome",
     "Published",
     "TurnedAway",
@@ -46,8 +48,10 @@ __all__ = [
     "grant_under",
     "hold",
     "in_transaction",
+    "missing_entries",
     "publish_rate",
     "quote",
+    "references_of",
     "refund",
     "refund_under",
     "release",

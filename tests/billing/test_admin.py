@@ -193,7 +193,7 @@ def test_an_invoice_is_moved_with_a_reason_and_the_operators_name(client, billed
     )  # fmt: skip
     page = client.get(response["Location"]).content.decode()
     assert f"{invoice.number} is done: the invoice is {state}." in page
-    assert "Moved by hand" in page
+    assert "Who moved it, and why" in page
     assert "told so by phone" in page
 
 
@@ -207,7 +207,12 @@ def test_a_draft_is_finalised_and_gets_the_next_number(client, billed):
 
 @pytest.mark.parametrize(
     ("state", "offered"),
-    [("draft", {"finalize"}), ("open", {"pay", "void", "give-up"}), ("uncollectible", {"pay", "void"}), ("paid", set())],
+    [
+        ("draft", {"finalize", "delete-draft"}),
+        ("open", {"pay", "void", "give-up"}),
+        ("uncollectible", {"pay", "void"}),
+        ("paid", set()),
+    ],
 )
 def test_only_what_the_state_allows_is_offered(client, billed, state, offered):
     invoice = Invoice.objects.get(state="draft" if state == "draft" else "open")
@@ -215,7 +220,7 @@ def test_only_what_the_state_allows_is_offered(client, billed, state, offered):
     if state in moves_there:
         moves_there[state](invoice.pk)
     page = client.get(f"{BILLING}/invoice/{invoice.pk}/change/").content.decode()
-    names = ("finalize", "pay", "void", "give-up")
+    names = ("finalize", "pay", "void", "give-up", "delete-draft")
     assert {name for name in names if f"{BILLING}/invoice/{invoice.pk}/{name}/" in page} == offered
 
 
@@ -309,7 +314,7 @@ def test_coupons_and_credit_notes_stand_on_the_invoice_and_the_customer(client):
     assert credit.pk != invoice.pk
     note = CreditNote.objects.get()
     page = client.get(f"{BILLING}/invoice/{credit.pk}/change/").content.decode()
-    assert re.search(rf"Credit note left by this invoice.*{note.amount_minor / 100:.2f} EUR", page, re.DOTALL)
+    assert re.search(rf"Credit notes about this invoice.*{note.amount_minor / 100:.2f} EUR", page, re.DOTALL)
 
 
 def test_the_outcomes_of_a_run_are_paged_by_kind(client):
@@ -399,3 +404,20 @@ def test_lists_are_paged_by_key(client):
     assert [ref for ref in newest_first if f">{ref}<" in second] == newest_first[50:]
     assert older_url(second) is None
     assert "is not a place in this list" in client.get(f"{BILLING}/customer/?p=x").content.decode()
+
+
+def test_a_plan_shows_what_it_grants_and_a_customer_for_how_long_its_drafts_wait(client):
+    allowance = {"credit_type": "tokens", "amount": 1500, "rollover_cap": 250}
+    plan = PlanFactory(allowance=allowance, minimum=Decimal("12.50"), maximum=Decimal("99.90"))
+    page = client.get(f"{BILLING}/plan/{plan.pk}/change/").content.decode()
+    for words in (
+        "<code>credit_type</code>: tokens",
+        "<code>amount</code>: 1500",
+        "<code>rollover_cap</code>: 250",
+        "12.5",
+        "99.9",
+    ):
+        assert words in page
+    customer = CustomerFactory(grace_days=17)
+    shown = client.get(f"{BILLING}/customer/{customer.pk}/change/").content.decode()
+    assert re.search(r"Grace days.{0,600}?>\s*17\s*<", shown, re.DOTALL)

@@ -61,7 +61,21 @@ def test_a_finalised_invoice_is_frozen(finalised: int, sql: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "table", ["invoice", "line", "invoicetax", "claim", "plan", "price", "coupon", "usageevent", "amendment"]
+    "table",
+    [
+        "invoice",
+        "line",
+        "invoicetax",
+        "creditnote",
+        "creditnoteline",
+        "creditnotetax",
+        "claim",
+        "plan",
+        "price",
+        "coupon",
+        "usageevent",
+        "amendment",
+    ],
 )
 def test_nothing_is_truncated(table: str) -> None:
     assert refused_with(f"TRUNCATE billing_{table} CASCADE") == FROZEN
@@ -144,6 +158,8 @@ def test_no_foreign_key_points_to_intent() -> None:
             " ORDER BY 1, 2"
         )
         assert cursor.fetchall() == [
+            ("billing_creditnoteline", "billing_creditnote"),
+            ("billing_creditnotetax", "billing_creditnote"),
             ("billing_creditnoteuse", "billing_creditnote"),
             ("billing_invoicetax", "billing_invoice"),
             ("billing_line", "billing_invoice"),

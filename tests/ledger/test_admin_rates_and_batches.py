@@ -48,6 +48,16 @@ def test_publishing_is_recorded_with_the_operators_name_and_reason(client):
     assert "Version 1 of tokens is done: 3 credits per 1 000." in text(client.get(response["Location"]).content.decode())
 
 
+def test_what_was_published_over_rest_shows_its_reason_and_its_key(client):
+    services.publish_rate(code="tokens", price=3, per=1_000, reason="price list of March", actor="key:shop", idempotency_key="k")
+    services.publish_rate(code="tokens", price=4, per=1_000, actor="key:shop", idempotency_key="l")
+    for address in (RATES, rate(1)):
+        page = client.get(address).content.decode()
+        assert "price list of March" in page
+        assert "key:shop" in page
+    assert list(Rate.objects.order_by("version").values_list("published_because", flat=True)) == ["price list of March", ""]
+
+
 def test_a_new_price_begins_with_the_old_one_and_makes_the_next_version(client):
     form(client, PUBLISH, **PRICE)
     address = rate(1, page="new-price")

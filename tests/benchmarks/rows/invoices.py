@@ -1,4 +1,4 @@
-"""`generate_invoices` with 4 workers, two lines an invoice, against 1 worker."""
+"""`generate_invoices` with 4 workers, two lines an invoice, against 1 worker; and how long a busy subscription keeps it."""
 
 import io
 import uuid
@@ -8,12 +8,17 @@ from statistics import median
 from django.core.management import call_command
 
 from billing import catalogue, customers, subscriptions
+from billing.documents import invoice_key
+from billing.invoicing import Options
 from billing.models import Invoice, Line
 from billing.periods import Interval, IntervalUnit
+from billing.runs import OutcomeKind, bill_one
+from ledger.locks import lock_number
 from tests.benchmarks.ground import Ground
-from tests.benchmarks.measuring import Result, interleaved, result, seconds
+from tests.benchmarks.measuring import ROUNDS, Result, interleaved, result, seconds
 
 SUBSCRIPTIONS = 300
+SKIPS = 200
 STARTED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -25,7 +30,23 @@ def run(ground: Ground) -> list[Result]:
                context=f"{median(found['four']):.0f} invoices/s beside {median(found['one']):.0f}"),
         Result("invoices", "generate_invoices, 4 workers", "invoices a second", median(found["four"]), ">= 100", unit="/s",
                rounds=found["four"]),
+        _busy_skip(ground),
     ]  # fmt: skip
+
+
+def _busy_skip(ground: Ground) -> Result:
+    """Ask for subscriptions whose lock another connection holds; the median of the rounds' means."""
+    refs = [f"busy-{uuid.uuid4().hex[:12]}" for _ in range(SKIPS)]
+    options = Options(as_of=STARTED_AT)
+    with ground.superuser() as other, other.transaction():
+        for ref in refs:
+            other.execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(invoice_key(ref))])
+        if (outcome := bill_one(refs[0], options).outcome) != OutcomeKind.BUSY:
+            raise RuntimeError(f"a subscription whose lock is held was {outcome}")
+        rounds = [seconds(lambda: [bill_one(ref, options) for ref in refs]) / SKIPS * 1000 for _ in range(ROUNDS)]
+    return Result(
+        "invoices", "a subscription that is busy", "until it is skipped", median(rounds), "<= 5", unit="ms", rounds=rounds
+    )
 
 
 def _rate(*, workers: int) -> float:

@@ -100,6 +100,13 @@ class ApiClient:
         data = json.dumps(body).encode() if raw is None else raw
         return self.client.generic("POST", path, data, content_type=content_type, headers=sent)
 
+    def delete(self, path: str, *, key: str | None = "", raw: bytes = b"", **headers: str) -> HttpResponse:
+        """DELETE a path; with a fresh Idempotency-Key, a given one, or (None) without."""
+        sent = self._headers(headers)
+        if key is not None:
+            sent["Idempotency-Key"] = key or f"test-{next(_numbers)}"
+        return self.client.generic("DELETE", path, raw, content_type="application/json" if raw else "", headers=sent)
+
     def _headers(self, headers: dict[str, str]) -> dict[str, str]:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return {"Authorization": f"Bearer {self.secret}", **named}

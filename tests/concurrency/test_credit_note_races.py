@@ -1,0 +1,161 @@
+"""Credit notes while others credit the same invoice: together never more than it."""
+
+import threading
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import psycopg
+import pytest
+from django.db import connection, transaction
+
+from billing import catalogue, credit_notes, documents, invoicing
+from billing.credit_notes import Wanted
+from billing.errors import CreditExceedsInvoice, InvoiceGenerationBusy
+from billing.invoicing import Options
+from billing.models import CreditNote, Invoice
+from ledger.locks import Lock
+from tests.billing.factories import PlanFactory, SubscriptionFactory, at, recurring
+
+Connect = Callable[..., psycopg.Connection[Any]]
+
+
+@pytest.fixture(autouse=True)
+def _forget_plans() -> None:
+    """The tests that commit have a database of their own, in which other plans have the same ids."""
+    catalogue.terms_of.cache_clear()
+    catalogue.price_of.cache_clear()
+
+
+def invoice_of_ten(*, is_paid: bool) -> int:
+    """The id of an invoice of 10.00 without tax."""
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring()]).code)
+    [made] = invoicing.generate(ref=subscription.ref, options=Options(as_of=at(1, 1))).invoices
+    if is_paid:
+        documents.pay(made.invoice_id)
+    return made.invoice_id
+
+
+def credit_six(invoice_id: int) -> CreditNote:
+    with transaction.atomic():
+        return credit_notes.issue_in(invoice_id=invoice_id, lines=[Wanted(1, 600)], reason="race", actor="test")
+
+
+def credited_minor(invoice_id: int) -> int:
+    return sum(CreditNote.objects.filter(invoice_id=invoice_id).values_list("amount_minor", flat=True))
+
+
+@contextmanager
+def no_lock(*names: str, **options: Any) -> Any:
+    """Vouch for a lock that nobody has taken."""
+    lock = Lock(names, connection)
+    yield lock
+    lock._end()
+
+
+@contextmanager
+def both_have_looked() -> Any:
+    """Let nobody write a note before two have seen what is left."""
+    barrier, real = threading.Barrier(2), credit_notes._write
+
+    def together(*arguments: Any) -> CreditNote:
+        barrier.wait(30)
+        return real(*arguments)
+
+    with mock.patch.object(credit_notes, "_write", together):
+        yield
+
+
+@pytest.mark.parametrize("is_paid", [False, True])
+def test_of_two_who_credit_at_once_one_is_told_to_come_back(committed_db: None, run_threads: Any, is_paid: bool) -> None:
+    invoice_id = invoice_of_ten(is_paid=is_paid)
+    first_has_written, second_is_done = threading.Event(), threading.Event()
+    real = credit_notes._write
+
+    def slowly(*arguments: Any) -> CreditNote:
+        note = real(*arguments)
+        first_has_written.set()
+        assert second_is_done.wait(30)
+        return note
+
+    def one(index: int) -> CreditNote:
+        if index == 0:
+            return credit_six(invoice_id)
+        assert first_has_written.wait(30)
+        try:
+            return credit_six(invoice_id)
+        finally:
+            second_is_done.set()
+
+    with mock.patch.object(credit_notes, "_write", slowly):
+        results = run_threads(one, 2)
+    assert [type(each) for each in results] == [CreditNote, InvoiceGenerationBusy]
+    with pytest.raises(CreditExceedsInvoice):
+        credit_six(invoice_id)
+    assert credited_minor(invoice_id) == 600
+
+
+@pytest.mark.parametrize("is_paid", [False, True])
+def test_without_the_lock_the_database_refuses_the_second(committed_db: None, run_threads: Any, is_paid: bool) -> None:
+    invoice_id = invoice_of_ten(is_paid=is_paid)
+    with mock.patch.object(credit_notes, "try_advisory_lock", no_lock), both_have_looked():
+        results = run_threads(lambda index: credit_six(invoice_id), 2)
+    assert sorted(type(each).__name__ for each in results) == ["CreditExceedsInvoice", "CreditNote"], results
+    [refused] = [each for each in results if isinstance(each, CreditExceedsInvoice)]
+    assert refused.facts == {
+        "invoice": invoice_id, "creditable_minor": 400, "lines": [{"position": 1, "creditable_minor": 400}],
+    }  # fmt: skip
+    assert credited_minor(invoice_id) == 600
+    assert Invoice.objects.get(pk=invoice_id).amount_due_minor == (1000 if is_paid else 400)
+
+
+def test_without_lock_and_trigger_more_is_credited_than_was_billed(
+    committed_db: None, run_threads: Any, raw_connection: Connect
+) -> None:
+    """The control: in a schema of its own, where notes are frozen by nobody."""
+    invoice_id = invoice_of_ten(is_paid=True)
+    room = f"room_note_{invoice_id}"
+    owner = raw_connection(autocommit=True)
+    owner.execute(f"CREATE SCHEMA {room}")
+    for table in ("creditnote", "creditnoteline", "creditnotetax", "creditnoteuse"):
+        owner.execute(f"CREATE TABLE {room}.billing_{table} (LIKE public.billing_{table} INCLUDING IDENTITY INCLUDING DEFAULTS)")
+
+    def credit(index: int) -> CreditNote:
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET search_path = {room}, public")
+        return credit_six(invoice_id)
+
+    try:
+        with mock.patch.object(credit_notes, "try_advisory_lock", no_lock), both_have_looked():
+            results = run_threads(credit, 2)
+        assert [type(each).__name__ for each in results] == ["CreditNote", "CreditNote"], results
+        (credited,) = owner.execute(f"SELECT sum(amount_minor) FROM {room}.billing_creditnote").fetchone() or (0,)
+        assert credited == 1200
+    finally:
+        # Numbers that were given to notes of the room would be a hole in the numbering of the others.
+        owner.execute(
+            "UPDATE billing_numberseries SET last_value = (SELECT count(*) FROM billing_creditnote WHERE series = 'CN')"
+            " WHERE name = 'CN'"
+        )
+        owner.execute(f"DROP SCHEMA {room} CASCADE")
+
+
+def test_numbers_have_no_hole_though_many_are_refused(committed_db: None, run_threads: Any) -> None:
+    invoices = [invoice_of_ten(is_paid=bool(index % 2)) for index in range(4)]
+
+    def credit_all(index: int) -> int:
+        made = 0
+        for invoice_id in invoices:
+            for _ in range(3):
+                try:
+                    credit_six(invoice_id)
+                    made += 1
+                except (CreditExceedsInvoice, InvoiceGenerationBusy):
+                    continue
+        return made
+
+    assert sum(run_threads(credit_all, 4)) == 4
+    values = sorted(CreditNote.objects.filter(series="CN").values_list("series_value", flat=True))
+    assert values == list(range(1, len(values) + 1))
+    assert [credited_minor(invoice_id) for invoice_id in invoices] == [600] * 4

@@ -1,0 +1,70 @@
+"""A run that is told to end finishes the subscription it is at, closes its record, and says so with its exit code."""
+
+import json
+import signal
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+
+from billing import catalogue
+from billing.models import Invoice, Outcome, Run
+from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, recurring
+from tests.concurrency.test_invoices_races import command, numbers_are_gapless
+
+Connect = Callable[..., psycopg.Connection[Any]]
+
+# Whoever waits, in this database, for a lock that somebody else has.
+WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0"
+
+
+@pytest.fixture(autouse=True)
+def _forget_plans() -> None:
+    """The tests that commit have a database of their own, in which other plans have the same ids."""
+    catalogue.terms_of.cache_clear()
+    catalogue.price_of.cache_clear()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("workers", "count"), [(1, 3), (2, 100)])
+def test_a_signal_ends_a_run_after_the_current_subscription(
+    committed_db: None, raw_connection: Connect, number: signal.Signals, code: int, workers: int, count: int
+) -> None:
+    plan, customer = PlanFactory(prices=[recurring()]).code, CustomerFactory().ref
+    for _ in range(count):
+        SubscriptionFactory(plan=plan, customer=customer)
+    run_id = uuid.uuid4()
+    holder, observer = raw_connection("owner"), raw_connection("owner", autocommit=True)
+    # Each worker is stopped at the last step of its first subscription: somebody holds the row of the series.
+    holder.execute("INSERT INTO billing_numberseries VALUES ('INV', 0) ON CONFLICT DO NOTHING")
+    holder.commit()
+    holder.execute("SELECT last_value FROM billing_numberseries WHERE name = 'INV' FOR UPDATE")
+    process = command(
+        "--as-of", "2026-01-01", "--plan", plan, "--workers", str(workers), "--run-id", str(run_id), "--format", "json",
+        "--no-progress",
+    )  # fmt: skip
+    try:
+        while observer.execute(WAITING).fetchone() != (workers,) and process.poll() is None:
+            pass
+        assert process.poll() is None, process.communicate()
+        process.send_signal(number)
+    finally:
+        holder.rollback()
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == code, err
+    summary = json.loads(out)
+    billed = Invoice.objects.filter(lines__price__plan__code=plan).count()
+    assert billed == summary["outcomes"]["finalised"]
+    # Several workers go on until the run, which hears the signal, has told them: a moment, not the whole list.
+    assert billed == 1 if workers == 1 else workers <= billed < count
+    run = Run.objects.get(pk=run_id)
+    assert (run.exit_code, run.summary["exit_code"], run.summary["invoices"]) == (code, code, billed)
+    assert run.finished_at is not None
+    assert Outcome.objects.filter(run_id=run_id, outcome="finalised").count() == billed
+    assert numbers_are_gapless(observer)
+    # And the next run does the rest.
+    rest = command("--as-of", "2026-01-01", "--plan", plan, "--format", "json", "--no-progress")
+    out, err = rest.communicate(timeout=60)
+    assert (rest.returncode, json.loads(out)["outcomes"]["finalised"]) == (0, count - billed), err
