@@ -195,7 +195,14 @@ StepShape = type(
         **{name: _text() for name in ("units", "unit_amount", "flat_amount", "amount")},
     },
 )  # fmt: skip
-RatingShape = shape("Rating", "What usage would cost.", amount_minor=_minor(), exact=_text(), steps=StepShape(many=True))
+CoveredShape = shape(
+    "CoveredUnits", "What of a quantity is paid in credits.",
+    units=_text(), credits=serializers.IntegerField(), credit_type=_text(),
+)  # fmt: skip
+RatingShape = shape(
+    "Rating", "What usage would cost; `covered` when credits_available was given.",
+    amount_minor=_minor(), exact=_text(), steps=StepShape(many=True), covered=CoveredShape(required=False),
+)  # fmt: skip
 PeriodShape = shape("Period", "Half-open.", start=_text(), end=_text())
 LineShape = shape(
     "InvoiceLine", "One line.",
