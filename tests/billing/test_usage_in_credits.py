@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.db import connection
 
-from billing import auditing, documents, subscriptions
+from billing import auditing, coupons, documents, subscriptions
 from billing.customers import CreditTerms
 from billing.errors import Parked
 from billing.invoicing import Scope
-from billing.models import Claim, Cursor, Invoice
+from billing.models import Claim, Cursor, Invoice, ItemVersion
 from billing.periods import add_months
 from billing.subscriptions import Wish
 from ledger import selectors, services
@@ -324,6 +325,26 @@ def test_a_price_that_changed_behind_a_billed_period_gives_its_credits_back_and_
     sound()
 
 
+def test_a_claim_that_is_short_is_rated_anew_though_its_usage_is_as_it_was():
+    holder, subscription = with_credits(250)
+    use(subscription, "100", at(1, 20))
+    bill(subscription, at(2, 1))
+    cheaper = PlanFactory(prices=[metered(credits={"per_unit": "1"})])
+    ordered = ItemVersion.objects.filter(subscription=subscription.pk).first().plan.code
+    subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(1, 1), wish=Wish(plan=cheaper.code))
+    [draft] = bill(subscription, at(2, 2), finalize=False)
+    # 250 came back and 100 were spent. 120 are used elsewhere; with the 100 that come back, 130 of the 250 are there: 52 calls.
+    services.spend(holder_id=holder, amount=120, idempotency_key="elsewhere")
+    documents.delete_draft(draft["id"])
+    assert left(holder) == 0
+    subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(1, 1), wish=Wish(plan=ordered))
+    [made] = bill(subscription, at(2, 3))
+    # The other 48 at 0.02.
+    assert line_figures(made) == [("late_usage", "calls", 96)]
+    assert bill(subscription, at(2, 4)) == []
+    sound()
+
+
 def test_credits_that_were_refunded_by_hand_are_not_given_back_twice_and_the_check_tells():
     holder, subscription = with_credits(250)
     use(subscription, "150", at(1, 10))
@@ -334,6 +355,33 @@ def test_credits_that_were_refunded_by_hand_are_not_given_back_twice_and_the_che
     documents.void(made["id"])
     assert left(holder) == 250
     sound()
+
+
+def test_locks_are_taken_in_their_order_also_while_drafts_are_rated_anew():
+    """Coupons before the holder, though the coupons are only asked for once the credits are known; the number last."""
+    terms = CreditTerms("credits", Decimal("0.01"))
+    holder, subscription = with_credits(250, grace_days=3, credits=terms)
+    code = unique("coupon")
+    coupons.create_coupon(code=code, kind="percentage", value=Decimal(10), duration="forever")
+    customer = subscription.customer
+    coupons.give_coupon(customer_id=customer.pk, customer_ref=customer.ref, customer_currency="EUR", code=code)
+    order: list[str] = []
+
+    def watch(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        order.extend(name for name in (f"coupons/{customer.ref}", f"ledger/{holder}") if f"/* {name} */" in sql)
+        if sql == documents.FINALIZE:
+            order.append("number")
+        return execute(sql, params, many, context)
+
+    use(subscription, "150", at(1, 10))
+    use(subscription, "10", at(2, 1))
+    for as_of, states in ((at(2, 1), ["draft"]), (at(3, 1), ["open", "draft"])):
+        order.clear()
+        with connection.execute_wrapper(watch):
+            assert [one["state"] for one in bill(subscription, as_of)] == states
+        assert order[0] == f"coupons/{customer.ref}"
+        assert f"ledger/{holder}" in order
+    assert order.index(f"ledger/{holder}") < order.index("number") == len(order) - 1
 
 
 # With allowances -------------------------------------------------------------------------------------
