@@ -208,7 +208,10 @@ LineShape = shape(
     "InvoiceLine", "One line.",
     position=serializers.IntegerField(), kind=_text(), price_key=_text(null=True), description=_text(),
     period=PeriodShape(allow_null=True), quantity=_text(), unit_amount=_text(null=True), amount_minor=_minor(),
-    discount_minor=_minor(), tax_category=_text(), tax_rate=_text(), rating=serializers.DictField(),
+    discount_minor=_minor(), tax_category=_text(), tax_rate=_text(),
+    rating=serializers.DictField(
+        help_text="How the amount came about. `covered`: what of it is paid in credits, and by which entries of the ledger."
+    ),
 )  # fmt: skip
 TaxShape = shape("InvoiceTax", "Tax of one category.", category=_text(), rate=_text(), base_minor=_minor(), amount_minor=_minor())
 InvoiceShape = shape(

@@ -1,11 +1,13 @@
 """Usage paid in credits first, over REST from the plan to the balance; and how the admin shows it."""
 
 from collections.abc import Iterator
+from io import StringIO
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 
-from billing.models import Plan, Subscription
+from billing.models import Plan, Run, Subscription
 from ledger import services
 from ledger.api import authentication
 from tests.billing.factories import metered, recurring, unique
@@ -159,3 +161,14 @@ def test_the_admin_shows_credits_on_the_price_the_line_and_the_claim(api: ApiCli
     assert "250 credits" in client.get(f"/admin/billing/subscription/{subscription.pk}/change/").content.decode()
     plan = Plan.objects.order_by("-pk")[0]
     assert "credits 2.5 credits a unit first" in client.get(f"/admin/billing/plan/{plan.pk}/change/").content.decode()
+
+
+def test_the_admin_shows_what_a_run_spent_on_usage(api: ApiClient, ordered: tuple[str, str]) -> None:
+    _, ref = ordered
+    use_calls(api, ref, "150")
+    arguments = ("--as-of", "2026-02-01", "--subscription", ref, "--no-progress")
+    call_command("generate_invoices", *arguments, stdout=StringIO(), stderr=StringIO())
+    run = Run.objects.latest("started_at")
+    assert run.summary["credits_spent_on_usage"] == {"credits": 250}
+    page = operator().get(f"/admin/billing/run/{run.pk}/change/").content.decode()
+    assert "<code>credits spent on usage</code>: 250 credits" in page
