@@ -167,21 +167,27 @@ def _reach(price: Price, lower: Fraction, units: Fraction) -> Fraction:
 # As a claim keeps it ---------------------------------------------------------------------------------
 
 
-def covered_basis(coverage: Coverage, spends: Sequence[Spent], *, short: bool = False) -> dict[str, Any]:
+def covered_basis(coverage: Coverage, spends: Sequence[Spent], short_of: Sequence[Stretch] = ()) -> dict[str, Any]:
     """What a usage claim keeps of its coverage.
 
     Args:
-        short: not all of what it stood on could be spent again; the next run rates it anew.
+        short_of: what was covered when its money was billed, where not all of that could be spent again; the next run rates it
+            anew.
     """
-    basis: dict[str, Any] = {
-        "stretches": [[str(lower), str(upper)] for lower, upper in coverage.stretches],
-        "spends": [list(astuple(spent)) for spent in spends],
-    }
-    return basis | ({"short": True} if short else {})
+    basis = {"stretches": _texts(coverage.stretches), "spends": [list(astuple(spent)) for spent in spends]}
+    return basis | ({"short_of": _texts(short_of)} if short_of else {})
 
 
 def covered_of(basis: Mapping[str, Any]) -> tuple[Coverage, tuple[Spent, ...]]:
     """What `covered_basis` kept; its credits are those of the spends."""
     spends = tuple(Spent(*spent) for spent in basis["spends"])
-    stretches = tuple((Fraction(lower), Fraction(upper)) for lower, upper in basis["stretches"])
-    return Coverage(stretches, sum(spent.credits for spent in spends)), spends
+    return Coverage(stretches_of(basis["stretches"]), sum(spent.credits for spent in spends)), spends
+
+
+def stretches_of(texts: Iterable[Sequence[str]]) -> tuple[Stretch, ...]:
+    """Stretches as a claim keeps them."""
+    return tuple((Fraction(lower), Fraction(upper)) for lower, upper in texts)
+
+
+def _texts(stretches: Iterable[Stretch]) -> list[list[str]]:
+    return [[str(lower), str(upper)] for lower, upper in stretches]

@@ -15,7 +15,7 @@ from billing import catalogue
 from billing.aggregation import Usage
 from billing.allowances import AllowanceSpan
 from billing.bounds import BoundClaim, BoundedSpan, BoundTerms
-from billing.coverage import NOTHING_COVERED, Coverage, Spent, covered_basis, covered_of
+from billing.coverage import NOTHING_COVERED, Coverage, Spent, covered_basis, covered_of, stretches_of
 from billing.documents import invoice_key
 from billing.errors import NotFound
 from billing.lines import OneOff
@@ -343,7 +343,7 @@ def _covered(basis: Mapping[str, Any]) -> dict[str, Any]:
     if "covered" not in basis:
         return {}
     coverage, spends = covered_of(basis["covered"])
-    return {"coverage": coverage, "spends": spends, "is_short": basis["covered"].get("short", False)}
+    return {"coverage": coverage, "spends": spends, "short_of": stretches_of(basis["covered"].get("short_of", ()))}
 
 
 def _origin(known: Mapping[str, Any]) -> Origin:

@@ -36,8 +36,11 @@ NEWEST = """
 LONG_AGO = "0001-01-01T00:00:00+00:00"
 
 
-TIDED_OVER = timedelta(hours=1)
-"""How long credits live that would have expired by now, and are given only to cover usage in the same transaction."""
+TIDED_OVER = timedelta(days=30)
+"""How long credits live that would have expired by now, and are given only to cover usage in the same transaction: what is not
+spent is taken away in it, and what is given back later, when the invoice is voided, can cover the period again."""
+FIRST = 0
+"""Their priority: in time they would have been used before what expires later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +93,10 @@ def grant_allowances(lock: Lock, head: Head, allowances: Sequence[Allowance], *,
             tides_over = is_late and before_usage and span.pays_usage
             grant = None
             if allowance.amount and (tides_over or not is_late):
-                expires_at = now + TIDED_OVER if tides_over else allowance.expires_at
-                grant = _grant(holder, head, allowance, expires_at)
+                terms = (
+                    {"expires_at": now + TIDED_OVER, "priority": FIRST} if tides_over else {"expires_at": allowance.expires_at}
+                )
+                grant = _grant(holder, head, allowance, terms)
                 given.append(Granted(span.credit_type, allowance.amount, grant, allowance.expires_at if tides_over else None))
                 if span.rollover_cap is not None:
                     standing.setdefault(span.credit_type, []).append(grant)
@@ -183,7 +188,7 @@ def _lapse(holder: Lock, head: Head, allowance: Allowance, standing: dict[str, l
     return sum(taken.values())
 
 
-def _grant(holder: Lock, head: Head, allowance: Allowance, expires_at: datetime | None) -> int:
+def _grant(holder: Lock, head: Head, allowance: Allowance, terms: Mapping[str, Any]) -> int:
     """Returns the sequence of the grant."""
     entry = ledger.grant_under(
         holder,
@@ -193,7 +198,7 @@ def _grant(holder: Lock, head: Head, allowance: Allowance, expires_at: datetime 
         idempotency_key=_key(head, allowance),
         source="promotional",
         effective_at=allowance.part.start,
-        expires_at=expires_at,
+        **terms,
         reason="Plan allowance",
         reference=f"subscription {head.ref}",
         actor="billing",

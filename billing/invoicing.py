@@ -512,7 +512,8 @@ def _target(
             spans = since(intent.usage.get(item_id, []), held.get(item_id, []), mark)
             stands = usage_target(spans, held.get(item_id, []), as_of, target)
             recent = _recent(stands, held.get(item_id, []), options.late_lookback)
-            standing += [one for one in recent if (until := late_usage_until(one.counted, spans)) is None or as_of < until]
+            late = [one for one in recent if (until := late_usage_until(one.counted, spans)) is None or as_of < until]
+            standing += [one for one in stands if one.continued[0].short_of or one in late]
     return target, standing
 
 
@@ -528,7 +529,7 @@ def _measured(head: Head, target: Target, standing: Sequence[UsageDue]) -> list[
 
 
 def _stands(claim: Claimed, quantity: Usage) -> bool:
-    return claim.usage == quantity and not claim.is_short
+    return claim.usage == quantity and not claim.short_of
 
 
 def _lines(target: Target, rated: Rated, as_of: datetime) -> tuple[list[tuple[str, DraftLine]], Changes]:

@@ -199,7 +199,8 @@ def rate_usage(due: UsageDue, usage: Usage, coverage: Coverage = NOTHING_COVERED
     rest = whole
     if len(due.continued) == 1:
         first = due.continued[0]
-        rest = quote(price, usage, span.currency, first.usage, covered=covered, covered_first=first.coverage.stretches)
+        covered_first = first.short_of or first.coverage.stretches
+        rest = quote(price, usage, span.currency, first.usage, covered=covered, covered_first=covered_first)
     billed = sum(claim.gross_minor for claim in due.continued)
     return RatedUsage(due, usage, replace(rest, amount_minor=whole.amount_minor - billed), whole.amount_minor, coverage)
 

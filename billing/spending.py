@@ -12,7 +12,7 @@ from typing import Any
 from django.db.models import QuerySet
 
 from billing import catalogue
-from billing.coverage import Spent, afford, covered_basis, covered_of
+from billing.coverage import Spent, afford, covered_basis, covered_of, stretches_of
 from billing.models import Claim, Invoice
 from ledger import journal
 from ledger import services as ledger
@@ -107,8 +107,8 @@ def covered_claims(claims: QuerySet[Claim]) -> list[Claim]:
 def undo(invoice: Invoice, released: Sequence[Claim], restored: Sequence[Claim]) -> None:
     """Give back what an invoice spent on usage, and spend again what it gave back, as far as it is there still.
 
-    A claim for which the credits are not there any more stands on fewer of them and is `short`: the next run bills the units
-    that are not covered.
+    A claim for which the credits are not there any more stands on fewer of them and says what it is short of: the next run
+    bills the units that are not covered.
 
     Args:
         released: the claims with coverage that the invoice had written.
@@ -143,7 +143,9 @@ def _spend_again(holder: Lock, invoice: Invoice, claim: Claim, stood: Mapping[tu
         key = f"usage/{invoice.pk}/restored/{claim.pk}"
         kept.append(spend(holder, holder_id, credit_type, again, _occasion(invoice, claim), key))
     standing = [one for one in kept if one.credits]
-    basis = claim.basis | {"covered": covered_basis(left, standing, short=left != coverage)}
+    known = claim.basis["covered"]
+    short_of = stretches_of(known.get("short_of", known["stretches"])) if left != coverage or "short_of" in known else ()
+    basis = claim.basis | {"covered": covered_basis(left, standing, short_of)}
     Claim.objects.filter(pk=claim.pk).update(basis=basis)
 
 

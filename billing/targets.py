@@ -15,7 +15,7 @@ from decimal import Decimal
 from itertools import islice
 
 from billing.aggregation import Usage
-from billing.coverage import NOTHING_COVERED, Coverage, Spent
+from billing.coverage import NOTHING_COVERED, Coverage, Spent, Stretch
 from billing.periods import Period, Schedule, Timing, due, periods
 from billing.pricing import Price, Proration, Rating, rate
 from billing.proration import NOTHING, BilledLine, Share, prorated_minor, share, unused_credit_minor
@@ -66,6 +66,8 @@ class Claimed:
         share_used: of the origin's full period, what this claim still stands for (recurring).
         usage, gross_minor: what was rated so far, and what it came to (usage).
         coverage, spends: what of that is paid in credits, and the ledger's entries on which it stands (usage).
+        short_of: what was covered when `gross_minor` was billed, where not all of it could be paid again when what had
+            corrected it was voided; it has to be rated anew (usage).
         net_minor: what of the line, less its discount, this claim still stands for.
     """
 
@@ -87,8 +89,7 @@ class Claimed:
     gross_minor: int = 0
     coverage: Coverage = NOTHING_COVERED
     spends: tuple[Spent, ...] = ()
-    is_short: bool = False
-    """Of its coverage not all could be paid again when what had corrected it was voided: it has to be rated anew."""
+    short_of: tuple[Stretch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Usage that is paid in credits first: what is covered, what is invoiced, and where the credits are afterwards."""
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from io import StringIO
 from typing import Any
@@ -167,6 +167,44 @@ def test_catching_up_covers_the_oldest_period_first():
     # 200 credits for January; 50 are left for 20 of February's 80; 60 x 0.02 = 1.20.
     assert [(line["amount_minor"], covered(line)) for line in invoice["lines"]] == [(0, ("80", 200)), (120, ("20", 50))]
     assert left(holder) == 0
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "quantity", "units", "money"),
+    # Three calls of 10, 40 and 10 in January. 20 credits at 1 each; 0.02 for what is left.
+    [
+        ({"aggregation": "sum"}, "60", "20", 80),
+        ({"aggregation": "count"}, "3", "3", 0),
+        ({"aggregation": "max"}, "40", "20", 40),
+        ({"aggregation": "last"}, "10", "10", 0),
+        ({"aggregation": "unique"}, "2", "2", 0),
+        # 10 for 10 days, 40 for 11, 10 for 10, of 31: 640/31 = 20.645, of which 20 whole units; 20/31 x 0.02 = 0.0129.
+        ({"aggregation": "weighted_sum"}, "20.645161290323", "20", 1),
+    ],
+)
+def test_every_aggregation_can_be_paid_in_credits(aggregation, quantity, units, money):
+    holder, subscription = with_credits(20, metered(credits={"per_unit": "1"}) | aggregation)
+    for value, day in (("10", 1), ("40", 11), ("10", 22)):
+        use(subscription, value, at(1, day))
+    [invoice] = bill(subscription, at(2, 1))
+    [line] = invoice["lines"]
+    assert (line["quantity"], covered(line)[0], line["amount_minor"]) == (quantity, units, money)
+    assert left(holder) == 20 - int(units)
+
+
+def test_a_change_of_currency_in_a_period_covers_both_parts_on_their_own_invoices():
+    holder, subscription = with_credits(50, metered(credits={"per_unit": "1"}))
+    dollars = PlanFactory(prices=[metered(credits={"per_unit": "1"}, unit_amount="0.03")], currency="USD")
+    subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(1, 11), wish=Wish(plan=dollars.code))
+    use(subscription, "40", at(1, 5))
+    use(subscription, "40", at(1, 20))
+    made = bill(subscription, at(2, 1))
+    # 40 of the first part, 10 of the second; 30 x 0.03.
+    assert [(one["currency"], one["total_minor"], covered(one["lines"][0])) for one in made] == [
+        ("EUR", 0, ("40", 40)), ("USD", 90, ("10", 10)),
+    ]  # fmt: skip
+    references = [entry.reference for entry in selectors.entries(holder, kind="spend", limit=10)]
+    assert references == [f"invoice {one['id']}" for one in reversed(made)]
 
 
 # Once, and in parts ----------------------------------------------------------------------------------
@@ -341,6 +379,7 @@ def test_a_claim_that_is_short_is_rated_anew_though_its_usage_is_as_it_was():
     [made] = bill(subscription, at(2, 3))
     # The other 48 at 0.02.
     assert line_figures(made) == [("late_usage", "calls", 96)]
+    assert made["lines"][0]["rating"]["exact"] == "0.96"
     assert bill(subscription, at(2, 4)) == []
     sound()
 
@@ -384,6 +423,17 @@ def test_locks_are_taken_in_their_order_also_while_drafts_are_rated_anew():
     assert order.index(f"ledger/{holder}") < order.index("number") == len(order) - 1
 
 
+def test_the_check_finds_spends_that_the_ledger_does_not_have():
+    holder, subscription = with_credits(250)
+    use(subscription, "150", at(1, 10))
+    bill(subscription, at(2, 1))
+    claim = Claim.objects.get(subscription=subscription.pk, basis__has_key="covered")
+    claim.basis["covered"]["spends"].append([holder, "credits", 99, 7])
+    Claim.objects.filter(pk=claim.pk).update(basis=claim.basis)
+    found = [one["what"] for one in auditing.check() if one["finding"] == "credits spent on usage differ from the ledger"]
+    assert found == [f"spend 99 of {holder} in credits: the claims say 7, the ledger has no such spend"]
+
+
 # With allowances -------------------------------------------------------------------------------------
 
 
@@ -417,12 +467,24 @@ def test_catching_up_on_many_months_covers_each_with_its_own_allowance_and_leave
     holder, subscription = with_allowance(100, months_ago=4)
     for month, used in ((-4, "130"), (-3, "40"), (-2, "120"), (-1, "100")):
         use(subscription, used, during(month))
+    services.grant(holder_id=holder, amount=5, idempotency_key="soon", expires_at=datetime.now(UTC) + timedelta(days=1))
+    [dry] = bill(subscription, midnight(), dry_run=True)
+    assert movements(holder) == [("grant", 5)]
     [invoice] = bill(subscription, midnight())
+    assert [(line["amount_minor"], covered(line)) for line in dry["lines"]] == [
+        (line["amount_minor"], covered(line)) for line in invoice["lines"]
+    ]
     lines = [(line["amount_minor"], covered(line)) for line in invoice["lines"]]
-    # Month 2 leaves 60, which have expired when month 3 is rated.
-    assert lines == [(60, ("100", 100)), (0, ("40", 40)), (40, ("100", 100)), (0, ("100", 100))]
+    # The 5 that were bought go to the first month. Month 2 leaves 60, which have expired when month 3 is rated.
+    assert lines == [(50, ("105", 105)), (0, ("40", 40)), (40, ("100", 100)), (0, ("100", 100))]
     assert left(holder) == 100
     assert ("revoke", -60) in movements(holder)
+    documents.void(invoice["id"])
+    assert left(holder) == 100 + 345
+    # As before, out of what came back: by now it is one purse, of which the later months take what the earlier ones leave.
+    [again] = bill(subscription, midnight())
+    assert sum(covered(line)[1] for line in again["lines"]) == 390
+    sound()
 
 
 def test_what_rolls_over_covers_the_next_month_up_to_the_cap():

@@ -61,7 +61,8 @@ class Model:
         lines: dict[int, int] = {}
         for n in range(up_to):
             month = self.months[n]
-            if not month.is_billed or (n in looked_at and (max(month.used, 0) != len(month.calls) or month.is_short)):
+            is_late = n in looked_at and max(month.used, 0) != len(month.calls)
+            if not month.is_billed or is_late or month.is_short:
                 lines[n] = self.rate(month)
                 month.is_billed, month.is_short = True, False
         return lines
