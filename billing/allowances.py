@@ -21,6 +21,8 @@ class AllowanceSpan:
     Args:
         amount: credits of a full period, above 0.
         rollover_cap: how many unspent ones may be taken along into the next period; None: they expire with their period.
+        pays_usage: usage of the same plan is paid in these credits. It is rated when its period is over, so they expire one
+            period later.
     """
 
     item_id: int
@@ -30,6 +32,7 @@ class AllowanceSpan:
     schedule: Schedule
     start: datetime
     end: datetime | None
+    pays_usage: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +43,16 @@ class Allowance:
     part: Period
     amount: int
 
+    @property
+    def expires_at(self) -> datetime | None:
+        """When what is unspent expires; None for what rolls over."""
+        if self.span.rollover_cap is not None:
+            return None
+        return self.span.schedule.period_at(self.part.end).end if self.span.pays_usage else self.part.end
+
     def is_lost(self, now: datetime) -> bool:
         """True when the credits would have expired before anybody could have spent them."""
-        return self.span.rollover_cap is None and self.part.end <= now
+        return self.expires_at is not None and self.expires_at <= now
 
 
 def due_allowances(

@@ -102,6 +102,29 @@ CHECKS = {
         SELECT format('invoice %s of %s: grace ended at %s', i.id, i.subscription_ref, i.grace_ends_at) FROM billing_invoice AS i
         WHERE i.state = 'draft' AND i.grace_ends_at <= clock_timestamp()
     """,
+    # Every spend on usage is named by the claim that it was made for, and by those that continue it. What the claims that are not
+    # released say of it is what the ledger has not given back; where none does, all of it has been.
+    "credits spent on usage differ from the ledger": """
+        SELECT format('spend %s of %s in %s: the claims say %s, the ledger %s', said.sequence, said.holder_id, said.credit_type,
+            said.credits, coalesce(there.credits::text, 'has no such spend'))
+        FROM (
+            SELECT spend ->> 0 AS holder_id, spend ->> 1 AS credit_type, (spend ->> 2)::bigint AS sequence,
+                coalesce(sum((spend ->> 3)::bigint) FILTER (WHERE c.released_at IS NULL), 0) AS credits
+            FROM billing_claim AS c CROSS JOIN LATERAL jsonb_array_elements(c.basis -> 'covered' -> 'spends') AS spend
+            WHERE c.kind = 2 AND c.basis ? 'covered'
+            GROUP BY 1, 2, 3
+        ) AS said
+        LEFT JOIN LATERAL (
+            SELECT -e.amount - coalesce((
+                SELECT r.settled FROM ledger_entry AS r
+                WHERE r.holder_id = e.holder_id AND r.credit_type = e.credit_type AND r.closes = e.sequence AND r.kind = 'refund'
+                ORDER BY r.sequence DESC LIMIT 1), 0) AS credits
+            FROM ledger_entry AS e
+            WHERE e.holder_id = said.holder_id AND e.credit_type = said.credit_type AND e.sequence = said.sequence
+                AND e.kind = 'spend'
+        ) AS there ON true
+        WHERE there.credits IS DISTINCT FROM said.credits
+    """,
     "claim of a void invoice": """
         SELECT format('claim %s', c.id) FROM billing_claim AS c JOIN billing_invoice AS i ON i.id = c.invoice_id
         WHERE i.state = 'void' AND c.released_at IS NULL
@@ -139,6 +162,7 @@ UNKNOWN_INVOICES = """
     SELECT named.id FROM unnest(%s::text[]) AS named(id)
     WHERE NOT EXISTS (SELECT FROM billing_invoice AS i WHERE i.id::text = named.id)
 """
+CLAIM_SHOWN = ("item_id", "kind", "starts_at", "ends_at", "amount_minor", "invoice_id")
 
 WHO_HOLDS = """
     SELECT a.pid, a.application_name, a.client_addr::text, a.xact_start
@@ -169,7 +193,7 @@ def _missing_in_the_ledger() -> Iterator[dict[str, str]]:
 
 
 def _unknown_to_billing() -> Iterator[dict[str, str]]:
-    """Entries of the ledger that say they are of an invoice that does not exist."""
+    """Credits in the ledger that were taken or given for an invoice that does not exist, and not given back or taken again."""
     prefix = "invoice "
     references = ledger.references_of(actor="billing", prefix=prefix)
     named = {reference.removeprefix(prefix): (reference, holder) for reference, holder in references}
@@ -200,10 +224,16 @@ def explain(ref: str, as_of: datetime) -> dict[str, Any]:
         "cursor": cursor_row,
         "periods": _periods(subscription, as_of),
         "versions": list(versions.values("item_id", "plan_id", "price_id", "quantity", "starts_at", "ends_at")),
-        "newest_claims": list(claims.values("item_id", "kind", "starts_at", "ends_at", "amount_minor", "invoice_id")),
+        "newest_claims": [_claim(row) for row in claims.values(*CLAIM_SHOWN, "basis")],
         "parked": Parking.objects.filter(subscription_id=subscription.pk, unparked_at=None).values("reason", "facts").first(),
         "lock": {"name": invoice_key(ref), "number": lock_number(invoice_key(ref)), "held_by": _holders(ref)},
     }
+
+
+def _claim(row: dict[str, Any]) -> dict[str, Any]:
+    """A claim in short, with what of it is paid in credits."""
+    basis = row.pop("basis")
+    return row | ({"covered": basis["covered"]} if "covered" in basis else {})
 
 
 def _periods(subscription: Subscription, as_of: datetime) -> list[dict[str, Any]]:

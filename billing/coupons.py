@@ -103,6 +103,13 @@ def coupons_key(customer_ref: str) -> str:
     return f"coupons/{customer_ref}"
 
 
+def wait_turn(lock: Lock, head: Head) -> None:
+    """Take the lock on the customer's coupons before a holder's, where an invoice may ask for it after one."""
+    lock.ensure_held(invoice_key(head.ref))
+    with advisory_lock(coupons_key(head.customer_ref)):
+        pass
+
+
 def hold(lock: Lock, head: Head, currency: str) -> Held:
     """What the customer's coupons can still take off, read under their lock, which is kept until the transaction ends."""
     lock.ensure_held(invoice_key(head.ref))

@@ -29,6 +29,7 @@ from billing.models import (
     Line,
     NumberSeries,
 )
+from billing.spending import covered_claims, undo
 from billing.totals import CreditNote as NoteLeft
 from billing.totals import apply_credit_notes, credits_for
 from ledger import services as ledger
@@ -98,6 +99,7 @@ RESTORE_CLAIMS = """
     FROM billing_claim
     WHERE released_by = %(invoice)s AND %(invoice)s NOT IN (coalesce(invoice_id, 0), coalesce(made_by, 0))
         AND NOT id = ANY(%(silent)s)
+    RETURNING id
 """
 
 
@@ -316,7 +318,7 @@ def delete_draft_under(lock: Lock, invoice: Invoice) -> None:
 
 
 def release_under(lock: Lock, invoice: Invoice) -> None:
-    """Release everything that an invoice claimed or used, and restore what it had corrected.
+    """Release everything that an invoice claimed or used, credits on usage as well, and restore what it had corrected.
 
     Raises:
         InvoiceCorrectedLater: a later invoice that stands has corrected a claim of this one or used its credit note.
@@ -324,11 +326,15 @@ def release_under(lock: Lock, invoice: Invoice) -> None:
     lock.ensure_held(invoice_key(invoice.subscription_ref))
     _refuse_if_corrected(invoice)
     now = timezone.now()
-    Claim.objects.filter(_written_by(invoice), released_at=None).update(released_at=now, released_by=invoice.pk)
+    written = Claim.objects.filter(_written_by(invoice), released_at=None)
+    covered = covered_claims(written)
+    written.update(released_at=now, released_by=invoice.pk)
     with connection.cursor() as cursor:
         cursor.execute(RELEASE_SILENT, {"invoice": invoice.pk})
         silent = [claim_id for (claim_id,) in cursor.fetchall()]
         cursor.execute(RESTORE_CLAIMS, {"invoice": invoice.pk, "silent": silent})
+        restored = [claim_id for (claim_id,) in cursor.fetchall()]
+    undo(invoice, covered, covered_claims(Claim.objects.filter(pk__in=restored)))
     CouponUse.objects.filter(invoice_id=invoice.pk, released_at=None).update(released_at=now)
     CreditNoteUse.objects.filter(invoice_id=invoice.pk, released_at=None).update(released_at=now)
     CreditNote.objects.filter(invoice_id=invoice.pk, released_at=None).update(released_at=now)

@@ -1,7 +1,7 @@
 """What the generator reads of one subscription, all of it after the lock was taken, and never locking a row."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
@@ -15,6 +15,7 @@ from billing import catalogue
 from billing.aggregation import Usage
 from billing.allowances import AllowanceSpan
 from billing.bounds import BoundClaim, BoundedSpan, BoundTerms
+from billing.coverage import NOTHING_COVERED, Coverage, Spent, covered_basis, covered_of, stretches_of
 from billing.documents import invoice_key
 from billing.errors import NotFound
 from billing.lines import OneOff
@@ -313,6 +314,9 @@ def _allowances(head: Head, plan_id: int, item_id: int, start: datetime, end: da
         schedule=Schedule.anchored_at(head.anchor_at, ZoneInfo(head.time_zone), terms.interval),
         start=start,
         end=end,
+        pays_usage=any(
+            price.credits is not None and price.credits.credit_type == terms.allowance["credit_type"] for _, price in terms.prices
+        ),
     )
 
 
@@ -360,7 +364,15 @@ def _claimed(head: Head, row: tuple[Any, ...]) -> Claimed:
         share_used=basis.get("share_used", 0),
         usage=_usage(basis["usage"]) if "usage" in basis else None,
         gross_minor=basis.get("gross_minor", 0),
+        **_covered(basis),
     )
+
+
+def _covered(basis: Mapping[str, Any]) -> dict[str, Any]:
+    if "covered" not in basis:
+        return {}
+    coverage, spends = covered_of(basis["covered"])
+    return {"coverage": coverage, "spends": spends, "short_of": stretches_of(basis["covered"].get("short_of", ()))}
 
 
 def _origin(known: Mapping[str, Any]) -> Origin:
@@ -407,9 +419,12 @@ def _bound_terms(known: Mapping[str, Any]) -> BoundTerms:
     return BoundTerms(known["plan"], known["currency"], known["tax_category"], Decimal(known["tax_rate"]))
 
 
-def usage_basis(usage: Usage, gross_minor: int) -> dict[str, Any]:
-    """What a usage claim keeps of what was rated, exactly."""
-    return {
+def usage_basis(
+    usage: Usage, gross_minor: int, coverage: Coverage = NOTHING_COVERED, spends: Sequence[Spent] = ()
+) -> dict[str, Any]:
+    """What a usage claim keeps of what was rated, exactly; and of what credits cover, with the spends on which that stands."""
+    covered = {"covered": covered_basis(coverage, spends)} if coverage.stretches else {}
+    return covered | {
         "usage": {
             "quantity": str(usage.quantity),
             "events": usage.events,

@@ -7,7 +7,7 @@ back nor gives them again; the idempotency key in the ledger says the same a sec
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection
@@ -36,12 +36,26 @@ NEWEST = """
 LONG_AGO = "0001-01-01T00:00:00+00:00"
 
 
+TIDED_OVER = timedelta(days=30)
+"""How long credits live that would have expired by now, and are given only to cover usage in the same transaction: what is not
+spent is taken away in it, and what is given back later, when the invoice is voided, can cover the period again."""
+FIRST = 0
+"""Their priority: in time they would have been used before what expires later."""
+
+
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """Credits that a run has given; `amount` is above 0."""
+    """Credits that a run has given; `amount` is above 0.
+
+    Args:
+        grant: their sequence in the ledger.
+        lapsed_at: when they would have expired, had each run come in time; None: they live on.
+    """
 
     credit_type: str
     amount: int
+    grant: int
+    lapsed_at: datetime | None = None
 
 
 def read_granted(lock: Lock, head: Head, since: datetime | None) -> list[tuple[datetime, datetime]]:
@@ -52,10 +66,14 @@ def read_granted(lock: Lock, head: Head, since: datetime | None) -> list[tuple[d
         return list(cursor.fetchall())
 
 
-def grant_allowances(lock: Lock, head: Head, allowances: Sequence[Allowance]) -> list[Granted]:
+def grant_allowances(lock: Lock, head: Head, allowances: Sequence[Allowance], *, before_usage: bool = False) -> list[Granted]:
     """Give the holder what is due, oldest first, and claim each period; or raise and leave nothing behind.
 
     Lock order: the subscription's is held, then the holder's; the number series has not been locked yet.
+
+    Args:
+        before_usage: usage that is about to be rated may be covered by it, so what would have expired meanwhile is given too.
+            Who asks for that takes it away again: see `EarlyGrants`.
 
     Raises:
         Refused: the ledger will not take the grant: LotLimit, BalanceLimit.
@@ -66,17 +84,72 @@ def grant_allowances(lock: Lock, head: Head, allowances: Sequence[Allowance]) ->
         return []
     given: list[Granted] = []
     standing = _standing(head)
+    now = timezone.now()
     with holder_lock(head.holder_id) as holder:
         for allowance in allowances:
             span = allowance.span
             lapsed = 0 if span.rollover_cap is None else _lapse(holder, head, allowance, standing)
-            grant = None if allowance.is_lost(timezone.now()) or not allowance.amount else _grant(holder, head, allowance)
-            if grant is not None:
-                given.append(Granted(span.credit_type, allowance.amount))
+            is_late = allowance.is_lost(now)
+            tides_over = is_late and before_usage and span.pays_usage
+            grant = None
+            if allowance.amount and (tides_over or not is_late):
+                terms = (
+                    {"expires_at": now + TIDED_OVER, "priority": FIRST} if tides_over else {"expires_at": allowance.expires_at}
+                )
+                grant = _grant(holder, head, allowance, terms)
+                given.append(Granted(span.credit_type, allowance.amount, grant, allowance.expires_at if tides_over else None))
                 if span.rollover_cap is not None:
                     standing.setdefault(span.credit_type, []).append(grant)
             _claim(head, allowance, grant, standing, lapsed)
     return given
+
+
+class EarlyGrants:
+    """The allowances of periods that began before usage that is about to be rated: given first, so that they can cover it.
+
+    A run that catches up covers what runs in time would have: what would have expired by now is given all the same, covers the
+    usage up to the instant at which it would have expired, and what is left of it is taken away.
+    """
+
+    def __init__(self, lock: Lock, head: Head, due: Sequence[Allowance]) -> None:
+        self._lock, self._head = lock, head
+        self.due = list(due)
+        self.given: list[Granted] = []
+        self._tiding_over: list[Granted] = []
+
+    def give_before(self, instant: datetime) -> None:
+        """Give what began before the instant, at which usage became due, and take away what would have expired by then."""
+        early = [one for one in self.due if one.part.start < instant]
+        if early:
+            self.due = [one for one in self.due if one.part.start >= instant]
+            given = grant_allowances(self._lock, self._head, early, before_usage=True)
+            self.given += given
+            self._tiding_over += [one for one in given if one.lapsed_at is not None]
+        self._take_away([one for one in self._tiding_over if one.lapsed_at is not None and one.lapsed_at <= instant])
+
+    def end(self) -> None:
+        """Take away what is left of all that would have expired."""
+        self._take_away(self._tiding_over)
+
+    def _take_away(self, lapsed: Sequence[Granted]) -> None:
+        if not lapsed:
+            return
+        self._tiding_over = [one for one in self._tiding_over if one not in lapsed]
+        head = self._head
+        with holder_lock(head.holder_id) as holder:
+            for one in lapsed:
+                lot = journal.read(holder, head.holder_id, one.credit_type).state.lot(one.grant)
+                if lot is not None:
+                    ledger.revoke_under(
+                        holder,
+                        holder_id=head.holder_id,
+                        grant=one.grant,
+                        credit_type=one.credit_type,
+                        idempotency_key=f"allowance/{head.ref}/lapsed/{one.grant}",
+                        reason="Allowance that had expired",
+                        reference=f"subscription {head.ref}",
+                        actor="billing",
+                    )
 
 
 def _standing(head: Head) -> dict[str, list[int]]:
@@ -115,7 +188,7 @@ def _lapse(holder: Lock, head: Head, allowance: Allowance, standing: dict[str, l
     return sum(taken.values())
 
 
-def _grant(holder: Lock, head: Head, allowance: Allowance) -> int:
+def _grant(holder: Lock, head: Head, allowance: Allowance, terms: Mapping[str, Any]) -> int:
     """Returns the sequence of the grant."""
     entry = ledger.grant_under(
         holder,
@@ -125,7 +198,7 @@ def _grant(holder: Lock, head: Head, allowance: Allowance) -> int:
         idempotency_key=_key(head, allowance),
         source="promotional",
         effective_at=allowance.part.start,
-        expires_at=allowance.part.end if allowance.span.rollover_cap is None else None,
+        **terms,
         reason="Plan allowance",
         reference=f"subscription {head.ref}",
         actor="billing",

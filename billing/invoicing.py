@@ -5,7 +5,7 @@ only tried for: whoever does not get it is told at once, and may come back later
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -17,8 +17,10 @@ from django.conf import settings
 from django.db import IntegrityError, connection, transaction
 
 from billing import coupons, parking, storing, usage
+from billing.aggregation import Usage
 from billing.allowances import Allowance, due_allowances
 from billing.bounds import Billed, BoundClaim, Bounds
+from billing.covering import Rated, rate_measured
 from billing.documents import Finalizing, Settled, delete_draft_under, invoice_key, number_under, settle_under, show_settled
 from billing.errors import InvoiceGenerationBusy, Parked, PeriodAlreadyBilled
 from billing.generator_state import (
@@ -31,7 +33,7 @@ from billing.generator_state import (
     settled_until,
     since,
 )
-from billing.granting import Granted, grant_allowances, read_granted
+from billing.granting import EarlyGrants, Granted, grant_allowances, read_granted
 from billing.lines import (
     MINIMUM,
     Bill,
@@ -39,7 +41,6 @@ from billing.lines import (
     credit_line,
     make_bill,
     one_off_line,
-    rate_usage,
     recurring_line,
     usage_line,
 )
@@ -154,6 +155,8 @@ class Generated:
     late_usage_minor: int = 0
     granted: list[Granted] = field(default_factory=list)
     """The credits that the plan grants, given to the customer's holder."""
+    covered: Counter[str] = field(default_factory=Counter)
+    """Credits that were spent on usage, less what was given back, by credit type."""
 
     def add(self, made: Made, bill: Bill) -> None:
         """Count an invoice that was made."""
@@ -230,6 +233,8 @@ def _with_grace(lock: Lock, head: Head, options: Options) -> Generated:
     """
     steps: list[_Written] = []
     if head.has_drafts_in_grace:
+        # What a draft spent on usage goes back under the holder's lock, and the new draft's coupons come before that.
+        coupons.wait_turn(lock, head)
         for draft in _taken_back(lock, head):
             over = options.finalize and options.as_of >= draft.grace_ends_at
             again = replace(
@@ -247,12 +252,19 @@ def _with_grace(lock: Lock, head: Head, options: Options) -> Generated:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """The drafts of one step with their claims, and the allowances that were found due; nothing is paid or numbered yet."""
+    """The drafts of one step with their claims, and the allowances that were found due; nothing is paid or numbered yet.
+
+    Args:
+        granted: what was given early, to cover the usage that was rated.
+        covered: credits spent on usage, less what was given back, by credit type.
+    """
 
     head: Head
     options: Options
     invoices: list[tuple[str, int, Bill]]
     allowances: list[Allowance]
+    granted: list[Granted]
+    covered: Counter[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +299,19 @@ def _write(lock: Lock, head: Head, options: Options) -> _Written:
     one_offs = [] if options.only == Scope.USAGE else read_charges(lock, head)
     as_of = _as_of(intent, claims, mark, options)
     target, standing = _target(intent, claims, mark, options, as_of)
-    lines, changes = _lines(head, target, standing, as_of, options)
+    early = EarlyGrants(lock, head, _allowances(lock, head, intent, mark, options.only, as_of))
+    reserved: dict[str, int] = {}
+
+    def invoice_of(currency: str) -> int:
+        if currency not in reserved:
+            reserved[currency] = storing.reserve_invoice()
+        return reserved[currency]
+
+    rated = rate_measured(
+        lock, head, target.credits, _measured(head, target, standing), invoice_of=invoice_of, give_before=early.give_before
+    )
+    early.end()
+    lines, changes = _lines(target, rated, as_of)
     billed = [claim for by_item in claims.values() for of_item in by_item.values() for claim in of_item]
     after = partial(storing.billed_after, billed, changes)
     bounds = _bounds(head, intent, after, bound_claims, mark, options.only, as_of)
@@ -297,13 +321,12 @@ def _write(lock: Lock, head: Head, options: Options) -> _Written:
         lines.append((currency, line))
     if not options.include_parked:
         _ensure_bounded(lines)
-    invoices = _write_invoices(lock, head, lines, bounds, changes, replace(options, as_of=as_of))
+    invoices = _write_invoices(lock, head, lines, bounds, changes, replace(options, as_of=as_of), reserved)
     changes.bounds = bounds.changes
-    allowances = _allowances(lock, head, intent, mark, options.only, as_of)
     changes.allowances_seen_to = options.only != Scope.USAGE
     storing.write_claims(head, changes)
     storing.move_cursor(head, intent, claims, changes, KINDS[options.only], as_of)
-    return _Written(head, options, invoices, allowances)
+    return _Written(head, options, invoices, early.due, early.given, rated.credits())
 
 
 def _allowances(
@@ -367,7 +390,13 @@ def _bounds(
 
 
 def _write_invoices(
-    lock: Lock, head: Head, lines: Sequence[tuple[str, DraftLine]], bounds: Bounds, changes: Changes, options: Options
+    lock: Lock,
+    head: Head,
+    lines: Sequence[tuple[str, DraftLine]],
+    bounds: Bounds,
+    changes: Changes,
+    options: Options,
+    reserved: Mapping[str, int],
 ) -> list[tuple[str, int, Bill]]:
     """One draft per currency, with its coupons."""
     written: list[tuple[str, int, Bill]] = []
@@ -379,7 +408,7 @@ def _write_invoices(
             continue
         invoice_id = storing.insert_invoice(
             head, currency, bill, as_of=options.as_of, only=options.only, run_id=options.run_id,
-            grace_ends_at=options.grace_ends_at,
+            grace_ends_at=options.grace_ends_at, reserved_id=reserved.get(currency),
         )  # fmt: skip
         if not options.include_parked:
             _ensure_usual(head, currency, invoice_id, bill)
@@ -400,8 +429,10 @@ def _finished(lock: Lock, steps: Sequence[_Written]) -> Generated:
             for currency, invoice_id, bill in step.invoices:
                 settled[invoice_id] = settle_under(lock, _finalizing(head, currency, bill, invoice_id))
     # Nothing was granted meanwhile, so the last step has found all that is due.
-    generated = Generated(last.head.ref, granted=grant_allowances(lock, last.head, last.allowances))
+    early = [one for step in steps for one in step.granted]
+    generated = Generated(last.head.ref, granted=[*early, *grant_allowances(lock, last.head, last.allowances)])
     for step in steps:
+        generated.covered.update(step.covered)
         for currency, invoice_id, bill in step.invoices:
             number = _numbered(lock, settled.get(invoice_id), step.options)
             generated.add(_made(currency, invoice_id, bill, settled.get(invoice_id), number), bill)
@@ -481,36 +512,43 @@ def _target(
             spans = since(intent.usage.get(item_id, []), held.get(item_id, []), mark)
             stands = usage_target(spans, held.get(item_id, []), as_of, target)
             recent = _recent(stands, held.get(item_id, []), options.late_lookback)
-            standing += [one for one in recent if (until := late_usage_until(one.counted, spans)) is None or as_of < until]
+            late = [one for one in recent if (until := late_usage_until(one.counted, spans)) is None or as_of < until]
+            standing += [one for one in stands if one.continued[0].short_of or one in late]
     return target, standing
 
 
-def _lines(
-    head: Head, target: Target, standing: Sequence[UsageDue], as_of: datetime, options: Options
-) -> tuple[list[tuple[str, DraftLine]], Changes]:
+def _measured(head: Head, target: Target, standing: Sequence[UsageDue]) -> list[tuple[UsageDue, Usage]]:
+    """The usage to be rated: what is due, and of what stands that of which the usage is another than was billed."""
+    looked_at = [*target.usages, *standing]
+    windows = [
+        usage.Measure(one.counted.price, one.part.start, one.part.end, one.part.full_start, one.part.full_end)
+        for one in looked_at
+    ]
+    measured = zip(looked_at, usage.measure(head.subscription_id, windows), strict=True)
+    return [(one, quantity) for one, quantity in measured if one not in standing or not _stands(one.continued[0], quantity)]
+
+
+def _stands(claim: Claimed, quantity: Usage) -> bool:
+    return claim.usage == quantity and not claim.short_of
+
+
+def _lines(target: Target, rated: Rated, as_of: datetime) -> tuple[list[tuple[str, DraftLine]], Changes]:
     """Lines with their currency for what is to be billed, and the claims that change with them."""
     changes = Changes()
     lines: list[tuple[str, DraftLine | None]] = []
     for credit in target.credits:
-        line = credit_line(credit, as_of) if credit.amount_minor else None
+        moved = rated.given_back.get(credit.claim.id)
+        line = credit_line(credit, as_of, moved) if credit.amount_minor or moved else None
         changes.credits.append((credit, line))
         lines.append((credit.claim.currency, line))
     for charge in target.charges:
         line = recurring_line(charge) if charge.share.used else None
         changes.charges.append((charge, line))
         lines.append((charge.counted.currency, line))
-    looked_at = [*target.usages, *standing]
-    windows = [
-        usage.Measure(one.counted.price, one.part.start, one.part.end, one.part.full_start, one.part.full_end)
-        for one in looked_at
-    ]
-    for one, quantity in zip(looked_at, usage.measure(head.subscription_id, windows), strict=True):
-        if one in standing and one.continued[0].usage == quantity:
-            continue
-        rated = rate_usage(one, quantity)
-        line = usage_line(rated, as_of)
-        changes.usages.append((rated, line))
-        lines.append((one.counted.currency, line))
+    for one in rated.usages:
+        line = usage_line(one, as_of)
+        changes.usages.append((one, line))
+        lines.append((one.due.counted.currency, line))
     return [(currency, line) for currency, line in lines if line is not None], changes
 
 

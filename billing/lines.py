@@ -12,9 +12,10 @@ from fractions import Fraction
 from typing import Any
 
 from billing.aggregation import Usage
+from billing.coverage import NOTHING_COVERED, Coverage, Spent, units_of
 from billing.money import decimal_text, to_minor
 from billing.periods import Timing
-from billing.pricing import Price, PriceModel, Rating, quote, rate
+from billing.pricing import Price, PriceModel, Rating, quote, rate_uncovered
 from billing.proration import share
 from billing.targets import Counted, Credit, RecurringCharge, UsageDue
 from billing.tax import TaxLine, VatStatus, category_for
@@ -58,13 +59,46 @@ class DraftLine:
 
 
 @dataclass(frozen=True, slots=True)
+class Moved:
+    """What a line moves in the ledger: credits spent on units, or given back with them (then both are below zero).
+
+    Args:
+        entries: the sequences of the spends or refunds.
+    """
+
+    holder_id: str
+    credit_type: str
+    units: Fraction
+    credits: int
+    entries: tuple[int, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """As a line's `rating` says it."""
+        return {
+            "units": decimal_text(self.units),
+            "credits": self.credits,
+            "credit_type": self.credit_type,
+            "holder_id": self.holder_id,
+            "entries": list(self.entries),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class RatedUsage:
-    """A usage period measured and rated; `rating` is what it adds to what was billed before."""
+    """A usage period measured and rated; `rating` is what it adds to what was billed before.
+
+    Args:
+        coverage, spends: what of the whole period is paid in credits, and on which spends that stands.
+        moved: what this run spent or gave back of them; None where the price takes no credits.
+    """
 
     due: UsageDue
     usage: Usage
     rating: Rating
     gross_minor: int
+    coverage: Coverage = NOTHING_COVERED
+    spends: tuple[Spent, ...] = ()
+    moved: Moved | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +136,12 @@ class Bill:
     total_minor: int
 
 
-def credit_line(credit: Credit, as_of: datetime) -> DraftLine:
-    """A claim's unused part given back."""
+def credit_line(credit: Credit, as_of: datetime, moved: Moved | None = None) -> DraftLine:
+    """A claim's unused part given back, with the credits that covered it."""
     price = credit.claim.price
+    rating: dict[str, Any] = {"credits": {"invoice": credit.claim.invoice_id, "line": credit.claim.line_position}}
+    if moved is not None:
+        rating["covered"] = moved.as_dict()
     return DraftLine(
         kind="credit",
         description=f"Unused: {price.key}",
@@ -119,7 +156,7 @@ def credit_line(credit: Credit, as_of: datetime) -> DraftLine:
         starts_at=credit.start,
         ends_at=credit.end,
         discountable=False,
-        rating={"credits": {"invoice": credit.claim.invoice_id, "line": credit.claim.line_position}},
+        rating=rating,
         source=credit,
     )
 
@@ -150,25 +187,41 @@ def recurring_line(charge: RecurringCharge) -> DraftLine:
     )
 
 
-def rate_usage(due: UsageDue, usage: Usage) -> RatedUsage:
-    """Rate a measured period, less what earlier claims of it came to."""
+def rate_usage(due: UsageDue, usage: Usage, coverage: Coverage = NOTHING_COVERED) -> RatedUsage:
+    """Rate what of a measured period no credits cover, less what earlier claims of it came to."""
     span = due.counted
     price = _bounded(span, due)
-    whole = quote(price, usage, span.currency)
+    covered = coverage.stretches
+    whole = quote(price, usage, span.currency, covered=covered)
     if not due.continued:
-        return RatedUsage(due, usage, rate(span.price, usage, span.currency), whole.amount_minor)
+        return RatedUsage(due, usage, rate_uncovered(span.price, usage, covered, span.currency), whole.amount_minor, coverage)
     # What was billed before had its minimum and maximum on it already, so the rest is the difference with them.
-    first = due.continued[0].usage if len(due.continued) == 1 else None
-    rest = whole if first is None else quote(price, usage, span.currency, first)
+    rest = whole
+    if len(due.continued) == 1:
+        first = due.continued[0]
+        covered_first = first.short_of or first.coverage.stretches
+        rest = quote(price, usage, span.currency, first.usage, covered=covered, covered_first=covered_first)
     billed = sum(claim.gross_minor for claim in due.continued)
-    return RatedUsage(due, usage, replace(rest, amount_minor=whole.amount_minor - billed), whole.amount_minor)
+    return RatedUsage(due, usage, replace(rest, amount_minor=whole.amount_minor - billed), whole.amount_minor, coverage)
+
+
+def moved_by(price: Price, before: Coverage, after: Coverage, holder_id: str, entries: tuple[int, ...]) -> Moved:
+    """What a run moves when the coverage of a price, which takes credits, changes."""
+    assert price.credits is not None
+    units = units_of(price, after) - units_of(price, before)
+    return Moved(holder_id, price.credits.credit_type, units, after.credits - before.credits, entries)
 
 
 def usage_line(rated: RatedUsage, as_of: datetime) -> DraftLine | None:
     """A usage period, or None when nothing was used and nothing is owed."""
     span, part = rated.due.counted, rated.due.part
     late = bool(rated.due.continued)
-    if not rated.rating.amount_minor and (late or (not rated.usage.quantity and not rated.usage.events)):
+    rating = rated.rating.as_dict()
+    if rated.moved is not None:
+        rating["covered"] = rated.moved.as_dict()
+    moves_credits = rated.moved is not None and (rated.moved.units or rated.moved.credits)
+    owes_nothing = not rated.rating.amount_minor and not moves_credits
+    if owes_nothing and (late or (not rated.usage.quantity and not rated.usage.events)):
         limit = None if late else _usage_limit(rated.due)
         if limit is None or limit.minimum_minor is None:
             return None
@@ -187,7 +240,7 @@ def usage_line(rated: RatedUsage, as_of: datetime) -> DraftLine | None:
         starts_at=part.start,
         ends_at=part.end,
         unit_amount=_unit_amount(span.price),
-        rating=rated.rating.as_dict(),
+        rating=rating,
         source=rated,
         limit=None if late else _usage_limit(rated.due),
     )

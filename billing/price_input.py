@@ -2,7 +2,8 @@
 
 A price is a JSON object. Money, rates and percentages are decimal strings; quantities (`up_to`, `free_units`,
 `package_size`) are JSON numbers or decimal strings; `filters` maps a property's name to the value, or list of values,
-that passes. Only what the model and kind use may be given; null is the same as absent.
+that passes; `credits` has a `credit_type` and a decimal string `per_unit`. Only what the model and kind use may be given;
+null is the same as absent.
 """
 
 import re
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 from billing.aggregation import Aggregation, Filters
 from billing.money import MINOR_DIGITS, decimal_text
 from billing.periods import Timing
-from billing.pricing import PERCENTAGES, Price, PriceKind, PriceModel, Proration, Tier
+from billing.pricing import PERCENTAGES, InCredits, Price, PriceKind, PriceModel, Proration, Tier
 
 INTEGER_DIGITS = 26
 DECIMAL_PLACES = 12
@@ -26,6 +27,7 @@ MAX_FREE_EVENTS = 2**53 - 1
 
 _DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?", re.ASCII)
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}", re.ASCII)
+_CREDIT_TYPE = re.compile(r"[a-z0-9_]{1,32}", re.ASCII)
 _CATEGORY = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}", re.ASCII)
 # UNTDID 5305: zero rated, exempt, reverse charge, intra-community, export, outside the scope of tax.
 UNTAXED_CATEGORIES = frozenset({"Z", "E", "AE", "K", "G", "O"})
@@ -33,7 +35,7 @@ UNTAXED_CATEGORIES = frozenset({"Z", "E", "AE", "K", "G", "O"})
 _COMMON = frozenset({
     "key", "kind", "timing", "model", "minimum", "maximum", "proration", "bill_last_day", "tax_category", "tax_rate",
 })  # fmt: skip
-_USAGE = frozenset({"meter", "aggregation", "property", "filters"})
+_USAGE = frozenset({"meter", "aggregation", "property", "filters", "credits"})
 _REQUIRED_BY_MODEL = {
     PriceModel.FLAT: frozenset({"unit_amount"}),
     PriceModel.UNIT: frozenset({"unit_amount"}),
@@ -48,6 +50,9 @@ _OPTIONAL_BY_MODEL = {
     PriceModel.PACKAGE: frozenset({"free_units"}),
     PriceModel.PERCENTAGE: frozenset({"fixed_amount", "free_events", "free_amount"}),
 }
+# Where each unit has a price of its own. In `volume` a covered unit would make all others cheaper or dearer, `flat` has one price
+# for all of them, and of a percentage the units are money.
+IN_CREDITS = frozenset({PriceModel.UNIT, PriceModel.GRADUATED, PriceModel.PACKAGE})
 _FIELDS = frozenset(field.name for field in fields(Price))
 _MONEY = ("unit_amount", "fixed_amount", "free_amount", "minimum", "maximum")
 
@@ -116,12 +121,16 @@ def parse_prices(data: Any, *, pointer: str = "/prices") -> tuple[Price, ...]:
 def price_dict(price: Price) -> dict[str, Any]:
     """The JSON form of a price with only what was given or matters; `parse_price` reads it back to the same price."""
     known: dict[str, Any] = {
-        field.name: _jsonable(getattr(price, field.name)) for field in fields(Price) if field.name not in ("tiers", "filters")
+        field.name: _jsonable(getattr(price, field.name))
+        for field in fields(Price)
+        if field.name not in ("tiers", "filters", "credits")
     }
     if price.tiers:
         known["tiers"] = [_tier_dict(tier) for tier in price.tiers]
     if price.filters:
         known["filters"] = {name: list(values) for name, values in price.filters}
+    if price.credits is not None:
+        known["credits"] = {"credit_type": price.credits.credit_type, "per_unit": decimal_text(price.credits.per_unit)}
     return {name: value for name, value in known.items() if value is not None}
 
 
@@ -236,6 +245,7 @@ def _read_price(reader: _Reader, data: Any) -> Price | None:
         aggregation=reader.choice(given, "aggregation", Aggregation) if "aggregation" in given else None,
         property=_read_property(reader, given),
         filters=_read_filters(reader, given),
+        credits=_read_credits(reader, given),
         proration=reader.choice(given, "proration", Proration, Proration.DAY),
         bill_last_day=_read_flag(reader, given, "bill_last_day"),
         tax_category=reader.pattern(given, "tax_category", _CATEGORY, "S") or "S",
@@ -288,6 +298,11 @@ def _check_usage(reader: _Reader, price: Price, given: Mapping[str, Any]) -> Non
         reader.fault("aggregation", "meter-without-aggregation", "a meter needs an aggregation")
     if price.aggregation == Aggregation.COUNT and price.property is not None:
         reader.fault("property", "not-used", "aggregation count does not use property")
+    if "credits" in given and price.model not in IN_CREDITS:
+        allowed = ", ".join(sorted(IN_CREDITS))
+        reader.fault(
+            "credits", "credits-not-for-model", f"units of model {price.model} cannot be paid in credits; of {allowed} they can"
+        )
     if price.model in PERCENTAGES and price.aggregation not in (None, Aggregation.SUM):
         reader.fault("aggregation", "aggregation-not-for-model", f"model {price.model} takes its rate of a sum")
 
@@ -388,6 +403,30 @@ def _read_filters(reader: _Reader, given: Mapping[str, Any]) -> Filters:
             return ()
         filters.append((name, tuple(values)))
     return tuple(sorted(filters))
+
+
+def _read_credits(reader: _Reader, given: Mapping[str, Any]) -> InCredits | None:
+    value = given.get("credits")
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        reader.fault("credits", "type", "must be an object with per_unit, and credit_type unless it is credits")
+        return None
+    at = "credits/"
+    for name in value:
+        if name not in ("credit_type", "per_unit"):
+            reader.fault(at + str(name).replace("~", "~0").replace("/", "~1"), "unknown-field", "credits have no such field")
+    credit_type = "credits" if value.get("credit_type") is None else value["credit_type"]
+    if not isinstance(credit_type, str) or not _CREDIT_TYPE.fullmatch(credit_type):
+        reader.fault(at + "credit_type", "format", f"must match {_CREDIT_TYPE.pattern}")
+        return None
+    if value.get("per_unit") is None:
+        reader.fault(at + "per_unit", "required", "credits need per_unit")
+    per_unit = reader.amount(value, "per_unit", at)
+    if per_unit is not None and per_unit <= 0:
+        reader.fault(at + "per_unit", "not-positive", "a unit takes more than 0 credits")
+        return None
+    return None if per_unit is None else InCredits(credit_type, per_unit)
 
 
 def _is_property_name(value: Any) -> bool:

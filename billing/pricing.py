@@ -49,6 +49,7 @@ class Proration(StrEnum):
 
 
 _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
+Covered = Sequence[tuple[Fraction, Fraction]]
 PERCENTAGES = frozenset({PriceModel.PERCENTAGE, PriceModel.GRADUATED_PERCENTAGE})
 
 
@@ -74,6 +75,18 @@ class Tier:
 
 
 @dataclass(frozen=True, slots=True)
+class InCredits:
+    """That units of a price are paid in credits of the holder first, and in money where those do not reach.
+
+    Args:
+        per_unit: credits per unit, above 0; a unit is what `unit_amount` is the price of.
+    """
+
+    credit_type: str
+    per_unit: Decimal
+
+
+@dataclass(frozen=True, slots=True)
 class Price:
     """One price of a plan, as the REST contract names its fields; None is "not given". Made by `price_input.parse_price`.
 
@@ -81,6 +94,7 @@ class Price:
         unit_amount, fixed_amount, free_amount, minimum, maximum: money in major units.
         rate, tax_rate: percent.
         filters: see `aggregation.Filters`.
+        credits: see `billing.coverage`.
     """
 
     key: str
@@ -101,6 +115,7 @@ class Price:
     aggregation: Aggregation | None = None
     property: str | None = None
     filters: Filters = ()
+    credits: InCredits | None = None
     proration: Proration = Proration.DAY
     bill_last_day: bool = False
     tax_category: str = "S"
@@ -241,16 +256,46 @@ def rate_rest(price: Price, total: Usage | Exact, first: Usage | Exact | None, c
     return whole if first is None else _difference(whole, rate(price, first, currency))
 
 
-def quote(price: Price, usage: Usage | Exact, currency: str, first: Usage | Exact | None = None) -> Rating:
+def rate_uncovered(price: Price, usage: Usage | Exact, covered: Covered, currency: str) -> Rating:
+    """What the units cost that no credits cover: amount(usage) less, for each covered stretch, amount(upper) − amount(lower).
+
+    Args:
+        covered: stretches `(lower, upper]` of the quantity, lowest first, none beyond it; see `billing.coverage`.
+
+    Returns:
+        The rating, rounded once; its steps are those of the uncovered units, each in the tier that it falls in.
+    """
+    known = usage if isinstance(usage, Usage) else usage_of_amount(price, usage)
+    if not covered:
+        return rate(price, known, currency)
+    edges = [Fraction(0), *(edge for stretch in covered for edge in stretch), _units(known)]
+    steps: list[Step] = []
+    for lower, upper in zip(edges[::2], edges[1::2], strict=True):
+        steps += _difference(rate(price, upper, currency), rate(price, lower, currency)).steps
+    return _rating(steps, currency)
+
+
+def quote(
+    price: Price,
+    usage: Usage | Exact,
+    currency: str,
+    first: Usage | Exact | None = None,
+    *,
+    covered: Covered = (),
+    covered_first: Covered = (),
+) -> Rating:
     """What a customer would pay for the usage, the price's own minimum and maximum included as a step.
 
     An invoice shows those as lines of their own (`totals.Limit`) because discounts come in between.
 
     Args:
         first: as for `rate_rest`.
+        covered, covered_first: what of the usage, and of `first`, is paid in credits, as for `rate_uncovered`.
     """
-    whole = _limited(price, rate(price, usage, currency), currency)
-    return whole if first is None else _difference(whole, _limited(price, rate(price, first, currency), currency))
+    whole = _limited(price, rate_uncovered(price, usage, covered, currency), currency)
+    if first is None:
+        return whole
+    return _difference(whole, _limited(price, rate_uncovered(price, first, covered_first, currency), currency))
 
 
 def quote_request(

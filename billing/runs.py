@@ -65,6 +65,8 @@ class Done:
     late_usage_minor: int = 0
     granted: tuple[tuple[str, int], ...] = ()
     """Of each allowance: credit type, amount."""
+    covered: tuple[tuple[str, int], ...] = ()
+    """What was spent on usage, less what was given back: credit type, credits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,7 @@ class Summary:
     periods: int = 0
     late_usage_minor: int = 0
     credits_granted: Counter[str] = field(default_factory=Counter)
+    credits_spent_on_usage: Counter[str] = field(default_factory=Counter)
     durations_ms: list[float] = field(default_factory=list)
     slowest: list[tuple[float, str]] = field(default_factory=list)
     workers_lost: int = 0
@@ -115,6 +118,8 @@ class Summary:
         self.late_usage_minor += done.late_usage_minor
         for credit_type, amount in done.granted:
             self.credits_granted[credit_type] += amount
+        for credit_type, amount in done.covered:
+            self.credits_spent_on_usage[credit_type] += amount
         for _, _, currency, total_minor, credits_minor, lines in done.invoices:
             money = self.money.setdefault(currency, {"invoices": 0, "total_minor": 0, "credits_applied_minor": 0})
             money["invoices"] += 1
@@ -146,6 +151,7 @@ class Summary:
             "periods": self.periods,
             "late_usage_minor": self.late_usage_minor,
             "credits_granted": dict(self.credits_granted),
+            "credits_spent_on_usage": dict(self.credits_spent_on_usage),
             "workers_lost": self.workers_lost,
             "limit_reached": self.limit_reached,
             "seconds": round(self.seconds, 3),
@@ -201,6 +207,7 @@ def _done(generated: Generated, duration_ms: float) -> Done:
         periods=generated.periods,
         late_usage_minor=generated.late_usage_minor,
         granted=granted,
+        covered=tuple(generated.covered.items()),
     )
 
 

@@ -26,10 +26,11 @@ PERIODS_LOOKED_AT = 3
 # A draft with its parts in one statement: less to send, and less to plan.
 INSERT_INVOICE = """
     WITH invoice AS (
-        INSERT INTO billing_invoice (series, subscription_id, subscription_ref, customer_id, customer_ref, buyer, currency,
+        INSERT INTO billing_invoice (id, series, subscription_id, subscription_ref, customer_id, customer_ref, buyer, currency,
             state, scope, as_of, subtotal_minor, discount_minor, tax_minor, total_minor, credit_notes_minor,
             credits_applied_minor, amount_due_minor, run_id, grace_ends_at)
-        VALUES ('INV', %s, %s, %s, %s, %s, %s, 'draft', %s, %s, %s, %s, %s, %s, 0, 0, %s, %s, %s)
+        VALUES (coalesce(%s, nextval(pg_get_serial_sequence('billing_invoice', 'id'))),
+            'INV', %s, %s, %s, %s, %s, %s, 'draft', %s, %s, %s, %s, %s, %s, 0, 0, %s, %s, %s)
         RETURNING id
     ), lines AS (
         INSERT INTO billing_line (invoice_id, position, kind, item_id, price_id, price_key, description, starts_at, ends_at,
@@ -48,6 +49,8 @@ INSERT_INVOICE = """
     )
     SELECT id FROM invoice
 """
+
+RESERVE_INVOICE = "SELECT nextval(pg_get_serial_sequence('billing_invoice', 'id'))"
 
 RELEASE_CLAIMS = """
     UPDATE billing_claim AS claim
@@ -116,6 +119,14 @@ def billed_after(claims: Iterable[Claimed], changes: "Changes", lines: Sequence[
 # The draft -------------------------------------------------------------------------------------------
 
 
+def reserve_invoice() -> int:
+    """The id that an invoice will have, for what has to name it before its amounts are known."""
+    with connection.cursor() as cursor:
+        cursor.execute(RESERVE_INVOICE)
+        invoice_id: int = cursor.fetchone()[0]
+    return invoice_id
+
+
 def insert_invoice(
     head: Head,
     currency: str,
@@ -125,8 +136,13 @@ def insert_invoice(
     only: str | None,
     run_id: UUID | None,
     grace_ends_at: datetime | None = None,
+    reserved_id: int | None = None,
 ) -> int:
-    """Write a draft with its lines and taxes, and tell each line which invoice it is on."""
+    """Write a draft with its lines and taxes, and tell each line which invoice it is on.
+
+    Args:
+        reserved_id: the id that was promised to it; None: the next one.
+    """
     taxes = [
         {"category": t.category, "rate": str(t.rate), "base_minor": t.base_minor, "amount_minor": t.tax_minor} for t in bill.taxes
     ]
@@ -134,6 +150,7 @@ def insert_invoice(
         cursor.execute(
             INSERT_INVOICE,
             [
+                reserved_id,
                 head.subscription_id,
                 head.ref,
                 head.customer_id,
@@ -258,7 +275,8 @@ def _usage_rows(changes: Changes) -> Iterable[dict[str, Any]]:
             invoice_id, position = line.invoice_id, line.position
         yield _row(
             counted.item_id, Claim.Kind.USAGE, part.start, part.end, counted.price_id,
-            to_decimal(rated.usage.quantity), net, invoice_id, position, usage_basis(rated.usage, rated.gross_minor),
+            to_decimal(rated.usage.quantity), net, invoice_id, position,
+            usage_basis(rated.usage, rated.gross_minor, rated.coverage, rated.spends),
             line.invoice_id if line else None,
         )  # fmt: skip
 

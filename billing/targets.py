@@ -15,6 +15,7 @@ from decimal import Decimal
 from itertools import islice
 
 from billing.aggregation import Usage
+from billing.coverage import NOTHING_COVERED, Coverage, Spent, Stretch
 from billing.periods import Period, Schedule, Timing, due, periods
 from billing.pricing import Price, Proration, Rating, rate
 from billing.proration import NOTHING, BilledLine, Share, prorated_minor, share, unused_credit_minor
@@ -64,6 +65,9 @@ class Claimed:
     Args:
         share_used: of the origin's full period, what this claim still stands for (recurring).
         usage, gross_minor: what was rated so far, and what it came to (usage).
+        coverage, spends: what of that is paid in credits, and the ledger's entries on which it stands (usage).
+        short_of: what was covered when `gross_minor` was billed, where not all of it could be paid again when what had
+            corrected it was voided; it has to be rated anew (usage).
         net_minor: what of the line, less its discount, this claim still stands for.
         noted_minor: what of that credit notes on request have given back already (recurring).
     """
@@ -85,6 +89,9 @@ class Claimed:
     noted_minor: int = 0
     usage: Usage | None = None
     gross_minor: int = 0
+    coverage: Coverage = NOTHING_COVERED
+    spends: tuple[Spent, ...] = ()
+    short_of: tuple[Stretch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

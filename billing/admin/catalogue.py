@@ -71,8 +71,10 @@ def _prices_table(prices: list[Price]) -> dict[str, Any]:
 
 def _definition(price: Price) -> SafeString:
     shown = {"key", "kind", "timing", "model", "meter"}
-    rest = ", ".join(f"{name} {value}" for name, value in price.definition.items() if name not in shown and value is not None)
-    return format_html("{}", rest)
+    told = {name: value for name, value in price.definition.items() if name not in shown and value is not None}
+    if "credits" in told:
+        told["credits"] = f"{told['credits']['per_unit']} {told['credits']['credit_type']} a unit first"
+    return format_html("{}", ", ".join(f"{name} {value}" for name, value in told.items()))
 
 
 @admin.register(Coupon)

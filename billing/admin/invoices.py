@@ -7,7 +7,7 @@ from django.contrib import admin
 from django.contrib.admin.utils import unquote
 from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from unfold.decorators import action, display
 
@@ -281,16 +281,27 @@ class InvoiceAdmin(ReadOnlyAdmin):
         return "" if row.run_id is None else row_link(Run, row.run_id, row.run_id)
 
 
+def covered_cell(line: Line) -> SafeString | str:
+    """What of a line is paid in credits, with the entries of the ledger."""
+    covered = line.rating.get("covered")
+    if not covered or not (covered["credits"] or covered["entries"]):
+        return ""
+    what = f"{covered['units']} units for {covered['credits']} {covered['credit_type']}".replace("-", "−")
+    entries = [(entry_link(covered["holder_id"], covered["credit_type"], sequence),) for sequence in covered["entries"]]
+    return format_html("{} {}", what, format_html_join(" ", "{}", entries))
+
+
 def lines_table(lines: Sequence[Line], currency: str) -> dict[str, Any]:
     """The lines in the order in which they are printed."""
     return table(
-        ["", "Description", "Period (UTC)", "Quantity", "Unit price", "Amount", "Discount", "Tax"],
+        ["", "Description", "Period (UTC)", "Quantity", "In credits", "Unit price", "Amount", "Discount", "Tax"],
         [
             (
                 line.position,
                 format_html('{} <span class="text-subtle">{}</span>', line.description, line.kind),
                 period(line.starts_at, line.ends_at),
                 plain(line.quantity),
+                covered_cell(line),
                 plain(line.unit_amount),
                 money(line.amount_minor, currency),
                 money(line.discount_minor, currency) if line.discount_minor else "",

@@ -150,6 +150,11 @@ class RunAdmin(ReadOnlyAdmin):
     @display(description="Figures")
     def figures(self, row: Run) -> SafeString:
         found = {_words(name): value for name, value in row.summary.items() if isinstance(value, int | float | str)}
+        for name in ("credits_granted", "credits_spent_on_usage"):
+            moved = row.summary.get(name, {})
+            found |= (
+                {_words(name): ", ".join(f"{figure(amount)} {one}" for one, amount in sorted(moved.items()))} if moved else {}
+            )
         took = row.summary.get("milliseconds", {})
         return pairs(found | {f"{name} of an invoice": f"{value} ms" for name, value in sorted(took.items(), reverse=True)})
 

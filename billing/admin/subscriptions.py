@@ -16,6 +16,7 @@ from billing import parking
 from billing.admin.cells import MORE_ROWS, by_pk, customer_link, invoice_link, list_url, money, pairs, period, plain, plan_link
 from billing.admin.invoices import invoices_table
 from billing.admin.moves import deletions_table
+from billing.coverage import covered_of
 from billing.models import (
     Amendment,
     Charge,
@@ -260,19 +261,25 @@ def _claims_table(subscription: Subscription) -> dict[str, Any]:
     claims = list(Claim.objects.filter(subscription_id=subscription.pk, released_at=None).order_by("-ends_at")[:MORE_ROWS])
     items = by_pk(Item, [row.item_id for row in claims])
     return table(
-        ["Period (UTC)", "Price", "Kind", "Quantity", "Amount in minor units", "Invoice"],
+        ["Period (UTC)", "Price", "Kind", "Quantity", "Credits spent", "Amount in minor units", "Invoice"],
         [
             (
                 period(row.starts_at, row.ends_at),
                 items[row.item_id].price_key if row.item_id in items else "",
                 row.get_kind_display().lower(),
                 plain(row.quantity),
+                _credits_spent(row),
                 number(row.amount_minor),
                 invoice_link(row.invoice_id),
             )
             for row in claims
         ],
     )
+
+
+def _credits_spent(claim: Claim) -> str:
+    spends = covered_of(claim.basis["covered"])[1] if "covered" in claim.basis else ()
+    return ", ".join(f"{spent.credits:,} {spent.credit_type}" for spent in spends)
 
 
 # Usage -----------------------------------------------------------------------------------------------

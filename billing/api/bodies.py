@@ -73,6 +73,23 @@ class ZoneField(TextField):
         return ZoneInfo(name).key
 
 
+CREDITS_OF_A_PRICE = {
+    "type": "object",
+    "description": "Of a usage price of model unit, graduated or package: units are paid in credits of the customer's holder"
+    " first; what those do not cover is invoiced.",
+    "required": ["per_unit"],
+    "properties": {
+        "credit_type": {"type": "string", "pattern": "^[a-z0-9_]{1,32}$", "default": "credits"},
+        "per_unit": {
+            "type": "string",
+            "description": "Credits per unit or package, above 0, as a decimal string.",
+            "example": "2.5",
+        },
+    },
+    "additionalProperties": False,
+}
+
+
 class PriceField(StrictField):
     """A price, as `billing.price_input` reads it; every fault is named by its own pointer."""
 
@@ -99,6 +116,7 @@ class PriceField(StrictField):
             "type": "object",
             "description": "See docs/BILLING.md. Only what the model uses may be given.",
             "required": ["key", "kind", "model"],
+            "properties": {"credits": CREDITS_OF_A_PRICE},
             "additionalProperties": True,
         }
 
@@ -186,6 +204,10 @@ class NewRatingSerializer(StrictSerializer):
     already_billed = DecimalStringField(
         or_integer=True, min_value=0, required=False, help_text="The quantity that was billed before."
     )
+    credits_available = WholeNumberField(
+        min_value=0, max_value=MAX_AMOUNT, required=False,
+        help_text="Of a price that takes credits: how many there are to cover units first.",
+    )  # fmt: skip
 
 
 class NewSubscriptionSerializer(StrictSerializer):

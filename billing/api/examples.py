@@ -18,8 +18,17 @@ CALLS: dict[str, Any] = {
 PLAN_BODY: dict[str, Any] = {
     "code": "basic", "name": "Basic", "currency": "EUR", "interval": {"unit": "month", "count": 1}, "prices": [BASE, CALLS],
 }  # fmt: skip
+MESSAGES: dict[str, Any] = {
+    "key": "messages", "kind": "usage", "model": "unit", "unit_amount": "0.05", "meter": "messages", "aggregation": "sum",
+    "credits": {"credit_type": "credits", "per_unit": "2.5"}, "tax_rate": "20",
+}  # fmt: skip
+PLAN_IN_CREDITS_BODY: dict[str, Any] = {
+    "code": "messaging", "name": "Messaging", "currency": "EUR", "interval": {"unit": "month", "count": 1},
+    "prices": [BASE, MESSAGES], "allowance": {"credit_type": "credits", "amount": 1000},
+}  # fmt: skip
 PLAN: dict[str, Any] = {**PLAN_BODY, "version": 1, "minimum": None, "maximum": None, "allowance": None}
 RATING_BODY: dict[str, Any] = {"currency": "EUR", "price": CALLS, "quantity": 200}
+RATING_IN_CREDITS_BODY: dict[str, Any] = {"currency": "EUR", "price": MESSAGES, "quantity": 200, "credits_available": 250}
 RATING: dict[str, Any] = {
     "amount_minor": 400,
     "exact": "4",

@@ -221,13 +221,23 @@ StepShape = type(
         **{name: _text() for name in ("units", "unit_amount", "flat_amount", "amount")},
     },
 )  # fmt: skip
-RatingShape = shape("Rating", "What usage would cost.", amount_minor=_minor(), exact=_text(), steps=StepShape(many=True))
+CoveredShape = shape(
+    "CoveredUnits", "What of a quantity is paid in credits.",
+    units=_text(), credits=serializers.IntegerField(), credit_type=_text(),
+)  # fmt: skip
+RatingShape = shape(
+    "Rating", "What usage would cost; `covered` when credits_available was given.",
+    amount_minor=_minor(), exact=_text(), steps=StepShape(many=True), covered=CoveredShape(required=False),
+)  # fmt: skip
 PeriodShape = shape("Period", "Half-open.", start=_text(), end=_text())
 LineShape = shape(
     "InvoiceLine", "One line.",
     position=serializers.IntegerField(), kind=_text(), price_key=_text(null=True), description=_text(),
     period=PeriodShape(allow_null=True), quantity=_text(), unit_amount=_text(null=True), amount_minor=_minor(),
-    discount_minor=_minor(), tax_category=_text(), tax_rate=_text(), rating=serializers.DictField(),
+    discount_minor=_minor(), tax_category=_text(), tax_rate=_text(),
+    rating=serializers.DictField(
+        help_text="How the amount came about. `covered`: what of it is paid in credits, and by which entries of the ledger."
+    ),
 )  # fmt: skip
 TaxShape = shape(
     "InvoiceTax", "Tax of one category.",

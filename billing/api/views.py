@@ -14,6 +14,7 @@ from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 from billing import catalogue, coupons, credit_notes, customers, invoicing, moves, parking, selectors, subscriptions, usage
 from billing.aggregation import Aggregation, Event
 from billing.api import bodies, examples, shapes
+from billing.coverage import quote_covered, units_of
 from billing.credit_notes import Wanted
 from billing.customers import CreditTerms
 from billing.errors import (
@@ -26,6 +27,7 @@ from billing.errors import (
     NotParked,
 )
 from billing.invoicing import Options, Scope
+from billing.money import decimal_text
 from billing.periods import Interval, IntervalUnit
 from billing.price_input import parse_price
 from billing.pricing import PERCENTAGES, quote, usage_of
@@ -173,7 +175,10 @@ class Plans(_Writes):
     @operation(
         "createPlan", "Create a plan", "Or the next version of one: versions never change, subscriptions stay on theirs.",
         tag=CATALOGUE, scope=BILLING_WRITE, keyed=True,
-        takes=Taken(bodies.NewPlanSerializer, {"a plan": examples.PLAN_BODY}),
+        takes=Taken(
+            bodies.NewPlanSerializer,
+            {"a plan": examples.PLAN_BODY, "usage paid in credits first": examples.PLAN_IN_CREDITS_BODY},
+        ),
         answers={201: Answer(shapes.PlanShape, examples.PLAN, "The version that was made.")},
     )  # fmt: skip
     def post(self, request: HttpRequest) -> HttpResponse:
@@ -196,7 +201,10 @@ class Ratings(_Billing):
     @operation(
         "rate", "Rate usage", "What a quantity or some events would cost at a price; nothing is stored, so no key is needed.",
         tag=CATALOGUE, scope=BILLING_READ,
-        takes=Taken(bodies.NewRatingSerializer, {"a quantity": examples.RATING_BODY}),
+        takes=Taken(
+            bodies.NewRatingSerializer,
+            {"a quantity": examples.RATING_BODY, "with so many credits": examples.RATING_IN_CREDITS_BODY},
+        ),
         answers={200: Answer(shapes.RatingShape, examples.RATING, "The amount and how it comes about.")},
     )  # fmt: skip
     def post(self, request: HttpRequest) -> HttpResponse:
@@ -205,8 +213,18 @@ class Ratings(_Billing):
         price = parse_price(fields["price"])
         known: Any = _rated(fields, price)
         billed = fields.get("already_billed", Decimal(0))
-        rating = quote(price, known, fields["currency"], billed or None)
-        return json_answer(rating.as_dict())
+        if "credits_available" in fields:
+            return json_answer(_rated_in_credits(fields, price, known, billed))
+        return json_answer(quote(price, known, fields["currency"], billed or None).as_dict())
+
+
+def _rated_in_credits(fields: dict[str, Any], price: Any, known: Any, billed: Decimal) -> dict[str, Any]:
+    if price.credits is None:
+        raise InvalidRequest([Flaw("/credits_available", "not-used", "The price takes no credits.")])
+    available = fields["credits_available"]
+    rating, coverage = quote_covered(price, known, fields["currency"], billed=billed, available=available)
+    covered = {"units": decimal_text(units_of(price, coverage)), "credits": coverage.credits}
+    return rating.as_dict() | {"covered": covered | {"credit_type": price.credits.credit_type}}
 
 
 def _rated(fields: dict[str, Any], price: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
-from ledger import services
+from ledger import selectors, services
 from ledger.api import authentication
 from tests.billing.factories import metered, recurring, unique
 from tests.ledger.api.conftest import ApiClient
@@ -41,6 +41,10 @@ class Example:
     order: dict[str, Any] = field(default_factory=dict)
     coupons: list[dict[str, Any]] = field(default_factory=list)
     credits: tuple[int, str] | None = None
+    holds: int | None = None
+    """Credits of a holder who pays usage with them, and no invoices."""
+    left: int | None = None
+    """How many of the credits are left."""
 
 
 def bill(as_of: str) -> Step:
@@ -373,7 +377,126 @@ LATE = [
             [("late_usage", "calls", 20), ("late_usage", "calls", 40)], 60),
 ]  # fmt: skip
 
-EXAMPLES = PERIODS + MODELS + AGGREGATIONS + LIMITS + PRORATION + DISCOUNTS + TAXES + CURRENCIES + PAYING + LATE
+
+def in_credits(per_unit: str, price: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+    """A usage price whose units take so many credits each; 0.02 a call by default."""
+    return (price or metered()) | {"credits": {"credit_type": "credits", "per_unit": per_unit}} | fields
+
+
+USAGE_IN_CREDITS = [
+    # 250 / 2.5 = 100 calls; 50 x 0.02.
+    Example(
+        "overage in money", [in_credits("2.5")], [used("150"), bill("02-01")], [("usage", "calls", 100)], 100, holds=250, left=0
+    ),
+    # 7 x 2.5 = 17.5: 18 credits.
+    Example(
+        "covered in whole, rounded up",
+        [in_credits("2.5")],
+        [used("7"), bill("02-01")],
+        [("usage", "calls", 0)],
+        0,
+        holds=100,
+        left=82,
+    ),
+    # 99 / 2.5 = 39.6: 39 calls for 97.5, so 98 credits; 11 x 0.02.
+    Example("whole units only", [in_credits("2.5")], [used("50"), bill("02-01")], [("usage", "calls", 22)], 22, holds=99, left=1),
+    # 20 of 60 calls are free, 30 of the other 40 are covered; 10 x 0.02.
+    Example(
+        "free units first",
+        [in_credits("1", free_units=20)],
+        [used("60"), bill("02-01")],
+        [("usage", "calls", 20)],
+        20,
+        holds=30,
+        left=0,
+    ),
+    # 10 x 1.00 + 2.00, then 0.50 each: the first 15 calls are covered, and the fee with the tier; 5 x 0.50.
+    Example(
+        "in tiers",
+        [in_credits("1", tiered("graduated", TIERS))],
+        [used("20"), bill("02-01")],
+        [("usage", "calls", 250)],
+        250,
+        holds=15,
+        left=0,
+    ),
+    # 2300 calls are 3 packages; 90 credits cover 2 at 40; one at 5.00.
+    Example(
+        "packages",
+        [in_credits("40", model="package", package_size=1000, unit_amount="5.00")],
+        [used("2300"), bill("02-01")],
+        [("usage", "calls", 500)],
+        500,
+        holds=90,
+        left=10,
+    ),
+    # 100 x 0.02 is covered to 40 x 0.02 = 0.80; 3.00 is the least.
+    Example(
+        "a minimum is of the money",
+        [in_credits("1", minimum="3.00")],
+        [used("100"), bill("02-01")],
+        [("usage", "calls", 80), ("minimum", "calls", 220)],
+        300,
+        holds=60,
+        left=0,
+    ),
+    # Tax is on what is invoiced: 50 x 0.02 = 1.00, and 0.20.
+    Example(
+        "tax of the overage",
+        [in_credits("2.5", tax_rate="20")],
+        [used("150"), bill("02-01")],
+        [("usage", "calls", 100)],
+        120,
+        tax=20,
+        holds=250,
+        left=0,
+    ),
+    # January took all 40; late calls find nothing: 10 x 0.02.
+    Example(
+        "late usage without credits",
+        [in_credits("1")],
+        [used("50"), bill("02-01"), used("10", "01-20"), bill("02-10")],
+        [("late_usage", "calls", 20)],
+        20,
+        holds=40,
+        left=0,
+    ),
+    # 50 covered; late 10 covered as well.
+    Example(
+        "late usage with credits",
+        [in_credits("1")],
+        [used("50"), bill("02-01"), used("10", "01-20"), bill("02-10")],
+        [("late_usage", "calls", 0)],
+        0,
+        holds=100,
+        left=40,
+    ),
+    # January 100 of 100, February 20 of 50: 30 x 0.02.
+    Example(
+        "the oldest period first",
+        [in_credits("1")],
+        [used("100"), used("50", "02-05"), bill("03-01")],
+        [("usage", "calls", 0), ("usage", "calls", 60)],
+        60,
+        holds=120,
+        left=0,
+    ),
+    # 300 credits: 150 cover all calls, and 150 at 0.01 pay 1.50 of 10.00.
+    Example(
+        "usage first, then the invoice",
+        [in_credits("1"), recurring(timing="arrears")],
+        [used("150"), bill("02-01")],
+        [("usage", "calls", 0), ("recurring", "base", 1000)],
+        1000,
+        due=850,
+        credits=(300, "0.01"),
+        left=0,
+    ),
+]
+
+EXAMPLES = (
+    PERIODS + MODELS + AGGREGATIONS + LIMITS + PRORATION + DISCOUNTS + TAXES + CURRENCIES + PAYING + LATE + USAGE_IN_CREDITS
+)
 
 
 @pytest.fixture(autouse=True)
@@ -402,6 +525,11 @@ class Ordered:
             holder, (count, unit_value) = unique("holder"), example.credits
             services.grant(holder_id=holder, amount=count, idempotency_key="first")
             customer |= {"holder_id": holder, "credits": {"credit_type": "credits", "unit_value": unit_value}}
+        elif example.holds is not None:
+            holder = unique("holder")
+            services.grant(holder_id=holder, amount=example.holds, idempotency_key="first")
+            customer |= {"holder_id": holder}
+        self.holder = customer.get("holder_id")
         self._post("/v1/customers", customer)
         terms = {"currency": "EUR", "interval": {"unit": "month", "count": 1}} | example.plan
         self._post("/v1/plans", {"code": self.plan, "name": "Plan", "prices": example.prices} | terms)
@@ -441,7 +569,7 @@ class Ordered:
         """What the command makes; the summary of the dry run before it has to be the same."""
         known = self._invoices()
         dry, real = self._command(as_of, "--dry-run"), self._command(as_of)
-        for figure in ("invoices", "lines", "money", "periods", "late_usage_minor"):
+        for figure in ("invoices", "lines", "money", "periods", "late_usage_minor", "credits_spent_on_usage"):
             assert dry[figure] == real[figure]
         return [one for one in self._invoices() if one not in known]
 
@@ -482,5 +610,7 @@ def test_worked_example(api: ApiClient, example: Example, way: str) -> None:
     figures = (invoice["discount_minor"], invoice["tax_minor"], invoice["total_minor"], invoice["amount_due_minor"])
     due = example.total if example.due is None else example.due
     assert figures == (example.discount, example.tax, example.total, due)
+    if example.left is not None:
+        assert selectors.balance(ordered.holder).available == example.left
     if example.starts is not None:
         assert [line["period"]["start"] for line in invoice["lines"]] == example.starts

@@ -303,3 +303,60 @@ def test_no_input_does_anything_but_make_a_price_or_say_why_not(change: dict[str
         return
     assert named
     assert all(pointer.startswith("/price") for pointer in named)
+
+
+# Credits ---------------------------------------------------------------------------------------------
+
+METERED = {"key": "calls", "kind": "usage", "model": "unit", "unit_amount": "0.02", "meter": "calls", "aggregation": "sum"}
+
+
+def test_a_usage_price_may_take_credits():
+    price = parse_price(METERED | {"credits": {"credit_type": "sms", "per_unit": "2.50"}})
+    assert (price.credits.credit_type, price.credits.per_unit) == ("sms", Decimal("2.50"))
+    assert price_dict(price)["credits"] == {"credit_type": "sms", "per_unit": "2.5"}
+    assert parse_price(price_dict(price)) == price
+    assert parse_price(METERED | {"credits": {"credit_type": None, "per_unit": "1"}}).credits.credit_type == "credits"
+    assert parse_price(METERED | {"credits": None}).credits is None
+
+
+@pytest.mark.parametrize(
+    ("given", "pointer", "code"),
+    [
+        ("2.5", "/price/credits", "type"),
+        ([], "/price/credits", "type"),
+        ({}, "/price/credits/per_unit", "required"),
+        ({"per_unit": 2.5}, "/price/credits/per_unit", "type"),
+        ({"per_unit": "0"}, "/price/credits/per_unit", "not-positive"),
+        ({"per_unit": "-1"}, "/price/credits/per_unit", "negative"),
+        ({"per_unit": "NaN"}, "/price/credits/per_unit", "format"),
+        ({"per_unit": "0.0000000000001"}, "/price/credits/per_unit", "too-many-decimals"),
+        ({"per_unit": "1", "credit_type": "No Type"}, "/price/credits/credit_type", "format"),
+        ({"per_unit": "1", "credit_type": 5}, "/price/credits/credit_type", "format"),
+        ({"per_unit": "1", "unit": 5}, "/price/credits/unit", "unknown-field"),
+    ],
+)
+def test_bad_credits_are_refused_by_field_and_rule(given, pointer, code):
+    with pytest.raises(PriceInvalid) as refused:
+        parse_price(METERED | {"credits": given})
+    assert [(error.pointer, error.code) for error in refused.value.errors] == [(pointer, code)]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model": "flat"},
+        {"model": "volume", "unit_amount": None, "tiers": [{"up_to": None, "unit_amount": "1"}]},
+        {"model": "percentage", "unit_amount": None, "rate": "2"},
+        {"model": "graduated_percentage", "unit_amount": None, "tiers": [{"up_to": None, "rate": "1"}]},
+    ],
+)
+def test_models_without_a_price_per_unit_take_no_credits(changes):
+    with pytest.raises(PriceInvalid) as refused:
+        parse_price(METERED | {"credits": {"per_unit": "1"}} | changes)
+    assert [(error.pointer, error.code) for error in refused.value.errors] == [("/price/credits", "credits-not-for-model")]
+
+
+def test_recurring_prices_take_no_credits():
+    with pytest.raises(PriceInvalid) as refused:
+        parse_price({"key": "base", "kind": "recurring", "model": "flat", "unit_amount": "1", "credits": {"per_unit": "1"}})
+    assert [(error.pointer, error.code) for error in refused.value.errors] == [("/price/credits", "not-used")]
