@@ -193,7 +193,10 @@ def _missing_in_the_ledger() -> Iterator[dict[str, str]]:
 
 
 def _unknown_to_billing() -> Iterator[dict[str, str]]:
-    """Credits in the ledger that were taken or given for an invoice that does not exist, and not given back or taken again."""
+    """Entries of the ledger that say they are of an invoice that does not exist.
+
+    Credits that usage took are for the check of usage: a draft that took them may be gone, and they stand with the next one.
+    """
     prefix = "invoice "
     references = ledger.references_of(actor="billing", prefix=prefix)
     named = {reference.removeprefix(prefix): (reference, holder) for reference, holder in references}

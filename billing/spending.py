@@ -42,7 +42,7 @@ class Occasion:
         """Actor, reference and metadata of the entry."""
         return {
             "actor": "billing",
-            "reference": f"invoice {self.invoice_id}",
+            "reference": f"usage of invoice {self.invoice_id}",
             "metadata": {
                 "subscription": self.subscription_ref,
                 "price": self.price_key,

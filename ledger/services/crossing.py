@@ -26,7 +26,6 @@ REFERENCES = """
     FROM ledger_entry
     WHERE actor = %s AND starts_with(reference, %s)
     GROUP BY reference
-    HAVING sum(amount) <> 0
     ORDER BY reference
 """
 
@@ -57,10 +56,7 @@ def missing_entries(named: Iterable[NamedEntry]) -> Iterator[NamedEntry]:
 
 
 def references_of(*, actor: str, prefix: str) -> list[tuple[str, str]]:
-    """What an actor's entries refer to by words that begin so, each once, with a holder; reads the whole ledger.
-
-    Left out is what has been taken and given back in full, such as for a draft that was deleted.
-    """
+    """What an actor's entries refer to by words that begin so, each once, with a holder; reads the whole ledger."""
     with connection.cursor() as cursor:
         cursor.execute(REFERENCES, [actor, prefix])
         return list(cursor.fetchall())

@@ -86,11 +86,3 @@ def test_entries_of_an_invoice_that_does_not_exist(paid):
         ("unknown to billing", f"an entry of {holder} is of {reference}, which does not exist")
         for reference in ("invoice 123456789", "invoice of mine")
     ]
-
-
-def test_what_was_taken_for_a_draft_that_is_deleted_and_given_back_is_no_finding(paid):
-    holder, _ = paid
-    spent = services.spend(holder_id=holder, amount=5, idempotency_key="a", actor="billing", reference="invoice 123456789")
-    assert [finding for finding, _ in found()] == ["unknown to billing"]
-    services.refund(holder_id=holder, spend=spent.sequence, idempotency_key="b", actor="billing", reference="invoice 123456789")
-    assert found() == []

@@ -75,7 +75,7 @@ def test_the_spend_says_for_what_and_the_line_says_which_spend():
     use(subscription, "150", at(1, 10))
     [invoice] = bill(subscription, at(2, 1))
     [entry] = selectors.entries(holder, kind="spend", limit=10)
-    assert (entry.actor, entry.reason, entry.reference) == ("billing", "Usage of calls", f"invoice {invoice['id']}")
+    assert (entry.actor, entry.reason, entry.reference) == ("billing", "Usage of calls", f"usage of invoice {invoice['id']}")
     assert entry.metadata == {
         "subscription": subscription.ref, "price": "calls", "starts_at": at(1, 1).isoformat(), "ends_at": at(2, 1).isoformat(),
     }  # fmt: skip
@@ -205,7 +205,7 @@ def test_a_change_of_currency_in_a_period_covers_both_parts_on_their_own_invoice
         ("EUR", 0, ("40", 40)), ("USD", 90, ("10", 10)),
     ]  # fmt: skip
     references = [entry.reference for entry in selectors.entries(holder, kind="spend", limit=10)]
-    assert references == [f"invoice {one['id']}" for one in reversed(made)]
+    assert references == [f"usage of invoice {one['id']}" for one in reversed(made)]
 
 
 # Once, and in parts ----------------------------------------------------------------------------------

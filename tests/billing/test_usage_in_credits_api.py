@@ -79,7 +79,7 @@ def test_from_a_plan_to_the_invoice_and_the_balance(api: ApiClient, ordered: tup
     covered = {"units": "100", "credits": 250, "credit_type": "credits", "holder_id": holder, "entries": [2]}
     assert line["rating"]["covered"] == covered
     entry = api.get(f"/v1/holders/{holder}/entries/2?credit_type=credits").json()
-    assert (entry["amount"], entry["reference"], entry["actor"]) == (-250, f"invoice {invoice['id']}", "billing")
+    assert (entry["amount"], entry["reference"], entry["actor"]) == (-250, f"usage of invoice {invoice['id']}", "billing")
     assert balance(api, holder) == 0
 
     assert api.post(f"/v1/invoices/{invoice['id']}/void", {}).status_code == 200

@@ -417,15 +417,6 @@ def test_without_the_lock_an_allowance_is_still_granted_once(committed_db: None,
     subscription = with_allowance(holder)
     results = granting_twice(run_threads, subscription, lambda index: generate(subscription.ref, Options(as_of=at(1, 1))))
     assert sorted(type(one).__name__ for one in results) == ["Generated", "PeriodAlreadyBilled"]
-    print(
-        "DBG",
-        [g.granted for g in results if hasattr(g, "granted")],
-        list(Claim.objects.filter(subscription=subscription.pk).values_list("kind", "quantity", "basis")),
-        PlanFactory,
-        catalogue.terms_of(
-            __import__("billing.models").models.ItemVersion.objects.filter(subscription=subscription.pk).first().plan_id
-        ),
-    )
     assert selectors.balance(holder).balance == 500
 
 
