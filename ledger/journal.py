@@ -373,11 +373,16 @@ def append(lock: Lock, entries: Sequence[Entry]) -> None:
             for entry in entries:
                 copy.write_row(_row(entry))
         return
-    rows = [[_as_text(value) for value in _row(entry)] for entry in entries]
-    if len(rows) == 1:
-        APPEND_ONE.execute([None if value is None else value.encode() for value in rows[0]])
-    elif rows:
+    if len(entries) == 1:
+        APPEND_ONE.execute(parameters_of(entries[0]))
+    elif entries:
+        rows = [[_as_text(value) for value in _row(entry)] for entry in entries]
         APPEND_FEW.execute([array(column) for column in zip(*rows, strict=True)])
+
+
+def parameters_of(entry: Entry) -> list[bytes | None]:
+    """What APPEND_ONE takes."""
+    return [None if value is None else value.encode() for value in map(_as_text, _row(entry))]
 
 
 def _as_text(value: str | int | bytes | datetime | None) -> str | None:
@@ -563,9 +568,9 @@ class Room:
 
 
 def _read_accounts(positions: set[tuple[str, str]]) -> dict[tuple[str, str], Account]:
-    holders, types = [holder for holder, _ in positions], [credit_type for _, credit_type in positions]
+    holders, types = zip(*positions, strict=True) if positions else ((), ())
     with connection.cursor() as cursor:
-        cursor.execute(ACCOUNTS, [holders, types])
+        cursor.execute(ACCOUNTS, [array(holders).decode(), array(types).decode()])
         rows = cursor.fetchall()
     return {
         (holder, credit_type): _account(holder, credit_type, [to_us(now), *state, None])[0]
@@ -575,7 +580,7 @@ def _read_accounts(positions: set[tuple[str, str]]) -> dict[tuple[str, str], Acc
 
 def _read_answered(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, bytes], str]:
     """By holder and hash of the key, what has answered it: the entry, where two keys have one hash. See `replay`."""
-    holders, texts = [holder for holder, _ in keys], [key for _, key in keys]
+    holders, texts = (array(column).decode() for column in (zip(*keys, strict=True) if keys else ((), ())))
     with connection.cursor() as cursor:
         cursor.execute(ANSWERED, [holders, texts, holders, texts])
         rows = cursor.fetchall()

@@ -36,7 +36,7 @@ def _spend_once(request: SpendRequest, protection: str) -> Entry:
         now, *row = cursor.fetchone()
         state, _ = journal._account(request.holder_id, request.credit_type, [to_us(now), *row])
         entries = rules.spend(state, request)
-        journal.APPEND_ONE.execute([journal._as_text(value) for value in journal._row(entries[-1])])
+        journal.APPEND_ONE.execute(journal.parameters_of(entries[-1]))
         if protection == "row":
             cursor.execute(CACHE_BALANCE, (entries[-1].balance, request.holder_id))
     return entries[-1]

@@ -97,4 +97,4 @@ def _requests() -> list[SpendRequest]:
 
 def _insert(rows: list[tuple[object, ...]]) -> None:
     with connection.cursor() as cursor:
-        cursor.execute(PLAIN + ", ".join([journal._PLACES] * len(rows)), [value for row in rows for value in row])
+        cursor.execute(PLAIN + ", ".join([f"({journal._PLACES})"] * len(rows)), [value for row in rows for value in row])

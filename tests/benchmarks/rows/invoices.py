@@ -17,7 +17,7 @@ from ledger.locks import lock_number
 from tests.benchmarks.ground import Ground
 from tests.benchmarks.measuring import ROUNDS, Result, interleaved, result, seconds
 
-SUBSCRIPTIONS = 300
+SUBSCRIPTIONS = 1_500
 SKIPS = 200
 STARTED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 
