@@ -101,7 +101,9 @@ LIMIT 1
 
 COPY = f"COPY ledger_entry ({COLUMNS}) FROM STDIN"
 
-ACCOUNTS = """
+ACCOUNTS = Statement(
+    "accounts",
+    """
 SELECT
     asked.holder_id,
     asked.credit_type,
@@ -121,9 +123,13 @@ LEFT JOIN LATERAL (
     ORDER BY e.sequence DESC
     LIMIT 1
 ) last ON true
-"""
+""",
+    [bytes.decode, bytes.decode, instant_us, integer, integer, integer, bytes.decode, bytes.decode, integer, bytes],
+)
 
-ANSWERED = """
+ANSWERED = Statement(
+    "answered",
+    """
 SELECT asked.holder_id, asked.idempotency_key, 'entry'
 FROM unnest(%s::text[], %s::text[]) AS asked (holder_id, idempotency_key)
 CROSS JOIN LATERAL (
@@ -140,7 +146,9 @@ FROM unnest(%s::text[], %s::text[]) AS asked (holder_id, idempotency_key)
 CROSS JOIN LATERAL (
     SELECT * FROM ledger_refusal r WHERE r.holder_id = asked.holder_id AND r.idempotency_key = asked.idempotency_key LIMIT 1
 ) r
-"""
+""",
+    [bytes.decode, bytes.decode, bytes.decode],
+)
 
 ENTRIES_BY_SEQUENCE = f"""
 SELECT e.*
@@ -366,8 +374,7 @@ def append(lock: Lock, entries: Sequence[Entry]) -> None:
         LockNotHeld: the lock is on others, or no longer held here.
         django.db.IntegrityError: somebody without the lock has taken a sequence number; roll back and decide anew.
     """
-    for holder_id in {entry.holder_id for entry in entries}:
-        lock.ensure_held(holder_key(holder_id))
+    lock.ensure_held(*{holder_key(entry.holder_id) for entry in entries})
     if len(entries) > FEW:
         with connection.cursor() as cursor, connection.wrap_database_errors, cursor.copy(COPY) as copy:
             for entry in entries:
@@ -503,6 +510,8 @@ class Room:
         """
         self.lock = lock
         self._accounts = accounts
+        self._followed_by: dict[tuple[str, str], Sequence[Entry]] = {}
+        """What has happened since to accounts; most are asked for once, and need not know."""
         self._answered = answered
         self._effective_us: dict[tuple[str, str, int], int] = {}
         self._entries: list[Entry] = []
@@ -511,8 +520,7 @@ class Room:
     @classmethod
     def opened(cls, lock: Lock, requests: Sequence[Request]) -> "Room":
         """Read the accounts and the earlier answers of all requests, in two statements."""
-        for holder_id in {request.holder_id for request in requests}:
-            lock.ensure_held(holder_key(holder_id))
+        lock.ensure_held(*{holder_key(request.holder_id) for request in requests})
         return cls(
             lock,
             _read_accounts({(request.holder_id, request.credit_type) for request in requests}),
@@ -542,20 +550,24 @@ class Room:
             self._refusals.append(_refusal_row(account, request, refusal))
             self._answered[key] = "refusal"
             return Recorded(refusal=refusal)
+        for entry in entries:
+            self._effective_us[*position, entry.sequence] = entry.effective_us
         self._entries += entries
-        self._effective_us |= {(*position, entry.sequence): entry.effective_us for entry in entries}
-        self._accounts[position] = account.state.after_all(entries)
+        self._followed_by[position] = entries
         self._answered[key] = "entry"
         return Recorded(entry=next(entry for entry in entries if entry.idempotency_key == request.idempotency_key))
 
     def _state(self, position: tuple[str, str]) -> Account:
         if position not in self._accounts:
             self._accounts |= _read_accounts({position})
+        if position in self._followed_by:
+            self._accounts[position] = self._accounts[position].after_all(self._followed_by.pop(position))
         return self._accounts[position]
 
     def forget(self, holder_id: str, credit_type: str) -> None:
         """Have the account read again before its next request: somebody else in this transaction has written to it."""
         self._accounts.pop((holder_id, credit_type), None)
+        self._followed_by.pop((holder_id, credit_type), None)
 
     def store(self) -> None:
         """Write what is pending."""
@@ -569,29 +581,21 @@ class Room:
 
 def _read_accounts(positions: set[tuple[str, str]]) -> dict[tuple[str, str], Account]:
     holders, types = zip(*positions, strict=True) if positions else ((), ())
-    with connection.cursor() as cursor:
-        cursor.execute(ACCOUNTS, [array(holders).decode(), array(types).decode()])
-        rows = cursor.fetchall()
-    return {
-        (holder, credit_type): _account(holder, credit_type, [to_us(now), *state, None])[0]
-        for holder, credit_type, now, *state in rows
-    }
+    rows = ACCOUNTS.rows([array(holders), array(types)])
+    return {(holder, credit_type): _account(holder, credit_type, [*state, None])[0] for holder, credit_type, *state in rows}
 
 
 def _read_answered(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, bytes], str]:
     """By holder and hash of the key, what has answered it: the entry, where two keys have one hash. See `replay`."""
-    holders, texts = (array(column).decode() for column in (zip(*keys, strict=True) if keys else ((), ())))
-    with connection.cursor() as cursor:
-        cursor.execute(ANSWERED, [holders, texts, holders, texts])
-        rows = cursor.fetchall()
+    holders, texts = (array(column) for column in (zip(*keys, strict=True) if keys else ((), ())))
+    rows = ANSWERED.rows([holders, texts, holders, texts])
     found = {(holder, key_hash(key)): answered_by for holder, key, answered_by in rows}
     return found | {(holder, key_hash(key)): answered_by for holder, key, answered_by in rows if answered_by == "entry"}
 
 
 def entries(lock: Lock, wanted: Sequence[tuple[str, str, int]]) -> list[Entry]:
     """The entries of those (holder_id, credit_type, sequence), in that order."""
-    for holder_id in {holder_id for holder_id, _, _ in wanted}:
-        lock.ensure_held(holder_key(holder_id))
+    lock.ensure_held(*{holder_key(holder_id) for holder_id, _, _ in wanted})
     columns = [list(column) for column in zip(*wanted, strict=True)] or [[], [], []]
     with connection.cursor() as cursor:
         cursor.execute(ENTRIES_BY_SEQUENCE, columns)

@@ -58,13 +58,13 @@ class Lock:
     def __repr__(self) -> str:
         return f"<{'shared ' if self.shared else ''}Lock {', '.join(self.names)}{' (ended)' if self._ended else ''}>"
 
-    def ensure_held(self, name: str | None = None, *, shared_is_enough: bool = False) -> None:
+    def ensure_held(self, *names: str, shared_is_enough: bool = False) -> None:
         """Pass, or raise LockNotHeld; asks the server nothing.
 
         A savepoint made by hand with transaction.savepoint() and rolled back is not noticed here; use nested atomic().
 
         Args:
-            name: the readable name that must be among those locked; None for whichever.
+            names: readable ones that must be among those locked; none for whichever.
             shared_is_enough: a shared lock, which others may hold at the same time, will do.
 
         Raises:
@@ -82,8 +82,9 @@ class Lock:
             or tuple(connection.atomic_blocks[: len(self._atomic_blocks)]) != self._atomic_blocks
         ):
             raise LockNotHeld(names=self.names, why="the transaction or savepoint in which it was taken has ended")
-        if name is not None and name not in self._name_set:
-            raise LockNotHeld(names=self.names, why="it is on other names", name=name)
+        for name in names:
+            if name not in self._name_set:
+                raise LockNotHeld(names=self.names, why="it is on other names", name=name)
         if self.shared and not shared_is_enough:
             raise LockNotHeld(names=self.names, why="it is only shared")
 

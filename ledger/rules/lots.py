@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from functools import lru_cache
 from json import JSONDecoder
 from typing import Any, NamedTuple
 
@@ -171,7 +172,10 @@ def encode(lots: Lots) -> str:
     return "[" + ",".join([_encode_lot(lot) for lot in lots]) + "]"
 
 
+@lru_cache(maxsize=4096)
 def _encode_lot(lot: Lot) -> str:
+    # Most lots of an entry are as they were on the one before, and each is written twice, for the digest and for the row: without
+    # the cache a spend takes 8 µs more.
     head = f"[{lot.grant},{lot.remaining},{lot.effective_us and _encode_instant(lot.effective_us)}"
     expires = "null" if lot.expires_us is None else _encode_instant(lot.expires_us)
     if lot.source != PURCHASED:

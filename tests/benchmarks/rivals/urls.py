@@ -29,6 +29,7 @@ urlpatterns = [
     path("v1/rivals/serializable/<holder>", locking.SerializableSpends.as_view()),
     path("v1/rivals/double-entry/<holder>", shapes.DoubleEntrySpends.as_view()),
     path("v1/rivals/sum-at-read/<holder>", shapes.SumAtReadSpends.as_view()),
+    path("rivals/key-only/<holder>", floors.KeyOnly.as_view()),
     path("", include("ledger_project.urls")),
 ]
 
