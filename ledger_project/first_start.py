@@ -2,10 +2,12 @@
 
 import hashlib
 import secrets
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
+from django.contrib.auth.hashers import make_password
 from django.core.management import call_command, get_commands
 
 from ledger import services
@@ -29,19 +31,21 @@ def furnish() -> Secrets:
     that; the demo's requests have fixed idempotency keys.
     """
     is_unused = not ApiKey.objects.exists()
-    if is_unused and "demo" in get_commands():
-        call_command("demo", verbosity=0)
-    return Secrets(admin_password=_make_operator(), api_key=_make_api_key(is_unused))
+    password = _password_for_operator()
+    with ThreadPoolExecutor(max_workers=1) as aside:
+        # Hashing a password is meant to take long; it needs neither the database nor the interpreter.
+        hashed = None if password is None else aside.submit(make_password, password)
+        if is_unused and "demo" in get_commands():
+            call_command("demo", verbosity=0)
+    if hashed is not None:
+        get_user_model().objects.create(username=OPERATOR, password=hashed.result(), is_staff=True, is_superuser=True)
+    return Secrets(admin_password=password, api_key=_make_api_key(is_unused))
 
 
-def _make_operator() -> str | None:
-    """Have a superuser; the new one's password is returned."""
-    users = get_user_model()._default_manager
-    if users.filter(is_superuser=True).exists():
-        return None
-    password = secrets.token_urlsafe(15)
-    users.create_superuser(OPERATOR, "", password)
-    return password
+def _password_for_operator() -> str | None:
+    """A new password, if there is no superuser."""
+    has_operator = get_user_model().objects.filter(is_superuser=True).exists()
+    return None if has_operator else secrets.token_urlsafe(15)
 
 
 def ensure_bootstrap_key() -> None:

@@ -1,12 +1,37 @@
 """What a web process asks of its database before it serves."""
 
+import fcntl
 import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from django.db import OperationalError, connection
 
 from ledger.checks import verify_database
 
 logger = logging.getLogger(__name__)
+
+PREPARED_WHEN_FREE = "LEDGER_PREPARED_WHEN_FREE"
+"""In the environment of web processes that come up while their database is being prepared: the file that is locked meanwhile."""
+
+
+@contextmanager
+def holding_web_processes_back(file: Path) -> Iterator[None]:
+    """For the block, web processes that are started wait at its end; that of this process, however it comes, lets them go too."""
+    with file.open("a") as gate:
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        os.environ[PREPARED_WHEN_FREE] = str(file)
+        yield
+
+
+def wait_until_prepared() -> None:
+    """Return once whoever started this process has prepared the database; at once if nobody said that it does."""
+    file = os.environ.get(PREPARED_WHEN_FREE)
+    if file:
+        with Path(file).open("rb") as gate:
+            fcntl.flock(gate, fcntl.LOCK_SH)
 
 
 def refuse_unsafe_database() -> None:

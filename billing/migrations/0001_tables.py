@@ -62,18 +62,6 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.CreateModel(
-            name='Subscription',
-            fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('ref', models.CharField(max_length=64, unique=True)),
-                ('started_at', models.DateTimeField()),
-                ('anchor_at', models.DateTimeField(db_comment='boundary n is anchor + n intervals, in time_zone')),
-                ('time_zone', models.CharField(max_length=64)),
-                ('trial_end', models.DateTimeField(db_comment='recurring charges begin here', null=True)),
-                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-            ],
-        ),
-        migrations.CreateModel(
             name='Customer',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
@@ -90,6 +78,19 @@ class Migration(migrations.Migration):
                 ('credit_type', models.CharField(blank=True, default='', max_length=32)),
                 ('credit_unit_value', models.DecimalField(db_comment='money in major units that one credit pays', decimal_places=12, max_digits=38, null=True)),
                 ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+            ],
+        ),
+        migrations.CreateModel(
+            name='Subscription',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('ref', models.CharField(max_length=64, unique=True)),
+                ('started_at', models.DateTimeField()),
+                ('anchor_at', models.DateTimeField(db_comment='boundary n is anchor + n intervals, in time_zone')),
+                ('time_zone', models.CharField(max_length=64)),
+                ('trial_end', models.DateTimeField(db_comment='recurring charges begin here', null=True)),
+                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('customer', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.customer')),
             ],
         ),
         migrations.CreateModel(
@@ -157,6 +158,12 @@ class Migration(migrations.Migration):
                 ('released_at', models.DateTimeField(null=True)),
                 ('subscription', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.subscription')),
             ],
+            options={
+                'indexes': [
+                    models.Index(condition=models.Q(('released_at', None)), fields=['subscription'], name='billing_creditnote_held'),
+                    models.Index(fields=['invoice_id'], name='billing_creditnote_invoice'),
+                ],
+            },
         ),
         migrations.CreateModel(
             name='Charge',
@@ -172,6 +179,11 @@ class Migration(migrations.Migration):
                 ('recorded_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ('subscription', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.subscription')),
             ],
+            options={
+                'constraints': [
+                    models.UniqueConstraint(fields=('subscription', 'sequence'), name='billing_charge_sequence'),
+                ],
+            },
         ),
         migrations.CreateModel(
             name='Amendment',
@@ -184,11 +196,11 @@ class Migration(migrations.Migration):
                 ('recorded_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ('subscription', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.subscription')),
             ],
-        ),
-        migrations.AddField(
-            model_name='subscription',
-            name='customer',
-            field=models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.customer'),
+            options={
+                'constraints': [
+                    models.UniqueConstraint(fields=('subscription', 'sequence'), name='billing_amendment_sequence'),
+                ],
+            },
         ),
         migrations.CreateModel(
             name='CustomerCoupon',
@@ -198,6 +210,11 @@ class Migration(migrations.Migration):
                 ('coupon', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.coupon')),
                 ('customer', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.customer')),
             ],
+            options={
+                'constraints': [
+                    models.UniqueConstraint(fields=('customer', 'coupon'), name='billing_customercoupon_once'),
+                ],
+            },
         ),
         migrations.CreateModel(
             name='CouponUse',
@@ -211,6 +228,11 @@ class Migration(migrations.Migration):
                 ('released_at', models.DateTimeField(null=True)),
                 ('customer_coupon', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.customercoupon')),
             ],
+            options={
+                'constraints': [
+                    models.UniqueConstraint(condition=models.Q(('released_at', None)), fields=('customer_coupon', 'invoice_id'), name='billing_couponuse_once'),
+                ],
+            },
         ),
         migrations.CreateModel(
             name='Invoice',
@@ -244,6 +266,18 @@ class Migration(migrations.Migration):
                 ('customer', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.customer')),
                 ('subscription', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.subscription')),
             ],
+            options={
+                'indexes': [
+                    models.Index(fields=['subscription', '-id'], name='billing_invoice_subscription'),
+                    models.Index(fields=['customer', '-id'], name='billing_invoice_customer'),
+                    models.Index(fields=['state', '-id'], name='billing_invoice_state'),
+                ],
+                'constraints': [
+                    models.UniqueConstraint(fields=('series', 'series_value'), name='billing_invoice_series'),
+                    models.CheckConstraint(condition=models.Q(models.Q(('number', None), ('series_value', None), ('state', 'draft')), models.Q(models.Q(('state', 'draft'), _negated=True), ('number__isnull', False), ('series_value__isnull', False)), _connector='OR'), name='billing_invoice_numbered'),
+                    models.CheckConstraint(condition=models.Q(('total_minor', django.db.models.expressions.CombinedExpression(django.db.models.expressions.CombinedExpression(models.F('subtotal_minor'), '-', models.F('discount_minor')), '+', models.F('tax_minor'))), ('amount_due_minor', django.db.models.expressions.CombinedExpression(django.db.models.expressions.CombinedExpression(models.F('total_minor'), '-', models.F('credit_notes_minor')), '-', models.F('credits_applied_minor'))), ('amount_due_minor__gte', 0), ('credits_applied_minor__gte', 0), ('total_minor__gte', 0)), name='billing_invoice_adds_up'),
+                ],
+            },
         ),
         migrations.CreateModel(
             name='InvoiceTax',
@@ -255,6 +289,11 @@ class Migration(migrations.Migration):
                 ('amount_minor', models.BigIntegerField()),
                 ('invoice', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='taxes', to='billing.invoice')),
             ],
+            options={
+                'constraints': [
+                    models.UniqueConstraint(fields=('invoice', 'category', 'rate'), name='billing_invoicetax_category'),
+                ],
+            },
         ),
         migrations.CreateModel(
             name='Item',
@@ -263,6 +302,11 @@ class Migration(migrations.Migration):
                 ('price_key', models.CharField(blank=True, max_length=64)),
                 ('subscription', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.subscription')),
             ],
+            options={
+                'constraints': [
+                    models.UniqueConstraint(fields=('subscription', 'price_key'), name='billing_item_key'),
+                ],
+            },
         ),
         migrations.CreateModel(
             name='Outcome',
@@ -292,6 +336,11 @@ class Migration(migrations.Migration):
                 ('unparked_reason', models.CharField(blank=True, default='', max_length=500)),
                 ('subscription', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.subscription')),
             ],
+            options={
+                'constraints': [
+                    models.UniqueConstraint(condition=models.Q(('unparked_at__isnull', True)), fields=('subscription',), name='billing_parking_one'),
+                ],
+            },
         ),
         migrations.CreateModel(
             name='Plan',
@@ -325,6 +374,11 @@ class Migration(migrations.Migration):
                 ('definition', models.JSONField(db_comment='the whole price, as the API takes and gives it')),
                 ('plan', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.plan')),
             ],
+            options={
+                'constraints': [
+                    models.UniqueConstraint(fields=('plan', 'key'), name='billing_price_plan_key'),
+                ],
+            },
         ),
         migrations.CreateModel(
             name='Line',
@@ -347,6 +401,11 @@ class Migration(migrations.Migration):
                 ('invoice', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='lines', to='billing.invoice')),
                 ('price', models.ForeignKey(db_constraint=False, null=True, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.price')),
             ],
+            options={
+                'constraints': [
+                    models.UniqueConstraint(fields=('invoice', 'position'), name='billing_line_position'),
+                ],
+            },
         ),
         migrations.CreateModel(
             name='ItemVersion',
@@ -364,6 +423,11 @@ class Migration(migrations.Migration):
                 ('plan', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.plan')),
                 ('price', models.ForeignKey(db_constraint=False, null=True, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.price')),
             ],
+            options={
+                'indexes': [
+                    models.Index(condition=models.Q(('superseded_at__isnull', True)), fields=['subscription'], name='billing_itemversion_current'),
+                ],
+            },
         ),
         migrations.CreateModel(
             name='Claim',
@@ -385,6 +449,14 @@ class Migration(migrations.Migration):
                 ('subscription', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.subscription')),
                 ('price', models.ForeignKey(db_constraint=False, null=True, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.price')),
             ],
+            options={
+                'indexes': [
+                    models.Index(condition=models.Q(('released_at', None)), fields=['subscription', 'ends_at'], name='billing_claim_held'),
+                    models.Index(fields=['invoice_id'], name='billing_claim_invoice'),
+                    models.Index(fields=['made_by'], name='billing_claim_made_by'),
+                    models.Index(condition=models.Q(('released_by__isnull', False)), fields=['released_by'], name='billing_claim_released_by'),
+                ],
+            },
         ),
         migrations.CreateModel(
             name='CreditNoteUse',
@@ -400,93 +472,5 @@ class Migration(migrations.Migration):
                 'indexes': [models.Index(fields=['invoice_id'], name='billing_creditnoteuse_invoice')],
                 'constraints': [models.UniqueConstraint(condition=models.Q(('released_at', None)), fields=('credit_note', 'invoice_id'), name='billing_creditnoteuse_once')],
             },
-        ),
-        migrations.AddIndex(
-            model_name='creditnote',
-            index=models.Index(condition=models.Q(('released_at', None)), fields=['subscription'], name='billing_creditnote_held'),
-        ),
-        migrations.AddIndex(
-            model_name='creditnote',
-            index=models.Index(fields=['invoice_id'], name='billing_creditnote_invoice'),
-        ),
-        migrations.AddConstraint(
-            model_name='charge',
-            constraint=models.UniqueConstraint(fields=('subscription', 'sequence'), name='billing_charge_sequence'),
-        ),
-        migrations.AddConstraint(
-            model_name='amendment',
-            constraint=models.UniqueConstraint(fields=('subscription', 'sequence'), name='billing_amendment_sequence'),
-        ),
-        migrations.AddConstraint(
-            model_name='customercoupon',
-            constraint=models.UniqueConstraint(fields=('customer', 'coupon'), name='billing_customercoupon_once'),
-        ),
-        migrations.AddConstraint(
-            model_name='couponuse',
-            constraint=models.UniqueConstraint(condition=models.Q(('released_at', None)), fields=('customer_coupon', 'invoice_id'), name='billing_couponuse_once'),
-        ),
-        migrations.AddIndex(
-            model_name='invoice',
-            index=models.Index(fields=['subscription', '-id'], name='billing_invoice_subscription'),
-        ),
-        migrations.AddIndex(
-            model_name='invoice',
-            index=models.Index(fields=['customer', '-id'], name='billing_invoice_customer'),
-        ),
-        migrations.AddIndex(
-            model_name='invoice',
-            index=models.Index(fields=['state', '-id'], name='billing_invoice_state'),
-        ),
-        migrations.AddConstraint(
-            model_name='invoice',
-            constraint=models.UniqueConstraint(fields=('series', 'series_value'), name='billing_invoice_series'),
-        ),
-        migrations.AddConstraint(
-            model_name='invoice',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('number', None), ('series_value', None), ('state', 'draft')), models.Q(models.Q(('state', 'draft'), _negated=True), ('number__isnull', False), ('series_value__isnull', False)), _connector='OR'), name='billing_invoice_numbered'),
-        ),
-        migrations.AddConstraint(
-            model_name='invoice',
-            constraint=models.CheckConstraint(condition=models.Q(('total_minor', django.db.models.expressions.CombinedExpression(django.db.models.expressions.CombinedExpression(models.F('subtotal_minor'), '-', models.F('discount_minor')), '+', models.F('tax_minor'))), ('amount_due_minor', django.db.models.expressions.CombinedExpression(django.db.models.expressions.CombinedExpression(models.F('total_minor'), '-', models.F('credit_notes_minor')), '-', models.F('credits_applied_minor'))), ('amount_due_minor__gte', 0), ('credits_applied_minor__gte', 0), ('total_minor__gte', 0)), name='billing_invoice_adds_up'),
-        ),
-        migrations.AddConstraint(
-            model_name='invoicetax',
-            constraint=models.UniqueConstraint(fields=('invoice', 'category', 'rate'), name='billing_invoicetax_category'),
-        ),
-        migrations.AddConstraint(
-            model_name='item',
-            constraint=models.UniqueConstraint(fields=('subscription', 'price_key'), name='billing_item_key'),
-        ),
-        migrations.AddConstraint(
-            model_name='parking',
-            constraint=models.UniqueConstraint(condition=models.Q(('unparked_at__isnull', True)), fields=('subscription',), name='billing_parking_one'),
-        ),
-        migrations.AddConstraint(
-            model_name='price',
-            constraint=models.UniqueConstraint(fields=('plan', 'key'), name='billing_price_plan_key'),
-        ),
-        migrations.AddConstraint(
-            model_name='line',
-            constraint=models.UniqueConstraint(fields=('invoice', 'position'), name='billing_line_position'),
-        ),
-        migrations.AddIndex(
-            model_name='itemversion',
-            index=models.Index(condition=models.Q(('superseded_at__isnull', True)), fields=['subscription'], name='billing_itemversion_current'),
-        ),
-        migrations.AddIndex(
-            model_name='claim',
-            index=models.Index(condition=models.Q(('released_at', None)), fields=['subscription', 'ends_at'], name='billing_claim_held'),
-        ),
-        migrations.AddIndex(
-            model_name='claim',
-            index=models.Index(fields=['invoice_id'], name='billing_claim_invoice'),
-        ),
-        migrations.AddIndex(
-            model_name='claim',
-            index=models.Index(fields=['made_by'], name='billing_claim_made_by'),
-        ),
-        migrations.AddIndex(
-            model_name='claim',
-            index=models.Index(condition=models.Q(('released_by__isnull', False)), fields=['released_by'], name='billing_claim_released_by'),
         ),
     ]

@@ -15,27 +15,6 @@ class Migration(migrations.Migration):
     dependencies: ClassVar[list[tuple[str, str]]] = [("billing", "0007_deleted_drafts")]
 
     operations: ClassVar[list[Operation]] = [
-        migrations.CreateModel(
-            name='CreditNoteLine',
-            fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('position', models.PositiveIntegerField(db_comment="of the invoice's line")),
-                ('description', models.CharField(max_length=500)),
-                ('amount_minor', models.BigIntegerField(db_comment='after discounts, before tax; negative where a credit is taken back')),
-                ('tax_category', models.CharField(max_length=32)),
-                ('tax_rate', models.DecimalField(db_comment='percent', decimal_places=12, max_digits=38)),
-            ],
-        ),
-        migrations.CreateModel(
-            name='CreditNoteTax',
-            fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('category', models.CharField(max_length=32)),
-                ('rate', models.DecimalField(db_comment='percent', decimal_places=12, max_digits=38)),
-                ('base_minor', models.BigIntegerField()),
-                ('amount_minor', models.BigIntegerField()),
-            ],
-        ),
         migrations.AlterModelOptions(
             name='invoice',
             options={'permissions': [('finalize_invoice', 'Can finalise a draft'), ('pay_invoice', 'Can mark an invoice as paid'), ('void_invoice', 'Can void an invoice'), ('give_up_invoice', 'Can mark an invoice as uncollectible'), ('delete_draft', 'Can delete a draft'), ('credit_invoice', 'Can credit an invoice')]},
@@ -127,23 +106,38 @@ class Migration(migrations.Migration):
             model_name='creditnote',
             constraint=models.CheckConstraint(condition=models.Q(models.Q(('credits_returned_minor', 0), ('kind', 'carried'), ('number', None), ('series_value', None)), models.Q(('amount_minor', django.db.models.expressions.CombinedExpression(models.F('subtotal_minor'), '+', models.F('tax_minor'))), ('amount_minor__gt', 0), ('kind', 'requested')), _connector='OR'), name='billing_creditnote_figures'),
         ),
-        migrations.AddField(
-            model_name='creditnoteline',
-            name='credit_note',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.DO_NOTHING, related_name='lines', to='billing.creditnote'),
+        migrations.CreateModel(
+            name='CreditNoteLine',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('position', models.PositiveIntegerField(db_comment="of the invoice's line")),
+                ('description', models.CharField(max_length=500)),
+                ('amount_minor', models.BigIntegerField(db_comment='after discounts, before tax; negative where a credit is taken back')),
+                ('tax_category', models.CharField(max_length=32)),
+                ('tax_rate', models.DecimalField(db_comment='percent', decimal_places=12, max_digits=38)),
+                ('credit_note', models.ForeignKey(on_delete=django.db.models.deletion.DO_NOTHING, related_name='lines', to='billing.creditnote')),
+            ],
+            options={
+                'constraints': [
+                    models.UniqueConstraint(fields=('credit_note', 'position'), name='billing_creditnoteline_position'),
+                ],
+            },
         ),
-        migrations.AddField(
-            model_name='creditnotetax',
-            name='credit_note',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.DO_NOTHING, related_name='taxes', to='billing.creditnote'),
-        ),
-        migrations.AddConstraint(
-            model_name='creditnoteline',
-            constraint=models.UniqueConstraint(fields=('credit_note', 'position'), name='billing_creditnoteline_position'),
-        ),
-        migrations.AddConstraint(
-            model_name='creditnotetax',
-            constraint=models.UniqueConstraint(fields=('credit_note', 'category', 'rate'), name='billing_creditnotetax_category'),
+        migrations.CreateModel(
+            name='CreditNoteTax',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('category', models.CharField(max_length=32)),
+                ('rate', models.DecimalField(db_comment='percent', decimal_places=12, max_digits=38)),
+                ('base_minor', models.BigIntegerField()),
+                ('amount_minor', models.BigIntegerField()),
+                ('credit_note', models.ForeignKey(on_delete=django.db.models.deletion.DO_NOTHING, related_name='taxes', to='billing.creditnote')),
+            ],
+            options={
+                'constraints': [
+                    models.UniqueConstraint(fields=('credit_note', 'category', 'rate'), name='billing_creditnotetax_category'),
+                ],
+            },
         ),
         migrations.RunSQL(
             (HERE / "0008_credit_notes_on_request.sql").read_text(),

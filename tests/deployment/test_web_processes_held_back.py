@@ -1,0 +1,63 @@
+"""Web processes that come up while their database is being prepared look at it, and answer, only afterwards."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ledger_project.start_guard import PREPARED_WHEN_FREE, holding_web_processes_back, wait_until_prepared
+from tests.deployment.test_serve import wait_until
+
+WEB_PROCESS = "from ledger_project.start_guard import wait_until_prepared as wait; wait(); print('looks at the database')"
+
+
+@pytest.fixture
+def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file; whatever is written into the environment is taken back."""
+    monkeypatch.delenv(PREPARED_WHEN_FREE, raising=False)
+    return tmp_path / "preparing.lock"
+
+
+def start() -> "subprocess.Popen[str]":
+    """A process that does what wsgi.py does first."""
+    return subprocess.Popen([sys.executable, "-c", WEB_PROCESS], stdout=subprocess.PIPE, text=True)
+
+
+def waits_for_a_lock(process: "subprocess.Popen[str]") -> bool:
+    """As the kernel lists it."""
+    return any(" -> FLOCK " in line and str(process.pid) in line.split() for line in Path("/proc/locks").read_text().splitlines())
+
+
+def test_it_waits_until_the_block_ends(gate: Path) -> None:
+    with holding_web_processes_back(gate):
+        process = start()
+        wait_until(lambda: waits_for_a_lock(process) or process.poll() is not None, "waiting")
+        assert process.poll() is None
+    assert process.communicate(timeout=20)[0] == "looks at the database\n"
+
+
+def test_a_failed_preparation_lets_it_go_too(gate: Path) -> None:
+    started = []
+
+    def fail() -> None:
+        with holding_web_processes_back(gate):
+            started.append(start())
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert started[0].communicate(timeout=20)[0] == "looks at the database\n"
+
+
+def test_one_that_starts_later_does_not_wait(gate: Path) -> None:
+    with holding_web_processes_back(gate):
+        pass
+    assert os.environ[PREPARED_WHEN_FREE] == str(gate)
+    wait_until_prepared()
+
+
+def test_one_that_nobody_holds_back_does_not_wait(gate: Path) -> None:
+    wait_until_prepared()
+    assert not gate.exists()
