@@ -1,26 +1,20 @@
 -- Every entry of a slice beside the one before it, and which laws it breaks: no row for what is in order.
 --
 -- Most entries are a spend out of the first open lot. For them the one text that `lots` must have is made from the text before, and
--- compared: `is_plain`. Only the others are taken apart, lot by lot.
+-- compared. Only those that are not such a spend, sound in every respect, are taken apart, lot by lot: see `doubtful`.
 WITH beside AS (
     SELECT
         e.holder_id, e.credit_type, e.sequence, e.kind, e.amount, e.balance, e.held, e.closes, e.settled, e.overdraft,
-        e.lots, e.drawn, e.holds, e.idempotency_key, e.recorded_at, e.digest,
+        e.lots, e.drawn, e.holds, e.idempotency_key, e.request_digest, e.effective_at, e.recorded_at, e.digest,
         e.lots::text AS lots_text,
-        e.drawn::text AS drawn_text,
-        e.holds::text AS holds_text,
-        (extract(epoch FROM e.recorded_at) * 1000000)::bigint AS recorded_us,
-        (extract(epoch FROM COALESCE(e.effective_at, e.recorded_at)) * 1000000)::bigint AS effective_us,
-        (e.idempotency_key IS NULL) = (e.request_digest IS NULL) AS key_has_its_request,
         lag(e.sequence) OVER account AS p_sequence,
-        COALESCE(lag(e.balance) OVER account, 0) AS p_balance,
-        COALESCE(lag(e.held) OVER account, 0) AS p_held,
+        lag(e.balance) OVER account AS p_balance,
+        lag(e.held) OVER account AS p_held,
         lag(e.overdraft) OVER account AS p_overdraft,
-        lag(e.lots) OVER account AS p_lots,
-        COALESCE(lag(e.lots::text) OVER account, '[]') AS p_lots_text,
-        lag(e.holds) OVER account AS p_holds,
+        lag(e.lots::text) OVER account AS p_lots_text,
         lag(e.holds::text) OVER account AS p_holds_text,
         lag(e.recorded_at) OVER account AS p_recorded_at,
+        -- Here, where the planner sees the columns of `e`: of a row that is handed on, each would have to be looked for.
         e.digest = ledger_entry_digest(COALESCE(lag(e.digest) OVER account, decode(repeat('00', 32), 'hex')), e) AS digest_fits
     FROM ledger_entry e
     WHERE e.holder_id >= %(since)s
@@ -34,25 +28,32 @@ WITH beside AS (
         substr(split_part(b.p_lots_text, ',', 1), 3) AS first_grant,
         split_part(b.p_lots_text, ',', 2) AS first_remaining,
         split_part(split_part(b.p_lots_text, ']', 1), ',', 3) AS first_effective_us,
-        COALESCE(NULLIF(NULLIF(split_part(split_part(b.p_lots_text, ']', 1), ',', 4), ''), 'null'), '9223372036854775807')
-            AS first_expires_us
+        split_part(split_part(b.p_lots_text, ']', 1), ',', 4) AS first_expires_us
     FROM beside b
     WHERE b.sequence >= %(first)s
-), told_apart AS (
-    SELECT
-        f.*,
-        CASE
-            WHEN f.kind = 'spend'
-                AND f.p_sequence = f.sequence - 1
-                AND f.p_lots_text <> '[]'
-                AND pg_input_is_valid(f.first_remaining, 'bigint')
-                AND pg_input_is_valid(f.first_effective_us, 'numeric')
-                AND pg_input_is_valid(f.first_expires_us, 'numeric')
-            THEN
-                f.drawn_text = '[[' || f.first_grant || ',' || -f.amount || ']]'
-                AND f.first_effective_us::numeric <= f.recorded_us
-                AND f.first_expires_us::numeric > f.recorded_us
-                AND f.first_remaining::bigint >= -f.amount
+), doubtful AS (
+    SELECT f.*
+    FROM first_lot f
+    WHERE NOT COALESCE(
+        f.kind = 'spend'
+        AND f.amount < 0
+        AND f.sequence = f.p_sequence + 1
+        AND f.balance = f.p_balance + f.amount
+        AND f.balance >= 0
+        AND f.digest_fits
+        AND f.recorded_at >= f.p_recorded_at
+        AND COALESCE(f.effective_at = f.recorded_at, true)
+        AND f.idempotency_key IS NOT NULL
+        AND f.request_digest IS NOT NULL
+        AND f.closes IS NULL
+        AND f.settled IS NULL
+        AND f.overdraft IS NOT DISTINCT FROM f.p_overdraft
+        AND f.held = f.p_held
+        AND f.holds::text IS NOT DISTINCT FROM f.p_holds_text
+        AND CASE
+            WHEN f.p_lots_text = '[]' OR NOT pg_input_is_valid(f.first_remaining, 'bigint') THEN false
+            ELSE f.first_remaining::bigint >= -f.amount
+                AND f.drawn::text = '[[' || f.first_grant || ',' || -f.amount || ']]'
                 AND f.lots_text = CASE
                     WHEN f.first_remaining::bigint > -f.amount
                         THEN '[[' || f.first_grant || ',' || f.first_remaining::bigint + f.amount
@@ -60,25 +61,45 @@ WITH beside AS (
                     -- The first lot is used up: what is left begins behind its bracket and comma.
                     ELSE '[' || COALESCE(NULLIF(substr(f.p_lots_text, length(f.head) + 3), ''), ']')
                 END
-                AND f.holds_text IS NOT DISTINCT FROM f.p_holds_text
-                AND f.held = f.p_held
-                AND f.overdraft IS NOT DISTINCT FROM f.p_overdraft
-                AND f.closes IS NULL
-                AND f.settled IS NULL
-                AND f.idempotency_key IS NOT NULL
-                AND f.effective_us = f.recorded_us
-            ELSE false
-        END AS is_plain
-    FROM first_lot f
+        END
+        AND CASE
+            WHEN f.first_effective_us = '0' THEN true
+            WHEN NOT pg_input_is_valid(f.first_effective_us, 'numeric') THEN false
+            ELSE f.first_effective_us::numeric <= extract(epoch FROM f.recorded_at) * 1000000
+        END
+        AND CASE
+            WHEN f.first_expires_us IN ('', 'null') THEN true
+            WHEN NOT pg_input_is_valid(f.first_expires_us, 'numeric') THEN false
+            ELSE f.first_expires_us::numeric > extract(epoch FROM f.recorded_at) * 1000000
+        END,
+        false
+    )
+), told_apart AS (
+    SELECT
+        d.holder_id, d.credit_type, d.sequence, d.kind, d.amount, d.balance, d.held, d.closes, d.settled, d.overdraft,
+        d.lots, d.drawn, d.holds, d.idempotency_key, d.recorded_at, d.digest, d.digest_fits,
+        d.lots_text,
+        d.drawn::text AS drawn_text,
+        d.holds::text AS holds_text,
+        (extract(epoch FROM d.recorded_at) * 1000000)::bigint AS recorded_us,
+        (extract(epoch FROM COALESCE(d.effective_at, d.recorded_at)) * 1000000)::bigint AS effective_us,
+        (d.idempotency_key IS NULL) = (d.request_digest IS NULL) AS key_has_its_request,
+        d.p_sequence,
+        COALESCE(d.p_balance, 0) AS p_balance,
+        COALESCE(d.p_held, 0) AS p_held,
+        d.p_overdraft,
+        d.p_lots_text::json AS p_lots,
+        d.p_holds_text::json AS p_holds,
+        d.p_recorded_at
+    FROM doubtful d
 ), formed AS (
     SELECT
         t.*,
-        t.is_plain OR (
-            t.lots_text ~ '^\[(\[\d+,\d+,-?\d+(e6)?(,(null|-?\d+(e6)?)(,\d+(,1)?)?)?\](,(?!\])|(?=\]$)))*\]$'
+        t.lots_text ~ '^\[(\[\d+,\d+,-?\d+(e6)?(,(null|-?\d+(e6)?)(,\d+(,1)?)?)?\](,(?!\])|(?=\]$)))*\]$'
             AND t.drawn_text ~ '^\[(\[\d+,\d+\](,(?!\])|(?=\]$)))*\]$'
             AND COALESCE(t.holds_text, '[]')
                 ~ '^\[(\[\d+,-?\d+,\[(\[\d+,\d+,-?\d+(e6)?(,(null|-?\d+(e6)?)(,\d+(,1)?)?)?\](,(?!\])|(?=\]\])))+\]\](,(?!\])|(?=\]$)))*\]$'
-        ) AS is_canonical
+            AS is_canonical
     FROM told_apart t
 ), judged AS (
     SELECT
@@ -94,7 +115,7 @@ WITH beside AS (
             CASE WHEN NOT f.is_canonical THEN 'form' END
         ], NULL)
         || CASE
-            WHEN f.is_plain OR NOT f.is_canonical OR f.sequence <> COALESCE(f.p_sequence, 0) + 1 THEN '{}'
+            WHEN NOT f.is_canonical OR f.sequence <> COALESCE(f.p_sequence, 0) + 1 THEN '{}'
             ELSE (
                 WITH lot_before AS (
                     SELECT (l ->> 0)::numeric AS lot, (l ->> 1)::numeric AS remaining, (l ->> 2)::numeric AS effective_us,
