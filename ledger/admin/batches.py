@@ -11,7 +11,7 @@ from unfold.decorators import display
 
 from ledger.admin.entries import facts
 from ledger.admin.history import Conditions, History
-from ledger.admin.links import entries_url
+from ledger.admin.links import entries_url, entry_link
 from ledger.admin.pages import (
     Page,
     ReadOnlyAdmin,
@@ -125,13 +125,24 @@ def _operations_table(row: Batch) -> dict[str, Any]:
             (
                 place,
                 what_came_of(outcome) + (", by an earlier request" if outcome.get("replayed") else ""),
-                f"#{outcome['sequence']}" if "sequence" in outcome else "",
+                _entry(outcome),
                 outcome.get("code", "wrong input" if "told" in outcome else ""),
                 facts(outcome.get("facts", {})),
             )
             for place, outcome in enumerate(row.outcomes)
         ],
     )
+
+
+def _entry(outcome: dict[str, Any]) -> SafeString | str:
+    if "sequence" not in outcome:
+        return ""
+    words = f"#{outcome['sequence']}"
+    if "holder_id" not in outcome:
+        # The batches of earlier releases do not say whose.
+        return words
+    holder_id, credit_type = outcome["holder_id"], outcome["credit_type"]
+    return entry_link(holder_id, credit_type, outcome["sequence"], f"{holder_id}, {credit_type} {words}")
 
 
 def _entries_then(row: Batch) -> str:

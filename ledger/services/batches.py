@@ -181,9 +181,11 @@ def _given_up(lock: Lock, requests: Sequence[Request], failed: Outcome, index: i
 
 
 def _stored(outcome: Outcome) -> dict[str, Any]:
-    """What it takes to tell the outcome again, also that it was a replay itself."""
-    if outcome.entry is not None:
-        return {"sequence": outcome.entry.sequence, **({"replayed": True} if outcome.entry.replayed else {})}
+    """What it takes to tell the outcome again, also that it was a replay itself; and whose entry it is, for whoever looks."""
+    entry = outcome.entry
+    if entry is not None:
+        told = {"sequence": entry.sequence, "holder_id": entry.holder_id, "credit_type": entry.credit_type}
+        return {**told, "replayed": True} if entry.replayed else told
     if isinstance(outcome.error, Refused):
         error = outcome.error
         return {"code": error.code, "facts": error.facts, "request_id": error.request_id, "replayed": error.replayed}

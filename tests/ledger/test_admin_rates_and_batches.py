@@ -7,8 +7,10 @@ from django.contrib.admin.utils import quote
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
-from ledger import services
+from ledger import journal, services
+from ledger.admin.links import entry_url
 from ledger.models import Batch, Rate
 from ledger.rules import GrantRequest, SpendRequest
 from tests.ledger.admin_site import hidden_key, older_url, operator
@@ -163,10 +165,20 @@ def test_a_batch_shows_what_came_of_each_operation(client):
     services.batch(operations, mode="each", idempotency_key="nightly", actor="key:shop")
     listed = text(client.get(BATCHES).content.decode())
     assert re.search(r"nightly each 3 2 1 .* key:shop", listed)
-    page = text(client.get(f"{BATCHES}{quote('nightly')}/change/").content.decode().replace("&nbsp;", " "))
-    assert "0 written #1" in page
+    markup = client.get(f"{BATCHES}{quote('nightly')}/change/").content.decode().replace("&nbsp;", " ")
+    page = text(markup)
+    assert "0 written ada, credits #1" in page
     assert "1 refused insufficient-credits available 5, balance 5, requested 9, shortfall 4" in page
-    assert "2 written #2" in page
+    assert "2 written ada, credits #2" in page
+    for sequence, kind in ((1, "Grant"), (2, "Spend")):
+        entry = entry_url("ada", "credits", sequence)
+        assert f'href="{entry}"' in markup
+        assert kind in text(client.get(entry).content.decode())
+
+
+def test_a_batch_of_an_earlier_release_names_its_entries_without_saying_whose(client):
+    journal.record_batch(("old", b"0" * 16, "each", '[{"sequence":7}]', timezone.now(), "key:shop", ""))
+    assert "0 written #7" in text(client.get(f"{BATCHES}{quote('old')}/change/").content.decode())
 
 
 def test_an_atomic_batch_that_was_given_up_says_so(client):

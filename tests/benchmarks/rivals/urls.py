@@ -1,4 +1,7 @@
-"""The project's paths, and the rivals' under /v1/rivals/, so that they go the same short way through the middleware."""
+"""The project's paths, and the rivals' under /v1/rivals/, so that they go the same short way past the middleware.
+
+`rivals/key-only/` is what a DRF view costs that goes the ordinary way, like every view outside the API.
+"""
 
 from collections.abc import Callable
 from typing import Any
