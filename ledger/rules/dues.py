@@ -32,7 +32,8 @@ def dues(account: Account) -> Entries:
             )
             entries.append(entry)
             account = account.after(entry)
-    expired = sorted((lot for lot in account.lots if lot.is_expired(account.now_us)), key=lambda lot: (lot.expires_us, lot.grant))
+    expired = [lot for lot in account.lots if lot.is_expired(account.now_us)]
+    expired.sort(key=lambda lot: (lot.expires_us, lot.grant))
     for lot in expired:
         entry = account.next_entry(
             "expire",

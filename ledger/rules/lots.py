@@ -93,7 +93,7 @@ def in_burn_order(lots: Iterable[Lot]) -> Lots:
 
 def available(lots: Lots, now_us: int) -> int:
     """What can be spent at `now_us`: 0 or more."""
-    return sum(lot.remaining for lot in lots if lot.is_spendable(now_us))
+    return sum([lot.remaining for lot in lots if lot.is_spendable(now_us)])
 
 
 def take(lots: Lots, amount: int, now_us: int) -> tuple[Lots, Drawn]:

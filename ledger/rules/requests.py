@@ -79,8 +79,11 @@ class Request:
 
     def asked(self) -> dict[str, Any]:
         """What was asked, as plain JSON values: all that makes two requests the same one. Who asked is not part of it."""
-        values = {name: getattr(self, name) for name in _asked_fields(type(self))}  # type: ignore[arg-type]
-        return {name: to_us(value) if isinstance(value, datetime) else value for name, value in values.items()}
+        asked = {}
+        for name in _asked_fields(type(self)):  # type: ignore[arg-type]
+            value = getattr(self, name)
+            asked[name] = to_us(value) if isinstance(value, datetime) else value
+        return asked
 
     def digest(self) -> bytes:
         """The first 16 bytes of SHA-256 over operation and content: equal for the same request, whatever its spelling was."""

@@ -86,8 +86,21 @@ def _report(report: dict[str, Any], *, publishes: bool) -> None:
     (RESULTS / "bench.json").write_text(text)
     (RESULTS / "bench.svg").write_text(drawn)
     if publishes:
-        _publish(text, drawn, f"{_described(report)}\n\n{markdown(found)}")
+        _publish(text, drawn, f"{_described(report)}\n\n{markdown(found)}", ratios(found))
     sys.stdout.write(f"\n{_described(report)}\n{RESULTS / 'bench.json'}\n")
+
+
+README_ROWS = ("http", "peers", "batches", "importing")
+
+
+def ratios(found: list[Result]) -> str:
+    """The ratios that have an aim, beside what one would otherwise write and a peer, as the README shows them."""
+    lines = ["| what | beside | ratio |", "|---|---|---|"]
+    for each in found:
+        if each.row in README_ROWS and each.unit == "×" and each.is_met is not None:
+            aim = "" if each.is_met else f" (aim: {each.aim})".replace(">=", "≥").replace("<=", "≤")
+            lines.append(f"| {each.what} | {each.relative_to} | {each.ratio:.2f} ×{aim} |")
+    return "\n".join(lines) + "\n"
 
 
 def _described(report: dict[str, Any]) -> str:
@@ -100,13 +113,15 @@ def _described(report: dict[str, Any]) -> str:
     )
 
 
-def _publish(text: str, drawn: str, table: str) -> None:
+def _publish(text: str, drawn: str, table: str, brief: str) -> None:
     docs = ROOT / "docs"
     (docs / "bench.json").write_text(text)
     (docs / "images" / "bench.svg").write_text(drawn)
-    page = docs / "PERFORMANCE.md"
-    before, _, rest = page.read_text().partition(BEGIN)
-    page.write_text(f"{before}{BEGIN}\n{table}{END}{rest.partition(END)[2]}")
+    for page, content in ((docs / "PERFORMANCE.md", table), (ROOT / "README.md", brief)):
+        before, begun, rest = page.read_text().partition(BEGIN)
+        if not begun or END not in rest:
+            raise ValueError(f"{page} has no place for the table: {BEGIN} … {END}")
+        page.write_text(f"{before}{BEGIN}\n{content}{END}{rest.partition(END)[2]}")
 
 
 if __name__ == "__main__":
