@@ -31,6 +31,7 @@ def main() -> None:
         _show("The web process, per request", _requests())
         _show("Parts of it, alone", _parts())
         _show("The server, per transaction", _server(ground))
+        _show("Spends that share a transaction, each", _together())
     finally:
         ground.close()
 
@@ -178,6 +179,36 @@ def _server(ground: Ground) -> dict[str, float]:
         superuser.execute("ALTER TABLE ledger_entry DISABLE TRIGGER follows")
         found["a spend, without waiting for the disk and without `follows`"] = unsynced()
         superuser.execute("ALTER TABLE ledger_entry ENABLE ALWAYS TRIGGER follows")
+    return found
+
+
+def _together() -> dict[str, float]:
+    from django.db import connection
+
+    from ledger.rules import SpendRequest
+    from ledger.services.answering import WAYS
+
+    connection.ensure_connection()
+    server = lambda: cpu_of_process_us(connection.connection.info.backend_pid)  # noqa: E731
+
+    def group(size: int) -> Callable[[int], object]:
+        def one(number: int) -> object:
+            return WAYS.together(
+                [
+                    SpendRequest(
+                        holder_id=f"where-{(number * 37 + place * 11) % HOLDERS}", amount=120, idempotency_key=str(uuid.uuid4()),
+                        reason="chat completion", actor="key:x",
+                    )
+                    for place in range(size)
+                ]
+            )  # fmt: skip
+
+        return one
+
+    found = {}
+    for size in (1, 2, 4, 8, 16):
+        found[f"{size}, in the process"] = _least(group(size), 100) / size
+        found[f"{size}, in the server"] = _least(group(size), 100, clock=server) / size
     return found
 
 
