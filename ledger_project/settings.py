@@ -48,6 +48,8 @@ MIDDLEWARE = [
 ROOT_URLCONF = "ledger_project.urls"
 WSGI_APPLICATION = "ledger_project.wsgi.application"
 APPEND_SLASH = False
+# For who opens /admin/login/ itself: the form's own way back is only there behind another page.
+LOGIN_REDIRECT_URL = "admin:index"
 
 TEMPLATES = [
     {

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 from django.contrib.admin.utils import quote
+from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from django.utils import timezone
@@ -280,3 +281,10 @@ def test_the_balance_line_of_a_long_account_is_a_bounded_sample(client):
     page = client.get(f"{ACCOUNTS}{quote(f'{made[0].holder_id}/credits')}/change/").content.decode()
     assert "200 of 1,500 entries, evenly chosen" in page
     assert len(re.findall(r"H[\d.]+V", re.search(r'class="line" d="([^"]+)"', page)[1])) == 199
+
+
+@pytest.mark.parametrize(("asked", "shown"), [("", "/admin/"), ("?next=/admin/locks/", "/admin/locks/")])
+def test_whoever_logs_in_comes_to_the_page_asked_for_or_the_first_one(asked, shown):
+    User.objects.create_superuser("mara", password="a good password")
+    answer = Client().post(f"/admin/login/{asked}", {"username": "mara", "password": "a good password"})
+    assert (answer.status_code, answer["Location"]) == (302, shown)
