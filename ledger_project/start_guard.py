@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from django.db import OperationalError, connection
 
@@ -18,12 +19,12 @@ PREPARED_WHEN_FREE = "LEDGER_PREPARED_WHEN_FREE"
 
 
 @contextmanager
-def holding_web_processes_back(file: Path) -> Iterator[None]:
-    """For the block, web processes that are started wait at its end; that of this process, however it comes, lets them go too."""
+def web_processes_held_back(file: Path) -> Iterator[IO[str]]:
+    """For the block, web processes that are started wait. Closing what it yields, or the end of this process, lets them go."""
     with file.open("a") as gate:
         fcntl.flock(gate, fcntl.LOCK_EX)
         os.environ[PREPARED_WHEN_FREE] = str(file)
-        yield
+        yield gate
 
 
 def wait_until_prepared() -> None:

@@ -1,24 +1,14 @@
 """Billing over REST: the calls of the contract, replays, and what is refused."""
 
-from collections.abc import Iterator
-
 import pytest
 from django.db import connection
 
 from billing.models import Amendment, Charge, Customer, Invoice, Plan, Subscription, UsageEvent
 from ledger import services
-from ledger.api import authentication
 from tests.billing.factories import SubscriptionFactory, metered, recurring, unique
 from tests.ledger.api.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def _forget_keys() -> Iterator[None]:
-    authentication.forget_keys()
-    yield
-    authentication.forget_keys()
 
 
 @pytest.fixture

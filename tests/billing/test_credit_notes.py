@@ -1,6 +1,5 @@
 """Credit notes on request: over REST, in the admin, in the database; what they take back, and where the money goes."""
 
-from collections.abc import Iterator
 from decimal import Decimal
 
 import pytest
@@ -24,7 +23,6 @@ from billing.models import (
 )
 from billing.subscriptions import Wish
 from ledger import selectors, services
-from ledger.api import authentication
 from ledger.locks import sqlstate
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
 from tests.billing.test_invoicing import bill
@@ -32,13 +30,6 @@ from tests.ledger.admin_site import hidden_key, operator
 from tests.ledger.api.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def _forget_keys() -> Iterator[None]:
-    authentication.forget_keys()
-    yield
-    authentication.forget_keys()
 
 
 @pytest.fixture

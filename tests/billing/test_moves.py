@@ -1,6 +1,5 @@
 """Moving documents over REST: who did it and why is kept with the document, also of a draft that was deleted."""
 
-from collections.abc import Iterator
 from decimal import Decimal
 
 import pytest
@@ -11,19 +10,11 @@ from billing.errors import InvalidTransition, NotFound
 from billing.invoicing import Options, generate_in
 from billing.models import Claim, CouponUse, Customer, DocumentMove, Invoice, InvoiceTax, Line, RequestKey
 from ledger import services
-from ledger.api import authentication
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, recurring, unique
 from tests.ledger.admin_site import hidden_key, operator
 from tests.ledger.api.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def _forget_keys() -> Iterator[None]:
-    authentication.forget_keys()
-    yield
-    authentication.forget_keys()
 
 
 @pytest.fixture

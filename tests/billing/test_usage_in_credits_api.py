@@ -1,6 +1,5 @@
 """Usage paid in credits first, over REST from the plan to the balance; and how the admin shows it."""
 
-from collections.abc import Iterator
 from io import StringIO
 from typing import Any
 
@@ -9,7 +8,6 @@ from django.core.management import call_command
 
 from billing.models import Plan, Run, Subscription
 from ledger import services
-from ledger.api import authentication
 from tests.billing.factories import metered, recurring, unique
 from tests.ledger.admin_site import operator
 from tests.ledger.api.conftest import ApiClient
@@ -17,13 +15,6 @@ from tests.ledger.api.conftest import ApiClient
 pytestmark = pytest.mark.django_db
 
 IN_CREDITS = {"credit_type": "credits", "per_unit": "2.5"}
-
-
-@pytest.fixture(autouse=True)
-def _forget_keys() -> Iterator[None]:
-    authentication.forget_keys()
-    yield
-    authentication.forget_keys()
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """What a customer's VAT status makes of the tax: worked examples, over REST and on the rows."""
 
-from collections.abc import Iterator
 from decimal import Decimal
 
 import pytest
@@ -10,7 +9,6 @@ from billing.models import Customer, Invoice, Line
 from billing.subscriptions import Wish
 from billing.tax import VatStatus, category_for, vat_status_of
 from ledger import services
-from ledger.api import authentication
 from ledger.errors import Invalid
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
 from tests.billing.test_invoicing import bill
@@ -20,13 +18,6 @@ from tests.ledger.api.conftest import ApiClient
 pytestmark = pytest.mark.django_db
 REVERSE = {"vat_status": "reverse_charge", "vat_id": "ATU12345678"}
 PRICES = (recurring(tax_rate="20"), recurring("books", "5.00", tax_category="Z"))
-
-
-@pytest.fixture(autouse=True)
-def _forget_keys() -> Iterator[None]:
-    authentication.forget_keys()
-    yield
-    authentication.forget_keys()
 
 
 def subscribed(*prices, plan=None, **customer):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ledger_project.start_guard import PREPARED_WHEN_FREE, holding_web_processes_back, wait_until_prepared
+from ledger_project.start_guard import PREPARED_WHEN_FREE, wait_until_prepared, web_processes_held_back
 from tests.deployment.test_serve import wait_until
 
 WEB_PROCESS = "from ledger_project.start_guard import wait_until_prepared as wait; wait(); print('looks at the database')"
@@ -31,7 +31,7 @@ def waits_for_a_lock(process: "subprocess.Popen[str]") -> bool:
 
 
 def test_it_waits_until_the_block_ends(gate: Path) -> None:
-    with holding_web_processes_back(gate):
+    with web_processes_held_back(gate):
         process = start()
         wait_until(lambda: waits_for_a_lock(process) or process.poll() is not None, "waiting")
         assert process.poll() is None
@@ -42,7 +42,7 @@ def test_a_failed_preparation_lets_it_go_too(gate: Path) -> None:
     started = []
 
     def fail() -> None:
-        with holding_web_processes_back(gate):
+        with web_processes_held_back(gate):
             started.append(start())
             raise RuntimeError
 
@@ -52,7 +52,7 @@ def test_a_failed_preparation_lets_it_go_too(gate: Path) -> None:
 
 
 def test_one_that_starts_later_does_not_wait(gate: Path) -> None:
-    with holding_web_processes_back(gate):
+    with web_processes_held_back(gate):
         pass
     assert os.environ[PREPARED_WHEN_FREE] == str(gate)
     wait_until_prepared()

@@ -31,7 +31,17 @@ BEGIN
             last.holds::text,
             last.overdraft,
             last.digest,
-            CASE WHEN entry.is_there THEN 'entry' WHEN refusal.is_there THEN 'refusal' END
+            CASE
+                WHEN NOT asked.is_locked THEN NULL
+                WHEN EXISTS (
+                    SELECT
+                    FROM ledger_entry e
+                    WHERE e.holder_id = asked.holder
+                        AND ledger_key_hash(e.idempotency_key) = ledger_key_hash(asked.key)
+                        AND e.idempotency_key IS NOT NULL
+                ) THEN 'entry'
+                WHEN EXISTS (SELECT FROM ledger_refusal r WHERE r.holder_id = asked.holder AND r.idempotency_key = asked.key) THEN 'refusal'
+            END
         FROM unnest(locked, holders, types, keys) WITH ORDINALITY AS asked (is_locked, holder, type, key, place)
         LEFT JOIN LATERAL (
             SELECT e.*
@@ -40,21 +50,5 @@ BEGIN
             ORDER BY e.sequence DESC
             LIMIT 1
         ) last ON true
-        -- Joined, not EXISTS: where a table looks small, that would be answered by reading all of it.
-        LEFT JOIN LATERAL (
-            SELECT true AS is_there
-            FROM ledger_entry e
-            WHERE asked.is_locked
-                AND e.holder_id = asked.holder
-                AND ledger_key_hash(e.idempotency_key) = ledger_key_hash(asked.key)
-                AND e.idempotency_key IS NOT NULL
-            LIMIT 1
-        ) entry ON true
-        LEFT JOIN LATERAL (
-            SELECT true AS is_there
-            FROM ledger_refusal r
-            WHERE asked.is_locked AND r.holder_id = asked.holder AND r.idempotency_key = asked.key
-            LIMIT 1
-        ) refusal ON true
         ORDER BY asked.place;
 END $$;

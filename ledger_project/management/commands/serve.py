@@ -12,7 +12,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -27,7 +27,7 @@ from ledger.errors import Invalid, UnsafeDatabase
 from ledger_project import embedded_postgres, web_server
 from ledger_project.first_start import OPERATOR, Secrets, furnish
 from ledger_project.preparation import NotTheOwner, connected_as_owner, prepare_database, use_database
-from ledger_project.start_guard import holding_web_processes_back
+from ledger_project.start_guard import web_processes_held_back
 
 HOST = "127.0.0.1"
 SERVES = "LEDGER_SERVES_DATA_DIR"
@@ -76,18 +76,20 @@ class Command(BaseCommand):
         with suppress(Stop), _only_one_of_us(settings.DATA_DIR):
             _end_stale_web_processes(settings.DATA_DIR)
             _ensure_free(port)
-            with self._database() as server, ExitStack() as preparing:
-                # The web processes load the application meanwhile: a second on another core. They look at the database, and
-                # answer, only when it is prepared and furnished.
-                preparing.enter_context(holding_web_processes_back(settings.DATA_DIR / "preparing.lock"))
-                with _web_process(port, self.signals) as web:
-                    with preparing:
-                        self._prepare()
-                        made = self._furnish()
-                        verify_database(connection, needs_lock_timeout=True)
-                        connections.close_all()
-                        self._announce(made, port)
-                    self._watch(web, server)
+            # The web processes load the application while the database is prepared and furnished: a second on another core.
+            # They look at it, and answer, only afterwards.
+            with (
+                self._database() as server,
+                web_processes_held_back(settings.DATA_DIR / "preparing.lock") as gate,
+                _web_process(port, self.signals) as web,
+            ):
+                with gate:
+                    self._prepare()
+                    made = self._furnish()
+                    verify_database(connection, needs_lock_timeout=True)
+                    connections.close_all()
+                    self._announce(made, port)
+                self._watch(web, server)
         self.stdout.write("Stopped.")
 
     # The database

@@ -5,7 +5,6 @@ Each example is ordered over REST, and billed twice from the beginning: once by 
 """
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from io import StringIO
 from typing import Any
@@ -14,7 +13,6 @@ import pytest
 from django.core.management import call_command
 
 from ledger import selectors, services
-from ledger.api import authentication
 from tests.billing.factories import metered, recurring, unique
 from tests.ledger.api.conftest import ApiClient
 
@@ -497,13 +495,6 @@ USAGE_IN_CREDITS = [
 EXAMPLES = (
     PERIODS + MODELS + AGGREGATIONS + LIMITS + PRORATION + DISCOUNTS + TAXES + CURRENCIES + PAYING + LATE + USAGE_IN_CREDITS
 )
-
-
-@pytest.fixture(autouse=True)
-def _forget_keys() -> Iterator[None]:
-    authentication.forget_keys()
-    yield
-    authentication.forget_keys()
 
 
 @pytest.fixture
