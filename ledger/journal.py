@@ -8,35 +8,21 @@ demands it. A spend is two statements besides BEGIN and COMMIT: one call that ta
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Final
+from types import TracebackType
+from typing import Any, Final, NamedTuple
 
 from django.db import connection
 
 from ledger import errors
+from ledger.entry_rows import COLUMNS, READ_COLUMNS, TYPES, copy_line, entry_from_row, parameters, texts
 from ledger.errors import AccountMovedOn, IdempotencyKeyReused, LedgerError, NotInTransaction, Refused
 from ledger.locks import Lock, holder_key, holding, lock_number, waiting_for
 from ledger.rules import Account, Entry, Lot, Request
-from ledger.rules.holds import decode_holds, encode_holds
+from ledger.rules.holds import decode_holds
 from ledger.rules.instants import from_us, to_text, to_us
-from ledger.rules.lots import decode, decode_drawn, encode, encode_drawn
+from ledger.rules.lots import decode
 from ledger.rules.requests import encode_json, key_hash
 from ledger.statements import Statement, array, boolean, instant_us, integer
-
-COLUMNS = (
-    "holder_id, credit_type, sequence, kind, amount, balance, held, lots, drawn, holds, overdraft, closes, settled, "
-    "idempotency_key, request_digest, effective_at, recorded_at, actor, reason, reference, metadata, counterpart, rating, "
-    "digest"
-)
-"""In the order of `Entry`'s fields."""
-
-READ_COLUMNS = (
-    COLUMNS.replace("lots, drawn, holds", "lots::text, drawn::text, holds::text")
-    .replace("effective_at", "COALESCE(effective_at, recorded_at)")
-    .replace("metadata", "metadata::text")
-    .replace("counterpart, rating", "counterpart::text, rating::text")
-)
 
 OPEN = Statement(
     "open",
@@ -53,13 +39,7 @@ OPEN_MANY = Statement(
 _PLACES = ", ".join(["%s"] * (COLUMNS.count(",") + 1))
 APPEND_ONE = Statement("append", f"INSERT INTO ledger_entry ({COLUMNS}) VALUES ({_PLACES})")
 
-_TYPES = {
-    **dict.fromkeys(("sequence", "amount", "balance", "held", "overdraft", "closes", "settled"), "bigint"),
-    **dict.fromkeys(("lots", "drawn", "holds", "metadata", "counterpart", "rating"), "json"),
-    **dict.fromkeys(("request_digest", "digest"), "bytea"),
-    **dict.fromkeys(("effective_at", "recorded_at"), "timestamptz"),
-}
-_ARRAYS = ", ".join(f"%s::{_TYPES.get(column, 'text')}[]" for column in COLUMNS.split(", "))
+_ARRAYS = ", ".join(f"%s::{type_}[]" for type_ in TYPES.values())
 APPEND_FEW = Statement("append_few", f"INSERT INTO ledger_entry ({COLUMNS}) SELECT * FROM unnest({_ARRAYS})")
 FEW: Final = 64
 """Up to so many entries go as arrays into one prepared statement, which is one way to the server; more go by COPY."""
@@ -183,8 +163,7 @@ WHERE holder_id = %s AND credit_type = %s AND sequence = ANY(%s)
 """
 
 
-@dataclass(frozen=True, slots=True)
-class OpenAccount:
+class OpenAccount(NamedTuple):
     """An account read under its holder's lock, and the answer that its request's key has had before, if any.
 
     `answered_by` is "entry" also where another key of the holder, with the same hash, has an entry: see `replay`.
@@ -195,8 +174,7 @@ class OpenAccount:
     answered_by: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(NamedTuple):
     """What a request came to, once it is stored: the entry, or the no."""
 
     entry: Entry | None = None
@@ -262,8 +240,8 @@ def enter_many(requests: Sequence[Request]) -> Iterator["Room"]:
             accounts[position] = _account(*position, row)[0]
         if row[-1] is not None:
             answered[request.holder_id, key_hash(request.idempotency_key)] = row[-1]
-    with holding(*got) as lock:
-        yield Room(lock, accounts, answered)
+    with holding(*got) as lock, Room(lock, accounts, answered) as room:
+        yield room
 
 
 def read(lock: Lock, holder_id: str, credit_type: str, idempotency_key: str | None = None) -> OpenAccount:
@@ -322,7 +300,15 @@ def answer(account: OpenAccount, request: Request, decide: Callable[[OpenAccount
         return Recorded(refusal=refusal)
     if not request.dry_run:
         append(account.lock, entries)
-    return Recorded(entry=next(entry for entry in entries if entry.idempotency_key == request.idempotency_key))
+    return _recorded(entries, request)
+
+
+def _recorded(entries: Sequence[Entry], request: Request) -> Recorded:
+    """The one of the entries that bears the request's key: others may stand before it and behind it."""
+    for entry in entries:
+        if entry.idempotency_key == request.idempotency_key:
+            return Recorded(entry)
+    raise AssertionError(f"no entry bears the key of {request}")
 
 
 def _check_expectation(account: OpenAccount, request: Request) -> None:
@@ -377,43 +363,14 @@ def append(lock: Lock, entries: Sequence[Entry]) -> None:
     lock.ensure_held(*{holder_key(entry.holder_id) for entry in entries})
     if len(entries) > FEW:
         with connection.cursor() as cursor, connection.wrap_database_errors, cursor.copy(COPY) as copy:
-            for entry in entries:
-                copy.write_row(_row(entry))
+            # Some at a time: the server stores them while the next are being written.
+            for first in range(0, len(entries), FEW):
+                copy.write("".join(map(copy_line, entries[first : first + FEW])))
         return
     if len(entries) == 1:
-        APPEND_ONE.execute(parameters_of(entries[0]))
+        APPEND_ONE.execute(parameters(entries[0]))
     elif entries:
-        rows = [[_as_text(value) for value in _row(entry)] for entry in entries]
-        APPEND_FEW.execute([array(column) for column in zip(*rows, strict=True)])
-
-
-def parameters_of(entry: Entry) -> list[bytes | None]:
-    """What APPEND_ONE takes."""
-    return [None if value is None else value.encode() for value in map(_as_text, _row(entry))]
-
-
-def _as_text(value: str | int | bytes | datetime | None) -> str | None:
-    """In PostgreSQL's text form."""
-    if value is None or isinstance(value, str):
-        return value
-    return rf"\x{value.hex()}" if isinstance(value, bytes) else str(value)
-
-
-def _row(entry: Entry) -> tuple[Any, ...]:
-    return (
-        *entry[:7],
-        encode(entry.lots),
-        encode_drawn(entry.drawn),
-        encode_holds(entry.holds),
-        *entry[10:15],
-        None if entry.effective_us == entry.recorded_us else entry.effective_at,
-        entry.recorded_at,
-        *entry[17:20],
-        encode_json(entry.metadata) if entry.metadata else None,
-        encode_json(entry.counterpart) if entry.counterpart else None,
-        encode_json(entry.rating) if entry.rating else None,
-        entry.digest,
-    )
+        APPEND_FEW.execute([array(column) for column in zip(*map(texts, entries), strict=True)])
 
 
 def _tell_effective_times(account: OpenAccount, refusal: Refused, known: dict[tuple[str, str, int], int]) -> None:
@@ -499,6 +456,7 @@ class Room:
     """Many requests under one lock that covers all their holders: accounts are read at once, entries are stored at once.
 
     A request that has to look at earlier entries first has what is pending stored, so that it sees what the ones before it did.
+    Left without an error, the room stores the rest.
     """
 
     def __init__(self, lock: Lock, accounts: dict[tuple[str, str], Account], answered: dict[tuple[str, bytes], str]) -> None:
@@ -527,6 +485,13 @@ class Room:
             _read_answered([(request.holder_id, request.idempotency_key) for request in requests]),
         )
 
+    def __enter__(self) -> "Room":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None:
+            self.store()
+
     def has(self, request: Request) -> bool:
         """Whether the lock covers the request's holder."""
         return holder_key(request.holder_id) in self.lock.names
@@ -550,12 +515,12 @@ class Room:
             self._refusals.append(_refusal_row(account, request, refusal))
             self._answered[key] = "refusal"
             return Recorded(refusal=refusal)
-        for entry in entries:
-            self._effective_us[*position, entry.sequence] = entry.effective_us
+        if request.operation == "grant":
+            self._effective_us |= {(*position, entry.sequence): entry.effective_us for entry in entries}
         self._entries += entries
         self._followed_by[position] = entries
         self._answered[key] = "entry"
-        return Recorded(entry=next(entry for entry in entries if entry.idempotency_key == request.idempotency_key))
+        return _recorded(entries, request)
 
     def _state(self, position: tuple[str, str]) -> Account:
         if position not in self._accounts:
@@ -621,19 +586,3 @@ def _entry(sql: str, parameters: list[Any]) -> Entry | None:
         cursor.execute(sql, parameters)
         row = cursor.fetchone()
     return None if row is None else entry_from_row(row)
-
-
-def entry_from_row(row: Sequence[Any]) -> Entry:
-    """An `Entry` from a row of READ_COLUMNS."""
-    values = list(row)
-    values[7] = decode(row[7])
-    values[8] = decode_drawn(row[8])
-    values[9] = decode_holds(row[9])
-    values[14] = None if row[14] is None else bytes(row[14])
-    values[15] = to_us(row[15])
-    values[16] = to_us(row[16])
-    values[20] = {} if row[20] is None else json.loads(row[20])
-    values[21] = None if row[21] is None else json.loads(row[21])
-    values[22] = None if row[22] is None else json.loads(row[22])
-    values[23] = bytes(row[23])
-    return Entry(*values)

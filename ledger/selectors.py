@@ -11,7 +11,8 @@ from django.db import connection
 from django.db.models import Q
 from django.utils import timezone
 
-from ledger.journal import EFFECTIVE_TIMES, READ_COLUMNS, entry_from_row
+from ledger.entry_rows import READ_COLUMNS, entry_from_row
+from ledger.journal import EFFECTIVE_TIMES
 from ledger.models import Rate
 from ledger.rules import Account, Entry, Hold, Lot
 from ledger.rules.explanations import explain, is_booked_by_itself

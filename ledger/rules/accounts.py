@@ -87,30 +87,31 @@ class Account(NamedTuple):
             request: whose actor, reason, reference, metadata and key the entry bears; without one it is the ledger's own.
             keyless: all of that but the key, which is another entry's.
         """
+        # By place: by name, a NamedTuple of so many fields takes five times as long to make, 4 µs of a spend's 20.
         return Entry(
-            holder_id=self.holder_id,
-            credit_type=self.credit_type,
-            sequence=self.sequence + 1,
-            kind=kind,
-            amount=amount,
-            balance=self.balance + amount,
-            held=self.held if held is None else held,
-            lots=lots,
-            drawn=drawn,
-            holds=self.holds if holds is None else holds,
-            overdraft=self.overdraft if overdraft is None else overdraft,
-            closes=closes,
-            settled=settled,
-            idempotency_key=None if request is None or keyless else request.idempotency_key,
-            request_digest=None if request is None or keyless else request.digest()[:REQUEST_DIGEST_BYTES],
-            effective_us=self.now_us if effective_us is None else effective_us,
-            recorded_us=self.now_us,
-            actor="ledger" if request is None else request.actor,
-            reason=reason if request is None else request.reason,
-            reference="" if request is None else request.reference,
-            metadata={} if request is None else request.metadata,
-            counterpart=counterpart,
-            rating=rating,
+            self.holder_id,
+            self.credit_type,
+            self.sequence + 1,
+            kind,
+            amount,
+            self.balance + amount,
+            self.held if held is None else held,
+            lots,
+            drawn,
+            self.holds if holds is None else holds,
+            self.overdraft if overdraft is None else overdraft,
+            closes,
+            settled,
+            None if request is None or keyless else request.idempotency_key,
+            None if request is None or keyless else request.digest()[:REQUEST_DIGEST_BYTES],
+            self.now_us if effective_us is None else effective_us,  # effective_us
+            self.now_us,  # recorded_us
+            "ledger" if request is None else request.actor,
+            reason if request is None else request.reason,
+            "" if request is None else request.reference,
+            {} if request is None else request.metadata,
+            counterpart,
+            rating,
         ).sealed(self.digest)
 
     def after(self, entry: Entry) -> "Account":

@@ -2,8 +2,10 @@
 
 from typing import NamedTuple
 
+import orjson
+
 from ledger.rules.instants import DAY_US
-from ledger.rules.lots import Drawn, Lots, encode, from_json, load, total
+from ledger.rules.lots import Drawn, Lots, encode, from_json, total
 
 MAX_HOLD_PARTS = 500
 """Lots set aside by the open holds of an account, for the same reason as MAX_OPEN_LOTS."""
@@ -52,4 +54,4 @@ def decode_holds(text: str | None) -> Holds:
     """The inverse of `encode_holds`."""
     if text is None:
         return ()
-    return tuple([Hold(sequence, expires_us, from_json(parts)) for sequence, expires_us, parts in load(text)])
+    return tuple([Hold(sequence, expires_us, from_json(parts)) for sequence, expires_us, parts in orjson.loads(text)])

@@ -1,11 +1,11 @@
 """Lots: the credits of one grant that are still there, and the order in which they are used up."""
 
-import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import lru_cache
-from json import JSONDecoder
 from typing import Any, NamedTuple
+
+import orjson
 
 from ledger.rules.instants import SECOND_US, from_us
 
@@ -114,7 +114,7 @@ def take(lots: Lots, amount: int, now_us: int) -> tuple[Lots, Drawn]:
             missing -= part
             drawn.append((lot.grant, part))
             if part < lot.remaining:
-                left.append(lot._replace(remaining=lot.remaining - part))
+                left.append(Lot(lot.grant, lot.remaining - part, *lot[2:]))
         else:
             left.append(lot)
     return tuple(left), tuple(drawn)
@@ -191,18 +191,9 @@ def _encode_instant(instant_us: int) -> str:
     return f"{instant_us // SECOND_US}e6"
 
 
-def _decode_instant(text: str) -> int:
-    # Exact, since the whole seconds of ten thousand years are multiples of 64 µs below 2^59.
-    return int(float(text))
-
-
-load: Callable[[str], Any] = JSONDecoder(parse_float=_decode_instant).decode
-"""JSON of the stored form, with instants as whole microseconds however they are written."""
-
-
 def decode(text: str) -> Lots:
     """The inverse of `encode`; it takes whole seconds in microseconds too."""
-    return from_json(load(text))
+    return from_json(orjson.loads(text))
 
 
 def from_json(lots: list[list[Any]]) -> Lots:
@@ -211,7 +202,12 @@ def from_json(lots: list[list[Any]]) -> Lots:
 
 
 def _decode_lot(fields: list[Any]) -> Lot:
-    return Lot._make([*fields[:5], SOURCES[fields[5]]]) if len(fields) == 6 else Lot(*fields)
+    if float in map(type, fields):
+        # Seconds with an exponent. Exact, since the whole seconds of ten thousand years are multiples of 64 µs below 2^59.
+        fields = [int(field) if type(field) is float else field for field in fields]
+    if len(fields) == 6:
+        fields = [*fields[:5], SOURCES[fields[5]]]
+    return Lot(*fields)
 
 
 def encode_drawn(drawn: Drawn) -> str:
@@ -221,4 +217,4 @@ def encode_drawn(drawn: Drawn) -> str:
 
 def decode_drawn(text: str) -> Drawn:
     """The inverse of `encode_drawn`."""
-    return tuple([(grant, amount) for grant, amount in json.loads(text)])
+    return tuple([(grant, amount) for grant, amount in orjson.loads(text)])

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cache
+from json.encoder import encode_basestring
 from typing import Any, ClassVar
 
 from ledger.errors import Invalid
@@ -89,9 +90,15 @@ class Request:
         """The first 16 bytes of SHA-256 over operation and content: equal for the same request, whatever its spelling was."""
         known: bytes | None = self.__dict__.get("_digest")
         if known is None:
-            known = hashlib.sha256(encode_json([self.operation, self.asked()]).encode()).digest()[:16]
+            known = hashlib.sha256(self._spelled().encode()).digest()[:16]
             object.__setattr__(self, "_digest", known)
         return known
+
+    def _spelled(self) -> str:
+        """`encode_json` of the operation and `asked`, put together here, which takes a third of the time."""
+        kind = type(self)
+        members = [f"{head}{_spell(getattr(self, name))}" for name, head in _asked_members(kind)]  # type: ignore[arg-type]
+        return f'["{kind.operation}",{{{",".join(members)}}}]'
 
 
 def key_hash(idempotency_key: str) -> bytes:
@@ -102,6 +109,25 @@ def key_hash(idempotency_key: str) -> bytes:
 @cache
 def _asked_fields(kind: type[Request]) -> tuple[str, ...]:
     return tuple(item.name for item in fields(kind) if item.name not in CIRCUMSTANCES)
+
+
+@cache
+def _asked_members(kind: type[Request]) -> tuple[tuple[str, str], ...]:
+    """The fields in the order of `encode_json`, each with its key as it stands before the value."""
+    return tuple((name, f'"{name}":') for name in sorted(_asked_fields(kind)))  # type: ignore[arg-type]
+
+
+def _spell(value: Any) -> str:
+    """`encode_json` of a field's value, instants in microseconds."""
+    if value is None:
+        return "null"
+    if type(value) is str:
+        return encode_basestring(value)
+    if type(value) is int:
+        return str(value)
+    if value == {}:
+        return "{}"
+    return encode_json(to_us(value) if isinstance(value, datetime) else value)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -83,9 +83,7 @@ class _Transactions:
 
 def _answer_those_free(requests: Sequence[Request]) -> list[Outcome]:
     with journal.enter_many(requests) as room:
-        outcomes = [answer_in(room, request) if room.has(request) else None for request in requests]
-        room.store()
-    return outcomes
+        return [answer_in(room, request) if room.has(request) else None for request in requests]
 
 
 def answer_in(room: journal.Room, request: Request) -> journal.Recorded | LedgerError:

@@ -4,8 +4,9 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+import orjson
 from django.db import transaction
 from django.utils import timezone
 
@@ -14,7 +15,6 @@ from ledger.errors import AccountMovedOn, IdempotencyKeyReused, Invalid, LedgerE
 from ledger.locks import Lock, advisory_lock, holder_key
 from ledger.models import Batch
 from ledger.rules import Entry, Request, TransferRequest
-from ledger.rules.requests import encode_json
 from ledger.services.answering import decide
 from ledger.services.transactions import in_transaction
 from ledger.services.transferring import transfer_under
@@ -36,8 +36,7 @@ class TurnedAway:
     """What the caller answered."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What came of one operation: its entry, the error, or what the caller told it; nothing when the batch was given up."""
 
     entry: Entry | None = None
@@ -103,7 +102,7 @@ def batch(
             if stored is not None:
                 return _replay(stored, digest, requests, lock)
             answered = Answered(tuple(_answer_all(lock, requests, mode)), mode, request_id)
-            outcomes = encode_json([_stored(each) for each in answered.outcomes])
+            outcomes = orjson.dumps([_stored(each) for each in answered.outcomes]).decode()
             journal.record_batch((idempotency_key, digest, mode, outcomes, timezone.now(), actor, request_id))
             if dry_run:
                 transaction.set_rollback(True)
@@ -117,7 +116,7 @@ def _digest(requests: Sequence[Request | TurnedAway], mode: Mode) -> bytes:
         ["", request.asked] if isinstance(request, TurnedAway) else [request.idempotency_key, request.digest().hex()]
         for request in requests
     ]
-    return hashlib.sha256(encode_json([mode, asked]).encode()).digest()[:16]
+    return hashlib.sha256(orjson.dumps([mode, asked])).digest()[:16]
 
 
 def _lock_names(request: Request) -> set[str]:
@@ -130,21 +129,18 @@ def _lock_names(request: Request) -> set[str]:
 def _answer_all(lock: Lock, requests: Sequence[Request | TurnedAway], mode: Mode) -> list[Outcome]:
     asked = [request for request in requests if not isinstance(request, TurnedAway)]
     if mode == "each":
-        room = journal.Room.opened(lock, asked)
-        outcomes = [
-            Outcome(told=request.told) if isinstance(request, TurnedAway) else _answer_one(room, request) for request in requests
-        ]
-        room.store()
-        return outcomes
+        with journal.Room.opened(lock, asked) as room:
+            return [
+                Outcome(told=request.told) if isinstance(request, TurnedAway) else _answer_one(room, request)
+                for request in requests
+            ]
     outcomes = []
     try:
-        with transaction.atomic():
-            room = journal.Room.opened(lock, asked)
+        with transaction.atomic(), journal.Room.opened(lock, asked) as room:
             for request in asked:
                 outcomes.append(_answer_one(room, request))
                 if outcomes[-1].error is not None:
                     raise _GivenUp
-            room.store()
     except _GivenUp:
         return _given_up(lock, asked, outcomes[-1], len(outcomes) - 1)
     return outcomes

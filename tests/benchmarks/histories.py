@@ -21,7 +21,7 @@ from typing import Any
 import psycopg
 
 from ledger import rules
-from ledger.journal import COLUMNS
+from ledger.entry_rows import COLUMNS
 from ledger.rules import Account, Entry, GrantRequest, RefundRequest, SpendRequest
 from ledger.rules.holds import encode_holds
 from ledger.rules.instants import DAY_US, SECOND_US, from_us, to_us

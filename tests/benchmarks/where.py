@@ -91,7 +91,7 @@ def _requests() -> dict[str, float]:
 def _parts() -> dict[str, float]:
     from django.db import connection, transaction
 
-    from ledger import journal, rules
+    from ledger import entry_rows, rules
     from ledger.api import bodies, inputs, parsing, rendering, shapes
     from ledger.rules import Account, Lot, SpendRequest
     from ledger.rules.lots import decode, encode
@@ -117,7 +117,7 @@ def _parts() -> dict[str, float]:
         "check the request": _least(lambda number: make(), 2_000),
         "rules: lots, next entry, both digests": _least(lambda number: rules.spend(account, request), 2_000),
         "state from JSON and to JSON": _least(lambda number: decode(encode(lots)), 2_000),
-        "the entry as parameters": _least(lambda number: journal.parameters_of(entry), 2_000),
+        "the entry as parameters": _least(lambda number: entry_rows.parameters(entry), 2_000),
         "the answer": _least(lambda number: rendering.json_answer(shapes.entry_body(entry)), 2_000),
         "Django's atomic() without a statement": _least(lambda number: _nothing_in_a_transaction(), 2_000),
         "… with BEGIN and COMMIT": _least(begin_and_commit, 1_000),

@@ -9,7 +9,7 @@ from django.db import connection
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ledger.journal import COLUMNS
+from ledger.entry_rows import COLUMNS
 from ledger.rules import Entry, Hold, Lot
 from ledger.rules.entries import GENESIS
 from ledger.rules.lots import SINCE_ITS_GRANT, decode, encode

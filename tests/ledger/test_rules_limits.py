@@ -4,8 +4,8 @@ import pytest
 from django.db import connection
 
 from ledger import selectors, services
+from ledger.entry_rows import COLUMNS
 from ledger.errors import BalanceLimit, LotLimit
-from ledger.journal import COLUMNS
 from ledger.rules import MAX_BALANCE, Account, Lot
 from ledger.rules.instants import to_us
 from tests.benchmarks.histories import row

@@ -7,7 +7,7 @@ import pytest
 from django.db import Error, connection, transaction
 
 from ledger import rules, services
-from ledger.journal import COLUMNS
+from ledger.entry_rows import COLUMNS
 from ledger.locks import sqlstate
 from ledger.models import Entry as StoredEntry
 from ledger.rules import Account, Entry, GrantRequest, SpendRequest

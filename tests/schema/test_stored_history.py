@@ -13,7 +13,7 @@ from django.db.migrations.executor import MigrationExecutor
 
 from ledger import rules
 from ledger.audit import audit
-from ledger.journal import READ_COLUMNS, entry_from_row
+from ledger.entry_rows import READ_COLUMNS, entry_from_row
 from ledger.rules import KINDS, Account, Entry
 from ledger.rules.instants import DAY_US
 from tests.benchmarks.histories import store

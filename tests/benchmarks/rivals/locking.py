@@ -9,7 +9,7 @@ from typing import Any
 from django.db import Error, connection, transaction
 from django.http import HttpRequest, HttpResponse
 
-from ledger import journal, rules
+from ledger import entry_rows, journal, rules
 from ledger.api import bodies, shapes
 from ledger.api.authentication import LEDGER_SPEND
 from ledger.api.endpoint import Endpoint
@@ -36,7 +36,7 @@ def _spend_once(request: SpendRequest, protection: str) -> Entry:
         now, *row = cursor.fetchone()
         state, _ = journal._account(request.holder_id, request.credit_type, [to_us(now), *row])
         entries = rules.spend(state, request)
-        journal.APPEND_ONE.execute(journal.parameters_of(entries[-1]))
+        journal.APPEND_ONE.execute(entry_rows.parameters(entries[-1]))
         if protection == "row":
             cursor.execute(CACHE_BALANCE, (entries[-1].balance, request.holder_id))
     return entries[-1]

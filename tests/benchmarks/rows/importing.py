@@ -6,8 +6,10 @@ from statistics import median
 
 import psycopg
 
-from ledger import journal, services
+from ledger import services
+from ledger.entry_rows import COLUMNS
 from ledger.rules import GrantRequest, SpendRequest
+from ledger.rules.requests import encode_json
 from tests.benchmarks.ground import Ground
 from tests.benchmarks.measuring import Result, result, seconds
 
@@ -33,7 +35,7 @@ def run(ground: Ground) -> list[Result]:
             connection.execute("TRUNCATE rivals.plain")
             imported.append(ENTRIES / seconds(lambda prefix=prefix: _import(prefix)))  # type: ignore[misc]
             rows = connection.execute(
-                f"SELECT {journal.COLUMNS} FROM ledger_entry WHERE starts_with(holder_id, %s) AND kind = 'spend' "
+                f"SELECT {COLUMNS} FROM ledger_entry WHERE starts_with(holder_id, %s) AND kind = 'spend' "
                 "ORDER BY recorded_at, holder_id, sequence",
                 [prefix],
             ).fetchall()
@@ -62,8 +64,8 @@ def _import(prefix: str) -> None:
 
 
 def _copy(connection: "psycopg.Connection[tuple[object, ...]]", rows: list[tuple[object, ...]]) -> None:
-    as_text = [[value if not isinstance(value, list | dict) else journal.encode_json(value) for value in row] for row in rows]
-    with connection.cursor() as cursor, cursor.copy(f"COPY rivals.plain ({journal.COLUMNS}) FROM STDIN") as copy:
+    as_text = [[value if not isinstance(value, list | dict) else encode_json(value) for value in row] for row in rows]
+    with connection.cursor() as cursor, cursor.copy(f"COPY rivals.plain ({COLUMNS}) FROM STDIN") as copy:
         for row in as_text:
             copy.write_row(row)
 

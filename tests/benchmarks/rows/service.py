@@ -6,7 +6,7 @@ from statistics import median
 from django.db import connection, transaction
 
 from ledger import services
-from ledger.journal import READ_COLUMNS, entry_from_row
+from ledger.entry_rows import READ_COLUMNS, entry_from_row
 from ledger.locks import holder_key, lock_number
 from ledger.rules import Entry, SpendRequest
 from tests.benchmarks.ground import Ground
