@@ -4,8 +4,25 @@
 import os
 import sys
 
-from django.core.management import execute_from_command_line
+
+def main() -> None:
+    """Run the command that is named. Where it is `serve`, PostgreSQL comes up while Django is loaded."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ledger_project.settings")
+    if sys.argv[1:] == ["serve"]:
+        from ledger_project.early_start import begun_from_environment
+
+        with begun_from_environment():
+            run()
+    else:
+        run()
+
+
+def run() -> None:
+    """Load Django and run it."""
+    from django.core.management import execute_from_command_line
+
+    execute_from_command_line(sys.argv)
+
 
 if __name__ == "__main__":
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ledger_project.settings")
-    execute_from_command_line(sys.argv)
+    main()

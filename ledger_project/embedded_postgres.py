@@ -92,6 +92,11 @@ class Credentials:
         return f"postgresql://{role}:{password}@{quote(self.socket_dir, safe='')}:{self.port}/{database}"
 
 
+def data_dir_from_environment() -> Path:
+    """The data directory of this installation: LEDGER_DATA_DIR, else `.data` beside `manage.py`."""
+    return Path(os.environ.get("LEDGER_DATA_DIR", Path(__file__).resolve().parent.parent / ".data"))
+
+
 def superuser_url(data_dir: Path | str) -> str:
     """The URL of the cluster's superuser, for tests and repairs. Does not start the server."""
     return Server(data_dir).superuser_url

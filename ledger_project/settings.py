@@ -9,7 +9,7 @@ from ledger_project import admin_appearance, database_urls, embedded_postgres
 env = environ.Env()
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-DATA_DIR = Path(env.str("LEDGER_DATA_DIR", str(BASE_DIR / ".data")))
+DATA_DIR = embedded_postgres.data_dir_from_environment()
 
 DEBUG = env.bool("DEBUG", False)
 SECRET_KEY = env.str("SECRET_KEY", "") or embedded_postgres.secret_key(DATA_DIR)
@@ -19,7 +19,7 @@ CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
 INSTALLED_APPS = [
     "unfold",
     "unfold.contrib.filters",
-    "django.contrib.admin",
+    "ledger_project.apps.AdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from django.db import OperationalError, connection
+from django.conf import settings
+from django.db import DEFAULT_DB_ALIAS, OperationalError, connection, connections
 
 from ledger.checks import verify_database
+from ledger_project import database_urls, embedded_postgres
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +35,10 @@ def wait_until_prepared() -> None:
     if file:
         with Path(file).open("rb") as gate:
             fcntl.flock(gate, fcntl.LOCK_SH)
+        if not os.environ.get("DATABASE_URL"):
+            # The embedded server may have come up elsewhere than it was when the settings were read.
+            url = embedded_postgres.application_url(settings.DATA_DIR)
+            connections.databases[DEFAULT_DB_ALIAS].update(database_urls.parse(url))
 
 
 def refuse_unsafe_database() -> None:

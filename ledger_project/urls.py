@@ -10,6 +10,8 @@ from drf_spectacular.views import SpectacularSwaggerView
 from ledger.api.health import Health, Readiness
 from ledger_project.documents import ProblemPage, Schema
 
+admin.autodiscover()
+
 _billing = [path("v1/", include("billing.api.urls"))] if find_spec("billing.api.urls") else []
 
 urlpatterns = [

@@ -22,6 +22,8 @@ SHUTDOWN_TIMEOUT_S = 5
 
 PR_SET_PDEATHSIG = 1
 
+PRELOADED = [sys.executable, "-m", "ledger_project.preloaded"]
+
 
 def command(
     *, port: int, host: str = "127.0.0.1", server: str = "granian", workers: int = WORKERS, threads: int = THREADS
@@ -38,7 +40,7 @@ def command(
     """
     if server == "granian":
         return [
-            sys.executable, "-m", "granian", "ledger_project.wsgi:application", "--interface", "wsgi",
+            *PRELOADED, "granian", "ledger_project.wsgi:application", "--interface", "wsgi",
             "--host", host, "--port", str(port), "--workers", str(workers), "--blocking-threads", str(threads),
             "--backlog", str(BACKLOG), "--http", "1", "--no-ws", "--http1-buffer-size", str(HTTP1_BUFFER_BYTES),
             "--respawn-failed-workers", "--workers-kill-timeout", str(SHUTDOWN_TIMEOUT_S), "--working-dir", str(BASE_DIR),
@@ -46,11 +48,20 @@ def command(
         ]  # fmt: skip
     if server == "gunicorn":
         return [
-            sys.executable, "-m", "gunicorn", "ledger_project.wsgi:application", "--worker-class", "gthread",
+            *PRELOADED, "gunicorn", "ledger_project.wsgi:application", "--worker-class", "gthread",
             "--bind", f"{host}:{port}", "--workers", str(workers), "--threads", str(threads), "--backlog", str(BACKLOG),
             "--graceful-timeout", str(SHUTDOWN_TIMEOUT_S), "--chdir", str(BASE_DIR), "--log-level", "warning",
         ]  # fmt: skip
     raise ValueError(f"LEDGER_WSGI_SERVER is {server!r}: granian or gunicorn")
+
+
+def port_from_environment() -> int:
+    """The port that the environment asks for.
+
+    Raises:
+        ValueError: PORT is no number.
+    """
+    return int(os.environ.get("PORT") or 8000)
 
 
 def command_from_environment() -> list[str]:
@@ -61,7 +72,7 @@ def command_from_environment() -> list[str]:
     """
     return command(
         host=os.environ.get("LEDGER_HOST") or "127.0.0.1",
-        port=int(os.environ.get("PORT") or 8000),
+        port=port_from_environment(),
         server=os.environ.get("LEDGER_WSGI_SERVER") or "granian",
         workers=int(os.environ.get("LEDGER_WEB_WORKERS") or WORKERS),
         threads=int(os.environ.get("LEDGER_WEB_THREADS") or THREADS),

@@ -239,6 +239,21 @@ def test_ctrl_c_while_it_starts_leaves_nothing_behind(serve: Callable[..., Servi
     assert serving.pids() == set()
 
 
+def test_ctrl_c_while_the_database_is_being_made_leaves_nothing_behind(place: Path) -> None:
+    serving = Serving(place / "data", LEDGER_BOOTSTRAP_API_KEY=KEY)
+    try:
+        wait_until(lambda: [*place.glob("data/postgres.unfinished-*")] or serving.process.poll() is not None, "initdb begun")
+        assert serving.stop() == 0
+        assert serving.pids() == set()
+    finally:
+        serving.kill_everything()
+    again = Serving(place / "data")
+    try:
+        assert again.wait_until_ready().stop() == 0
+    finally:
+        again.kill_everything()
+
+
 def test_kill_9_of_everything_loses_nothing(serve: Callable[..., Serving]) -> None:
     serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY).wait_until_ready()
     assert serving.post("/v1/holders/survivor/grants", {"amount": 7}, "g-1") == 201
