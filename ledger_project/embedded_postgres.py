@@ -93,8 +93,8 @@ class Credentials:
 
 
 def data_dir_from_environment() -> Path:
-    """The data directory of this installation: LEDGER_DATA_DIR, else `.data` beside `manage.py`."""
-    return Path(os.environ.get("LEDGER_DATA_DIR", Path(__file__).resolve().parent.parent / ".data"))
+    """The data directory of this installation, absolute: LEDGER_DATA_DIR, else `.data` beside `manage.py`."""
+    return Path(os.environ.get("LEDGER_DATA_DIR", Path(__file__).resolve().parent.parent / ".data")).absolute()
 
 
 def superuser_url(data_dir: Path | str) -> str:

@@ -88,4 +88,5 @@ def end_with_parent() -> None:
 if __name__ == "__main__":
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ledger_project.settings")
     arguments = command_from_environment()
+    os.chdir(BASE_DIR)
     os.execv(arguments[0], arguments)  # noqa: S606 - to become it is the point

@@ -30,7 +30,9 @@ NOBODY = 65534
 class Serving:
     """One `manage.py serve` in a session of its own, with a bare environment."""
 
-    def __init__(self, data_dir: Path, *, python: list[str] | None = None, user: int | None = None, **environment: str) -> None:
+    def __init__(
+        self, data_dir: Path, *, python: list[str] | None = None, user: int | None = None, cwd: Path = ROOT, **environment: str
+    ) -> None:
         self.data_dir = data_dir
         self.port = int(environment.setdefault("PORT", str(free_port())))
         self.url = f"http://127.0.0.1:{self.port}"
@@ -39,8 +41,8 @@ class Serving:
         become = {"user": user, "group": user, "extra_groups": []} if user is not None else {}
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
-                [*(python or [sys.executable]), "manage.py", "serve"],
-                cwd=ROOT, env=bare | environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                [*(python or [sys.executable]), str(ROOT / "manage.py"), "serve"],
+                cwd=cwd, env=bare | environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                 start_new_session=True, **become,
             )  # fmt: skip
 
@@ -352,6 +354,13 @@ def test_gunicorn_serves_as_well(serve: Callable[..., Serving]) -> None:
     assert serving.get("/v1/holders", KEY)[0] == 200
     assert serving.stop() == 0
     assert serving.pids() == set()
+
+
+def test_it_runs_from_another_folder_and_takes_a_data_directory_beside_that(serve: Callable[..., Serving], place: Path) -> None:
+    serving = serve(cwd=place, LEDGER_BOOTSTRAP_API_KEY=KEY, LEDGER_DATA_DIR="data").wait_until_ready()
+    assert serving.get("/v1/holders", KEY)[0] == 200
+    assert serving.stop() == 0
+    assert set(Server(serving.data_dir)._processes()) == set()
 
 
 @pytest.mark.usefixtures("committed_db")

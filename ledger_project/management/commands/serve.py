@@ -128,12 +128,19 @@ def _ensure_begun(start: EarlyStart) -> None:
 @contextmanager
 def _web_process(port: int, signals: Signals) -> Iterator["subprocess.Popen[bytes]"]:
     """For the block, the web server runs in a process group of its own, which is gone afterwards."""
-    os.environ |= {"LEDGER_HOST": HOST, "PORT": str(port), SERVES: str(settings.DATA_DIR.resolve()), SERVED_BY: str(os.getpid())}
+    os.environ |= {
+        "LEDGER_HOST": HOST,
+        "PORT": str(port),
+        # Whatever folder we were called from, it works in the project's.
+        "LEDGER_DATA_DIR": str(settings.DATA_DIR),
+        SERVES: str(settings.DATA_DIR.resolve()),
+        SERVED_BY: str(os.getpid()),
+    }
     try:
         command = web_server.command_from_environment()
     except ValueError as error:
         raise CommandError(str(error)) from error
-    web = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)
+    web = subprocess.Popen(command, cwd=settings.BASE_DIR, stdin=subprocess.DEVNULL, process_group=0)
     try:
         yield web
     finally:
