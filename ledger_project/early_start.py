@@ -65,6 +65,7 @@ class EarlyStart:
         self._refusal: StartRefused | embedded_postgres.EmbeddedPostgresError | None = None
         self._coming: Future[embedded_postgres.Server] | None = None
         self._server: embedded_postgres.Server | None = None
+        self._aside = ThreadPoolExecutor(1)
         self._stack = ExitStack()
 
     def begin(self) -> None:
@@ -84,7 +85,7 @@ class EarlyStart:
         server.credentials  # noqa: B018 - makes server.json
         embedded_postgres.secret_key(self.data_dir)
         self._server = server
-        self._coming = self._stack.enter_context(ThreadPoolExecutor(1)).submit(server.start)
+        self._coming = self._aside.submit(server.start)
 
     def ensure_begun(self) -> None:
         """Pass, or raise what was in the way; nothing was started then.
@@ -108,9 +109,9 @@ class EarlyStart:
         """Stop what was begun, once it is through beginning; safe to call twice."""
         server, self._server = self._server, None
         with self.signals.held_back(), self._stack:
-            if server is not None and self._coming is not None:
-                # Whether it came up or failed: what it left is stopped.
-                self._coming.exception()
+            # Whether it came up or failed: what it left is stopped.
+            self._aside.shutdown()
+            if server is not None:
                 server.stop()
 
 
@@ -121,12 +122,12 @@ _begun: list[EarlyStart] = []
 @contextmanager
 def begun(data_dir: Path, port: int) -> Iterator[EarlyStart]:
     """For the block, what was begun for this data directory, or is begun now; then it is stopped."""
-    mine = next((start for start in _begun if start.data_dir == data_dir), None)
-    if mine is None:
-        mine = EarlyStart(data_dir, port)
-        mine.begin()
-    _begun[:] = [mine]
+    earlier = next((start for start in _begun if start.data_dir == data_dir), None)
+    mine = earlier or EarlyStart(data_dir, port)
     try:
+        if earlier is None:
+            mine.begin()
+        _begun[:] = [mine]
         yield mine
     finally:
         _begun.clear()

@@ -64,6 +64,24 @@ def test_a_signal_while_it_comes_up_waits_for_it_and_stops_it(data_dir: Path) ->
     assert not list(data_dir.glob("postgres.unfinished-*"))
 
 
+def test_a_signal_before_the_block_is_reached_leaves_nothing_behind(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin_database = EarlyStart._begin_database
+
+    def interrupted(start: EarlyStart) -> None:
+        begin_database(start)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(EarlyStart, "_begin_database", interrupted)
+    with pytest.raises(Stop), begun(data_dir, free_port()):
+        pytest.fail("the signal did not end the beginning")
+    assert not Server(data_dir).is_running()
+    monkeypatch.undo()
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    with begun(data_dir, free_port()) as again:
+        again.ensure_begun()
+        assert again.database() is not None
+
+
 def test_a_second_one_is_refused_and_leaves_the_first_alone(data_dir: Path) -> None:
     with begun(data_dir, free_port()) as first:
         server = first.database()
