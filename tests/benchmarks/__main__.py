@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument(
         "--publish",
         action="store_true",
-        help="put table, picture and JSON under docs/ too; of some rows: among those that are there",
+        help="put table, picture and JSON under docs/ too; some rows among the others",
     )
     parser.add_argument("--from-json", type=Path, help="measure nothing; show, or publish, what an earlier run left")
     options = parser.parse_args()
@@ -97,7 +97,7 @@ def _results(report: dict[str, Any]) -> list[Result]:
 
 
 def _among_published(report: dict[str, Any]) -> dict[str, Any]:
-    """What is published, with the rows that were measured again in place of what they were; it says which, and at which commit."""
+    """What is published, with the rows that were measured again in place of what they were; it says so."""
     published: dict[str, Any] = json.loads((ROOT / "docs" / "bench.json").read_text())
     rows = {each["row"] for each in report["results"]}
     kept = [each for each in published["results"] if each["row"] not in rows]
@@ -123,7 +123,7 @@ def ratios(found: list[Result]) -> str:
 def _described(report: dict[str, Any]) -> str:
     machine = report["machine"]
     again = "".join(
-        f" The rows {', '.join(each['rows'])} again at commit {each['commit']}, {each['rounds']} rounds."
+        f" The rows `{', '.join(each['rows'])}` again at commit {each['commit']}, {each['rounds']} rounds."
         for each in report.get("again", [])
     )
     return (
