@@ -39,7 +39,7 @@ COPY_NULL: Final = r"\N"
 def texts(entry: Entry) -> list[str | None]:
     """The values of COLUMNS in PostgreSQL's text form; None for null.
 
-    By hand, for every entry comes through here: the driver's own adaptation of a row took 15 µs of a batch's 80.
+    By hand, for every entry comes through here: with the driver's `write_row` a line of COPY took 18 µs, this way 7.
     """
     return [
         entry.holder_id,

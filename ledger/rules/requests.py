@@ -95,7 +95,7 @@ class Request:
         return known
 
     def _spelled(self) -> str:
-        """`encode_json` of the operation and `asked`, put together here, which takes a third of the time."""
+        """`encode_json` of the operation and `asked`, put together here, which takes half the time."""
         kind = type(self)
         members = [f"{head}{_spell(getattr(self, name))}" for name, head in _asked_members(kind)]  # type: ignore[arg-type]
         return f'["{kind.operation}",{{{",".join(members)}}}]'
