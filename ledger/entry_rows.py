@@ -2,12 +2,11 @@
 
 import json
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, Final
 
 from ledger.rules import Entry
 from ledger.rules.holds import decode_holds, encode_holds
-from ledger.rules.instants import SECOND_US, from_us, to_us
+from ledger.rules.instants import to_text, to_us
 from ledger.rules.lots import decode, decode_drawn, encode, encode_drawn
 from ledger.rules.requests import encode_json
 
@@ -57,8 +56,8 @@ def texts(entry: Entry) -> list[str | None]:
         _number(entry.settled),
         entry.idempotency_key,
         None if entry.request_digest is None else rf"\x{entry.request_digest.hex()}",
-        None if entry.effective_us == entry.recorded_us else instant_text(entry.effective_us),
-        instant_text(entry.recorded_us),
+        None if entry.effective_us == entry.recorded_us else to_text(entry.effective_us),
+        to_text(entry.recorded_us),
         entry.actor,
         entry.reason,
         entry.reference,
@@ -88,18 +87,6 @@ def _escaped(value: str) -> str:
 
 def _number(value: int | None) -> str | None:
     return None if value is None else str(value)
-
-
-def instant_text(instant_us: int) -> str:
-    """A timestamptz in PostgreSQL's text form, to the microsecond."""
-    second, us = divmod(instant_us, SECOND_US)
-    return f"{_second_text(second)}.{us:06}+00"
-
-
-@lru_cache(maxsize=1024)
-def _second_text(second: int) -> str:
-    # What is recorded together is recorded in one second or two: 4 µs less for each entry.
-    return from_us(second * SECOND_US).isoformat(" ")[:19]
 
 
 def entry_from_row(row: Sequence[Any]) -> Entry:

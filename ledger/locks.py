@@ -185,11 +185,14 @@ def lock_number(name: str) -> int:
     Raises:
         ImproperlyConfigured: the settings name no such scheme, or a namespace that it does not take.
     """
+    return _numbering()(name)
+
+
+def _numbering() -> lock_keys.Numbering:
     try:
-        numbering = lock_keys.numbering(settings.LEDGER["LOCK_KEY_SCHEME"], settings.LEDGER["LOCK_NAMESPACE"])
+        return lock_keys.numbering(settings.LEDGER["LOCK_KEY_SCHEME"], settings.LEDGER["LOCK_NAMESPACE"])
     except ValueError as error:
         raise ImproperlyConfigured(f"settings.LEDGER: {error}") from error
-    return numbering(name)
 
 
 def locked(*templates: str, wait: bool = True, shared: bool = False, using: str = "default") -> Callable[[F], F]:
@@ -288,7 +291,8 @@ def _in_order(names: Sequence[str]) -> list[tuple[int, str]]:
     """One name for each number, by number: by name, two names that share a number would be taken in two orders."""
     if not names:
         raise ValueError("a lock needs a name")
-    return sorted({lock_number(name): name for name in names}.items())
+    numbering = _numbering()
+    return sorted({numbering(name): name for name in names}.items())
 
 
 def _comment(name: str) -> str:

@@ -8,7 +8,7 @@ from ledger.api.rendering import in_key_order, optional_time_text, time_text
 from ledger.models import Rate
 from ledger.rules import KINDS, Entry, Hold, Lot
 from ledger.rules.explanations import DECISIONS
-from ledger.rules.instants import from_us
+from ledger.rules.instants import to_text
 from ledger.selectors import Balance
 
 COUNTERPART = ("holder_id", "sequence", "grant")
@@ -21,7 +21,7 @@ def entry_body(entry: Entry) -> dict[str, Any]:
 
     What only some entries have stands behind what all have, and is left out of the others.
     """
-    recorded_at = time_text(entry.recorded_at)
+    recorded_at = to_text(entry.recorded_us)
     body: dict[str, Any] = {
         "holder_id": entry.holder_id,
         "credit_type": entry.credit_type,
@@ -32,7 +32,7 @@ def entry_body(entry: Entry) -> dict[str, Any]:
         "held": entry.held,
         "drawn": [{"grant": grant, "amount": amount} for grant, amount in entry.drawn],
         "closes": entry.closes,
-        "effective_at": recorded_at if entry.effective_us == entry.recorded_us else time_text(entry.effective_at),
+        "effective_at": recorded_at if entry.effective_us == entry.recorded_us else to_text(entry.effective_us),
         "recorded_at": recorded_at,
         "actor": entry.actor,
         "reason": entry.reason,
@@ -42,7 +42,7 @@ def entry_body(entry: Entry) -> dict[str, Any]:
         "digest": entry.digest.hex(),
     }
     if entry.kind == "hold" and entry.hold is not None:
-        body["expires_at"] = time_text(from_us(entry.hold.expires_us))
+        body["expires_at"] = to_text(entry.hold.expires_us)
     if entry.counterpart is not None:
         body["counterpart"] = {name: entry.counterpart[name] for name in COUNTERPART if name in entry.counterpart}
     if entry.rating is not None:
@@ -54,7 +54,7 @@ def entry_body(entry: Entry) -> dict[str, Any]:
 
 def hold_body(hold: Hold) -> dict[str, Any]:
     """Return an open hold as it is answered."""
-    return {"hold": hold.sequence, "amount": hold.amount, "expires_at": time_text(from_us(hold.expires_us))}
+    return {"hold": hold.sequence, "amount": hold.amount, "expires_at": to_text(hold.expires_us)}
 
 
 def rating_body(rating: dict[str, Any]) -> dict[str, Any]:

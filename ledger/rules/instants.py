@@ -1,6 +1,7 @@
 """Instants as whole microseconds since 1970-01-01 UTC: exact, comparable, and cheap to store in a lot."""
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -19,5 +20,12 @@ def from_us(instant_us: int) -> datetime:
 
 
 def to_text(instant_us: int) -> str:
-    """The instant as RFC 3339 in UTC, always with six digits of the second: as it is kept among facts."""
-    return from_us(instant_us).isoformat(timespec="microseconds")[:-6] + "Z"
+    """The instant as RFC 3339 in UTC, always with six digits of the second: texts of one length sort as their instants do."""
+    second, us = divmod(instant_us, SECOND_US)
+    return f"{_second_text(second)}.{us:06}Z"
+
+
+@lru_cache(maxsize=1024)
+def _second_text(second: int) -> str:
+    # What happens together is of one second or two: 0.6 µs instead of 2.5.
+    return from_us(second * SECOND_US).isoformat()[:19]
