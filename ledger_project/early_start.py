@@ -115,22 +115,22 @@ class EarlyStart:
                 server.stop()
 
 
-_begun: list[EarlyStart] = []
-"""The one that `manage.py` has begun."""
+_begun: dict[Path, EarlyStart] = {}
+"""By data directory: what `manage.py` has begun."""
 
 
 @contextmanager
 def begun(data_dir: Path, port: int) -> Iterator[EarlyStart]:
     """For the block, what was begun for this data directory, or is begun now; then it is stopped."""
-    earlier = next((start for start in _begun if start.data_dir == data_dir), None)
+    earlier = _begun.get(data_dir)
     mine = earlier or EarlyStart(data_dir, port)
     try:
         if earlier is None:
             mine.begin()
-        _begun[:] = [mine]
+            _begun[data_dir] = mine
         yield mine
     finally:
-        _begun.clear()
+        _begun.pop(data_dir, None)
         mine.end()
 
 

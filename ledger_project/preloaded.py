@@ -33,7 +33,6 @@ def main() -> None:
 
 def load() -> None:
     """Import whatever a worker needs; opens no connection and starts no thread, neither of which a fork would take along."""
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ledger_project.settings")
     import ledger_project.application  # noqa: F401 - only where it is shared
 
     # What is there by now stays: the collector need not look at it, nor write to the pages that are shared.

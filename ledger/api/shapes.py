@@ -4,7 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from ledger.api.rendering import in_key_order, optional_time_text, time_text
+from ledger.api.rendering import in_key_order, time_text
 from ledger.models import Rate
 from ledger.rules import KINDS, Entry, Hold, Lot
 from ledger.rules.explanations import DECISIONS
@@ -81,8 +81,8 @@ def lot_body(lot: Lot) -> dict[str, Any]:
     return {
         "grant": lot.grant,
         "remaining": lot.remaining,
-        "effective_at": time_text(lot.effective_at),
-        "expires_at": optional_time_text(lot.expires_at),
+        "effective_at": to_text(lot.effective_us),
+        "expires_at": None if lot.expires_us is None else to_text(lot.expires_us),
         "priority": lot.priority,
         "source": lot.source,
     }

@@ -114,6 +114,7 @@ def take(lots: Lots, amount: int, now_us: int) -> tuple[Lots, Drawn]:
             missing -= part
             drawn.append((lot.grant, part))
             if part < lot.remaining:
+                # As `_replace` would make it, in half the time: every spend comes through here.
                 left.append(Lot(lot.grant, lot.remaining - part, *lot[2:]))
         else:
             left.append(lot)

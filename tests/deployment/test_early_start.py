@@ -29,10 +29,10 @@ def data_dir(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="ledger-test-"))
     folder.chmod(0o755)
     yield folder / "data"
-    Server(folder / "data").stop()
-    shutil.rmtree(folder)
     for number, handler in handlers.items():
         signal.signal(number, handler)
+    Server(folder / "data").stop()
+    shutil.rmtree(folder)
 
 
 def test_the_database_runs_for_the_block_and_whoever_asks_again_gets_the_same(data_dir: Path) -> None:

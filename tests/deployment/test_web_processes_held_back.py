@@ -58,6 +58,30 @@ def test_one_that_starts_later_does_not_wait(gate: Path) -> None:
     wait_until_prepared()
 
 
+ADDRESS_CHANGES = """
+import django
+django.setup()
+from dataclasses import replace
+from django.conf import settings
+from django.db import connection
+from ledger_project.embedded_postgres import Server
+from ledger_project.start_guard import wait_until_prepared
+server = Server(settings.DATA_DIR)
+before = connection.settings_dict["PORT"]
+server._keep(replace(server.credentials, port=before + 1))
+wait_until_prepared()
+print(connection.settings_dict["PORT"] - before)
+"""
+
+
+def test_it_goes_where_the_database_came_up_meanwhile(gate: Path) -> None:
+    with web_processes_held_back(gate):
+        environment = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "SECRET_KEY")}
+    environment |= {"DJANGO_SETTINGS_MODULE": "ledger_project.settings", "LEDGER_DATA_DIR": str(gate.parent / "data")}
+    done = subprocess.run([sys.executable, "-c", ADDRESS_CHANGES], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n"
+
+
 def test_one_that_nobody_holds_back_does_not_wait(gate: Path) -> None:
     wait_until_prepared()
     assert not gate.exists()

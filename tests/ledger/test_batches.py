@@ -1,11 +1,15 @@
 """Batches: many operations in one transaction."""
 
+import hashlib
+
 import pytest
 
 from ledger import selectors, services
 from ledger.errors import IdempotencyKeyReused, InsufficientCredits
 from ledger.models import Batch, Entry
 from ledger.rules import GrantRequest, RefundRequest, SpendRequest, TransferRequest
+from ledger.rules.requests import encode_json
+from ledger.services import batches
 
 pytestmark = pytest.mark.django_db
 
@@ -18,6 +22,15 @@ def operations(spend=30):
         TransferRequest(holder_id="ada", idempotency_key="4", to="bob", amount=10),
         SpendRequest(holder_id="bob", idempotency_key="5", amount=3),
     ]
+
+
+def test_a_batchs_digest_is_over_its_mode_keys_and_requests_as_json():
+    """A stored one must still be that of the batch when it is sent again, whatever made it."""
+    keys = [chr(code) for code in range(ord(" "), ord("~") + 1)]
+    requests = [SpendRequest(holder_id="ada", idempotency_key=key, amount=1) for key in keys]
+    asked = [[each.idempotency_key, each.digest().hex()] for each in requests] + [["", "ab12"]]
+    expected = hashlib.sha256(encode_json(["each", asked]).encode()).digest()[:16]
+    assert batches._digest([*requests, services.TurnedAway(asked="ab12", told="{}")], "each") == expected
 
 
 @pytest.mark.parametrize("mode", ["atomic", "each"])

@@ -35,9 +35,15 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Serve until SIGINT, SIGTERM or SIGHUP."""
-        port = web_server.port_from_environment()
+        try:
+            self._serve(web_server.port_from_environment())
+        except (StartRefused, embedded_postgres.EmbeddedPostgresError) as error:
+            raise CommandError(str(error)) from error
+        self.stdout.write("Stopped.")
+
+    def _serve(self, port: int) -> None:
         with suppress(Stop), begun(settings.DATA_DIR, port) as start:
-            _ensure_begun(start)
+            start.ensure_begun()
             # The web server loads the application while the database comes up and is prepared: a second on another core.
             # Its workers look at it, and answer, only afterwards.
             with (
@@ -52,16 +58,12 @@ class Command(BaseCommand):
                     connections.close_all()
                     self._announce(made, port)
                 self._watch(web, server)
-        self.stdout.write("Stopped.")
 
     # The database
 
     def _database(self, start: EarlyStart) -> embedded_postgres.Server | None:
         """Wait until the embedded server runs, unless DATABASE_URL names another."""
-        try:
-            server = start.database()
-        except embedded_postgres.EmbeddedPostgresError as error:
-            raise CommandError(str(error)) from error
+        server = start.database()
         if server is not None:
             # The port may have changed since the settings were read.
             settings.OWNER_DATABASE_URL = server.owner_url
@@ -109,17 +111,7 @@ class Command(BaseCommand):
                 raise CommandError(f"The web server ended by itself, with {web.wait(timeout=1)}.")
             if server and not server.is_running():
                 self.stderr.write("PostgreSQL died; starting it again.")
-                try:
-                    server.start()
-                except embedded_postgres.EmbeddedPostgresError as error:
-                    raise CommandError(str(error)) from error
-
-
-def _ensure_begun(start: EarlyStart) -> None:
-    try:
-        start.ensure_begun()
-    except (StartRefused, embedded_postgres.EmbeddedPostgresError) as error:
-        raise CommandError(str(error)) from error
+                server.start()
 
 
 # The web server --------------------------------------------------------------------------------------
