@@ -11,7 +11,7 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error
 from django.core.checks import register as register_check
-from django.db import NotSupportedError, ProgrammingError
+from django.db import NotSupportedError, OperationalError, ProgrammingError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 from psycopg import IsolationLevel
@@ -29,6 +29,11 @@ SERVER_SETTINGS = """
 
 REPEATABLE_SNAPSHOT = "the snapshot would be older than the lock, and balances are then overspent"
 ONE_TRANSACTION_PER_REQUEST = "use-cases open their own transaction; inside another one a lock outlives what it protects"
+
+
+class NoSecondConnection(OperationalError):
+    """The server refused the self-test its second connection; all that the first one showed was as needed."""
+
 
 _looking = threading.Lock()
 _verified: set[str] = set()
@@ -70,6 +75,7 @@ def verify_database(connection: BaseDatabaseWrapper, *, needs_lock_timeout: bool
 
     Raises:
         UnsafeDatabase: the isolation level, ATOMIC_REQUESTS, durability, advisory locks or `lock_timeout` are not as needed.
+        NoSecondConnection: everything but the locks was looked at and is as needed; the server takes no further connection.
     """
     # Django settles the isolation level on connecting.
     connection.ensure_connection()
@@ -113,6 +119,10 @@ def _verify_advisory_locks(connection: BaseDatabaseWrapper) -> None:
     # Under another alias, so that it is not itself looked at; outside a pool, so that it is really another one.
     second = connection.copy(alias=f"{connection.alias} (second)")
     second.settings_dict["OPTIONS"].pop("pool", None)
+    try:
+        second.ensure_connection()
+    except OperationalError as error:
+        raise NoSecondConnection(str(error)) from error
     try:
         with connection.cursor() as holder, second.cursor() as other:
             holder.execute("BEGIN")

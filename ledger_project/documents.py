@@ -1,5 +1,6 @@
 """Documents about the API: the OpenAPI document, made once per process, and a page about each problem."""
 
+import threading
 from functools import cache
 
 from django.http import HttpRequest, HttpResponse
@@ -13,10 +14,21 @@ from ledger.api.rendering import json_answer
 from ledger.errors import LedgerError
 from ledger_project.problems import TYPE_BASE, kind_of
 
+_building = threading.Lock()
+
+
+def openapi_document() -> bytes:
+    """Return the OpenAPI 3.1 document as JSON. The first call builds it; calls that come during the build wait for it.
+
+    Two builds at once would break each other: drf-spectacular keeps the operation it is working on in objects that belong to the
+    view's class.
+    """
+    with _building:
+        return _build_document()
+
 
 @cache
-def openapi_document() -> bytes:
-    """Return the OpenAPI 3.1 document as JSON."""
+def _build_document() -> bytes:
     return OpenApiJsonRenderer().render(SchemaGenerator().get_schema(request=None, public=True))
 
 

@@ -1,13 +1,16 @@
 """Whether a process is alive, and whether it can do its work."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import psycopg
 import pytest
 from django.db import OperationalError, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client
+from psycopg import sql
 
 from ledger import checks
 from ledger.api import health
@@ -65,6 +68,26 @@ def test_with_locks_that_do_nothing_it_is_not_ready(committed_db: None, monkeypa
 
     monkeypatch.setattr(checks, "verify_database", found)
     not_ready(database="ok", migrations="ok", locks="unknown")
+
+
+def test_a_process_that_serves_is_ready_though_the_server_has_no_second_connection_to_give(
+    committed_db: None, raw_connection: Callable[..., psycopg.Connection[Any]]
+) -> None:
+    connection.ensure_connection()
+    superuser = raw_connection("superuser", autocommit=True)
+    limit = sql.SQL("ALTER DATABASE {} CONNECTION LIMIT {}")
+    database = sql.Identifier(connection.settings_dict["NAME"])
+    superuser.execute(limit.format(database, 1))
+    try:
+        # The control: the self-test itself cannot be done now.
+        with pytest.raises(checks.NoSecondConnection):
+            checks.verify_database(connection)
+        assert Client().get("/readyz").status_code == 200
+        assert "locks" not in health._passed_at, "looked at as soon as there is a connection again"
+    finally:
+        superuser.execute(limit.format(database, -1))
+    assert Client().get("/readyz").status_code == 200
+    assert "locks" in health._passed_at
 
 
 def test_the_costly_checks_are_remembered_the_database_is_not(committed_db: None, monkeypatch: pytest.MonkeyPatch) -> None:

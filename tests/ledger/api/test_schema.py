@@ -2,7 +2,9 @@
 
 import json
 import re
-from collections.abc import Iterator
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,9 @@ from jsonschema import Draft202012Validator, FormatChecker
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
-from ledger_project import problems
+from ledger_project import documents, problems
 from ledger_project.documents import openapi_document
+from tests.deployment.test_serve import wait_until
 
 LEDGER_CALLS = {
     ("/v1/holders/{holder}/grants", "post"),
@@ -75,8 +78,45 @@ def test_the_document_is_served_without_a_key() -> None:
     assert answer.content == openapi_document()
 
 
+def builds_at_once(monkeypatch: pytest.MonkeyPatch, build: Callable[[], bytes]) -> int:
+    """How many of two first requests were inside drf-spectacular's generator at the same time."""
+    documents._build_document.cache_clear()
+    inside: list[int] = []
+    most = 0
+    threads = [threading.Thread(target=build) for _ in range(2)]
+
+    def second_waits_outside() -> bool:
+        frames = [sys._current_frames().get(thread.ident or 0) for thread in threads]
+        return "openapi_document" in [frame.f_code.co_name for frame in frames if frame]
+
+    def get_schema(*arguments: object, **options: object) -> dict[str, Any]:
+        nonlocal most
+        inside.append(threading.get_ident())
+        wait_until(lambda: len(inside) == 2 or second_waits_outside(), "the second one came")
+        most = max(most, len(inside))
+        return {}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(documents.SchemaGenerator, "get_schema", get_schema)
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    documents._build_document.cache_clear()
+    return most
+
+
+def test_two_first_requests_build_the_document_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert builds_at_once(monkeypatch, documents.openapi_document) == 1
+
+
+def test_without_the_lock_two_first_requests_build_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control: drf-spectacular then takes the path of one operation for the other's, and the first requests end in 500."""
+    assert builds_at_once(monkeypatch, documents._build_document) == 2
+
+
 def test_it_is_valid_openapi_3_1_made_without_a_warning(document: dict[str, Any]) -> None:
-    openapi_document.cache_clear()
+    documents._build_document.cache_clear()
     openapi_document()
     assert not GENERATOR_STATS, GENERATOR_STATS.emit_summary()
     assert document["openapi"] == "3.1.0"
