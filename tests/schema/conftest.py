@@ -1,7 +1,8 @@
-"""A scratch database of its own, for migrations and for sizes."""
+"""Scratch databases, for migrations and for sizes."""
 
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -11,20 +12,33 @@ from psycopg import Connection, sql
 
 
 @pytest.fixture
-def scratch_database(raw_connection: Callable[..., Connection[Any]], django_db_blocker: Any) -> Iterator[BaseDatabaseWrapper]:
-    """A Django connection of the owner to a new and empty database, which is dropped at the end."""
-    name = sql.Identifier(f"scratch_{uuid.uuid4().hex[:12]}")
+def new_database(
+    raw_connection: Callable[..., Connection[Any]], django_db_blocker: Any
+) -> Iterator[Callable[[], BaseDatabaseWrapper]]:
+    """Makes Django connections of the owner, each to a new and empty database, which are dropped at the end."""
     owner = raw_connection("owner", autocommit=True)
-    owner.execute(sql.SQL("CREATE DATABASE {}").format(name))
-    scratch = connections["default"].copy(alias="scratch")
-    scratch.settings_dict["NAME"] = name._obj[0]
-    connections.databases["scratch"] = scratch.settings_dict
-    connections["scratch"] = scratch
-    with django_db_blocker.unblock():
-        try:
-            yield scratch
-        finally:
-            scratch.close()
-            del connections["scratch"]
-            del connections.databases["scratch"]
-            owner.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+    with django_db_blocker.unblock(), ExitStack() as databases:
+        yield lambda: databases.enter_context(_database(owner))
+
+
+@pytest.fixture
+def scratch_database(new_database: Callable[[], BaseDatabaseWrapper]) -> BaseDatabaseWrapper:
+    """A Django connection of the owner to a new and empty database, which is dropped at the end."""
+    return new_database()
+
+
+@contextmanager
+def _database(owner: Connection[Any]) -> Iterator[BaseDatabaseWrapper]:
+    name = f"scratch_{uuid.uuid4().hex[:12]}"
+    owner.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    scratch = connections["default"].copy(alias=name)
+    scratch.settings_dict["NAME"] = name
+    connections.databases[name] = scratch.settings_dict
+    connections[name] = scratch
+    try:
+        yield scratch
+    finally:
+        scratch.close()
+        del connections[name]
+        del connections.databases[name]
+        owner.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))

@@ -11,7 +11,7 @@ MOST_BYTES = 500
 
 
 def test_an_entry_with_three_lots_takes_500_bytes_at_most(scratch_database):
-    call_command("migrate", database="scratch", verbosity=0)
+    call_command("migrate", database=scratch_database.alias, verbosity=0)
     with scratch_database.cursor():
         connection = scratch_database.connection
     load(f"{connection.info.dsn} password={connection.info.password}", Plan(HOLDERS, ENTRIES))

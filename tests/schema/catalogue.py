@@ -1,13 +1,8 @@
-"""Migrations go up, down and up again, one by one, and leave the same schema each time."""
-
-from collections.abc import Iterator
+"""What pg_dump --schema-only would tell of a database, as rows that can be compared."""
 
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.migrations.executor import MigrationExecutor
 
-OURS = ("ledger", "billing")
-
-# What pg_dump --schema-only would tell, one line per thing, in an order that does not depend on when it was made.
+# One line per thing, in an order that does not depend on when it was made. Columns are in the order of their table.
 SCHEMA = """
 WITH ours AS (
     SELECT oid, relname, relkind, reloptions
@@ -52,41 +47,7 @@ ORDER BY 1, 2, 3
 
 
 def schema(database: BaseDatabaseWrapper) -> list[tuple[str, ...]]:
-    """All that is there but the tables of Django's own applications, which come as others need them."""
+    """All that is in a database but the tables of Django's own applications."""
     with database.cursor() as cursor:
         cursor.execute(SCHEMA)
         return [row for row in cursor.fetchall() if not row[1].lstrip("_").startswith(("django_", "auth_"))]
-
-
-def steps(database: BaseDatabaseWrapper) -> Iterator[tuple[str, str]]:
-    """Our migrations in the order in which they are applied."""
-    executor = MigrationExecutor(database)
-    for migration, _ in executor.migration_plan(executor.loader.graph.leaf_nodes()):
-        if migration.app_label in OURS:
-            yield migration.app_label, migration.name
-
-
-def migrate(database: BaseDatabaseWrapper, *targets: tuple[str, str | None]) -> None:
-    # Anew each time: it remembers what is applied.
-    MigrationExecutor(database).migrate(list(targets))
-
-
-def test_every_migration_can_be_taken_back_and_applied_again(scratch_database):
-    plan = list(steps(scratch_database))
-    assert {app for app, _ in plan} == set(OURS)
-    found: list[list[tuple[str, ...]]] = []
-    for step in plan:
-        found.append(schema(scratch_database))
-        migrate(scratch_database, step)
-    whole = schema(scratch_database)
-    assert found[0] == []
-
-    for index in reversed(range(len(plan))):
-        app, name = plan[index]
-        earlier = [other for other in plan[:index] if other[0] == app]
-        migrate(scratch_database, earlier[-1] if earlier else (app, None))
-        assert schema(scratch_database) == found[index], f"{app} {name} does not leave the schema that it found"
-
-    for step in plan:
-        migrate(scratch_database, step)
-    assert schema(scratch_database) == whole

@@ -1,0 +1,220 @@
+-- What the database itself refuses and Django's models cannot say. Tables, columns, keys, checks and indexes that they can say
+-- are in billing/models.py; the function refuse_change() is the ledger's.
+
+
+-- Periods ---------------------------------------------------------------------------------------------
+
+-- Two claims of an item and kind never overlap, so a bypassed lock cannot bill a period twice. Plain ranges instead of
+-- btree_gist's operators: the server that comes with pip has no btree_gist.
+ALTER TABLE billing_claim
+    ADD CONSTRAINT billing_claim_period CHECK (starts_at < ends_at),
+    ADD CONSTRAINT billing_claim_no_overlap EXCLUDE USING gist (
+        int8range(item_id, item_id, '[]') WITH &&,
+        int4range(kind, kind, '[]') WITH &&,
+        tstzrange(starts_at, ends_at) WITH &&
+    ) WHERE (released_at IS NULL);
+
+ALTER TABLE billing_itemversion
+    ADD CONSTRAINT billing_itemversion_valid CHECK (ends_at IS NULL OR starts_at < ends_at),
+    ADD CONSTRAINT billing_itemversion_no_overlap EXCLUDE USING gist (
+        int8range(item_id, item_id, '[]') WITH &&,
+        tstzrange(starts_at, ends_at) WITH &&
+    ) WHERE (superseded_at IS NULL);
+
+
+-- Usage events ----------------------------------------------------------------------------------------
+
+-- Partitioned by the time of use: what has been billed and is past every look-back is detached and dropped in one step.
+-- Everything lands in the default partition until somebody creates narrower ones. The key is unique in billing_usagekey, which is
+-- never pruned.
+CREATE TABLE billing_usageevent (
+    subscription_id bigint         NOT NULL,
+    meter           varchar(64)    NOT NULL,
+    occurred_at     timestamptz    NOT NULL,
+    idempotency_key varchar(255)   NOT NULL,
+    value           numeric(38,12) NOT NULL,
+    properties      jsonb          NOT NULL,
+    recorded_at     timestamptz    NOT NULL DEFAULT clock_timestamp()
+) PARTITION BY RANGE (occurred_at);
+CREATE TABLE billing_usageevent_default PARTITION OF billing_usageevent DEFAULT;
+CREATE INDEX billing_usageevent_period ON billing_usageevent (subscription_id, meter, occurred_at);
+
+
+-- Invoices --------------------------------------------------------------------------------------------
+
+-- An invoice begins as a draft. Once it has left that state nothing of it changes but the state and when it was reached, and that
+-- only along draft -> open -> paid | void | uncollectible, uncollectible -> paid | void. What is due on an open or uncollectible
+-- invoice falls with credit notes about it, and by nothing else.
+CREATE FUNCTION billing_freeze_invoice() RETURNS trigger
+LANGUAGE plpgsql AS $$
+DECLARE
+    moving text[] := ARRAY['state', 'paid_at', 'voided_at', 'uncollectible_at'];
+    is_lowered boolean;
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        IF NEW.state <> 'draft' THEN
+            RAISE EXCEPTION 'billing_invoice: an invoice begins as a draft' USING ERRCODE = 'LG001';
+        END IF;
+        RETURN NEW;
+    END IF;
+    IF TG_OP = 'DELETE' THEN
+        IF OLD.state <> 'draft' THEN
+            RAISE EXCEPTION 'billing_invoice: % is % and cannot be deleted', OLD.number, OLD.state USING ERRCODE = 'LG001';
+        END IF;
+        RETURN OLD;
+    END IF;
+    IF OLD.state = 'draft' AND NEW.state IN ('draft', 'open') THEN
+        RETURN NEW;
+    END IF;
+    is_lowered := OLD.state IN ('open', 'uncollectible') AND NEW.state IN (OLD.state, 'paid')
+        AND NEW.credit_notes_minor > OLD.credit_notes_minor
+        AND NEW.credit_notes_minor = (
+            SELECT sum(amount_minor) FROM billing_creditnoteuse WHERE invoice_id = OLD.id AND released_at IS NULL);
+    IF is_lowered THEN
+        moving := moving || ARRAY['credit_notes_minor', 'amount_due_minor'];
+    END IF;
+    IF NOT (is_lowered AND NEW.state = OLD.state) AND (OLD.state, NEW.state) NOT IN (
+        ('open', 'paid'), ('open', 'void'), ('open', 'uncollectible'), ('uncollectible', 'paid'), ('uncollectible', 'void')
+    ) OR to_jsonb(NEW) - moving IS DISTINCT FROM to_jsonb(OLD) - moving THEN
+        RAISE EXCEPTION 'billing_invoice: % is % and frozen', OLD.number, OLD.state USING ERRCODE = 'LG001';
+    END IF;
+    RETURN NEW;
+END;
+$$;
+
+-- Lines and taxes come and go with a draft and are frozen with it. FOR SHARE, so that a line cannot slip in while another
+-- connection finalises the invoice.
+CREATE FUNCTION billing_freeze_part() RETURNS trigger
+LANGUAGE plpgsql AS $$
+DECLARE
+    invoice_state text;
+    invoice bigint := CASE TG_OP WHEN 'INSERT' THEN NEW.invoice_id ELSE OLD.invoice_id END;
+BEGIN
+    SELECT state INTO invoice_state FROM billing_invoice WHERE id = invoice FOR SHARE;
+    IF invoice_state IS DISTINCT FROM 'draft' OR (TG_OP = 'UPDATE' AND NEW.invoice_id <> OLD.invoice_id) THEN
+        RAISE EXCEPTION '%: invoice % is frozen', TG_TABLE_NAME, invoice USING ERRCODE = 'LG001';
+    END IF;
+    RETURN CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
+END;
+$$;
+
+
+-- Credit notes ----------------------------------------------------------------------------------------
+
+-- A note gets its number last; from then on it only ends with its invoice. Numbers of one series are given one after the other,
+-- so what is summed up here is all that was credited before, also by somebody without the lock.
+CREATE FUNCTION billing_freeze_creditnote() RETURNS trigger
+LANGUAGE plpgsql AS $$
+DECLARE
+    category record;
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        IF NEW.number IS NOT NULL THEN
+            RAISE EXCEPTION 'billing_creditnote: the number is given last' USING ERRCODE = 'LG001';
+        END IF;
+        RETURN NEW;
+    END IF;
+    IF TG_OP = 'DELETE' THEN
+        RAISE EXCEPTION 'billing_creditnote: % is kept', OLD.id USING ERRCODE = 'LG001';
+    END IF;
+    IF OLD.kind = 'requested' AND OLD.number IS NULL THEN
+        IF NEW.kind <> 'requested' OR NEW.invoice_id <> OLD.invoice_id THEN
+            RAISE EXCEPTION 'billing_creditnote: % belongs to invoice %', OLD.id, OLD.invoice_id USING ERRCODE = 'LG001';
+        END IF;
+        IF NEW.number IS NOT NULL THEN
+            FOR category IN
+                SELECT credited.category, credited.rate
+                FROM billing_creditnotetax AS credited
+                JOIN billing_creditnote AS note ON note.id = credited.credit_note_id
+                LEFT JOIN billing_invoicetax AS billed
+                    ON billed.invoice_id = note.invoice_id AND billed.category = credited.category AND billed.rate = credited.rate
+                WHERE note.invoice_id = NEW.invoice_id AND note.released_at IS NULL
+                GROUP BY credited.category, credited.rate, billed.base_minor, billed.amount_minor
+                HAVING sum(credited.base_minor) > coalesce(billed.base_minor, 0)
+                    OR sum(credited.amount_minor) > coalesce(billed.amount_minor, 0)
+            LOOP
+                RAISE EXCEPTION 'billing_creditnote: more than invoice % has of category % at %', NEW.invoice_id,
+                    category.category, category.rate USING ERRCODE = 'check_violation';
+            END LOOP;
+        END IF;
+        RETURN NEW;
+    END IF;
+    IF OLD.released_at IS NOT NULL OR NEW.released_at IS NULL
+        OR to_jsonb(NEW) - 'released_at' IS DISTINCT FROM to_jsonb(OLD) - 'released_at'
+    THEN
+        RAISE EXCEPTION 'billing_creditnote: % is frozen', coalesce(OLD.number, OLD.id::text) USING ERRCODE = 'LG001';
+    END IF;
+    RETURN NEW;
+END;
+$$;
+
+-- Lines and taxes come before the number and never change.
+CREATE FUNCTION billing_freeze_creditnote_part() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP <> 'INSERT' OR NOT EXISTS (
+        SELECT FROM billing_creditnote WHERE id = NEW.credit_note_id AND kind = 'requested' AND number IS NULL
+    ) THEN
+        RAISE EXCEPTION '%: the credit note is frozen', TG_TABLE_NAME USING ERRCODE = 'LG001';
+    END IF;
+    RETURN NEW;
+END;
+$$;
+
+
+-- Triggers --------------------------------------------------------------------------------------------
+
+-- ENABLE ALWAYS: they also fire under session_replication_role = replica.
+DO $$
+DECLARE
+    name text;
+BEGIN
+    -- Only ever inserted.
+    FOREACH name IN ARRAY ARRAY[
+        'billing_usageevent', 'billing_usageevent_default', 'billing_usagekey', 'billing_amendment', 'billing_charge',
+        'billing_documentmove', 'billing_requestkey'
+    ] LOOP
+        EXECUTE format('CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON %I
+            FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()', name);
+        EXECUTE format('ALTER TABLE %I ENABLE ALWAYS TRIGGER append_only', name);
+    END LOOP;
+
+    -- Intent that documents refer to: never changed. Another process may lock these rows FOR UPDATE while it sells them, and for
+    -- that it needs the right to UPDATE: so the trigger refuses what the right would allow.
+    FOREACH name IN ARRAY ARRAY['billing_plan', 'billing_price', 'billing_coupon'] LOOP
+        EXECUTE format('CREATE TRIGGER frozen BEFORE UPDATE OR DELETE OR TRUNCATE ON %I
+            FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()', name);
+        EXECUTE format('ALTER TABLE %I ENABLE ALWAYS TRIGGER frozen', name);
+    END LOOP;
+
+    -- Frozen row by row, once their document is.
+    CREATE TRIGGER frozen BEFORE INSERT OR UPDATE OR DELETE ON billing_invoice
+        FOR EACH ROW EXECUTE FUNCTION billing_freeze_invoice();
+    CREATE TRIGGER frozen BEFORE INSERT OR UPDATE OR DELETE ON billing_line
+        FOR EACH ROW EXECUTE FUNCTION billing_freeze_part();
+    CREATE TRIGGER frozen BEFORE INSERT OR UPDATE OR DELETE ON billing_invoicetax
+        FOR EACH ROW EXECUTE FUNCTION billing_freeze_part();
+    CREATE TRIGGER frozen BEFORE INSERT OR UPDATE OR DELETE ON billing_creditnote
+        FOR EACH ROW EXECUTE FUNCTION billing_freeze_creditnote();
+    CREATE TRIGGER frozen BEFORE INSERT OR UPDATE OR DELETE ON billing_creditnoteline
+        FOR EACH ROW EXECUTE FUNCTION billing_freeze_creditnote_part();
+    CREATE TRIGGER frozen BEFORE INSERT OR UPDATE OR DELETE ON billing_creditnotetax
+        FOR EACH ROW EXECUTE FUNCTION billing_freeze_creditnote_part();
+    FOREACH name IN ARRAY ARRAY[
+        'billing_invoice', 'billing_line', 'billing_invoicetax', 'billing_creditnote', 'billing_creditnoteline',
+        'billing_creditnotetax'
+    ] LOOP
+        EXECUTE format('ALTER TABLE %I ENABLE ALWAYS TRIGGER frozen', name);
+    END LOOP;
+
+    -- What row triggers do not see.
+    FOREACH name IN ARRAY ARRAY[
+        'billing_claim', 'billing_invoice', 'billing_line', 'billing_invoicetax', 'billing_creditnote', 'billing_creditnoteline',
+        'billing_creditnotetax'
+    ] LOOP
+        EXECUTE format('CREATE TRIGGER never_truncated BEFORE TRUNCATE ON %I
+            FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()', name);
+        EXECUTE format('ALTER TABLE %I ENABLE ALWAYS TRIGGER never_truncated', name);
+    END LOOP;
+END;
+$$;

@@ -1,0 +1,120 @@
+"""A migrated database is what an application's models and its schema.sql say: no more, no less, nothing else."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from django.apps import apps
+from django.db import transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.migrations.executor import MigrationExecutor
+from django.db.models import Model
+
+from tests.schema.catalogue import schema
+
+# The application, and those whose functions its file calls.
+APPS = {"billing": ["ledger"]}
+
+# Name, type, and whether it may be null: a view's columns may, as far as the server knows.
+COLUMNS = """
+    SELECT a.attname, format_type(a.atttypid, NULL), CASE c.relkind WHEN 'v' THEN NULL ELSE NOT a.attnotnull END
+    FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid
+    WHERE c.oid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped
+"""
+
+# What somebody may do to a database, or forget to say in the models or the file: one of each kind.
+DIFFERENCES = {
+    "billing": [
+        "ALTER TABLE billing_claim ADD COLUMN extra integer",
+        "ALTER TABLE billing_claim ALTER COLUMN amount_minor TYPE integer",
+        "ALTER TABLE billing_claim ALTER COLUMN amount_minor DROP NOT NULL",
+        "ALTER TABLE billing_claim ALTER COLUMN amount_minor SET DEFAULT 0",
+        "ALTER TABLE billing_claim DROP CONSTRAINT billing_claim_no_overlap",
+        "ALTER TABLE billing_usageevent ALTER COLUMN properties DROP NOT NULL",
+        "DROP INDEX billing_claim_held",
+        "DROP TRIGGER frozen ON billing_line",
+        "ALTER TABLE billing_line ENABLE TRIGGER frozen",
+        "CREATE OR REPLACE FUNCTION billing_freeze_part() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
+        "COMMENT ON COLUMN billing_claim.basis IS 'something else'",
+        "CREATE TABLE billing_forgotten (id integer)",
+    ],
+}
+
+
+@pytest.fixture(params=APPS)
+def app(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def empty(new_database: Callable[[], BaseDatabaseWrapper], app: str) -> Callable[[], BaseDatabaseWrapper]:
+    """Makes databases that have only what comes before the application."""
+
+    def make() -> BaseDatabaseWrapper:
+        database = new_database()
+        migrate(database, *APPS[app])
+        return database
+
+    return make
+
+
+@pytest.fixture
+def migrated(empty: Callable[[], BaseDatabaseWrapper], app: str) -> BaseDatabaseWrapper:
+    """A database that the application's migrations made."""
+    database = empty()
+    migrate(database, app)
+    return database
+
+
+def migrate(database: BaseDatabaseWrapper, *labels: str) -> None:
+    executor = MigrationExecutor(database)
+    executor.migrate([leaf for leaf in executor.loader.graph.leaf_nodes() if leaf[0] in labels])
+
+
+def file_of(app: str) -> str:
+    return (Path(apps.get_app_config(app).path) / "migrations" / "schema.sql").read_text()
+
+
+def models_of(app: str) -> tuple[list[type[Model]], list[type[Model]]]:
+    """Those whose tables Django makes, and those whose tables or views the file makes."""
+    models = list(apps.get_app_config(app).get_models())
+    by_file = [m for m in models if not m._meta.managed or f"CREATE TABLE {m._meta.db_table} " in file_of(app)]
+    return [m for m in models if m not in by_file], by_file
+
+
+def test_a_migrated_database_is_what_the_models_and_the_file_say(
+    migrated: BaseDatabaseWrapper, empty: Callable[[], BaseDatabaseWrapper], app: str
+) -> None:
+    said = empty()
+    with said.schema_editor() as editor:
+        for model in models_of(app)[0]:
+            editor.create_model(model)
+    with said.cursor() as cursor:
+        cursor.execute(file_of(app))
+    assert schema(migrated) == schema(said)
+
+
+def test_a_difference_of_any_kind_would_be_seen(migrated: BaseDatabaseWrapper, app: str) -> None:
+    before = schema(migrated)
+    for statement in DIFFERENCES[app]:
+        with transaction.atomic(using=migrated.alias), migrated.cursor() as cursor:
+            cursor.execute(statement)
+            assert schema(migrated) != before, statement
+            transaction.set_rollback(True, using=migrated.alias)
+    assert schema(migrated) == before
+
+
+def test_models_of_what_the_file_makes_have_its_columns(migrated: BaseDatabaseWrapper, app: str) -> None:
+    made_by_file = models_of(app)[1]
+    assert made_by_file
+    for model in made_by_file:
+        with migrated.cursor() as cursor:
+            cursor.execute(COLUMNS, [model._meta.db_table])
+            there = cursor.fetchall()
+            said = []
+            for field in model._meta.concrete_fields:
+                if field.column:
+                    cursor.execute("SELECT format_type(CAST(%s AS regtype), NULL)", [field.db_type(migrated)])
+                    said.append((field.column, cursor.fetchone()[0], field.null))
+        is_view = there[0][2] is None
+        assert sorted((name, kind, None if is_view else null) for name, kind, null in said) == sorted(there), model
