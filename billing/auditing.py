@@ -8,11 +8,11 @@ from zoneinfo import ZoneInfo
 from django.db import connection
 from django.db.models import Q
 
-from billing import catalogue
-from billing.documents import invoice_key
+from billing.documents.invoices import invoice_key
 from billing.errors import NotFound
 from billing.models import Claim, Cursor, ItemVersion, Parking, Subscription
-from billing.periods import Schedule
+from billing.orders import plans
+from billing.rating.periods import Schedule
 from ledger import services as ledger
 from ledger.locks import lock_number
 from ledger.services import NamedEntry
@@ -245,7 +245,7 @@ def _periods(subscription: Subscription, as_of: datetime) -> list[dict[str, Any]
     version = whole.filter(Q(ends_at=None) | Q(ends_at__gt=as_of), starts_at__lte=as_of).first()
     if version is None:
         return []
-    interval = catalogue.terms_of(version.plan_id).interval
+    interval = plans.terms_of(version.plan_id).interval
     schedule = Schedule.anchored_at(subscription.anchor_at, ZoneInfo(subscription.time_zone), interval)
     index = schedule.index_at(as_of)
     around = [schedule.period(n) for n in range(index - 1, index + 2)]

@@ -70,7 +70,7 @@ class Plan(models.Model):
 
 
 class Price(models.Model):
-    """One price of one version of a plan, as `billing.pricing` reads it."""
+    """One price of one version of a plan, as `billing.rating.pricing` reads it."""
 
     plan = _reference("Plan")
     position = models.PositiveIntegerField()

@@ -13,12 +13,14 @@ from typing import Any, Final
 
 from django.utils import timezone
 
-from billing import catalogue, customers, invoicing, subscriptions, usage
-from billing.customers import CreditTerms
 from billing.errors import AlreadyExists, NotFound
-from billing.invoicing import Options
+from billing.generator import generate
+from billing.generator.generate import Options
+from billing.metering import usage
 from billing.models import Invoice
-from billing.periods import Interval, IntervalUnit
+from billing.orders import customers, plans, subscriptions
+from billing.orders.customers import CreditTerms
+from billing.rating.periods import Interval, IntervalUnit
 from ledger import selectors, services
 from ledger.errors import Invalid, Refused
 from ledger.rules import Entry
@@ -177,9 +179,9 @@ PRICES: Final[list[dict[str, Any]]] = [
 def _sell_subscriptions(start: datetime) -> None:
     """A plan, three customers, and subscriptions whose first periods are over and not yet billed."""
     try:
-        catalogue.plan_of(PLAN)
+        plans.plan_of(PLAN)
     except NotFound:
-        catalogue.create_plan(code=PLAN, name="Team", currency="USD", interval=Interval(IntervalUnit.MONTH), prices=PRICES)
+        plans.create_plan(code=PLAN, name="Team", currency="USD", interval=Interval(IntervalUnit.MONTH), prices=PRICES)
     for ref, (name, holder_id, terms) in CUSTOMERS.items():
         with suppress(AlreadyExists):
             customers.create_customer(ref=ref, name=name, currency="USD", holder_id=holder_id, credits=terms)
@@ -212,7 +214,7 @@ def _use_and_bill(start: datetime) -> None:
             for day in range(20)
         ]
     )
-    invoicing.generate(ref=_subscription(0), options=Options(as_of=period_start))
+    generate.generate(ref=_subscription(0), options=Options(as_of=period_start))
 
 
 def _subscription(number: int) -> str:

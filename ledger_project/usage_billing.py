@@ -14,9 +14,10 @@ from typing import Final
 from django.core.management import call_command
 from django.db.models import Sum
 
-from billing import catalogue, customers, subscriptions, usage
+from billing.metering import usage
 from billing.models import Invoice
-from billing.periods import Interval, IntervalUnit
+from billing.orders import customers, plans, subscriptions
+from billing.rating.periods import Interval, IntervalUnit
 from ledger_project.replaying import ReplayFailed, Target
 from ledger_project.traces import Use
 
@@ -76,7 +77,7 @@ def _subscribe(target: Target, users: set[int], *, started_at: datetime) -> None
          "meter": meter, "aggregation": "sum"}
         for meter, amount in UNIT_AMOUNTS.items()
     ]  # fmt: skip
-    catalogue.create_plan(code=target.run, name="Tokens", currency=CURRENCY, interval=Interval(IntervalUnit.MONTH), prices=prices)
+    plans.create_plan(code=target.run, name="Tokens", currency=CURRENCY, interval=Interval(IntervalUnit.MONTH), prices=prices)
     for user in sorted(users):
         holder = target.holder(user)
         customers.create_customer(ref=holder, name=f"User {user}", currency=CURRENCY, holder_id=holder)

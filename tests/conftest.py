@@ -25,7 +25,7 @@ from django.test.utils import setup_databases, teardown_databases
 from psycopg import sql
 from pytest_django.plugin import DjangoDbBlocker
 
-from billing import catalogue
+from billing.orders import plans
 from ledger_project import database_urls, embedded_postgres, web_server
 from ledger_project.provisioning import provision
 from tests.settings import TEST_DATA_DIR, USES_EMBEDDED_SERVER
@@ -142,8 +142,8 @@ def _lead_to(name: str) -> None:
     connections.close_all()
     connections.settings["default"]["NAME"] = connection.settings_dict["NAME"] = name
     # What a process keeps in memory by id is of one database.
-    catalogue.terms_of.cache_clear()
-    catalogue.price_of.cache_clear()
+    plans.terms_of.cache_clear()
+    plans.price_of.cache_clear()
 
 
 # Committed history -----------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
 from billing.models import Customer, Invoice, Plan, Subscription
-from billing.money import minor_digits
+from billing.rating.money import minor_digits
 from ledger.admin.pages import moment, row_link
 
 MORE_ROWS = 100

@@ -14,9 +14,9 @@ from django.utils.safestring import SafeString
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminDecimalFieldWidget
 
-from billing import credit_notes
 from billing.admin.cells import by_pk, customer_link, invoice_link, money, plain, subscription_link
-from billing.credit_notes import Wanted
+from billing.documents import credit_notes
+from billing.documents.credit_notes import Wanted
 from billing.models import (
     CreditNote,
     CreditNoteLine,
@@ -28,8 +28,8 @@ from billing.models import (
     Line,
     Subscription,
 )
-from billing.money import minor_digits
-from billing.selectors import note_left_minor
+from billing.rating.money import minor_digits
+from billing.reads import note_left_minor
 from ledger.admin.keyed_forms import Done, KeyedForm, operation_view
 from ledger.admin.links import entry_link
 from ledger.admin.pages import Page, ReadOnlyAdmin, UncountedList, choice, moment, number, row_link, row_url, table

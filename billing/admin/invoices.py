@@ -27,7 +27,7 @@ from billing.models import (
     Run,
     Subscription,
 )
-from billing.tax import NOTES
+from billing.rating.tax import NOTES
 from ledger.admin.links import account_link, entry_link
 from ledger.admin.pages import ReadOnlyAdmin, choice, moment, number, row_link, table
 

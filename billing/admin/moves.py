@@ -7,8 +7,8 @@ from typing import Any, Final
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 
-from billing import moves
 from billing.admin.cells import money
+from billing.documents import transitions
 from billing.models import DocumentMove, Invoice, Subscription
 from ledger.admin.keyed_forms import Done, KeyedForm, operation_view
 from ledger.admin.pages import ReadOnlyAdmin, moment, row_url, table
@@ -70,16 +70,16 @@ def move_view(model_admin: ReadOnlyAdmin, request: HttpRequest, invoice: Invoice
 
 def deletion_view(model_admin: ReadOnlyAdmin, request: HttpRequest, invoice_id: int) -> HttpResponse | None:
     """As `move_view` for a draft that is deleted: the second click of two is told so. None when there was no such draft."""
-    kept = DocumentMove.objects.filter(invoice_id=invoice_id, move=moves.DELETE).first()
+    kept = DocumentMove.objects.filter(invoice_id=invoice_id, move=transitions.DELETE).first()
     if kept is None:
         return None
-    words = WORDS[moves.DELETE]
+    words = WORDS[transitions.DELETE]
     return operation_view(
         model_admin,
         request,
         form_class=KeyedForm,
         operation=_made,
-        fixed={"invoice_id": invoice_id, "move": moves.DELETE, "subscription_id": kept.subscription_id},
+        fixed={"invoice_id": invoice_id, "move": transitions.DELETE, "subscription_id": kept.subscription_id},
         title=f"{words.title}: draft {invoice_id}",
         button=words.title,
         explanation=f"{kept.actor} has deleted it.",
@@ -87,7 +87,7 @@ def deletion_view(model_admin: ReadOnlyAdmin, request: HttpRequest, invoice_id: 
     )
 
 
-ACTIONS: Final = {moves.DELETE: "delete_draft"}
+ACTIONS: Final = {transitions.DELETE: "delete_draft"}
 """What the action of a move is called, where it is not as the move."""
 
 
@@ -125,8 +125,8 @@ def deletions_table(subscription_id: int) -> dict[str, Any]:
 
 def _made(**asked: Any) -> Done:
     subscription_id = asked.pop("subscription_id")
-    moved = moves.move(**asked)
-    is_deleted = asked["move"] == moves.DELETE
+    moved = transitions.move(**asked)
+    is_deleted = asked["move"] == transitions.DELETE
     return Done(
         f"“{WORDS[asked['move']].title}” of {moved.number or f'draft {moved.invoice_id}'}",
         f"the invoice is {moved.state}",

@@ -16,8 +16,8 @@ from django.utils.safestring import SafeString
 from unfold.decorators import display
 
 from billing.admin.cells import money, pairs, subscription_link
+from billing.generator.workers import OutcomeKind
 from billing.models import Outcome, Run, Subscription
-from billing.runs import OutcomeKind
 from ledger.admin.pages import (
     PAGE_ROWS,
     Page,

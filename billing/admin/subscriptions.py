@@ -12,11 +12,9 @@ from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from unfold.decorators import action, display
 
-from billing import parking
 from billing.admin.cells import MORE_ROWS, by_pk, customer_link, invoice_link, list_url, money, pairs, period, plain, plan_link
 from billing.admin.invoices import invoices_table
 from billing.admin.moves import deletions_table
-from billing.coverage import covered_of
 from billing.models import (
     Amendment,
     Charge,
@@ -32,6 +30,8 @@ from billing.models import (
     Subscription,
     UsageEvent,
 )
+from billing.orders import suspension
+from billing.rating.prepaid_units import covered_of
 from ledger.admin.pages import (
     PAGE_ROWS,
     Page,
@@ -118,7 +118,7 @@ class SubscriptionAdmin(ReadOnlyAdmin):
         form = ReasonForm(request.POST or None)
         if request.method == "POST" and form.is_valid():
             try:
-                parking.unpark(ref=row.ref, actor=actor(request), reason=form.cleaned_data["reason"])
+                suspension.unpark(ref=row.ref, actor=actor(request), reason=form.cleaned_data["reason"])
             except LedgerError as error:
                 messages.error(request, said(error))
             else:

@@ -3,13 +3,13 @@
 from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
-from billing.invoicing import Scope
+from billing.generator.generate import Scope
+from billing.metering.usage import MAX_EVENTS
 from billing.models import Invoice
-from billing.money import MINOR_DIGITS
-from billing.periods import MAX_INTERVAL_COUNT, IntervalUnit
-from billing.price_input import PriceInvalid, parse_price
-from billing.tax import VatStatus
-from billing.usage import MAX_EVENTS
+from billing.rating.money import MINOR_DIGITS
+from billing.rating.periods import MAX_INTERVAL_COUNT, IntervalUnit
+from billing.rating.price_input import PriceInvalid, parse_price
+from billing.rating.tax import VatStatus
 from ledger.api.inputs import (
     HOLDER_PATTERN,
     MAX_AMOUNT,
@@ -91,7 +91,7 @@ CREDITS_OF_A_PRICE = {
 
 
 class PriceField(StrictField):
-    """A price, as `billing.price_input` reads it; every fault is named by its own pointer."""
+    """A price, as `billing.rating.price_input` reads it; every fault is named by its own pointer."""
 
     def take(self, value: Any, pointer: str, flaws: list[Flaw]) -> Any:
         """As `StrictField` says; returns the price as it was given, since plans store that."""

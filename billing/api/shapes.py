@@ -4,10 +4,10 @@ from typing import Any
 
 from rest_framework import serializers
 
-from billing import catalogue
 from billing.models import Amendment, Charge, Coupon, Customer, CustomerCoupon, DocumentMove, Parking, Plan, Subscription
-from billing.money import decimal_text
-from billing.price_input import price_dict
+from billing.orders import plans
+from billing.rating.money import decimal_text
+from billing.rating.price_input import price_dict
 from ledger.api.rendering import in_key_order, optional_time_text, time_text
 
 
@@ -40,7 +40,7 @@ def plan_body(plan: Plan) -> dict[str, Any]:
         "name": plan.name,
         "currency": plan.currency,
         "interval": {"unit": plan.interval_unit, "count": plan.interval_count},
-        "prices": [price_dict(price) for _, price in catalogue.terms_of(plan.pk).prices],
+        "prices": [price_dict(price) for _, price in plans.terms_of(plan.pk).prices],
         "minimum": None if plan.minimum is None else decimal_text(plan.minimum),
         "maximum": None if plan.maximum is None else decimal_text(plan.maximum),
         "allowance": None
@@ -66,7 +66,7 @@ def amendment_body(amendment: Amendment, ref: str) -> dict[str, Any]:
     """An amendment as it is answered."""
     change = dict(amendment.change)
     if "plan" in change:
-        terms = catalogue.terms_of(change["plan"])
+        terms = plans.terms_of(change["plan"])
         change["plan"] = terms.code
     return {
         "subscription": ref,

@@ -11,12 +11,10 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 
-from billing import catalogue, coupons, credit_notes, customers, invoicing, moves, parking, selectors, subscriptions, usage
-from billing.aggregation import Aggregation, Event
+from billing import reads
 from billing.api import bodies, examples, shapes
-from billing.coverage import quote_covered, units_of
-from billing.credit_notes import Wanted
-from billing.customers import CreditTerms
+from billing.documents import credit_notes, transitions
+from billing.documents.credit_notes import Wanted
 from billing.errors import (
     AlreadyExists,
     CouponNotApplicable,
@@ -26,14 +24,20 @@ from billing.errors import (
     NotFound,
     NotParked,
 )
-from billing.invoicing import Options, Scope
-from billing.money import decimal_text
-from billing.periods import Interval, IntervalUnit
-from billing.price_input import parse_price
-from billing.pricing import PERCENTAGES, quote, usage_of
+from billing.generator import generate
+from billing.generator.generate import Options, Scope
+from billing.metering import usage
+from billing.orders import coupons, customers, plans, subscriptions, suspension
+from billing.orders.customers import CreditTerms
+from billing.orders.subscriptions import Wish
+from billing.rating.aggregation import Aggregation, Event
+from billing.rating.money import decimal_text
+from billing.rating.periods import Interval, IntervalUnit
+from billing.rating.prepaid_units import quote_covered, units_of
+from billing.rating.price_input import parse_price
+from billing.rating.pricing import PERCENTAGES, quote, usage_of
 from billing.request_keys import Answer as Answered
 from billing.request_keys import answer_once
-from billing.subscriptions import Wish
 from ledger.api import cursors
 from ledger.api.authentication import BILLING_READ, BILLING_WRITE, Key
 from ledger.api.endpoint import Endpoint
@@ -186,7 +190,7 @@ class Plans(_Writes):
 
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
             interval = fields.pop("interval")
-            plan = catalogue.create_plan(**fields, interval=Interval(IntervalUnit(interval["unit"]), interval["count"]))
+            plan = plans.create_plan(**fields, interval=Interval(IntervalUnit(interval["unit"]), interval["count"]))
             return 201, shapes.plan_body(plan)
 
         return self.once(request, bodies.NewPlanSerializer, act)
@@ -350,8 +354,8 @@ class Amendments(_Writes):
 
         def show(fields: dict[str, Any]) -> tuple[int, Any]:
             amended(fields)
-            options = Options(as_of=timezone.now(), finalize=False, render=selectors.invoice_document)
-            generated = invoicing.generate_in(ref=ref, options=options)
+            options = Options(as_of=timezone.now(), finalize=False, render=reads.invoice_document)
+            generated = generate.generate_in(ref=ref, options=options)
             transaction.set_rollback(True)
             return 200, {"invoices": generated.documents}
 
@@ -394,7 +398,7 @@ class Unpark(_Writes):
         """Unpark a subscription."""
 
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
-            return 200, shapes.parking_body(parking.unpark(ref=ref, actor=self.key.actor, **fields), ref)
+            return 200, shapes.parking_body(suspension.unpark(ref=ref, actor=self.key.actor, **fields), ref)
 
         return self.once(request, bodies.UnparkSerializer, act)
 
@@ -469,7 +473,7 @@ class SubscriptionInvoices(_Writes):
 
         def park(refusal: Refused) -> None:
             if not asked["dry_run"]:
-                invoicing.park_refused(refusal)
+                generate.park_refused(refusal)
 
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
             asked.update(fields)
@@ -478,9 +482,9 @@ class SubscriptionInvoices(_Writes):
                 only=Scope(fields["only"]) if "only" in fields else None,
                 finalize=fields["finalize"],
                 dry_run=fields["dry_run"],
-                render=selectors.invoice_document,
+                render=reads.invoice_document,
             )
-            generated = invoicing.generate_in(ref=ref, options=options)
+            generated = generate.generate_in(ref=ref, options=options)
             made = bool(generated.documents) and not options.dry_run
             return 201 if made else 200, {"invoices": generated.documents}
 
@@ -503,7 +507,7 @@ class Invoices(_Billing):
         filters = read_query(bodies.InvoicesQuery, request)
         window = cursors.open_window(request, filters)
         bounds = {name: keyset[0] for name, keyset in window.newest_first().items()}
-        rows = selectors.invoices(**filters, **bounds, limit=window.rows_wanted)
+        rows = reads.invoices(**filters, **bounds, limit=window.rows_wanted)
         return json_answer(window.page(rows, keyset=lambda row: (row["id"],), body=lambda row: row))
 
 
@@ -520,7 +524,7 @@ class OneInvoice(_Writes):
     )  # fmt: skip
     def get(self, request: HttpRequest, invoice_id: int) -> HttpResponse:
         """Read an invoice."""
-        return json_answer(selectors.invoice_document(invoice_id))
+        return json_answer(reads.invoice_document(invoice_id))
 
     @operation(
         "deleteDraft", "Delete a draft",
@@ -534,7 +538,7 @@ class OneInvoice(_Writes):
         why = read_query(bodies.DeletionQuery, request)
 
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
-            return 200, shapes.move_body(moves.delete_draft_in(invoice_id=invoice_id, actor=self.key.actor, **why))
+            return 200, shapes.move_body(transitions.delete_draft_in(invoice_id=invoice_id, actor=self.key.actor, **why))
 
         return self.once(request, bodies.NothingSerializer, act)
 
@@ -561,7 +565,7 @@ class InvoiceMoves(_Billing):
         filters = read_query(bodies.MovesQuery, request)
         window = cursors.open_window(request, filters)
         bounds = {name: keyset[0] for name, keyset in window.newest_first().items()}
-        rows = selectors.moves(invoice_id, **bounds, limit=window.rows_wanted)
+        rows = reads.moves(invoice_id, **bounds, limit=window.rows_wanted)
         return json_answer(window.page(rows, keyset=lambda row: (row.pk,), body=shapes.move_body))
 
 
@@ -593,7 +597,7 @@ class InvoiceCreditNotes(_Writes):
             lines = fields.get("lines")
             wanted = None if lines is None else [Wanted(**line) for line in lines]
             note = credit_notes.issue_in(invoice_id=invoice_id, lines=wanted, reason=fields["reason"], actor=self.key.actor)
-            return 201, selectors.credit_note_document(note.pk)
+            return 201, reads.credit_note_document(note.pk)
 
         return self.once(request, bodies.NewCreditNoteSerializer, act)
 
@@ -618,7 +622,7 @@ class CreditNotes(_Billing):
         filters = read_query(bodies.CreditNotesQuery, request)
         window = cursors.open_window(request, filters)
         bounds = {name: keyset[0] for name, keyset in window.newest_first().items()}
-        rows = selectors.credit_notes(**filters, **bounds, limit=window.rows_wanted)
+        rows = reads.credit_notes(**filters, **bounds, limit=window.rows_wanted)
         return json_answer(window.page(rows, keyset=lambda row: (row["id"],), body=lambda row: row))
 
 
@@ -633,7 +637,7 @@ class OneCreditNote(_Billing):
     )  # fmt: skip
     def get(self, request: HttpRequest, credit_note_id: int) -> HttpResponse:
         """Read a credit note."""
-        return json_answer(selectors.credit_note_document(credit_note_id))
+        return json_answer(reads.credit_note_document(credit_note_id))
 
 
 class _Moves(_Writes):
@@ -647,8 +651,8 @@ class _Moves(_Writes):
         """Move the invoice and answer with it as it is then."""
 
         def moved(fields: dict[str, Any]) -> tuple[int, Any]:
-            moves.move_in(invoice_id=invoice_id, move=move, actor=self.key.actor, **fields)
-            return 200, selectors.invoice_document(invoice_id)
+            transitions.move_in(invoice_id=invoice_id, move=move, actor=self.key.actor, **fields)
+            return 200, reads.invoice_document(invoice_id)
 
         return self.once(request, bodies.MoveSerializer, moved)
 

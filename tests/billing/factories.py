@@ -7,9 +7,10 @@ from typing import Any
 
 import factory
 
-from billing import catalogue, customers, subscriptions, usage
+from billing.metering import usage
 from billing.models import Customer, Plan, Subscription
-from billing.periods import Interval, IntervalUnit
+from billing.orders import customers, plans, subscriptions
+from billing.rating.periods import Interval, IntervalUnit
 
 JAN_1 = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -46,7 +47,7 @@ class PlanFactory(factory.Factory):
 
     @classmethod
     def _create(cls, model_class: type[Plan], *args: Any, **kwargs: Any) -> Plan:
-        return catalogue.create_plan(**kwargs)
+        return plans.create_plan(**kwargs)
 
 
 class CustomerFactory(factory.Factory):

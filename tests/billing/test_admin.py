@@ -9,10 +9,9 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from billing import coupons, documents, moves, subscriptions
-from billing.customers import CreditTerms
+from billing.documents import invoices, transitions
 from billing.errors import InvoiceGenerationBusy
-from billing.invoicing import Options, Scope, generate_in
+from billing.generator.generate import Options, Scope, generate_in
 from billing.models import (
     CreditNote,
     Customer,
@@ -25,7 +24,9 @@ from billing.models import (
     Subscription,
     UsageEvent,
 )
-from billing.subscriptions import Wish
+from billing.orders import coupons, subscriptions
+from billing.orders.customers import CreditTerms
+from billing.orders.subscriptions import Wish
 from ledger import selectors, services
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring, use
 from tests.ledger.admin_site import hidden_key, older_url, operator
@@ -179,7 +180,7 @@ def move(client, invoice, name, **values):
 )
 def test_an_invoice_is_moved_with_a_reason_and_the_operators_name(client, billed, before, name, state):
     # Without the draft, which continues what the open one billed.
-    documents.delete_draft(Invoice.objects.get(state="draft").pk)
+    invoices.delete_draft(Invoice.objects.get(state="draft").pk)
     invoice = Invoice.objects.get()
     for earlier in before:
         assert move(client, invoice, earlier, reason="first").status_code == 302
@@ -216,7 +217,7 @@ def test_a_draft_is_finalised_and_gets_the_next_number(client, billed):
 )
 def test_only_what_the_state_allows_is_offered(client, billed, state, offered):
     invoice = Invoice.objects.get(state="draft" if state == "draft" else "open")
-    moves_there = {"uncollectible": documents.mark_uncollectible, "paid": documents.pay}
+    moves_there = {"uncollectible": invoices.mark_uncollectible, "paid": invoices.pay}
     if state in moves_there:
         moves_there[state](invoice.pk)
     page = client.get(f"{BILLING}/invoice/{invoice.pk}/change/").content.decode()
@@ -241,7 +242,7 @@ def test_a_double_click_moves_once_and_is_told_so(client):
 
 def test_a_move_that_the_state_does_not_allow_is_refused_with_its_facts_and_not_noted(client, billed):
     invoice = Invoice.objects.get(state="open")
-    documents.pay(invoice.pk)
+    invoices.pay(invoice.pk)
     before = figures()
     response = move(client, invoice, "void", reason="too late")
     assert response.status_code == 422
@@ -261,7 +262,7 @@ def test_a_move_keeps_its_key_while_invoices_of_the_subscription_are_being_made(
     values = {"idempotency_key": hidden_key(client.get(url).content.decode()), "reason": "paid by card"}
     before = figures()
     with monkeypatch.context() as patched:
-        patched.setitem(moves.MOVES, "pay", busy)
+        patched.setitem(transitions.MOVES, "pay", busy)
         page = client.post(url, values).content.decode()
     assert "press the button again" in page
     assert hidden_key(page) == values["idempotency_key"]

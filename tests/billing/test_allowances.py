@@ -8,14 +8,15 @@ from zoneinfo import ZoneInfo
 import pytest
 from django.db import connection
 
-from billing import documents, subscriptions
-from billing.allowances import AllowanceSpan, due_allowances, next_allowance, over_cap
-from billing.customers import CreditTerms
-from billing.due import DueWalk, Filter
-from billing.invoicing import Options, Scope, generate_in
+from billing.documents import invoices
+from billing.generator.allowance_periods import AllowanceSpan, due_allowances, next_allowance, over_cap
+from billing.generator.due import DueWalk, Filter
+from billing.generator.generate import Options, Scope, generate_in
 from billing.models import Claim, Cursor
-from billing.periods import Interval, IntervalUnit, Schedule, add_months
-from billing.subscriptions import Wish
+from billing.orders import subscriptions
+from billing.orders.customers import CreditTerms
+from billing.orders.subscriptions import Wish
+from billing.rating.periods import Interval, IntervalUnit, Schedule, add_months
 from ledger import selectors, services
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique
 from tests.billing.test_invoicing import bill
@@ -72,7 +73,7 @@ def test_without_the_claim_the_idempotency_key_still_grants_once():
 def test_voiding_neither_takes_the_allowance_back_nor_gives_it_again():
     holder, subscription = with_allowance(500)
     [invoice] = bill(subscription, midnight())
-    documents.void(invoice["id"])
+    invoices.void(invoice["id"])
     [again] = bill(subscription, midnight())
     assert again["total_minor"] == invoice["total_minor"]
     assert movements(holder) == [("grant", 500)]
@@ -177,7 +178,7 @@ def test_credits_of_every_currency_are_spent_before_the_first_number_is_taken():
     order: list[str] = []
 
     def watch(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-        if sql == documents.FINALIZE:
+        if sql == invoices.FINALIZE:
             order.append("number")
         elif "ledger_" in sql or "pg_advisory_xact_lock" in sql:
             order.append("holder")

@@ -4,10 +4,11 @@ from decimal import Decimal
 
 import pytest
 
-from billing import documents, subscriptions
+from billing.documents import invoices
 from billing.errors import InvoiceCorrectedLater
 from billing.models import Claim, ItemVersion, Subscription
-from billing.subscriptions import Wish
+from billing.orders import subscriptions
+from billing.orders.subscriptions import Wish
 from ledger.errors import Invalid
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, recurring, use
 from tests.billing.test_invoicing import bill
@@ -168,7 +169,7 @@ def test_voiding_a_correction_brings_back_what_it_corrected():
     subscription = monthly()
     amend(subscription, at(1, 11), quantities={"base": Decimal(2)})
     [change] = bill(subscription, at(1, 11))
-    documents.void(change["id"])
+    invoices.void(change["id"])
     [again] = bill(subscription, at(1, 11))
     assert again["lines"] == change["lines"]
 
@@ -179,9 +180,9 @@ def test_what_a_later_invoice_corrects_cannot_be_voided_before_it():
     amend(subscription, at(1, 11), quantities={"base": Decimal(2)})
     [change] = bill(subscription, at(1, 11))
     with pytest.raises(InvoiceCorrectedLater):
-        documents.void(first)
-    documents.void(change["id"])
-    documents.void(first)
+        invoices.void(first)
+    invoices.void(change["id"])
+    invoices.void(first)
     [whole] = bill(subscription, at(1, 11))
     # 10 days at 1 and 21 at 2, from the start.
     assert [line["amount_minor"] for line in whole["lines"]] == [1000, 4200]

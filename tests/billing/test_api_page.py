@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from billing.price_input import _FIELDS as PRICE_FIELDS
+from billing.rating.price_input import _FIELDS as PRICE_FIELDS
 from ledger_project.documents import openapi_document
 
 BILLING_TAGS = {"Catalogue", "Subscriptions", "Usage", "Invoices"}

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from billing.invoicing import Scope
+from billing.generator.generate import Scope
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, recurring, use
 from tests.billing.test_invoicing import bill, line_figures
 

@@ -4,9 +4,10 @@ from decimal import Decimal
 
 import pytest
 
-from billing import auditing, credit_notes, documents
-from billing.customers import CreditTerms
+from billing import auditing
+from billing.documents import credit_notes, invoices
 from billing.models import Claim, CreditNote, CreditPayment
+from billing.orders.customers import CreditTerms
 from ledger import services
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring, unique
 from tests.billing.test_credit_notes import _as_owner, credit
@@ -52,7 +53,7 @@ def test_an_entry_of_another_kind_is_not_the_payment(paid):
 
 def test_a_return_that_the_ledger_does_not_have(paid):
     holder, invoice_id = paid
-    documents.void(invoice_id)
+    invoices.void(invoice_id)
     assert found() == []
     CreditPayment.objects.filter(invoice_id=invoice_id).update(refund_sequence=78)
     assert found() == [

@@ -9,12 +9,12 @@ from unittest.mock import Mock
 import pytest
 from django.core.management import CommandError, call_command
 
-from billing import parking
-from billing.due import DueWalk, Filter, how_many
-from billing.invoicing import Options, generate
+from billing.generator.due import DueWalk, Filter, how_many
+from billing.generator.generate import Options, generate
+from billing.generator.workers import Summary
 from billing.management.commands import generate_invoices
 from billing.models import Invoice, NumberSeries, Outcome, Run
-from billing.runs import Summary
+from billing.orders import suspension
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
 
 pytestmark = pytest.mark.django_db
@@ -72,7 +72,7 @@ def test_the_limit_is_kept_and_said(plan: str) -> None:
 
 def test_failures_and_parked_ones_end_with_3_and_the_others_are_billed(plan: str) -> None:
     good, parked, missing = SubscriptionFactory(plan=plan).ref, SubscriptionFactory(plan=plan).ref, unique("SUB")
-    parking.park(ref=parked, reason="looks-odd")
+    suspension.park(ref=parked, reason="looks-odd")
     refs = [word for ref in (good, parked, missing) for word in ("--subscription", ref)]
     code, summary = run_json("--as-of", "2026-01-01", *refs)
     assert code == 3

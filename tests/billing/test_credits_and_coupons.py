@@ -4,10 +4,11 @@ from decimal import Decimal
 
 import pytest
 
-from billing import coupons, documents, subscriptions
-from billing.customers import CreditTerms
+from billing.documents import invoices
 from billing.errors import CouponNotApplicable, InvalidTransition
 from billing.models import CreditPayment, Invoice, Line
+from billing.orders import coupons, subscriptions
+from billing.orders.customers import CreditTerms
 from ledger import selectors, services
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
 from tests.billing.test_invoicing import bill, line_figures
@@ -52,7 +53,7 @@ def test_a_draft_uses_no_credits_until_it_is_finalised():
     holder, subscription = with_credits(500)
     [draft] = bill(subscription, at(1, 1), finalize=False)
     assert (draft["credits_applied_minor"], selectors.balance(holder).available) == (0, 500)
-    invoice = documents.finalize(draft["id"])
+    invoice = invoices.finalize(draft["id"])
     assert (invoice.credits_applied_minor, selectors.balance(holder).available) == (500, 0)
 
 
@@ -66,7 +67,7 @@ def test_voiding_gives_credits_back_once_however_often():
     holder, subscription = with_credits(500)
     [invoice] = bill(subscription, at(1, 1))
     for _ in range(3):
-        documents.void(invoice["id"])
+        invoices.void(invoice["id"])
     assert selectors.balance(holder).available == 500
     assert CreditPayment.objects.get(invoice_id=invoice["id"]).refund_sequence is not None
     assert len(selectors.entries(holder, kind="refund", limit=10)) == 1
@@ -76,7 +77,7 @@ def test_what_is_paid_cannot_be_voided_and_nothing_is_written():
     holder, subscription = with_credits(5000)
     [invoice] = bill(subscription, at(1, 1))
     with pytest.raises(InvalidTransition):
-        documents.void(invoice["id"])
+        invoices.void(invoice["id"])
     assert (Invoice.objects.get(pk=invoice["id"]).state, selectors.balance(holder).available) == ("paid", 3800)
 
 
@@ -139,7 +140,7 @@ def test_voiding_gives_a_coupon_back():
     subscription = plain()
     give(subscription, coupon(kind="percentage", value=Decimal(50), duration="once"))
     [invoice] = bill(subscription, at(1, 1))
-    documents.void(invoice["id"])
+    invoices.void(invoice["id"])
     assert bill(subscription, at(1, 1))[0]["discount_minor"] == 500
     assert bill(subscription, at(2, 1))[0]["discount_minor"] == 0
 

@@ -4,7 +4,7 @@ import psycopg
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from billing import documents
+from billing.documents import invoices
 from billing.models import Claim, Invoice, ItemVersion, Subscription
 from ledger.locks import sqlstate
 from tests.billing.factories import SubscriptionFactory, at, use
@@ -102,7 +102,7 @@ def test_an_invoice_begins_as_a_draft(finalised: int) -> None:
 def test_a_draft_can_be_deleted_and_its_period_billed_again() -> None:
     subscription = SubscriptionFactory()
     [draft] = bill(subscription, at(1, 1), finalize=False)
-    documents.delete_draft(draft["id"])
+    invoices.delete_draft(draft["id"])
     assert not Invoice.objects.filter(pk=draft["id"]).exists()
     [again] = bill(subscription, at(1, 1))
     assert again["total_minor"] == draft["total_minor"]

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from billing import auditing, documents
-from billing.customers import CreditTerms
-from billing.due import DueWalk, Filter
+from billing import auditing
+from billing.documents import invoices
 from billing.errors import InvalidTransition
-from billing.invoicing import Options, Scope, generate_in
+from billing.generator.due import DueWalk, Filter
+from billing.generator.generate import Options, Scope, generate_in
+from billing.generator.workers import _done
 from billing.models import Claim, Customer, Invoice
-from billing.runs import _done
+from billing.orders.customers import CreditTerms
 from ledger import selectors, services
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
 from tests.billing.test_invoicing import bill, line_figures
@@ -113,10 +114,10 @@ def test_a_draft_in_grace_can_be_finalised_by_hand():
     subscription = in_grace()
     use(subscription, "100", at(1, 10))
     [draft] = bill(subscription, at(2, 1))
-    assert documents.finalize(draft["id"]).state == "open"
+    assert invoices.finalize(draft["id"]).state == "open"
     assert bill(subscription, at(2, 4)) == []
     with pytest.raises(InvalidTransition):
-        documents.finalize(draft["id"])
+        invoices.finalize(draft["id"])
 
 
 def test_a_draft_that_was_asked_for_has_no_grace_and_waits_for_a_hand():

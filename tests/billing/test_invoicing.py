@@ -2,9 +2,9 @@
 
 import pytest
 
-from billing.invoicing import Options, Scope, generate_in
+from billing.generator.generate import Options, Scope, generate_in
 from billing.models import Claim, Invoice, Line, Subscription
-from billing.selectors import invoice_document
+from billing.reads import invoice_document
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, recurring, use
 
 pytestmark = pytest.mark.django_db

@@ -9,11 +9,13 @@ from fractions import Fraction
 import pytest
 from django.db.models import F, Sum
 
-from billing import auditing, documents, subscriptions
+from billing import auditing
+from billing.documents import invoices
 from billing.errors import InvalidTransition
-from billing.invoicing import Options, Scope, generate_in
+from billing.generator.generate import Options, Scope, generate_in
 from billing.models import Claim, Invoice, Line, Subscription
-from billing.subscriptions import Wish
+from billing.orders import subscriptions
+from billing.orders.subscriptions import Wish
 from tests.billing.factories import JAN_1, PlanFactory, SubscriptionFactory, metered, recurring, use
 
 pytestmark = pytest.mark.django_db
@@ -118,7 +120,7 @@ def void_the_last(ref: str) -> None:
     last = Invoice.objects.filter(subscription_ref=ref).order_by("-id").first()
     if last is not None:
         try:
-            documents.void(last.pk)
+            invoices.void(last.pk)
         except InvalidTransition:
             assert last.state in ("paid", "void")
 

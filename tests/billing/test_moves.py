@@ -5,10 +5,11 @@ from decimal import Decimal
 import pytest
 from django.db import transaction
 
-from billing import coupons, documents, moves
+from billing.documents import invoices, transitions
 from billing.errors import InvalidTransition, NotFound
-from billing.invoicing import Options, generate_in
+from billing.generator.generate import Options, generate_in
 from billing.models import Claim, CouponUse, Customer, DocumentMove, Invoice, InvoiceTax, Line, RequestKey
+from billing.orders import coupons
 from ledger import services
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, recurring, unique
 from tests.ledger.admin_site import hidden_key, operator
@@ -86,7 +87,7 @@ def test_a_move_is_made_and_noted_once_per_key(api):
 
 def test_a_move_that_is_refused_is_not_noted(api):
     invoice = made()
-    documents.pay(invoice.pk)
+    invoices.pay(invoice.pk)
     answer = api.post(f"/v1/invoices/{invoice.pk}/void", {"reason": "too late"})
     assert (answer.status_code, answer.json()["type"].rsplit("/", 1)[1]) == (409, "invalid-transition")
     assert noted(invoice) == []
@@ -158,7 +159,7 @@ def test_a_draft_is_deleted_once_per_key(api):
 @pytest.mark.parametrize("state", ["open", "paid", "void", "uncollectible"])
 def test_only_a_draft_is_deleted(api, state):
     invoice = made()
-    moved = {"paid": documents.pay, "void": documents.void, "uncollectible": documents.mark_uncollectible}
+    moved = {"paid": invoices.pay, "void": invoices.void, "uncollectible": invoices.mark_uncollectible}
     if state in moved:
         moved[state](invoice.pk)
     answer = api.delete(f"/v1/invoices/{invoice.pk}?reason=x")
@@ -190,9 +191,9 @@ def test_a_reader_deletes_nothing():
 def test_the_service_refuses_what_is_not_there_or_no_draft():
     invoice = made()
     with pytest.raises(InvalidTransition), transaction.atomic():
-        moves.delete_draft_in(invoice_id=invoice.pk, actor="key:shop")
+        transitions.delete_draft_in(invoice_id=invoice.pk, actor="key:shop")
     with pytest.raises(NotFound), transaction.atomic():
-        moves.delete_draft_in(invoice_id=999999999, actor="key:shop")
+        transitions.delete_draft_in(invoice_id=999999999, actor="key:shop")
     assert DocumentMove.objects.count() == 0
 
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from billing import parking
 from billing.errors import NotParked, Parked
-from billing.invoicing import Options, generate
+from billing.generator.generate import Options, generate
+from billing.generator.workers import OutcomeKind, bill_one
 from billing.models import Invoice, Parking
-from billing.runs import OutcomeKind, bill_one
+from billing.orders import suspension
 from ledger import services
 from ledger.api import authentication
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
@@ -28,19 +28,19 @@ def test_too_many_periods_park_and_bill_nothing(settings) -> None:
 
 def test_what_is_parked_is_left_alone_until_somebody_says_why_not(settings) -> None:
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring()]).code)
-    parking.park(ref=subscription.ref, reason="looks-odd")
+    suspension.park(ref=subscription.ref, reason="looks-odd")
     done = bill_one(subscription.ref, Options(as_of=at(1, 1)))
     assert (done.outcome, done.detail) == (OutcomeKind.PARKED, "looks-odd")
-    parking.unpark(ref=subscription.ref, actor="ada", reason="Checked by hand")
+    suspension.unpark(ref=subscription.ref, actor="ada", reason="Checked by hand")
     assert bill_one(subscription.ref, Options(as_of=at(1, 1))).outcome == OutcomeKind.FINALISED
     assert Parking.objects.get(subscription=subscription.pk).unparked_by == "ada"
     with pytest.raises(NotParked):
-        parking.unpark(ref=subscription.ref, actor="ada", reason="Again")
+        suspension.unpark(ref=subscription.ref, actor="ada", reason="Again")
 
 
 def test_include_parked_bills_it_all_the_same() -> None:
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring()]).code)
-    parking.park(ref=subscription.ref, reason="looks-odd")
+    suspension.park(ref=subscription.ref, reason="looks-odd")
     assert bill_one(subscription.ref, Options(as_of=at(1, 1), include_parked=True)).outcome == OutcomeKind.FINALISED
 
 
@@ -94,5 +94,5 @@ def test_over_rest_the_refusal_parks_as_the_command_does(settings) -> None:
 
     settings.BILLING_LIMITS = {}
     assert api.post(path, body).status_code == 409
-    parking.unpark(ref=subscription.ref, actor="ada", reason="Checked by hand")
+    suspension.unpark(ref=subscription.ref, actor="ada", reason="Checked by hand")
     assert api.post(path, body).status_code == 201

@@ -10,7 +10,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import DatabaseError, connection, transaction
 
-from billing import partitions, usage
+from billing.metering import partitions, usage
 from billing.models import UsageEvent, UsageKey
 from ledger_project.management.commands import usage_partitions
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, use

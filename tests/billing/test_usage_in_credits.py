@@ -10,13 +10,15 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 
-from billing import auditing, coupons, documents, subscriptions
-from billing.customers import CreditTerms
+from billing import auditing
+from billing.documents import invoices
 from billing.errors import Parked
-from billing.invoicing import Scope
+from billing.generator.generate import Scope
 from billing.models import Claim, Cursor, Invoice, ItemVersion
-from billing.periods import add_months
-from billing.subscriptions import Wish
+from billing.orders import coupons, subscriptions
+from billing.orders.customers import CreditTerms
+from billing.orders.subscriptions import Wish
+from billing.rating.periods import add_months
 from ledger import selectors, services
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
 from tests.billing.test_allowances import midnight, movements
@@ -278,10 +280,10 @@ def test_voiding_or_deleting_gives_the_credits_back_once_and_the_period_is_cover
     [made] = bill(subscription, at(2, 1), finalize=not draft_first)
     assert left(holder) == 0
     if draft_first:
-        documents.delete_draft(made["id"])
+        invoices.delete_draft(made["id"])
     else:
         for _ in range(3):
-            documents.void(made["id"])
+            invoices.void(made["id"])
     assert movements(holder) == [("grant", 250), ("spend", -250), ("refund", 250)]
     sound()
     [again] = bill(subscription, at(2, 1))
@@ -294,7 +296,7 @@ def test_a_draft_is_covered_when_it_is_made_and_only_numbered_when_it_is_finalis
     use(subscription, "150", at(1, 10))
     [draft] = bill(subscription, at(2, 1), finalize=False)
     assert left(holder) == 0
-    assert documents.finalize(draft["id"]).total_minor == 100
+    assert invoices.finalize(draft["id"]).total_minor == 100
     assert movements(holder) == [("grant", 250), ("spend", -250)]
 
 
@@ -322,7 +324,7 @@ def test_voiding_what_gave_credits_back_spends_them_again():
     use(subscription, "-20", at(1, 20))
     [less] = bill(subscription, at(2, 2), finalize=False)
     assert (covered(less["lines"][0]), left(holder)) == (("-20", -50), 50)
-    documents.delete_draft(less["id"])
+    invoices.delete_draft(less["id"])
     assert left(holder) == 0
     sound()
     [again] = bill(subscription, at(2, 2))
@@ -338,7 +340,7 @@ def test_what_cannot_be_spent_again_is_billed_in_money_by_the_next_run():
     [less] = bill(subscription, at(2, 2), finalize=False)
     services.spend(holder_id=holder, amount=40, idempotency_key="elsewhere")
     use(subscription, "20", at(1, 21))
-    documents.delete_draft(less["id"])
+    invoices.delete_draft(less["id"])
     # Of 50 credits 10 are there: 4 of the 20 calls. The other 16 at 0.02 are 0.32.
     assert left(holder) == 0
     sound()
@@ -374,7 +376,7 @@ def test_a_claim_that_is_short_is_rated_anew_though_its_usage_is_as_it_was():
     [draft] = bill(subscription, at(2, 2), finalize=False)
     # 250 came back and 100 were spent. 120 are used elsewhere; with the 100 that come back, 130 of the 250 are there: 52 calls.
     services.spend(holder_id=holder, amount=120, idempotency_key="elsewhere")
-    documents.delete_draft(draft["id"])
+    invoices.delete_draft(draft["id"])
     assert left(holder) == 0
     subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(1, 1), wish=Wish(plan=ordered))
     [made] = bill(subscription, at(2, 3))
@@ -392,7 +394,7 @@ def test_credits_that_were_refunded_by_hand_are_not_given_back_twice_and_the_che
     services.refund(holder_id=holder, spend=2, amount=100, idempotency_key="by hand")
     found = [one["what"] for one in auditing.check() if one["finding"] == "credits spent on usage differ from the ledger"]
     assert found == [f"spend 2 of {holder} in credits: the claims say 250, the ledger 150"]
-    documents.void(made["id"])
+    invoices.void(made["id"])
     assert left(holder) == 250
     sound()
 
@@ -409,7 +411,7 @@ def test_locks_are_taken_in_their_order_also_while_drafts_are_rated_anew():
 
     def watch(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
         order.extend(name for name in (f"coupons/{customer.ref}", f"ledger/{holder}") if f"/* {name} */" in sql)
-        if sql == documents.FINALIZE:
+        if sql == invoices.FINALIZE:
             order.append("number")
         return execute(sql, params, many, context)
 
@@ -480,7 +482,7 @@ def test_catching_up_on_many_months_covers_each_with_its_own_allowance_and_leave
     assert lines == [(50, ("105", 105)), (0, ("40", 40)), (40, ("100", 100)), (0, ("100", 100))]
     assert left(holder) == 100
     assert ("revoke", -60) in movements(holder)
-    documents.void(invoice["id"])
+    invoices.void(invoice["id"])
     assert left(holder) == 100 + 345
     # As before, out of what came back: by now it is one purse, of which the later months take what the earlier ones leave.
     [again] = bill(subscription, midnight())
@@ -524,7 +526,7 @@ def test_the_command_covers_usage_and_sums_up_the_credits():
         summary = run(*arguments, *options)
         assert (summary["credits_spent_on_usage"], summary["invoices"]) == ({"credits": 250}, 1)
         assert left(holder) == (250 if options == ["--dry-run"] else 0)
-    assert documents.finalize(Invoice.objects.get(subscription=subscription.pk).pk).total_minor == 100
+    assert invoices.finalize(Invoice.objects.get(subscription=subscription.pk).pk).total_minor == 100
     [claim] = [one for one in run("--explain", subscription.ref)["newest_claims"] if "covered" in one]
     assert claim["covered"] == {"stretches": [["0", "100"]], "spends": [[holder, "credits", 2, 250]]}
 

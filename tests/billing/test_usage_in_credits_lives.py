@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from billing import auditing, documents
+from billing import auditing
+from billing.documents import invoices
 from billing.models import Claim, Invoice
 from ledger import selectors, services
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, unique, use
@@ -206,7 +207,7 @@ class Life:
         if invoice.state == "paid":
             self.undoable.clear()
             return
-        (documents.delete_draft if invoice.state == "draft" else documents.void)(invoice_id)
+        (invoices.delete_draft if invoice.state == "draft" else invoices.void)(invoice_id)
         self.undoable.pop()
         self.model.undo(before)
 

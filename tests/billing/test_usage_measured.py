@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from billing import usage
-from billing.aggregation import Event
-from billing.price_input import parse_price
-from billing.pricing import usage_of
+from billing.metering import usage
+from billing.rating.aggregation import Event
+from billing.rating.price_input import parse_price
+from billing.rating.pricing import usage_of
 from tests.billing.factories import SubscriptionFactory, at, metered, unique
 
 pytestmark = pytest.mark.django_db

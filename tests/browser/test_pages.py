@@ -9,7 +9,7 @@ import pytest
 from django.contrib.admin.utils import quote
 from django.db import transaction
 
-from billing.invoicing import Options, generate_in
+from billing.generator.generate import Options, generate_in
 from billing.models import Outcome, Run
 from ledger import journal, services
 from ledger.locks import holder_lock

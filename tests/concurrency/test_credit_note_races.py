@@ -10,11 +10,13 @@ import psycopg
 import pytest
 from django.db import connection, transaction
 
-from billing import catalogue, credit_notes, documents, invoicing
-from billing.credit_notes import Wanted
+from billing.documents import credit_notes, invoices
+from billing.documents.credit_notes import Wanted
 from billing.errors import CreditExceedsInvoice, InvoiceGenerationBusy
-from billing.invoicing import Options
+from billing.generator import generate
+from billing.generator.generate import Options
 from billing.models import CreditNote, Invoice
+from billing.orders import plans
 from ledger.locks import Lock
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, recurring
 
@@ -24,16 +26,16 @@ Connect = Callable[..., psycopg.Connection[Any]]
 @pytest.fixture(autouse=True)
 def _forget_plans() -> None:
     """The tests that commit have a database of their own, in which other plans have the same ids."""
-    catalogue.terms_of.cache_clear()
-    catalogue.price_of.cache_clear()
+    plans.terms_of.cache_clear()
+    plans.price_of.cache_clear()
 
 
 def invoice_of_ten(*, is_paid: bool) -> int:
     """The id of an invoice of 10.00 without tax."""
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring()]).code)
-    [made] = invoicing.generate(ref=subscription.ref, options=Options(as_of=at(1, 1))).invoices
+    [made] = generate.generate(ref=subscription.ref, options=Options(as_of=at(1, 1))).invoices
     if is_paid:
-        documents.pay(made.invoice_id)
+        invoices.pay(made.invoice_id)
     return made.invoice_id
 
 

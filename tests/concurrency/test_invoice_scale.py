@@ -19,11 +19,12 @@ import psycopg
 import pytest
 from django.db import connection
 
-from billing import documents, runs
-from billing.due import DueWalk, Filter
-from billing.invoicing import Options
+from billing.documents import invoices as invoice_documents
+from billing.generator import workers as generator
+from billing.generator.due import DueWalk, Filter
+from billing.generator.generate import Options
+from billing.generator.workers import Done, OutcomeKind
 from billing.models import Claim, Invoice, Line, Subscription
-from billing.runs import Done, OutcomeKind
 from ledger.locks import lock_number
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, use
 from tests.concurrency.test_invoices_races import command
@@ -102,7 +103,7 @@ def assert_each_billed_once(plan: str, count: int, first: int) -> None:
     assert Line.objects.filter(invoice__in=invoices).count() == 2 * count
     assert Claim.objects.filter(invoice_id__in=invoices.values("id"), released_at=None).count() == 2 * count
     assert sorted(invoices.values_list("series_value", flat=True)) == list(range(first, first + count))
-    assert documents.last_number() == first + count - 1
+    assert invoice_documents.last_number() == first + count - 1
 
 
 @pytest.mark.parametrize(
@@ -110,13 +111,13 @@ def assert_each_billed_once(plan: str, count: int, first: int) -> None:
     [(WORKERS, 300), *(pytest.param(workers, 3_000, marks=pytest.mark.slow) for workers in (1, 2, 4, 8))],
 )
 def test_every_subscription_is_billed_once_and_numbered_without_a_hole(committed_db: None, workers: int, count: int) -> None:
-    plan, first = due_subscriptions(count), documents.last_number() + 1
+    plan, first = due_subscriptions(count), invoice_documents.last_number() + 1
     summary = run_command(plan, workers)
     assert (summary["invoices"], summary["lines"], summary["workers_lost"]) == (count, 2 * count, 0)
     assert summary["money"] == {"EUR": {"invoices": count, "total_minor": 1020 * count, "credits_applied_minor": 0}}
     assert_each_billed_once(plan, count, first)
     assert run_command(plan, workers)["invoices"] == 0
-    assert documents.last_number() == first + count - 1
+    assert invoice_documents.last_number() == first + count - 1
 
 
 # Rolled back after the number was taken --------------------------------------------------------------
@@ -134,7 +135,7 @@ class EveryFifth:
 
     def __call__(self, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
         result = execute(sql, params, many, context)
-        if sql == documents.FINALIZE:
+        if sql == invoice_documents.FINALIZE:
             self.taken += 1
             if self.taken % 5 == 0:
                 raise Undone
@@ -144,14 +145,14 @@ class EveryFifth:
 def run_here(plan: str, workers: int) -> list[Done]:
     """A run whose worker processes are forked from this one, with what is wrapped around its connection."""
     done: list[Done] = []
-    job = runs.job_for(Options(as_of=FEB_1), plans=(plan,), workers=workers)
-    runs.run(job, on_done=done.append, on_tick=lambda summary: None, stop=lambda: False)
+    job = generator.job_for(Options(as_of=FEB_1), plans=(plan,), workers=workers)
+    generator.run(job, on_done=done.append, on_tick=lambda summary: None, stop=lambda: False)
     return done
 
 
 @pytest.mark.parametrize(("workers", "count"), [(4, 100), pytest.param(WORKERS, 3_000, marks=pytest.mark.slow)])
 def test_no_number_is_lost_though_every_fifth_finalisation_is_rolled_back(committed_db: None, workers: int, count: int) -> None:
-    plan, first = due_subscriptions(count), documents.last_number() + 1
+    plan, first = due_subscriptions(count), invoice_documents.last_number() + 1
     with connection.execute_wrapper(EveryFifth()):
         outcomes = run_here(plan, workers)
     failed = [one for one in outcomes if one.outcome == OutcomeKind.FAILED]
@@ -159,7 +160,7 @@ def test_no_number_is_lost_though_every_fifth_finalisation_is_rolled_back(commit
     # Each process undoes its own fifth, tenth and so on.
     assert count // 5 - workers <= len(failed) <= count // 5
     assert Invoice.objects.filter(subscription_ref__in=[one.subscription for one in failed]).count() == 0
-    assert documents.last_number() == first + count - len(failed) - 1
+    assert invoice_documents.last_number() == first + count - len(failed) - 1
     run_here(plan, workers)
     assert_each_billed_once(plan, count, first)
 
@@ -198,7 +199,7 @@ def wait_for_invoices(plan: str, wanted: int, process: subprocess.Popen[str]) ->
 def test_a_worker_killed_in_the_middle_leaves_no_invoice_no_number_and_no_lock(
     committed_db: None, raw_connection: Connect, workers: int, count: int
 ) -> None:
-    plan, first = due_subscriptions(count), documents.last_number() + 1
+    plan, first = due_subscriptions(count), invoice_documents.last_number() + 1
     arguments = ("--as-of", "2026-02-01", "--plan", plan, "--workers", str(workers), "--format", "json", "--no-progress")
     process = command(*arguments)
     wait_for_invoices(plan, count // 10, process)
@@ -217,14 +218,14 @@ def test_a_worker_killed_in_the_middle_leaves_no_invoice_no_number_and_no_lock(
 
 
 def test_a_worker_killed_in_the_middle_of_a_word_does_not_silence_the_others(committed_db: None) -> None:
-    plan, first = due_subscriptions(60), documents.last_number() + 1
-    here, real = os.getpid(), runs.work
+    plan, first = due_subscriptions(60), invoice_documents.last_number() + 1
+    here, real = os.getpid(), generator.work
 
     def say_half_and_die(sender: Any, said: Any, write: Any = None) -> None:
         os.write(sender.fileno(), bytes(said)[: len(said) // 2])
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def work(job: runs.Work, brake: runs.Brake, report: Callable[[Done | str], None], share: int = 0) -> None:
+    def work(job: generator.Work, brake: generator.Brake, report: Callable[[Done | str], None], share: int = 0) -> None:
         if share == 0 and os.getpid() != here:
             multiprocessing.connection.Connection._send = say_half_and_die  # type: ignore[attr-defined]
         real(job, brake, report, share)
@@ -235,7 +236,7 @@ def test_a_worker_killed_in_the_middle_of_a_word_does_not_silence_the_others(com
     before = signal.signal(signal.SIGALRM, give_up)
     signal.alarm(60)
     try:
-        with mock.patch.object(runs, "work", work):
+        with mock.patch.object(generator, "work", work):
             run_here(plan, 3)
     finally:
         signal.alarm(0)
@@ -245,7 +246,7 @@ def test_a_worker_killed_in_the_middle_of_a_word_does_not_silence_the_others(com
 
 def test_a_worker_killed_while_it_counts_the_limit_does_not_stop_the_others(committed_db: None) -> None:
     """Whoever is at the counter when it is killed leaves it to the next."""
-    brake = runs.SharedBrake(multiprocessing.get_context("fork"), 2)
+    brake = generator.SharedBrake(multiprocessing.get_context("fork"), 2)
 
     def take_and_die() -> None:
         with brake._my_turn():
@@ -260,13 +261,13 @@ def test_a_worker_killed_while_it_counts_the_limit_does_not_stop_the_others(comm
 
 
 def test_a_command_killed_with_all_its_workers_is_taken_up_by_the_next(committed_db: None) -> None:
-    plan, first = due_subscriptions(200), documents.last_number() + 1
+    plan, first = due_subscriptions(200), invoice_documents.last_number() + 1
     process = command("--as-of", "2026-02-01", "--plan", plan, "--workers", "4", "--no-progress")
     wait_for_invoices(plan, 20, process)
     for pid in [*children_of(process.pid), process.pid]:
         os.kill(pid, signal.SIGKILL)
     process.communicate(timeout=60)
-    made = documents.last_number() - first + 1
+    made = invoice_documents.last_number() - first + 1
     assert made == Invoice.objects.filter(subscription_ref__in=refs_of(plan)).count()
     run_command(plan, 2)
     assert_each_billed_once(plan, 200, first)
@@ -291,7 +292,7 @@ def test_a_busy_subscription_is_skipped_by_one_statement(committed_db: None, raw
     other, statements = raw_connection(), Statements()
     other.execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(f"invoice_gen/{subscription.ref}")])
     with connection.execute_wrapper(statements):
-        done = runs.bill_one(subscription.ref, Options(as_of=FEB_1))
+        done = generator.bill_one(subscription.ref, Options(as_of=FEB_1))
     assert done.outcome == OutcomeKind.BUSY
     assert [sql.split(" /*")[0] for sql in statements.sent] == ["SELECT pg_try_advisory_xact_lock(%s)"]
 
@@ -304,7 +305,7 @@ def test_a_busy_subscription_is_skipped_in_less_than_5_ms(committed_db: None, ra
     took_ms = []
     for _ in range(200):
         began = time.perf_counter()
-        assert runs.bill_one(subscription.ref, Options(as_of=FEB_1)).outcome == OutcomeKind.BUSY
+        assert generator.bill_one(subscription.ref, Options(as_of=FEB_1)).outcome == OutcomeKind.BUSY
         took_ms.append((time.perf_counter() - began) * 1000)
     print(f"busy skip: median {statistics.median(took_ms):.2f} ms, p95 {sorted(took_ms)[189]:.2f} ms")
     assert statistics.median(took_ms) < 5
@@ -333,7 +334,7 @@ def test_the_list_of_what_is_due_takes_no_more_memory_for_more_subscriptions(com
 def test_a_run_over_thousands_keeps_no_more_than_its_figures(committed_db: None) -> None:
     """What a run remembers of a subscription is a duration and at most an outcome on its way to the database."""
     plan = due_subscriptions(3_000)
-    job = runs.job_for(Options(as_of=FEB_1), plans=(plan,))
+    job = generator.job_for(Options(as_of=FEB_1), plans=(plan,))
     made = (1, "INV-000001", "EUR", 1020, 0, 2)
 
     def no_work(ref: str, options: Options) -> Done:
@@ -341,8 +342,8 @@ def test_a_run_over_thousands_keeps_no_more_than_its_figures(committed_db: None)
 
     tracemalloc.start()
     try:
-        with mock.patch.object(runs, "bill_one", no_work):
-            summary = runs.run(job, on_done=lambda done: None, on_tick=lambda summary: None, stop=lambda: False)
+        with mock.patch.object(generator, "bill_one", no_work):
+            summary = generator.run(job, on_done=lambda done: None, on_tick=lambda summary: None, stop=lambda: False)
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -16,11 +16,14 @@ import pytest
 from django.conf import settings
 from django.db import connection, connections
 
-from billing import catalogue, documents, granting, invoicing, storing, subscriptions
+from billing.documents import invoices
 from billing.errors import InvoiceGenerationBusy, PeriodAlreadyBilled
-from billing.invoicing import Options, Scope
+from billing.generator import allowances, store
+from billing.generator import generate as generator
+from billing.generator.generate import Options, Scope
 from billing.models import Claim, Invoice, Line, Subscription
-from billing.subscriptions import Wish
+from billing.orders import plans, subscriptions
+from billing.orders.subscriptions import Wish
 from ledger import selectors
 from ledger.locks import Lock, lock_number
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
@@ -33,12 +36,12 @@ FEB_1 = Options(as_of=at(2, 1))
 @pytest.fixture(autouse=True)
 def _forget_plans() -> None:
     """The tests that commit have a database of their own, in which other plans have the same ids."""
-    catalogue.terms_of.cache_clear()
-    catalogue.price_of.cache_clear()
+    plans.terms_of.cache_clear()
+    plans.price_of.cache_clear()
 
 
-def generate(ref: str, options: Options = FEB_1) -> invoicing.Generated:
-    return invoicing.generate(ref=ref, options=options)
+def generate(ref: str, options: Options = FEB_1) -> generator.Generated:
+    return generator.generate(ref=ref, options=options)
 
 
 class HeldGeneration:
@@ -53,7 +56,7 @@ class HeldGeneration:
     def _run(self) -> None:
         def watch(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
             result = execute(sql, params, many, context)
-            if sql == storing.INSERT_CLAIMS:
+            if sql == store.INSERT_CLAIMS:
                 self.has_written.set()
                 assert self.may_commit.wait(30)
             return result
@@ -122,14 +125,14 @@ def test_without_the_lock_both_would_bill_and_the_constraint_refuses_the_second(
     subscription = SubscriptionFactory()
     attempts: list[int] = []
     both_have_read = threading.Barrier(2)
-    real = storing.write_claims
+    real = store.write_claims
 
     def together(head: Any, changes: Any) -> None:
         both_have_read.wait(30)
         attempts.append(len(changes.charges))
         real(head, changes)
 
-    with mock.patch.object(invoicing, "try_advisory_lock", no_lock), mock.patch.object(storing, "write_claims", together):
+    with mock.patch.object(generator, "try_advisory_lock", no_lock), mock.patch.object(store, "write_claims", together):
         results = run_threads(lambda index: generate(subscription.ref, Options(as_of=at(1, 1))), 2)
 
     # The double-bill attempt: both found the same period due and wrote a claim on it.
@@ -149,7 +152,7 @@ def test_without_lock_and_constraint_the_period_is_billed_twice(
     owner.execute(f"CREATE SCHEMA {room}")
     owner.execute(f"CREATE TABLE {room}.billing_claim (LIKE public.billing_claim INCLUDING IDENTITY INCLUDING DEFAULTS)")
     both_have_read = threading.Barrier(2)
-    real = storing.write_claims
+    real = store.write_claims
 
     def together(head: Any, changes: Any) -> None:
         both_have_read.wait(30)
@@ -161,7 +164,7 @@ def test_without_lock_and_constraint_the_period_is_billed_twice(
         return generate(subscription.ref, Options(as_of=at(1, 1)))
 
     try:
-        with mock.patch.object(invoicing, "try_advisory_lock", no_lock), mock.patch.object(storing, "write_claims", together):
+        with mock.patch.object(generator, "try_advisory_lock", no_lock), mock.patch.object(store, "write_claims", together):
             results = run_threads(bill, 2)
     finally:
         owner.execute(f"DROP SCHEMA {room} CASCADE")
@@ -174,13 +177,13 @@ def test_a_claim_that_was_released_meanwhile_is_a_conflict(committed_db: None) -
     generate(subscription.ref, Options(as_of=at(1, 1)))
     subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(1, 17), wish=Wish(quantities={"base": 3}))
     before = billed(subscription.ref)
-    real = storing.write_claims
+    real = store.write_claims
 
     def late(head: Any, changes: Any) -> None:
         Claim.objects.filter(subscription=subscription.pk).update(released_at=at(1, 2))
         real(head, changes)
 
-    with mock.patch.object(storing, "write_claims", late), pytest.raises(PeriodAlreadyBilled):
+    with mock.patch.object(store, "write_claims", late), pytest.raises(PeriodAlreadyBilled):
         generate(subscription.ref, Options(as_of=at(1, 17)))
     assert billed(subscription.ref) == before
 
@@ -224,10 +227,10 @@ def test_invoices_do_not_wait_for_locked_rows_of_intent_and_leave_no_mark_on_the
         cursor.execute("SET lock_timeout = '1ms'")
     subscriptions.charge_once(ref=subscription.ref, amount_minor=100, description="Set-up")
     [invoice] = generate(subscription.ref).invoices
-    documents.void(invoice.invoice_id)
+    invoices.void(invoice.invoice_id)
     [draft] = generate(subscription.ref, Options(as_of=at(2, 1), finalize=False)).invoices
-    documents.finalize(draft.invoice_id)
-    documents.pay(draft.invoice_id)
+    invoices.finalize(draft.invoice_id)
+    invoices.pay(draft.invoice_id)
     holder.rollback()
     assert billed(subscription.ref) == 3
 
@@ -272,7 +275,7 @@ def test_numbers_have_no_holes_though_every_fifth_finalisation_is_rolled_back(
 
     def undo_every_fifth(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
         result = execute(sql, params, many, context)
-        if sql == documents.FINALIZE:
+        if sql == invoices.FINALIZE:
             taken.append(params["id"])
             if len(taken) % 5 == 0:
                 raise Undone
@@ -393,7 +396,7 @@ def test_one_failure_never_stops_the_others(committed_db: None) -> None:
 def granting_twice(run_threads: Any, subscription: Any, bill: Callable[[int], Any]) -> list[Any]:
     """Both have found the period's allowance due before either grants it, and nobody holds the subscription's lock."""
     both_have_read = threading.Barrier(2)
-    real = granting.read_granted
+    real = allowances.read_granted
 
     def together(lock: Any, head: Any, since: Any) -> Any:
         granted = real(lock, head, since)
@@ -401,7 +404,7 @@ def granting_twice(run_threads: Any, subscription: Any, bill: Callable[[int], An
         both_have_read.wait(30)
         return granted
 
-    with mock.patch.object(invoicing, "try_advisory_lock", no_lock), mock.patch.object(invoicing, "read_granted", together):
+    with mock.patch.object(generator, "try_advisory_lock", no_lock), mock.patch.object(generator, "read_granted", together):
         results: list[Any] = run_threads(bill, 2)
     return results
 
@@ -440,7 +443,7 @@ def test_without_lock_constraint_and_key_an_allowance_is_granted_twice(
         return unique("unprotected")
 
     try:
-        with mock.patch.object(granting, "_key", a_key_of_its_own):
+        with mock.patch.object(allowances, "_key", a_key_of_its_own):
             results = granting_twice(run_threads, subscription, bill)
     finally:
         owner.execute(f"DROP SCHEMA {room} CASCADE")

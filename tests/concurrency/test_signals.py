@@ -9,8 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from billing import catalogue
 from billing.models import Invoice, Outcome, Run
+from billing.orders import plans
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, recurring
 from tests.concurrency.test_invoices_races import command, numbers_are_gapless
 
@@ -23,8 +23,8 @@ WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_databas
 @pytest.fixture(autouse=True)
 def _forget_plans() -> None:
     """The tests that commit have a database of their own, in which other plans have the same ids."""
-    catalogue.terms_of.cache_clear()
-    catalogue.price_of.cache_clear()
+    plans.terms_of.cache_clear()
+    plans.price_of.cache_clear()
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

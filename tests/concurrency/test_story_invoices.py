@@ -22,7 +22,7 @@ import psycopg
 import pytest
 from django.conf import settings
 
-from billing.documents import invoice_key
+from billing.documents.invoices import invoice_key
 from billing.models import Claim, Invoice, Subscription
 from ledger import services
 from ledger.locks import lock_number
@@ -39,16 +39,16 @@ import sys
 import django
 django.setup()
 from django.core.management import call_command
-from billing import storing
+from billing.generator import store
 
-write_claims = storing.write_claims
+write_claims = store.write_claims
 
 def write_claims_and_stop(head, changes):
     write_claims(head, changes)
     print("in the middle", flush=True)
     sys.stdin.readline()
 
-storing.write_claims = write_claims_and_stop
+store.write_claims = write_claims_and_stop
 call_command("generate_invoices", *sys.argv[1:], stdout=sys.stderr)
 """
 

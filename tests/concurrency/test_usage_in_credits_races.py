@@ -9,10 +9,13 @@ import psycopg
 import pytest
 from django.db import connections
 
-from billing import auditing, catalogue, covering, documents, invoicing
+from billing import auditing
+from billing.documents import invoices
 from billing.errors import InvoiceGenerationBusy
-from billing.invoicing import Options
+from billing.generator import drawdown, generate
+from billing.generator.generate import Options
 from billing.models import Claim, Invoice, Subscription
+from billing.orders import plans
 from ledger import selectors, services
 from ledger.api import authentication
 from ledger.audit import audit
@@ -29,8 +32,8 @@ FEB_1 = Options(as_of=at(2, 1))
 @pytest.fixture(autouse=True)
 def _forget() -> None:
     """The tests that commit have a database of their own, in which other plans and keys have the same ids."""
-    catalogue.terms_of.cache_clear()
-    catalogue.price_of.cache_clear()
+    plans.terms_of.cache_clear()
+    plans.price_of.cache_clear()
     authentication.forget_keys()
 
 
@@ -61,7 +64,7 @@ def test_two_subscriptions_of_a_customer_share_the_credits(
     holder = new_holder()
     services.grant(holder_id=holder, amount=150, idempotency_key="bought")
     both = of_one_customer(holder, 2, "100")
-    results = run_threads(lambda index: invoicing.generate(ref=both[index].ref, options=FEB_1), 2)
+    results = run_threads(lambda index: generate.generate(ref=both[index].ref, options=FEB_1), 2)
     # One has its 100 calls covered, the other 50 of them: 50 x 0.02 is 1.00.
     assert sorted(one.invoices[0].total_minor for one in results) == [0, 100]
     assert sorted(in_credits(one) for one in both) == [50, 100]
@@ -84,13 +87,13 @@ def test_the_control_who_decides_by_what_was_seen_before_the_lock_promises_the_s
         both_have_read.wait(30)
         return available
 
-    unlocked = mock.patch.object(covering, "holder_lock", lambda *ids: no_lock(*(f"ledger/{one}" for one in ids)))
+    unlocked = mock.patch.object(drawdown, "holder_lock", lambda *ids: no_lock(*(f"ledger/{one}" for one in ids)))
     with (
         unlocked,
-        mock.patch.object(covering, "spendable", through_the_window),
-        mock.patch.object(covering.coupons, "wait_turn", return_value=None),
+        mock.patch.object(drawdown, "spendable", through_the_window),
+        mock.patch.object(drawdown.coupon_uses, "wait_turn", return_value=None),
     ):
-        results = run_threads(lambda index: invoicing.generate(ref=both[index].ref, options=FEB_1), 2)
+        results = run_threads(lambda index: generate.generate(ref=both[index].ref, options=FEB_1), 2)
 
     # Both saw 150 and decided on 100; only the ledger itself kept the second from being spent.
     assert seen == [150, 150]
@@ -151,12 +154,12 @@ def test_a_crowd_of_generators_spends_and_deletions_moves_each_credit_once(
             return
         for one in many[index::3]:
             try:
-                made = invoicing.generate(ref=one.ref, options=Options(as_of=at(2, 1), finalize=False)).invoices
+                made = generate.generate(ref=one.ref, options=Options(as_of=at(2, 1), finalize=False)).invoices
             except InvoiceGenerationBusy:
                 continue
             if index == 1:
-                documents.delete_draft(made[0].invoice_id)
-                invoicing.generate(ref=one.ref, options=FEB_1)
+                invoices.delete_draft(made[0].invoice_id)
+                generate.generate(ref=one.ref, options=FEB_1)
 
     assert [one for one in run_threads(work, 4) if one is not None] == []
     credits_of_usage = sum(in_credits(one) for one in many)

@@ -9,8 +9,8 @@ from django.core.management import call_command
 from django.db import connection
 from django.utils import timezone
 
-from billing import invoicing
-from billing.invoicing import Options
+from billing.generator import generate
+from billing.generator.generate import Options
 from billing.models import Invoice, Plan, Subscription
 from ledger import selectors, services
 from ledger_project import demonstration
@@ -97,7 +97,7 @@ def test_its_subscriptions_are_due_and_one_has_its_first_invoice() -> None:
     # 49.00 + 1 seat at 12.00, and 20 % on it; paid by nobody's credits, for Acme has none that pay.
     assert (invoice.total_minor, invoice.credits_applied_minor, invoice.state) == (7_320, 0, "open")
     for ref in refs:
-        assert invoicing.generate(ref=ref, options=Options(as_of=timezone.now())).invoices, f"{ref} is due"
+        assert generate.generate(ref=ref, options=Options(as_of=timezone.now())).invoices, f"{ref} is due"
     # Initech's prepaid cents pay.
     assert selectors.balance("initech", "usd_cents").available < 50_000
 

@@ -18,11 +18,12 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from billing import auditing, runs
-from billing.due import DueWalk, how_many
-from billing.invoicing import LATE_LOOKBACK_PERIODS, Options, Scope
+from billing import auditing
+from billing.generator import workers
+from billing.generator.due import DueWalk, how_many
+from billing.generator.generate import LATE_LOOKBACK_PERIODS, Options, Scope
+from billing.generator.workers import Done, OutcomeKind, Summary, Work
 from billing.models import Outcome, Run
-from billing.runs import Done, OutcomeKind, Summary, Work
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +105,7 @@ class Command(BaseCommand):
             include_parked=given["include_parked"],
             run_id=given["run_id"] or uuid.uuid4(),
         )
-        return runs.job_for(
+        return workers.job_for(
             options,
             subscriptions=tuple(given["subscription"]),
             customers=tuple(given["customer"]) or None,
@@ -130,10 +131,10 @@ class Command(BaseCommand):
                 record.add(done)
                 if given["format"] == "jsonl":
                     self.stdout.write(json.dumps(_outcome(done)))
-                elif done.outcome in runs.TROUBLE:
+                elif done.outcome in workers.TROUBLE:
                     self.stderr.write(f"{done.subscription}: {done.outcome}: {done.detail}")
 
-            summary = runs.run(job, on_done=on_done, on_tick=progress.tick, stop=lambda: bool(heard))
+            summary = workers.run(job, on_done=on_done, on_tick=progress.tick, stop=lambda: bool(heard))
         progress.end()
         code = SIGNALLED + heard[0] if heard else _exit_code(summary)
         figures = {"run_id": str(job.options.run_id), "as_of": job.options.as_of.isoformat(), "dry_run": job.options.dry_run}

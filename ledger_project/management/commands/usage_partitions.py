@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
-from billing import partitions
+from billing.metering import partitions
 from ledger_project.preparation import connected_as_owner
 
 KEPT_MONTHS = 4

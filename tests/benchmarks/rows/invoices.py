@@ -7,12 +7,12 @@ from statistics import median
 
 from django.core.management import call_command
 
-from billing import catalogue, customers, subscriptions
-from billing.documents import invoice_key
-from billing.invoicing import Options
+from billing.documents.invoices import invoice_key
+from billing.generator.generate import Options
+from billing.generator.workers import OutcomeKind, bill_one
 from billing.models import Invoice, Line
-from billing.periods import Interval, IntervalUnit
-from billing.runs import OutcomeKind, bill_one
+from billing.orders import customers, plans, subscriptions
+from billing.rating.periods import Interval, IntervalUnit
 from ledger.locks import lock_number
 from tests.benchmarks.ground import Ground
 from tests.benchmarks.measuring import ROUNDS, Result, interleaved, result, seconds
@@ -51,7 +51,7 @@ def _busy_skip(ground: Ground) -> Result:
 
 def _rate(*, workers: int) -> float:
     code = f"bench-{uuid.uuid4().hex[:12]}"
-    catalogue.create_plan(
+    plans.create_plan(
         code=code, name="Bench", currency="EUR", interval=Interval(IntervalUnit.MONTH),
         prices=[
             {"key": key, "kind": "recurring", "timing": "advance", "model": "flat", "unit_amount": amount, "tax_rate": "20"}

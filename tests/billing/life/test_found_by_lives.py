@@ -4,11 +4,13 @@ from decimal import Decimal
 
 import pytest
 
-from billing import auditing, documents, subscriptions
-from billing.invoicing import Scope
+from billing import auditing
+from billing.documents import invoices
+from billing.generator.generate import Scope
 from billing.models import Claim, Cursor
-from billing.periods import Interval, IntervalUnit
-from billing.subscriptions import Wish
+from billing.orders import subscriptions
+from billing.orders.subscriptions import Wish
+from billing.rating.periods import Interval, IntervalUnit
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, recurring, use
 from tests.billing.test_invoicing import bill
 
@@ -90,7 +92,7 @@ def test_late_usage_is_looked_for_in_what_was_billed_last_although_a_longer_peri
 def test_a_voided_fee_is_billed_again_also_when_usage_alone_was_billed_in_between():
     subscription = SubscriptionFactory()
     made = [one for month in range(1, 7) for one in bill(subscription, at(month, 1), only=Scope.RECURRING)]
-    documents.void(made[1]["id"])
+    invoices.void(made[1]["id"])
     bill(subscription, at(6, 2), only=Scope.USAGE)
     assert amounts(bill(subscription, at(6, 3))) == [[("recurring", 1000)]]
 
@@ -100,7 +102,7 @@ def test_voided_usage_is_billed_again_also_when_fees_alone_were_billed_in_betwee
     for month in range(1, 7):
         use(subscription, str(month), at(month, 5))
     made = {month: bill(subscription, at(month, 1), only=Scope.USAGE) for month in range(2, 8)}
-    documents.void(made[3][0]["id"])
+    invoices.void(made[3][0]["id"])
     bill(subscription, at(7, 2), only=Scope.RECURRING)
     assert amounts(bill(subscription, at(7, 3))) == [[("usage", 200)]]
 

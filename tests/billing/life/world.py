@@ -15,14 +15,17 @@ from itertools import pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from billing import catalogue, coupons, customers, documents, runs, subscriptions, usage
-from billing.customers import CreditTerms
+from billing.documents import invoices
 from billing.errors import InvalidTransition, InvoiceCorrectedLater
-from billing.invoicing import Options, Scope
+from billing.generator import workers
+from billing.generator.generate import Options, Scope
+from billing.metering import usage
 from billing.models import Claim, CreditPayment, Invoice, Item, Line
-from billing.periods import Interval, IntervalUnit
-from billing.selectors import invoice_documents
-from billing.subscriptions import Wish
+from billing.orders import coupons, customers, plans, subscriptions
+from billing.orders.customers import CreditTerms
+from billing.orders.subscriptions import Wish
+from billing.rating.periods import Interval, IntervalUnit
+from billing.reads import invoice_documents
 from ledger import selectors, services
 from tests.billing.factories import unique
 from tests.billing.life import calculator as slow
@@ -107,7 +110,7 @@ class World:
         if self.bounded and pick.random() < 0.6:
             limits = pick.choice(({"minimum": self._money(9_000)}, {"maximum": self._money(9_000)}))
         code = unique("plan")
-        catalogue.create_plan(
+        plans.create_plan(
             code=code,
             name="Plan",
             currency=currency,
@@ -351,7 +354,7 @@ class World:
         finalize = not (self.traits.drafts and pick.random() < 0.1) or forced
         lived.told.append(f"run as of {now} only {only} finalize {finalize}")
         options = Options(as_of=now, only=Scope(only) if only else None, finalize=finalize)
-        done = runs.bill_one(lived.ref, options)
+        done = workers.bill_one(lived.ref, options)
         assert done.outcome in ("finalised", "created", "nothing_due"), (done.outcome, done.detail, done.traceback)
         made = invoice_documents(list(Invoice.objects.filter(pk__in=[one[0] for one in done.invoices]).order_by("currency")))
         expected = lived.paper.bill(now, only=only, finalize=finalize)
@@ -362,7 +365,7 @@ class World:
             lived.told.append(f"  made {document['number']} {document['total_minor']}")
         lived.last_run = now
         if forced or pick.random() < 0.2:
-            again = runs.bill_one(lived.ref, options)
+            again = workers.bill_one(lived.ref, options)
             assert again.outcome == "nothing_due", "the same run twice billed something twice"
 
     def _after(self, lived: Lived, now: datetime) -> None:
@@ -371,20 +374,20 @@ class World:
         for pk, paper in list(lived.documents.items()):
             if paper.state == "draft":
                 if pick.random() < 0.5:
-                    documents.finalize(pk)
+                    invoices.finalize(pk)
                     lived.paper.finalize(paper)
                     lived.told.append(f"finalise {pk}")
                     assert_same(invoice_documents([Invoice.objects.get(pk=pk)]), [paper])
                 elif lived.paper._corrected(paper) is None:
-                    documents.delete_draft(pk)
+                    invoices.delete_draft(pk)
                     lived.paper.void(paper)
                     lived.told.append(f"delete {pk}")
                     del lived.documents[pk]
             elif paper.state == "open" and pick.random() < 0.3:
-                documents.pay(pk)
+                invoices.pay(pk)
                 paper.state = "paid"
             elif paper.state == "open" and pick.random() < 0.05:
-                documents.mark_uncollectible(pk)
+                invoices.mark_uncollectible(pk)
                 paper.state = "uncollectible"
         if self.traits.voids and lived.documents and pick.random() < 0.25:
             self._void(lived, *pick.choice(list(lived.documents.items())[-4:]))
@@ -392,14 +395,14 @@ class World:
     def _void(self, lived: Lived, pk: int, paper: slow.Paper) -> None:
         why = lived.paper.why_not_void(paper)
         if why is None or paper.state == "void":
-            documents.void(pk)
-            documents.void(pk)
+            invoices.void(pk)
+            invoices.void(pk)
             if paper.state != "void":
                 lived.paper.void(paper)
             lived.told.append(f"void {pk}")
         else:
             try:
-                documents.void(pk)
+                invoices.void(pk)
             except InvoiceCorrectedLater:
                 assert why == "corrected"
             except InvalidTransition:

@@ -6,9 +6,9 @@ from zoneinfo import ZoneInfo
 
 from hypothesis import settings
 
-from billing.periods import Interval, IntervalUnit, Period, Schedule
-from billing.price_input import parse_price
-from billing.pricing import Price
+from billing.rating.periods import Interval, IntervalUnit, Period, Schedule
+from billing.rating.price_input import parse_price
+from billing.rating.pricing import Price
 
 PROPERTY = settings(derandomize=True, deadline=None, max_examples=300, database=None)
 """The same examples on every run, so that a failure is the code's and never the day's."""

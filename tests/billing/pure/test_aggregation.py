@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.aggregation import Aggregation, Event, Usage, aggregate, event_number, matches, percentage_usage
+from billing.rating.aggregation import Aggregation, Event, Usage, aggregate, event_number, matches, percentage_usage
 from tests.billing.pure.builders import PROPERTY, utc
 
 APRIL = (utc("2026-04-01"), utc("2026-05-01"))

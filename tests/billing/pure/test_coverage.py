@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.coverage import (
+from billing.rating.prepaid_units import (
     NOTHING_COVERED,
     Coverage,
     Spent,
@@ -24,7 +24,7 @@ from billing.coverage import (
     units_at,
     units_of,
 )
-from billing.pricing import Price, rate, rate_rest, rate_uncovered
+from billing.rating.pricing import Price, rate, rate_rest, rate_uncovered
 from tests.billing.pure.builders import PROPERTY, usage_price
 
 PLENTY = 10**12

@@ -5,8 +5,8 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.crediting import GivenBack, LineLeft, TaxLeft, creditable, given_back, parts, whole_rest
-from billing.tax import TaxLine, tax_minor
+from billing.documents.credit_note_rules import GivenBack, LineLeft, TaxLeft, creditable, given_back, parts, whole_rest
+from billing.rating.tax import TaxLine, tax_minor
 
 S20, S7 = ("S", Decimal(20)), ("S", Decimal(7))
 

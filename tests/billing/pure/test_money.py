@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.money import MINOR_DIGITS, decimal_text, from_minor, minor_digits, round_half_up, spread, to_decimal, to_minor
+from billing.rating.money import MINOR_DIGITS, decimal_text, from_minor, minor_digits, round_half_up, spread, to_decimal, to_minor
 from tests.billing.pure.builders import PROPERTY
 
 

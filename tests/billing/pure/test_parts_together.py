@@ -6,11 +6,11 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.aggregation import Event
-from billing.periods import Schedule, Timing, periods_due
-from billing.pricing import Price, Proration, rate, rate_rest, usage_of
-from billing.proration import prorated_minor, share
-from billing.totals import FeeLine, settle
+from billing.rating.aggregation import Event
+from billing.rating.periods import Schedule, Timing, periods_due
+from billing.rating.pricing import Price, Proration, rate, rate_rest, usage_of
+from billing.rating.proration import prorated_minor, share
+from billing.rating.totals import FeeLine, settle
 from tests.billing.pure.builders import PROPERTY, recurring_price, schedule, usage_price, utc
 from tests.billing.pure.test_periods import instants, schedules
 

@@ -10,7 +10,7 @@ from dateutil.relativedelta import relativedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.periods import (
+from billing.rating.periods import (
     Interval,
     IntervalUnit,
     Period,

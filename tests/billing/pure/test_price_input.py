@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.aggregation import Aggregation
-from billing.periods import Timing
-from billing.price_input import PriceInvalid, currency_fault, parse_price, parse_prices, price_dict
-from billing.pricing import Price, PriceKind, PriceModel, Proration, Tier
+from billing.rating.aggregation import Aggregation
+from billing.rating.periods import Timing
+from billing.rating.price_input import PriceInvalid, currency_fault, parse_price, parse_prices, price_dict
+from billing.rating.pricing import Price, PriceKind, PriceModel, Proration, Tier
 from tests.billing.pure.builders import PROPERTY
 
 UNIT = {"key": "api", "kind": "usage", "model": "unit", "meter": "calls", "aggregation": "sum", "unit_amount": "0.02"}

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.aggregation import Event, Usage
-from billing.price_input import parse_price
-from billing.pricing import Price, Rating, quote, quote_request, rate, rate_rest, usage_of
+from billing.rating.aggregation import Event, Usage
+from billing.rating.price_input import parse_price
+from billing.rating.pricing import Price, Rating, quote, quote_request, rate, rate_rest, usage_of
 from tests.billing.pure.builders import PROPERTY, recurring_price, usage_price, utc
 
 TIERS = [

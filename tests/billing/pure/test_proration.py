@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.periods import Period, Schedule, first_charged_instant, periods
-from billing.pricing import Proration
-from billing.proration import (
+from billing.rating.periods import Period, Schedule, first_charged_instant, periods
+from billing.rating.pricing import Proration
+from billing.rating.proration import (
     NOTHING,
     WHOLE,
     BilledLine,

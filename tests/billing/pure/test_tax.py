@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.tax import Taxable, TaxLine, tax_minor, taxes
+from billing.rating.tax import Taxable, TaxLine, tax_minor, taxes
 from tests.billing.pure.builders import PROPERTY
 
 

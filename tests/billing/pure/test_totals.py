@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.totals import (
+from billing.rating.totals import (
     CARRIED_REF,
     Applied,
     Carried,

@@ -1,0 +1,183 @@
+"""What a credit note on request takes back of an invoice: lines, tax per category, and how the money goes back. Pure.
+
+Tax is worked out on all that was credited of a category so far, not on each note by itself: the notes of a category together come
+to what one note would have, and the one that takes the last cent of the base takes the last cent of the tax.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+
+from billing.rating.money import round_half_up
+from billing.rating.tax import TaxLine
+
+Category = tuple[str, Decimal]
+
+
+@dataclass(frozen=True, slots=True)
+class LineLeft:
+    """A line of the invoice and what is left of it.
+
+    Args:
+        net_minor: after its discounts, before tax; negative for a credit.
+        left_minor: that, less what was credited of it.
+    """
+
+    position: int
+    description: str
+    category: str
+    rate: Decimal
+    net_minor: int
+    left_minor: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaxLeft:
+    """The tax of a category on the invoice, and what of its base the notes have credited so far."""
+
+    category: str
+    rate: Decimal
+    base_minor: int
+    tax_minor: int
+    credited_minor: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CreditedLine:
+    """What a note takes back of a line; negative where a credit on the invoice is taken back with its charge."""
+
+    position: int
+    description: str
+    category: str
+    rate: Decimal
+    amount_minor: int
+
+
+@dataclass(frozen=True, slots=True)
+class Credited:
+    """A credit note in figures."""
+
+    lines: tuple[CreditedLine, ...]
+    taxes: tuple[TaxLine, ...]
+
+    @property
+    def subtotal_minor(self) -> int:
+        """Before tax."""
+        return sum(line.amount_minor for line in self.lines)
+
+    @property
+    def tax_minor(self) -> int:
+        """The tax that goes back with it."""
+        return sum(tax.tax_minor for tax in self.taxes)
+
+    @property
+    def total_minor(self) -> int:
+        """What the note is worth."""
+        return self.subtotal_minor + self.tax_minor
+
+
+@dataclass(frozen=True, slots=True)
+class GivenBack:
+    """Where the worth of a note goes; the three amounts of money add up to it.
+
+    Args:
+        lowers_due_minor: what nobody has to pay any more.
+        credits, credits_minor: prepaid credits that go back to the holder, and the part of the payment that they were.
+        left_minor: what is set against the next invoices.
+    """
+
+    lowers_due_minor: int
+    credits: int
+    credits_minor: int
+    left_minor: int
+
+
+def creditable(lines: Iterable[LineLeft]) -> dict[int, int]:
+    """What can still be credited of each line with a charge, in minor units before tax, by position.
+
+    A line is not credited beyond what is left of its category: a charge and the credit beside it are one amount to the tax.
+    """
+    known = list(lines)
+    rests = _rests(known)
+    return {
+        line.position: min(max(line.left_minor, 0), max(rests[line.category, line.rate], 0))
+        for line in known
+        if line.net_minor > 0
+    }
+
+
+def whole_rest(lines: Sequence[LineLeft], taxes: Sequence[TaxLeft]) -> Credited:
+    """All that is left of the invoice; without lines when nothing is."""
+    rests = _rests(lines)
+    taken = [
+        CreditedLine(line.position, line.description, line.category, line.rate, line.left_minor)
+        for line in lines
+        if line.left_minor and rests[line.category, line.rate] > 0
+    ]
+    return Credited(tuple(taken), _taxes(taken, taxes))
+
+
+def parts(lines: Sequence[LineLeft], taxes: Sequence[TaxLeft], wanted: Mapping[int, int]) -> Credited | None:
+    """These amounts, in minor units before tax, of the lines at these positions; None when that is more than is left.
+
+    Args:
+        wanted: by position; each of a line of the invoice and above 0.
+    """
+    left, rests = creditable(lines), _rests(lines)
+    taken = [
+        CreditedLine(line.position, line.description, line.category, line.rate, wanted[line.position])
+        for line in lines
+        if line.position in wanted
+    ]
+    asked: dict[Category, int] = {}
+    for one in taken:
+        asked[one.category, one.rate] = asked.get((one.category, one.rate), 0) + one.amount_minor
+    if any(one.amount_minor > left.get(one.position, 0) for one in taken):
+        return None
+    if any(amount > rests[group] for group, amount in asked.items()):
+        return None
+    return Credited(tuple(taken), _taxes(taken, taxes))
+
+
+def given_back(total_minor: int, *, due_minor: int, paid_minor: int, credits_left: int, credits_left_minor: int) -> GivenBack:
+    """How a note's worth goes back: the way that an invoice is paid, backwards.
+
+    Args:
+        due_minor: what is still to be paid on the invoice; 0 once it is paid.
+        paid_minor: what of it was paid in money and not credited yet.
+        credits_left, credits_left_minor: what of the prepaid credits that paid for it was not given back yet, and its worth.
+
+    Returns:
+        First it lowers what is due. What was paid in money comes next and is left for the next invoices. Then credits go back,
+        whole ones only, rounded down; the last of them with the last cent that they paid. What remains is left as well.
+    """
+    lowers = min(total_minor, due_minor)
+    money = min(total_minor - lowers, paid_minor)
+    back_minor = min(total_minor - lowers - money, credits_left_minor)
+    count = back_minor * credits_left // credits_left_minor if back_minor else 0
+    worth = -(-count * credits_left_minor // credits_left) if count else 0
+    return GivenBack(lowers, count, worth, total_minor - lowers - worth)
+
+
+def _rests(lines: Iterable[LineLeft]) -> dict[Category, int]:
+    rests: dict[Category, int] = {}
+    for line in lines:
+        rests[line.category, line.rate] = rests.get((line.category, line.rate), 0) + line.left_minor
+    return rests
+
+
+def _taxes(taken: Sequence[CreditedLine], taxes: Sequence[TaxLeft]) -> tuple[TaxLine, ...]:
+    bases: dict[Category, int] = {}
+    for line in taken:
+        bases[line.category, line.rate] = bases.get((line.category, line.rate), 0) + line.amount_minor
+    return tuple(
+        TaxLine(tax.category, tax.rate, base, _tax_until(tax, tax.credited_minor + base) - _tax_until(tax, tax.credited_minor))
+        for tax in sorted(taxes, key=lambda one: (one.category, one.rate))
+        if (base := bases.get((tax.category, tax.rate), 0))
+    )
+
+
+def _tax_until(tax: TaxLeft, credited_minor: int) -> int:
+    """The tax of so much of the base: a share of what the invoice says, rounded half up once."""
+    return round_half_up(Fraction(tax.tax_minor * credited_minor, tax.base_minor))

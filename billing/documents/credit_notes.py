@@ -1,0 +1,332 @@
+"""Credit notes on request: what corrects a finalised invoice, which itself never changes.
+
+A note is numbered in a series of its own, last in the transaction, and frozen like an invoice. The sum of an invoice's notes
+never exceeds it: that is decided under the lock of the subscription, and the database looks again when the number is given.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from django.db import IntegrityError, connection, transaction
+from django.db.models import Sum
+from django.utils import timezone
+
+from billing.documents.credit_note_rules import Credited, GivenBack, LineLeft, TaxLeft, creditable, given_back, parts, whole_rest
+from billing.documents.invoices import invoice_key
+from billing.errors import CreditExceedsInvoice, InvalidTransition, InvoiceGenerationBusy, NotFound
+from billing.models import (
+    Claim,
+    CreditNote,
+    CreditNoteLine,
+    CreditNoteTax,
+    CreditNoteUse,
+    CreditPayment,
+    Customer,
+    Invoice,
+    InvoiceTax,
+    Line,
+)
+from billing.request_keys import Answer, answer_once
+from ledger import services as ledger
+from ledger.errors import Invalid, LockBusy
+from ledger.locks import Lock, holder_lock, sqlstate, try_advisory_lock
+
+SERIES: Final = "CN"
+COLLECTION: Final = "credit-note-forms"
+REQUESTED: Final = CreditNote.Kind.REQUESTED
+CHECK_VIOLATION: Final = "23514"
+CREDITED_STATES: Final = {Invoice.State.OPEN, Invoice.State.PAID, Invoice.State.UNCOLLECTIBLE}
+OWED_STATES: Final = {Invoice.State.OPEN, Invoice.State.UNCOLLECTIBLE}
+CLAIM_OF: Final = {"recurring": Claim.Kind.RECURRING, "usage": Claim.Kind.USAGE, "late_usage": Claim.Kind.USAGE}
+
+# As an invoice's: from here to COMMIT the row of the series is locked.
+NUMBER = """
+    WITH taken AS (
+        INSERT INTO billing_numberseries AS series (name, last_value) VALUES (%(series)s, 1)
+        ON CONFLICT (name) DO UPDATE SET last_value = series.last_value + 1
+        RETURNING last_value
+    )
+    UPDATE billing_creditnote
+    SET series = %(series)s, series_value = taken.last_value, issue_date = %(issue_date)s,
+        number = %(series)s || '-' || lpad(taken.last_value::text, greatest(6, length(taken.last_value::text)), '0')
+    FROM taken
+    WHERE id = %(id)s
+    RETURNING number
+"""
+
+LOWER_DUE = """
+    UPDATE billing_invoice
+    SET credit_notes_minor = credit_notes_minor + %(amount)s, amount_due_minor = amount_due_minor - %(amount)s,
+        state = CASE WHEN amount_due_minor = %(amount)s THEN 'paid' ELSE state END,
+        paid_at = CASE WHEN amount_due_minor = %(amount)s THEN %(now)s ELSE paid_at END
+    WHERE id = %(id)s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be credited of a line: above 0, in minor units, after discounts and before tax."""
+
+    position: int
+    amount_minor: int
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """A credit note that was issued; `replayed` when an earlier request with the key did."""
+
+    id: int
+    number: str
+    replayed: bool
+
+
+def issue(*, invoice_id: int, reason: str, actor: str, idempotency_key: str, lines: Sequence[Wanted] | None = None) -> Issued:
+    """Credit an invoice, or raise, with only the refusal kept under the key.
+
+    Args:
+        lines: what to credit of which line; None: all that is left of the invoice.
+        reason: 1 to 500 characters.
+        actor: who, such as `admin:mara`.
+
+    Raises:
+        Invalid: there is no reason, or a position is not one of the invoice's, or named twice.
+        NotFound, InvalidTransition: there is no such invoice, or it is a draft or void.
+        CreditExceedsInvoice: more than is left of it.
+        InvoiceGenerationBusy, HolderBusy: nothing was written; repeat it with the same key.
+        IdempotencyKeyReused: the key belongs to another request.
+    """
+    wanted = None if lines is None else [[one.position, one.amount_minor] for one in lines]
+    facts = {"invoice": invoice_id, "lines": wanted, "reason": reason, "actor": actor}
+
+    def act() -> Answer:
+        note = issue_in(invoice_id=invoice_id, lines=lines, reason=reason, actor=actor)
+        return Answer(201, {"id": note.pk, "number": note.number})
+
+    answer = answer_once(
+        collection=COLLECTION,
+        idempotency_key=idempotency_key,
+        request_digest=hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest(),
+        act=act,
+    )
+    return Issued(answer.body["id"], answer.body["number"], answer.replayed)
+
+
+def issue_in(*, invoice_id: int, reason: str, actor: str, lines: Sequence[Wanted] | None = None) -> CreditNote:
+    """As `issue`, inside the transaction of a caller who remembers the key."""
+    if not reason.strip():
+        raise Invalid(pointer="/reason", rule="required", detail="is required")
+    ref = Invoice.objects.filter(pk=invoice_id).values_list("subscription_ref", flat=True).first()
+    if ref is None:
+        raise NotFound(resource="invoice", ref=invoice_id)
+    try:
+        with transaction.atomic(), try_advisory_lock(invoice_key(ref)) as lock:
+            return _issue_under(lock, invoice_id, lines, reason, actor)
+    except LockBusy as busy:
+        raise InvoiceGenerationBusy(**busy.facts, subscription=ref) from busy
+    except IntegrityError as error:
+        if sqlstate(error) != CHECK_VIOLATION:
+            raise
+        # Somebody credits without the lock, and was first.
+        raise _exceeds(invoice_id, _lines_left(Invoice.objects.get(pk=invoice_id))) from error
+
+
+def left_of(invoice: Invoice) -> tuple[int, dict[int, int]]:
+    """What can be credited of an invoice as it is: the whole rest with tax, and by position before tax. For showing."""
+    if invoice.state not in CREDITED_STATES:
+        return 0, {}
+    lines = _lines_left(invoice)
+    return whole_rest(lines, _taxes_left(invoice.pk)).total_minor, creditable(lines)
+
+
+def _issue_under(lock: Lock, invoice_id: int, wanted: Sequence[Wanted] | None, reason: str, actor: str) -> CreditNote:
+    """Lock order: the subscription's is held, then the holder's, then the row of the series."""
+    invoice = Invoice.objects.get(pk=invoice_id)
+    lock.ensure_held(invoice_key(invoice.subscription_ref))
+    if invoice.state not in CREDITED_STATES:
+        raise InvalidTransition(invoice=invoice_id, state=invoice.state, wanted="credited")
+    lines = _lines_left(invoice)
+    credited = _credited(invoice, lines, wanted)
+    back = _given_back(invoice, credited.total_minor)
+    note = _write(invoice, credited, reason, actor)
+    if back.lowers_due_minor:
+        _lower_due(invoice, note, back.lowers_due_minor)
+    if back.credits:
+        _give_credits_back(invoice, note, back)
+    _number(invoice, note)
+    note.refresh_from_db()
+    return note
+
+
+# What is left ----------------------------------------------------------------------------------------
+
+
+def _lines_left(invoice: Invoice) -> list[LineLeft]:
+    """The invoice's lines, less what notes have credited and what later invoices have given back of them."""
+    noted = dict(
+        CreditNoteLine.objects.filter(credit_note__invoice_id=invoice.pk, credit_note__released_at=None)
+        .values("position")
+        .annotate(credited_minor=Sum("amount_minor"))
+        .values_list("position", "credited_minor")
+    )
+    return [
+        LineLeft(
+            line.position,
+            line.description,
+            line.tax_category,
+            line.tax_rate,
+            line.amount_minor - line.discount_minor,
+            _standing_minor(invoice, line) - noted.get(line.position, 0),
+        )
+        for line in Line.objects.filter(invoice_id=invoice.pk).order_by("position")
+    ]
+
+
+def _standing_minor(invoice: Invoice, line: Line) -> int:
+    """What of a line, after discounts, the claims still stand for: a later invoice may have given some of it back."""
+    net = line.amount_minor - line.discount_minor
+    if net <= 0 or line.kind not in CLAIM_OF or line.item_id is None or line.starts_at is None or line.ends_at is None:
+        return net
+    claims = Claim.objects.filter(
+        item_id=line.item_id, kind=CLAIM_OF[line.kind], released_at=None, starts_at__lt=line.ends_at, ends_at__gt=line.starts_at
+    )
+    if line.kind == "recurring":
+        claims = claims.filter(invoice_id=invoice.pk, line_position=line.position)
+    standing: int = claims.aggregate(minor=Sum("amount_minor"))["minor"] or 0
+    return min(net, max(standing, 0))
+
+
+def _taxes_left(invoice_id: int) -> list[TaxLeft]:
+    credited = {
+        (one["category"], one["rate"]): one["credited_minor"]
+        for one in CreditNoteTax.objects.filter(credit_note__invoice_id=invoice_id, credit_note__released_at=None)
+        .values("category", "rate")
+        .annotate(credited_minor=Sum("base_minor"))
+    }
+    return [
+        TaxLeft(tax.category, tax.rate, tax.base_minor, tax.amount_minor, credited.get((tax.category, tax.rate), 0))
+        for tax in InvoiceTax.objects.filter(invoice_id=invoice_id)
+    ]
+
+
+def _credited(invoice: Invoice, lines: Sequence[LineLeft], wanted: Sequence[Wanted] | None) -> Credited:
+    taxes = _taxes_left(invoice.pk)
+    if wanted is None:
+        rest = whole_rest(lines, taxes)
+        if rest.total_minor <= 0:
+            raise _exceeds(invoice.pk, lines)
+        return rest
+    part = parts(lines, taxes, _by_position(lines, wanted))
+    if part is None:
+        raise _exceeds(invoice.pk, lines)
+    return part
+
+
+def _by_position(lines: Sequence[LineLeft], wanted: Sequence[Wanted]) -> Mapping[int, int]:
+    known, found = {line.position for line in lines}, dict[int, int]()
+    for index, one in enumerate(wanted):
+        pointer = f"/lines/{index}/position"
+        if one.position not in known:
+            raise Invalid(pointer=pointer, rule="unknown-line", detail="The invoice has no line at this position.")
+        if one.position in found:
+            raise Invalid(pointer=pointer, rule="duplicate", detail="This position is named twice.")
+        if one.amount_minor < 1:
+            raise Invalid(pointer=f"/lines/{index}/amount_minor", rule="too-small", detail="must be at least 1")
+        found[one.position] = one.amount_minor
+    return found
+
+
+def _exceeds(invoice_id: int, lines: Sequence[LineLeft]) -> CreditExceedsInvoice:
+    return CreditExceedsInvoice(
+        invoice=invoice_id,
+        creditable_minor=whole_rest(lines, _taxes_left(invoice_id)).total_minor,
+        lines=[{"position": position, "creditable_minor": left} for position, left in creditable(lines).items()],
+    )
+
+
+def _given_back(invoice: Invoice, total_minor: int) -> GivenBack:
+    earlier = CreditNote.objects.filter(invoice_id=invoice.pk, kind=REQUESTED, released_at=None)
+    used = CreditNoteUse.objects.filter(credit_note__in=earlier, invoice_id=invoice.pk, released_at=None)
+    sums = earlier.aggregate(worth=Sum("amount_minor"), credits=Sum("credits_returned"), minor=Sum("credits_returned_minor"))
+    lowered_minor = used.aggregate(minor=Sum("amount_minor"))["minor"] or 0
+    left_minor = (sums["worth"] or 0) - (sums["minor"] or 0) - lowered_minor
+    payment = CreditPayment.objects.filter(invoice_id=invoice.pk, refund_sequence=None).first()
+    is_owed = invoice.state in OWED_STATES
+    return given_back(
+        total_minor,
+        due_minor=invoice.amount_due_minor if is_owed else 0,
+        paid_minor=0 if is_owed else max(invoice.amount_due_minor - left_minor, 0),
+        credits_left=payment.credits - (sums["credits"] or 0) if payment else 0,
+        credits_left_minor=payment.amount_minor - (sums["minor"] or 0) if payment else 0,
+    )
+
+
+# Writing ---------------------------------------------------------------------------------------------
+
+
+def _write(invoice: Invoice, credited: Credited, reason: str, actor: str) -> CreditNote:
+    note = CreditNote.objects.create(
+        kind=REQUESTED,
+        subscription_id=invoice.subscription_id,
+        invoice_id=invoice.pk,
+        currency=invoice.currency,
+        subtotal_minor=credited.subtotal_minor,
+        tax_minor=credited.tax_minor,
+        amount_minor=credited.total_minor,
+        reason=reason,
+        actor=actor,
+    )
+    CreditNoteLine.objects.bulk_create(
+        CreditNoteLine(
+            credit_note=note,
+            position=line.position,
+            description=line.description,
+            amount_minor=line.amount_minor,
+            tax_category=line.category,
+            tax_rate=line.rate,
+        )
+        for line in credited.lines
+    )
+    CreditNoteTax.objects.bulk_create(
+        CreditNoteTax(
+            credit_note=note, category=tax.category, rate=tax.rate, base_minor=tax.base_minor, amount_minor=tax.tax_minor
+        )
+        for tax in credited.taxes
+    )
+    return note
+
+
+def _lower_due(invoice: Invoice, note: CreditNote, amount_minor: int) -> None:
+    """Nobody has to pay that any more; with nothing left to pay the invoice is paid."""
+    CreditNoteUse.objects.create(credit_note=note, invoice_id=invoice.pk, amount_minor=amount_minor)
+    with connection.cursor() as cursor:
+        cursor.execute(LOWER_DUE, {"id": invoice.pk, "amount": amount_minor, "now": timezone.now()})
+
+
+def _give_credits_back(invoice: Invoice, note: CreditNote, back: GivenBack) -> None:
+    payment = CreditPayment.objects.get(invoice_id=invoice.pk)
+    with holder_lock(payment.holder_id) as holder:
+        entry = ledger.refund_under(
+            holder,
+            holder_id=payment.holder_id,
+            spend=payment.spend_sequence,
+            amount=back.credits,
+            credit_type=payment.credit_type,
+            idempotency_key=f"credit-note/{note.pk}",
+            reason="Invoice credited",
+            reference=f"invoice {invoice.pk}",
+            actor="billing",
+        )
+    CreditNote.objects.filter(pk=note.pk).update(
+        credits_returned=back.credits, credits_returned_minor=back.credits_minor, refund_sequence=entry.sequence
+    )
+
+
+def _number(invoice: Invoice, note: CreditNote) -> None:
+    time_zone: Any = Customer.objects.filter(pk=invoice.customer_id).values_list("time_zone", flat=True).first()
+    issue_date = timezone.now().astimezone(ZoneInfo(time_zone or "UTC")).date()
+    with connection.cursor() as cursor:
+        cursor.execute(NUMBER, {"id": note.pk, "series": SERIES, "issue_date": issue_date})

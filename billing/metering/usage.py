@@ -1,0 +1,345 @@
+"""Usage events: taken in by the thousand, each key once for good; and measured in SQL, each event read once."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from enum import StrEnum
+from fractions import Fraction
+from typing import Any
+
+from django.db import connection, transaction
+
+from billing.models import Subscription
+from billing.rating.aggregation import MICROSECOND, Aggregation, Usage
+from billing.rating.money import decimal_text
+from billing.rating.pricing import PERCENTAGES, Price
+
+MAX_EVENTS = 1_000
+
+
+class Result(StrEnum):
+    """What became of one event of a request."""
+
+    ACCEPTED = "accepted"
+    DUPLICATE = "duplicate"
+    CONFLICT = "conflict"
+    INVALID = "invalid"
+
+
+@dataclass(frozen=True, slots=True)
+class NewEvent:
+    """An event as it was sent, its form already checked.
+
+    Args:
+        idempotency_key: unique for good, over all subscriptions.
+        value: up to 12 decimals.
+        occurred_at: aware.
+    """
+
+    idempotency_key: str
+    subscription: str
+    meter: str
+    value: Decimal
+    occurred_at: datetime
+    properties: Mapping[str, Any]
+
+    def content_digest(self) -> bytes:
+        """SHA-256 over what the key stands for; numbers and times in one canonical form."""
+        content = [
+            self.subscription,
+            self.meter,
+            decimal_text(self.value),
+            self.occurred_at.astimezone(UTC).isoformat(),
+            self.properties,
+        ]
+        form = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return hashlib.sha256(form.encode()).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The answer to one event; `detail` says why it is invalid."""
+
+    idempotency_key: str
+    result: Result
+    detail: str = ""
+
+
+# Keys go in sorted, so that two requests that share some wait for each other in one order. What was new comes back and
+# only that becomes an event; both in one statement, so a key without its event cannot be.
+TAKE_IN = """
+    WITH sent AS (
+        SELECT * FROM jsonb_to_recordset(%s::jsonb) AS sent(
+            idempotency_key text, digest text, subscription_id bigint, meter text, occurred_at timestamptz,
+            value numeric, properties jsonb
+        )
+    ), fresh AS (
+        INSERT INTO billing_usagekey (idempotency_key, content_digest)
+        SELECT idempotency_key, decode(digest, 'hex') FROM sent ORDER BY idempotency_key
+        ON CONFLICT (idempotency_key) DO NOTHING
+        RETURNING idempotency_key
+    ), taken AS (
+        INSERT INTO billing_usageevent (subscription_id, meter, occurred_at, idempotency_key, value, properties)
+        SELECT subscription_id, meter, occurred_at, idempotency_key, value, properties
+        FROM sent JOIN fresh USING (idempotency_key)
+        RETURNING idempotency_key
+    )
+    SELECT idempotency_key FROM taken
+"""
+
+KNOWN_DIGESTS = "SELECT idempotency_key, content_digest FROM billing_usagekey WHERE idempotency_key = ANY(%s)"
+
+
+def take_in(events: Sequence[NewEvent]) -> list[Outcome]:
+    """Write the events whose key is new and say of each what became of it; all in one transaction.
+
+    A key that is there with the same content is a duplicate; with other content it is a conflict and changes nothing.
+    An unknown subscription is invalid and does not use up the key.
+    """
+    ids = dict(Subscription.objects.filter(ref__in={event.subscription for event in events}).values_list("ref", "id"))
+    first: dict[str, NewEvent] = {}
+    for event in events:
+        if event.subscription in ids:
+            first.setdefault(event.idempotency_key, event)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(TAKE_IN, [json.dumps([_sent(event, ids) for event in first.values()])])
+        accepted = {key for (key,) in cursor.fetchall()}
+        cursor.execute(KNOWN_DIGESTS, [[key for key in first if key not in accepted]])
+        known = {key: bytes(digest) for key, digest in cursor.fetchall()}
+    known |= {key: first[key].content_digest() for key in accepted}
+    return [_outcome(event, ids, first, accepted, known) for event in events]
+
+
+def _sent(event: NewEvent, ids: Mapping[str, int]) -> dict[str, Any]:
+    return {
+        "idempotency_key": event.idempotency_key,
+        "digest": event.content_digest().hex(),
+        "subscription_id": ids[event.subscription],
+        "meter": event.meter,
+        "occurred_at": event.occurred_at.isoformat(),
+        "value": decimal_text(event.value),
+        "properties": dict(event.properties),
+    }
+
+
+def _outcome(
+    event: NewEvent,
+    ids: Mapping[str, int],
+    first: Mapping[str, NewEvent],
+    accepted: set[str],
+    known: Mapping[str, bytes],
+) -> Outcome:
+    key = event.idempotency_key
+    if event.subscription not in ids:
+        return Outcome(key, Result.INVALID, f"there is no subscription {event.subscription!r}")
+    if key in accepted and first[key] is event:
+        return Outcome(key, Result.ACCEPTED)
+    return Outcome(key, Result.DUPLICATE if known[key] == event.content_digest() else Result.CONFLICT)
+
+
+# Measuring -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What to measure: a usage price over `[start, end)` of one subscription.
+
+    Args:
+        full_start, full_end: the full period around it, whose seconds a weighted sum is weighted by; the window by default.
+    """
+
+    price: Price
+    start: datetime
+    end: datetime
+    full_start: datetime | None = None
+    full_end: datetime | None = None
+
+    @property
+    def full_microseconds(self) -> int:
+        """How long the full period is."""
+        return ((self.full_end or self.end) - (self.full_start or self.start)) // MICROSECOND
+
+
+# Shared by all aggregations: the windows to measure, and for each the events that pass its filters, with the number that
+# each contributes (its value, or what a property says where that is a number).
+_EVENTS = """
+    WITH wanted AS (
+        SELECT * FROM jsonb_to_recordset(%s::jsonb) AS wanted(
+            n int, meter text, starts_at timestamptz, ends_at timestamptz, full_us bigint, property text, filters jsonb,
+            free_events bigint, free_amount numeric
+        )
+    ), counted AS (
+        SELECT wanted.*, event.occurred_at, event.recorded_at, event.idempotency_key, event.value,
+            event.properties ->> wanted.property AS text,
+            CASE
+                WHEN wanted.property IS NULL THEN event.value
+                WHEN jsonb_typeof(event.properties -> wanted.property) IN ('number', 'string')
+                    AND event.properties ->> wanted.property ~ '^[+-]?([0-9]+\\.?[0-9]*|\\.[0-9]+)([eE][+-]?[0-9]{1,3})?$'
+                THEN (event.properties ->> wanted.property)::numeric
+            END AS number
+        FROM wanted
+        JOIN billing_usageevent AS event ON event.subscription_id = %s
+            AND event.meter = wanted.meter
+            AND event.occurred_at >= wanted.starts_at
+            AND event.occurred_at < wanted.ends_at
+        WHERE NOT EXISTS (
+            SELECT FROM jsonb_each(wanted.filters) AS filter
+            WHERE NOT coalesce(
+                jsonb_typeof(event.properties -> filter.key) NOT IN ('object', 'array', 'null')
+                AND filter.value ? (event.properties ->> filter.key), false)
+        )
+    )
+"""
+
+# n, quantity as text, events, free quantity as text, free events
+_COUNT = _EVENTS + "SELECT n, count(*)::text, count(*), '0', 0 FROM counted GROUP BY n"
+_SUM = _EVENTS + "SELECT n, coalesce(sum(number), 0)::text, count(*), '0', 0 FROM counted GROUP BY n"
+_MAX = _EVENTS + "SELECT n, coalesce(max(number), 0)::text, count(*), '0', 0 FROM counted GROUP BY n"
+_LAST = (
+    _EVENTS
+    + """
+    SELECT n,
+        coalesce((array_agg(number ORDER BY occurred_at DESC, recorded_at DESC, idempotency_key DESC)
+            FILTER (WHERE number IS NOT NULL))[1], 0)::text,
+        count(*), '0', 0
+    FROM counted GROUP BY n
+"""
+)
+_UNIQUE = (
+    _EVENTS
+    + """
+    SELECT n, count(DISTINCT CASE WHEN property IS NULL THEN value::text ELSE text END)::text, count(*), '0', 0
+    FROM counted GROUP BY n
+"""
+)
+# Each value holds until the next event, or the end of the window; what held at its start is the last event before it. Ten units
+# held for half of the period are five, also where the other half was not active.
+_WEIGHTED_SUM = (
+    _EVENTS
+    + """
+    , before AS (
+        SELECT wanted.n, wanted.full_us, wanted.ends_at, wanted.starts_at AS at, coalesce(held.number, 0) AS number,
+            '-infinity'::timestamptz AS recorded_at, '' AS idempotency_key
+        FROM wanted
+        LEFT JOIN LATERAL (
+            SELECT CASE WHEN wanted.property IS NULL THEN event.value
+                ELSE (event.properties ->> wanted.property)::numeric END AS number
+            FROM billing_usageevent AS event
+            WHERE event.subscription_id = %s AND event.meter = wanted.meter AND event.occurred_at < wanted.starts_at
+                AND (wanted.property IS NULL OR jsonb_typeof(event.properties -> wanted.property) = 'number')
+                AND NOT EXISTS (
+                    SELECT FROM jsonb_each(wanted.filters) AS filter
+                    WHERE NOT coalesce(filter.value ? (event.properties ->> filter.key), false))
+            ORDER BY event.occurred_at DESC, event.recorded_at DESC, event.idempotency_key DESC
+            LIMIT 1
+        ) AS held ON true
+    ), steps AS (
+        SELECT n, full_us, ends_at, at, number, recorded_at, idempotency_key FROM before
+        UNION ALL
+        SELECT n, full_us, ends_at, occurred_at, number, recorded_at, idempotency_key FROM counted WHERE number IS NOT NULL
+    ), held AS (
+        SELECT n, full_us, number,
+            lead(at, 1, ends_at) OVER (PARTITION BY n ORDER BY at, recorded_at, idempotency_key) - at AS span
+        FROM steps
+    )
+    SELECT n,
+        sum(number * (extract(epoch FROM span) * 1000000))::text || '/' || min(full_us),
+        count(*) - 1, '0', 0
+    FROM held GROUP BY n
+"""
+)
+# Percentages count what is free until either allowance is exceeded: the running position and sum of each event tell.
+_PERCENTAGE = (
+    _EVENTS
+    + """
+    , running AS (
+        SELECT n, number, free_events, free_amount,
+            row_number() OVER by_time AS position,
+            sum(number) OVER by_time AS reached
+        FROM counted
+        WHERE number IS NOT NULL
+        WINDOW by_time AS (PARTITION BY n ORDER BY occurred_at, recorded_at, idempotency_key)
+    ), judged AS (
+        SELECT *, (free_events IS NOT NULL AND position > free_events) AS beyond_events,
+            (free_amount IS NOT NULL AND reached > free_amount) AS beyond_amount
+        FROM running
+    ), limits AS (
+        SELECT n, min(position) FILTER (WHERE beyond_events OR beyond_amount) AS first_paying
+        FROM judged GROUP BY n
+    )
+    SELECT n, sum(number)::text, count(*),
+        CASE
+            WHEN bool_and(free_events IS NULL AND free_amount IS NULL) THEN '0'
+            WHEN min(first_paying) IS NULL THEN sum(number)::text
+            WHEN bool_or(position = first_paying AND beyond_events) THEN
+                coalesce(sum(number) FILTER (WHERE position < first_paying), 0)::text
+            ELSE min(free_amount)::text
+        END,
+        CASE
+            WHEN bool_and(free_events IS NULL AND free_amount IS NULL) THEN 0
+            WHEN min(first_paying) IS NULL THEN count(*)
+            ELSE min(first_paying) - 1
+        END
+    FROM judged JOIN limits USING (n) GROUP BY n
+"""
+)
+
+_BY_AGGREGATION = {
+    Aggregation.COUNT: _COUNT,
+    Aggregation.SUM: _SUM,
+    Aggregation.MAX: _MAX,
+    Aggregation.LAST: _LAST,
+    Aggregation.UNIQUE: _UNIQUE,
+    Aggregation.WEIGHTED_SUM: _WEIGHTED_SUM,
+}
+
+
+def measure(subscription_id: int, measures: Sequence[Measure]) -> list[Usage]:
+    """The usage of each window, by one statement per kind of aggregation; each event is read once per window it is in."""
+    found: dict[int, Usage] = {}
+    for sql in {_statement(one.price) for one in measures}:
+        wanted = [_wanted(n, one) for n, one in enumerate(measures) if _statement(one.price) == sql]
+        parameters: list[Any] = [json.dumps(wanted), subscription_id]
+        if sql == _WEIGHTED_SUM:
+            parameters.append(subscription_id)
+        with connection.cursor() as cursor:
+            cursor.execute(sql, parameters)
+            found |= _usages(cursor.fetchall())
+    return [found.get(n, Usage(Fraction(0))) for n in range(len(measures))]
+
+
+def _usages(rows: Iterable[tuple[int, str, int, str, int]]) -> dict[int, Usage]:
+    return {
+        n: Usage(_quantity(quantity), events, Fraction(free_quantity), free_events)
+        for n, quantity, events, free_quantity, free_events in rows
+    }
+
+
+def _quantity(text: str) -> Fraction:
+    """A number, or a numerator and denominator where it is an average over time, which need not terminate."""
+    numerator, _, denominator = text.partition("/")
+    return Fraction(numerator) / Fraction(denominator or 1)
+
+
+def _statement(price: Price) -> str:
+    if price.model in PERCENTAGES:
+        return _PERCENTAGE
+    assert price.aggregation is not None
+    return _BY_AGGREGATION[price.aggregation]
+
+
+def _wanted(n: int, one: Measure) -> dict[str, Any]:
+    return {
+        "n": n,
+        "meter": one.price.meter,
+        "starts_at": one.start.isoformat(),
+        "ends_at": one.end.isoformat(),
+        "full_us": one.full_microseconds,
+        "property": one.price.property,
+        "filters": {name: list(values) for name, values in one.price.filters},
+        "free_events": one.price.free_events,
+        "free_amount": None if one.price.free_amount is None else decimal_text(one.price.free_amount),
+    }

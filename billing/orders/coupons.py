@@ -1,0 +1,84 @@
+"""Coupons: made once, and given to customers. What is left of one follows from its uses, see `billing.generator.coupon_uses`."""
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+from django.db import transaction
+
+from billing.errors import AlreadyExists, CouponNotApplicable
+from billing.models import Coupon, CustomerCoupon
+from billing.rating.totals import Duration
+from ledger.errors import Invalid
+from ledger.locks import advisory_lock
+
+
+def create_coupon(
+    *,
+    code: str,
+    kind: str,
+    value: Decimal,
+    currency: str = "",
+    duration: str,
+    periods: int | None = None,
+    prices: Sequence[str] = (),
+    plans: Sequence[str] = (),
+) -> Coupon:
+    """Write a coupon, or raise and write nothing.
+
+    Args:
+        kind: amount (then with a currency) or percentage.
+        value: money in major units, or percent, above 0.
+        duration: once, recurring (then with periods) or forever.
+
+    Raises:
+        AlreadyExists: there is a coupon of this code.
+        Invalid: a field is missing or given too much.
+    """
+    _check(kind, value, currency, duration, periods)
+    with transaction.atomic(), advisory_lock(f"coupon/{code}"):
+        if Coupon.objects.filter(code=code).exists():
+            raise AlreadyExists(resource="coupon", ref=code)
+        return Coupon.objects.create(
+            code=code,
+            kind=kind,
+            value=value,
+            currency=currency,
+            duration=duration,
+            periods=periods,
+            prices=list(prices),
+            plans=list(plans),
+        )
+
+
+def give_coupon(*, customer_id: int, customer_ref: str, customer_currency: str, code: str) -> CustomerCoupon:
+    """Give a coupon to a customer, from the next invoice on; or raise and write nothing.
+
+    Raises:
+        Invalid: there is no such coupon.
+        CouponNotApplicable: it is in another currency, or the customer has it already.
+    """
+    coupon = Coupon.objects.filter(code=code).first()
+    if coupon is None:
+        raise Invalid(pointer="/coupon", rule="exists", detail=f"there is no coupon {code!r}")
+    if coupon.currency and coupon.currency != customer_currency:
+        raise CouponNotApplicable(coupon=code, why="its currency is not the customer's")
+    with transaction.atomic(), advisory_lock(coupons_key(customer_ref)):
+        if CustomerCoupon.objects.filter(customer_id=customer_id, coupon_id=coupon.pk).exists():
+            raise CouponNotApplicable(coupon=code, why="the customer has it already")
+        return CustomerCoupon.objects.create(customer_id=customer_id, coupon_id=coupon.pk)
+
+
+def coupons_key(customer_ref: str) -> str:
+    """The name of the lock under which a customer's coupons are used; taken after the subscription's."""
+    return f"coupons/{customer_ref}"
+
+
+def _check(kind: str, value: Decimal, currency: str, duration: str, periods: int | None) -> None:
+    if kind == "amount" and not currency:
+        raise Invalid(pointer="/currency", rule="required", detail="an amount needs its currency")
+    if kind == "percentage" and currency:
+        raise Invalid(pointer="/currency", rule="not-used", detail="a percentage has no currency")
+    if value <= 0 or (kind == "percentage" and value > 100):
+        raise Invalid(pointer="/value", rule="range", detail="must be above 0, and a percentage at most 100")
+    if (duration == Duration.RECURRING) != (periods is not None):
+        raise Invalid(pointer="/periods", rule="recurring-only", detail="periods go with a recurring coupon, and only with it")

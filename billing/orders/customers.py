@@ -1,0 +1,98 @@
+"""Customers: who pays, on what terms, and whose credits pay first."""
+
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from django.db import transaction
+
+from billing.errors import AlreadyExists, NotFound
+from billing.models import Customer
+from billing.rating.tax import VatStatus
+from ledger.errors import Invalid
+from ledger.locks import advisory_lock
+
+# Source: EN 16931 BR-CO-9, and the longest numbers in use.
+VAT_ID = re.compile(r"[A-Z]{2}[0-9A-Z+*]{2,13}")
+
+
+@dataclass(frozen=True, slots=True)
+class CreditTerms:
+    """Which credits of the holder pay, and what one of them is worth.
+
+    Args:
+        unit_value: money per credit, in major units of the customer's currency; above 0.
+    """
+
+    credit_type: str
+    unit_value: Decimal
+
+
+def create_customer(
+    *,
+    ref: str,
+    name: str,
+    currency: str,
+    time_zone: str = "UTC",
+    language: str = "en",
+    address: dict[str, Any] | None = None,
+    vat_id: str = "",
+    vat_status: str = VatStatus.TAXABLE,
+    terms_days: int = 30,
+    grace_days: int = 0,
+    holder_id: str = "",
+    credits: CreditTerms | None = None,  # noqa: A002  what the API calls it
+) -> Customer:
+    """Write a customer, or raise and write nothing.
+
+    Args:
+        vat_status: taxable, reverse_charge (only with a VAT id, country first) or exempt.
+        terms_days: from issue to due date.
+        grace_days: for how long an invoice stays a draft that takes in late usage, before a run finalises it.
+
+    Raises:
+        AlreadyExists: there is a customer of this ref.
+        Invalid: credits are named without a holder, or there is no such VAT status, or reverse charge without a VAT id.
+    """
+    _ensure_vat_status(vat_status, vat_id)
+    if credits is not None and not holder_id:
+        raise Invalid(pointer="/credits", rule="needs-holder", detail="credits that pay need a holder_id whose they are")
+    with transaction.atomic(), advisory_lock(f"customer/{ref}"):
+        if Customer.objects.filter(ref=ref).exists():
+            raise AlreadyExists(resource="customer", ref=ref)
+        return Customer.objects.create(
+            ref=ref,
+            name=name,
+            currency=currency,
+            time_zone=time_zone,
+            language=language,
+            address=address or {},
+            vat_id=vat_id,
+            vat_status=vat_status,
+            terms_days=terms_days,
+            grace_days=grace_days,
+            holder_id=holder_id,
+            credit_type=credits.credit_type if credits else "",
+            credit_unit_value=credits.unit_value if credits else None,
+        )
+
+
+def _ensure_vat_status(vat_status: str, vat_id: str) -> None:
+    if vat_status not in list(VatStatus):
+        raise Invalid(pointer="/vat_status", rule="not-one-of", detail=f"must be one of {', '.join(VatStatus)}")
+    if vat_status == VatStatus.REVERSE_CHARGE and VAT_ID.fullmatch(vat_id) is None:
+        detail = "reverse charge needs a VAT id that begins with the two letters of its country"
+        raise Invalid(pointer="/vat_id", rule="needed-for-reverse-charge", detail=detail)
+
+
+def customer_of(ref: str) -> Customer:
+    """The customer that a path names.
+
+    Raises:
+        NotFound: there is none.
+    """
+    customer = Customer.objects.filter(ref=ref).first()
+    if customer is None:
+        raise NotFound(resource="customer", ref=ref)
+    return customer

@@ -1,0 +1,278 @@
+"""Orders and amendments: they insert intent and return at once; the generator picks it up on its next run.
+
+Nothing here takes or looks at `invoice_gen/<ref>`: an amendment never waits for invoices, nor they for it. Amendments of one
+subscription are put in order by a lock of their own, `subscription_intent/<ref>`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Max
+from django.db.models.functions import Now
+
+from billing.errors import AlreadyExists, NotFound
+from billing.models import Amendment, Charge, Customer, Item, ItemVersion, Subscription
+from billing.orders import plans
+from billing.orders.item_versions import Change, Span, plan_at, timeline
+from billing.rating.periods import first_charged_instant
+from billing.rating.pricing import PriceKind
+from ledger.errors import Invalid
+from ledger.locks import Lock, advisory_lock
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What an amendment changes: exactly one of these."""
+
+    plan: str | None = None
+    quantities: Mapping[str, Decimal] | None = None
+    sets_end: bool = False
+    ends_at: datetime | None = None
+    paused: bool | None = None
+
+
+def create_subscription(
+    *,
+    ref: str,
+    customer: str,
+    plan: str,
+    started_at: datetime,
+    anchor_at: datetime | None = None,
+    time_zone: str = "UTC",
+    quantities: Mapping[str, Decimal] | None = None,
+    trial_end: datetime | None = None,
+    ends_at: datetime | None = None,
+    actor: str = "",
+) -> Subscription:
+    """Write a subscription to the newest version of a plan, or raise and write nothing.
+
+    Args:
+        anchor_at: what periods are counted from; by default the start.
+        quantities: of recurring prices, by key; 1 where none is given.
+
+    Raises:
+        AlreadyExists: there is a subscription of this ref.
+        Invalid: an unknown customer, plan or price key, or an end before the start.
+    """
+    payer = Customer.objects.filter(ref=customer).first()
+    if payer is None:
+        raise Invalid(pointer="/customer", rule="exists", detail=f"there is no customer {customer!r}")
+    version = plans.latest_plan(plan)
+    _check_quantities(version.pk, quantities or {})
+    if ends_at is not None and ends_at <= started_at:
+        raise Invalid(pointer="/ends_at", rule="after-start", detail="a subscription ends after it starts")
+    with transaction.atomic(), advisory_lock(f"subscription_intent/{ref}") as lock:
+        if Subscription.objects.filter(ref=ref).exists():
+            raise AlreadyExists(resource="subscription", ref=ref)
+        subscription = Subscription.objects.create(
+            ref=ref,
+            customer_id=payer.pk,
+            started_at=started_at,
+            anchor_at=anchor_at or started_at,
+            time_zone=time_zone,
+            trial_end=trial_end,
+        )
+        order = {"plan": version.pk, "quantities": _as_text(quantities or {}), "ends_at": _iso(ends_at)}
+        _insert_amendment(lock, subscription, started_at, order, actor)
+        _store_timeline(lock, subscription)
+    subscription.refresh_from_db()
+    return subscription
+
+
+def amend_subscription(*, ref: str, effective_at: datetime, wish: Wish, actor: str = "") -> Amendment:
+    """Write the wish to change a subscription from an instant on, past or future, or raise and write nothing.
+
+    It is billed by the next run: the generator bills what should be less what has been.
+
+    Raises:
+        NotFound: there is no such subscription.
+        Invalid: nothing or several things to change, an unknown plan or price key, or an instant before the start.
+    """
+    subscription = subscription_of(ref)
+    if effective_at < subscription.started_at:
+        raise Invalid(pointer="/effective_at", rule="after-start", detail="an amendment takes effect after the start")
+    with transaction.atomic(), advisory_lock(f"subscription_intent/{ref}") as lock:
+        change = _change(subscription, wish, effective_at)
+        amendment = _insert_amendment(lock, subscription, effective_at, change, actor)
+        _store_timeline(lock, subscription)
+    return amendment
+
+
+def charge_once(
+    *,
+    ref: str,
+    amount_minor: int,
+    description: str,
+    tax_category: str = "S",
+    tax_rate: Decimal = Decimal(0),
+    actor: str = "",
+) -> Charge:
+    """Write a one-off charge, which the next invoice of the subscription bills; or raise and write nothing.
+
+    Raises:
+        NotFound: there is no such subscription.
+    """
+    subscription = subscription_of(ref)
+    currency = Customer.objects.values_list("currency", flat=True).get(pk=subscription.customer_id)
+    with transaction.atomic(), advisory_lock(f"subscription_intent/{ref}"):
+        charge = Charge.objects.create(
+            subscription_id=subscription.pk,
+            sequence=_next(Charge, subscription),
+            currency=currency,
+            amount_minor=amount_minor,
+            description=description,
+            tax_category=tax_category,
+            tax_rate=tax_rate,
+            actor=actor,
+        )
+        charge.refresh_from_db()
+    return charge
+
+
+def subscription_of(ref: str) -> Subscription:
+    """The subscription that a path names.
+
+    Raises:
+        NotFound: there is none.
+    """
+    subscription = Subscription.objects.filter(ref=ref).first()
+    if subscription is None:
+        raise NotFound(resource="subscription", ref=ref)
+    return subscription
+
+
+def _change(subscription: Subscription, wish: Wish, effective_at: datetime) -> dict[str, Any]:
+    """The amendment as it is stored: with the version of the plan that was the newest when it was ordered."""
+    given = [wish.plan is not None, wish.quantities is not None, wish.sets_end, wish.paused is not None]
+    if sum(given) != 1:
+        raise Invalid(pointer="", rule="one-change", detail="give one of plan, quantities, ends_at, paused")
+    if wish.plan is not None:
+        return {"plan": plans.latest_plan(wish.plan).pk}
+    if wish.quantities is not None:
+        _check_quantities(plan_at(_changes(subscription), effective_at), wish.quantities)
+        return {"quantities": _as_text(wish.quantities)}
+    if wish.sets_end:
+        if wish.ends_at is not None and wish.ends_at < subscription.started_at:
+            raise Invalid(pointer="/ends_at", rule="after-start", detail="a subscription ends after it starts")
+        return {"ends_at": _iso(wish.ends_at)}
+    return {"paused": wish.paused}
+
+
+def _check_quantities(plan_id: int, quantities: Mapping[str, Decimal]) -> None:
+    recurring = {price.key for _, price in plans.terms_of(plan_id).prices if price.kind == PriceKind.RECURRING}
+    for key in quantities:
+        if key not in recurring:
+            raise Invalid(
+                pointer=f"/quantities/{key}", rule="recurring-price", detail="the plan has no recurring price of this key"
+            )
+
+
+def _insert_amendment(
+    lock: Lock, subscription: Subscription, effective_at: datetime, change: dict[str, Any], actor: str
+) -> Amendment:
+    lock.ensure_held(f"subscription_intent/{subscription.ref}")
+    amendment = Amendment.objects.create(
+        subscription_id=subscription.pk,
+        sequence=_next(Amendment, subscription),
+        effective_at=effective_at,
+        change=change,
+        actor=actor,
+    )
+    amendment.refresh_from_db()
+    return amendment
+
+
+def _next(model: type[Amendment] | type[Charge], subscription: Subscription) -> int:
+    last: int | None = model.objects.filter(subscription_id=subscription.pk).aggregate(last=Max("sequence"))["last"]
+    return (last or 0) + 1
+
+
+def _changes(subscription: Subscription) -> list[Change]:
+    rows = Amendment.objects.filter(subscription_id=subscription.pk).order_by("sequence")
+    return [_change_of(row) for row in rows]
+
+
+def _change_of(row: Amendment) -> Change:
+    ends_at = row.change.get("ends_at")
+    return Change(
+        sequence=row.sequence,
+        effective_at=row.effective_at,
+        plan_id=row.change.get("plan"),
+        quantities={key: Decimal(text) for key, text in row.change.get("quantities", {}).items()},
+        sets_end="ends_at" in row.change,
+        ends_at=datetime.fromisoformat(ends_at) if ends_at else None,
+        paused=row.change.get("paused"),
+    )
+
+
+def _prices_of(plan_id: int) -> Mapping[str, int]:
+    return {price.key: price_id for price_id, price in plans.terms_of(plan_id).prices}
+
+
+def _store_timeline(lock: Lock, subscription: Subscription) -> None:
+    """Supersede the versions that are no longer so, and insert what is so instead."""
+    lock.ensure_held(f"subscription_intent/{subscription.ref}")
+    wanted = {_identity(span): span for span in timeline(_changes(subscription), _prices_of)}
+    items = _items(subscription, {span.key for span in wanted.values()})
+    keys = {item_id: key for key, item_id in items.items()}
+    current = ItemVersion.objects.filter(subscription_id=subscription.pk, superseded_at=None)
+    known = {_identity(_span_of(row, keys[row.item_id])): row.pk for row in current}
+    gone = [pk for identity, pk in known.items() if identity not in wanted]
+    ItemVersion.objects.filter(pk__in=gone).update(superseded_at=Now())
+    ItemVersion.objects.bulk_create(
+        ItemVersion(
+            subscription_id=subscription.pk,
+            item_id=items[span.key],
+            plan_id=span.plan_id,
+            price_id=span.price_id,
+            quantity=span.quantity,
+            starts_at=span.starts_at,
+            ends_at=span.ends_at,
+            is_termination=span.is_termination,
+            amendment=span.amendment,
+        )
+        for identity, span in wanted.items()
+        if identity not in known
+    )
+
+
+def _identity(span: Span) -> tuple[Any, ...]:
+    return (span.key, span.plan_id, span.price_id, span.quantity, span.starts_at, span.ends_at, span.is_termination)
+
+
+def _span_of(row: ItemVersion, key: str) -> Span:
+    return Span(key, row.plan_id, row.price_id, row.quantity, row.starts_at, row.ends_at, row.is_termination, row.amendment or 0)
+
+
+def _items(subscription: Subscription, keys: set[str]) -> dict[str, int]:
+    """Ids of the items by key; new keys get an item, old ones keep theirs."""
+    known: dict[str, int] = dict(Item.objects.filter(subscription_id=subscription.pk).values_list("price_key", "id"))
+    new = Item.objects.bulk_create(Item(subscription_id=subscription.pk, price_key=key) for key in sorted(keys - known.keys()))
+    return known | {item.price_key: item.pk for item in new}
+
+
+def active_from(subscription: Subscription) -> datetime:
+    """Where billing begins: at the start, or at the end of the trial."""
+    return first_charged_instant(subscription.started_at, subscription.trial_end)
+
+
+def _as_text(quantities: Mapping[str, Decimal]) -> dict[str, str]:
+    return {key: format(quantity, "f") for key, quantity in quantities.items()}
+
+
+def _iso(instant: datetime | None) -> str | None:
+    return instant.astimezone(UTC).isoformat() if instant else None
+
+
+__all__: Sequence[str] = [
+    "Wish",
+    "active_from",
+    "amend_subscription",
+    "charge_once",
+    "create_subscription",
+    "subscription_of",
+]

@@ -1,0 +1,89 @@
+"""Tax per category and rate: on the rounded base, never per line; and which category the buyer makes of it. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+from fractions import Fraction
+
+from billing.rating.money import round_half_up
+
+STANDARD = "S"
+NOTES = {
+    "AE": "Reverse charge",
+    "E": "Exempt from VAT",
+    "G": "Export outside the EU",
+    "K": "Intra-community supply",
+    "O": "Not subject to VAT",
+}
+"""Why a category bears no tax, as the invoice has to say it. Source: EN 16931 BR-AE-10, BR-E-10, BR-G-10, BR-IC-10, BR-O-10."""
+
+
+class VatStatus(StrEnum):
+    """How a customer is taxed."""
+
+    TAXABLE = "taxable"
+    REVERSE_CHARGE = "reverse_charge"
+    EXEMPT = "exempt"
+
+
+CATEGORY_OF = {VatStatus.REVERSE_CHARGE: "AE", VatStatus.EXEMPT: "E"}
+
+
+def vat_status_of(status: str, vat_id: str) -> VatStatus:
+    """What a customer's status comes to: reverse charge needs a VAT id (EN 16931 BR-AE-3), without one the tax is charged."""
+    if status == VatStatus.EXEMPT or (status == VatStatus.REVERSE_CHARGE and vat_id):
+        return VatStatus(status)
+    return VatStatus.TAXABLE
+
+
+def category_for(status: VatStatus, category: str, rate: Decimal) -> tuple[str, Decimal]:
+    """The category and rate at which this customer is charged: what is standard-rated is not taxed, all else stays as it is."""
+    if category != STANDARD or status not in CATEGORY_OF:
+        return category, rate
+    return CATEGORY_OF[status], Decimal(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Taxable:
+    """Something that belongs to a tax category.
+
+    Args:
+        category: e.g. S, Z, E, AE (UNTDID 5305).
+        rate: percent.
+        amount_minor: net amount after discounts; negative for a credit.
+    """
+
+    category: str
+    rate: Decimal
+    amount_minor: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaxLine:
+    """The tax of one category and rate on one document, in minor units."""
+
+    category: str
+    rate: Decimal
+    base_minor: int
+    tax_minor: int
+
+
+def tax_minor(base_minor: int, rate: Decimal) -> int:
+    """base × rate percent, rounded half up once; of a negative base the mirror image.
+
+    Source: EN 16931 BR-CO-17.
+    """
+    return round_half_up(base_minor * Fraction(rate) / 100)
+
+
+def taxes(amounts: Iterable[Taxable]) -> tuple[TaxLine, ...]:
+    """One tax line per category and rate, ordered by both; also for a base of 0 and a rate of 0.
+
+    The base is the sum of lines that are rounded already, hence whole minor units.
+    """
+    bases: dict[tuple[str, Decimal], int] = {}
+    for amount in amounts:
+        group = (amount.category, amount.rate)
+        bases[group] = bases.get(group, 0) + amount.amount_minor
+    return tuple(TaxLine(category, rate, base, tax_minor(base, rate)) for (category, rate), base in sorted(bases.items()))

@@ -1,0 +1,387 @@
+"""From fee lines to the amount due: discounts, limits, tax, credit notes, prepaid credits, in that order. Pure.
+
+1. Maximums cut fees down: they limit what there is to discount.
+2. Coupons: limited to prices, then to plans, then general; within each in the order given. Each takes from what is
+   left of its lines and is spread over them so that the parts add up exactly.
+3. Minimums: true-up lines for what is missing after discounts; per price first, then per subscription.
+4. Credit lines that are larger than the fees of their tax category: what would fall below zero is carried to a credit
+   note, with its tax.
+5. Tax per category, total, credit notes (those carried included), prepaid credits, amount due.
+
+Everything is in minor units of one currency. Nothing here is below zero but credit lines.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+from fractions import Fraction
+
+from billing.rating.money import minor_digits, round_half_up, spread
+from billing.rating.tax import Taxable, TaxLine, tax_minor, taxes
+
+
+@dataclass(frozen=True, slots=True)
+class FeeLine:
+    """A line of the invoice before discounts.
+
+    Args:
+        position: unique on the invoice.
+        amount_minor: rounded; negative for a credit.
+        price_key, plan: what coupons can be limited to.
+        discountable: False for what no coupon may reduce.
+    """
+
+    position: int
+    amount_minor: int
+    tax_category: str
+    tax_rate: Decimal
+    price_key: str = ""
+    plan: str = ""
+    discountable: bool = True
+
+
+class Duration(StrEnum):
+    """How long a coupon lasts; how many periods are left of a recurring one is the caller's to count."""
+
+    ONCE = "once"
+    RECURRING = "recurring"
+    FOREVER = "forever"
+
+
+@dataclass(frozen=True, slots=True)
+class Coupon:
+    """A discount that the customer holds: an amount or a percentage.
+
+    Args:
+        amount_minor: for an amount: what it is worth on this invoice (of one used `once`, the rest that is left).
+        percent: for a percentage, 0 .. 100.
+        prices, plans: what it is limited to; empty is no limit. With both, a line has to match both.
+    """
+
+    code: str
+    duration: Duration = Duration.FOREVER
+    amount_minor: int | None = None
+    percent: Decimal | None = None
+    prices: frozenset[str] = frozenset()
+    plans: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if (self.amount_minor is None) == (self.percent is None):
+            raise ValueError("a coupon is either an amount or a percentage")
+        if self.amount_minor is not None and self.amount_minor < 0:
+            raise ValueError("a coupon's amount is not negative")
+        if self.percent is not None and not 0 <= self.percent <= 100:
+            raise ValueError("a coupon's percentage is 0..100")
+
+    @property
+    def rank(self) -> int:
+        """Which coupons come first: 0 limited to prices, 1 to plans, 2 general."""
+        return 0 if self.prices else 1 if self.plans else 2
+
+    def covers(self, line: FeeLine) -> bool:
+        """True when the coupon may reduce the line."""
+        return (
+            line.discountable
+            and line.amount_minor > 0
+            and (not self.prices or line.price_key in self.prices)
+            and (not self.plans or line.plan in self.plans)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A minimum and maximum per price or per subscription and period, prorated already.
+
+    Args:
+        name: names its true-up line and its discounts, e.g. "minimum/api-calls".
+        positions: the lines that count; None for all.
+        subscription_wide: comes after the limits of prices, and what those brought counts towards it.
+        tax_category, tax_rate: of the true-up line.
+    """
+
+    name: str
+    tax_category: str
+    tax_rate: Decimal
+    minimum_minor: int | None = None
+    maximum_minor: int | None = None
+    positions: frozenset[int] | None = None
+    subscription_wide: bool = False
+
+    def counts(self, position: int) -> bool:
+        """True when the line is among those that the limit is about."""
+        return self.positions is None or position in self.positions
+
+
+@dataclass(frozen=True, slots=True)
+class Discount:
+    """What a coupon or a maximum took off one line; `amount_minor` is above 0."""
+
+    source: str
+    position: int
+    amount_minor: int
+
+
+@dataclass(frozen=True, slots=True)
+class CouponUse:
+    """What became of a coupon on this invoice.
+
+    Args:
+        applied_minor: what it took off.
+        rest_minor: what an amount used `once` carries to the next invoice; 0 for every other.
+        used: it met a fee that it covers: one of its periods is gone.
+        exhausted: a `once` coupon that has nothing left for a later invoice.
+    """
+
+    code: str
+    applied_minor: int
+    rest_minor: int
+    used: bool
+    exhausted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TrueUp:
+    """The line that lifts fees to a minimum; `amount_minor` is above 0."""
+
+    name: str
+    amount_minor: int
+    tax_category: str
+    tax_rate: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What credits left below zero in a tax category: lifted out of the invoice into a credit note.
+
+    Args:
+        net_minor: a line of this amount brings the category's base back to 0.
+        tax_minor: the tax that goes back with it.
+    """
+
+    tax_category: str
+    tax_rate: Decimal
+    net_minor: int
+    tax_minor: int
+
+    @property
+    def total_minor(self) -> int:
+        """What the credit note is worth."""
+        return self.net_minor + self.tax_minor
+
+
+@dataclass(frozen=True, slots=True)
+class CreditNote:
+    """A credit note of the customer with something left on it."""
+
+    ref: str
+    left_minor: int
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What was taken from one credit note."""
+
+    ref: str
+    amount_minor: int
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The figures of an invoice: subtotal − discount + tax = total; total − credit notes − prepaid = amount due.
+
+    Args:
+        subtotal_minor: fee lines, true-ups and carried lines, before discounts.
+        carried_left_minor: of `carried`, what this invoice did not use up itself.
+    """
+
+    discounts: tuple[Discount, ...]
+    coupons: tuple[CouponUse, ...]
+    true_ups: tuple[TrueUp, ...]
+    carried: tuple[Carried, ...]
+    taxes: tuple[TaxLine, ...]
+    subtotal_minor: int
+    discount_minor: int
+    tax_minor: int
+    total_minor: int
+    credit_notes: tuple[Applied, ...]
+    credit_notes_minor: int
+    carried_left_minor: int
+    prepaid_minor: int
+    amount_due_minor: int
+
+    def discount_of(self, position: int) -> int:
+        """All that was taken off one line."""
+        return sum(d.amount_minor for d in self.discounts if d.position == position)
+
+
+@dataclass(frozen=True, slots=True)
+class CreditsUsed:
+    """Prepaid credits that pay for an amount: whole units, and the money that they are worth."""
+
+    units: int
+    amount_minor: int
+
+
+CARRIED_REF = "carried"
+"""The ref under which an invoice's own carried credit appears among the credit notes applied to it."""
+
+
+def settle(
+    lines: Sequence[FeeLine],
+    *,
+    coupons: Sequence[Coupon] = (),
+    limits: Sequence[Limit] = (),
+    credit_notes: Sequence[CreditNote] = (),
+    prepaid_minor: int = 0,
+) -> Totals:
+    """All figures of an invoice from its fee lines.
+
+    Args:
+        coupons: in the order in which they apply within their rank.
+        limits: those of prices come before the subscription's, otherwise in the order given.
+        credit_notes: the oldest first.
+        prepaid_minor: what prepaid credits may pay at most (see `credits_for`).
+    """
+    fees = _Fees(lines)
+    ordered_limits = sorted(limits, key=lambda limit: limit.subscription_wide)
+    discounts = [discount for limit in ordered_limits for discount in fees.cap(limit)]
+    uses: dict[int, CouponUse] = {}
+    for index in sorted(range(len(coupons)), key=lambda index: coupons[index].rank):
+        taken, uses[index] = fees.redeem(coupons[index])
+        discounts += taken
+    true_ups = _true_ups(fees, ordered_limits)
+    carried = _carried(fees, true_ups)
+    tax_lines = taxes(_taxables(fees, true_ups, carried))
+    subtotal = sum(line.amount_minor for line in lines)
+    subtotal += sum(t.amount_minor for t in true_ups) + sum(c.net_minor for c in carried)
+    discount = sum(d.amount_minor for d in discounts)
+    tax = sum(line.tax_minor for line in tax_lines)
+    total = subtotal - discount + tax
+    own = sum(c.total_minor for c in carried)
+    applied = apply_credit_notes(total, [CreditNote(CARRIED_REF, own), *credit_notes])
+    noted = sum(a.amount_minor for a in applied)
+    prepaid = min(max(prepaid_minor, 0), total - noted)
+    return Totals(
+        discounts=tuple(discounts),
+        coupons=tuple(uses[index] for index in range(len(coupons))),
+        true_ups=tuple(true_ups),
+        carried=tuple(carried),
+        taxes=tax_lines,
+        subtotal_minor=subtotal,
+        discount_minor=discount,
+        tax_minor=tax,
+        total_minor=total,
+        credit_notes=applied,
+        credit_notes_minor=noted,
+        carried_left_minor=own - sum(a.amount_minor for a in applied if a.ref == CARRIED_REF),
+        prepaid_minor=prepaid,
+        amount_due_minor=total - noted - prepaid,
+    )
+
+
+def apply_credit_notes(total_minor: int, credit_notes: Iterable[CreditNote]) -> tuple[Applied, ...]:
+    """What is taken from each credit note, in order, until the total is paid; nothing below zero."""
+    left, applied = total_minor, []
+    for note in credit_notes:
+        amount = min(left, note.left_minor)
+        if amount > 0:
+            applied.append(Applied(note.ref, amount))
+            left -= amount
+    return tuple(applied)
+
+
+def credits_for(due_minor: int, *, available_units: int, unit_value: Decimal, currency: str) -> CreditsUsed:
+    """The most whole credits that can pay for an amount without exceeding it, and the money they stand for.
+
+    Args:
+        due_minor: what is owed after tax and credit notes; nothing is used for 0 or less.
+        available_units: what the holder can spend.
+        unit_value: money per credit in major units, above 0.
+
+    Returns:
+        Units and their worth in whole minor units, rounded down, so that no money is booked that credits do not cover;
+        and no more units than that worth takes: of credits worth a tenth of a cent, 57 pay 5 cents with 50.
+    """
+    if unit_value <= 0:
+        raise ValueError("a credit is worth more than nothing")
+    if due_minor <= 0 or available_units <= 0:
+        return CreditsUsed(0, 0)
+    unit_minor = Fraction(unit_value) * 10 ** minor_digits(currency)
+    amount_minor = int(min(due_minor // unit_minor, available_units) * unit_minor)
+    return CreditsUsed(math.ceil(amount_minor / unit_minor), amount_minor)
+
+
+class _Fees:
+    """The fee lines and what is left of each while discounts are taken off."""
+
+    def __init__(self, lines: Sequence[FeeLine]) -> None:
+        self.lines = {line.position: line for line in lines}
+        if len(self.lines) != len(lines):
+            raise ValueError("two lines have the same position")
+        self.left = {line.position: line.amount_minor for line in lines}
+
+    def cap(self, limit: Limit) -> list[Discount]:
+        """Take off what the counted lines exceed a maximum by."""
+        if limit.maximum_minor is None:
+            return []
+        counted = [position for position in self.lines if limit.counts(position)]
+        excess = sum(self.left[position] for position in counted) - limit.maximum_minor
+        return self._take(limit.name, counted, excess)
+
+    def redeem(self, coupon: Coupon) -> tuple[list[Discount], CouponUse]:
+        """Take a coupon off what is left of the lines that it covers."""
+        covered = [position for position, line in self.lines.items() if coupon.covers(line)]
+        open_minor = sum(max(self.left[position], 0) for position in covered)
+        if coupon.percent is not None:
+            worth = round_half_up(open_minor * Fraction(coupon.percent) / 100)
+        else:
+            worth = coupon.amount_minor or 0
+        discounts = self._take(coupon.code, covered, worth)
+        applied = sum(discount.amount_minor for discount in discounts)
+        once = coupon.duration == Duration.ONCE
+        rest = worth - applied if once and coupon.percent is None else 0
+        used = open_minor > 0
+        exhausted = once and rest == 0 and (used or coupon.amount_minor == 0)
+        return discounts, CouponUse(coupon.code, applied, rest, used, exhausted)
+
+    def _take(self, source: str, positions: Sequence[int], amount_minor: int) -> list[Discount]:
+        """Spread an amount over what is left of the lines, as far as it goes."""
+        weights = [max(self.left[position], 0) for position in positions]
+        parts = spread(min(max(amount_minor, 0), sum(weights)), weights)
+        taken = [Discount(source, position, part) for position, part in zip(positions, parts, strict=True) if part]
+        for discount in taken:
+            self.left[discount.position] -= discount.amount_minor
+        return taken
+
+
+def _true_ups(fees: _Fees, limits: Iterable[Limit]) -> list[TrueUp]:
+    true_ups: list[TrueUp] = []
+    for limit in limits:
+        if limit.minimum_minor is None:
+            continue
+        reached = sum(left for position, left in fees.left.items() if limit.counts(position))
+        if limit.subscription_wide:
+            # What a price's own minimum brought counts towards the subscription's.
+            reached += sum(true_up.amount_minor for true_up in true_ups)
+        if reached < limit.minimum_minor:
+            missing = limit.minimum_minor - reached
+            true_ups.append(TrueUp(limit.name, missing, limit.tax_category, limit.tax_rate))
+    return true_ups
+
+
+def _carried(fees: _Fees, true_ups: Iterable[TrueUp]) -> list[Carried]:
+    return [
+        Carried(line.category, line.rate, -line.base_minor, tax_minor(-line.base_minor, line.rate))
+        for line in taxes(_taxables(fees, true_ups, ()))
+        if line.base_minor < 0
+    ]
+
+
+def _taxables(fees: _Fees, true_ups: Iterable[TrueUp], carried: Iterable[Carried]) -> list[Taxable]:
+    return [
+        *(Taxable(line.tax_category, line.tax_rate, fees.left[position]) for position, line in fees.lines.items()),
+        *(Taxable(t.tax_category, t.tax_rate, t.amount_minor) for t in true_ups),
+        *(Taxable(c.tax_category, c.tax_rate, c.net_minor) for c in carried),
+    ]
