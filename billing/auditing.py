@@ -116,8 +116,9 @@ CHECKS = {
         ) AS said
         LEFT JOIN LATERAL (
             SELECT -e.amount - coalesce((
-                SELECT r.settled FROM ledger_entry AS r
-                WHERE r.holder_id = e.holder_id AND r.credit_type = e.credit_type AND r.closes = e.sequence AND r.kind = 'refund'
+                SELECT r.refunded_total FROM ledger_entry AS r
+                WHERE r.holder_id = e.holder_id AND r.credit_type = e.credit_type AND r.refers_to = e.sequence
+                    AND r.kind = 'refund'
                 ORDER BY r.sequence DESC LIMIT 1), 0) AS credits
             FROM ledger_entry AS e
             WHERE e.holder_id = said.holder_id AND e.credit_type = said.credit_type AND e.sequence = said.sequence

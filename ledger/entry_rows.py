@@ -11,7 +11,7 @@ from ledger.rules.lots import decode, decode_drawn, encode, encode_drawn
 from ledger.rules.requests import encode_json
 
 COLUMNS = (
-    "holder_id, credit_type, sequence, kind, amount, balance, held, lots, drawn, holds, overdraft, closes, settled, "
+    "holder_id, credit_type, sequence, kind, amount, balance, held, lots, drawn, holds, overdraft, refers_to, refunded_total, "
     "idempotency_key, request_digest, effective_at, recorded_at, actor, reason, reference, metadata, counterpart, rating, "
     "digest"
 )
@@ -26,7 +26,7 @@ READ_COLUMNS = (
 
 TYPES = {
     **dict.fromkeys(COLUMNS.split(", "), "text"),
-    **dict.fromkeys(("sequence", "amount", "balance", "held", "overdraft", "closes", "settled"), "bigint"),
+    **dict.fromkeys(("sequence", "amount", "balance", "held", "overdraft", "refers_to", "refunded_total"), "bigint"),
     **dict.fromkeys(("lots", "drawn", "holds", "metadata", "counterpart", "rating"), "json"),
     **dict.fromkeys(("request_digest", "digest"), "bytea"),
     **dict.fromkeys(("effective_at", "recorded_at"), "timestamptz"),
@@ -52,8 +52,8 @@ def texts(entry: Entry) -> list[str | None]:
         encode_drawn(entry.drawn),
         encode_holds(entry.holds),
         _number(entry.overdraft),
-        _number(entry.closes),
-        _number(entry.settled),
+        _number(entry.refers_to),
+        _number(entry.refunded_total),
         entry.idempotency_key,
         None if entry.request_digest is None else rf"\x{entry.request_digest.hex()}",
         None if entry.effective_us == entry.recorded_us else to_text(entry.effective_us),

@@ -64,9 +64,9 @@ SELECT code, facts::text, request_digest, request_id FROM ledger_refusal WHERE h
 
 # The last refund of a spend carries how much has been given back in all, so that the cost does not grow with their number.
 REFUNDED = """
-SELECT settled
+SELECT refunded_total
 FROM ledger_entry
-WHERE holder_id = %s AND credit_type = %s AND closes = %s AND kind = 'refund'
+WHERE holder_id = %s AND credit_type = %s AND refers_to = %s AND kind = 'refund'
 ORDER BY sequence DESC
 LIMIT 1
 """
@@ -74,7 +74,7 @@ LIMIT 1
 LAST_CLOSING = f"""
 SELECT {READ_COLUMNS}
 FROM ledger_entry
-WHERE holder_id = %s AND credit_type = %s AND closes = %s
+WHERE holder_id = %s AND credit_type = %s AND refers_to = %s
 ORDER BY sequence DESC
 LIMIT 1
 """

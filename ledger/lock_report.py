@@ -43,17 +43,8 @@ SELECT lock.classid::bigint << 32 | lock.objid::bigint,
  ORDER BY 2, 1, lock.granted DESC, coalesce(lock.waitstart, session.xact_start), lock.pid
 """
 
-# One step in the primary key per holder, however many entries each has.
-HOLDERS: Final = """
-WITH RECURSIVE holder(id) AS (
-    (SELECT holder_id FROM ledger_entry ORDER BY holder_id LIMIT 1)
-    UNION ALL
-    SELECT (SELECT entry.holder_id FROM ledger_entry AS entry WHERE entry.holder_id > holder.id ORDER BY entry.holder_id LIMIT 1)
-      FROM holder
-     WHERE holder.id IS NOT NULL
-)
-SELECT id FROM holder WHERE id IS NOT NULL LIMIT %s
-"""
+# By the index of first entries, however many entries each holder has.
+HOLDERS: Final = "SELECT DISTINCT holder_id FROM ledger_entry WHERE sequence = 1 ORDER BY holder_id LIMIT %s"
 
 
 @dataclass(frozen=True, kw_only=True)

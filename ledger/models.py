@@ -2,7 +2,7 @@
 
 Rows of entries and refusals are written by `ledger.journal` alone, with SQL: the ORM's part here is to read, and to know the
 schema.
-The tables themselves, with their constraints, triggers and views, are made by migrations/sql/*.sql.
+migrations/schema.sql makes the tables, with their constraints, triggers and views, and says what each column is.
 """
 
 from typing import Any
@@ -45,8 +45,8 @@ class EntryColumns(AppendOnly):
     amount = models.BigIntegerField()
     balance = models.BigIntegerField()
     held = models.BigIntegerField()
-    closes = models.BigIntegerField(null=True)
-    settled = models.BigIntegerField(null=True)
+    refers_to = models.BigIntegerField(null=True)
+    refunded_total = models.BigIntegerField(null=True)
     overdraft = models.BigIntegerField(null=True)
     effective_at = models.DateTimeField()
     recorded_at = models.DateTimeField()
@@ -172,11 +172,11 @@ class RefusalListing(RefusalColumns):
 class ApiKey(models.Model):
     """Who may call the REST API, and for what. The key itself is shown once and never stored."""
 
-    name = models.CharField(max_length=100, unique=True, db_comment="Becomes the actor of what is done with the key: key:<name>.")
-    prefix = models.CharField(max_length=8, db_comment="The first characters, to recognise the key by.")
-    key_digest = models.BinaryField(unique=True, db_comment="SHA-256 of the key.")
-    scopes = models.JSONField(db_comment="List of scopes.")
-    holder_id = models.TextField(null=True, blank=True, db_comment="The one holder that the key is confined to; null for all.")
+    name = models.CharField(max_length=100, unique=True)
+    prefix = models.CharField(max_length=8)
+    key_digest = models.BinaryField(unique=True)
+    scopes = models.JSONField()
+    holder_id = models.TextField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
     created_by = models.CharField(max_length=200, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
@@ -197,12 +197,12 @@ class RateColumns(models.Model):
     credit_type = models.TextField()
     code = models.TextField()
     version = models.IntegerField()
-    price = models.BigIntegerField(db_comment="For so many credits …")
-    per = models.BigIntegerField(db_comment="… one gets so many units; started credits are counted whole.")
+    price = models.BigIntegerField()
+    per = models.BigIntegerField()
     published_at = models.DateTimeField()
     published_by = models.TextField(blank=True)
-    published_because = models.TextField(blank=True, db_default="", db_comment="The reason that was given.")
-    idempotency_key = models.TextField(null=True, db_comment="The request that published it; null where nobody gave a key.")
+    published_because = models.TextField(blank=True)
+    idempotency_key = models.TextField(null=True)
     request_digest = models.BinaryField(null=True)
 
     class Meta:
@@ -241,7 +241,7 @@ class Batch(AppendOnly):
     idempotency_key = models.TextField(primary_key=True)
     request_digest = models.BinaryField()
     mode = models.TextField()
-    outcomes = ExactJSON(db_comment="Per operation: what it takes to tell its answer again.")
+    outcomes = ExactJSON()
     recorded_at = models.DateTimeField()
     actor = models.TextField()
     request_id = models.TextField()
@@ -249,7 +249,6 @@ class Batch(AppendOnly):
     class Meta:
         db_table = "ledger_batch"
         default_permissions = ("view",)
-        indexes = [models.Index(fields=["recorded_at", "idempotency_key"], name="ledger_batch_recorded_at")]
         verbose_name_plural = "batches"
 
     def __str__(self) -> str:

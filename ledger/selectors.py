@@ -74,45 +74,11 @@ WHERE holder_id = %(holder_id)s
 ORDER BY sequence
 """
 
-CREDIT_TYPES = """
-WITH RECURSIVE account AS (
-    (SELECT credit_type FROM ledger_entry WHERE holder_id = %(holder_id)s ORDER BY credit_type LIMIT 1)
-    UNION ALL
-    SELECT following.credit_type
-    FROM account
-    CROSS JOIN LATERAL (
-        SELECT e.credit_type
-        FROM ledger_entry e
-        WHERE e.holder_id = %(holder_id)s AND e.credit_type > account.credit_type
-        ORDER BY e.credit_type
-        LIMIT 1
-    ) following
-)
-SELECT credit_type FROM account
-"""
+CREDIT_TYPES = "SELECT credit_type FROM ledger_entry WHERE holder_id = %s AND sequence = 1 ORDER BY credit_type"
 
-# From account to account, each by one look into the primary key: what it costs grows with the page, not with the history.
+# From first entry to first entry, which have an index, and of each account only the last one: what it costs grows with the page,
+# not with the history.
 ACCOUNTS = """
-WITH RECURSIVE account AS (
-    (
-        SELECT holder_id, credit_type
-        FROM ledger_entry
-        WHERE (holder_id, credit_type) {comparison} (%(holder_id)s, %(credit_type)s)
-        ORDER BY holder_id {direction}, credit_type {direction}
-        LIMIT 1
-    )
-    UNION ALL
-    SELECT following.holder_id, following.credit_type
-    FROM account
-    CROSS JOIN LATERAL (
-        SELECT holder_id, credit_type
-        FROM ledger_entry e
-        WHERE (e.holder_id, e.credit_type) {comparison} (account.holder_id, account.credit_type)
-        ORDER BY e.holder_id {direction}, e.credit_type {direction}
-        LIMIT 1
-    ) following
-    WHERE starts_with(following.holder_id, %(prefix)s)
-)
 SELECT
     statement_timestamp(),
     account.holder_id,
@@ -125,16 +91,24 @@ SELECT
     last.overdraft,
     last.recorded_at,
     last.effective_times
-FROM account
+FROM (
+    SELECT holder_id, credit_type
+    FROM ledger_entry
+    WHERE sequence = 1
+        AND (holder_id, credit_type) {comparison} (%(holder_id)s, %(credit_type)s)
+        AND starts_with(holder_id, %(prefix)s)
+        AND (%(type)s::text IS NULL OR credit_type = %(type)s)
+    ORDER BY holder_id {direction}, credit_type {direction}
+    LIMIT %(limit)s
+) AS account
 CROSS JOIN LATERAL (
     SELECT e.*, {effective_times} AS effective_times
     FROM ledger_entry e
     WHERE e.holder_id = account.holder_id AND e.credit_type = account.credit_type
     ORDER BY e.sequence DESC
     LIMIT 1
-) last
-WHERE starts_with(account.holder_id, %(prefix)s) AND (%(type)s::text IS NULL OR account.credit_type = %(type)s)
-LIMIT %(limit)s
+) AS last
+ORDER BY account.holder_id {direction}, account.credit_type {direction}
 """
 
 REFUSALS = """
@@ -312,7 +286,7 @@ def explanation(holder_id: str, credit_type: str, sequence: int) -> dict[str, An
         found[0] if found[0].sequence < sequence else None,
         booked_before=list(earlier)[::-1],
         booked_after=list(later),
-        referred=None if explained.closes is None else entry(holder_id, credit_type, explained.closes),
+        referred=None if explained.refers_to is None else entry(holder_id, credit_type, explained.refers_to),
     )
 
 
@@ -529,7 +503,7 @@ def rate_versions(
 
 def _credit_types(holder_id: str) -> list[str]:
     with connection.cursor() as cursor:
-        cursor.execute(CREDIT_TYPES, {"holder_id": holder_id})
+        cursor.execute(CREDIT_TYPES, [holder_id])
         return [row[0] for row in cursor.fetchall()]
 
 

@@ -19,27 +19,15 @@ from ledger.rules import Entry
 
 ACCOUNTS_PER_PAGE = 1_000
 
-# From account to account, each by one look into the primary key, and of each only the last entry: what it costs grows with the
-# number of accounts, not with their history.
+# From first entry to first entry, which have an index, and of each account only the last one: what it costs grows with the number
+# of accounts, not with their history.
 PAGE = """
-WITH RECURSIVE account AS (
-    (
-        SELECT holder_id, credit_type
-        FROM ledger_entry
-        WHERE (holder_id, credit_type) > (%(holder_id)s, %(credit_type)s)
-        ORDER BY holder_id, credit_type
-        LIMIT 1
-    )
-    UNION ALL
-    SELECT following.holder_id, following.credit_type
-    FROM account
-    CROSS JOIN LATERAL (
-        SELECT e.holder_id, e.credit_type
-        FROM ledger_entry e
-        WHERE (e.holder_id, e.credit_type) > (account.holder_id, account.credit_type)
-        ORDER BY e.holder_id, e.credit_type
-        LIMIT 1
-    ) AS following
+WITH account AS (
+    SELECT holder_id, credit_type
+    FROM ledger_entry
+    WHERE sequence = 1 AND (holder_id, credit_type) > (%(holder_id)s, %(credit_type)s)
+    ORDER BY holder_id, credit_type
+    LIMIT %(limit)s
 ), clock AS (
     SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint AS now_us
 )
@@ -65,7 +53,7 @@ CROSS JOIN LATERAL (
     FROM json_array_elements(last.holds) AS h, json_array_elements(h -> 2) AS part
     WHERE (h ->> 1)::bigint <= clock.now_us
 ) AS hold
-LIMIT %(limit)s
+ORDER BY account.holder_id, account.credit_type
 """
 
 

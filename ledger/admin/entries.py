@@ -81,7 +81,7 @@ SELECT * FROM ledger_entry_listing WHERE holder_id = %s AND credit_type = %s AND
 UNION ALL
 (
     SELECT * FROM ledger_entry_listing
-    WHERE holder_id = %s AND credit_type = %s AND closes = %s
+    WHERE holder_id = %s AND credit_type = %s AND refers_to = %s
     ORDER BY sequence DESC
     LIMIT {limit}
 )
@@ -103,8 +103,9 @@ LIMIT {limit}
 """
 
 DIGEST_IS_RIGHT = """
-SELECT e.digest = ledger_entry_digest(e)
+SELECT e.digest = ledger_entry_digest(CASE e.sequence WHEN 1 THEN decode(repeat('00', 32), 'hex') ELSE p.digest END, e)
 FROM ledger_entry e
+LEFT JOIN ledger_entry p ON p.holder_id = e.holder_id AND p.credit_type = e.credit_type AND p.sequence = e.sequence - 1
 WHERE e.holder_id = %s AND e.credit_type = %s AND e.sequence = %s
 """
 
@@ -219,14 +220,14 @@ class Related:
 
     def __init__(self, entry: EntryListing) -> None:
         account = [entry.holder_id, entry.credit_type]
-        numbers = [found for found in (entry.closes, entry.sequence - 1, entry.sequence + 1) if found]
+        numbers = [found for found in (entry.refers_to, entry.sequence - 1, entry.sequence + 1) if found]
         sql = RELATED.format(limit=RELATED_ENTRIES)
         rows = HISTORY.rows(sql, [*account, numbers, *account, entry.sequence])
         by_number = {row.sequence: row for row in rows}
-        self.closed = by_number.get(entry.closes) if entry.closes else None
+        self.closed = by_number.get(entry.refers_to) if entry.refers_to else None
         self.previous = by_number.get(entry.sequence - 1)
         self.following = by_number.get(entry.sequence + 1)
-        self.referring = [row for number_, row in sorted(by_number.items()) if row.closes == entry.sequence]
+        self.referring = [row for number_, row in sorted(by_number.items()) if row.refers_to == entry.sequence]
         self.are_all_shown = len(self.referring) < RELATED_ENTRIES
         self.hold = state_of(entry, self.referring, now=timezone.now()) if is_hold(entry) else None
         self.refusals = [
@@ -239,7 +240,7 @@ class Related:
     @property
     def refunded(self) -> int:
         """How much has been given back of a spend: the latest refund says it of all."""
-        return next((row.settled for row in reversed(self.referring) if row.kind == "refund"), 0)
+        return next((row.refunded_total for row in reversed(self.referring) if row.kind == "refund"), 0)
 
     @property
     def sums(self) -> str:
@@ -253,7 +254,7 @@ class Related:
 
 def is_hold(row: EntryListing) -> bool:
     """Whether the entry made a hold, rather than extended one."""
-    return row.kind == "hold" and row.closes is None
+    return row.kind == "hold" and row.refers_to is None
 
 
 def arrivals(row: EntryListing) -> list[EntryListing]:
@@ -354,7 +355,7 @@ def amount_cell(row: Any) -> SafeString:
 def _besides(row: Any) -> SafeString | str:
     if row.kind == "capture":
         return format_html("{} captured", number(taken(row)))
-    if row.kind == "hold" and row.closes is not None:
+    if row.kind == "hold" and row.refers_to is not None:
         at = extended_to(row)
         return "" if at is None else format_html('<span title="{}">until {}</span>', at.isoformat(), f"{at:%d %b %H:%M}")
     if row.kind == "adjust":
@@ -615,11 +616,11 @@ class EntryAdmin(ReadOnlyAdmin):
 
     @display(description="Refers to")
     def about(self, row: EntryListing) -> SafeString | str:
-        if row.closes is None:
+        if row.refers_to is None:
             return _counterpart(row)
         closed = getattr(row, "closed", None)
-        words = f"{closed.kind} #{row.closes}" if closed else f"#{row.closes}"
-        return entry_link(row.holder_id, row.credit_type, row.closes, words)
+        words = f"{closed.kind} #{row.refers_to}" if closed else f"#{row.refers_to}"
+        return entry_link(row.holder_id, row.credit_type, row.refers_to, words)
 
     @display(description="Hold", label=STATE_COLOURS)
     def hold_state(self, row: Any) -> str:

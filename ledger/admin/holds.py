@@ -91,7 +91,7 @@ def holds_on(row: Any) -> Holds:
 
 def extended_to(row: Any) -> datetime | None:
     """The instant that a `hold` entry which refers to another moved its expiry to."""
-    found = _hold_on(row, row.closes) if row.kind == "hold" and row.closes is not None else None
+    found = _hold_on(row, row.refers_to) if row.kind == "hold" and row.refers_to is not None else None
     return None if found is None else from_us(found.expires_us)
 
 

@@ -42,7 +42,7 @@ def _entry(**facts: Any) -> dict[str, Any]:
         "balance": 100,
         "held": 0,
         "drawn": [],
-        "closes": None,
+        "refers_to": None,
         "effective_at": RECORDED_AT,
         "recorded_at": RECORDED_AT,
         "actor": "key:shop",
@@ -72,7 +72,7 @@ REFUND = _entry(
     amount=1,
     balance=98,
     drawn=[{"grant": 1, "amount": 1}],
-    closes=2,
+    refers_to=2,
     reason="1 e-mail bounced",
     idempotency_key="bounce-1",
 )
@@ -82,7 +82,7 @@ REVOCATION = _entry(
     amount=-98,
     balance=0,
     drawn=[{"grant": 1, "amount": 98}],
-    closes=1,
+    refers_to=1,
     reason="Order cancelled",
     idempotency_key="cancel-7781",
 )
@@ -145,7 +145,7 @@ CAPTURE = _entry(
     amount=0,
     balance=68,
     drawn=[{"grant": 1, "amount": 20}],
-    closes=5,
+    refers_to=5,
     reference="call-98",
     metadata={"tokens": 6120},
     idempotency_key="call-98-done",
@@ -156,7 +156,7 @@ RELEASE = _entry(
     amount=30,
     balance=88,
     drawn=[{"grant": 1, "amount": 30}],
-    closes=5,
+    refers_to=5,
     reason="The call was cancelled",
     idempotency_key="call-98-cancelled",
 )
@@ -166,7 +166,7 @@ EXTENSION = _entry(
     amount=0,
     balance=58,
     held=30,
-    closes=5,
+    refers_to=5,
     idempotency_key="call-98-longer",
     expires_at="2026-01-31T10:45:00.000000Z",
 )

@@ -133,7 +133,7 @@ class Extension(_OfAHold):
     @write(
         "extendHold",
         "Extend a hold",
-        "Lets an open hold expire at another instant: an entry of kind `hold` and amount 0 that closes the first one.",
+        "Lets an open hold expire at another instant: an entry of kind `hold` and amount 0 that refers to the first one.",
         tag=HOLDS,
         scope=LEDGER_SPEND,
         parameters=[SEQUENCE_PATH],

@@ -31,7 +31,7 @@ def entry_body(entry: Entry) -> dict[str, Any]:
         "balance": entry.balance,
         "held": entry.held,
         "drawn": [{"grant": grant, "amount": amount} for grant, amount in entry.drawn],
-        "closes": entry.closes,
+        "refers_to": entry.refers_to,
         "effective_at": recorded_at if entry.effective_us == entry.recorded_us else to_text(entry.effective_us),
         "recorded_at": recorded_at,
         "actor": entry.actor,
@@ -152,7 +152,7 @@ class EntrySerializer(serializers.Serializer):
     balance = _Whole(min_value=-(2**63), help_text="The balance after it; below zero only where an overdraft was agreed.")
     held = _Whole(help_text="The credits set aside after it.")
     drawn = DrawSerializer(many=True, help_text="Which lots it took from or gave back to, in order.")
-    closes = _Whole(allow_null=True, help_text="The spend or grant that it refers to, by sequence.")
+    refers_to = _Whole(allow_null=True, help_text="The spend or grant that it refers to, by sequence.")
     effective_at = serializers.DateTimeField(help_text="When it counts from.")
     recorded_at = serializers.DateTimeField(help_text="When it was written.")
     actor = serializers.CharField(help_text="Who did it.")
@@ -303,7 +303,7 @@ class BookedSerializer(serializers.Serializer):
     sequence = _Whole(min_value=1, help_text="The entry.")
     kind = serializers.CharField(help_text="release, expire or adjust.")
     amount = _Whole(min_value=-(2**63), help_text="What it did to the balance.")
-    closes = _Whole(allow_null=True, help_text="Which hold or grant.")
+    refers_to = _Whole(allow_null=True, help_text="Which hold or grant.")
     effective_at = serializers.DateTimeField(help_text="When it counted from.")
     text = serializers.CharField(help_text="For people.")
 

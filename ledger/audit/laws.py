@@ -21,9 +21,9 @@ LAWS: dict[str, str] = {
     "held": "held is the sum of what the open holds set aside, and changes by holds, captures and releases only.",
     "holds": "An entry changes the one hold that it refers to and leaves the others as they are.",
     "overdraft": "An overdraft changes only by an adjustment that somebody asked for.",
-    "closes": "A refund refers to a spend or capture, a revocation to a grant, an expiry to a lot, a capture to a hold.",
+    "refers-to": "A refund refers to a spend or capture, a revocation to a grant, an expiry to a lot, a capture to a hold.",
     "orphans": "What an entry refers to exists.",
-    "refunds": "Refunds count up in `settled`, never pass what was taken, and go back to the lots that it came from.",
+    "refunds": "Refunds count up in `refunded_total`, never pass what was taken, and go back to the lots that it came from.",
     "transfers": "Each arrival names a departure with the same credits under the same terms, and none is named twice.",
     "refusals": "A refusal has a known code and operation, the facts that made it so, and the digest of what was asked.",
     "identity": "Over all accounts: granted + transferred in + refunded = balance + held + spent + expired + revoked + "

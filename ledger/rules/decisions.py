@@ -148,8 +148,8 @@ def refund(
         amount,
         lots=lots,
         drawn=as_drawn(returned),
-        closes=spend.sequence,
-        settled=refunded + amount,
+        refers_to=spend.sequence,
+        refunded_total=refunded + amount,
         request=request,
     )
     return [*booked, entry, *dues(account.after(entry))]
@@ -204,7 +204,7 @@ def revoke(account: Account, request: RevokeRequest, *, grant: Entry | None) -> 
         raise RevocationExceedsGrant(sequence=grant.sequence, revocable=revocable, requested=request.amount)
     lots = remove(account.lots, grant.sequence, amount)
     drawn = ((grant.sequence, amount),)
-    return [*booked, account.next_entry("revoke", -amount, lots=lots, drawn=drawn, closes=grant.sequence, request=request)]
+    return [*booked, account.next_entry("revoke", -amount, lots=lots, drawn=drawn, refers_to=grant.sequence, request=request)]
 
 
 def set_overdraft(account: Account, request: OverdraftRequest) -> Entries:

@@ -26,7 +26,7 @@ def dues(account: Account) -> Entries:
                 drawn=as_drawn(hold.parts),
                 held=account.held - hold.amount,
                 holds=tuple([other for other in account.holds if other.sequence != hold.sequence]),
-                closes=hold.sequence,
+                refers_to=hold.sequence,
                 effective_us=hold.expires_us,
                 reason="hold expired",
             )
@@ -40,7 +40,7 @@ def dues(account: Account) -> Entries:
             -lot.remaining,
             lots=remove(account.lots, lot.grant, lot.remaining),
             drawn=((lot.grant, lot.remaining),),
-            closes=lot.grant,
+            refers_to=lot.grant,
             effective_us=lot.expires_us,
             reason="lot expired",
         )

@@ -35,11 +35,10 @@ REQUEST_DIGEST_BYTES = 8
 class Entry(NamedTuple):
     """One row of the ledger: what happened, and the account's state after it.
 
-    `amount` is signed: what happened to `balance`. `drawn` says which lots it took from or gave back to, `closes` which spend,
-    hold
-    or grant of the account it refers to, `settled` how much of that has been given back, this entry included. `counterpart`
-    names the
-    other side of a transfer, `rating` the rate card that the amount came from. Instants are microseconds since the epoch.
+    `amount` is signed: what happened to `balance`. `drawn` says which lots it took from or gave back to, `refers_to` which spend,
+    hold or grant of the account it refers to, `refunded_total` how much of that has been given back, this entry included.
+    `counterpart` names the other side of a transfer, `rating` the rate card that the amount came from.
+    Instants are microseconds since the epoch.
     `replayed` is not stored: it is true when the request had been answered before.
     """
 
@@ -54,8 +53,8 @@ class Entry(NamedTuple):
     drawn: Drawn
     holds: Holds
     overdraft: int | None
-    closes: int | None
-    settled: int | None
+    refers_to: int | None
+    refunded_total: int | None
     idempotency_key: str | None
     request_digest: bytes | None
     effective_us: int
@@ -87,7 +86,7 @@ class Entry(NamedTuple):
     @property
     def hold(self) -> Hold | None:
         """The hold that this entry made, extended or captured a part of, as it stands after it; None when it is closed."""
-        named = self.sequence if self.closes is None else self.closes
+        named = self.sequence if self.refers_to is None else self.refers_to
         return next((hold for hold in self.holds if hold.sequence == named), None)
 
     def sealed(self, previous_digest: bytes) -> "Entry":
@@ -110,7 +109,7 @@ class Entry(NamedTuple):
             f"[{text(self.holder_id)}, {text(self.credit_type)}, {self.sequence}, {text(self.kind)}, {self.amount}, "
             f"{self.balance}, {self.held}, {encode(self.lots)}, {encode_drawn(self.drawn)}, "
             f"{encode_holds(self.holds) or 'null'}, {_number(self.overdraft)}, "
-            f"{_number(self.closes)}, {_number(self.settled)}, "
+            f"{_number(self.refers_to)}, {_number(self.refunded_total)}, "
             f"{'null' if self.idempotency_key is None else text(self.idempotency_key)}, "
             f"{'null' if self.request_digest is None else text(self.request_digest.hex())}, "
             f"{self.effective_us}, {self.recorded_us}, {text(self.actor)}, {text(self.reason)}, {text(self.reference)}, "

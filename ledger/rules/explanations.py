@@ -49,7 +49,7 @@ def explain(
     Args:
         previous: the entry before it; None for the account's first.
         booked_before, booked_after: what the same writer booked of itself, next to the entry.
-        referred: the entry that it closes.
+        referred: the entry that it refers to.
     """
     before = Account(entry.holder_id, entry.credit_type, entry.recorded_us)
     if previous is not None:
@@ -96,15 +96,15 @@ def _hold(hold: Hold) -> dict[str, Any]:
 
 def _booked(entry: Entry) -> dict[str, Any]:
     text = {
-        "release": f"Hold {entry.closes} gave back {entry.amount}: {entry.reason}.",
-        "expire": f"Lot {entry.closes} expired with {-entry.amount} left.",
+        "release": f"Hold {entry.refers_to} gave back {entry.amount}: {entry.reason}.",
+        "expire": f"Lot {entry.refers_to} expired with {-entry.amount} left.",
         "adjust": f"{_total(entry.drawn)} repaid what was owed.",
     }[entry.kind]
     return {
         "sequence": entry.sequence,
         "kind": entry.kind,
         "amount": entry.amount,
-        "closes": entry.closes,
+        "refers_to": entry.refers_to,
         "effective_at": to_text(entry.effective_us),
         "text": text,
     }
@@ -116,7 +116,7 @@ def _booked(entry: Entry) -> dict[str, Any]:
 def _lots(entry: Entry, before: Account) -> list[dict[str, Any]]:
     """What the entry did with which lots, in the order in which it went through them; also those that it passed over."""
     drawn = dict(entry.drawn)
-    if entry.kind in TAKING and entry.closes is None:
+    if entry.kind in TAKING and entry.refers_to is None:
         return [_taken(lot, before, drawn.get(lot.grant, 0)) for lot in before.lots] if drawn or entry.kind == "spend" else []
     if entry.kind in ("grant", "transfer_in"):
         return [_decision(lot.grant, lot.remaining, "opened", _place(lot, entry)) for lot in entry.lots if _is_new(lot, entry)]
@@ -196,15 +196,15 @@ def _sentence(entry: Entry, before: Account) -> str:
     return {
         "grant": f"{amount} came in as a lot of their own.",
         "spend": f"{amount} were spent from {lots}{_on_overdraft(entry)}, in the order {ORDER}.",
-        "refund": f"{amount} of entry {entry.closes} were given back to {lots}{_repaying(entry)}.",
-        "revoke": f"{amount} of grant {entry.closes} were taken back.",
-        "expire": f"{amount} of grant {entry.closes} expired.",
+        "refund": f"{amount} of entry {entry.refers_to} were given back to {lots}{_repaying(entry)}.",
+        "revoke": f"{amount} of grant {entry.refers_to} were taken back.",
+        "expire": f"{amount} of grant {entry.refers_to} expired.",
         "hold": f"{amount} were set aside from {lots}, in the order {ORDER}."
-        if entry.closes is None
-        else f"Hold {entry.closes} expires at another instant; nothing was moved.",
-        "capture": f"{_total(entry.drawn)} were spent: {_total(entry.drawn) - amount} of hold {entry.closes}"
+        if entry.refers_to is None
+        else f"Hold {entry.refers_to} expires at another instant; nothing was moved.",
+        "capture": f"{_total(entry.drawn)} were spent: {_total(entry.drawn) - amount} of hold {entry.refers_to}"
         + (f", and {amount} beyond it from the balance." if amount else "."),
-        "release": f"{amount} of hold {entry.closes} went back to {lots}" + (f": {entry.reason}." if entry.reason else "."),
+        "release": f"{amount} of hold {entry.refers_to} went back to {lots}" + (f": {entry.reason}." if entry.reason else "."),
         "transfer_in": f"{amount} came from {_other(entry)} as a lot with the terms that they had there.",
         "transfer_out": f"{amount} went to {_other(entry)} from {lots}, in the order {ORDER}.",
         "adjust": repaid if entry.drawn else f"Spends may take the balance down to {-(entry.overdraft or 0)} from now on.",
@@ -239,7 +239,7 @@ def _other(entry: Entry) -> str:
 def _referred(entry: Entry, before: Account, referred: Entry) -> dict[str, Any]:
     facts: dict[str, Any] = {"sequence": referred.sequence, "kind": referred.kind, "amount": referred.amount}
     if entry.kind == "refund":
-        returned = entry.settled or 0
+        returned = entry.refunded_total or 0
         facts |= {"taken": referred.taken, "returned_before": returned - entry.amount, "returned": returned}
         facts["refundable"] = referred.taken - returned
         facts["text"] = f"Of {referred.taken} taken, {returned} are given back and {facts['refundable']} can be."

@@ -77,7 +77,7 @@ def capture(account: Account, request: CaptureRequest, *, hold_entry: Entry | No
         drawn=_added(as_drawn(captured), drawn_beyond),
         held=account.held - (amount - beyond),
         holds=_with_parts(account.holds, held, rest),
-        closes=held.sequence,
+        refers_to=held.sequence,
         request=request,
     )
     return [*entries, entry]
@@ -105,7 +105,7 @@ def extend(account: Account, request: ExtendRequest, *, hold_entry: Entry | None
     booked = dues(account)
     account = account.after_all(booked)
     holds = tuple(each._replace(expires_us=expires_us) if each.sequence == held.sequence else each for each in account.holds)
-    return [*booked, account.next_entry("hold", 0, lots=account.lots, holds=holds, closes=held.sequence, request=request)]
+    return [*booked, account.next_entry("hold", 0, lots=account.lots, holds=holds, refers_to=held.sequence, request=request)]
 
 
 def _expiry(account: Account, expires_us: int) -> int:
@@ -119,7 +119,7 @@ def _expiry(account: Account, expires_us: int) -> int:
 def _open_hold(account: Account, sequence: int, hold_entry: Entry | None, last_closing: Entry | None) -> Hold:
     if hold_entry is None:
         raise EntryNotFound(sequence=sequence, credit_type=account.credit_type)
-    if hold_entry.kind != "hold" or hold_entry.closes is not None:
+    if hold_entry.kind != "hold" or hold_entry.refers_to is not None:
         raise NotAHold(sequence=sequence, kind=hold_entry.kind)
     held = account.hold(sequence)
     if held is not None:
@@ -139,7 +139,7 @@ def _release(account: Account, held: Hold, kept: Lots, rest: Lots, request: Rele
         drawn=as_drawn(rest),
         held=account.held - amount,
         holds=_with_parts(account.holds, held, kept),
-        closes=held.sequence,
+        refers_to=held.sequence,
         request=request,
         reason="captured less",
     )

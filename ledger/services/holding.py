@@ -100,7 +100,7 @@ def extend(
         expires_at: within the next 31 days; may be sooner than before.
 
     Returns:
-        The `hold` entry, amount 0, that closes nothing but refers to the first one.
+        The `hold` entry, amount 0, that refers to the first one.
 
     Raises:
         Refused: EntryNotFound, NotAHold, HoldClosed. Others as `answering.answer`.

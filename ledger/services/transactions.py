@@ -14,7 +14,8 @@ UNIQUE_VIOLATION = "23505"
 DOES_NOT_FOLLOW = "LG002"
 DEADLOCK = "40P01"
 SERIALIZATION_FAILURE = "40001"
-WORTH_ANOTHER_TRY = {UNIQUE_VIOLATION, DOES_NOT_FOLLOW, DEADLOCK, SERIALIZATION_FAILURE} | PREPARED_IS_GONE
+COLLIDED = {UNIQUE_VIOLATION, DOES_NOT_FOLLOW, DEADLOCK, SERIALIZATION_FAILURE}
+WORTH_ANOTHER_TRY = COLLIDED | PREPARED_IS_GONE
 SESSION_ENDED = {"57P01", "57P02", "57P03"}
 
 Result = TypeVar("Result")
@@ -43,6 +44,9 @@ def in_transaction(once: Callable[[], Result], **about: str) -> Result:
             if sqlstate(error) not in WORTH_ANOTHER_TRY:
                 raise
             last_error = error
+    if sqlstate(last_error) not in COLLIDED:
+        # A statement that the server cannot prepare, or does not support, is nobody's collision.
+        raise last_error
     raise SequenceTaken(**about) from last_error
 
 

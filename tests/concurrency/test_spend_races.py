@@ -130,7 +130,7 @@ def two_refunds(room: Room, holder: str) -> tuple[Any, Any]:
 
 
 def refunded_once(seen: Seen) -> None:
-    assert (seen.first.amount, seen.first.closes, seen.first.settled) == (20, 2, 20)
+    assert (seen.first.amount, seen.first.refers_to, seen.first.refunded_total) == (20, 2, 20)
     assert isinstance(seen.second, RefundExceedsSpend)
     assert seen.second.facts == {"sequence": 2, "refundable": 0, "requested": None}
     assert seen.entries == [(1, "grant", 30, 30), (2, "spend", -20, 10), (3, "refund", 20, 30)]
@@ -148,7 +148,7 @@ def two_refunds_of_parts(room: Room, holder: str) -> tuple[Any, Any]:
 
 
 def refunded_no_more_than_was_spent(seen: Seen) -> None:
-    assert (seen.first.amount, seen.first.settled) == (15, 15)
+    assert (seen.first.amount, seen.first.refunded_total) == (15, 15)
     assert isinstance(seen.second, RefundExceedsSpend)
     assert seen.second.facts == {"sequence": 2, "refundable": 5, "requested": 15}
     assert seen.entries == [(1, "grant", 30, 30), (2, "spend", -20, 10), (3, "refund", 15, 25)]
@@ -189,7 +189,7 @@ def two_sweepers(room: Room, holder: str) -> tuple[Any, Any]:
 
 
 def expired_once(seen: Seen) -> None:
-    assert [(entry.sequence, entry.amount, entry.closes) for entry in seen.first] == [(3, -7, 2)]
+    assert [(entry.sequence, entry.amount, entry.refers_to) for entry in seen.first] == [(3, -7, 2)]
     assert seen.second == []
     assert seen.entries == [(1, "grant", 30, 30), (2, "grant", 7, 37), (3, "expire", -7, 30)]
     assert seen.room.refusals(seen.holder) == []

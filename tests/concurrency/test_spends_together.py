@@ -155,8 +155,9 @@ def test_each_gets_its_own_answer(crowd: Crowd, new_holder: NewHolder) -> None:
     assert refusals(holder) == [("b", "insufficient-credits")]
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT sequence, reason, idempotency_key, digest = ledger_entry_digest(e) FROM ledger_entry e "
-            "WHERE holder_id = %s AND sequence > 2 ORDER BY 1",
+            "SELECT e.sequence, e.reason, e.idempotency_key, e.digest = ledger_entry_digest(p.digest, e) FROM ledger_entry e "
+            "JOIN ledger_entry p USING (holder_id, credit_type) "
+            "WHERE e.holder_id = %s AND e.sequence > 2 AND p.sequence = e.sequence - 1 ORDER BY 1",
             [holder],
         )
         assert cursor.fetchall() == [

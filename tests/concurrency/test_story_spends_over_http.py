@@ -224,7 +224,7 @@ def test_two_whole_refunds_at_once_give_back_once(story: Story, clients: Clients
         wait_for(2)
     one, other = sorted((each.result(10) for each in running), key=lambda answer: answer.status)
 
-    assert (one.status, one.json["amount"], one.json["closes"]) == (201, 60, 2)
+    assert (one.status, one.json["amount"], one.json["refers_to"]) == (201, 60, 2)
     assert (other.status, other.json["refundable"]) == (409, 0)
     assert other.json["type"].endswith("/refund-exceeds-spend")
     assert story.entries() == [(1, "grant", 100, 100), (2, "spend", -60, 40), (3, "refund", 60, 100)]

@@ -201,7 +201,7 @@ def test_a_release_is_recorded_with_the_operators_name_and_reason(client, held):
     response = form(client, entry(2, page="release"), reason="the job was lost", reference="ticket 9")
     assert response["Location"] == entry(3)
     released = selectors.entry("ada", "credits", 3)
-    assert (released.kind, released.amount, released.closes, released.actor, released.reason, released.reference) == (
+    assert (released.kind, released.amount, released.refers_to, released.actor, released.reason, released.reference) == (
         "release", 30, 2, "admin:mara", "the job was lost", "ticket 9",
     )  # fmt: skip
     assert "Release #3 is done: +30 credits for ada." in text(shown(client, response["Location"]))

@@ -125,7 +125,7 @@ def test_a_refund_gives_back_a_part_or_all(client, spent):
     assert form(client, url("refund", 2), reason="half failed", amount="10").status_code == 302
     assert form(client, url("refund", 2), reason="the rest, too").status_code == 302
     first, second = selectors.entry("ada", "credits", 3), selectors.entry("ada", "credits", 4)
-    assert [(e.kind, e.amount, e.closes, e.actor, e.reason) for e in (first, second)] == [
+    assert [(e.kind, e.amount, e.refers_to, e.actor, e.reason) for e in (first, second)] == [
         ("refund", 10, 2, "admin:mara", "half failed"),
         ("refund", 20, 2, "admin:mara", "the rest, too"),
     ]

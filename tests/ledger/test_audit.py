@@ -172,11 +172,11 @@ TAMPERINGS = {
         changed(4, drawn=((1, 15),), lots=(LOT_1._replace(remaining=105),)),
         {"refunds": {4}, "lots": {5}, "holds": {5}, "burn-order": {5}},
     ),
-    "a refund of another entry": (changed(4, closes=2), {"closes": {4}}),
-    "a refund of nothing": (changed(4, closes=None), {"closes": {4}}),
-    "a refund that counts wrong": (changed(4, settled=14), {"refunds": {4}}),
-    "a spend that refers to something": (changed(12, closes=1), {"closes": {12}}),
-    "a capture of a grant": (changed(7, closes=1), {"closes": {7}, "holds": {7}}),
+    "a refund of another entry": (changed(4, refers_to=2), {"refers-to": {4}}),
+    "a refund of nothing": (changed(4, refers_to=None), {"refers-to": {4}}),
+    "a refund that counts wrong": (changed(4, refunded_total=14), {"refunds": {4}}),
+    "a spend that refers to something": (changed(12, refers_to=1), {"refers-to": {12}}),
+    "a capture of a grant": (changed(7, refers_to=1), {"refers-to": {7}, "holds": {7}}),
     "held that nothing holds": (changed(9, held=99), {"held": {9, 10}}),
     "another hold that changed": (changed(8, holds=HELD_ELSEWHERE), {"held": {8}, "holds": {8, 9}, "lots": {8, 9}}),
     "an overdraft that nobody agreed": (changed(13, overdraft=5), {"overdraft": {13}}),
@@ -206,8 +206,10 @@ def test_a_departure_that_never_arrived_is_found_in_the_sums(empty_ledger, histo
 # What only an UPDATE of the table can bring about --------------------------------------------------------
 
 SEAL_LAST = """
-UPDATE ledger_entry e SET digest = ledger_entry_digest(e)
-WHERE holder_id = 'ada' AND sequence = (SELECT max(sequence) FROM ledger_entry WHERE holder_id = 'ada')
+UPDATE ledger_entry e SET digest = ledger_entry_digest(p.digest, e)
+FROM ledger_entry p
+WHERE e.holder_id = 'ada' AND e.sequence = (SELECT max(sequence) FROM ledger_entry WHERE holder_id = 'ada')
+    AND p.holder_id = 'ada' AND p.sequence = e.sequence - 1
 """
 
 DROP = "ALTER TABLE ledger_entry DROP CONSTRAINT ledger_entry_"
@@ -224,7 +226,7 @@ STATEMENTS = {
         "lots",
         {17},
     ),
-    "a reference to what is not there": ("UPDATE ledger_entry SET closes = -3 WHERE sequence = 17", "orphans", {17}),
+    "a reference to what is not there": ("UPDATE ledger_entry SET refers_to = -3 WHERE sequence = 17", "orphans", {17}),
     "a key without its request": (
         f"{DROP}key_has_its_request; UPDATE ledger_entry SET idempotency_key = 'x' WHERE sequence = 17",
         "keys",
@@ -318,7 +320,7 @@ def two_swapped(session: Connection, entries: list[Entry]) -> None:
 
 def one_inserted(session: Connection, entries: list[Entry]) -> None:
     session.execute("DELETE FROM ledger_entry WHERE holder_id = 'ada' AND sequence > 11")
-    grant = entries[10]._replace(sequence=12, kind="grant", amount=0, closes=None).sealed(entries[10].digest)
+    grant = entries[10]._replace(sequence=12, kind="grant", amount=0, refers_to=None).sealed(entries[10].digest)
     session.execute("ALTER TABLE ledger_entry DROP CONSTRAINT ledger_entry_sign_fits_kind")
     store(session, [grant, *(entry._replace(sequence=entry.sequence + 1) for entry in entries[11:])])
 

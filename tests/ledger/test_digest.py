@@ -28,8 +28,8 @@ GOLDEN = Entry(
     drawn=(),
     holds=(),
     overdraft=None,
-    closes=None,
-    settled=None,
+    refers_to=None,
+    refunded_total=None,
     idempotency_key="welcome-004711",
     request_digest=bytes.fromhex("000102030405060708090a0b0c0d0e0f"),
     effective_us=1767225600000000,
@@ -88,8 +88,8 @@ ENTRIES = st.builds(
     drawn=st.lists(st.tuples(AMOUNTS, AMOUNTS), max_size=4).map(tuple),
     holds=st.lists(st.builds(Hold, AMOUNTS, INSTANTS, LOTS), max_size=2).map(tuple),
     overdraft=st.none() | BIGINTS,
-    closes=st.none() | BIGINTS,
-    settled=st.none() | BIGINTS,
+    refers_to=st.none() | BIGINTS,
+    refunded_total=st.none() | BIGINTS,
     idempotency_key=st.none() | NASTY,
     request_digest=st.none() | st.binary(max_size=40),
     effective_us=INSTANTS,
@@ -149,6 +149,8 @@ def test_python_and_the_server_agree_on_every_digest(entry, previous_digest):
 @settings(max_examples=200, deadline=None)
 @given(first=ENTRIES, second=ENTRIES)
 def test_two_entries_have_one_form_only_when_they_are_the_same(first, second):
+    # The digest itself is no part of the form.
+    first, second = (entry._replace(digest=b"") for entry in (first, second))
     assert (first.canonical_form() == second.canonical_form()) == (first == second)
 
 
@@ -175,7 +177,7 @@ def test_lots_are_read_in_the_earlier_form_too_and_written_in_the_shorter_one(st
 def test_every_stored_fact_is_in_the_digest():
     others = {
         "holder_id": "x", "credit_type": "x", "sequence": 2, "kind": "spend", "amount": 1, "balance": 1, "held": 1, "lots": (),
-        "drawn": ((1, 1),), "holds": (Hold(1, 1, (Lot(1, 1, 1),)),), "overdraft": 0, "closes": 1, "settled": 1,
+        "drawn": ((1, 1),), "holds": (Hold(1, 1, (Lot(1, 1, 1),)),), "overdraft": 0, "refers_to": 1, "refunded_total": 1,
         "idempotency_key": None, "request_digest": None, "effective_us": 1, "recorded_us": 1, "actor": "x", "reason": "x",
         "reference": "x", "metadata": {}, "counterpart": {"holder_id": "x"}, "rating": {"rate": "x"},
     }  # fmt: skip

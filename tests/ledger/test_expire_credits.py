@@ -63,7 +63,7 @@ def test_an_expired_lot_leaves_the_balance_by_an_entry_that_counts_from_its_inst
     assert summary["by_kind"] == {"release": 1, "expire": 1}
     entry = selectors.entry("ada", "credits", 5)
     assert entry is not None
-    assert (entry.kind, entry.amount, entry.balance, entry.held, entry.closes) == ("expire", -30, 50, 0, 1)
+    assert (entry.kind, entry.amount, entry.balance, entry.held, entry.refers_to) == ("expire", -30, 50, 0, 1)
     assert entry.effective_at == expires_at
     assert entry.recorded_at > expires_at
     assert (entry.actor, entry.idempotency_key) == ("ledger", None)

@@ -79,7 +79,7 @@ def test_a_hold_can_be_extended_but_not_beyond_31_days():
     services.hold(holder_id="ada", amount=30, idempotency_key="h")
     later = datetime.now(UTC) + timedelta(days=30)
     entry = services.extend(holder_id="ada", hold=2, expires_at=later, idempotency_key="e")
-    assert (entry.kind, entry.amount, entry.closes, entry.hold.expires_us) == ("hold", 0, 2, entry.holds[0].expires_us)
+    assert (entry.kind, entry.amount, entry.refers_to, entry.hold.expires_us) == ("hold", 0, 2, entry.holds[0].expires_us)
     with pytest.raises(Invalid) as invalid:
         services.extend(holder_id="ada", hold=2, expires_at=later + timedelta(days=2), idempotency_key="e2")
     assert invalid.value.facts["pointer"] == "/expires_at"
@@ -120,7 +120,7 @@ def test_an_expired_hold_withholds_nothing_from_its_instant_on():
     account = account._replace(now_us=NOW + DAY)
     assert (account.available, account.balance, account.held) == (100, 70, 30)
     booked = dues(account)
-    assert [(each.kind, each.amount, each.effective_us, each.closes) for each in booked] == [("release", 30, NOW + DAY, 2)]
+    assert [(each.kind, each.amount, each.effective_us, each.refers_to) for each in booked] == [("release", 30, NOW + DAY, 2)]
     assert account.after_all(booked).available == 100
 
 

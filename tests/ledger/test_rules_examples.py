@@ -118,7 +118,7 @@ def test_refunds_go_back_last_drawn_first_and_never_beyond_the_spend():
     spend(ledger, 15)
     assert ask(ledger, rules.RefundRequest, spend=3, amount=7).drawn == ((2, 5), (1, 2))
     second = ask(ledger, rules.RefundRequest, spend=3, amount=7)
-    assert (second.drawn, second.settled, second.closes) == (((1, 7),), 14, 3)
+    assert (second.drawn, second.refunded_total, second.refers_to) == (((1, 7),), 14, 3)
     with pytest.raises(RefundExceedsSpend) as refused:
         ask(ledger, rules.RefundRequest, spend=3, amount=2)
     assert refused.value.facts == {"sequence": 3, "refundable": 1, "requested": 2}
@@ -165,7 +165,7 @@ def test_the_unspent_rest_of_a_grant_can_be_revoked_in_parts_and_no_more():
         ask(ledger, rules.RevokeRequest, grant=1, amount=6)
     assert refused.value.facts == {"sequence": 1, "revocable": 5, "requested": 6}
     entry = ask(ledger, rules.RevokeRequest, grant=1)
-    assert (entry.amount, entry.balance, entry.drawn, entry.closes, entry.lots) == (-5, 0, ((1, 5),), 1, ())
+    assert (entry.amount, entry.balance, entry.drawn, entry.refers_to, entry.lots) == (-5, 0, ((1, 5),), 1, ())
 
 
 def test_what_a_debt_has_used_of_a_grant_cannot_be_revoked():

@@ -94,7 +94,7 @@ class RulesLedger:
     def _refund(self, account: Account, request: rules.RefundRequest) -> list[Entry]:
         entries = self.entries.get(account.holder_id, [])
         spend = self.entry(account.holder_id, request.spend)
-        refunds = [entry for entry in entries if entry.kind == "refund" and entry.closes == request.spend]
+        refunds = [entry for entry in entries if entry.kind == "refund" and entry.refers_to == request.spend]
         openings = {entry.sequence: entry.lots for entry in entries if entry.kind in ("grant", "transfer_in", "refund")}
         terms = {} if spend is None else {grant: _lot(openings[grant], grant) for grant, _ in spend.drawn if grant in openings}
         return rules.refund(
@@ -103,7 +103,7 @@ class RulesLedger:
         )  # fmt: skip
 
     def _of_hold(self, holder_id: str, hold: int) -> dict[str, Entry | None]:
-        closing = [entry for entry in self.entries.get(holder_id, []) if entry.closes == hold]
+        closing = [entry for entry in self.entries.get(holder_id, []) if entry.refers_to == hold]
         return {"hold_entry": self.entry(holder_id, hold), "last_closing": closing[-1] if closing else None}
 
     def _keep(self, entries: Sequence[Entry]) -> None:
@@ -279,7 +279,7 @@ class Walk:
         entry = self.ledger.entry(holder, hold)
         if entry is None:
             return EntryNotFound
-        if entry.kind != "hold" or entry.closes is not None:
+        if entry.kind != "hold" or entry.refers_to is not None:
             return NotAHold
         return None if self.models[holder].is_open_hold(hold, self.ledger.now_us) else HoldClosed
 

@@ -99,7 +99,7 @@ def test_amounts_are_whole_numbers():
         SELECT attname, format_type(atttypid, atttypmod)
         FROM pg_attribute
         WHERE attrelid = 'ledger_entry'::regclass
-            AND attname IN ('sequence', 'amount', 'balance', 'held', 'closes', 'settled', 'overdraft')
+            AND attname IN ('sequence', 'amount', 'balance', 'held', 'refers_to', 'refunded_total', 'overdraft')
         """
     )
     assert len(found) == 7
@@ -138,8 +138,8 @@ def test_the_ledgers_checks_are_these_and_all_are_enforced():
     assert found == [
         (f"ledger_entry_{name}", True)
         for name in (
-            "closes_an_earlier", "digests_are_sha256", "first_starts_at_0", "held_by_holds", "key_has_its_request",
-            "never_overspent", "numbered_from_1", "overdraft_positive", "sign_fits_kind",
+            "digest_is_sha256", "first_starts_at_0", "held_by_holds", "key_has_its_request", "never_overspent",
+            "numbered_from_1", "overdraft_positive", "refers_to_an_earlier", "sign_fits_kind",
         )
     ]  # fmt: skip
 

@@ -13,7 +13,7 @@ from django.db.models import Model
 from tests.schema.catalogue import schema
 
 # The application, and those whose functions its file calls.
-APPS = {"billing": ["ledger"]}
+APPS = {"ledger": [], "billing": ["ledger"]}
 
 # Name, type, and whether it may be null: a view's columns may, as far as the server knows.
 COLUMNS = """
@@ -24,6 +24,26 @@ COLUMNS = """
 
 # What somebody may do to a database, or forget to say in the models or the file: one of each kind.
 DIFFERENCES = {
+    "ledger": [
+        "ALTER TABLE ledger_batch ADD COLUMN extra integer",
+        "ALTER TABLE ledger_batch ALTER COLUMN mode TYPE varchar(10)",
+        "ALTER TABLE ledger_entry ALTER COLUMN reason DROP NOT NULL",
+        "ALTER TABLE ledger_entry ALTER COLUMN reason SET DEFAULT ''",
+        "ALTER TABLE ledger_api_key RENAME COLUMN prefix TO beginning",
+        "ALTER TABLE ledger_entry DROP CONSTRAINT ledger_entry_never_overspent",
+        "ALTER TABLE ledger_entry DROP CONSTRAINT ledger_entry_pkey",
+        "ALTER TABLE ledger_entry RESET (fillfactor)",
+        "DROP INDEX ledger_entry_kind",
+        "CREATE INDEX ledger_entry_actor ON ledger_entry (actor)",
+        "DROP TRIGGER follows ON ledger_entry",
+        "ALTER TABLE ledger_entry ENABLE TRIGGER follows",
+        "CREATE OR REPLACE FUNCTION ledger_entry_follows() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
+        "ALTER FUNCTION ledger_open STABLE",
+        "DROP FUNCTION ledger_sequence_at",
+        "DROP VIEW ledger_drawn",
+        "COMMENT ON COLUMN ledger_entry.lots IS 'something else'",
+        "CREATE FUNCTION ledger_forgotten() RETURNS int LANGUAGE sql RETURN 1",
+    ],
     "billing": [
         "ALTER TABLE billing_claim ADD COLUMN extra integer",
         "ALTER TABLE billing_claim ALTER COLUMN amount_minor TYPE integer",

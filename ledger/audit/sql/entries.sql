@@ -4,7 +4,7 @@
 -- compared. Only those that are not such a spend, sound in every respect, are taken apart, lot by lot: see `doubtful`.
 WITH beside AS (
     SELECT
-        e.holder_id, e.credit_type, e.sequence, e.kind, e.amount, e.balance, e.held, e.closes, e.settled, e.overdraft,
+        e.holder_id, e.credit_type, e.sequence, e.kind, e.amount, e.balance, e.held, e.refers_to, e.refunded_total, e.overdraft,
         e.lots, e.drawn, e.holds, e.idempotency_key, e.request_digest, e.effective_at, e.recorded_at, e.digest,
         e.lots::text AS lots_text,
         lag(e.sequence) OVER account AS p_sequence,
@@ -45,8 +45,8 @@ WITH beside AS (
         AND COALESCE(f.effective_at = f.recorded_at, true)
         AND f.idempotency_key IS NOT NULL
         AND f.request_digest IS NOT NULL
-        AND f.closes IS NULL
-        AND f.settled IS NULL
+        AND f.refers_to IS NULL
+        AND f.refunded_total IS NULL
         AND f.overdraft IS NOT DISTINCT FROM f.p_overdraft
         AND f.held = f.p_held
         AND f.holds::text IS NOT DISTINCT FROM f.p_holds_text
@@ -76,7 +76,7 @@ WITH beside AS (
     )
 ), told_apart AS (
     SELECT
-        d.holder_id, d.credit_type, d.sequence, d.kind, d.amount, d.balance, d.held, d.closes, d.settled, d.overdraft,
+        d.holder_id, d.credit_type, d.sequence, d.kind, d.amount, d.balance, d.held, d.refers_to, d.refunded_total, d.overdraft,
         d.lots, d.drawn, d.holds, d.idempotency_key, d.recorded_at, d.digest, d.digest_fits,
         d.lots_text,
         d.drawn::text AS drawn_text,
@@ -142,11 +142,11 @@ WITH beside AS (
                     SELECT
                         COALESCE((SELECT sum(amount) FROM drawn), 0) AS drawn,
                         COALESCE((SELECT sum(remaining) FROM lot_before), 0) - f.p_balance AS owed_before,
-                        CASE WHEN f.kind IN ('hold', 'capture', 'release') THEN COALESCE(f.closes, f.sequence) END AS hold,
+                        CASE WHEN f.kind IN ('hold', 'capture', 'release') THEN COALESCE(f.refers_to, f.sequence) END AS hold,
                         (
                             SELECT o.kind
                             FROM ledger_entry o
-                            WHERE o.holder_id = f.holder_id AND o.credit_type = f.credit_type AND o.sequence = f.closes
+                            WHERE o.holder_id = f.holder_id AND o.credit_type = f.credit_type AND o.sequence = f.refers_to
                         ) AS closed_kind
                 ), taken AS (
                     -- What a taking in burn order takes from each lot.
@@ -246,7 +246,7 @@ WITH beside AS (
                         WHERE place <> rank
                     ) THEN 'lots-order' END,
                     CASE WHEN CASE
-                        WHEN f.kind IN ('spend', 'transfer_out', 'adjust') OR (f.kind = 'hold' AND f.closes IS NULL) THEN
+                        WHEN f.kind IN ('spend', 'transfer_out', 'adjust') OR (f.kind = 'hold' AND f.refers_to IS NULL) THEN
                             f.drawn_text <> COALESCE(
                                 (SELECT '[' || string_agg('[' || lot || ',' || amount || ']', ',' ORDER BY place) || ']'
                                 FROM taken WHERE amount > 0),
@@ -255,7 +255,7 @@ WITH beside AS (
                         WHEN f.kind = 'capture' THEN EXISTS (
                             SELECT FROM taken t LEFT JOIN lot n USING (lot) WHERE t.remaining - COALESCE(n.remaining, 0) <> t.amount
                         )
-                        WHEN f.kind IN ('revoke', 'expire') THEN f.drawn_text <> '[[' || f.closes || ',' || -f.amount || ']]'
+                        WHEN f.kind IN ('revoke', 'expire') THEN f.drawn_text <> '[[' || f.refers_to || ',' || -f.amount || ']]'
                         ELSE false
                     END THEN 'burn-order' END,
                     CASE WHEN (SELECT NOT CASE f.kind
@@ -292,7 +292,7 @@ WITH beside AS (
                             LEFT JOIN (
                                 SELECT lot, effective_us, expires_us, priority, promotional FROM part_before WHERE hold = facts.hold
                                 UNION ALL
-                                SELECT lot, effective_us, expires_us, priority, promotional FROM lot_before WHERE f.closes IS NULL
+                                SELECT lot, effective_us, expires_us, priority, promotional FROM lot_before WHERE f.refers_to IS NULL
                             ) AS b USING (lot)
                             WHERE n.hold = facts.hold
                                 AND (n.effective_us, n.expires_us, n.priority, n.promotional)
@@ -313,25 +313,25 @@ WITH beside AS (
                     CASE WHEN CASE f.kind
                         WHEN 'grant' THEN false
                         WHEN 'expire' THEN f.effective_us > f.recorded_us OR NOT EXISTS (
-                            SELECT FROM lot_before WHERE lot = f.closes AND expires_us = f.effective_us
+                            SELECT FROM lot_before WHERE lot = f.refers_to AND expires_us = f.effective_us
                         )
                         WHEN 'release' THEN f.effective_us <> f.recorded_us AND NOT EXISTS (
-                            SELECT FROM part_before WHERE hold = f.closes AND hold_expires_us = f.effective_us
+                            SELECT FROM part_before WHERE hold = f.refers_to AND hold_expires_us = f.effective_us
                                 AND f.effective_us <= f.recorded_us
                         )
                         ELSE f.effective_us <> f.recorded_us
                     END THEN 'time' END,
-                    CASE WHEN f.closes IS NOT NULL AND (SELECT closed_kind IS NULL FROM facts) THEN 'orphans' END,
+                    CASE WHEN f.refers_to IS NOT NULL AND (SELECT closed_kind IS NULL FROM facts) THEN 'orphans' END,
                     CASE WHEN (SELECT NOT CASE f.kind
-                        WHEN 'refund' THEN f.closes IS NOT NULL AND COALESCE(closed_kind IN ('spend', 'capture'), true)
-                        WHEN 'revoke' THEN f.closes IS NOT NULL AND COALESCE(closed_kind = 'grant', true)
-                        WHEN 'expire' THEN f.closes IS NOT NULL AND COALESCE(closed_kind IN ('grant', 'transfer_in', 'refund'), true)
-                        WHEN 'capture' THEN f.closes IS NOT NULL AND COALESCE(closed_kind = 'hold', true)
-                        WHEN 'release' THEN f.closes IS NOT NULL AND COALESCE(closed_kind = 'hold', true)
-                        WHEN 'hold' THEN f.closes IS NULL OR (f.amount = 0 AND COALESCE(closed_kind = 'hold', true))
-                        ELSE f.closes IS NULL
-                    END FROM facts) THEN 'closes' END,
-                    CASE WHEN (f.settled IS NOT NULL) <> (f.kind = 'refund') THEN 'refunds' END,
+                        WHEN 'refund' THEN f.refers_to IS NOT NULL AND COALESCE(closed_kind IN ('spend', 'capture'), true)
+                        WHEN 'revoke' THEN f.refers_to IS NOT NULL AND COALESCE(closed_kind = 'grant', true)
+                        WHEN 'expire' THEN f.refers_to IS NOT NULL AND COALESCE(closed_kind IN ('grant', 'transfer_in', 'refund'), true)
+                        WHEN 'capture' THEN f.refers_to IS NOT NULL AND COALESCE(closed_kind = 'hold', true)
+                        WHEN 'release' THEN f.refers_to IS NOT NULL AND COALESCE(closed_kind = 'hold', true)
+                        WHEN 'hold' THEN f.refers_to IS NULL OR (f.amount = 0 AND COALESCE(closed_kind = 'hold', true))
+                        ELSE f.refers_to IS NULL
+                    END FROM facts) THEN 'refers-to' END,
+                    CASE WHEN (f.refunded_total IS NOT NULL) <> (f.kind = 'refund') THEN 'refunds' END,
                     CASE WHEN f.idempotency_key IS NULL AND f.kind NOT IN ('expire', 'release', 'adjust', 'transfer_in') THEN 'keys' END
                 ], NULL)
             )
@@ -351,9 +351,9 @@ SELECT
         WHEN 'time' THEN to_char(j.recorded_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
         WHEN 'held' THEN j.held::text
         WHEN 'overdraft' THEN j.overdraft::text
-        WHEN 'orphans' THEN j.kind || ' of ' || j.closes
-        WHEN 'closes' THEN j.kind || ' of ' || COALESCE(j.closes::text, 'nothing')
-        WHEN 'refunds' THEN j.kind || ' settled ' || COALESCE(j.settled::text, 'null')
+        WHEN 'orphans' THEN j.kind || ' of ' || j.refers_to
+        WHEN 'refers-to' THEN j.kind || ' of ' || COALESCE(j.refers_to::text, 'nothing')
+        WHEN 'refunds' THEN j.kind || ' refunded_total ' || COALESCE(j.refunded_total::text, 'null')
         WHEN 'holds' THEN left(j.holds_text, 400)
         ELSE concat_ws(' ', j.kind, j.amount, 'drawn', left(j.drawn_text, 200), 'lots', left(j.lots_text, 400))
     END AS found,
@@ -361,8 +361,10 @@ SELECT
         WHEN 'numbers' THEN (COALESCE(j.p_sequence, 0) + 1)::text
         WHEN 'balance' THEN (j.p_balance + j.amount)::text
         WHEN 'digest' THEN (
-            SELECT encode(ledger_entry_digest(e), 'hex')
+            SELECT encode(ledger_entry_digest(COALESCE(p.digest, decode(repeat('00', 32), 'hex')), e), 'hex')
             FROM ledger_entry e
+            LEFT JOIN ledger_entry p
+                ON p.holder_id = e.holder_id AND p.credit_type = e.credit_type AND p.sequence = e.sequence - 1
             WHERE e.holder_id = j.holder_id AND e.credit_type = j.credit_type AND e.sequence = j.sequence
         )
         WHEN 'overdraft' THEN j.p_overdraft::text

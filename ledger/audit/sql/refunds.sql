@@ -1,15 +1,15 @@
--- Each refund beside the spend or capture that it gives back and the refund before it: `settled` counts up and never passes what was
+-- Each refund beside the spend or capture that it gives back and the refund before it: `refunded_total` counts up and never passes what was
 -- taken, and the credits go back to the lots that they came from, the last drawn first.
 WITH refund AS (
     SELECT
-        r.holder_id, r.credit_type, r.sequence, r.amount, r.settled, r.drawn::text AS drawn_text,
-        COALESCE(lag(r.settled) OVER (PARTITION BY r.holder_id, r.credit_type, r.closes ORDER BY r.sequence), 0) AS settled_before,
+        r.holder_id, r.credit_type, r.sequence, r.amount, r.refunded_total, r.drawn::text AS drawn_text,
+        COALESCE(lag(r.refunded_total) OVER (PARTITION BY r.holder_id, r.credit_type, r.refers_to ORDER BY r.sequence), 0) AS refunded_before,
         s.drawn AS spent_from,
         CASE WHEN s.kind = 'spend' THEN -s.amount ELSE d.total END AS taken,
         d.total AS taken_from_lots
     FROM ledger_entry r
     JOIN ledger_entry s
-        ON s.holder_id = r.holder_id AND s.credit_type = r.credit_type AND s.sequence = r.closes AND s.kind IN ('spend', 'capture')
+        ON s.holder_id = r.holder_id AND s.credit_type = r.credit_type AND s.sequence = r.refers_to AND s.kind IN ('spend', 'capture')
     CROSS JOIN LATERAL (
         SELECT COALESCE(sum((part ->> 1)::numeric), 0) AS total FROM json_array_elements(s.drawn) AS part
     ) AS d
@@ -24,7 +24,7 @@ WITH refund AS (
                 SELECT
                     (p ->> 0) AS lot,
                     place,
-                    LEAST(later + (p ->> 1)::numeric, r.settled_before + r.amount) - GREATEST(later, r.settled_before) AS amount
+                    LEAST(later + (p ->> 1)::numeric, r.refunded_before + r.amount) - GREATEST(later, r.refunded_before) AS amount
                 FROM (
                     SELECT
                         p,
@@ -44,9 +44,9 @@ SELECT
     holder_id,
     credit_type,
     sequence,
-    'settled ' || COALESCE(settled::text, 'null') || ' of ' || taken || ', drawn ' || left(drawn_text, 200),
-    'settled ' || settled_before + amount || ' of ' || taken || ', drawn ' || left(drawn_expected, 200)
+    'refunded_total ' || COALESCE(refunded_total::text, 'null') || ' of ' || taken || ', drawn ' || left(drawn_text, 200),
+    'refunded_total ' || refunded_before + amount || ' of ' || taken || ', drawn ' || left(drawn_expected, 200)
 FROM expected
-WHERE settled IS DISTINCT FROM settled_before + amount
-    OR settled > taken
+WHERE refunded_total IS DISTINCT FROM refunded_before + amount
+    OR refunded_total > taken
     OR (taken = taken_from_lots AND drawn_text IS DISTINCT FROM drawn_expected)

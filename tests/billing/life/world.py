@@ -464,7 +464,9 @@ class World:
         assert len([one for one in entries if one.kind == "spend"]) == payments.count()
         voided = [one for one in payments if Invoice.objects.get(pk=one.invoice_id).state == "void"]
         refunds = [one for one in entries if one.kind == "refund"]
-        assert sorted((one.closes, one.amount) for one in refunds) == sorted((one.spend_sequence, one.credits) for one in voided)
+        assert sorted((one.refers_to, one.amount) for one in refunds) == sorted(
+            (one.spend_sequence, one.credits) for one in voided
+        )
 
 
 def _joined(stretches: Iterable[tuple[datetime, datetime]]) -> list[tuple[datetime, datetime]]:

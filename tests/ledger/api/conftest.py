@@ -33,7 +33,7 @@ ENTRY_FIELDS = [
     "balance",
     "held",
     "drawn",
-    "closes",
+    "refers_to",
     "effective_at",
     "recorded_at",
     "actor",

@@ -50,7 +50,7 @@ def test_a_grant_is_answered_with_its_entry(api: ApiClient) -> None:
         "balance": 100,
         "held": 0,
         "drawn": [],
-        "closes": None,
+        "refers_to": None,
         "effective_at": "2026-01-01T00:00:00.000000Z",
         "actor": "key:shop",
         "reason": "Welcome",
@@ -86,7 +86,7 @@ def test_a_spend_is_answered_with_what_it_drew(api: ApiClient, holder: str) -> N
         "balance": 97,
         "held": 0,
         "drawn": [{"grant": 2, "amount": 5}, {"grant": 1, "amount": 3}],
-        "closes": None,
+        "refers_to": None,
         "actor": "key:shop",
         "reason": "8 e-mails",
         "reference": "",
@@ -125,8 +125,8 @@ def test_a_refund_gives_back_what_is_left_of_the_spend_by_default(api: ApiClient
     services.spend(holder_id=holder, amount=8, idempotency_key="s")
     part = entry_of(api.post(f"/v1/holders/{holder}/refunds", {"spend": 2, "amount": 3}, key="r1"))
     rest = entry_of(api.post(f"/v1/holders/{holder}/refunds", {"spend": 2, "reason": "rest"}, key="r2"))
-    assert (part["kind"], part["amount"], part["balance"], part["closes"]) == ("refund", 3, 95, 2)
-    assert (rest["kind"], rest["amount"], rest["balance"], rest["closes"], rest["reason"]) == ("refund", 5, 100, 2, "rest")
+    assert (part["kind"], part["amount"], part["balance"], part["refers_to"]) == ("refund", 3, 95, 2)
+    assert (rest["kind"], rest["amount"], rest["balance"], rest["refers_to"], rest["reason"]) == ("refund", 5, 100, 2, "rest")
 
 
 REFUSED_REFUNDS = [
@@ -172,7 +172,7 @@ def test_a_second_full_refund_is_refused_with_nothing_left(api: ApiClient, holde
 def test_a_revocation_takes_back_what_is_unspent(api: ApiClient, holder: str) -> None:
     services.spend(holder_id=holder, amount=8, idempotency_key="s")
     revoked = entry_of(api.post(f"/v1/holders/{holder}/revocations", {"grant": 1}))
-    assert (revoked["kind"], revoked["amount"], revoked["balance"], revoked["closes"]) == ("revoke", -92, 0, 1)
+    assert (revoked["kind"], revoked["amount"], revoked["balance"], revoked["refers_to"]) == ("revoke", -92, 0, 1)
     assert revoked["drawn"] == [{"grant": 1, "amount": 92}]
 
 

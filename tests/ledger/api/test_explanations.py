@@ -140,7 +140,7 @@ def test_what_had_come_due_is_told_with_the_entry_that_booked_it(
     services.spend(holder_id=holder, amount=1, idempotency_key="s")
     found = explained(api, holder, 4)
     assert [
-        (each["sequence"], each["kind"], each["amount"], each["closes"], each["text"]) for each in found["booked_before"]
+        (each["sequence"], each["kind"], each["amount"], each["refers_to"], each["text"]) for each in found["booked_before"]
     ] == [(3, "expire", -5, 2, "Lot 2 expired with 5 left.")]
     assert decisions(found) == [(1, 1, "drawn")]
     expired = explained(api, holder, 3)

@@ -42,7 +42,7 @@ def test_a_hold_is_answered_with_its_entry_and_shown_by_the_balance(api: ApiClie
         "balance": 70,
         "held": 30,
         "drawn": [{"grant": 1, "amount": 30}],
-        "closes": None,
+        "refers_to": None,
         "actor": "key:shop",
         "reason": "",
         "reference": "call-98",
@@ -73,7 +73,7 @@ def test_a_capture_of_less_gives_the_rest_back(api: ApiClient, holder: str) -> N
         "balance": 80,
         "held": 0,
         "drawn": [{"grant": 1, "amount": 20}],
-        "closes": 2,
+        "refers_to": 2,
         "actor": "key:shop",
         "reason": "",
         "reference": "",
@@ -82,7 +82,7 @@ def test_a_capture_of_less_gives_the_rest_back(api: ApiClient, holder: str) -> N
     }
     assert balance(api, holder)["holds"] == []
     refunded = entry_of(api.post(f"/v1/holders/{holder}/refunds", {"spend": 4}))
-    assert (refunded["amount"], refunded["balance"], refunded["closes"]) == (20, 100, 4)
+    assert (refunded["amount"], refunded["balance"], refunded["refers_to"]) == (20, 100, 4)
 
 
 def test_a_hold_can_be_captured_in_parts(api: ApiClient, holder: str) -> None:
@@ -146,7 +146,7 @@ def test_what_is_no_hold_cannot_be_settled(api: ApiClient, holder: str, call: st
 def test_an_extension_is_an_entry_that_says_the_new_expiry(api: ApiClient, holder: str) -> None:
     services.hold(holder_id=holder, amount=30, idempotency_key="h")
     extended = entry_of(api.post(f"{HOLDS}/2/extend", {"expires_at": text(LATER)}), "expires_at")
-    assert (extended["kind"], extended["amount"], extended["closes"], extended["held"]) == ("hold", 0, 2, 30)
+    assert (extended["kind"], extended["amount"], extended["refers_to"], extended["held"]) == ("hold", 0, 2, 30)
     assert extended["expires_at"] == text(LATER)
     assert balance(api, holder)["holds"] == [{"hold": 2, "amount": 30, "expires_at": text(LATER)}]
 

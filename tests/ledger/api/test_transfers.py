@@ -21,7 +21,7 @@ def test_a_transfer_is_answered_with_the_side_that_gave(api: ApiClient, holder: 
         "balance": 90,
         "held": 0,
         "drawn": [{"grant": 1, "amount": 10}],
-        "closes": None,
+        "refers_to": None,
         "actor": "key:shop",
         "reason": "team",
         "reference": "",

@@ -1,1 +1,0 @@
-COMMENT ON COLUMN ledger_entry.lots IS 'Open lots after this entry in burn order: [grant, remaining, effective µs or 0, expires µs, priority, 1 if promotional]; 0 where it could be spent from the first, whole seconds as …e6.';
