@@ -127,10 +127,14 @@ def secret_key(data_dir: Path | str) -> str:
 def _write_privately(path: Path, text: str) -> None:
     """Put `text` at `path` with mode 0600, whole or not at all, and on the disk."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        Path(name).unlink()
+        raise
     Path(name).rename(path)
 
 
@@ -387,7 +391,9 @@ class Server:
         kept = self.credentials
         self._remove_old_socket_dir(Path(kept.socket_dir))
         port = kept.port if _is_free(kept.port) else _free_port()
-        self._keep(replace(kept, port=port, socket_dir=str(self._socket_dir())))
+        chosen = replace(kept, port=port, socket_dir=str(self._socket_dir()))
+        if chosen != kept:
+            self._keep(chosen)
 
     def _socket_dir(self) -> Path:
         """A directory that only the server's account may write to, with a path short enough for a socket."""
@@ -404,11 +410,14 @@ class Server:
         return made
 
     def _remove_old_socket_dir(self, kept: Path) -> None:
-        """Remove the directory in /tmp that a killed server of this cluster left; another cluster's stays."""
+        """Remove the directory in /tmp that a killed server, or a failed start, of this cluster left; another cluster's stays."""
         for lock_file in kept.glob(".s.PGSQL.*.lock"):
             with suppress(OSError, IndexError):
                 if kept.parent != self.data_dir and Path(lock_file.read_text().splitlines()[1]) == self.cluster.resolve():
                     shutil.rmtree(kept)
+        if kept.parent != self.data_dir:
+            with suppress(OSError):
+                kept.rmdir()
 
     def _options(self) -> str:
         kept = self.credentials

@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from ledger_project.embedded_postgres import Account, Server
@@ -134,6 +135,13 @@ def wait_until(is_so: Callable[[], Any], what: str, timeout_s: float = 20) -> No
         time.sleep(0.05)
 
 
+def answers(serving: Serving) -> bool:
+    """Whether a read is answered as it should be."""
+    with suppress(OSError):
+        return serving.get("/v1/holders", KEY)[0] == 200
+    return False
+
+
 @pytest.fixture
 def place() -> Iterator[Path]:
     """A folder that every account may pass."""
@@ -161,7 +169,8 @@ def furnished() -> Iterator[Path]:
 @pytest.fixture
 def serve(place: Path, furnished: Path) -> Iterator[Callable[..., Serving]]:
     """Starts `serve` on a copy of `furnished`; everything is killed at the end."""
-    subprocess.run(["cp", "--archive", furnished, place / "data"], check=True)
+    if not (place / "data").exists():
+        subprocess.run(["cp", "--archive", furnished, place / "data"], check=True)
     started: list[Serving] = []
 
     def start(**environment: Any) -> Serving:
@@ -300,12 +309,15 @@ def test_web_processes_that_outlived_serve_are_ended_and_strangers_are_not(serve
             process.communicate()
 
 
-def test_when_the_web_server_dies_serve_says_so_and_stops_the_database(serve: Callable[..., Serving]) -> None:
-    serving = serve().wait_until_ready()
-    master = min(serving.web_pids(), key=lambda pid: _parent(pid) != serving.process.pid)
+def test_when_the_web_servers_main_process_dies_it_is_started_again(serve: Callable[..., Serving]) -> None:
+    serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY).wait_until_ready()
+    before = serving.web_pids()
+    master = next(pid for pid in before if _parent(pid) == serving.process.pid)
     os.kill(master, signal.SIGKILL)
-    assert serving.process.wait(30) == 1
-    assert "The web server ended by itself, with -9." in serving.said
+    wait_until(lambda: answers(serving) and len(serving.web_pids()) == 3, "the web server started again", 60)
+    assert serving.web_pids() & before == set()
+    assert "The web server has ended with -9; starting it again." in serving.said
+    assert serving.stop() == 0
     assert serving.pids() == set()
 
 
@@ -316,6 +328,58 @@ def test_when_the_database_dies_it_is_started_again(serve: Callable[..., Serving
     os.kill(postmaster, signal.SIGKILL)
     wait_until(lambda: Server(serving.data_dir).postmaster_pid() not in (None, postmaster), "PostgreSQL started again")
     wait_until(lambda: serving.get("/v1/holders", KEY)[0] == 200, "answers again")
+
+
+@pytest.fixture
+def wal_volume(furnished: Path, place: Path) -> Iterator[Path]:
+    """A copy of `furnished` whose WAL is on a volume of 48 MB; a file on it is the rest of the room."""
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("only root can mount a small volume")
+    subprocess.run(["cp", "--archive", furnished, place / "data"], check=True)
+    wal, aside = place / "data/postgres/pg_wal", place / "wal"
+    wal.rename(aside)
+    wal.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", wal], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"nothing can be mounted here: {mounted.stderr.strip()}")
+    try:
+        # The segment in use and the folders; of those that are kept for later use there may be more than fit.
+        current = min(path.name for path in aside.iterdir() if path.is_file())
+        for name in ("archive_status", "summaries", current):
+            subprocess.run(["cp", "--archive", aside / name, wal], check=True)
+        shutil.copystat(aside, wal)
+        found = aside.stat()
+        os.chown(wal, found.st_uid, found.st_gid)
+        yield wal
+    finally:
+        Server(place / "data").stop()
+        subprocess.run(["umount", "--lazy", wal], check=True)
+
+
+@pytest.mark.slow
+def test_a_full_wal_volume_is_answered_503_until_there_is_room(wal_volume: Path, serve: Callable[..., Serving]) -> None:
+    serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY).wait_until_ready()
+    assert serving.post("/v1/holders/patient/grants", {"amount": 7}, "g-1") == 201
+    filler = wal_volume / "filler"
+    with filler.open("wb") as file, suppress(OSError):
+        while True:
+            file.write(bytes(1024 * 1024))
+            file.flush()
+    with suppress(psycopg.Error), psycopg.connect(Server(serving.data_dir).superuser_url, autocommit=True) as superuser:
+        while True:
+            superuser.execute("SELECT pg_logical_emit_message(false, 'filler', repeat('x', 1000000))")
+    wait_until(lambda: "PostgreSQL does not start. Requests are answered 503" in serving.said, "the database cannot start", 60)
+    for _ in range(3):
+        status, body = serving.get("/v1/holders/patient/balance", KEY)
+        assert (status, body["type"].rsplit("/", 1)[1], body["outcome"]) == (503, "database-unavailable", "not_executed")
+    assert serving.process.poll() is None
+    filler.unlink()
+    wait_until(lambda: answers(serving), "answers again", 60)
+    assert serving.get("/v1/holders/patient/balance", KEY)[1]["balance"] == 7
+    wait_until(lambda: "PostgreSQL runs again." in serving.said, "said")
+    assert serving.stop() == 0
 
 
 # What is refused -------------------------------------------------------------------------------------

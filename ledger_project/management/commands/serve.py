@@ -6,8 +6,6 @@ stop, and the next `serve` takes over a database that still runs.
 """
 
 import os
-import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -24,6 +22,7 @@ from ledger_project.early_start import HOST, SERVES, EarlyStart, Signals, StartR
 from ledger_project.first_start import OPERATOR, Secrets, furnish
 from ledger_project.preloaded import SERVED_BY
 from ledger_project.preparation import NotTheOwner, connected_as_owner, prepare_database, use_database
+from ledger_project.serving import supervisor
 from ledger_project.start_guard import web_processes_held_back
 
 
@@ -39,6 +38,8 @@ class Command(BaseCommand):
             self._serve(web_server.port_from_environment())
         except (StartRefused, embedded_postgres.EmbeddedPostgresError) as error:
             raise CommandError(str(error)) from error
+        except supervisor.WebServerDoesNotStay as error:
+            raise CommandError("The web server does not stay up; what it said stands above.") from error
         self.stdout.write("Stopped.")
 
     def _serve(self, port: int) -> None:
@@ -57,7 +58,8 @@ class Command(BaseCommand):
                     verify_database(connection, needs_lock_timeout=True)
                     connections.close_all()
                     self._announce(made, port)
-                self._watch(web, server)
+                database = None if server is None else supervisor.Database(server, self._say)
+                supervisor.keep_running(web, database, self._say)
 
     # The database
 
@@ -104,42 +106,28 @@ class Command(BaseCommand):
         self.stdout.write("\n".join(lines))
         self.stdout.flush()
 
-    def _watch(self, web: "subprocess.Popen[bytes]", server: embedded_postgres.Server | None) -> None:
-        """Wait until the web server ends, which is an error; start PostgreSQL again should it have died."""
-        while True:
-            with suppress(subprocess.TimeoutExpired):
-                raise CommandError(f"The web server ended by itself, with {web.wait(timeout=1)}.")
-            if server and not server.is_running():
-                self.stderr.write("PostgreSQL died; starting it again.")
-                server.start()
+    def _say(self, message: str) -> None:
+        # The disk that PostgreSQL found full may be the one that takes our output.
+        with suppress(OSError):
+            self.stderr.write(message)
 
 
 # The web server --------------------------------------------------------------------------------------
 
 
 @contextmanager
-def _web_process(port: int, signals: Signals) -> Iterator["subprocess.Popen[bytes]"]:
+def _web_process(port: int, signals: Signals) -> Iterator[supervisor.WebServer]:
     """For the block, the web server runs in a process group of its own, which is gone afterwards."""
-    os.environ |= {
-        "LEDGER_HOST": HOST,
-        "PORT": str(port),
-        # Whatever folder we were called from, it works in the project's.
-        "LEDGER_DATA_DIR": str(settings.DATA_DIR),
-        SERVES: str(settings.DATA_DIR.resolve()),
-        SERVED_BY: str(os.getpid()),
-    }
     try:
+        # Whatever folder we were called from, it works in the project's.
+        os.environ |= {"LEDGER_HOST": HOST, "PORT": str(port), "LEDGER_DATA_DIR": str(settings.DATA_DIR)}
         command = web_server.command_from_environment()
     except ValueError as error:
         raise CommandError(str(error)) from error
-    web = subprocess.Popen(command, cwd=settings.BASE_DIR, stdin=subprocess.DEVNULL, process_group=0)
+    marks = {SERVES: str(settings.DATA_DIR.resolve()), SERVED_BY: str(os.getpid())}
+    web = supervisor.WebServer(command, environment=os.environ | marks, folder=settings.BASE_DIR)
     try:
         yield web
     finally:
         with signals.held_back():
-            web.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                web.wait(timeout=web_server.SHUTDOWN_TIMEOUT_S + 2)
-            with suppress(ProcessLookupError):
-                os.killpg(web.pid, signal.SIGKILL)
-            web.wait()
+            web.stop()

@@ -1,0 +1,148 @@
+"""Keeps the web server and the embedded PostgreSQL of `serve` running: whichever ends is started again.
+
+While PostgreSQL cannot run, as on a full disk, the web server answers 503; PostgreSQL is tried every few seconds until it runs.
+"""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic, sleep
+
+from ledger_project.embedded_postgres import EmbeddedPostgresError, Server
+from ledger_project.web_server import SHUTDOWN_TIMEOUT_S
+
+LOOK_EVERY_S = 0.5
+LONGEST_PAUSE_S = 10.0
+SETTLED_AFTER_S = 10.0
+"""A web server that ran for this long had come up; one that ended sooner counts as a failed start."""
+FAILED_STARTS_LIMIT = 5
+
+Say = Callable[[str], None]
+
+
+class WebServerDoesNotStay(Exception):
+    """The web server ended shortly after each of several starts; starting it once more would not help."""
+
+
+class WebServer:
+    """The web server's main process and its workers, in one process group."""
+
+    def __init__(self, command: list[str], *, environment: Mapping[str, str], folder: Path) -> None:
+        """Start it.
+
+        Args:
+            command: what to run; environment: all of its environment variables; folder: where it works.
+        """
+        self._command = command
+        self._environment = environment
+        self._folder = folder
+        self._failed_starts = 0
+        self._start()
+
+    def _start(self) -> None:
+        self._started_at = monotonic()
+        self._process = subprocess.Popen(
+            self._command, cwd=self._folder, env=self._environment, stdin=subprocess.DEVNULL, process_group=0
+        )
+
+    @property
+    def pid(self) -> int:
+        """The main process."""
+        return self._process.pid
+
+    def ended(self, *, within_s: float) -> int | None:
+        """Wait a while for the main process to end; return its exit code, negative for a signal, or None while it runs."""
+        with suppress(subprocess.TimeoutExpired):
+            return self._process.wait(timeout=within_s)
+        return None
+
+    def restart(self) -> None:
+        """End it, if it runs, and start it again."""
+        self.stop()
+        self._start()
+
+    def restart_ended(self) -> None:
+        """Start it again after it ended by itself, with a pause that grows with each start that failed.
+
+        Raises:
+            WebServerDoesNotStay: the last `FAILED_STARTS_LIMIT` starts have failed; nothing runs.
+        """
+        has_come_up = monotonic() - self._started_at >= SETTLED_AFTER_S
+        self._failed_starts = 0 if has_come_up else self._failed_starts + 1
+        self.stop()
+        if self._failed_starts >= FAILED_STARTS_LIMIT:
+            raise WebServerDoesNotStay
+        sleep(_pause_s(self._failed_starts - 1))
+        self._start()
+
+    def stop(self) -> None:
+        """End it: the requests that it has taken in may finish, then whatever is left of the group is killed."""
+        self._process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=SHUTDOWN_TIMEOUT_S + 2)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+class Database:
+    """The embedded server, which is started again for as long as it takes."""
+
+    def __init__(self, server: Server, say: Say) -> None:
+        """Look after a server that runs now."""
+        self._server = server
+        self._say = say
+        self._address = server.application_url
+        self._failures = 0
+        self._next_start_at = 0.0
+
+    def ensure_running(self) -> bool:
+        """Start it if it has ended and a start is due; never raises for what a disk without room does.
+
+        Returns:
+            True when it came up at another address than before, so that whoever is connected must look it up again.
+        """
+        if self._server.is_running() or monotonic() < self._next_start_at:
+            return False
+        if not self._failures:
+            self._say("PostgreSQL has ended; starting it again.")
+        try:
+            self._server.start()
+        except (EmbeddedPostgresError, OSError) as error:
+            self._put_off(error)
+            return False
+        if self._failures:
+            self._say("PostgreSQL runs again.")
+        self._failures = 0
+        before, self._address = self._address, self._server.application_url
+        return before != self._address
+
+    def _put_off(self, error: Exception) -> None:
+        if not self._failures:
+            self._say(f"PostgreSQL does not start. Requests are answered 503; it is tried every {LONGEST_PAUSE_S:.0f} s. {error}")
+        self._next_start_at = monotonic() + _pause_s(self._failures)
+        self._failures += 1
+
+
+def keep_running(web: WebServer, database: Database | None, say: Say) -> None:
+    """Start again what ends, for ever: a signal, or a web server that does not stay, ends this by an exception.
+
+    Raises:
+        WebServerDoesNotStay: see `WebServer.restart_ended`.
+    """
+    while True:
+        exit_code = web.ended(within_s=LOOK_EVERY_S)
+        if exit_code is not None:
+            say(f"The web server has ended with {exit_code}; starting it again.")
+            web.restart_ended()
+        if database is not None and database.ensure_running():
+            # Its workers know the old address.
+            web.restart()
+
+
+def _pause_s(failures_before: int) -> float:
+    """How long to wait before the next try: nothing at first, then 1, 2, 4, … seconds."""
+    return 0.0 if failures_before < 0 else min(2.0**failures_before, LONGEST_PAUSE_S)
