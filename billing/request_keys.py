@@ -8,6 +8,7 @@ from django.db import transaction
 
 from billing.models import RequestKey
 from ledger.errors import IdempotencyKeyReused, Refused
+from ledger.lock_names import BILLING_REQUEST
 from ledger.locks import advisory_lock
 
 
@@ -45,7 +46,7 @@ def answer_once(
         Refused: whatever `act` raised, now or the first time; then `replayed` is True.
     """
     refusal: Refused | None = None
-    with transaction.atomic(durable=True), advisory_lock(f"billing_request/{collection}/{idempotency_key}"):
+    with transaction.atomic(durable=True), advisory_lock(BILLING_REQUEST(collection, idempotency_key)):
         known = RequestKey.objects.filter(collection=collection, idempotency_key=idempotency_key).first()
         if known is not None:
             return _replay(known, request_digest)

@@ -11,12 +11,14 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error
 from django.core.checks import register as register_check
+from django.core.exceptions import ImproperlyConfigured
 from django.db import NotSupportedError, OperationalError, ProgrammingError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 from psycopg import IsolationLevel
 
 from ledger.errors import UnsafeDatabase
+from ledger.locks import holder_key, lock_number
 
 DURABILITY = ("fsync", "full_page_writes", "synchronous_commit")
 SAFE_SYNCHRONOUS_COMMIT = {"on", "local", "remote_write", "remote_apply"}
@@ -49,7 +51,7 @@ def register() -> None:
 
 
 def check_settings(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Report ATOMIC_REQUESTS (ledger.E001) and another isolation level than READ COMMITTED (ledger.E002)."""
+    """Report ATOMIC_REQUESTS (ledger.E001), another isolation level than READ COMMITTED (E002), wrong lock settings (E003)."""
     found: list[CheckMessage] = []
     for alias, database in settings.DATABASES.items():
         if database.get("ATOMIC_REQUESTS"):
@@ -57,6 +59,10 @@ def check_settings(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         level = database.get("OPTIONS", {}).get("isolation_level")
         if level not in (None, IsolationLevel.READ_COMMITTED):
             found.append(Error(f"The isolation level of {alias!r} is {level!r}: {REPEATABLE_SNAPSHOT}.", id="ledger.E002"))
+    try:
+        lock_number(holder_key("42"))
+    except ImproperlyConfigured as error:
+        found.append(Error(f"Locks cannot be taken: {error}.", id="ledger.E003"))
     return found
 
 

@@ -1,12 +1,13 @@
 """How the readable name of a lock becomes the number that PostgreSQL locks. Pure; knows neither Django nor the database.
 
-Every process that is to exclude another must use the same scheme and namespace. docs/LOCK_KEYS.md says which
-service in which language each scheme agrees with.
+Every process that is to exclude another must use the same scheme, and for one scheme the same namespace. docs/LOCK_KEYS.md says
+which service in which language each scheme agrees with.
 """
 
 import hashlib
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Final
 
@@ -17,8 +18,6 @@ Numbering = Callable[[str], int]
 INT32_MIN: Final = -(2**31)
 INT32_MAX: Final = 2**31 - 1
 GUAVA_DEFAULT_KEY: Final = bytes(range(16))
-NAMESPACE: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
-"""Contains no slash, so that no name under one namespace can spell a name under another."""
 
 
 def sha256(name: str) -> int:
@@ -48,15 +47,19 @@ def sha512_mod63(name: str) -> int:
 
 
 def djb2xor_32(name: str) -> int:
+    """djb2 with xor over the UTF-16 code units from the first to the last, 0 .. 2^32-1; unrelated names do collide.
+
+    Source: Peachjar's hash of lock names: seed 5381, times 33, xor, in 32 bits; D. J. Bernstein's hash in its form with xor.
+    """
+    return _djb2xor(_utf16_units(name))
+
+
+def string_hash_32(name: str) -> int:
     """djb2 with xor over the UTF-16 code units from the last to the first, 0 .. 2^32-1; unrelated names do collide.
 
     Source: npm's string-hash 1.1.3.
     """
-    units = name.encode("utf-16-le")
-    number = 5381
-    for at in range(len(units) - 2, -1, -2):
-        number = (number * 33) & 0xFFFFFFFF ^ int.from_bytes(units[at : at + 2], "little")
-    return number
+    return _djb2xor(reversed(_utf16_units(name)))
 
 
 def fnv1_64_namespaced(name: str, *, namespace: int) -> int:
@@ -77,20 +80,20 @@ SCHEMES: Final[dict[str, Numbering]] = {
     "fnv1-64": fnv1_64,
     "sha512-mod63": sha512_mod63,
     "djb2xor-32": djb2xor_32,
+    "string-hash-32": string_hash_32,
 }
 NAMESPACED: Final = "fnv1-64-namespaced"
 
 
 @cache
-def numbering(scheme: str, namespace: str | int = "") -> Numbering:
+def numbering(scheme: str, namespace: str | int | None = None) -> Numbering:
     """Return the function from a lock's name to its number, or raise before any lock is taken.
 
     Args:
         scheme: one of SCHEMES, or NAMESPACED.
-        namespace: for NAMESPACED a number, -2^31 .. 2^31-1 without 0. For all others a word, which is put in front of the
-            name with a slash; empty for none.
+        namespace: for NAMESPACED a number, -2^31 .. 2^31-1 without 0. The others take none: they hash what the name has.
 
-    Returns: a function to a signed 64-bit number; for djb2xor-32 to 0 .. 2^32-1.
+    Returns: a function to a signed 64-bit number; for djb2xor-32 and string-hash-32 to 0 .. 2^32-1.
 
     Raises:
         ValueError: there is no such scheme, or the namespace is outside what the scheme takes.
@@ -101,15 +104,12 @@ def numbering(scheme: str, namespace: str | int = "") -> Numbering:
     if scheme not in SCHEMES:
         known = ", ".join([*SCHEMES, NAMESPACED])
         raise ValueError(f"unknown lock key scheme {scheme!r}; known are: {known}")
-    hashed = SCHEMES[scheme]
-    if namespace == "":
-        return hashed
-    if not isinstance(namespace, str) or NAMESPACE.fullmatch(namespace) is None:
-        raise ValueError(f"lock namespace {namespace!r} is not a word of 1 to 64 of the characters A-Z a-z 0-9 _ . : -")
-    return lambda name: hashed(f"{namespace}/{name}")
+    if namespace is not None:
+        raise ValueError(f"the lock key scheme {scheme} takes no namespace; it hashes the one that the name begins with")
+    return SCHEMES[scheme]
 
 
-def _namespace_number(namespace: str | int) -> int:
+def _namespace_number(namespace: str | int | None) -> int:
     digits = str(namespace)
     if re.fullmatch(r"-?[0-9]{1,10}", digits, re.ASCII) is None or not INT32_MIN <= int(digits) <= INT32_MAX or int(digits) == 0:
         raise ValueError(
@@ -130,3 +130,15 @@ def fnv1(data: bytes, *, offset_basis: int, prime: int, bits: int) -> int:
 def signed(number: int, *, bits: int) -> int:
     """The same bits, read as two's complement."""
     return number - 2**bits if number >= 2 ** (bits - 1) else number
+
+
+def _utf16_units(name: str) -> memoryview:
+    """The numbers that JavaScript's charCodeAt gives; a character beyond 16 bits is two of them."""
+    return memoryview(name.encode(f"utf-16-{'le' if sys.byteorder == 'little' else 'be'}")).cast("H")
+
+
+def _djb2xor(units: Iterable[int]) -> int:
+    number = 5381
+    for unit in units:
+        number = (number * 33) & 0xFFFFFFFF ^ unit
+    return number

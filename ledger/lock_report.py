@@ -13,11 +13,12 @@ from typing import Any, Final
 from django.apps import apps
 from django.db import connections
 
-from ledger.locks import holder_key, lock_number
+from ledger.lock_names import HOLDER, INVOICE_GENERATION
+from ledger.locks import lock_number
 
 NAME_IN_A_COMMENT: Final = re.compile(r"/\* ([A-Za-z0-9_.:@+/-]{1,160}) \*/", re.ASCII)
 LITERAL: Final = re.compile(r"'((?:[^']|''){1,255})'")
-TEMPLATES_FOR_LITERALS: Final = ("ledger/{}", "invoice_gen/{}")
+NAMES_FOR_LITERALS: Final = (HOLDER, INVOICE_GENERATION)
 """What an id in a running query may be locked as."""
 
 # The server does not keep when a lock was granted; the start of its transaction is the earliest it can have been.
@@ -94,7 +95,7 @@ def known_names(*, limit: int, using: str = "default") -> Iterable[str]:
     """
     with connections[using].cursor() as cursor:
         cursor.execute(HOLDERS, [limit])
-        yield from (holder_key(holder_id) for (holder_id,) in cursor.fetchall())
+        yield from (HOLDER(holder_id) for (holder_id,) in cursor.fetchall())
     for app in apps.get_app_configs():
         if hasattr(app, "lock_names"):
             yield from app.lock_names(limit)
@@ -140,7 +141,7 @@ def _names_in_queries(queries: Iterable[str]) -> Iterable[str]:
     for query in set(queries):
         yield from NAME_IN_A_COMMENT.findall(query)
         for literal in LITERAL.findall(query):
-            yield from (template.format(literal.replace("''", "'")) for template in TEMPLATES_FOR_LITERALS)
+            yield from (name(literal.replace("''", "'")) for name in NAMES_FOR_LITERALS)
 
 
 def _numbered(names: Iterable[str]) -> dict[int, str]:

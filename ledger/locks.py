@@ -1,6 +1,6 @@
 """Transaction-level advisory locks on readable names. Know nothing of ledgers.
 
-    with transaction.atomic(durable=True), advisory_lock("ledger/42") as lock:
+    with transaction.atomic(durable=True), advisory_lock(lock_names.HOLDER("42")) as lock:
         ...   # what reads and writes under the lock takes `lock`: the argument is the proof that it is held
 
 The server frees a lock when the transaction ends, or the savepoint in which it was taken is rolled back, or its client dies;
@@ -8,23 +8,18 @@ leaving the `with` block frees nothing, it only ends the proof. Session-level lo
 transaction mode they would stay with a connection that belongs to somebody else by then.
 """
 
-import functools
-import inspect
 import re
-import string
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, ClassVar, Final, TypeVar, cast
+from typing import Final
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ledger import lock_keys
+from ledger import lock_keys, lock_names
 from ledger.errors import HolderBusy, LockBusy, LockNotHeld, NotInTransaction
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 LOCK_NOT_AVAILABLE: Final = "55P03"
 HARMLESS_IN_A_COMMENT: Final = re.compile(r"[A-Za-z0-9_.:@+/-]{1,160}", re.ASCII)
@@ -176,11 +171,11 @@ def holder_lock(holder_id: str, *more_holder_ids: str, using: str = "default") -
 
 def holder_key(holder_id: str) -> str:
     """The name of the lock under which everything of a holder is decided."""
-    return f"ledger/{holder_id}"
+    return lock_names.HOLDER(holder_id)
 
 
 def lock_number(name: str) -> int:
-    """The number that stands for the name, by the scheme and namespace in settings.LEDGER.
+    """The number that the server locks for the name, by the scheme in settings.LEDGER.
 
     Raises:
         ImproperlyConfigured: the settings name no such scheme, or a namespace that it does not take.
@@ -189,95 +184,11 @@ def lock_number(name: str) -> int:
 
 
 def _numbering() -> lock_keys.Numbering:
+    scheme = settings.LEDGER["LOCK_KEY_SCHEME"]
     try:
-        return lock_keys.numbering(settings.LEDGER["LOCK_KEY_SCHEME"], settings.LEDGER["LOCK_NAMESPACE"])
+        return lock_keys.numbering(scheme, settings.LEDGER["LOCK_NAMESPACE"] if scheme == lock_keys.NAMESPACED else None)
     except ValueError as error:
         raise ImproperlyConfigured(f"settings.LEDGER: {error}") from error
-
-
-def locked(*templates: str, wait: bool = True, shared: bool = False, using: str = "default") -> Callable[[F], F]:
-    """Run the function in a transaction of its own, under the locks whose names the templates make of its arguments.
-
-        @locked("invoice_gen/{ref}", wait=False)
-        def generate(ref: str, as_of: date) -> Invoice: ...
-
-    The body knows nothing of locks. One that has to hand the proof on takes a keyword-only `lock`, which its callers leave out.
-
-    Args:
-        templates: names with arguments of the function in braces.
-        wait: as `advisory_lock` does; else fail at once, as `try_advisory_lock` does.
-
-    Raises:
-        ValueError: at definition, a template names an argument that the function does not have.
-        RuntimeError: the call is made inside another atomic(): the lock would outlive the call, and COMMIT would not be its end.
-        HolderBusy, LockBusy: the lock was not to be had; the body has not run.
-    """
-
-    def decorate(function: F) -> F:
-        signature = inspect.signature(function)
-        takes_lock = "lock" in signature.parameters
-        _check_templates(templates, set(signature.parameters) - {"lock"}, function.__qualname__)
-
-        @functools.wraps(function)
-        def under_lock(*args: Any, **kwargs: Any) -> Any:
-            bound = signature.bind_partial(*args, **kwargs)
-            bound.apply_defaults()
-            names = [template.format(**bound.arguments) for template in templates]
-            take = advisory_lock if wait else try_advisory_lock
-            with transaction.atomic(using=using, durable=True), take(*names, shared=shared, using=using) as lock:
-                return function(*args, **kwargs, **({"lock": lock} if takes_lock else {}))
-
-        return cast("F", under_lock)
-
-    return decorate
-
-
-class LockedHandlerMixin:
-    """Runs the writing handlers of a view under the lock that `lock_key` makes of the arguments in the URL.
-
-        class SpendView(LockedHandlerMixin, APIView):
-            lock_key = "ledger/{holder_id}"
-            def post(self, request, holder_id): ...
-
-    The handler runs in a transaction of its own, after authentication and permissions, and knows nothing of locks;
-    `self.lock` is the proof for those who need it. An exception from the handler rolls the transaction back.
-    """
-
-    lock_key: ClassVar[str | tuple[str, ...]]
-    lock_waits: ClassVar[bool] = True
-    locked_methods: ClassVar[tuple[str, ...]] = ("post", "put", "patch", "delete")
-    lock: Lock | None = None
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        for method in cls.locked_methods:
-            if method in vars(cls):
-                setattr(cls, method, _handler_under_lock(vars(cls)[method]))
-
-
-def _handler_under_lock(handler: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(handler)
-    def under_lock(view: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
-        if view.lock is not None:  # An overridden handler calls the one of its base class.
-            return handler(view, request, *args, **kwargs)
-        templates = (view.lock_key,) if isinstance(view.lock_key, str) else view.lock_key
-        names = [template.format(**view.kwargs) for template in templates]
-        take = advisory_lock if view.lock_waits else try_advisory_lock
-        with transaction.atomic(durable=True), take(*names) as lock:
-            view.lock = lock
-            try:
-                return handler(view, request, *args, **kwargs)
-            finally:
-                view.lock = None
-
-    return under_lock
-
-
-def _check_templates(templates: Sequence[str], arguments: set[str], owner: str) -> None:
-    for template in templates:
-        for _, field, _, _ in string.Formatter().parse(template):
-            if field is not None and field not in arguments:
-                raise ValueError(f"{owner}: lock template {template!r} names {field!r}, which is not among the arguments")
 
 
 def _in_transaction(using: str) -> BaseDatabaseWrapper:

@@ -11,11 +11,10 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.utils import DatabaseError
 from psycopg.errors import InsufficientPrivilege
 
+from ledger.lock_names import PREPARATION
 from ledger.locks import lock_number
 from ledger_project import database_urls
 from ledger_project.provisioning import provision
-
-PREPARATION_LOCK = "prepare_database"
 
 
 class NotTheOwner(Exception):
@@ -57,7 +56,7 @@ def prepare_database(connection: BaseDatabaseWrapper, *, verbosity: int = 1) -> 
     Raises:
         NotTheOwner: SQLSTATE 42501, on migrating or on giving rights.
     """
-    number = lock_number(PREPARATION_LOCK)
+    number = lock_number(PREPARATION())
     try:
         with connection.cursor() as cursor:
             # A migration may take long, and so may another machine's. Waiting for a table stays short: behind a waiting

@@ -105,8 +105,10 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 LEDGER = {
     # How a lock's name becomes a number: see docs/LOCK_KEYS.md. Every process of a deployment must agree.
     "LOCK_KEY_SCHEME": env.str("LEDGER_LOCK_KEY_SCHEME", "sha256"),
-    # Put in front of every lock name, to keep two applications in one database apart.
+    # In every lock name, to keep two applications in one database apart.
     "LOCK_NAMESPACE": env.str("LEDGER_LOCK_NAMESPACE", ""),
+    # How locks are named where another service names them otherwise: "holder=ledger:{holder} invoice_generation={app}_{id}".
+    "LOCK_NAMES": env.str("LEDGER_LOCK_NAMES", ""),
     # Keep the hottest statements prepared on each connection; by default not behind PgBouncer, which can from 1.21 on.
     "PREPARE_STATEMENTS": env.bool("LEDGER_PREPARE_STATEMENTS", not env.bool("DATABASE_BEHIND_PGBOUNCER", False)),
     # How many requests that arrive at the same time one transaction answers at most; 1 gives each its own.

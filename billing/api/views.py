@@ -49,6 +49,9 @@ from ledger.api.rejections import NotFound as NoSuchPath
 from ledger.api.rendering import in_key_order, json_answer, recorded_answer
 from ledger.api.schema import Answer, Taken, operation, page_example, page_of
 from ledger.errors import Refused
+from ledger.lock_decorators import locked, on
+from ledger.lock_names import INVOICE_GENERATION
+from ledger.locks import Lock
 
 CATALOGUE = "Catalogue"
 SUBSCRIPTIONS = "Subscriptions"
@@ -477,18 +480,24 @@ class SubscriptionInvoices(_Writes):
 
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
             asked.update(fields)
-            options = Options(
-                as_of=fields["as_of"],
-                only=Scope(fields["only"]) if "only" in fields else None,
-                finalize=fields["finalize"],
-                dry_run=fields["dry_run"],
-                render=reads.invoice_document,
-            )
-            generated = generate.generate_in(ref=ref, options=options)
-            made = bool(generated.documents) and not options.dry_run
-            return 201 if made else 200, {"invoices": generated.documents}
+            return self.make(ref=ref, fields=fields)
 
         return self.once(request, bodies.GenerationSerializer, act, on_refusal=park)
+
+    @staticmethod
+    @locked(on(INVOICE_GENERATION, "{ref}"), wait=False, busy=InvoiceGenerationBusy)
+    def make(lock: Lock, *, ref: str, fields: dict[str, Any]) -> tuple[int, Any]:
+        """Make the invoices that are due, or what a dry run would make, while nobody else makes any for the subscription."""
+        options = Options(
+            as_of=fields["as_of"],
+            only=Scope(fields["only"]) if "only" in fields else None,
+            finalize=fields["finalize"],
+            dry_run=fields["dry_run"],
+            render=reads.invoice_document,
+        )
+        generated = generate.generate_held(lock, ref=ref, options=options)
+        made = bool(generated.documents) and not options.dry_run
+        return 201 if made else 200, {"invoices": generated.documents}
 
 
 class Invoices(_Billing):

@@ -34,6 +34,7 @@ from billing.rating.totals import CreditNote as NoteLeft
 from billing.rating.totals import apply_credit_notes, credits_for
 from ledger import services as ledger
 from ledger.errors import LockBusy
+from ledger.lock_names import INVOICE_GENERATION
 from ledger.locks import Lock, holder_key, holder_lock, try_advisory_lock
 
 State = Invoice.State
@@ -105,7 +106,7 @@ RESTORE_CLAIMS = """
 
 def invoice_key(subscription_ref: str) -> str:
     """The name of the lock under which everything that is billed to a subscription is decided."""
-    return f"invoice_gen/{subscription_ref}"
+    return INVOICE_GENERATION(subscription_ref)
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,8 @@ from billing.orders import suspension
 from billing.rating.aggregation import Usage
 from billing.rating.pricing import PriceKind
 from ledger.errors import LockBusy, Refused
+from ledger.lock_decorators import locked, on
+from ledger.lock_names import INVOICE_GENERATION
 from ledger.locks import Lock, sqlstate, try_advisory_lock
 
 EXCLUSION_VIOLATION = "23P01"
@@ -208,15 +210,19 @@ def generate(*, ref: str, options: Options) -> Generated:
     return generated
 
 
-def generate_in(*, ref: str, options: Options) -> Generated:
+@locked(on(INVOICE_GENERATION, "{ref}"), wait=False, busy=InvoiceGenerationBusy)
+def generate_in(lock: Lock, *, ref: str, options: Options) -> Generated:
     """As `generate`, inside the caller's transaction; a dry run undoes itself with a savepoint."""
+    return generate_held(lock, ref=ref, options=options)
+
+
+def generate_held(lock: Lock, *, ref: str, options: Options) -> Generated:
+    """As `generate_in`, under the lock on the subscription that the caller holds."""
     try:
-        with transaction.atomic(), try_advisory_lock(invoice_key(ref)) as lock:
+        with transaction.atomic():
             generated = generate_under(lock, ref=ref, options=options)
             if options.dry_run:
                 transaction.set_rollback(True)
-    except LockBusy as busy:
-        raise InvoiceGenerationBusy(**busy.facts, subscription=ref) from busy
     except _TooMuch as too_much:
         # A refusal undoes what it was raised in: parking is left to the caller. See `park_refused`.
         raise Parked(subscription=ref, reason=too_much.reason, **too_much.facts) from None

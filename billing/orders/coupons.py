@@ -9,6 +9,7 @@ from billing.errors import AlreadyExists, CouponNotApplicable
 from billing.models import Coupon, CustomerCoupon
 from billing.rating.totals import Duration
 from ledger.errors import Invalid
+from ledger.lock_names import COUPON, CUSTOMER_COUPONS
 from ledger.locks import advisory_lock
 
 
@@ -35,7 +36,7 @@ def create_coupon(
         Invalid: a field is missing or given too much.
     """
     _check(kind, value, currency, duration, periods)
-    with transaction.atomic(), advisory_lock(f"coupon/{code}"):
+    with transaction.atomic(), advisory_lock(COUPON(code)):
         if Coupon.objects.filter(code=code).exists():
             raise AlreadyExists(resource="coupon", ref=code)
         return Coupon.objects.create(
@@ -70,7 +71,7 @@ def give_coupon(*, customer_id: int, customer_ref: str, customer_currency: str, 
 
 def coupons_key(customer_ref: str) -> str:
     """The name of the lock under which a customer's coupons are used; taken after the subscription's."""
-    return f"coupons/{customer_ref}"
+    return CUSTOMER_COUPONS(customer_ref)
 
 
 def _check(kind: str, value: Decimal, currency: str, duration: str, periods: int | None) -> None:

@@ -11,6 +11,7 @@ from billing.errors import AlreadyExists, NotFound
 from billing.models import Customer
 from billing.rating.tax import VatStatus
 from ledger.errors import Invalid
+from ledger.lock_names import CUSTOMER
 from ledger.locks import advisory_lock
 
 # Source: EN 16931 BR-CO-9, and the longest numbers in use.
@@ -58,7 +59,7 @@ def create_customer(
     _ensure_vat_status(vat_status, vat_id)
     if credits is not None and not holder_id:
         raise Invalid(pointer="/credits", rule="needs-holder", detail="credits that pay need a holder_id whose they are")
-    with transaction.atomic(), advisory_lock(f"customer/{ref}"):
+    with transaction.atomic(), advisory_lock(CUSTOMER(ref)):
         if Customer.objects.filter(ref=ref).exists():
             raise AlreadyExists(resource="customer", ref=ref)
         return Customer.objects.create(

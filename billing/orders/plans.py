@@ -16,6 +16,7 @@ from billing.rating.periods import Interval, IntervalUnit
 from billing.rating.price_input import PriceInvalid, currency_fault, parse_prices, price_dict
 from billing.rating.pricing import Price
 from ledger.errors import Invalid
+from ledger.lock_names import PLAN
 from ledger.locks import advisory_lock
 
 
@@ -61,7 +62,7 @@ def create_plan(
     """
     parsed = _checked(currency, prices, minimum, maximum)
     allowance = _whole_allowance(allowance)
-    with transaction.atomic(), advisory_lock(f"plan/{code}"):
+    with transaction.atomic(), advisory_lock(PLAN(code)):
         last = Plan.objects.filter(code=code).aggregate(last=Max("version"))["last"]
         plan = Plan.objects.create(
             code=code,

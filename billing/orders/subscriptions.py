@@ -21,6 +21,7 @@ from billing.orders.item_versions import Change, Span, plan_at, timeline
 from billing.rating.periods import first_charged_instant
 from billing.rating.pricing import PriceKind
 from ledger.errors import Invalid
+from ledger.lock_names import SUBSCRIPTION_INTENT
 from ledger.locks import Lock, advisory_lock
 
 
@@ -65,7 +66,7 @@ def create_subscription(
     _check_quantities(version.pk, quantities or {})
     if ends_at is not None and ends_at <= started_at:
         raise Invalid(pointer="/ends_at", rule="after-start", detail="a subscription ends after it starts")
-    with transaction.atomic(), advisory_lock(f"subscription_intent/{ref}") as lock:
+    with transaction.atomic(), advisory_lock(SUBSCRIPTION_INTENT(ref)) as lock:
         if Subscription.objects.filter(ref=ref).exists():
             raise AlreadyExists(resource="subscription", ref=ref)
         subscription = Subscription.objects.create(
@@ -95,7 +96,7 @@ def amend_subscription(*, ref: str, effective_at: datetime, wish: Wish, actor: s
     subscription = subscription_of(ref)
     if effective_at < subscription.started_at:
         raise Invalid(pointer="/effective_at", rule="after-start", detail="an amendment takes effect after the start")
-    with transaction.atomic(), advisory_lock(f"subscription_intent/{ref}") as lock:
+    with transaction.atomic(), advisory_lock(SUBSCRIPTION_INTENT(ref)) as lock:
         change = _change(subscription, wish, effective_at)
         amendment = _insert_amendment(lock, subscription, effective_at, change, actor)
         _store_timeline(lock, subscription)
@@ -118,7 +119,7 @@ def charge_once(
     """
     subscription = subscription_of(ref)
     currency = Customer.objects.values_list("currency", flat=True).get(pk=subscription.customer_id)
-    with transaction.atomic(), advisory_lock(f"subscription_intent/{ref}"):
+    with transaction.atomic(), advisory_lock(SUBSCRIPTION_INTENT(ref)):
         charge = Charge.objects.create(
             subscription_id=subscription.pk,
             sequence=_next(Charge, subscription),
@@ -174,7 +175,7 @@ def _check_quantities(plan_id: int, quantities: Mapping[str, Decimal]) -> None:
 def _insert_amendment(
     lock: Lock, subscription: Subscription, effective_at: datetime, change: dict[str, Any], actor: str
 ) -> Amendment:
-    lock.ensure_held(f"subscription_intent/{subscription.ref}")
+    lock.ensure_held(SUBSCRIPTION_INTENT(subscription.ref))
     amendment = Amendment.objects.create(
         subscription_id=subscription.pk,
         sequence=_next(Amendment, subscription),
@@ -215,7 +216,7 @@ def _prices_of(plan_id: int) -> Mapping[str, int]:
 
 def _store_timeline(lock: Lock, subscription: Subscription) -> None:
     """Supersede the versions that are no longer so, and insert what is so instead."""
-    lock.ensure_held(f"subscription_intent/{subscription.ref}")
+    lock.ensure_held(SUBSCRIPTION_INTENT(subscription.ref))
     wanted = {_identity(span): span for span in timeline(_changes(subscription), _prices_of)}
     items = _items(subscription, {span.key for span in wanted.values()})
     keys = {item_id: key for key, item_id in items.items()}

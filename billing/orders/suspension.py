@@ -9,6 +9,7 @@ from django.db.models.functions import Now
 from billing.errors import NotParked
 from billing.models import Parking
 from billing.orders.subscriptions import subscription_of
+from ledger.lock_names import SUSPENSION
 from ledger.locks import advisory_lock
 
 
@@ -19,7 +20,7 @@ def park(*, ref: str, reason: str, facts: dict[str, Any] | None = None, run_id: 
         NotFound: there is no such subscription.
     """
     subscription = subscription_of(ref)
-    with transaction.atomic(), advisory_lock(f"parking/{ref}"):
+    with transaction.atomic(), advisory_lock(SUSPENSION(ref)):
         standing = Parking.objects.filter(subscription_id=subscription.pk, unparked_at=None).first()
         if standing is not None:
             return standing
@@ -33,7 +34,7 @@ def unpark(*, ref: str, actor: str, reason: str) -> Parking:
         NotFound, NotParked: there is no such subscription, or it is not parked.
     """
     subscription = subscription_of(ref)
-    with transaction.atomic(), advisory_lock(f"parking/{ref}"):
+    with transaction.atomic(), advisory_lock(SUSPENSION(ref)):
         standing = Parking.objects.filter(subscription_id=subscription.pk, unparked_at=None).first()
         if standing is None:
             raise NotParked(subscription=ref)

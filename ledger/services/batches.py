@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from ledger import journal
 from ledger.errors import AccountMovedOn, IdempotencyKeyReused, Invalid, LedgerError, Refused
+from ledger.lock_names import BATCH
 from ledger.locks import Lock, advisory_lock, holder_key
 from ledger.models import Batch
 from ledger.rules import Entry, Request, TransferRequest
@@ -20,7 +21,6 @@ from ledger.services.transactions import in_transaction
 from ledger.services.transferring import transfer_under
 
 MAX_OPERATIONS = 1_000
-BATCH_LOCK = "ledger_batch/{}"
 
 Mode = Literal["atomic", "each"]
 """`atomic`: all operations or none. `each`: every operation by itself, refusals do not stop the others."""
@@ -91,7 +91,7 @@ def batch(
     if not 1 <= len(requests) <= MAX_OPERATIONS:
         raise Invalid(pointer="/operations", rule="length", detail=f"must be 1 .. {MAX_OPERATIONS} operations")
     digest = _digest(requests, mode)
-    names = {BATCH_LOCK.format(idempotency_key)}
+    names = {BATCH(idempotency_key)}
     for request in requests:
         if not isinstance(request, TurnedAway):
             names |= _lock_names(request)

@@ -7,6 +7,7 @@ from typing import Any
 from django.utils import timezone
 
 from ledger.errors import AmountLimit, IdempotencyKeyReused, UnknownRate
+from ledger.lock_names import RATE, RATE_KEY
 from ledger.locks import advisory_lock
 from ledger.models import Rate
 from ledger.rules import MAX_AMOUNT, PricedRequest
@@ -22,9 +23,6 @@ from ledger.rules.requests import (
     encode_json,
 )
 from ledger.services.transactions import in_transaction
-
-RATE_LOCK = "ledger_rate/{}/{}"
-KEY_LOCK = "ledger_rate_key/{}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +69,7 @@ def publish_rate(
     digest = hashlib.sha256(encode_json([code, credit_type, price, per, reason]).encode()).digest()[:16]
 
     def once() -> Published:
-        names = [RATE_LOCK.format(credit_type, code)] + ([] if idempotency_key is None else [KEY_LOCK.format(idempotency_key)])
+        names = [RATE(credit_type, code)] + ([] if idempotency_key is None else [RATE_KEY(idempotency_key)])
         with advisory_lock(*names):
             known = None if idempotency_key is None else Rate.objects.filter(idempotency_key=idempotency_key).first()
             if known is not None:

@@ -138,7 +138,7 @@ def test_of_several_it_is_the_awaited_one_that_is_named(
 
 # Several keys: by number, never by name --------------------------------------------------------------
 
-# Two of these three names share a number under djb2-xor (see tests/ledger/test_lock_keys.py), the third is between them by name.
+# Two of these three names share a number under string-hash-32 (see tests/ledger/test_lock_keys.py), the third is between.
 COLLIDING = ("ledger/aAA", "ledger/afF")
 BETWEEN = "ledger/aZZ"
 
@@ -194,7 +194,7 @@ def observer_row(observer: psycopg.Connection[Any], pid: int) -> bool:
 
 @pytest.fixture
 def colliding_scheme(settings: Any) -> None:
-    settings.LEDGER = {**settings.LEDGER, "LOCK_KEY_SCHEME": "djb2xor-32", "LOCK_NAMESPACE": ""}
+    settings.LEDGER = {**settings.LEDGER, "LOCK_KEY_SCHEME": "string-hash-32", "LOCK_NAMESPACE": ""}
     assert lock_number(COLLIDING[0]) == lock_number(COLLIDING[1]) != lock_number(BETWEEN)
     assert COLLIDING[0] < BETWEEN < COLLIDING[1]
 

@@ -187,6 +187,25 @@ def test_djangos_check_reports_unsafe_settings(
     assert [message.id for message in checks.check_settings(None)] == identifiers
 
 
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"LOCK_KEY_SCHEME": "md5"}, "unknown lock key scheme 'md5'"),
+        ({"LOCK_NAMESPACE": "a/b"}, "lock namespace 'a/b' is not a word"),
+        (
+            {"LOCK_NAMES": "holder=ledger"},
+            "the template 'ledger' of the lock name holder cannot be: it must have {holder}, each once",
+        ),
+    ],
+)
+def test_djangos_check_reports_settings_by_which_no_lock_can_be_taken(
+    changes: dict[str, Any], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "LEDGER", {**settings.LEDGER, **changes})
+    (message,) = checks.check_settings(None)
+    assert (message.id, why in message.msg) == ("ledger.E003", True)
+
+
 def test_the_check_is_part_of_manage_py_check(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "DATABASES", {"default": {"ATOMIC_REQUESTS": True}})
     with pytest.raises(SystemCheckError, match=r"ledger\.E001"):

@@ -12,8 +12,8 @@ from django.core.management.base import CommandError
 from django.db import connection
 from psycopg import errors, sql
 
+from ledger import lock_names
 from ledger.locks import lock_number
-from ledger_project.preparation import PREPARATION_LOCK
 from ledger_project.provisioning import TABLES, provision
 from tests.conftest import database_url, wait_until_waiting
 
@@ -110,7 +110,7 @@ def test_two_preparing_at_once_take_turns(raw_connection: RawConnection, monkeyp
     monkeypatch.setattr(settings, "LEDGER_BOOTSTRAP_API_KEY", "")
     first = raw_connection(autocommit=True)
     observer = raw_connection("superuser", autocommit=True)
-    first.execute("SELECT pg_advisory_lock(%s)", [lock_number(PREPARATION_LOCK)])
+    first.execute("SELECT pg_advisory_lock(%s)", [lock_number(lock_names.PREPARATION())])
     failures: list[BaseException] = []
 
     def second() -> None:

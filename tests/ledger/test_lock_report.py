@@ -8,12 +8,12 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.apps import AppConfig, apps
 from django.core.management import call_command
 from django.db import connection, connections, transaction
 
 from ledger.lock_report import HeldOrAwaited, current_locks, known_names
 from ledger.locks import advisory_lock, lock_number
+from tests.billing.factories import SubscriptionFactory
 from tests.conftest import wait_until_waiting
 
 Connect = Callable[..., psycopg.Connection[Any]]
@@ -184,20 +184,15 @@ def test_the_command_asks_the_tables_only_when_told_to(
 
 
 @pytest.mark.django_db
-def test_every_holder_and_what_other_apps_tell_are_known_names(
-    holder_of_many_entries: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        AppConfig, "lock_names", lambda app, limit: ["invoice_gen/SUB-1"] if app.label == "ledger" else [], raising=False
-    )
-    assert apps.get_app_config("ledger").label == "ledger"
+def test_every_holder_and_every_subscription_are_known_names(holder_of_many_entries: list[str]) -> None:
+    refs = [SubscriptionFactory().ref for _ in range(2)]
 
     names = list(known_names(limit=1000))
 
     assert {f"ledger/{holder_id}" for holder_id in holder_of_many_entries} <= set(names)
+    assert {f"{kind}/{ref}" for kind in ("invoice_gen", "subscription_intent") for ref in refs} <= set(names)
     assert len(names) == len(set(names))
-    assert names[-1] == "invoice_gen/SUB-1"
-    assert len(list(known_names(limit=1))) == 2
+    assert len(list(known_names(limit=1))) == 3
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import ast
 import re
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -12,18 +12,11 @@ import psycopg
 import pytest
 from django.conf import settings
 from django.db import OperationalError, connection, transaction
-from django.http import HttpRequest, HttpResponse
-from django.test import RequestFactory
 from django.test.utils import CaptureQueriesContext
-from django.views import View
-from rest_framework.permissions import BasePermission
-from rest_framework.request import Request
-from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from ledger import locks
 from ledger.errors import HolderBusy, LockBusy, LockNotHeld, NotInTransaction
-from ledger.locks import Lock, LockedHandlerMixin, advisory_lock, holder_lock, lock_number, locked, try_advisory_lock
+from ledger.locks import Lock, advisory_lock, holder_key, holder_lock, lock_number, try_advisory_lock
 
 Connect = Callable[..., psycopg.Connection[Any]]
 PRODUCT = [Path(settings.BASE_DIR) / room for room in ("ledger", "billing", "ledger_project")]
@@ -188,16 +181,17 @@ def test_no_name_is_an_error() -> None:
 
 
 def test_two_namespaces_do_not_exclude_each_other(
-    committed_db: None, settings: Any, somebody_else: psycopg.Connection[Any], name: str
+    committed_db: None, settings: Any, somebody_else: psycopg.Connection[Any], new_holder: Callable[[], str]
 ) -> None:
-    take(somebody_else, name)
-    with transaction.atomic(), pytest.raises(LockBusy), try_advisory_lock(name):
+    holder_id = new_holder()
+    take(somebody_else, holder_key(holder_id))
+    with transaction.atomic(), pytest.raises(LockBusy), try_advisory_lock(holder_key(holder_id)):
         pytest.fail("the body must not run")
 
     settings.LEDGER = {**settings.LEDGER, "LOCK_NAMESPACE": "another-application"}
 
-    with transaction.atomic(), try_advisory_lock(name) as lock:
-        lock.ensure_held(name)
+    with transaction.atomic(), try_advisory_lock(holder_key(holder_id)) as lock:
+        lock.ensure_held(f"another-application/ledger/{holder_id}")
 
 
 @pytest.mark.parametrize("take_lock", [advisory_lock, try_advisory_lock, locks.holding, holder_lock])
@@ -342,210 +336,6 @@ def test_a_lock_timeout_is_known_by_its_state_in_any_language() -> None:
 def test_deadlocks_cancellations_and_shutdowns_are_passed_on(sqlstate: str) -> None:
     with pytest.raises(OperationalError, match="canceling statement due to lock timeout"), locks.waiting_for("ledger/42"):
         raise OperationalError("canceling statement due to lock timeout") from ServerError(sqlstate)
-
-
-# Declared --------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def scratch(committed_db: None) -> Iterator[Callable[[], int]]:
-    """A table of its own to write into; gives the number of its rows."""
-    with connection.cursor() as cursor:
-        cursor.execute("CREATE TABLE scratch_of_locks (note text)")
-
-    def rows() -> int:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT count(*) FROM scratch_of_locks")
-            return int(cursor.fetchone()[0])
-
-    yield rows
-    with connection.cursor() as cursor:
-        cursor.execute("DROP TABLE scratch_of_locks")
-
-
-def write() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("INSERT INTO scratch_of_locks VALUES ('written')")
-
-
-def test_a_function_runs_under_the_lock_that_its_arguments_name(
-    committed_db: None, somebody_else: psycopg.Connection[Any]
-) -> None:
-    @locked("invoice_gen/{ref}", "ledger/{holder_id}")
-    def generate(ref: str, *, holder_id: str = "42") -> tuple[bool, bool]:
-        """Make an invoice."""
-        assert connection.in_atomic_block
-        return can_take(somebody_else, f"invoice_gen/{ref}"), can_take(somebody_else, f"ledger/{holder_id}")
-
-    assert generate("SUB-1") == (False, False)
-    assert generate(ref="SUB-2", holder_id="43") == (False, False)
-    assert can_take(somebody_else, "invoice_gen/SUB-1")
-    assert (generate.__name__, generate.__doc__) == ("generate", "Make an invoice.")
-
-
-def test_a_function_that_takes_a_lock_is_given_the_proof(committed_db: None) -> None:
-    @locked("ledger/{holder_id}")
-    def settle(holder_id: str, *, lock: Lock | None = None) -> tuple[str, ...]:
-        assert lock is not None
-        lock.ensure_held(f"ledger/{holder_id}")
-        return lock.names
-
-    assert settle("42") == ("ledger/42",)
-
-
-def test_a_function_that_does_not_wait_fails_at_once_and_writes_nothing(
-    scratch: Callable[[], int], somebody_else: psycopg.Connection[Any]
-) -> None:
-    @locked("invoice_gen/{ref}", wait=False)
-    def generate(ref: str) -> None:
-        write()
-
-    take(somebody_else, "invoice_gen/SUB-1")
-    with pytest.raises(LockBusy) as refused:
-        generate("SUB-1")
-    assert refused.value.facts == {"key": "invoice_gen/SUB-1"}
-    assert scratch() == 0
-
-    generate("SUB-2")
-    assert scratch() == 1
-
-
-def test_a_function_that_fails_leaves_nothing(scratch: Callable[[], int], somebody_else: psycopg.Connection[Any]) -> None:
-    @locked("invoice_gen/{ref}")
-    def generate(ref: str) -> None:
-        write()
-        raise UndoneError
-
-    with pytest.raises(UndoneError):
-        generate("SUB-1")
-    assert scratch() == 0
-    assert can_take(somebody_else, "invoice_gen/SUB-1")
-
-
-def test_a_locked_function_refuses_to_run_in_a_transaction_that_would_hold_its_lock_longer(committed_db: None) -> None:
-    @locked("invoice_gen/{ref}")
-    def generate(ref: str) -> None:
-        pytest.fail("the body must not run")
-
-    with transaction.atomic(), pytest.raises(RuntimeError, match="durable atomic block cannot be nested"):
-        generate("SUB-1")
-
-
-@pytest.mark.parametrize("template", ["invoice_gen/{reference}", "invoice_gen/{}", "invoice_gen/{ref.x}", "{lock}"])
-def test_a_template_that_names_no_argument_is_refused_where_it_is_written(template: str) -> None:
-    with pytest.raises(ValueError, match="is not among the arguments"):
-
-        @locked(template)
-        def generate(ref: str, *, lock: Lock | None = None) -> None:
-            """Never made."""
-
-
-class NotToday(BasePermission):
-    """Lets nobody in who asks by this header."""
-
-    def has_permission(self, request: Request, view: Any) -> bool:
-        return "X-Stranger" not in request.headers
-
-
-class SpendView(LockedHandlerMixin, APIView):
-    """As an API of DRF."""
-
-    lock_key = "ledger/{holder_id}"
-    authentication_classes = ()
-    permission_classes = (NotToday,)
-
-    def post(self, request: Request, holder_id: str) -> Response:
-        """Write, and fail where the URL says so."""
-        assert self.lock is not None
-        self.lock.ensure_held(f"ledger/{holder_id}")
-        write()
-        if "X-Fail" in request.headers:
-            raise UndoneError
-        return Response()
-
-    def get(self, request: Request, holder_id: str) -> Response:
-        """Read, without a lock."""
-        assert self.lock is None
-        assert not connection.in_atomic_block
-        return Response()
-
-
-class StricterSpendView(SpendView):
-    """Extends a handler that is under the lock already."""
-
-    def post(self, request: Request, holder_id: str) -> Response:
-        """Do what the base does."""
-        return super().post(request, holder_id)
-
-
-class InvoiceView(LockedHandlerMixin, View):
-    """As a plain view of Django, that does not wait."""
-
-    lock_key = ("invoice_gen/{ref}",)
-    lock_waits = False
-
-    def put(self, request: HttpRequest, ref: str) -> HttpResponse:
-        """Write."""
-        write()
-        return HttpResponse()
-
-
-@contextmanager
-def statements() -> Iterator[list[str]]:
-    """The statements sent meanwhile, shortened to their first two words or the lock's name."""
-    seen: list[str] = []
-    with CaptureQueriesContext(connection) as queries:
-        yield seen
-    for query in queries:
-        named = re.search(r"/\* (.*) \*/", query["sql"])
-        seen.append(named[1] if named else query["sql"].split()[0])
-
-
-@pytest.mark.parametrize("view", [SpendView, StricterSpendView])
-def test_a_writing_handler_runs_under_the_lock_that_its_url_names(scratch: Callable[[], int], view: type[APIView]) -> None:
-    with statements() as sent:
-        response = view.as_view()(RequestFactory().post("/"), holder_id="42")
-
-    assert response.status_code == 200
-    assert [word for word in sent if word not in {"BEGIN", "COMMIT"}] == ["ledger/42", "INSERT"]
-    assert scratch() == 1
-
-
-def test_a_handler_that_fails_leaves_nothing(scratch: Callable[[], int], somebody_else: psycopg.Connection[Any]) -> None:
-    response = SpendView.as_view()(RequestFactory().post("/", headers={"X-Fail": "1"}), holder_id="42")
-
-    assert response.status_code == 500
-    assert scratch() == 0
-    assert can_take(somebody_else, "ledger/42")
-
-
-def test_who_may_not_come_in_takes_no_lock(scratch: Callable[[], int]) -> None:
-    with statements() as sent:
-        response = SpendView.as_view()(RequestFactory().post("/", headers={"X-Stranger": "1"}), holder_id="42")
-
-    assert response.status_code == 403
-    assert sent == []
-    assert scratch() == 0
-
-
-def test_a_reading_handler_takes_no_lock(committed_db: None) -> None:
-    with statements() as sent:
-        SpendView.as_view()(RequestFactory().get("/"), holder_id="42")
-
-    assert sent == []
-
-
-def test_a_handler_that_does_not_wait_is_refused_at_once(
-    scratch: Callable[[], int], somebody_else: psycopg.Connection[Any]
-) -> None:
-    take(somebody_else, "invoice_gen/SUB-1")
-    with pytest.raises(LockBusy):
-        InvoiceView.as_view()(RequestFactory().put("/"), ref="SUB-1")
-    assert scratch() == 0
-
-    somebody_else.rollback()
-    assert InvoiceView.as_view()(RequestFactory().put("/"), ref="SUB-1").status_code == 200
-    assert scratch() == 1
 
 
 # What the code must not say --------------------------------------------------------------------------

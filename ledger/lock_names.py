@@ -1,0 +1,214 @@
+"""The register of advisory locks: every kind of name that is locked, who takes it, and in which order. See docs/LOCK_KEYS.md.
+
+    with transaction.atomic(durable=True), advisory_lock(lock_names.HOLDER("42")) as lock:    # locks ledger/42
+
+A new lock gets its entry here, at its place in the order. A name that is no longer used is never given to another lock: an
+older release, still running beside the new one, would exclude the wrong work.
+"""
+
+import re
+import string
+from collections.abc import Mapping
+from functools import cache
+from itertools import combinations
+from typing import Final
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+
+from ledger import lock_keys
+
+LITERAL: Final = re.compile(r"[A-Za-z0-9_.:@+/-]*")
+NAMESPACE: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+"""Contains no slash, so that no default name under one namespace can spell a name under another."""
+APP: Final = "app"
+ID: Final = "id"
+FREE_TEXT: Final = frozenset({"key"})
+"""Fields whose values may contain a slash; those of all others cannot."""
+ANY: Final = "*"
+ANY_BUT_A_SLASH: Final = "?"
+
+
+class LockName:
+    """One kind of lock. Called with the values of its fields, in the order of the default template, it gives a lock's name.
+
+    Args:
+        kind: what LEDGER_LOCK_NAMES calls it.
+        template: the default spelling, with the fields in braces.
+        taken_by: who takes it, and what for.
+        waits: False where it is only tried for.
+    """
+
+    __slots__ = ("fields", "kind", "taken_by", "template", "waits")
+
+    def __init__(self, kind: str, template: str, taken_by: str, *, waits: bool = True) -> None:
+        self.kind = kind
+        self.template = template
+        self.taken_by = taken_by
+        self.waits = waits
+        self.fields = tuple(field for _, field, _, _ in string.Formatter().parse(template) if field is not None)
+
+    def __repr__(self) -> str:
+        return f"<LockName {self.kind}: {self.template}>"
+
+    def __call__(self, *values: str) -> str:
+        """Return the name as this deployment spells it; see LEDGER_LOCK_NAMES.
+
+        Raises:
+            ImproperlyConfigured: LEDGER_LOCK_NAMES or LEDGER_LOCK_NAMESPACE is not what it may be.
+        """
+        if len(values) != len(self.fields):
+            raise TypeError(f"{self!r} takes {len(self.fields)} values, not {len(values)}")
+        return current_spellings()[self.kind].format(*values)
+
+
+# In the order in which one transaction takes them. Several of one kind, and those of a batch, are taken in one call, in the
+# order of their numbers.
+PREPARATION: Final = LockName("preparation", "database/preparation", "`prepare_database`: one machine at a time migrates")
+BILLING_REQUEST: Final = LockName(
+    "billing_request",
+    "billing_request/{collection}/{key}",
+    "a write of billing, once per Idempotency-Key",
+)
+PLAN: Final = LockName("plan", "plan/{code}", "writing a version of a plan")
+COUPON: Final = LockName("coupon", "coupon/{code}", "writing a coupon")
+CUSTOMER: Final = LockName("customer", "customer/{customer}", "writing a customer")
+SUBSCRIPTION_INTENT: Final = LockName(
+    "subscription_intent", "subscription_intent/{subscription}", "subscribing, amending and charging; never invoice generation"
+)
+INVOICE_GENERATION: Final = LockName(
+    "invoice_generation",
+    "invoice_gen/{subscription}",
+    "making, finalising, voiding and crediting a subscription's invoices",
+    waits=False,
+)
+SUSPENSION: Final = LockName("suspension", "suspension/{subscription}", "suspending and resuming the billing of a subscription")
+CUSTOMER_COUPONS: Final = LockName("customer_coupons", "coupons/{customer}", "giving a customer a coupon, using it on an invoice")
+RATE: Final = LockName("rate", "ledger_rate/{credit_type}/{code}", "publishing a version of a rate")
+RATE_KEY: Final = LockName("rate_key", "ledger_rate_key/{key}", "publishing a rate, once per Idempotency-Key")
+BATCH: Final = LockName("batch", "ledger_batch/{key}", "a batch, once per Idempotency-Key; together with its holders")
+HOLDER: Final = LockName("holder", "ledger/{holder}", "whatever decides on a holder's credits")
+
+REGISTER: Final = (
+    PREPARATION,
+    BILLING_REQUEST,
+    PLAN,
+    COUPON,
+    CUSTOMER,
+    SUBSCRIPTION_INTENT,
+    INVOICE_GENERATION,
+    SUSPENSION,
+    CUSTOMER_COUPONS,
+    RATE,
+    RATE_KEY,
+    BATCH,
+    HOLDER,
+)
+
+
+# How a deployment spells them ------------------------------------------------------------------------
+
+
+def current_spellings() -> Mapping[str, str]:
+    """The spelling of each kind, by settings.LEDGER, with the fields numbered.
+
+    Raises:
+        ImproperlyConfigured: the settings are not what they may be.
+    """
+    ledger = settings.LEDGER
+    # One scheme has the namespace as a number in the upper half of each lock's number, not in the name.
+    namespace = "" if ledger["LOCK_KEY_SCHEME"] == lock_keys.NAMESPACED else ledger["LOCK_NAMESPACE"]
+    try:
+        return spellings(ledger["LOCK_NAMES"], namespace)
+    except ValueError as error:
+        raise ImproperlyConfigured(f"settings.LEDGER: {error}") from error
+
+
+@cache
+def spellings(templates: str, namespace: str) -> Mapping[str, str]:
+    """Return the spelling of each kind, with the fields numbered as the default template has them: `ledger:{0}`.
+
+    Args:
+        templates: KIND=TEMPLATE, separated by spaces, for the kinds that are spelled in another way than by default. A template
+            has each field of the default once; `{id}` means the only field, `{app}` the namespace.
+        namespace: 1 to 64 of A-Z a-z 0-9 _ . : -, or empty; put in front with a slash where a template has no `{app}`.
+
+    Raises:
+        ValueError: a kind, a template or the namespace is not what it may be, or two kinds could spell the same name.
+    """
+    if namespace and (not isinstance(namespace, str) or NAMESPACE.fullmatch(namespace) is None):
+        raise ValueError(f"lock namespace {namespace!r} is not a word of 1 to 64 of the characters A-Z a-z 0-9 _ . : -")
+    chosen = _chosen(templates)
+    spelled = {name.kind: _spelled(name, chosen.get(name.kind, name.template), namespace) for name in REGISTER}
+    for one, other in combinations(REGISTER, 2):
+        if _could_be_equal(_pattern(one, spelled), _pattern(other, spelled)):
+            raise ValueError(
+                f"the lock names {one.kind} ({spelled[one.kind]}) and {other.kind} ({spelled[other.kind]}) could be the same; "
+                f"let them differ in their text"
+            )
+    return spelled
+
+
+def _chosen(templates: str) -> dict[str, str]:
+    chosen: dict[str, str] = {}
+    for part in templates.split():
+        kind, _, template = part.partition("=")
+        if kind not in {name.kind for name in REGISTER}:
+            known = ", ".join(name.kind for name in REGISTER)
+            raise ValueError(f"unknown lock name {kind!r} in {part!r}; known are: {known}")
+        if kind in chosen:
+            raise ValueError(f"the lock name {kind} is given twice")
+        chosen[kind] = template
+    return chosen
+
+
+def _spelled(name: LockName, template: str, namespace: str) -> str:
+    try:
+        parts = [(literal, field, form or conversion) for literal, field, form, conversion in string.Formatter().parse(template)]
+        fields = [_field(name, field, form) for _, field, form in parts if field is not None]
+        _check_fields(name, fields, has_namespace=bool(namespace))
+        _check_text([literal for literal, _, _ in parts])
+    except ValueError as error:
+        raise ValueError(f"the template {template!r} of the lock name {name.kind} cannot be: {error}") from None
+    numbered = (namespace if field == APP else f"{{{name.fields.index(field)}}}" for field in fields)
+    spelled = "".join(literal + next(numbered, "") for literal, _, _ in parts)
+    return f"{namespace}/{spelled}" if namespace and APP not in fields else spelled
+
+
+def _field(name: LockName, field: str, form: str | None) -> str:
+    if form:
+        raise ValueError(f"{{{field}}} has a format")
+    return name.fields[0] if field == ID and len(name.fields) == 1 else field
+
+
+def _check_fields(name: LockName, fields: list[str], *, has_namespace: bool) -> None:
+    if sorted(field for field in fields if field != APP) != sorted(name.fields):
+        wanted = " and ".join(f"{{{field}}}" for field in name.fields) or "no field"
+        raise ValueError(f"it must have {wanted}, each once")
+    if fields.count(APP) > (1 if has_namespace else 0):
+        raise ValueError("{app} may be in it once, and with a namespace that is a word")
+
+
+def _check_text(literals: list[str]) -> None:
+    if not all(LITERAL.fullmatch(literal) for literal in literals):
+        raise ValueError("its text may have A-Z a-z 0-9 _ . : @ + / -")
+    if "" in literals[1:]:
+        raise ValueError("it has two fields with nothing between them")
+
+
+def _pattern(name: LockName, spelled: Mapping[str, str]) -> str:
+    """The spelling with each field as one character, ANY or ANY_BUT_A_SLASH."""
+    return spelled[name.kind].format(*(ANY if field in FREE_TEXT else ANY_BUT_A_SLASH for field in name.fields))
+
+
+@cache
+def _could_be_equal(one: str, other: str) -> bool:
+    """Whether some values of the fields, the empty one among them, make the two patterns the same name."""
+    if not one or not other:
+        return set(one + other) <= {ANY, ANY_BUT_A_SLASH}
+    if other[0] in (ANY, ANY_BUT_A_SLASH):
+        one, other = other, one
+    if one[0] in (ANY, ANY_BUT_A_SLASH):
+        takes = not (one[0] == ANY_BUT_A_SLASH and other[0] == "/")
+        return _could_be_equal(one[1:], other) or (takes and _could_be_equal(one, other[1:]))
+    return one[0] == other[0] and _could_be_equal(one[1:], other[1:])
