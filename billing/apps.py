@@ -14,7 +14,7 @@ class BillingConfig(AppConfig):
     def lock_names(self, limit: int) -> Iterable[str]:
         """The names of the locks on at most `limit` subscriptions, for `manage.py locks --names`."""
         from billing.models import Subscription
-        from ledger.lock_names import INVOICE_GENERATION, SUBSCRIPTION_INTENT
+        from ledger.database.lock_names import INVOICE_GENERATION, SUBSCRIPTION_INTENT
 
         for ref in Subscription.objects.order_by("-id").values_list("ref", flat=True)[:limit]:
             yield INVOICE_GENERATION(ref)

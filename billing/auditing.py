@@ -14,7 +14,7 @@ from billing.models import Claim, Cursor, ItemVersion, Parking, Subscription
 from billing.orders import plans
 from billing.rating.periods import Schedule
 from ledger import services as ledger
-from ledger.locks import lock_number
+from ledger.database.locks import lock_number
 from ledger.services import NamedEntry
 
 # What a finding is called, and how to find it: each row is one finding in words.

@@ -7,9 +7,9 @@ from typing import Any
 from django.db import transaction
 
 from billing.models import RequestKey
+from ledger.database.lock_names import BILLING_REQUEST
+from ledger.database.locks import advisory_lock
 from ledger.errors import IdempotencyKeyReused, Refused
-from ledger.lock_names import BILLING_REQUEST
-from ledger.locks import advisory_lock
 
 
 @dataclass(frozen=True, slots=True)

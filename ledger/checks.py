@@ -17,8 +17,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 from psycopg import IsolationLevel
 
+from ledger.database.locks import holder_key, lock_number
 from ledger.errors import UnsafeDatabase
-from ledger.locks import holder_key, lock_number
 
 DURABILITY = ("fsync", "full_page_writes", "synchronous_commit")
 SAFE_SYNCHRONOUS_COMMIT = {"on", "local", "remote_write", "remote_apply"}

@@ -14,15 +14,15 @@ from typing import Any, Final, NamedTuple
 from django.db import connection
 
 from ledger import errors
+from ledger.database.locks import Lock, holder_key, holding, lock_number, waiting_for
+from ledger.database.statements import Statement, array, boolean, instant_us, integer
 from ledger.entry_rows import COLUMNS, READ_COLUMNS, TYPES, copy_line, entry_from_row, parameters, texts
 from ledger.errors import AccountMovedOn, IdempotencyKeyReused, LedgerError, NotInTransaction, Refused
-from ledger.locks import Lock, holder_key, holding, lock_number, waiting_for
 from ledger.rules import Account, Entry, Lot, Request
 from ledger.rules.holds import decode_holds
 from ledger.rules.instants import from_us, to_text, to_us
 from ledger.rules.lots import decode
 from ledger.rules.requests import encode_json, key_hash
-from ledger.statements import Statement, array, boolean, instant_us, integer
 
 OPEN = Statement(
     "open",

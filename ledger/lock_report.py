@@ -13,8 +13,8 @@ from typing import Any, Final
 from django.apps import apps
 from django.db import connections
 
-from ledger.lock_names import HOLDER, INVOICE_GENERATION
-from ledger.locks import lock_number
+from ledger.database.lock_names import HOLDER, INVOICE_GENERATION
+from ledger.database.locks import lock_number
 
 NAME_IN_A_COMMENT: Final = re.compile(r"/\* ([A-Za-z0-9_.:@+/-]{1,160}) \*/", re.ASCII)
 LITERAL: Final = re.compile(r"'((?:[^']|''){1,255})'")

@@ -10,9 +10,9 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import Resolver404, get_resolver
 
-from ledger.api.parsing import is_storable
-from ledger.api.rejections import Flaw, MalformedRequest, NotFound
-from ledger.api.request_ids import request_id
+from ledger.api.kit.parsing import is_storable
+from ledger.api.kit.request_errors import Flaw, MalformedRequest, NotFound
+from ledger.api.kit.request_ids import request_id
 from ledger_project import problems
 
 API_PATHS = ("/v1/", "/healthz", "/readyz", "/problems/")

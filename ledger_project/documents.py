@@ -8,9 +8,9 @@ from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.renderers import OpenApiJsonRenderer
 from drf_spectacular.utils import extend_schema
 
-from ledger.api.endpoint import Endpoint
-from ledger.api.rejections import NotFound
-from ledger.api.rendering import json_answer
+from ledger.api.kit.endpoint import Endpoint
+from ledger.api.kit.rendering import json_answer
+from ledger.api.kit.request_errors import NotFound
 from ledger.errors import LedgerError
 from ledger_project.problems import TYPE_BASE, kind_of
 

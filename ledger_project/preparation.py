@@ -11,8 +11,8 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.utils import DatabaseError
 from psycopg.errors import InsufficientPrivilege
 
-from ledger.lock_names import PREPARATION
-from ledger.locks import lock_number
+from ledger.database.lock_names import PREPARATION
+from ledger.database.locks import lock_number
 from ledger_project import database_urls
 from ledger_project.provisioning import provision
 

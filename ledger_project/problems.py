@@ -19,11 +19,11 @@ from rest_framework.exceptions import APIException
 
 from billing import errors as billing_errors
 from ledger import errors
-from ledger.api import rejections
-from ledger.api.rendering import in_key_order
-from ledger.api.request_ids import request_id
-from ledger.api.schema import PROBLEMS_KEY, TAKES_BODY_KEY
-from ledger.locks import sqlstate
+from ledger.api.kit import request_errors
+from ledger.api.kit.rendering import in_key_order
+from ledger.api.kit.request_ids import request_id
+from ledger.api.kit.schema import PROBLEMS_KEY, TAKES_BODY_KEY
+from ledger.database.locks import sqlstate
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class DiskFull(errors.Retryable):
     title = "The database has no room left"
 
 
-class Forbidden(rejections.Rejected):
+class Forbidden(request_errors.Rejected):
     """The server may not, or will not, do this for anyone."""
 
     code = "forbidden"
@@ -122,20 +122,20 @@ KINDS: dict[type[errors.LedgerError], Kind] = {
     errors.IdempotencyKeyReused: Kind(422, "This Idempotency-Key belongs to another request; a new request needs a new key."),
     errors.BatchRejected: Kind(409, "Operation {index} was answered no, so nothing of the batch was done."),
     errors.AccountMovedOn: Kind(412, "The last entry is {sequence}, not {expected}; read again and decide anew."),
-    rejections.Rejected: Kind(400, ""),
-    rejections.MalformedRequest: Kind(400, "See `errors`."),
-    rejections.InvalidRequest: Kind(400, "See `errors`."),
-    rejections.IdempotencyKeyMissing: Kind(400, "See `errors`."),
-    rejections.IdempotencyKeyInvalid: Kind(400, "See `errors`."),
-    rejections.Unauthenticated: Kind(401, "Send `Authorization: Bearer <api key>` with a key that is good."),
-    rejections.ScopeMissing: Kind(403, "The key needs the scope {scope}."),
+    request_errors.Rejected: Kind(400, ""),
+    request_errors.MalformedRequest: Kind(400, "See `errors`."),
+    request_errors.InvalidRequest: Kind(400, "See `errors`."),
+    request_errors.IdempotencyKeyMissing: Kind(400, "See `errors`."),
+    request_errors.IdempotencyKeyInvalid: Kind(400, "See `errors`."),
+    request_errors.Unauthenticated: Kind(401, "Send `Authorization: Bearer <api key>` with a key that is good."),
+    request_errors.ScopeMissing: Kind(403, "The key needs the scope {scope}."),
     Forbidden: Kind(403, "This is not allowed here."),
-    rejections.NotFound: Kind(404, "There is nothing here."),
-    rejections.MethodNotAllowed: Kind(405, "See the Allow header."),
-    rejections.NotAcceptable: Kind(406, "This is served as {served}."),
-    rejections.BodyTooLarge: Kind(413, "At most {limit_bytes} bytes are taken here."),
-    rejections.UnsupportedMediaType: Kind(415, "Send {accepted} in UTF-8, uncompressed."),
-    rejections.TooManyRequests: Kind(429, "Come back in {retry_after_seconds} s."),
+    request_errors.NotFound: Kind(404, "There is nothing here."),
+    request_errors.MethodNotAllowed: Kind(405, "See the Allow header."),
+    request_errors.NotAcceptable: Kind(406, "This is served as {served}."),
+    request_errors.BodyTooLarge: Kind(413, "At most {limit_bytes} bytes are taken here."),
+    request_errors.UnsupportedMediaType: Kind(415, "Send {accepted} in UTF-8, uncompressed."),
+    request_errors.TooManyRequests: Kind(429, "Come back in {retry_after_seconds} s."),
     # Billing
     billing_errors.NotFound: Kind(404, "There is no such thing."),
     billing_errors.PeriodAlreadyBilled: Kind(409, "Somebody has billed this period; nothing was written."),
@@ -187,19 +187,19 @@ def _from_database(error: Exception) -> errors.LedgerError:
         return DatabaseUnavailable()  # never connected, or the socket broke: the server had no chance to say why
     if isinstance(error, DataError):
         log.error("a value got as far as the database and was refused there", exc_info=error)
-        flaw = rejections.Flaw("", "unstorable", "The database cannot store a value of this request.")
-        return rejections.InvalidRequest([flaw])
+        flaw = request_errors.Flaw("", "unstorable", "The database cannot store a value of this request.")
+        return request_errors.InvalidRequest([flaw])
     return InternalError()
 
 
 def _malformed(code: str, detail: str) -> Callable[[], errors.LedgerError]:
-    return lambda: rejections.MalformedRequest(rejections.Flaw("", code, detail))
+    return lambda: request_errors.MalformedRequest(request_errors.Flaw("", code, detail))
 
 
 _FROM_DJANGO: tuple[tuple[type[Exception], Callable[[], errors.LedgerError]], ...] = (
-    (Http404, rejections.NotFound),
+    (Http404, request_errors.NotFound),
     (django_errors.PermissionDenied, Forbidden),
-    (django_errors.RequestDataTooBig, lambda: rejections.BodyTooLarge(limit_bytes=64 * 1024)),
+    (django_errors.RequestDataTooBig, lambda: request_errors.BodyTooLarge(limit_bytes=64 * 1024)),
     (django_errors.DisallowedHost, _malformed("host", "The Host header names no host that is served here.")),
     (django_errors.SuspiciousOperation, _malformed("suspicious", "The request is not one that a client sends.")),
     (django_errors.BadRequest, _malformed("bad-request", "The request is not well-formed.")),
@@ -207,13 +207,13 @@ _FROM_DJANGO: tuple[tuple[type[Exception], Callable[[], errors.LedgerError]], ..
 )
 _BY_STATUS: dict[int, Callable[[], errors.LedgerError]] = {
     400: _malformed("bad-request", "The request is not well-formed."),
-    401: rejections.Unauthenticated,
+    401: request_errors.Unauthenticated,
     403: Forbidden,
-    404: rejections.NotFound,
-    405: lambda: rejections.MethodNotAllowed(allowed=[]),
-    406: lambda: rejections.NotAcceptable(served="something else"),
-    415: lambda: rejections.UnsupportedMediaType(accepted="application/json"),
-    429: lambda: rejections.TooManyRequests(retry_after_seconds=1),
+    404: request_errors.NotFound,
+    405: lambda: request_errors.MethodNotAllowed(allowed=[]),
+    406: lambda: request_errors.NotAcceptable(served="something else"),
+    415: lambda: request_errors.UnsupportedMediaType(accepted="application/json"),
+    429: lambda: request_errors.TooManyRequests(retry_after_seconds=1),
 }
 
 
@@ -266,10 +266,10 @@ class _Facts(dict[str, Any]):
         return "?"
 
 
-def _flaws(error: errors.LedgerError) -> tuple[rejections.Flaw, ...]:
+def _flaws(error: errors.LedgerError) -> tuple[request_errors.Flaw, ...]:
     if isinstance(error, errors.Invalid):
         facts = error.facts
-        return (rejections.Flaw(facts["pointer"], facts["rule"], facts["detail"]),)
+        return (request_errors.Flaw(facts["pointer"], facts["rule"], facts["detail"]),)
     return getattr(error, "flaws", ())
 
 
@@ -278,11 +278,11 @@ def _headers(error: errors.LedgerError) -> dict[str, str]:
     retry_after_seconds = error.facts.get("retry_after_seconds") or kind_of(type(error)).retry_after_seconds
     if retry_after_seconds is not None:
         headers["Retry-After"] = str(retry_after_seconds)
-    if isinstance(error, rejections.Unauthenticated):
+    if isinstance(error, request_errors.Unauthenticated):
         headers["WWW-Authenticate"] = 'Bearer realm="credit-ledger"'
-    elif isinstance(error, rejections.MethodNotAllowed):
+    elif isinstance(error, request_errors.MethodNotAllowed):
         headers["Allow"] = ", ".join(error.facts["allowed"])
-    elif isinstance(error, rejections.UnsupportedMediaType):
+    elif isinstance(error, request_errors.UnsupportedMediaType):
         headers["Accept"] = error.facts["accepted"]
     elif getattr(error, "replayed", False):
         headers["Idempotency-Replayed"] = "true"
@@ -339,23 +339,25 @@ def server_error(request: HttpRequest) -> HttpResponse:
 EXAMPLE_REQUEST_ID = "0198c0de-7a1e-7b00-8000-000000000001"
 
 _EVERYWHERE: tuple[errors.LedgerError, ...] = (
-    rejections.Unauthenticated(),
-    rejections.NotFound(),
-    rejections.NotAcceptable(served="application/json"),
-    rejections.TooManyRequests(retry_after_seconds=1),
+    request_errors.Unauthenticated(),
+    request_errors.NotFound(),
+    request_errors.NotAcceptable(served="application/json"),
+    request_errors.TooManyRequests(retry_after_seconds=1),
     DatabaseUnavailable(),
 )
 _WITH_INPUT: tuple[errors.LedgerError, ...] = (
-    rejections.InvalidRequest([rejections.Flaw("/limit", "too-large", "This must be at most 200.")]),
+    request_errors.InvalidRequest([request_errors.Flaw("/limit", "too-large", "This must be at most 200.")]),
 )
 _WITH_BODY: tuple[errors.LedgerError, ...] = (
-    rejections.MalformedRequest(rejections.Flaw("", "malformed-json", "Not JSON at character 12: Expecting value.")),
-    rejections.InvalidRequest([rejections.Flaw("/amount", "not-an-integer", "This must be a JSON integer, not a string.")]),
-    rejections.BodyTooLarge(limit_bytes=64 * 1024),
-    rejections.UnsupportedMediaType(accepted="application/json"),
+    request_errors.MalformedRequest(request_errors.Flaw("", "malformed-json", "Not JSON at character 12: Expecting value.")),
+    request_errors.InvalidRequest(
+        [request_errors.Flaw("/amount", "not-an-integer", "This must be a JSON integer, not a string.")]
+    ),
+    request_errors.BodyTooLarge(limit_bytes=64 * 1024),
+    request_errors.UnsupportedMediaType(accepted="application/json"),
 )
 _WITH_KEY: tuple[errors.LedgerError, ...] = (
-    rejections.IdempotencyKeyMissing(),
+    request_errors.IdempotencyKeyMissing(),
     errors.IdempotencyKeyReused(idempotency_key="order-7781"),
     errors.HolderBusy(key="ledger/customer-42"),
     errors.OutcomeUnknown(),

@@ -130,10 +130,10 @@ UNFOLD = admin_appearance.UNFOLD
 # REST ------------------------------------------------------------------------------------------------
 
 REST_FRAMEWORK = {
-    "DEFAULT_AUTHENTICATION_CLASSES": ["ledger.api.authentication.ApiKeyAuthentication"],
-    "DEFAULT_PERMISSION_CLASSES": ["ledger.api.authentication.HasScope"],
-    "DEFAULT_PARSER_CLASSES": ["ledger.api.parsing.StrictJSONParser"],
-    "DEFAULT_RENDERER_CLASSES": ["ledger.api.rendering.JSONRenderer"],
+    "DEFAULT_AUTHENTICATION_CLASSES": ["ledger.api.kit.authentication.ApiKeyAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["ledger.api.kit.authentication.HasScope"],
+    "DEFAULT_PARSER_CLASSES": ["ledger.api.kit.parsing.StrictJSONParser"],
+    "DEFAULT_RENDERER_CLASSES": ["ledger.api.kit.rendering.JSONRenderer"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "ledger_project.problems.exception_handler",
     "UNAUTHENTICATED_USER": None,

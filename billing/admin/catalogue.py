@@ -11,7 +11,7 @@ from unfold.decorators import display
 
 from billing.admin.cells import pairs, plain
 from billing.models import Coupon, Plan, Price
-from ledger.admin.pages import ReadOnlyAdmin, moment, table
+from ledger.admin.kit.pages import ReadOnlyAdmin, moment, table
 
 
 @admin.register(Plan)

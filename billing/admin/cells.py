@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 
 from billing.models import Customer, Invoice, Plan, Subscription
 from billing.rating.money import minor_digits
-from ledger.admin.pages import moment, row_link
+from ledger.admin.kit.pages import moment, row_link
 
 MORE_ROWS = 100
 

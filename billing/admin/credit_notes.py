@@ -30,9 +30,9 @@ from billing.models import (
 )
 from billing.rating.money import minor_digits
 from billing.reads import note_left_minor
-from ledger.admin.keyed_forms import Done, KeyedForm, operation_view
+from ledger.admin.kit.idempotent_forms import Done, KeyedForm, operation_view
+from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, choice, moment, number, row_link, row_url, table
 from ledger.admin.links import entry_link
-from ledger.admin.pages import Page, ReadOnlyAdmin, UncountedList, choice, moment, number, row_link, row_url, table
 
 LINES_SHOWN = 100
 STATE_COLOURS = {"issued": "success", "void": "danger"}

@@ -14,8 +14,8 @@ from billing.admin.catalogue import worth
 from billing.admin.cells import MORE_ROWS, by_pk, list_url, money, pairs, plain, subscription_link
 from billing.admin.invoices import invoices_table
 from billing.models import Coupon, CouponUse, Customer, CustomerCoupon, Invoice, Subscription
+from ledger.admin.kit.pages import ReadOnlyAdmin, moment, row_link, table
 from ledger.admin.links import account_link
-from ledger.admin.pages import ReadOnlyAdmin, moment, row_link, table
 
 
 @admin.register(Customer)

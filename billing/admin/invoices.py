@@ -28,8 +28,8 @@ from billing.models import (
     Subscription,
 )
 from billing.rating.tax import NOTES
+from ledger.admin.kit.pages import ReadOnlyAdmin, choice, moment, number, row_link, table
 from ledger.admin.links import account_link, entry_link
-from ledger.admin.pages import ReadOnlyAdmin, choice, moment, number, row_link, table
 
 STATE_COLOURS = {
     "draft": "warning",

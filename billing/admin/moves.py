@@ -10,8 +10,8 @@ from django.utils.html import format_html
 from billing.admin.cells import money
 from billing.documents import transitions
 from billing.models import DocumentMove, Invoice, Subscription
-from ledger.admin.keyed_forms import Done, KeyedForm, operation_view
-from ledger.admin.pages import ReadOnlyAdmin, moment, row_url, table
+from ledger.admin.kit.idempotent_forms import Done, KeyedForm, operation_view
+from ledger.admin.kit.pages import ReadOnlyAdmin, moment, row_url, table
 
 NOTES_SHOWN = 100
 

@@ -18,7 +18,7 @@ from unfold.decorators import display
 from billing.admin.cells import money, pairs, subscription_link
 from billing.generator.workers import OutcomeKind
 from billing.models import Outcome, Run, Subscription
-from ledger.admin.pages import (
+from ledger.admin.kit.pages import (
     PAGE_ROWS,
     Page,
     ReadOnlyAdmin,

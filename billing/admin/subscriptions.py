@@ -32,7 +32,7 @@ from billing.models import (
 )
 from billing.orders import suspension
 from billing.rating.prepaid_units import covered_of
-from ledger.admin.pages import (
+from ledger.admin.kit.pages import (
     PAGE_ROWS,
     Page,
     ReadOnlyAdmin,

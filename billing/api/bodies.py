@@ -10,7 +10,7 @@ from billing.rating.money import MINOR_DIGITS
 from billing.rating.periods import MAX_INTERVAL_COUNT, IntervalUnit
 from billing.rating.price_input import PriceInvalid, parse_price
 from billing.rating.tax import VatStatus
-from ledger.api.inputs import (
+from ledger.api.kit.inputs import (
     HOLDER_PATTERN,
     MAX_AMOUNT,
     ChoiceField,
@@ -31,7 +31,7 @@ from ledger.api.inputs import (
     Unfit,
     WholeNumberField,
 )
-from ledger.api.rejections import Flaw
+from ledger.api.kit.request_errors import Flaw
 
 REF_PATTERN = HOLDER_PATTERN
 MAX_TERMS_DAYS = 3650

@@ -8,7 +8,7 @@ from billing.models import Amendment, Charge, Coupon, Customer, CustomerCoupon, 
 from billing.orders import plans
 from billing.rating.money import decimal_text
 from billing.rating.price_input import price_dict
-from ledger.api.rendering import in_key_order, optional_time_text, time_text
+from ledger.api.kit.rendering import in_key_order, optional_time_text, time_text
 
 
 def customer_body(customer: Customer) -> dict[str, Any]:

@@ -38,20 +38,20 @@ from billing.rating.price_input import parse_price
 from billing.rating.pricing import PERCENTAGES, quote, usage_of
 from billing.request_keys import Answer as Answered
 from billing.request_keys import answer_once
-from ledger.api import cursors
-from ledger.api.authentication import BILLING_READ, BILLING_WRITE, Key
-from ledger.api.endpoint import Endpoint
-from ledger.api.idempotency import idempotency_key
-from ledger.api.inputs import StrictSerializer, read, read_query
-from ledger.api.parsing import BATCH_LIMIT_BYTES, BODY_LIMIT_BYTES, read_body
-from ledger.api.rejections import Flaw, InvalidRequest
-from ledger.api.rejections import NotFound as NoSuchPath
-from ledger.api.rendering import in_key_order, json_answer, recorded_answer
-from ledger.api.schema import Answer, Taken, operation, page_example, page_of
+from ledger.api.kit import cursors
+from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE, Key
+from ledger.api.kit.endpoint import Endpoint
+from ledger.api.kit.idempotency import idempotency_key
+from ledger.api.kit.inputs import StrictSerializer, read, read_query
+from ledger.api.kit.parsing import BATCH_LIMIT_BYTES, BODY_LIMIT_BYTES, read_body
+from ledger.api.kit.rendering import in_key_order, json_answer, recorded_answer
+from ledger.api.kit.request_errors import Flaw, InvalidRequest
+from ledger.api.kit.request_errors import NotFound as NoSuchPath
+from ledger.api.kit.schema import Answer, Taken, operation, page_example, page_of
+from ledger.database.lock_decorators import locked, on
+from ledger.database.lock_names import INVOICE_GENERATION
+from ledger.database.locks import Lock
 from ledger.errors import Refused
-from ledger.lock_decorators import locked, on
-from ledger.lock_names import INVOICE_GENERATION
-from ledger.locks import Lock
 
 CATALOGUE = "Catalogue"
 SUBSCRIPTIONS = "Subscriptions"

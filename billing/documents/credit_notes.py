@@ -32,8 +32,8 @@ from billing.models import (
 )
 from billing.request_keys import Answer, answer_once
 from ledger import services as ledger
+from ledger.database.locks import Lock, holder_lock, sqlstate, try_advisory_lock
 from ledger.errors import Invalid, LockBusy
-from ledger.locks import Lock, holder_lock, sqlstate, try_advisory_lock
 
 SERIES: Final = "CN"
 COLLECTION: Final = "credit-note-forms"

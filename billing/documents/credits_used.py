@@ -16,7 +16,7 @@ from billing.orders import plans
 from billing.rating.prepaid_units import Spent, afford, covered_basis, covered_of, stretches_of
 from ledger import journal
 from ledger import services as ledger
-from ledger.locks import Lock, holder_lock
+from ledger.database.locks import Lock, holder_lock
 
 MOST_AT_ONCE = 2**53 - 1
 """Credits of one spend; the ledger takes no more."""

@@ -33,9 +33,9 @@ from billing.models import (
 from billing.rating.totals import CreditNote as NoteLeft
 from billing.rating.totals import apply_credit_notes, credits_for
 from ledger import services as ledger
+from ledger.database.lock_names import INVOICE_GENERATION
+from ledger.database.locks import Lock, holder_key, holder_lock, try_advisory_lock
 from ledger.errors import LockBusy
-from ledger.lock_names import INVOICE_GENERATION
-from ledger.locks import Lock, holder_key, holder_lock, try_advisory_lock
 
 State = Invoice.State
 

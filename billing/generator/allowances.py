@@ -19,7 +19,7 @@ from billing.generator.load import Head
 from billing.models import Claim
 from ledger import journal
 from ledger import services as ledger
-from ledger.locks import Lock, holder_lock
+from ledger.database.locks import Lock, holder_lock
 
 GRANTED = """
     SELECT starts_at, ends_at FROM billing_claim

@@ -14,7 +14,7 @@ from billing.orders.coupons import coupons_key
 from billing.rating.money import to_minor
 from billing.rating.totals import Coupon as Discount
 from billing.rating.totals import Duration
-from ledger.locks import Lock, advisory_lock
+from ledger.database.locks import Lock, advisory_lock
 
 HELD = """
     SELECT held.id, c.code, c.kind, c.value, c.currency, c.duration, c.periods, c.prices, c.plans,

@@ -18,7 +18,7 @@ from billing.generator.load import Head
 from billing.generator.reconcile import Credit, UsageDue
 from billing.rating.aggregation import Usage
 from billing.rating.prepaid_units import NOTHING_COVERED, Coverage, Spent, cut, extend, joined
-from ledger.locks import Lock, holder_lock
+from ledger.database.locks import Lock, holder_lock
 
 Measured = tuple[UsageDue, Usage]
 

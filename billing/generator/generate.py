@@ -67,10 +67,10 @@ from billing.models import Claim, Invoice
 from billing.orders import suspension
 from billing.rating.aggregation import Usage
 from billing.rating.pricing import PriceKind
+from ledger.database.lock_decorators import locked, on
+from ledger.database.lock_names import INVOICE_GENERATION
+from ledger.database.locks import Lock, sqlstate, try_advisory_lock
 from ledger.errors import LockBusy, Refused
-from ledger.lock_decorators import locked, on
-from ledger.lock_names import INVOICE_GENERATION
-from ledger.locks import Lock, sqlstate, try_advisory_lock
 
 EXCLUSION_VIOLATION = "23P01"
 LATE_LOOKBACK_PERIODS = 2

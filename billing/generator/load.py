@@ -26,7 +26,7 @@ from billing.rating.prepaid_units import NOTHING_COVERED, Coverage, Spent, cover
 from billing.rating.pricing import PriceKind
 from billing.rating.proration import Share
 from billing.rating.tax import VatStatus, vat_status_of
-from ledger.locks import Lock
+from ledger.database.locks import Lock
 
 HEAD = """
     SELECT s.id, s.ref, s.customer_id, s.started_at, s.anchor_at, s.time_zone, s.trial_end,

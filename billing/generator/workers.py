@@ -24,8 +24,8 @@ from billing.errors import InvoiceGenerationBusy, NotFound, Parked, PeriodAlread
 from billing.generator import generate
 from billing.generator.due import DueWalk, Filter
 from billing.generator.generate import Generated, Options, Scope
+from ledger.database.locks import sqlstate
 from ledger.errors import Retryable
-from ledger.locks import sqlstate
 
 PASSING_STATES = {"40P01", "40001", "55P03", "57014"}
 SLOWEST_KEPT = 5

@@ -8,9 +8,9 @@ from django.db import transaction
 from billing.errors import AlreadyExists, CouponNotApplicable
 from billing.models import Coupon, CustomerCoupon
 from billing.rating.totals import Duration
+from ledger.database.lock_names import COUPON, CUSTOMER_COUPONS
+from ledger.database.locks import advisory_lock
 from ledger.errors import Invalid
-from ledger.lock_names import COUPON, CUSTOMER_COUPONS
-from ledger.locks import advisory_lock
 
 
 def create_coupon(

@@ -10,9 +10,9 @@ from django.db import transaction
 from billing.errors import AlreadyExists, NotFound
 from billing.models import Customer
 from billing.rating.tax import VatStatus
+from ledger.database.lock_names import CUSTOMER
+from ledger.database.locks import advisory_lock
 from ledger.errors import Invalid
-from ledger.lock_names import CUSTOMER
-from ledger.locks import advisory_lock
 
 # Source: EN 16931 BR-CO-9, and the longest numbers in use.
 VAT_ID = re.compile(r"[A-Z]{2}[0-9A-Z+*]{2,13}")

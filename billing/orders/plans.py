@@ -15,9 +15,9 @@ from billing.models import Price as PriceRow
 from billing.rating.periods import Interval, IntervalUnit
 from billing.rating.price_input import PriceInvalid, currency_fault, parse_prices, price_dict
 from billing.rating.pricing import Price
+from ledger.database.lock_names import PLAN
+from ledger.database.locks import advisory_lock
 from ledger.errors import Invalid
-from ledger.lock_names import PLAN
-from ledger.locks import advisory_lock
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,9 @@ from billing.orders import plans
 from billing.orders.item_versions import Change, Span, plan_at, timeline
 from billing.rating.periods import first_charged_instant
 from billing.rating.pricing import PriceKind
+from ledger.database.lock_names import SUBSCRIPTION_INTENT
+from ledger.database.locks import Lock, advisory_lock
 from ledger.errors import Invalid
-from ledger.lock_names import SUBSCRIPTION_INTENT
-from ledger.locks import Lock, advisory_lock
 
 
 @dataclass(frozen=True, slots=True)

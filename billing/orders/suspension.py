@@ -9,8 +9,8 @@ from django.db.models.functions import Now
 from billing.errors import NotParked
 from billing.models import Parking
 from billing.orders.subscriptions import subscription_of
-from ledger.lock_names import SUSPENSION
-from ledger.locks import advisory_lock
+from ledger.database.lock_names import SUSPENSION
+from ledger.database.locks import advisory_lock
 
 
 def park(*, ref: str, reason: str, facts: dict[str, Any] | None = None, run_id: UUID | None = None) -> Parking:

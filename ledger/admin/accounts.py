@@ -16,8 +16,8 @@ from ledger.admin import current_locks, operations
 from ledger.admin.balance_line import Point, balance_line
 from ledger.admin.entries import entries_table, lots_table, owed
 from ledger.admin.holds import holds_on, holds_table
+from ledger.admin.kit.pages import PAGE_ROWS, Page, ReadOnlyAdmin, UncountedList, WrongFilter, moment, number, text
 from ledger.admin.links import account_id, accounts_url, entries_url, entry_link, refusals_url
-from ledger.admin.pages import PAGE_ROWS, Page, ReadOnlyAdmin, UncountedList, WrongFilter, moment, number, text
 from ledger.models import Account, EntryListing
 from ledger.rules.lots import decode
 from ledger.selectors import Balance

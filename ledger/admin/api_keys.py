@@ -13,7 +13,7 @@ from unfold.decorators import action, display
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminTextInputWidget
 
 from ledger import services
-from ledger.admin.pages import ReadOnlyAdmin, actor, moment, mono, row_url
+from ledger.admin.kit.pages import ReadOnlyAdmin, actor, moment, mono, row_url
 from ledger.errors import Invalid
 from ledger.models import SCOPES, ApiKey
 

@@ -11,8 +11,7 @@ from unfold.decorators import display
 
 from ledger.admin.entries import facts
 from ledger.admin.history import Conditions, History
-from ledger.admin.links import entries_url, entry_link
-from ledger.admin.pages import (
+from ledger.admin.kit.pages import (
     Page,
     ReadOnlyAdmin,
     UncountedList,
@@ -24,6 +23,7 @@ from ledger.admin.pages import (
     read_instant,
     table,
 )
+from ledger.admin.links import entries_url, entry_link
 from ledger.models import Batch
 
 HISTORY = History(model=Batch, order=("recorded_at", "idempotency_key"))

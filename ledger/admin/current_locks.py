@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 
-from ledger.admin.pages import ReadOnlyAdmin, moment, mono, table
+from ledger.admin.kit.pages import ReadOnlyAdmin, moment, mono, table
 from ledger.lock_report import HeldOrAwaited, current_locks, known_names
 
 NAMES_TRIED = 5_000

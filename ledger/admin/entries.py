@@ -18,9 +18,7 @@ from ledger import selectors
 from ledger.admin import operations
 from ledger.admin.history import Conditions, History, merged
 from ledger.admin.holds import STATE_COLOURS, HoldState, extended_to, holds_table, state_of
-from ledger.admin.links import account_link, entries_url, entry_link, rate_link, refusal_link, refusals_url
-from ledger.admin.operations import taken
-from ledger.admin.pages import (
+from ledger.admin.kit.pages import (
     PAGE_ROWS,
     Page,
     ReadOnlyAdmin,
@@ -37,6 +35,8 @@ from ledger.admin.pages import (
     text,
     told,
 )
+from ledger.admin.links import account_link, entries_url, entry_link, rate_link, refusal_link, refusals_url
+from ledger.admin.operations import taken
 from ledger.models import EntryListing
 from ledger.rules import KINDS, Entry, Lot
 from ledger.rules.entries import GENESIS

@@ -16,7 +16,7 @@ from typing import Any
 from django.db import connection, transaction
 from django.db.models import Model
 
-from ledger.admin.pages import PAGE_ROWS, TIME_FORMAT, Page, WrongFilter, instant_cursor, read_instant_cursor
+from ledger.admin.kit.pages import PAGE_ROWS, TIME_FORMAT, Page, WrongFilter, instant_cursor, read_instant_cursor
 
 WINDOW_ROWS = 10_000
 SEQUENCE = re.compile(r"[0-9]{1,18}", re.ASCII)

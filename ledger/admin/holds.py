@@ -8,9 +8,9 @@ from typing import Any
 
 from django.utils.html import format_html_join
 
+from ledger.admin.kit.pages import TIME_FORMAT, figure, moment, number, table
 from ledger.admin.links import entry_link
 from ledger.admin.operations import taken
-from ledger.admin.pages import TIME_FORMAT, figure, moment, number, table
 from ledger.rules import Hold
 from ledger.rules.holds import Holds, decode_holds
 from ledger.rules.instants import from_us, to_us

@@ -9,9 +9,9 @@ from django.urls import reverse
 from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget
 
 from ledger import services
-from ledger.admin.keyed_forms import Done, KeyedForm, Operation, amount_field, instant_field, operation_view, text_field
+from ledger.admin.kit.idempotent_forms import Done, KeyedForm, Operation, amount_field, instant_field, operation_view, text_field
+from ledger.admin.kit.pages import ReadOnlyAdmin, figure
 from ledger.admin.links import account_url, entry_url
-from ledger.admin.pages import ReadOnlyAdmin, figure
 from ledger.models import EntryListing
 from ledger.rules import Entry
 from ledger.rules.requests import MAX_PRIORITY

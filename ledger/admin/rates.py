@@ -13,9 +13,8 @@ from django.utils.safestring import SafeString
 from unfold.decorators import action, display
 
 from ledger import services
-from ledger.admin.keyed_forms import Done, KeyedForm, amount_field, operation_view, text_field
-from ledger.admin.links import rate_link, rate_url
-from ledger.admin.pages import (
+from ledger.admin.kit.idempotent_forms import Done, KeyedForm, amount_field, operation_view, text_field
+from ledger.admin.kit.pages import (
     PAGE_ROWS,
     Page,
     ReadOnlyAdmin,
@@ -29,6 +28,7 @@ from ledger.admin.pages import (
     table,
     text,
 )
+from ledger.admin.links import rate_link, rate_url
 from ledger.models import Rate, RateListing
 
 VERSIONS_SHOWN = 100

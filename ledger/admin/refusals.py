@@ -12,8 +12,7 @@ from unfold.decorators import display
 
 from ledger.admin.entries import facts
 from ledger.admin.history import Conditions, History, merged
-from ledger.admin.links import account_link, entries_url, entry_link
-from ledger.admin.pages import (
+from ledger.admin.kit.pages import (
     Page,
     ReadOnlyAdmin,
     UncountedList,
@@ -26,6 +25,7 @@ from ledger.admin.pages import (
     table,
     text,
 )
+from ledger.admin.links import account_link, entries_url, entry_link
 from ledger.errors import REFUSALS
 from ledger.models import RefusalListing
 

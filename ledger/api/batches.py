@@ -11,16 +11,16 @@ from django.http import HttpRequest, HttpResponse
 
 from ledger import services
 from ledger.api import bodies, examples, shapes
-from ledger.api.authentication import LEDGER_GRANT, LEDGER_SPEND, Key, key_of
-from ledger.api.conditions import refuse_condition
-from ledger.api.endpoint import Endpoint, exception_handler
-from ledger.api.idempotency import idempotency_key, preview_key, shown_key
-from ledger.api.inputs import MAX_SEQUENCE, StrictSerializer, read_query
-from ledger.api.parsing import BATCH_LIMIT_BYTES
-from ledger.api.rejections import Flaw, InvalidRequest, NotFound, ScopeMissing
-from ledger.api.rendering import recorded_answer
-from ledger.api.request_ids import request_id
-from ledger.api.schema import Answer, Taken, operation
+from ledger.api.kit.authentication import LEDGER_GRANT, LEDGER_SPEND, Key, key_of
+from ledger.api.kit.endpoint import Endpoint, exception_handler
+from ledger.api.kit.etags import refuse_condition
+from ledger.api.kit.idempotency import idempotency_key, preview_key, shown_key
+from ledger.api.kit.inputs import MAX_SEQUENCE, StrictSerializer, read_query
+from ledger.api.kit.parsing import BATCH_LIMIT_BYTES
+from ledger.api.kit.rendering import recorded_answer
+from ledger.api.kit.request_errors import Flaw, InvalidRequest, NotFound, ScopeMissing
+from ledger.api.kit.request_ids import request_id
+from ledger.api.kit.schema import Answer, Taken, operation
 from ledger.errors import BatchRejected, Invalid, LedgerError
 from ledger.rules import (
     CaptureRequest,

@@ -1,6 +1,6 @@
 """What the ledger's calls take: bodies of writes and queries of reads."""
 
-from ledger.api.inputs import (
+from ledger.api.kit.inputs import (
     HOLDER_PATTERN,
     MAX_AMOUNT,
     AmountField,

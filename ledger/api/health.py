@@ -9,9 +9,9 @@ from django.http import HttpRequest, HttpResponse
 from rest_framework import serializers
 
 from ledger import checks
-from ledger.api.endpoint import Endpoint
-from ledger.api.rendering import json_answer
-from ledger.api.schema import Answer, operation
+from ledger.api.kit.endpoint import Endpoint
+from ledger.api.kit.rendering import json_answer
+from ledger.api.kit.schema import Answer, operation
 from ledger.errors import LedgerError
 
 log = logging.getLogger(__name__)

@@ -5,11 +5,12 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 
 from ledger import selectors, services
-from ledger.api import bodies, cursors, examples, shapes
-from ledger.api.authentication import LEDGER_READ, LEDGER_SPEND
-from ledger.api.inputs import StrictSerializer, read_query
-from ledger.api.rendering import json_answer
-from ledger.api.schema import HOLDER_PATH, SEQUENCE_PATH, Answer, operation, page_example, page_of
+from ledger.api import bodies, examples, shapes
+from ledger.api.kit import cursors
+from ledger.api.kit.authentication import LEDGER_READ, LEDGER_SPEND
+from ledger.api.kit.inputs import StrictSerializer, read_query
+from ledger.api.kit.rendering import json_answer
+from ledger.api.kit.schema import HOLDER_PATH, SEQUENCE_PATH, Answer, operation, page_example, page_of
 from ledger.api.views import RATE_PROBLEMS
 from ledger.api.writes import NO_SUCH_ENTRY, NOT_ENOUGH, Write, write
 from ledger.errors import CaptureExceedsHold, HoldClosed, HoldLimit, NotAHold

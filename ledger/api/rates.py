@@ -3,15 +3,16 @@
 from django.http import HttpRequest, HttpResponse
 
 from ledger import selectors, services
-from ledger.api import bodies, cursors, examples, shapes
-from ledger.api.authentication import LEDGER_ADMIN, LEDGER_READ
-from ledger.api.conditions import refuse_condition
-from ledger.api.endpoint import Endpoint
-from ledger.api.idempotency import idempotency_key, preview_key
-from ledger.api.inputs import read_query
-from ledger.api.rejections import NotFound
-from ledger.api.rendering import json_answer, recorded_answer
-from ledger.api.schema import RATE_PATH, Answer, Taken, operation, page_example, page_of
+from ledger.api import bodies, examples, shapes
+from ledger.api.kit import cursors
+from ledger.api.kit.authentication import LEDGER_ADMIN, LEDGER_READ
+from ledger.api.kit.endpoint import Endpoint
+from ledger.api.kit.etags import refuse_condition
+from ledger.api.kit.idempotency import idempotency_key, preview_key
+from ledger.api.kit.inputs import read_query
+from ledger.api.kit.rendering import json_answer, recorded_answer
+from ledger.api.kit.request_errors import NotFound
+from ledger.api.kit.schema import RATE_PATH, Answer, Taken, operation, page_example, page_of
 from ledger.api.views import RATE_PROBLEMS
 from ledger.models import Rate
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from ledger.api.rendering import in_key_order, time_text
+from ledger.api.kit.rendering import in_key_order, time_text
 from ledger.models import Rate
 from ledger.rules import KINDS, Entry, Hold, Lot
 from ledger.rules.explanations import DECISIONS

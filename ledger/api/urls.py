@@ -5,7 +5,7 @@ from typing import Any
 from django.urls import URLPattern, path, register_converter
 
 from ledger.api import batches, holds, rates, views
-from ledger.api.inputs import HOLDER_PATTERN, MAX_SEQUENCE, RATE_PATTERN
+from ledger.api.kit.inputs import HOLDER_PATTERN, MAX_SEQUENCE, RATE_PATTERN
 
 
 class HolderConverter:

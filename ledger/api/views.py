@@ -7,14 +7,15 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
 from django.utils import timezone
 
 from ledger import selectors, services
-from ledger.api import bodies, cursors, examples, shapes
-from ledger.api.authentication import LEDGER_ADMIN, LEDGER_GRANT, LEDGER_READ, LEDGER_SPEND
-from ledger.api.conditions import is_known, tag
-from ledger.api.endpoint import Endpoint, exception_handler
-from ledger.api.inputs import read_query
-from ledger.api.rejections import NotFound
-from ledger.api.rendering import json_answer, time_text
-from ledger.api.schema import (
+from ledger.api import bodies, examples, shapes
+from ledger.api.kit import cursors
+from ledger.api.kit.authentication import LEDGER_ADMIN, LEDGER_GRANT, LEDGER_READ, LEDGER_SPEND
+from ledger.api.kit.endpoint import Endpoint, exception_handler
+from ledger.api.kit.etags import is_known, tag
+from ledger.api.kit.inputs import read_query
+from ledger.api.kit.rendering import json_answer, time_text
+from ledger.api.kit.request_errors import NotFound
+from ledger.api.kit.schema import (
     ETAG_HEADER,
     HOLDER_PATH,
     IF_NONE_MATCH_HEADER,

@@ -7,14 +7,14 @@ from django.http import HttpRequest, HttpResponse
 from drf_spectacular.utils import OpenApiParameter
 
 from ledger.api import bodies, shapes
-from ledger.api.conditions import expected_sequence
-from ledger.api.endpoint import Endpoint
-from ledger.api.idempotency import idempotency_key, preview_key, shown_key
-from ledger.api.inputs import MAX_SEQUENCE, StrictSerializer, read_query
-from ledger.api.rejections import NotFound
-from ledger.api.rendering import recorded_answer
-from ledger.api.request_ids import request_id
-from ledger.api.schema import HOLDER_PATH, Answer, Handler, Taken, operation
+from ledger.api.kit.endpoint import Endpoint
+from ledger.api.kit.etags import expected_sequence
+from ledger.api.kit.idempotency import idempotency_key, preview_key, shown_key
+from ledger.api.kit.inputs import MAX_SEQUENCE, StrictSerializer, read_query
+from ledger.api.kit.rendering import recorded_answer
+from ledger.api.kit.request_errors import NotFound
+from ledger.api.kit.request_ids import request_id
+from ledger.api.kit.schema import HOLDER_PATH, Answer, Handler, Taken, operation
 from ledger.errors import BalanceLimit, EntryNotFound, InsufficientCredits, LedgerError, LotLimit
 from ledger.rules import Entry
 

@@ -4,6 +4,7 @@ What takes `holder_id` owns its transaction: it returns when the entry is commit
 transaction of a caller who holds the holder's lock, such as an invoice's finalisation.
 """
 
+from ledger.database.transactions import in_transaction
 from ledger.services.answering import answer, answer_under
 from ledger.services.api_keys import create_api_key, find_api_key, revoke_api_key
 from ledger.services.batches import MAX_OPERATIONS, Answered, Mode, Outcome, TurnedAway, batch
@@ -23,7 +24,6 @@ from ledger.services.credits import (
 from ledger.services.crossing import NamedEntry, missing_entries, references_of
 from ledger.services.holding import capture, extend, hold, release
 from ledger.services.rates import Published, current_rate, publish_rate, quote
-from ledger.services.transactions import in_transaction
 from ledger.services.transferring import transfer
 
 __all__ = [

@@ -11,12 +11,12 @@ from typing import Any, TypedDict
 from django.conf import settings
 
 from ledger import journal, rules
+from ledger.database.locks import Lock, advisory_lock, holder_key
+from ledger.database.transactions import in_transaction
 from ledger.errors import AccountMovedOn, IdempotencyKeyReused, Invalid, LedgerError
-from ledger.locks import Lock, advisory_lock, holder_key
 from ledger.rules import Entry, Request
 from ledger.services.combining import Combiner, Outcome
 from ledger.services.rates import priced
-from ledger.services.transactions import in_transaction
 
 
 class Circumstances(TypedDict, total=False):

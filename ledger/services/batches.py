@@ -11,13 +11,13 @@ from django.db import transaction
 from django.utils import timezone
 
 from ledger import journal
+from ledger.database.lock_names import BATCH
+from ledger.database.locks import Lock, advisory_lock, holder_key
+from ledger.database.transactions import in_transaction
 from ledger.errors import AccountMovedOn, IdempotencyKeyReused, Invalid, LedgerError, Refused
-from ledger.lock_names import BATCH
-from ledger.locks import Lock, advisory_lock, holder_key
 from ledger.models import Batch
 from ledger.rules import Entry, Request, TransferRequest
 from ledger.services.answering import decide
-from ledger.services.transactions import in_transaction
 from ledger.services.transferring import transfer_under
 
 MAX_OPERATIONS = 1_000

@@ -4,11 +4,11 @@ from datetime import datetime
 from typing import Any, Unpack
 
 from ledger import journal, rules
-from ledger.locks import Lock, holder_key, try_advisory_lock
+from ledger.database.locks import Lock, holder_key, try_advisory_lock
+from ledger.database.transactions import in_transaction
 from ledger.rules import Entry, GrantRequest, OverdraftRequest, RefundRequest, RevokeRequest, SpendRequest
 from ledger.rules.requests import check_credit_type, check_holder_id
 from ledger.services.answering import Circumstances, answer, answer_under, given
-from ledger.services.transactions import in_transaction
 
 
 def grant(

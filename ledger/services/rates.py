@@ -6,9 +6,10 @@ from typing import Any
 
 from django.utils import timezone
 
+from ledger.database.lock_names import RATE, RATE_KEY
+from ledger.database.locks import advisory_lock
+from ledger.database.transactions import in_transaction
 from ledger.errors import AmountLimit, IdempotencyKeyReused, UnknownRate
-from ledger.lock_names import RATE, RATE_KEY
-from ledger.locks import advisory_lock
 from ledger.models import Rate
 from ledger.rules import MAX_AMOUNT, PricedRequest
 from ledger.rules.requests import (
@@ -22,7 +23,6 @@ from ledger.rules.requests import (
     check_text,
     encode_json,
 )
-from ledger.services.transactions import in_transaction
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,10 @@ from functools import partial
 from typing import Unpack
 
 from ledger import journal, rules
-from ledger.locks import Lock, holder_lock
+from ledger.database.locks import Lock, holder_lock
+from ledger.database.transactions import in_transaction
 from ledger.rules import Entry, TransferRequest
 from ledger.services.answering import Circumstances, given
-from ledger.services.transactions import in_transaction
 
 
 def transfer(*, holder_id: str, to: str, amount: int, idempotency_key: str, **circumstances: Unpack[Circumstances]) -> Entry:

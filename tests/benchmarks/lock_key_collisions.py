@@ -13,7 +13,7 @@ from uuid import UUID
 
 import psycopg
 
-from ledger import lock_keys
+from ledger.database import lock_keys
 
 
 def main(count: int) -> None:

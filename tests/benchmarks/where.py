@@ -92,7 +92,8 @@ def _parts() -> dict[str, float]:
     from django.db import connection, transaction
 
     from ledger import entry_rows, rules
-    from ledger.api import bodies, inputs, parsing, rendering, shapes
+    from ledger.api import bodies, shapes
+    from ledger.api.kit import inputs, parsing, rendering
     from ledger.rules import Account, Lot, SpendRequest
     from ledger.rules.lots import decode, encode
 

@@ -25,7 +25,7 @@ from billing.orders import coupons, subscriptions
 from billing.orders.customers import CreditTerms
 from billing.orders.subscriptions import Wish
 from ledger import selectors, services
-from ledger.locks import sqlstate
+from ledger.database.locks import sqlstate
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
 from tests.billing.test_invoicing import bill
 from tests.ledger.admin_site import hidden_key, operator

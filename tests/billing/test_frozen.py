@@ -6,7 +6,7 @@ from django.db import DatabaseError, connection, transaction
 
 from billing.documents import invoices
 from billing.models import Claim, Invoice, ItemVersion, Subscription
-from ledger.locks import sqlstate
+from ledger.database.locks import sqlstate
 from tests.billing.factories import SubscriptionFactory, at, use
 from tests.billing.test_invoicing import bill
 

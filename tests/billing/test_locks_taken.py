@@ -13,8 +13,8 @@ from billing.models import Invoice, RequestKey
 from billing.orders import coupons, suspension
 from billing.orders.customers import CreditTerms
 from ledger import services
-from ledger.lock_names import INVOICE_GENERATION, REGISTER
-from ledger.locks import Lock, lock_number
+from ledger.database.lock_names import INVOICE_GENERATION, REGISTER
+from ledger.database.locks import Lock, lock_number
 from tests.billing.factories import CustomerFactory, SubscriptionFactory, unique
 from tests.ledger.api.conftest import ApiClient
 

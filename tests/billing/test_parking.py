@@ -8,7 +8,7 @@ from billing.generator.workers import OutcomeKind, bill_one
 from billing.models import Invoice, Parking
 from billing.orders import suspension
 from ledger import services
-from ledger.api import authentication
+from ledger.api.kit import authentication
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
 from tests.ledger.api.conftest import ApiClient
 

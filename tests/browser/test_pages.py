@@ -12,7 +12,7 @@ from django.db import transaction
 from billing.generator.generate import Options, generate_in
 from billing.models import Outcome, Run
 from ledger import journal, services
-from ledger.locks import holder_lock
+from ledger.database.locks import holder_lock
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, recurring, use
 from tests.browser.histories import some_weeks
 from tests.browser.rendered import CHROMIUM, Site, document, screenshot, serving

@@ -18,7 +18,7 @@ from unittest import mock
 import psycopg
 from django.db import DatabaseError, connection, connections
 
-from ledger.locks import sqlstate
+from ledger.database.locks import sqlstate
 from ledger.services import answering
 from ledger.services.combining import Combiner
 

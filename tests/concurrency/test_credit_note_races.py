@@ -17,7 +17,7 @@ from billing.generator import generate
 from billing.generator.generate import Options
 from billing.models import CreditNote, Invoice
 from billing.orders import plans
-from ledger.locks import Lock
+from ledger.database.locks import Lock
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, recurring
 
 Connect = Callable[..., psycopg.Connection[Any]]

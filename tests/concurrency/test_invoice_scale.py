@@ -25,7 +25,7 @@ from billing.generator.due import DueWalk, Filter
 from billing.generator.generate import Options
 from billing.generator.workers import Done, OutcomeKind
 from billing.models import Claim, Invoice, Line, Subscription
-from ledger.locks import lock_number
+from ledger.database.locks import lock_number
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, use
 from tests.concurrency.test_invoices_races import command
 

@@ -25,7 +25,7 @@ from billing.models import Claim, Invoice, Line, Subscription
 from billing.orders import plans, subscriptions
 from billing.orders.subscriptions import Wish
 from ledger import selectors
-from ledger.locks import Lock, lock_number
+from ledger.database.locks import Lock, lock_number
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
 from tests.conftest import database_url
 

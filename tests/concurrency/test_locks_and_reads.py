@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from django.db import connection, connections, transaction
 
-from ledger.locks import advisory_lock, lock_number
+from ledger.database.locks import advisory_lock, lock_number
 from tests.conftest import wait_until_waiting
 
 Session = psycopg.Connection[Any]

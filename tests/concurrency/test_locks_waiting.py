@@ -12,9 +12,9 @@ import psycopg
 import pytest
 from django.db import OperationalError, connection, connections, transaction
 
-from ledger import locks
+from ledger.database import locks
+from ledger.database.locks import advisory_lock, lock_number, try_advisory_lock
 from ledger.errors import HolderBusy, LockBusy
-from ledger.locks import advisory_lock, lock_number, try_advisory_lock
 from tests.conftest import wait_until_waiting
 
 Connect = Callable[..., psycopg.Connection[Any]]

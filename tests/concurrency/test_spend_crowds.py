@@ -16,8 +16,8 @@ from django.conf import settings
 from django.db import OperationalError, connection, connections, transaction
 
 from ledger import services
+from ledger.database.locks import holder_key, holder_lock, lock_number, sqlstate
 from ledger.errors import HolderBusy, InsufficientCredits, SequenceTaken
-from ledger.locks import holder_key, holder_lock, lock_number, sqlstate
 from ledger.rules import Entry
 from tests.concurrency.rooms import Room, backend_pid, waiting_for_advisory_lock
 from tests.conftest import database_url, wait_until_waiting

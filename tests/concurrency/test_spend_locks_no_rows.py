@@ -13,8 +13,8 @@ import pytest
 from django.db import connection
 
 from ledger import services
+from ledger.database.locks import holder_key, lock_number
 from ledger.errors import InsufficientCredits
-from ledger.locks import holder_key, lock_number
 from tests.billing.factories import CustomerFactory, SubscriptionFactory
 from tests.concurrency.rooms import backend_pid
 

@@ -13,6 +13,7 @@ import pytest
 from django.db import DatabaseError, connection, connections
 
 from ledger import journal, services
+from ledger.database.locks import holder_key, lock_number
 from ledger.errors import (
     AccountMovedOn,
     HolderBusy,
@@ -22,7 +23,6 @@ from ledger.errors import (
     LockNotHeld,
     NotInTransaction,
 )
-from ledger.locks import holder_key, lock_number
 from ledger.rules import SpendRequest
 from ledger.services import answering
 from tests.concurrency.rooms import Session

@@ -25,7 +25,7 @@ from django.conf import settings
 from billing.documents.invoices import invoice_key
 from billing.models import Claim, Invoice, Subscription
 from ledger import services
-from ledger.locks import lock_number
+from ledger.database.locks import lock_number
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, recurring, use
 from tests.concurrency.http_clients import HttpClient
 from tests.conftest import WebProcess, database_url

@@ -19,7 +19,7 @@ import pytest
 from pytest_django.plugin import DjangoDbBlocker
 
 from ledger import services
-from ledger.locks import holder_key, lock_number
+from ledger.database.locks import holder_key, lock_number
 from tests.concurrency.http_clients import Answer, HttpClient, hang_up
 from tests.concurrency.rooms import waiting_for_advisory_lock
 from tests.conftest import WebProcess, on_committed_database, web_servers

@@ -8,8 +8,8 @@ import pytest
 from django.db import OperationalError, connection, transaction
 
 from ledger import journal, rules, selectors, services
+from ledger.database.locks import holder_key, lock_number, sqlstate
 from ledger.errors import SequenceTaken
-from ledger.locks import holder_key, lock_number, sqlstate
 from ledger.services import transferring
 
 RunThreads = Callable[..., list[Any]]

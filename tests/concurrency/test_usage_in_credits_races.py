@@ -17,10 +17,10 @@ from billing.generator.generate import Options
 from billing.models import Claim, Invoice, Subscription
 from billing.orders import plans
 from ledger import selectors, services
-from ledger.api import authentication
+from ledger.api.kit import authentication
 from ledger.audit import audit
+from ledger.database.locks import lock_number
 from ledger.errors import InsufficientCredits
-from ledger.locks import lock_number
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, unique, use
 from tests.concurrency.test_invoices_races import HeldGeneration, no_lock
 from tests.ledger.api.conftest import ApiClient

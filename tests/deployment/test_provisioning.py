@@ -12,8 +12,8 @@ from django.core.management.base import CommandError
 from django.db import connection
 from psycopg import errors, sql
 
-from ledger import lock_names
-from ledger.locks import lock_number
+from ledger.database import lock_names
+from ledger.database.locks import lock_number
 from ledger_project.provisioning import TABLES, provision
 from tests.conftest import database_url, wait_until_waiting
 

@@ -12,7 +12,7 @@ from django.db import connection, transaction
 from django.test import Client
 
 from ledger import journal
-from ledger.locks import holder_lock
+from ledger.database.locks import holder_lock
 from ledger.rules import Entry
 from tests.benchmarks.histories import Plan, generate
 

@@ -100,7 +100,7 @@ def test_a_closed_hold_says_how_it_was_closed_and_offers_no_release(client, held
 
 def test_an_expired_hold_says_so_before_and_after_it_is_booked(client):
     from ledger import journal, rules
-    from ledger.locks import holder_lock
+    from ledger.database.locks import holder_lock
     from ledger.rules.instants import DAY_US, to_us
 
     start_us = to_us(timezone.now()) - DAY_US

@@ -12,8 +12,8 @@ from django.utils import timezone
 
 from ledger import selectors, services
 from ledger.admin import accounts, history
+from ledger.database.locks import try_advisory_lock
 from ledger.errors import InsufficientCredits
-from ledger.locks import try_advisory_lock
 from tests.ledger.admin_site import cost_of, load_history, older_url, operator, shown_entries
 
 pytestmark = pytest.mark.django_db

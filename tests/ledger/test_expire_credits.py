@@ -12,7 +12,7 @@ from django.db import DataError, connection
 from psycopg import Connection
 
 from ledger import journal, selectors, services, sweeping
-from ledger.locks import holder_key, lock_number
+from ledger.database.locks import holder_key, lock_number
 from ledger.rules.instants import DAY_US
 from ledger.sweeping import PAGE, sweep
 

@@ -7,10 +7,10 @@ import psycopg
 import pytest
 from django.db import connection, transaction
 
+from ledger.database.lock_decorators import Locked, locked, on
+from ledger.database.lock_names import HOLDER, INVOICE_GENERATION, RATE
+from ledger.database.locks import Lock, lock_number
 from ledger.errors import LockBusy
-from ledger.lock_decorators import Locked, locked, on
-from ledger.lock_names import HOLDER, INVOICE_GENERATION, RATE
-from ledger.locks import Lock, lock_number
 
 Connect = Callable[..., psycopg.Connection[Any]]
 

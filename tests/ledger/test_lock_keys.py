@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pytest_django import Settings
 
-from ledger import lock_keys, locks
+from ledger.database import lock_keys, locks
 
 NAMES = ["", "a", "foobar", "ledger:42", "ledger/42", "invoice_gen/SUB-1234", "ledger/Müller", "ledger/日本", "ledger/😀"]
 

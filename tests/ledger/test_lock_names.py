@@ -22,9 +22,10 @@ from pytest_django import Settings
 from billing.errors import InvoiceGenerationBusy
 from billing.generator import generate
 from billing.generator.generate import Options
-from ledger import lock_names, services
-from ledger.lock_names import BILLING_REQUEST, HOLDER, INVOICE_GENERATION, NAMESPACE, REGISTER, spellings
-from ledger.locks import lock_number
+from ledger import services
+from ledger.database import lock_names
+from ledger.database.lock_names import BILLING_REQUEST, HOLDER, INVOICE_GENERATION, NAMESPACE, REGISTER, spellings
+from ledger.database.locks import lock_number
 from ledger.models import Entry
 
 Connect = Callable[..., psycopg.Connection[Any]]

@@ -11,8 +11,8 @@ import pytest
 from django.core.management import call_command
 from django.db import connection, connections, transaction
 
+from ledger.database.locks import advisory_lock, lock_number
 from ledger.lock_report import HeldOrAwaited, current_locks, known_names
-from ledger.locks import advisory_lock, lock_number
 from tests.billing.factories import SubscriptionFactory
 from tests.conftest import wait_until_waiting
 

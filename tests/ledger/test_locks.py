@@ -14,9 +14,9 @@ from django.conf import settings
 from django.db import OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from ledger import locks
+from ledger.database import locks
+from ledger.database.locks import Lock, advisory_lock, holder_key, holder_lock, lock_number, try_advisory_lock
 from ledger.errors import HolderBusy, LockBusy, LockNotHeld, NotInTransaction
-from ledger.locks import Lock, advisory_lock, holder_key, holder_lock, lock_number, try_advisory_lock
 
 Connect = Callable[..., psycopg.Connection[Any]]
 PRODUCT = [Path(settings.BASE_DIR) / room for room in ("ledger", "billing", "ledger_project")]
@@ -369,7 +369,7 @@ def uses_holding(text: str) -> bool:
 
 
 def test_only_the_journal_may_vouch_for_locks_that_it_took_itself() -> None:
-    assert uses_holding("from ledger.locks import holding")
+    assert uses_holding("from ledger.database.locks import holding")
     assert uses_holding("with locks.holding('ledger/42'): ...")
     assert {path.name for path, text in sources(".py") if uses_holding(text)} <= {"journal.py"}
 

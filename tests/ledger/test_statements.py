@@ -9,9 +9,9 @@ from django.db import DatabaseError, NotSupportedError, OperationalError, connec
 from django.test.utils import CaptureQueriesContext
 
 from ledger import journal, services
+from ledger.database.locks import holder_key, lock_number, sqlstate
+from ledger.database.transactions import TRIES, in_transaction
 from ledger.errors import HolderBusy
-from ledger.locks import holder_key, lock_number, sqlstate
-from ledger.services.transactions import TRIES, in_transaction
 
 NewHolder = Callable[[], str]
 

@@ -7,13 +7,13 @@ import pytest
 from django.db import Error, connection, transaction
 
 from ledger import rules, services
+from ledger.database.locks import sqlstate
+from ledger.database.transactions import DOES_NOT_FOLLOW
 from ledger.entry_rows import COLUMNS
-from ledger.locks import sqlstate
 from ledger.models import Entry as StoredEntry
 from ledger.rules import Account, Entry, GrantRequest, SpendRequest
 from ledger.rules.entries import GENESIS
 from ledger.rules.instants import to_us
-from ledger.services.transactions import DOES_NOT_FOLLOW
 from tests.benchmarks.histories import row
 
 pytestmark = pytest.mark.django_db

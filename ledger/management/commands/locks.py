@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from ledger.lock_keys import signed
+from ledger.database.lock_keys import signed
 from ledger.lock_report import HeldOrAwaited, current_locks, known_names
 
 COLUMNS = ("LOCK", "NUMBER", "MODE", "STATE", "FOR", "PID", "BLOCKED BY", "APPLICATION", "CLIENT", "QUERY")

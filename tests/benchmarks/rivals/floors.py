@@ -5,8 +5,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from ledger.api.authentication import LEDGER_SPEND
-from ledger.api.endpoint import Endpoint
+from ledger.api.kit.authentication import LEDGER_SPEND
+from ledger.api.kit.endpoint import Endpoint
 
 
 class KeyOnly(APIView):

@@ -11,11 +11,11 @@ from django.http import HttpRequest, HttpResponse
 
 from ledger import entry_rows, journal, rules
 from ledger.api import bodies, shapes
-from ledger.api.authentication import LEDGER_SPEND
-from ledger.api.endpoint import Endpoint
-from ledger.api.idempotency import idempotency_key
-from ledger.api.rendering import recorded_answer
-from ledger.locks import sqlstate
+from ledger.api.kit.authentication import LEDGER_SPEND
+from ledger.api.kit.endpoint import Endpoint
+from ledger.api.kit.idempotency import idempotency_key
+from ledger.api.kit.rendering import recorded_answer
+from ledger.database.locks import sqlstate
 from ledger.rules import Entry, SpendRequest
 from ledger.rules.instants import to_us
 

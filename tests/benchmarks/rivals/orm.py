@@ -14,7 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from ledger.api.authentication import LEDGER_SPEND
+from ledger.api.kit.authentication import LEDGER_SPEND
 from tests.benchmarks.rivals.models import Entry, Holder
 
 

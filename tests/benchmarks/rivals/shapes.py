@@ -6,11 +6,11 @@ from django.db import connection
 from django.http import HttpRequest, HttpResponse
 
 from ledger.api import bodies
-from ledger.api.authentication import LEDGER_SPEND
-from ledger.api.endpoint import Endpoint
-from ledger.api.idempotency import idempotency_key
-from ledger.api.rendering import json_answer
-from ledger.locks import holder_key, lock_number
+from ledger.api.kit.authentication import LEDGER_SPEND
+from ledger.api.kit.endpoint import Endpoint
+from ledger.api.kit.idempotency import idempotency_key
+from ledger.api.kit.rendering import json_answer
+from ledger.database.locks import holder_key, lock_number
 
 
 def double_entry(holder: str, amount: int, key: str, reason: str) -> int:

@@ -13,7 +13,7 @@ from billing.generator.workers import OutcomeKind, bill_one
 from billing.models import Invoice, Line
 from billing.orders import customers, plans, subscriptions
 from billing.rating.periods import Interval, IntervalUnit
-from ledger.locks import lock_number
+from ledger.database.locks import lock_number
 from tests.benchmarks.ground import Ground
 from tests.benchmarks.measuring import ROUNDS, Result, interleaved, result, seconds
 

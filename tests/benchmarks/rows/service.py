@@ -6,8 +6,8 @@ from statistics import median
 from django.db import connection, transaction
 
 from ledger import services
+from ledger.database.locks import holder_key, lock_number
 from ledger.entry_rows import READ_COLUMNS, entry_from_row
-from ledger.locks import holder_key, lock_number
 from ledger.rules import Entry, SpendRequest
 from tests.benchmarks.ground import Ground
 from tests.benchmarks.measuring import Result, cpu_of_process_us, cpu_us, interleaved, result

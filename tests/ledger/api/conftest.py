@@ -14,7 +14,7 @@ from django.http import HttpResponse
 from django.test import Client
 
 from ledger import services
-from ledger.api import authentication
+from ledger.api.kit import authentication
 
 ALL_SCOPES = ("ledger:read", "ledger:spend", "ledger:grant")
 

@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 
 from ledger import services
-from ledger.api import authentication
+from ledger.api.kit import authentication
 from ledger.models import Rate
 from tests.ledger.api.conftest import ApiClient, nothing_written
 

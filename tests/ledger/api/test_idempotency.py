@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ledger import services
-from ledger.locks import holder_key, lock_number
+from ledger.database.locks import holder_key, lock_number
 from tests.ledger.api.conftest import ApiClient, nothing_written, rows_of
 
 IN_AN_HOUR = (datetime.now(UTC) + timedelta(hours=1)).isoformat()

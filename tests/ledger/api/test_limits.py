@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from ledger.api import limits
-from ledger.api.authentication import Key
-from ledger.api.rejections import TooManyRequests
+from ledger.api.kit import limits
+from ledger.api.kit.authentication import Key
+from ledger.api.kit.request_errors import TooManyRequests
 from tests.ledger.api.conftest import ApiClient, nothing_written
 
 KEY = Key(b"one", "one", frozenset(), None)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger.api.parsing import BEYOND_ANY_LIMIT, DEPTH_LIMIT, parse_object
-from ledger.api.rejections import MalformedRequest
+from ledger.api.kit.parsing import BEYOND_ANY_LIMIT, DEPTH_LIMIT, parse_object
+from ledger.api.kit.request_errors import MalformedRequest
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 SCALARS = st.none() | st.booleans() | st.integers(-(10**38), 10**39) | st.floats(allow_nan=False, allow_infinity=False) | TEXT

@@ -6,7 +6,7 @@ import re
 import pytest
 from django.test import Client
 
-from ledger.api.request_ids import new_request_id
+from ledger.api.kit.request_ids import new_request_id
 from tests.ledger.api.conftest import ApiClient
 
 UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")

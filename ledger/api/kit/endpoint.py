@@ -14,12 +14,12 @@ from django.http.response import HttpResponseBase
 from rest_framework.settings import api_settings
 from rest_framework.views import APIView
 
-from ledger.api.authentication import Key, ensure_scope, ensure_sees, key_of
-from ledger.api.inputs import StrictSerializer, read
-from ledger.api.limits import admitted
-from ledger.api.parsing import BODY_LIMIT_BYTES, read_body
-from ledger.api.rejections import MethodNotAllowed
-from ledger.api.rendering import ensure_acceptable
+from ledger.api.kit.authentication import Key, ensure_scope, ensure_sees, key_of
+from ledger.api.kit.inputs import StrictSerializer, read
+from ledger.api.kit.limits import admitted
+from ledger.api.kit.parsing import BODY_LIMIT_BYTES, read_body
+from ledger.api.kit.rendering import ensure_acceptable
+from ledger.api.kit.request_errors import MethodNotAllowed
 
 
 def exception_handler() -> Callable[[Exception, Mapping[str, Any]], Any]:

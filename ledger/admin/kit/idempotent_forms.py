@@ -21,7 +21,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminTextInputWidget
 
-from ledger.admin.pages import ReadOnlyAdmin, ReasonForm, actor, said
+from ledger.admin.kit.pages import ReadOnlyAdmin, ReasonForm, actor, said
 from ledger.errors import IdempotencyKeyReused, Invalid, OutcomeUnknown, Refused, Retryable
 from ledger.rules.requests import MAX_AMOUNT, MAX_REFERENCE_CHARACTERS
 

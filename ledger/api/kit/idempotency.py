@@ -5,7 +5,7 @@ import secrets
 
 from django.http import HttpRequest
 
-from ledger.api.rejections import IdempotencyKeyInvalid, IdempotencyKeyMissing
+from ledger.api.kit.request_errors import IdempotencyKeyInvalid, IdempotencyKeyMissing
 
 _KEY = re.compile(r"[\x20-\x7e]{1,255}")
 

@@ -16,7 +16,7 @@ from typing import Final
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from ledger import lock_keys
+from ledger.database import lock_keys
 
 LITERAL: Final = re.compile(r"[A-Za-z0-9_.:@+/-]*")
 NAMESPACE: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from django.conf import settings
 
-from ledger.api.authentication import Key
-from ledger.api.rejections import TooManyRequests
+from ledger.api.kit.authentication import Key
+from ledger.api.kit.request_errors import TooManyRequests
 
 _KEYS_LIMIT = 4096
 

@@ -17,8 +17,8 @@ import orjson
 from django.http import HttpRequest
 from django.utils.crypto import salted_hmac
 
-from ledger.api.inputs import query_parameters
-from ledger.api.rejections import Flaw, InvalidRequest
+from ledger.api.kit.inputs import query_parameters
+from ledger.api.kit.request_errors import Flaw, InvalidRequest
 
 Row = TypeVar("Row")
 Keyset = tuple[str | int | datetime, ...]
@@ -94,7 +94,7 @@ def _list_name(request: HttpRequest, parameters: Mapping[str, str]) -> bytes:
 
 def _mac(payload: bytes, list_name: bytes) -> bytes:
     message = len(payload).to_bytes(4) + payload + list_name
-    return salted_hmac("ledger.api.cursors", message, algorithm="sha256").digest()[:_MAC_LENGTH_BYTES]
+    return salted_hmac("ledger.api.kit.cursors", message, algorithm="sha256").digest()[:_MAC_LENGTH_BYTES]
 
 
 def _encoded(backwards: bool, keyset: Keyset, list_name: bytes) -> str:

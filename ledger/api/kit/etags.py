@@ -7,8 +7,8 @@ import re
 
 from django.http import HttpRequest
 
-from ledger.api.inputs import MAX_SEQUENCE
-from ledger.api.rejections import Flaw, InvalidRequest
+from ledger.api.kit.inputs import MAX_SEQUENCE
+from ledger.api.kit.request_errors import Flaw, InvalidRequest
 
 _TAG = re.compile(r'"(0|[1-9][0-9]{0,18})"')
 _TAGS = re.compile(r'\s*(?:W/)?("[^"]*")\s*(?:,|\Z)')

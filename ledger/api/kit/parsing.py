@@ -8,7 +8,7 @@ from typing import IO, Any
 from django.http import HttpRequest
 from rest_framework.parsers import BaseParser
 
-from ledger.api.rejections import BodyTooLarge, Flaw, MalformedRequest, UnsupportedMediaType
+from ledger.api.kit.request_errors import BodyTooLarge, Flaw, MalformedRequest, UnsupportedMediaType
 
 BODY_LIMIT_BYTES = 64 * 1024
 BATCH_LIMIT_BYTES = 4 * 1024 * 1024

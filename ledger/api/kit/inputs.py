@@ -18,8 +18,8 @@ from django.http import HttpRequest
 from rest_framework import serializers
 from rest_framework.fields import empty
 
-from ledger.api.parsing import is_storable, pointer_part
-from ledger.api.rejections import Flaw, InvalidRequest, MalformedRequest
+from ledger.api.kit.parsing import is_storable, pointer_part
+from ledger.api.kit.request_errors import Flaw, InvalidRequest, MalformedRequest
 
 MAX_AMOUNT = 2**53 - 1
 """The largest integer that every JSON reader holds exactly. Source: RFC 7493, 2.2."""

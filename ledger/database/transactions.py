@@ -5,9 +5,9 @@ from typing import TypeVar
 
 from django.db import Error, transaction
 
+from ledger.database.locks import sqlstate
+from ledger.database.statements import PREPARED_IS_GONE
 from ledger.errors import OutcomeUnknown, SequenceTaken
-from ledger.locks import sqlstate
-from ledger.statements import PREPARED_IS_GONE
 
 TRIES = 3
 UNIQUE_VIOLATION = "23505"

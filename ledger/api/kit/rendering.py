@@ -8,7 +8,7 @@ import orjson
 from django.http import HttpResponse
 from rest_framework.renderers import BaseRenderer
 
-from ledger.api.rejections import NotAcceptable
+from ledger.api.kit.request_errors import NotAcceptable
 
 
 class JSONRenderer(BaseRenderer):

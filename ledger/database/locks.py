@@ -18,7 +18,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ledger import lock_keys, lock_names
+from ledger.database import lock_keys, lock_names
 from ledger.errors import HolderBusy, LockBusy, LockNotHeld, NotInTransaction
 
 LOCK_NOT_AVAILABLE: Final = "55P03"

@@ -15,7 +15,7 @@ from drf_spectacular.extensions import (
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import serializers
 
-from ledger.api.inputs import (
+from ledger.api.kit.inputs import (
     CREDIT_TYPE_PATTERN,
     HOLDER_PATTERN,
     MAX_SEQUENCE,
@@ -25,7 +25,7 @@ from ledger.api.inputs import (
     MapField,
     StrictSerializer,
 )
-from ledger.api.rejections import ScopeMissing
+from ledger.api.kit.request_errors import ScopeMissing
 from ledger.errors import AccountMovedOn, LedgerError
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
@@ -226,7 +226,7 @@ CREDIT_TYPE_SCHEMA = {"type": "string", "pattern": f"^{CREDIT_TYPE_PATTERN}$"}
 class StrictFieldSchema(OpenApiSerializerFieldExtension):
     """A strict field says itself what it takes."""
 
-    target_class = "ledger.api.inputs.StrictField"
+    target_class = "ledger.api.kit.inputs.StrictField"
     match_subclasses = True
 
     def map_serializer_field(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
@@ -257,7 +257,7 @@ def _one_of(auto_schema: Any, field: AnyOfField, direction: Any) -> dict[str, An
 class StrictSerializerSchema(OpenApiSerializerExtension):
     """A strict body takes no other fields than those declared."""
 
-    target_class = "ledger.api.inputs.StrictSerializer"
+    target_class = "ledger.api.kit.inputs.StrictSerializer"
     match_subclasses = True
 
     def map_serializer(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
@@ -272,7 +272,7 @@ class StrictSerializerSchema(OpenApiSerializerExtension):
 class ApiKeySchema(OpenApiAuthenticationExtension):
     """An API key is a bearer token."""
 
-    target_class = "ledger.api.authentication.ApiKeyAuthentication"
+    target_class = "ledger.api.kit.authentication.ApiKeyAuthentication"
     name = "apiKey"
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:

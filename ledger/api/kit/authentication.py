@@ -11,7 +11,7 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.permissions import BasePermission
 
 from ledger import services
-from ledger.api.rejections import NotFound, ScopeMissing, Unauthenticated
+from ledger.api.kit.request_errors import NotFound, ScopeMissing, Unauthenticated
 
 LEDGER_READ = "ledger:read"
 LEDGER_SPEND = "ledger:spend"

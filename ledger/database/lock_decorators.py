@@ -9,9 +9,9 @@ from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
 from django.db import transaction
 
+from ledger.database.lock_names import LockName
+from ledger.database.locks import Lock, advisory_lock, try_advisory_lock
 from ledger.errors import LockBusy
-from ledger.lock_names import LockName
-from ledger.locks import Lock, advisory_lock, try_advisory_lock
 
 P = ParamSpec("P")
 R = TypeVar("R")
