@@ -48,6 +48,11 @@ SELECT lock.classid::bigint << 32 | lock.objid::bigint,
 HOLDERS: Final = "SELECT DISTINCT holder_id FROM ledger_entry WHERE sequence = 1 ORDER BY holder_id LIMIT %s"
 
 
+HIDDEN: Final = "<insufficient privilege>"
+"""What the server shows as the query of another role's session to a role that may not read it."""
+HIDDEN_HINT: Final = "Sessions of other roles are hidden from this one; as a superuser: GRANT pg_read_all_stats TO {role};"
+
+
 @dataclass(frozen=True, kw_only=True)
 class HeldOrAwaited:
     """One session and one advisory lock, at the instant of the report.
@@ -86,6 +91,13 @@ def current_locks(*, names: Iterable[str] = (), using: str = "default") -> list[
         rows = [_from_row(row) for row in cursor.fetchall()]
     known = _numbered(names) | _numbered(_names_in_queries(row.query for row in rows)) if rows else {}
     return [replace(row, name=None if row.two_part else known.get(row.number)) for row in rows]
+
+
+def hint_about_hidden(locks: Iterable[HeldOrAwaited], *, using: str = "default") -> str:
+    """What to do so that every session is told, or nothing where every one is."""
+    if any(lock.query == HIDDEN for lock in locks):
+        return HIDDEN_HINT.format(role=connections[using].settings_dict["USER"])
+    return ""
 
 
 def known_names(*, limit: int, using: str = "default") -> Iterable[str]:

@@ -5,6 +5,7 @@ API path can end in is an answer of ours: no exception leaves it, and no HTML.
 """
 
 from collections.abc import Callable
+from time import perf_counter
 
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
@@ -13,6 +14,7 @@ from django.urls import Resolver404, get_resolver
 from ledger.api.kit.parsing import is_storable
 from ledger.api.kit.request_errors import Flaw, MalformedRequest, NotFound
 from ledger.api.kit.request_ids import request_id
+from ledger.api.kit.request_log import log_request
 from ledger_project import problems
 
 API_PATHS = ("/v1/", "/healthz", "/readyz", "/problems/")
@@ -31,6 +33,9 @@ class ApiPath:
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         """Return the answer to the request, with its id."""
+        started_at = perf_counter()
+        # Now, so that whatever is logged on the way names it.
+        request_id(request)
         path = request.path_info
         if not is_storable(path):
             answer = _finished(problems.answer(MalformedRequest(_NUL_IN_PATH), request))
@@ -39,6 +44,7 @@ class ApiPath:
         else:
             answer = self.get_response(request)
         answer.headers["X-Request-Id"] = request_id(request)
+        log_request(request, answer, started_at=started_at)
         return answer
 
     def _answer(self, request: HttpRequest) -> HttpResponseBase:

@@ -440,6 +440,8 @@ class Server:
                     if not connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [role]).fetchone():
                         create = sql.SQL("CREATE ROLE {} {} PASSWORD {}")
                         connection.execute(create.format(sql.Identifier(role), sql.SQL(attributes), sql.Literal(password)))
+                # `manage.py locks` and its page tell what sessions of every role do.
+                connection.execute(sql.SQL("GRANT pg_read_all_stats TO {}").format(sql.Identifier(APPLICATION)))
                 if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone():
                     connection.execute(
                         sql.SQL("CREATE DATABASE {} OWNER {}").format(sql.Identifier(DATABASE), sql.Identifier(OWNER))

@@ -231,6 +231,8 @@ class ProblemResponse(HttpResponse):
             headers={"Cache-Control": "no-store", **headers},
         )
         self.problem = problem
+        self.cause = ""
+        """Why, for the log only."""
 
 
 def body(error: errors.LedgerError, request_id: str) -> dict[str, Any]:
@@ -290,13 +292,16 @@ def _headers(error: errors.LedgerError) -> dict[str, str]:
 
 
 def answer(error: Exception, request: HttpRequest) -> ProblemResponse:
-    """Return the answer to a request that ended in `error`; logs what is not the caller's doing."""
+    """Return the answer to a request that ended in `error`; logs the traceback of what nobody expected, and of nothing else."""
     known = translated(error)
     status = kind_of(type(known)).status
+    if status == 500:
+        facts = {"request_id": request_id(request)}
+        log.error("%s %s: %s", request.method, request.path, known.code, exc_info=error, extra={"facts": facts})
+    response = ProblemResponse(body(known, request_id(request)), _headers(known))
     if status >= 500:
-        level = logging.ERROR if status == 500 else logging.WARNING
-        log.log(level, "%s %s: %s (request %s)", request.method, request.path, known.code, request_id(request), exc_info=error)
-    return ProblemResponse(body(known, request_id(request)), _headers(known))
+        response.cause = next(iter(str(error).splitlines()), "")
+    return response
 
 
 def exception_handler(error: Exception, context: Mapping[str, Any]) -> ProblemResponse:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import environ
 
-from ledger_project import admin_appearance, database_urls, embedded_postgres
+from ledger_project import admin_appearance, database_urls, embedded_postgres, logs
 
 env = environ.Env()
 
@@ -89,6 +89,8 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
 
+LOGGING = logs.configuration(form=env.str("LEDGER_LOG_FORMAT", "text"), level=env.str("LEDGER_LOG_LEVEL", "INFO"))
+
 LANGUAGE_CODE = "en-us"
 TIME_ZONE = "UTC"
 USE_I18N = True
@@ -120,6 +122,8 @@ LEDGER = {
     # What one API key may ask of one process; 0 is no limit. A limit over all processes belongs to the proxy in front.
     "KEY_REQUESTS_PER_SECOND": env.int("LEDGER_KEY_REQUESTS_PER_SECOND", 0),
     "KEY_CONCURRENT_REQUESTS": env.int("LEDGER_KEY_CONCURRENT_REQUESTS", 0),
+    # How many proxies of ours pass a request on, each of which adds to X-Forwarded-For the address that it saw.
+    "TRUSTED_PROXIES": env.int("LEDGER_TRUSTED_PROXIES", 0),
 }
 LEDGER_BOOTSTRAP_API_KEY = env.str("LEDGER_BOOTSTRAP_API_KEY", "")
 

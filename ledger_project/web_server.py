@@ -19,6 +19,8 @@ THREADS = 24
 BACKLOG = 1024
 HTTP1_BUFFER_BYTES = 64 * 1024
 SHUTDOWN_TIMEOUT_S = 5
+GRANIAN_LOG_CONFIG = Path(__file__).with_name("granian_log.json")
+"""Has what the server itself says written like everything else, see `ledger_project.logs`."""
 
 PR_SET_PDEATHSIG = 1
 
@@ -44,7 +46,7 @@ def command(
             "--host", host, "--port", str(port), "--workers", str(workers), "--blocking-threads", str(threads),
             "--backlog", str(BACKLOG), "--http", "1", "--no-ws", "--http1-buffer-size", str(HTTP1_BUFFER_BYTES),
             "--respawn-failed-workers", "--workers-kill-timeout", str(SHUTDOWN_TIMEOUT_S), "--working-dir", str(BASE_DIR),
-            "--log-level", "error",
+            "--log-level", "error", "--log-config", str(GRANIAN_LOG_CONFIG),
         ]  # fmt: skip
     if server == "gunicorn":
         return [

@@ -3,10 +3,11 @@
 While PostgreSQL cannot run, as on a full disk, the web server answers 503; PostgreSQL is tried every few seconds until it runs.
 """
 
+import logging
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
@@ -20,7 +21,7 @@ SETTLED_AFTER_S = 10.0
 """A web server that ran for this long had come up; one that ended sooner counts as a failed start."""
 FAILED_STARTS_LIMIT = 5
 
-Say = Callable[[str], None]
+log = logging.getLogger(__name__)
 
 
 class WebServerDoesNotStay(Exception):
@@ -91,10 +92,9 @@ class WebServer:
 class Database:
     """The embedded server, which is started again for as long as it takes."""
 
-    def __init__(self, server: Server, say: Say) -> None:
+    def __init__(self, server: Server) -> None:
         """Look after a server that runs now."""
         self._server = server
-        self._say = say
         self._address = server.application_url
         self._failures = 0
         self._next_start_at = 0.0
@@ -108,26 +108,26 @@ class Database:
         if self._server.is_running() or monotonic() < self._next_start_at:
             return False
         if not self._failures:
-            self._say("PostgreSQL has ended; starting it again.")
+            log.warning("PostgreSQL has ended; starting it again.")
         try:
             self._server.start()
         except (EmbeddedPostgresError, OSError) as error:
             self._put_off(error)
             return False
         if self._failures:
-            self._say("PostgreSQL runs again.")
+            log.warning("PostgreSQL runs again.")
         self._failures = 0
         before, self._address = self._address, self._server.application_url
         return before != self._address
 
     def _put_off(self, error: Exception) -> None:
         if not self._failures:
-            self._say(f"PostgreSQL does not start. Requests are answered 503; it is tried every {LONGEST_PAUSE_S:.0f} s. {error}")
+            log.error("PostgreSQL does not start. Requests are answered 503; it is tried every %d s. %s", LONGEST_PAUSE_S, error)
         self._next_start_at = monotonic() + _pause_s(self._failures)
         self._failures += 1
 
 
-def keep_running(web: WebServer, database: Database | None, say: Say) -> None:
+def keep_running(web: WebServer, database: Database | None) -> None:
     """Start again what ends, for ever: a signal, or a web server that does not stay, ends this by an exception.
 
     Raises:
@@ -136,7 +136,7 @@ def keep_running(web: WebServer, database: Database | None, say: Say) -> None:
     while True:
         exit_code = web.ended(within_s=LOOK_EVERY_S)
         if exit_code is not None:
-            say(f"The web server has ended with {exit_code}; starting it again.")
+            log.error("The web server has ended with %d; starting it again.", exit_code)
             web.restart_ended()
         if database is not None and database.ensure_running():
             # Its workers know the old address.

@@ -92,3 +92,7 @@ def test_the_scripts_are_runnable_and_parse(script: str) -> None:
     assert path.stat().st_mode & 0o111
     shell = path.read_text().split("\n", 1)[0].rsplit("/", 1)[1].split()[-1]
     subprocess.run([shell, "-n", path], check=True)
+
+
+def test_the_application_may_read_what_sessions_do() -> None:
+    assert "GRANT pg_read_all_stats TO ledger_app;" in (ROOT / "deploy/postgres/10-roles.sh").read_text()

@@ -39,9 +39,11 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return clock
 
 
-def test_a_database_that_cannot_start_is_tried_again_at_growing_intervals_and_said_once(now: list[float]) -> None:
-    server, said = FailingServer(), list[str]()
-    database = supervisor.Database(server, said.append)  # type: ignore[arg-type]
+def test_a_database_that_cannot_start_is_tried_again_at_growing_intervals_and_said_once(
+    now: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    server = FailingServer()
+    database = supervisor.Database(server)  # type: ignore[arg-type]
     tried_at = []
     for _ in range(200):
         before = server.starts
@@ -50,20 +52,20 @@ def test_a_database_that_cannot_start_is_tried_again_at_growing_intervals_and_sa
             tried_at.append(now[0] - 100)
         now[0] += 0.5
     assert tried_at == [0, 1, 3, 7, 15, 25, 35, 45, 55, 65, 75, 85, 95]
-    assert said == [
+    assert caplog.messages == [
         "PostgreSQL has ended; starting it again.",
         "PostgreSQL does not start. Requests are answered 503; it is tried every 10 s. No space left on device",
     ]
     server.has_room = True
     now[0] += 10
     assert database.ensure_running() is False
-    assert said[2:] == ["PostgreSQL runs again."]
+    assert caplog.messages[2:] == ["PostgreSQL runs again."]
 
 
 def test_a_database_that_came_up_elsewhere_is_told(now: list[float]) -> None:
     server = FailingServer()
     server.has_room = True
-    database = supervisor.Database(server, [].append)  # type: ignore[arg-type]
+    database = supervisor.Database(server)  # type: ignore[arg-type]
     server.application_url = "postgresql://elsewhere"
     assert database.ensure_running() is True
     assert database.ensure_running() is False
@@ -74,13 +76,14 @@ def web_server(script: str, folder: Path) -> supervisor.WebServer:
     return supervisor.WebServer([sys.executable, "-c", script], environment={}, folder=folder)
 
 
-def test_a_web_server_that_ends_at_once_is_given_up_after_five_starts(now: list[float], tmp_path: Path) -> None:
+def test_a_web_server_that_ends_at_once_is_given_up_after_five_starts(
+    now: list[float], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     web = web_server("open('starts', 'a').write('x')", tmp_path)
-    said: list[str] = []
     with pytest.raises(supervisor.WebServerDoesNotStay):
-        supervisor.keep_running(web, None, said.append)
+        supervisor.keep_running(web, None)
     assert (tmp_path / "starts").read_text() == "xxxxx"
-    assert said == ["The web server has ended with 0; starting it again."] * 5
+    assert caplog.messages == ["The web server has ended with 0; starting it again."] * 5
     assert now == [100 + 1 + 2 + 4 + 8]
 
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import psycopg
 import pytest
+from django.conf import settings
 from django.core.management import call_command
 from django.db import connection, connections, transaction
+from psycopg import sql
 
 from ledger.database.locks import advisory_lock, lock_number
 from ledger.lock_report import HeldOrAwaited, current_locks, known_names
@@ -205,3 +207,24 @@ def holder_of_many_entries(db: None, new_holder: Callable[[], str]) -> list[str]
         for key in ("first", "second"):
             services.grant(holder_id=holder_id, amount=5, idempotency_key=key)
     return holders
+
+
+@pytest.mark.usefixtures("as_application")
+def test_the_application_is_told_what_sessions_of_other_roles_do(raw_connection: Connect, name: str) -> None:
+    other, superuser = (raw_connection("superuser", autocommit=autocommit) for autocommit in (False, True))
+    other.execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(name)])
+    (held,) = of(current_locks(), name)
+    assert (held.role, held.state, held.query) == ("postgres", "idle in transaction", "SELECT pg_advisory_xact_lock($1)")
+
+    # The control: without the right the server hides them, and the command says what to do.
+    role = sql.Identifier(settings.LEDGER_APP_ROLE)
+    superuser.execute(sql.SQL("REVOKE pg_read_all_stats FROM {}").format(role))
+    try:
+        (hidden,) = of(current_locks(), name)
+        assert (hidden.state, hidden.query) == ("", "<insufficient privilege>")
+        said = StringIO()
+        call_command("locks", stdout=StringIO(), stderr=said)
+    finally:
+        superuser.execute(sql.SQL("GRANT pg_read_all_stats TO {}").format(role))
+    what_to_do = f"as a superuser: GRANT pg_read_all_stats TO {settings.LEDGER_APP_ROLE};"
+    assert said.getvalue() == f"Sessions of other roles are hidden from this one; {what_to_do}\n"

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from ledger.database.lock_keys import signed
-from ledger.lock_report import HeldOrAwaited, current_locks, known_names
+from ledger.lock_report import HeldOrAwaited, current_locks, hint_about_hidden, known_names
 
 COLUMNS = ("LOCK", "NUMBER", "MODE", "STATE", "FOR", "PID", "BLOCKED BY", "APPLICATION", "CLIENT", "QUERY")
 QUERY_WIDTH = 60
@@ -40,6 +40,9 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps([asdict(lock) for lock in found], default=str, indent=2))
         else:
             self.stdout.write(as_table(found))
+            hint = hint_about_hidden(found, using=database)
+            if hint:
+                self.stderr.write(hint)
 
 
 def as_table(locks: list[HeldOrAwaited]) -> str:

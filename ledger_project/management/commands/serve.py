@@ -58,8 +58,8 @@ class Command(BaseCommand):
                     verify_database(connection, needs_lock_timeout=True)
                     connections.close_all()
                     self._announce(made, port)
-                database = None if server is None else supervisor.Database(server, self._say)
-                supervisor.keep_running(web, database, self._say)
+                database = None if server is None else supervisor.Database(server)
+                supervisor.keep_running(web, database)
 
     # The database
 
@@ -105,11 +105,6 @@ class Command(BaseCommand):
             lines.append(f"API key   {made.api_key}    (shown once)")
         self.stdout.write("\n".join(lines))
         self.stdout.flush()
-
-    def _say(self, message: str) -> None:
-        # The disk that PostgreSQL found full may be the one that takes our output.
-        with suppress(OSError):
-            self.stderr.write(message)
 
 
 # The web server --------------------------------------------------------------------------------------

@@ -134,7 +134,7 @@ def test_what_nobody_foresaw_is_told_to_the_log_and_not_to_the_caller(
         "outcome": "unknown",
     }
     logged = [record for record in caplog.records if record.name == "ledger_project.problems"]
-    assert [(record.levelname, "r-1" in record.getMessage(), record.exc_info is not None) for record in logged] == [
+    assert [(record.levelname, record.facts == {"request_id": "r-1"}, record.exc_info is not None) for record in logged] == [
         ("ERROR", True, True)
     ]
 

@@ -1,0 +1,58 @@
+"""One line of the log for each request: what was asked for, how it ended, how long it took. A refusal has its code."""
+
+import logging
+from time import perf_counter
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+
+from ledger.api.kit.request_ids import request_id
+
+log = logging.getLogger("ledger.requests")
+
+
+def log_request(request: HttpRequest, response: HttpResponseBase, *, started_at: float) -> None:
+    """Write the line: a warning for 503 and the like, an error for 500, information for everything else.
+
+    Args:
+        started_at: what `time.perf_counter` said when the request came.
+    """
+    status = response.status_code
+    level = logging.INFO if status < 500 else logging.ERROR if status == 500 else logging.WARNING
+    if log.isEnabledFor(level):
+        milliseconds = round((perf_counter() - started_at) * 1000, 3)
+        log.log(level, "%s %s", request.method, request.path, extra={"facts": _facts(request, response, milliseconds)})
+
+
+def client_address(request: HttpRequest) -> str:
+    """Return the address of the client: the connection's, or the one that the outermost trusted proxy saw.
+
+    Behind n proxies of ours (`settings.LEDGER["TRUSTED_PROXIES"]`) that is the n-th address of X-Forwarded-For from the right;
+    what stands before it comes from the client, who may write what it likes.
+    """
+    peer: str = request.META.get("REMOTE_ADDR", "")
+    proxies: int = settings.LEDGER.get("TRUSTED_PROXIES", 0)
+    if not proxies:
+        return peer
+    passed_on = [part.strip() for part in request.META.get("HTTP_X_FORWARDED_FOR", "").split(",")]
+    return passed_on[-proxies] if len(passed_on) >= proxies and passed_on[-proxies] else peer
+
+
+def _facts(request: HttpRequest, response: HttpResponseBase, milliseconds: float) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "status": response.status_code,
+        "ms": milliseconds,
+        "client": client_address(request),
+        "request_id": request_id(request),
+    }
+    problem = getattr(response, "problem", None)
+    if problem:
+        facts["problem"] = problem["type"].rsplit("/", 1)[1]
+        cause = getattr(response, "cause", "")
+        if cause:
+            facts["cause"] = cause
+    elif response.headers.get("Idempotency-Replayed"):
+        facts["replayed"] = True
+    return facts

@@ -1,0 +1,148 @@
+"""One line of the log per request, refusals included, as text or as JSON; a traceback only for what nobody expected."""
+
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+import urllib.request
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.db import connection
+from django.test import Client, RequestFactory
+
+from ledger.api.kit.request_log import client_address
+from ledger_project import logs
+from tests.conftest import WebProcess
+from tests.ledger.api.conftest import ApiClient
+
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """What the log would have so far, as text."""
+    caplog.set_level(logging.INFO)
+    return lambda: [logs.TextFormatter().format(record) for record in caplog.records]
+
+
+def test_a_request_leaves_one_line(lines: Callable[[], list[str]]) -> None:
+    Client().get("/healthz", headers={"X-Request-Id": "mine-1"})
+    (line,) = lines()
+    assert re.fullmatch(
+        TIME + r" INFO ledger\.requests GET /healthz status=200 ms=\d+\.\d+ client=127\.0\.0\.1 request_id=mine-1", line
+    )
+
+
+def test_a_refusal_leaves_one_line_with_its_code(
+    api: ApiClient, new_holder: Callable[[], str], lines: Callable[[], list[str]]
+) -> None:
+    path = f"/v1/holders/{new_holder()}/spends"
+    refused = api.post(path, {"amount": 5})
+    assert refused.status_code == 402
+    (line,) = lines()
+    assert f" INFO ledger.requests POST {path} status=402 " in line
+    assert line.endswith(f" request_id={refused['X-Request-Id']} problem=insufficient-credits")
+
+
+@pytest.mark.usefixtures("committed_db")
+def test_an_expected_503_leaves_its_cause_and_no_traceback(
+    make_api: Callable[..., ApiClient],
+    monkeypatch: pytest.MonkeyPatch,
+    lines: Callable[[], list[str]],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    api = make_api(name=f"log-{uuid.uuid4().hex}")
+    assert api.get("/v1/holders/ada/balance").status_code == 200
+    caplog.clear()
+    connection.close()
+    monkeypatch.setitem(connection.settings_dict, "HOST", "127.0.0.1")
+    monkeypatch.setitem(connection.settings_dict, "PORT", "1")
+    assert api.get("/v1/holders/ada/balance").status_code == 503
+    (line,) = lines()
+    assert " WARNING ledger.requests GET /v1/holders/ada/balance status=503 " in line
+    assert " problem=database-unavailable cause=" in line
+    assert "Connection refused" in line
+    assert "Traceback" not in line
+
+
+BROKEN_PAGE = """
+import django
+django.setup()
+from unittest import mock
+from django.test import Client
+with mock.patch("django.contrib.admin.sites.AdminSite.login", side_effect=ZeroDivisionError("seventeen")):
+    answer = Client(raise_request_exception=False).get("/admin/login/", headers={"X-Request-Id": "mine-2"})
+print(answer.status_code)
+"""
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_500_in_the_admin_leaves_its_traceback(form: str) -> None:
+    environment = {
+        "PATH": os.environ["PATH"], "DJANGO_SETTINGS_MODULE": "ledger_project.settings", "SECRET_KEY": "x",
+        "DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none", "LEDGER_LOG_FORMAT": form, "ALLOWED_HOSTS": "testserver",
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", BROKEN_PAGE], cwd=settings.BASE_DIR, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "500\n"
+    if form == "json":
+        error, request = map(json.loads, done.stderr.splitlines())
+        assert (error["level"], error["logger"], error["request_id"]) == ("error", "django.request", "mine-2")
+        assert error["traceback"].endswith("ZeroDivisionError: seventeen")
+        assert (request["message"], request["status"], request["request_id"]) == ("GET /admin/login/", 500, "mine-2")
+    else:
+        head, *traceback, request_line = done.stderr.splitlines()
+        assert re.fullmatch(TIME + " ERROR django.request Internal Server Error: /admin/login/ request_id=mine-2", head)
+        assert traceback[0] == "Traceback (most recent call last):"
+        assert traceback[-1] == "ZeroDivisionError: seventeen"
+        assert " ERROR ledger.requests GET /admin/login/ status=500 " in request_line
+
+
+def test_what_a_client_sends_cannot_begin_a_line(lines: Callable[[], list[str]]) -> None:
+    Client().get("/healthz%0A2026-01-01T00:00:00.000Z%20INFO%20forged")
+    (line,) = lines()
+    assert "GET /healthz\\n2026-01-01T00:00:00.000Z INFO forged status=404 " in line
+
+
+@pytest.mark.usefixtures("committed_db")
+def test_a_web_process_writes_json_where_that_is_set(
+    server_processes: Callable[..., list[WebProcess]], new_holder: Callable[[], str]
+) -> None:
+    (web,) = server_processes(1, env={"LEDGER_LOG_FORMAT": "json"})
+    with urllib.request.urlopen(urllib.request.Request(f"{web.url}/healthz", headers={"X-Request-Id": "mine-3"})) as answer:
+        assert answer.headers["X-Request-Id"] == "mine-3"
+    found: list[dict[str, Any]] = [json.loads(line) for line in web.log.read_text().splitlines()]
+    (mine,) = [line for line in found if line.get("request_id") == "mine-3"]
+    assert list(mine) == ["time", "level", "logger", "message", "status", "ms", "client", "request_id"]
+    assert (mine["level"], mine["message"], mine["status"]) == ("info", "GET /healthz", 200)
+
+
+def test_another_form_is_refused() -> None:
+    with pytest.raises(ValueError, match="LEDGER_LOG_FORMAT is 'xml': text or json"):
+        logs.configuration(form="xml", level="INFO")
+
+
+@pytest.mark.parametrize(
+    ("proxies", "passed_on", "address"),
+    [
+        (0, "203.0.113.9", "127.0.0.1"),
+        (1, "203.0.113.9", "203.0.113.9"),
+        (1, "made-up, 203.0.113.9", "203.0.113.9"),
+        (2, "made-up, 203.0.113.9, 10.0.0.1", "203.0.113.9"),
+        (2, "203.0.113.9", "127.0.0.1"),
+        (1, "", "127.0.0.1"),
+    ],
+)
+def test_the_clients_address_is_what_the_outermost_trusted_proxy_saw(
+    proxies: int, passed_on: str, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(settings.LEDGER, "TRUSTED_PROXIES", proxies)
+    request = RequestFactory().get("/", headers={"X-Forwarded-For": passed_on} if passed_on else {})
+    assert client_address(request) == address
