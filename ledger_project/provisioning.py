@@ -9,6 +9,8 @@ from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg import sql
 
+from ledger_project.rights import READ, RIGHTS, SEQUENCES
+
 SETTINGS = {
     "lock_timeout": "2s",
     "statement_timeout": "30s",
@@ -17,22 +19,22 @@ SETTINGS = {
     "plan_cache_mode": "force_generic_plan",
 }
 
-TABLES = """
-    SELECT c.relname,
-           c.relkind IN ('v', 'm') OR c.relname = 'django_migrations' AS is_read_only,
-           EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgname = 'append_only') AS is_append_only
+RELATIONS = """
+    SELECT c.relname, c.relkind
       FROM pg_class c
      WHERE c.relnamespace = current_schema()::regnamespace
-       AND c.relkind IN ('r', 'p', 'v', 'm')
+       AND c.relkind IN ('r', 'p', 'v', 'm', 'S')
      ORDER BY c.relname
 """
+TABLE_KINDS = ("r", "p")
+SEQUENCE_KIND = "S"
 
 
 def provision(connection: BaseDatabaseWrapper) -> None:
     """Give the application's role its rights and the database its settings, or raise and change nothing.
 
-    A table with a trigger named `append_only` gets SELECT and INSERT; another one UPDATE and DELETE too; a view SELECT only.
-    Rights given by hand are taken back. Idempotent. New connections see the settings, the given one does not.
+    A table gives what `rights.RIGHTS` says, a view SELECT only, and what is not named there nothing. Rights given by hand are
+    taken back. Idempotent. New connections see the settings, the given one does not.
 
     Args:
         connection: connected as the owner of the database and its tables.
@@ -59,16 +61,23 @@ def grant_rights(connection: BaseDatabaseWrapper, role: str) -> None:
     """Give `role` what the application needs on every table, view and sequence of the schema, and nothing more."""
     grantee = sql.Identifier(role)
     with connection.cursor() as cursor:
-        cursor.execute(TABLES)
-        for table, is_read_only, is_append_only in cursor.fetchall():
-            rights = "SELECT" if is_read_only else "SELECT, INSERT" if is_append_only else "SELECT, INSERT, UPDATE, DELETE"
-            name = sql.Identifier(table)
-            cursor.execute(sql.SQL("REVOKE ALL ON TABLE {} FROM {}").format(name, grantee))
-            cursor.execute(sql.SQL("GRANT {} ON TABLE {} TO {}").format(sql.SQL(rights), name, grantee))
         cursor.execute("SELECT current_schema()")
-        schema = sql.Identifier(cursor.fetchone()[0])
-        cursor.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(schema, grantee))
-        cursor.execute(sql.SQL("GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA {} TO {}").format(schema, grantee))
+        cursor.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(sql.Identifier(cursor.fetchone()[0]), grantee))
+        cursor.execute(RELATIONS)
+        for name, kind in cursor.fetchall():
+            relation = sql.SQL("SEQUENCE {}" if kind == SEQUENCE_KIND else "TABLE {}").format(sql.Identifier(name))
+            cursor.execute(sql.SQL("REVOKE ALL ON {} FROM {}").format(relation, grantee))
+            if rights := _rights_on(name, kind):
+                granted = sql.SQL(", ").join(map(sql.SQL, rights))
+                cursor.execute(sql.SQL("GRANT {} ON {} TO {}").format(granted, relation, grantee))
+
+
+def _rights_on(name: str, kind: str) -> tuple[str, ...]:
+    if kind in TABLE_KINDS:
+        return RIGHTS.get(name, ())
+    if kind == SEQUENCE_KIND:
+        return ("USAGE",) if name in SEQUENCES else ()
+    return READ
 
 
 def _role_exists(connection: BaseDatabaseWrapper, role: str) -> bool:

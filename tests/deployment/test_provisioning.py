@@ -14,7 +14,7 @@ from psycopg import errors, sql
 
 from ledger.database import lock_names
 from ledger.database.locks import lock_number
-from ledger_project.provisioning import TABLES, provision
+from ledger_project.provisioning import provision
 from tests.conftest import database_url, wait_until_waiting
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -37,31 +37,6 @@ def test_every_session_has_the_timeouts(raw_connection: RawConnection, role: str
     names = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
     found = [session.execute(f"SHOW {name}").fetchone() for name in names]
     assert found == [("2s",), ("30s",), ("1min",)]
-
-
-def test_append_only_tables_give_select_and_insert_and_nothing_else(raw_connection: RawConnection) -> None:
-    owner = raw_connection()
-    rows = owner.execute(TABLES).fetchall()
-    append_only = {name for name, _, is_append_only in rows if is_append_only}
-    assert {"ledger_entry", "ledger_refusal"} <= append_only
-    assert [name for name in append_only if rights_of(owner, name) != {"SELECT", "INSERT"}] == []
-
-
-def test_views_give_select_and_other_tables_the_four(raw_connection: RawConnection) -> None:
-    owner = raw_connection()
-    rows = owner.execute(TABLES).fetchall()
-    others = {name: is_read_only for name, is_read_only, is_append_only in rows if not is_append_only}
-    four = {"SELECT", "INSERT", "UPDATE", "DELETE"}
-    assert others["ledger_api_key"] is False
-    assert {name: rights_of(owner, name) for name in others} == {name: {"SELECT"} if ro else four for name, ro in others.items()}
-
-
-@pytest.mark.parametrize("table", ["ledger_entry", "ledger_refusal"])
-@pytest.mark.parametrize("statement", ["UPDATE {} SET holder_id = 'x'", "DELETE FROM {}", "TRUNCATE {}", "DROP TABLE {}"])
-def test_the_application_cannot_change_the_ledger(raw_connection: RawConnection, table: str, statement: str) -> None:
-    application = raw_connection("application")
-    with pytest.raises(errors.InsufficientPrivilege):
-        application.execute(sql.SQL(statement).format(sql.Identifier(table)))
 
 
 def test_the_application_cannot_switch_triggers_off(raw_connection: RawConnection) -> None:

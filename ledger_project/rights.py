@@ -1,0 +1,88 @@
+"""What the application's role may do with each table and sequence: what the code does with it, and nothing more.
+
+Who adds a table, or a statement that changes rows of one, says so here; `tests/deployment/test_rights.py` finds what is missing.
+A table that is not named gives no rights at all. Partitions are reached through their table, and views give SELECT.
+"""
+
+from typing import Final
+
+READ: Final = ("SELECT",)
+APPEND: Final = ("SELECT", "INSERT")
+CHANGE: Final = ("SELECT", "INSERT", "UPDATE")
+CHANGE_AND_DELETE: Final = ("SELECT", "INSERT", "UPDATE", "DELETE")
+
+
+def columns(*names: str) -> str:
+    """The right to update these columns and no others."""
+    return f"UPDATE ({', '.join(names)})"
+
+
+RIGHTS: Final[dict[str, tuple[str, ...]]] = {
+    # The ledger.
+    "ledger_entry": APPEND,
+    "ledger_refusal": APPEND,
+    "ledger_batch": APPEND,
+    "ledger_rate": APPEND,
+    "ledger_api_key": (*APPEND, columns("revoked_at")),
+    # What customers ordered. An amendment supersedes versions of items; nothing else of it changes.
+    "billing_customer": APPEND,
+    "billing_plan": APPEND,
+    "billing_price": APPEND,
+    "billing_subscription": APPEND,
+    "billing_item": APPEND,
+    "billing_itemversion": (*APPEND, columns("superseded_at")),
+    "billing_amendment": APPEND,
+    "billing_charge": APPEND,
+    "billing_coupon": APPEND,
+    "billing_customercoupon": APPEND,
+    # What was used.
+    "billing_usagekey": APPEND,
+    "billing_usageevent": APPEND,
+    # What was billed. Claims are released, never deleted; the basis of a claim that comes back says which credits still cover it.
+    "billing_claim": (*APPEND, columns("released_at", "released_by", "basis")),
+    "billing_cursor": CHANGE_AND_DELETE,
+    "billing_parking": (*APPEND, columns("unparked_at", "unparked_by", "unparked_reason")),
+    # Documents. A trigger lets only drafts be deleted, and freezes what has a number.
+    "billing_numberseries": (*APPEND, columns("last_value")),
+    "billing_invoice": (
+        *APPEND,
+        columns(
+            "state", "series_value", "number", "issue_date", "due_date", "credit_notes_minor", "credits_applied_minor",
+            "amount_due_minor", "finalized_at", "paid_at", "voided_at", "uncollectible_at",
+        ),
+        "DELETE",
+    ),
+    "billing_line": (*APPEND, "DELETE"),
+    "billing_invoicetax": (*APPEND, "DELETE"),
+    "billing_documentmove": APPEND,
+    "billing_creditnote": (
+        *APPEND,
+        columns(
+            "series", "series_value", "number", "issue_date", "credits_returned", "credits_returned_minor", "refund_sequence",
+            "released_at",
+        ),
+    ),
+    "billing_creditnoteline": APPEND,
+    "billing_creditnotetax": APPEND,
+    "billing_creditnoteuse": (*APPEND, columns("released_at")),
+    "billing_couponuse": (*APPEND, columns("released_at")),
+    "billing_creditpayment": (*APPEND, columns("refund_sequence")),
+    # Runs and requests.
+    "billing_run": (*APPEND, columns("finished_at", "exit_code", "summary")),
+    "billing_outcome": APPEND,
+    "billing_requestkey": APPEND,
+    # Operators. They are made inactive, not deleted; what they did stays in the log.
+    "auth_user": CHANGE,
+    "auth_group": CHANGE_AND_DELETE,
+    "auth_permission": READ,
+    "auth_user_groups": (*APPEND, "DELETE"),
+    "auth_user_user_permissions": (*APPEND, "DELETE"),
+    "auth_group_permissions": (*APPEND, "DELETE"),
+    "django_admin_log": APPEND,
+    "django_session": CHANGE_AND_DELETE,
+    "django_content_type": READ,
+    "django_migrations": READ,
+}  # fmt: skip
+
+SEQUENCES: Final = ("billing_invoice_id_seq",)
+"""The only one that is asked for a number beforehand. Identity columns draw theirs without a right."""
