@@ -19,6 +19,7 @@ from billing.models import (
 )
 from billing.rating.money import decimal_text
 from billing.rating.tax import NOTES
+from ledger.api.kit.rendering import time_text
 
 Row = TypeVar("Row", bound=Model)
 
@@ -198,7 +199,7 @@ def _invoice(invoice: Invoice, lines: Iterable[dict[str, Any]], taxes: Iterable[
 def _line(line: Line) -> dict[str, Any]:
     period = None
     if line.starts_at is not None and line.ends_at is not None:
-        period = {"start": line.starts_at.isoformat(), "end": line.ends_at.isoformat()}
+        period = {"start": time_text(line.starts_at), "end": time_text(line.ends_at)}
     return {
         "position": line.position,
         "kind": line.kind,

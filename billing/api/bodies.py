@@ -6,6 +6,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from billing.generator.generate import Scope
 from billing.metering.usage import MAX_EVENTS
 from billing.models import Invoice
+from billing.rating.limits import MAX_MONEY, MAX_QUANTITY, SMALLEST_MONEY
 from billing.rating.money import MINOR_DIGITS
 from billing.rating.periods import MAX_INTERVAL_COUNT, IntervalUnit
 from billing.rating.price_input import PriceInvalid, parse_price
@@ -122,15 +123,27 @@ class PriceField(StrictField):
 
 
 def money(**options: Any) -> DecimalStringField:
-    """Money in major units, 0 or more, as a decimal string."""
-    return DecimalStringField(min_value=0, **options)
+    """Money in major units, 0 to 10^12, as a decimal string."""
+    return DecimalStringField(min_value=0, max_value=MAX_MONEY, **options)
+
+
+def units(**options: Any) -> DecimalStringField:
+    """Units, 0 to 10^18, as a decimal string or an integer."""
+    return DecimalStringField(or_integer=True, min_value=0, max_value=MAX_QUANTITY, **options)
+
+
+def used(**options: Any) -> DecimalStringField:
+    """What a usage event counts, within plus and minus 10^18, as a decimal string or an integer."""
+    return DecimalStringField(or_integer=True, min_value=-MAX_QUANTITY, max_value=MAX_QUANTITY, **options)
 
 
 class NewCreditsSerializer(StrictSerializer):
     """Which credits of the holder pay."""
 
     credit_type = CreditTypeField(default="credits", help_text="What is counted.")
-    unit_value = DecimalStringField(help_text="Money that one credit pays, in major units.")
+    unit_value = DecimalStringField(
+        min_value=SMALLEST_MONEY, max_value=MAX_MONEY, help_text="Money that one credit pays, in major units; above 0."
+    )
 
 
 class NewCustomerSerializer(StrictSerializer):
@@ -189,7 +202,7 @@ class NewPlanSerializer(StrictSerializer):
 class RatedEventSerializer(StrictSerializer):
     """A usage event to rate."""
 
-    value = DecimalStringField(or_integer=True, help_text="What was used.")
+    value = used(help_text="What was used.")
     occurred_at = TimeField(help_text="When.")
     properties = MetadataField(required=False, help_text="What filters look at.")
 
@@ -199,10 +212,12 @@ class NewRatingSerializer(StrictSerializer):
 
     currency = CurrencyField(help_text="ISO 4217.")
     price = PriceField(help_text="The price.")
-    quantity = DecimalStringField(required=False, or_integer=True, min_value=0, help_text="The quantity.")
-    events = ListOfField(child=RatedEventSerializer(), max_items=MAX_EVENTS, required=False, help_text="Or events.")
-    already_billed = DecimalStringField(
-        or_integer=True, min_value=0, required=False, help_text="The quantity that was billed before."
+    quantity = units(required=False, help_text="All units of the period so far, what was billed before included.")
+    events = ListOfField(
+        child=RatedEventSerializer(), max_items=MAX_EVENTS, required=False, help_text="Or all events of the period so far."
+    )
+    already_billed = units(
+        required=False, help_text="How many of these units were billed before; the answer is what the rest costs."
     )
     credits_available = WholeNumberField(
         min_value=0, max_value=MAX_AMOUNT, required=False,
@@ -220,7 +235,7 @@ class NewSubscriptionSerializer(StrictSerializer):
     anchor_at = TimeField(required=False, allow_null=True, help_text="What periods are counted from; the start by default.")
     time_zone = ZoneField(default="UTC", help_text="In which days and months are counted.")
     quantities = MapField(
-        child=DecimalStringField(or_integer=True, min_value=0),
+        child=units(),
         max_keys=100,
         required=False,
         help_text="By price key; 1 by default.",
@@ -234,9 +249,7 @@ class NewAmendmentSerializer(StrictSerializer):
 
     effective_at = TimeField(help_text="Past or future.")
     plan = RefField(required=False, help_text="The newest version of this plan.")
-    quantities = MapField(
-        child=DecimalStringField(or_integer=True, min_value=0), max_keys=100, required=False, help_text="By price key."
-    )
+    quantities = MapField(child=units(), max_keys=100, required=False, help_text="By price key.")
     ends_at = TimeField(required=False, help_text="Where the subscription ends.")
     paused = TruthField(required=False, help_text="True stops it, false resumes it.")
 
@@ -260,7 +273,7 @@ class NewCouponSerializer(StrictSerializer):
 
     code = RefField(help_text="What it is called.")
     kind = ChoiceField(choices=["amount", "percentage"], help_text="What `value` is.")
-    value = DecimalStringField(min_value=0, help_text="Money in major units, or percent.")
+    value = money(help_text="Money in major units, or percent.")
     currency = CurrencyField(required=False, allow_null=True, help_text="Of an amount.")
     duration = ChoiceField(choices=["once", "recurring", "forever"], help_text="How long it lasts.")
     periods = WholeNumberField(min_value=1, max_value=1000, required=False, allow_null=True, help_text="Of a recurring one.")
@@ -280,7 +293,7 @@ class UsageEventSerializer(StrictSerializer):
     idempotency_key = TextField(max_length=255, min_length=1, pattern=r"[\x20-\x7e]+", help_text="Unique for good.")
     subscription = RefField(help_text="Whose use it is.")
     meter = RefField(help_text="What was used.")
-    value = DecimalStringField(or_integer=True, help_text="How much.")
+    value = used(help_text="How much.")
     occurred_at = TimeField(help_text="When.")
     properties = MetadataField(required=False, help_text="What filters look at.")
 

@@ -31,11 +31,12 @@ from billing.orders import coupons, customers, plans, subscriptions, suspension
 from billing.orders.customers import CreditTerms
 from billing.orders.subscriptions import Wish
 from billing.rating.aggregation import Aggregation, Event
+from billing.rating.limits import MAX_MINOR
 from billing.rating.money import decimal_text
 from billing.rating.periods import Interval, IntervalUnit
 from billing.rating.prepaid_units import quote_covered, units_of
 from billing.rating.price_input import parse_price
-from billing.rating.pricing import PERCENTAGES, quote, usage_of
+from billing.rating.pricing import PERCENTAGES, Rating, quote, usage_of
 from billing.request_keys import Answer as Answered
 from billing.request_keys import answer_once
 from ledger.api.kit import cursors
@@ -222,7 +223,19 @@ class Ratings(_Billing):
         billed = fields.get("already_billed", Decimal(0))
         if "credits_available" in fields:
             return json_answer(_rated_in_credits(fields, price, known, billed))
-        return json_answer(quote(price, known, fields["currency"], billed or None).as_dict())
+        return json_answer(_answerable(quote(price, known, fields["currency"], billed or None)).as_dict())
+
+
+def _answerable(rating: Rating) -> Rating:
+    """The rating, if an invoice could say its amount.
+
+    Raises:
+        InvalidRequest: it passes 2^53 - 1 minor units.
+    """
+    if abs(rating.amount_minor) > MAX_MINOR:
+        detail = f"This comes to more than {MAX_MINOR} minor units, the most that a line can say."
+        raise InvalidRequest([Flaw("", "amount-too-large", detail)])
+    return rating
 
 
 def _rated_in_credits(fields: dict[str, Any], price: Any, known: Any, billed: Decimal) -> dict[str, Any]:
@@ -230,6 +243,7 @@ def _rated_in_credits(fields: dict[str, Any], price: Any, known: Any, billed: De
         raise InvalidRequest([Flaw("/credits_available", "not-used", "The price takes no credits.")])
     available = fields["credits_available"]
     rating, coverage = quote_covered(price, known, fields["currency"], billed=billed, available=available)
+    _answerable(rating)
     covered = {"units": decimal_text(units_of(price, coverage)), "credits": coverage.credits}
     return rating.as_dict() | {"covered": covered | {"credit_type": price.credits.credit_type}}
 
@@ -461,7 +475,8 @@ class SubscriptionInvoices(_Writes):
 
     @operation(
         "generateInvoices", "Make the invoices of a subscription",
-        "The same as the command does, for one subscription. Answers 409 at once when another process is at it: come back later.",
+        "The same as the command does, for one subscription, up to `as_of`: 400 when that lies in the future, unless it is a dry "
+        "run. Answers 409 at once when another process is at it: come back later.",
         tag=INVOICES, scope=BILLING_WRITE, keyed=True, parameters=[REF_PATH],
         takes=Taken(bodies.GenerationSerializer, {"all that is due": examples.GENERATION_BODY}),
         answers={
@@ -480,6 +495,7 @@ class SubscriptionInvoices(_Writes):
 
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
             asked.update(fields)
+            generate.check_as_of(fields["as_of"], dry_run=fields["dry_run"])
             return self.make(ref=ref, fields=fields)
 
         return self.once(request, bodies.GenerationSerializer, act, on_refusal=park)

@@ -7,14 +7,14 @@ only tried for: whoever does not get it is told at once, and may come back later
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
 from typing import Any
 from uuid import UUID
 
-from django.conf import settings
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, transaction
+from django.utils import timezone
 
 from billing.documents.invoices import (
     Finalizing,
@@ -26,7 +26,7 @@ from billing.documents.invoices import (
     show_settled,
 )
 from billing.errors import InvoiceGenerationBusy, Parked, PeriodAlreadyBilled
-from billing.generator import coupon_uses, store
+from billing.generator import coupon_uses, run_limits, store
 from billing.generator.allowance_periods import Allowance, due_allowances
 from billing.generator.allowances import EarlyGrants, Granted, grant_allowances, read_granted
 from billing.generator.draft import (
@@ -61,53 +61,22 @@ from billing.generator.reconcile import (
     recurring_target,
     usage_target,
 )
+from billing.generator.run_limits import OutOfBounds
 from billing.generator.store import Changes
 from billing.metering import usage
 from billing.models import Claim, Invoice
 from billing.orders import suspension
 from billing.rating.aggregation import Usage
+from billing.rating.limits import check_instant
+from billing.rating.price_input import PriceInvalid
 from billing.rating.pricing import PriceKind
 from ledger.database.lock_decorators import locked, on
 from ledger.database.lock_names import INVOICE_GENERATION
 from ledger.database.locks import Lock, sqlstate, try_advisory_lock
-from ledger.errors import LockBusy, Refused
+from ledger.errors import Invalid, LockBusy, Refused
 
 EXCLUSION_VIOLATION = "23P01"
 LATE_LOOKBACK_PERIODS = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What is too much for one subscription in one run; None is no limit. From settings.BILLING_LIMITS.
-
-    Args:
-        periods: due instants that are caught up at once.
-        lines: of one run.
-        lines_per_day: lines of one run whose time begins on one day, in UTC.
-        times_usual: an invoice compared with the largest of the last ones, per period.
-    """
-
-    periods: int | None = 1000
-    lines: int | None = 10_000
-    lines_per_day: int | None = 1_000
-    times_usual: int | None = None
-
-
-class _TooMuch(Exception):
-    """What would be billed is out of bounds; rolls everything back so that the subscription can be parked."""
-
-    def __init__(self, reason: str, **facts: Any) -> None:
-        super().__init__(reason)
-        self.reason, self.facts = reason, facts
-
-
-USUAL = """
-    SELECT max(total_minor) FROM (
-        SELECT total_minor FROM billing_invoice
-        WHERE subscription_id = %s AND currency = %s AND state IN ('open', 'paid', 'uncollectible') AND id < %s
-        ORDER BY id DESC LIMIT 6
-    ) AS last_ones
-"""
 
 
 class Scope(StrEnum):
@@ -187,6 +156,21 @@ class Generated:
         self.late_usage_minor += sum(line.amount_minor for line in bill.lines if line.kind == "late_usage")
 
 
+def check_as_of(as_of: datetime, *, dry_run: bool, allow_future: bool = False) -> None:
+    """Return when invoices may be made up to an instant: it is not in the future, or only a dry run is asked for.
+
+    Args:
+        allow_future: make them all the same; usage that is still to come is then late for its own period.
+
+    Raises:
+        Invalid: at `/as_of`: it lies in the future, or outside the years 2000 to 2200.
+    """
+    check_instant("/as_of", as_of)
+    if as_of > timezone.now() and not (dry_run or allow_future):
+        detail = "lies in the future: invoices are made up to now at the latest; a dry run may look ahead"
+        raise Invalid(pointer="/as_of", rule="in-the-future", detail=detail)
+
+
 def generate(*, ref: str, options: Options) -> Generated:
     """Bill a subscription up to an instant, or raise and leave nothing behind: no invoice, no number, no lock.
 
@@ -203,10 +187,10 @@ def generate(*, ref: str, options: Options) -> Generated:
                 transaction.set_rollback(True)
     except LockBusy as busy:
         raise InvoiceGenerationBusy(**busy.facts, subscription=ref) from busy
-    except _TooMuch as too_much:
+    except OutOfBounds as out_of_bounds:
         if not options.dry_run:
-            suspension.park(ref=ref, reason=too_much.reason, facts=too_much.facts, run_id=options.run_id)
-        raise Parked(subscription=ref, reason=too_much.reason, **too_much.facts) from None
+            suspension.park(ref=ref, reason=out_of_bounds.reason, facts=out_of_bounds.facts, run_id=options.run_id)
+        raise Parked(subscription=ref, reason=out_of_bounds.reason, **out_of_bounds.facts) from None
     return generated
 
 
@@ -223,9 +207,9 @@ def generate_held(lock: Lock, *, ref: str, options: Options) -> Generated:
             generated = generate_under(lock, ref=ref, options=options)
             if options.dry_run:
                 transaction.set_rollback(True)
-    except _TooMuch as too_much:
+    except OutOfBounds as out_of_bounds:
         # A refusal undoes what it was raised in: parking is left to the caller. See `park_refused`.
-        raise Parked(subscription=ref, reason=too_much.reason, **too_much.facts) from None
+        raise Parked(subscription=ref, reason=out_of_bounds.reason, **out_of_bounds.facts) from None
     return generated
 
 
@@ -244,6 +228,10 @@ def generate_under(lock: Lock, *, ref: str, options: Options) -> Generated:
         raise Parked(subscription=ref, reason=head.parked)
     try:
         return _with_grace(lock, head, options)
+    except OverflowError as error:
+        raise OutOfBounds("date-out-of-range", date=str(error)) from error
+    except PriceInvalid as error:
+        raise OutOfBounds("price-not-valid", detail=str(error)[:500]) from error
     except IntegrityError as error:
         if sqlstate(error) == EXCLUSION_VIOLATION:
             raise PeriodAlreadyBilled(subscription=ref) from error
@@ -319,10 +307,14 @@ def _taken_back(lock: Lock, head: Head) -> list[_TakenBack]:
 def _write(lock: Lock, head: Head, options: Options) -> _Written:
     """Write what is due as drafts, with their claims, and move the cursor."""
     intent = read_intent(lock, head)
+    run_limits.ensure_dates(head, intent)
     mark = settled_until(head, intent)
     claims, bound_claims = read_claims(lock, head, mark)
     one_offs = [] if options.only == Scope.USAGE else read_charges(lock, head)
-    as_of = _as_of(intent, claims, mark, options)
+    unbilled = _unbilled(intent, claims, mark, options.only)
+    as_of = _as_of(unbilled, options)
+    if not options.include_parked:
+        run_limits.ensure_periods(unbilled, as_of)
     target, standing = _target(intent, claims, mark, options, as_of)
     early = EarlyGrants(lock, head, _allowances(lock, head, intent, mark, options.only, as_of))
     reserved: dict[str, int] = {}
@@ -332,9 +324,9 @@ def _write(lock: Lock, head: Head, options: Options) -> _Written:
             reserved[currency] = store.reserve_invoice()
         return reserved[currency]
 
-    rated = rate_measured(
-        lock, head, target.credits, _measured(head, target, standing), invoice_of=invoice_of, give_before=early.give_before
-    )
+    measured = _measured(head, target, standing)
+    run_limits.ensure_countable(measured)
+    rated = rate_measured(lock, head, target.credits, measured, invoice_of=invoice_of, give_before=early.give_before)
     early.end()
     lines, changes = _lines(target, rated, as_of)
     billed = [claim for by_item in claims.values() for of_item in by_item.values() for claim in of_item]
@@ -345,7 +337,7 @@ def _write(lock: Lock, head: Head, options: Options) -> _Written:
         changes.one_offs.append((charge, line))
         lines.append((currency, line))
     if not options.include_parked:
-        _ensure_bounded(lines)
+        run_limits.ensure_few_lines(lines)
     invoices = _write_invoices(lock, head, lines, bounds, changes, replace(options, as_of=as_of), reserved)
     changes.bounds = bounds.changes
     changes.allowances_seen_to = options.only != Scope.USAGE
@@ -361,37 +353,6 @@ def _allowances(
     if not intent.allowances or only == Scope.USAGE:
         return []
     return due_allowances(intent.allowances, read_granted(lock, head, mark), as_of, mark)
-
-
-def _limits() -> Limits:
-    return Limits(**getattr(settings, "BILLING_LIMITS", {}))
-
-
-def _ensure_bounded(lines: Sequence[tuple[str, DraftLine]]) -> None:
-    """Raise rather than bill nonsense: an anchor in the wrong century, a loop that sends amendments."""
-    limits = _limits()
-    instants = len({line.due_at for _, line in lines})
-    if limits.periods is not None and instants > limits.periods:
-        raise _TooMuch("too-many-periods", periods=instants, limit=limits.periods)
-    if limits.lines is not None and len(lines) > limits.lines:
-        raise _TooMuch("too-many-lines", lines=len(lines), limit=limits.lines)
-    days = Counter((line.starts_at or line.due_at).astimezone(UTC).date() for _, line in lines)
-    day, on_it = days.most_common(1)[0] if days else (None, 0)
-    if day is not None and limits.lines_per_day is not None and on_it > limits.lines_per_day:
-        raise _TooMuch("too-many-lines-per-day", day=day.isoformat(), lines=on_it, limit=limits.lines_per_day)
-
-
-def _ensure_usual(head: Head, currency: str, invoice_id: int, bill: Bill) -> None:
-    """Raise when the invoice is so many times the largest of the last ones; the first has nothing to be compared with."""
-    limits = _limits()
-    if limits.times_usual is None:
-        return
-    with connection.cursor() as cursor:
-        cursor.execute(USUAL, [head.subscription_id, currency, invoice_id])
-        (usual_minor,) = cursor.fetchone()
-    per_period_minor = bill.total_minor // max(len({line.due_at for line in bill.lines}), 1)
-    if usual_minor and per_period_minor > limits.times_usual * usual_minor:
-        raise _TooMuch("unusual-amount", per_period_minor=per_period_minor, usual_minor=int(usual_minor))
 
 
 def _bounds(
@@ -431,12 +392,13 @@ def _write_invoices(
         bill = make_bill(drafted, held.coupons, held.periods_left, partial(bounds.lines, currency), head.vat_status)
         if not bill.lines:
             continue
+        run_limits.ensure_billable(currency, bill)
         invoice_id = store.insert_invoice(
             head, currency, bill, as_of=options.as_of, only=options.only, run_id=options.run_id,
             grace_ends_at=options.grace_ends_at, reserved_id=reserved.get(currency),
         )  # fmt: skip
         if not options.include_parked:
-            _ensure_usual(head, currency, invoice_id, bill)
+            run_limits.ensure_usual(head, currency, invoice_id, bill)
         changes.true_ups += [line for line in bill.lines if line.kind == MINIMUM and isinstance(line.source, DraftLine)]
         coupon_uses.record_uses(held, bill.coupons, invoice_id, currency)
         written.append((currency, invoice_id, bill))
@@ -488,21 +450,25 @@ def _made(currency: str, invoice_id: int, bill: Bill, settled: Settled | None, n
     )
 
 
-def _as_of(
-    intent: Intent, claims: dict[Claim.Kind, dict[int, list[Claimed]]], mark: datetime | None, options: Options
-) -> datetime:
-    """Up to when to bill: earlier than asked for when that would be more periods than allowed."""
-    if options.max_periods is None:
-        return options.as_of
-    unbilled = [
-        span
+def _unbilled(
+    intent: Intent, claims: dict[Claim.Kind, dict[int, list[Claimed]]], mark: datetime | None, only: Scope | None
+) -> list[list[Counted]]:
+    """Of each item that is billed now, the spans behind its last claim."""
+    return [
+        _after(since(of_item, claims[kind].get(item_id, []), mark), claims[kind].get(item_id, []))
         for kind, spans in ((Claim.Kind.RECURRING, intent.recurring), (Claim.Kind.USAGE, intent.usage))
         for item_id, of_item in spans.items()
-        if _kind_of(kind) in KINDS[options.only]
-        for span in _after(since(of_item, claims[kind].get(item_id, []), mark), claims[kind].get(item_id, []))
+        if _kind_of(kind) in KINDS[only]
     ]
-    instants = due_instants(unbilled, options.as_of)
-    return instants[options.max_periods - 1] if len(instants) > options.max_periods else options.as_of
+
+
+def _as_of(unbilled: Sequence[Sequence[Counted]], options: Options) -> datetime:
+    """Up to when to bill: earlier than asked for when that would be more periods than allowed."""
+    most = options.max_periods
+    if most is None:
+        return options.as_of
+    instants = due_instants([span for spans in unbilled for span in spans], options.as_of, most=most + 1)
+    return instants[most - 1] if len(instants) > most else options.as_of
 
 
 def _after(spans: Sequence[Counted], claims: Sequence[Claimed]) -> list[Counted]:

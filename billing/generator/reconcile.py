@@ -8,11 +8,12 @@ A recurring claim can be kept in part: time is divisible. A usage claim is kept 
 but one that has merely grown is continued: amount(total) − amount(first).
 """
 
+import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
-from itertools import islice
+from itertools import groupby, islice
 
 from billing.rating.aggregation import Usage
 from billing.rating.periods import Period, Schedule, Timing, due, periods
@@ -218,15 +219,17 @@ def next_due(counted: Iterable[Counted], as_of: datetime) -> datetime | None:
     return min(instants, default=None)
 
 
-def due_instants(counted: Iterable[Counted], as_of: datetime) -> list[datetime]:
-    """The instants up to `as_of` at which something of these spans became due, oldest first."""
-    instants: set[datetime] = set()
-    for span in counted:
-        for part in _parts(span, as_of):
-            instant = part.start if span.price.timing == Timing.ADVANCE else part.end
-            if instant <= as_of:
-                instants.add(instant)
-    return sorted(instants)
+def due_instants(counted: Iterable[Counted], as_of: datetime, *, most: int) -> list[datetime]:
+    """The first `most` instants up to `as_of` at which something of these spans became due, oldest first."""
+    by_time = heapq.merge(*(_due_instants(span, as_of) for span in counted))
+    return list(islice((instant for instant, _ in groupby(by_time)), most))
+
+
+def _due_instants(span: Counted, as_of: datetime) -> Iterator[datetime]:
+    for part in _parts(span, as_of):
+        instant = part.start if span.price.timing == Timing.ADVANCE else part.end
+        if instant <= as_of:
+            yield instant
 
 
 def _floor(span: Counted, instant: datetime) -> datetime:

@@ -9,6 +9,7 @@ from django.db import transaction
 
 from billing.errors import AlreadyExists, NotFound
 from billing.models import Customer
+from billing.rating.limits import MAX_MONEY, SMALLEST_MONEY
 from billing.rating.tax import VatStatus
 from ledger.database.lock_names import CUSTOMER
 from ledger.database.locks import advisory_lock
@@ -54,11 +55,14 @@ def create_customer(
 
     Raises:
         AlreadyExists: there is a customer of this ref.
-        Invalid: credits are named without a holder, or there is no such VAT status, or reverse charge without a VAT id.
+        Invalid: credits are named without a holder or are worth nothing, there is no such VAT status, or reverse charge
+            is without a VAT id.
     """
     _ensure_vat_status(vat_status, vat_id)
     if credits is not None and not holder_id:
         raise Invalid(pointer="/credits", rule="needs-holder", detail="credits that pay need a holder_id whose they are")
+    if credits is not None and not SMALLEST_MONEY <= credits.unit_value <= MAX_MONEY:
+        raise Invalid(pointer="/credits/unit_value", rule="out-of-range", detail=f"must be above 0 and at most {MAX_MONEY}")
     with transaction.atomic(), advisory_lock(CUSTOMER(ref)):
         if Customer.objects.filter(ref=ref).exists():
             raise AlreadyExists(resource="customer", ref=ref)

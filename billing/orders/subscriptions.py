@@ -18,6 +18,7 @@ from billing.errors import AlreadyExists, NotFound
 from billing.models import Amendment, Charge, Customer, Item, ItemVersion, Subscription
 from billing.orders import plans
 from billing.orders.item_versions import Change, Span, plan_at, timeline
+from billing.rating.limits import check_instant, check_quantity
 from billing.rating.periods import first_charged_instant
 from billing.rating.pricing import PriceKind
 from ledger.database.lock_names import SUBSCRIPTION_INTENT
@@ -57,8 +58,11 @@ def create_subscription(
 
     Raises:
         AlreadyExists: there is a subscription of this ref.
-        Invalid: an unknown customer, plan or price key, or an end before the start.
+        Invalid: an unknown customer, plan or price key, an end before the start, a time outside the years 2000 to 2200,
+            or a quantity above 10^18.
     """
+    for name, instant in {"started_at": started_at, "anchor_at": anchor_at, "trial_end": trial_end, "ends_at": ends_at}.items():
+        check_instant(f"/{name}", instant)
     payer = Customer.objects.filter(ref=customer).first()
     if payer is None:
         raise Invalid(pointer="/customer", rule="exists", detail=f"there is no customer {customer!r}")
@@ -91,8 +95,11 @@ def amend_subscription(*, ref: str, effective_at: datetime, wish: Wish, actor: s
 
     Raises:
         NotFound: there is no such subscription.
-        Invalid: nothing or several things to change, an unknown plan or price key, or an instant before the start.
+        Invalid: nothing or several things to change, an unknown plan or price key, an instant before the start or outside
+            the years 2000 to 2200, or a quantity above 10^18.
     """
+    check_instant("/effective_at", effective_at)
+    check_instant("/ends_at", wish.ends_at)
     subscription = subscription_of(ref)
     if effective_at < subscription.started_at:
         raise Invalid(pointer="/effective_at", rule="after-start", detail="an amendment takes effect after the start")
@@ -165,7 +172,8 @@ def _change(subscription: Subscription, wish: Wish, effective_at: datetime) -> d
 
 def _check_quantities(plan_id: int, quantities: Mapping[str, Decimal]) -> None:
     recurring = {price.key for _, price in plans.terms_of(plan_id).prices if price.kind == PriceKind.RECURRING}
-    for key in quantities:
+    for key, quantity in quantities.items():
+        check_quantity(f"/quantities/{key}", quantity)
         if key not in recurring:
             raise Invalid(
                 pointer=f"/quantities/{key}", rule="recurring-price", detail="the plan has no recurring price of this key"

@@ -13,11 +13,11 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from billing.rating.aggregation import Aggregation, Filters
+from billing.rating.limits import MAX_MONEY, MAX_QUANTITY
 from billing.rating.money import MINOR_DIGITS, decimal_text
 from billing.rating.periods import Timing
 from billing.rating.pricing import PERCENTAGES, InCredits, Price, PriceKind, PriceModel, Proration, Tier
 
-INTEGER_DIGITS = 26
 DECIMAL_PLACES = 12
 MAX_TIERS = 100
 MAX_PRICES = 100
@@ -175,17 +175,17 @@ class _Reader:
         return value
 
     def amount(self, data: Mapping[str, Any], name: str, at: str = "") -> Decimal | None:
-        """Money or a rate: a decimal string, 0 or more."""
+        """Money or a rate: a decimal string, 0 to 10^12."""
         value = data.get(name)
         if value is None:
             return None
         if not isinstance(value, str):
             self.fault(at + name, "type", 'must be a decimal string such as "12.50"')
             return None
-        return self._decimal(value, at + name)
+        return self._decimal(value, at + name, MAX_MONEY)
 
     def quantity(self, data: Mapping[str, Any], name: str, at: str = "") -> Decimal | None:
-        """A number of units: a JSON number or a decimal string, 0 or more."""
+        """A number of units: a JSON number or a decimal string, 0 to 10^18."""
         value = data.get(name)
         if value is None:
             return None
@@ -193,23 +193,23 @@ class _Reader:
             self.fault(at + name, "type", "must be a number")
             return None
         if isinstance(value, int) and value.bit_length() > 128:
-            self.fault(at + name, "too-large", f"has more than {INTEGER_DIGITS} digits before the point")
+            self.fault(at + name, "too-large", f"must be at most {MAX_QUANTITY}")
             return None
         if isinstance(value, float):
             # The shortest text that reads back as this float is what the sender wrote.
             value = Decimal(repr(value))
-        return self._decimal(format(value, "f") if isinstance(value, Decimal) else str(value), at + name)
+        return self._decimal(format(value, "f") if isinstance(value, Decimal) else str(value), at + name, MAX_QUANTITY)
 
-    def _decimal(self, text: str, name: str) -> Decimal | None:
+    def _decimal(self, text: str, name: str, most: Decimal) -> Decimal | None:
         if len(text) > 200 or not _DECIMAL.fullmatch(text):
             self.fault(name, "format", "must be a plain decimal number, without exponent, spaces or separators")
             return None
         number = Decimal(text)
-        whole, _, places = text.lstrip("-").partition(".")
+        places = text.partition(".")[2]
         if len(places.rstrip("0")) > DECIMAL_PLACES:
             self.fault(name, "too-many-decimals", f"has more than {DECIMAL_PLACES} decimals")
-        elif len(whole.lstrip("0")) > INTEGER_DIGITS:
-            self.fault(name, "too-large", f"has more than {INTEGER_DIGITS} digits before the point")
+        elif number > most:
+            self.fault(name, "too-large", f"must be at most {most}")
         elif number < 0:
             self.fault(name, "negative", "must not be negative")
         else:

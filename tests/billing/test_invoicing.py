@@ -34,7 +34,7 @@ def test_the_first_period_is_billed_in_advance_and_usage_at_its_end():
     # 200 calls x 0.02 = 4.00; (4.00 + 10.00) x 20 % = 2.80
     assert line_figures(february) == [("recurring", "base", 1000), ("usage", "calls", 400)]
     assert (february["tax_minor"], february["total_minor"], february["amount_due_minor"]) == (280, 1680, 1680)
-    assert february["lines"][1]["period"] == {"start": "2026-01-01T00:00:00+00:00", "end": "2026-02-01T00:00:00+00:00"}
+    assert february["lines"][1]["period"] == {"start": "2026-01-01T00:00:00.000000Z", "end": "2026-02-01T00:00:00.000000Z"}
     assert february["lines"][1]["quantity"] == "200"
 
 

@@ -21,13 +21,14 @@ from django.utils import timezone
 from billing import auditing
 from billing.generator import workers
 from billing.generator.due import DueWalk, how_many
-from billing.generator.generate import LATE_LOOKBACK_PERIODS, Options, Scope
+from billing.generator.generate import LATE_LOOKBACK_PERIODS, Options, Scope, check_as_of
 from billing.generator.workers import Done, OutcomeKind, Summary, Work
 from billing.models import Outcome, Run
+from ledger.errors import Invalid
 
 log = logging.getLogger(__name__)
 
-DONE, ERROR, SOME_FAILED, ONLY_BUSY_LEFT, LIMIT_REACHED = 0, 1, 3, 4, 5
+DONE, ERROR, BAD_ARGUMENTS, SOME_FAILED, ONLY_BUSY_LEFT, LIMIT_REACHED = 0, 1, 2, 3, 4, 5
 SIGNALLED = 128
 OUTCOMES_AT_ONCE = 100
 TICK_S = 1.0
@@ -93,8 +94,11 @@ class Command(BaseCommand):
 
     def _job(self, given: dict[str, Any]) -> Work:
         as_of = given["as_of"] or timezone.now()
-        if as_of > timezone.now() and not given["allow_future"]:
-            raise CommandError("--as-of lies in the future; give --allow-future if that is meant", returncode=2)
+        only_looks = given["dry_run"] or given["list_due"] or given["explain"] or given["check"]
+        try:
+            check_as_of(as_of, dry_run=bool(only_looks), allow_future=given["allow_future"])
+        except Invalid as error:
+            raise CommandError(f"--as-of {error.facts['detail']}", returncode=BAD_ARGUMENTS) from error
         options = Options(
             as_of=as_of,
             only=Scope(given["only"]) if given["only"] else None,

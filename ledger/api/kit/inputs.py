@@ -24,6 +24,8 @@ from ledger.api.kit.request_errors import Flaw, InvalidRequest, MalformedRequest
 MAX_AMOUNT = 2**53 - 1
 """The largest integer that every JSON reader holds exactly. Source: RFC 7493, 2.2."""
 MAX_SEQUENCE = 2**63 - 1
+EARLIEST_YEAR, LATEST_YEAR = 2000, 2200
+"""Times that a request may name lie in these years, in UTC."""
 HOLDER_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,63}"
 CREDIT_TYPE_PATTERN = r"[a-z0-9_]{1,32}"
 RATE_PATTERN = r"[a-z0-9][a-z0-9._:-]{0,63}"
@@ -227,7 +229,7 @@ class NameField(StrictField):
 
 
 class TimeField(StrictField):
-    """A moment: RFC 3339 with an offset, to the microsecond; comes out in UTC."""
+    """A moment in the years 2000 to 2200: RFC 3339 with an offset, to the microsecond; comes out in UTC."""
 
     _FORM = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.(?P<fraction>\d+))?(?P<offset>[Zz]|[+-]\d\d:\d\d)?", re.ASCII)
 
@@ -246,9 +248,12 @@ class TimeField(StrictField):
     @staticmethod
     def _in_utc(text: str) -> datetime:
         try:
-            return datetime.fromisoformat(text).astimezone(UTC)
+            moment = datetime.fromisoformat(text).astimezone(UTC)
         except (ValueError, OverflowError) as error:
-            raise Unfit("not-a-time", "There is no such time between the years 1 and 9999.") from error
+            raise Unfit("not-a-time", "There is no such time.") from error
+        if not EARLIEST_YEAR <= moment.year <= LATEST_YEAR:
+            raise Unfit("out-of-range", f"This must be in the years {EARLIEST_YEAR} to {LATEST_YEAR}, in UTC.")
+        return moment
 
     def openapi(self) -> dict[str, Any]:
         return {"type": "string", "format": "date-time", "maxLength": 40}

@@ -102,18 +102,18 @@ PERIODS = [
     # Clamped to the last of a short month, and back to the 31st after it.
     Example("31st in a common year", [recurring()], [bill("03-31")], [("recurring", "base", 1000)] * 3, 3000,
             order={"started_at": "2026-01-31T00:00:00Z"},
-            starts=["2026-01-31T00:00:00+00:00", "2026-02-28T00:00:00+00:00", "2026-03-31T00:00:00+00:00"]),
+            starts=["2026-01-31T00:00:00.000000Z", "2026-02-28T00:00:00.000000Z", "2026-03-31T00:00:00.000000Z"]),
     Example("31st in a leap year", [recurring()], [bill("2024-03-01")], [("recurring", "base", 1000)] * 2, 2000,
-            order={"started_at": "2024-01-31T00:00:00Z"}, starts=["2024-01-31T00:00:00+00:00", "2024-02-29T00:00:00+00:00"]),
+            order={"started_at": "2024-01-31T00:00:00Z"}, starts=["2024-01-31T00:00:00.000000Z", "2024-02-29T00:00:00.000000Z"]),
     # 02:30 in Berlin: +01:00 until 29 March, when it does not exist and is 03:30 +02:00; then 02:30 +02:00.
     Example("a local time that does not exist", [recurring()], [bill("05-01")], [("recurring", "base", 1000)] * 4, 4000,
             order={"started_at": "2026-01-29T01:30:00Z", "time_zone": "Europe/Berlin"},
-            starts=["2026-01-29T01:30:00+00:00", "2026-02-28T01:30:00+00:00", "2026-03-29T01:30:00+00:00",
-                    "2026-04-29T00:30:00+00:00"]),
+            starts=["2026-01-29T01:30:00.000000Z", "2026-02-28T01:30:00.000000Z", "2026-03-29T01:30:00.000000Z",
+                    "2026-04-29T00:30:00.000000Z"]),
     # 02:30 in Berlin exists twice on 25 October: the first, at +02:00.
     Example("a local time that exists twice", [recurring()], [bill("10-31")], [("recurring", "base", 1000)] * 2, 2000,
             order={"started_at": "2026-09-25T00:30:00Z", "time_zone": "Europe/Berlin"},
-            starts=["2026-09-25T00:30:00+00:00", "2026-10-25T00:30:00+00:00"]),
+            starts=["2026-09-25T00:30:00.000000Z", "2026-10-25T00:30:00.000000Z"]),
     # 16 to 31 January are 16 of 31 days.
     Example("a stub before the anchor", [recurring(unit_amount="31.00")], [bill("01-16")], [("recurring", "base", 1600)], 1600,
             order={"started_at": "2026-01-16T00:00:00Z", "anchor_at": "2026-02-01T00:00:00Z"}),
@@ -123,7 +123,7 @@ PERIODS = [
             [("recurring", "base", 9000)], 9000, plan={"interval": {"unit": "quarter", "count": 1}}),
     Example("weeks", [recurring(unit_amount="7.00")], [bill("01-15")], [("recurring", "base", 700)] * 3, 2100,
             plan={"interval": {"unit": "week", "count": 1}},
-            starts=["2026-01-01T00:00:00+00:00", "2026-01-08T00:00:00+00:00", "2026-01-15T00:00:00+00:00"]),
+            starts=["2026-01-01T00:00:00.000000Z", "2026-01-08T00:00:00.000000Z", "2026-01-15T00:00:00.000000Z"]),
     Example("half a year", [recurring()], [bill("07-01")], [("recurring", "base", 1000)] * 2, 2000,
             plan={"interval": {"unit": "half_year", "count": 1}}),
     # In advance 3, at the end of the period 2.

@@ -27,6 +27,7 @@ from billing.orders.subscriptions import Wish
 from billing.rating.periods import Interval, IntervalUnit
 from billing.reads import invoice_documents
 from ledger import selectors, services
+from ledger.api.kit.rendering import time_text
 from tests.billing.factories import unique
 from tests.billing.life import calculator as slow
 
@@ -513,7 +514,7 @@ def _lines(paper: slow.Paper) -> list[tuple[str, ...]]:
         kind, key, start, end, quantity, *rest = line.figures()
         # Invoices say a quantity with 12 decimals at most.
         quantity = Fraction(slow.half_up(quantity * 10**12), 10**12)
-        found.append(_text(kind, key, start and start.isoformat(), end and end.isoformat(), quantity, *rest))
+        found.append(_text(kind, key, start and time_text(start), end and time_text(end), quantity, *rest))
     return sorted(found)
 
 

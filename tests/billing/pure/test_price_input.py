@@ -70,8 +70,10 @@ def test_a_tier_may_have_a_flat_fee_only() -> None:
 
 
 def test_the_widest_numbers_are_read() -> None:
-    price = parse_price(SEAT | {"unit_amount": "9" * 26 + "." + "9" * 12})
-    assert str(price.unit_amount) == "9" * 26 + "." + "9" * 12
+    price = parse_price(SEAT | {"unit_amount": "9" * 12 + "." + "9" * 12})
+    assert str(price.unit_amount) == "9" * 12 + "." + "9" * 12
+    tiers = graduated({"up_to": 10**18, "unit_amount": "1000000000000"}, {"up_to": None, "unit_amount": "0"})
+    assert parse_price(tiers).tiers[0] == Tier(Decimal(10**18), Decimal(10**12), None)
     assert parse_price(SEAT | {"unit_amount": "00.5000000000000000"}).unit_amount == Decimal("0.5")
 
 

@@ -71,7 +71,7 @@ def test_unit_charges_what_exceeds_the_free_units(quantity: str, minor: int) -> 
         ("0.000000000001", "5000000000", "EUR", 1),  # 0.005
         ("0.1", "25", "JPY", 3),  # 2.5
         ("0.0001", "12345", "KWD", 1235),  # 1.2345
-        ("99999999999999.99", "3", "EUR", 29999999999999997),
+        ("999999999999.99", "3", "EUR", 299999999999997),
     ],
 )
 def test_a_line_is_rounded_once_half_up(unit_amount: str, quantity: str, currency: str, minor: int) -> None:
