@@ -143,8 +143,8 @@ ORDER BY asked.place
 """
 
 RECORD_BATCH = """
-INSERT INTO ledger_batch (idempotency_key, request_digest, mode, outcomes, recorded_at, actor, request_id)
-VALUES (%s, %s, %s, %s, %s, %s, %s)
+INSERT INTO ledger_batch (idempotency_key, confined_to, request_digest, mode, outcomes, recorded_at, actor, request_id)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
 """
 
 DECIDED_BY_STATE_ALONE = frozenset({"grant", "spend", "hold", "overdraft"})

@@ -235,10 +235,11 @@ class RateListing(RateColumns):
         verbose_name = "rate"
 
 
-class Batch(AppendOnly):
-    """A batch that was answered: what came of each of its operations, so that a retry gets the same."""
+class BatchColumns(AppendOnly):
+    """What a batch is made of; `confined_to` is the holder that the API key is confined to, empty for none."""
 
-    idempotency_key = models.TextField(primary_key=True)
+    idempotency_key = models.TextField()
+    confined_to = models.TextField()
     request_digest = models.BinaryField()
     mode = models.TextField()
     outcomes = ExactJSON()
@@ -247,9 +248,30 @@ class Batch(AppendOnly):
     request_id = models.TextField()
 
     class Meta:
-        db_table = "ledger_batch"
-        default_permissions = ("view",)
-        verbose_name_plural = "batches"
+        abstract = True
 
     def __str__(self) -> str:
         return self.idempotency_key
+
+
+class Batch(BatchColumns):
+    """A batch that was answered: what came of each of its operations, so that a retry gets the same."""
+
+    pk = models.CompositePrimaryKey("idempotency_key", "confined_to")
+
+    class Meta:
+        db_table = "ledger_batch"
+        default_permissions = ()
+
+
+class BatchListing(BatchColumns):
+    """A batch under a key of one column, `confined to/idempotency key`."""
+
+    id = models.TextField(primary_key=True)
+
+    class Meta:
+        managed = False
+        db_table = "ledger_batch_listing"
+        default_permissions = ("view",)
+        verbose_name = "batch"
+        verbose_name_plural = "batches"

@@ -26,7 +26,7 @@ NAVIGATION: Final = [
             _item("Entries", "receipt_long", "ledger_entrylisting_changelist", "ledger.view_entrylisting"),
             _item("Refusals", "do_not_disturb_on", "ledger_refusallisting_changelist", "ledger.view_refusallisting"),
             _item("Rates", "price_check", "ledger_ratelisting_changelist", "ledger.view_ratelisting"),
-            _item("Batches", "stacks", "ledger_batch_changelist", "ledger.view_batch"),
+            _item("Batches", "stacks", "ledger_batchlisting_changelist", "ledger.view_batchlisting"),
             _item("Current locks", "lock", "ledger_locks", "ledger.view_locks"),
         ],
     },

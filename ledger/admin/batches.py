@@ -12,6 +12,7 @@ from unfold.decorators import display
 from ledger.admin.entries import facts
 from ledger.admin.history import Conditions, History
 from ledger.admin.kit.pages import (
+    PAGE_ROWS,
     Page,
     ReadOnlyAdmin,
     UncountedList,
@@ -24,17 +25,17 @@ from ledger.admin.kit.pages import (
     table,
 )
 from ledger.admin.links import entries_url, entry_link
-from ledger.models import Batch
+from ledger.models import BatchListing
 
-HISTORY = History(model=Batch, order=("recorded_at", "idempotency_key"))
+HISTORY = History(model=BatchListing, order=("recorded_at", "confined_to", "idempotency_key"))
 WRITTEN, REFUSED, GIVEN_UP = "written", "refused", "given up"
 
 
-@admin.register(Batch)
+@admin.register(BatchListing)
 class BatchAdmin(ReadOnlyAdmin):
     """Batches, newest first."""
 
-    list_display = ("key", "mode", "operations", "written", "refused", "recorded", "actor")
+    list_display = ("key", "confined", "mode", "operations", "written", "refused", "recorded", "actor")
     list_display_links = ("key",)
     list_filter = (
         choice("mode", ("atomic", "each")),
@@ -45,16 +46,30 @@ class BatchAdmin(ReadOnlyAdmin):
     search_help_text = "Idempotency key of a batch"
     change_form_outer_after_template = "admin/ledger/details.html"
     fieldsets = (
-        (None, {"fields": (("mode", "operations"), ("written", "refused"), ("recorded", "actor"), ("key", "request_id"))}),
+        (
+            None,
+            {
+                "fields": (
+                    ("mode", "operations"),
+                    ("written", "refused"),
+                    ("recorded", "actor"),
+                    ("key", "confined", "request_id"),
+                )
+            },
+        ),
     )
-    readonly_fields = ("key", "operations", "written", "refused", "recorded")
+    readonly_fields = ("key", "confined", "operations", "written", "refused", "recorded")
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
         """By when they were recorded, or the one of that key."""
         values = cl.values()
         word = cl.query.strip()
         if word:
-            return HISTORY.first_page([] if "\x00" in word else list(Batch.objects.filter(pk=word)))
+            return HISTORY.first_page(
+                []
+                if "\x00" in word
+                else list(BatchListing.objects.filter(idempotency_key=word).order_by("confined_to")[: PAGE_ROWS + 1])
+            )
         bounds = HISTORY.bounds(
             since=read_instant(values, "since"), until=read_instant(values, "until"), before=HISTORY.read_cursor(cursor)
         )
@@ -67,9 +82,13 @@ class BatchAdmin(ReadOnlyAdmin):
         """Leave it to `read_page`."""
         return queryset, False
 
-    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Batch | None:
-        """The batch of that key; a key holds no NUL."""
-        return None if "\x00" in object_id else Batch.objects.filter(pk=object_id).first()
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> BatchListing | None:
+        """The batch of that id, `confined to/idempotency key`; a key holds no NUL."""
+        confined_to, slash, key = object_id.partition("/")
+        if not slash or "\x00" in object_id:
+            return None
+        # By the two columns of the table's key: the view's own has no index.
+        return BatchListing.objects.filter(idempotency_key=key, confined_to=confined_to).first()
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
@@ -87,23 +106,27 @@ class BatchAdmin(ReadOnlyAdmin):
         return response
 
     @display(description="Idempotency key")
-    def key(self, row: Batch) -> SafeString | str:
+    def key(self, row: BatchListing) -> SafeString | str:
         return mono(row.idempotency_key)
 
+    @display(description="Confined to")
+    def confined(self, row: BatchListing) -> SafeString | str:
+        return mono(row.confined_to)
+
     @display(description="Operations")
-    def operations(self, row: Batch) -> SafeString | str:
+    def operations(self, row: BatchListing) -> SafeString | str:
         return number(len(row.outcomes))
 
     @display(description="Written")
-    def written(self, row: Batch) -> SafeString | str:
+    def written(self, row: BatchListing) -> SafeString | str:
         return number(_counts(row)[WRITTEN])
 
     @display(description="Refused")
-    def refused(self, row: Batch) -> SafeString | str:
+    def refused(self, row: BatchListing) -> SafeString | str:
         return number(_counts(row)[REFUSED])
 
     @display(description="Recorded (UTC)")
-    def recorded(self, row: Batch) -> SafeString | str:
+    def recorded(self, row: BatchListing) -> SafeString | str:
         return moment(row.recorded_at)
 
 
@@ -114,11 +137,11 @@ def what_came_of(outcome: dict[str, Any]) -> str:
     return REFUSED if outcome else GIVEN_UP
 
 
-def _counts(row: Batch) -> Counter[str]:
+def _counts(row: BatchListing) -> Counter[str]:
     return Counter(what_came_of(outcome) for outcome in row.outcomes)
 
 
-def _operations_table(row: Batch) -> dict[str, Any]:
+def _operations_table(row: BatchListing) -> dict[str, Any]:
     return table(
         ["Operation", "What came of it", "Entry", "Code", "Facts"],
         [
@@ -145,6 +168,6 @@ def _entry(outcome: dict[str, Any]) -> SafeString | str:
     return entry_link(holder_id, credit_type, outcome["sequence"], f"{holder_id}, {credit_type} {words}")
 
 
-def _entries_then(row: Batch) -> str:
+def _entries_then(row: BatchListing) -> str:
     """The list of entries up to the second in which the batch was recorded."""
     return entries_url(until=f"{row.recorded_at:%Y-%m-%dT%H:%M:%S.999999}")

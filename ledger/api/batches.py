@@ -105,6 +105,7 @@ class Batches(Endpoint):
             idempotency_key=key,
             actor=self.key.actor,
             request_id=request_id(request),
+            confined_to=self.key.holder_id or "",
             dry_run=dry_run,
         )
         return self._answer_with(answered, dry_run=dry_run)

@@ -86,7 +86,7 @@ SUSPENSION: Final = LockName("suspension", "suspension/{subscription}", "suspend
 CUSTOMER_COUPONS: Final = LockName("customer_coupons", "coupons/{customer}", "giving a customer a coupon, using it on an invoice")
 RATE: Final = LockName("rate", "ledger_rate/{credit_type}/{code}", "publishing a version of a rate")
 RATE_KEY: Final = LockName("rate_key", "ledger_rate_key/{key}", "publishing a rate, once per Idempotency-Key")
-BATCH: Final = LockName("batch", "ledger_batch/{key}", "a batch, once per Idempotency-Key; together with its holders")
+BATCH: Final = LockName("batch", "ledger_batch/{confined_to}/{key}", "a batch, once per Idempotency-Key, with its holders")
 HOLDER: Final = LockName("holder", "ledger/{holder}", "whatever decides on a holder's credits")
 
 REGISTER: Final = (

@@ -57,6 +57,19 @@ def refusal_columns() -> Fields:
     ]
 
 
+def batch_columns() -> Fields:
+    return [
+        ("idempotency_key", models.TextField()),
+        ("confined_to", models.TextField()),
+        ("request_digest", models.BinaryField()),
+        ("mode", models.TextField()),
+        ("outcomes", ExactJSON()),
+        ("recorded_at", models.DateTimeField()),
+        ("actor", models.TextField()),
+        ("request_id", models.TextField()),
+    ]
+
+
 def rate_columns() -> Fields:
     return [
         ("credit_type", models.TextField()),
@@ -158,16 +171,19 @@ MODELS = [
     ),
     migrations.CreateModel(
         name="Batch",
-        fields=[
-            ("idempotency_key", models.TextField(primary_key=True, serialize=False)),
-            ("request_digest", models.BinaryField()),
-            ("mode", models.TextField()),
-            ("outcomes", ExactJSON()),
-            ("recorded_at", models.DateTimeField()),
-            ("actor", models.TextField()),
-            ("request_id", models.TextField()),
-        ],
-        options={"db_table": "ledger_batch", "default_permissions": ("view",), "verbose_name_plural": "batches"},
+        fields=[*batch_columns(), *composite_key("idempotency_key", "confined_to")],
+        options={"db_table": "ledger_batch", "default_permissions": ()},
+    ),
+    migrations.CreateModel(
+        name="BatchListing",
+        fields=[*batch_columns(), *text_key()],
+        options={
+            "db_table": "ledger_batch_listing",
+            "default_permissions": ("view",),
+            "managed": False,
+            "verbose_name": "batch",
+            "verbose_name_plural": "batches",
+        },
     ),
     migrations.CreateModel(
         name="ApiKey",

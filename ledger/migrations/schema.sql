@@ -517,22 +517,30 @@ COMMENT ON VIEW ledger_rate_listing IS 'Versions of rates with a key of one colu
 -- Batches ----------------------------------------------------------------------------------------------------------------------------------
 
 CREATE TABLE ledger_batch (
-    idempotency_key text COLLATE "C" NOT NULL PRIMARY KEY,
+    idempotency_key text COLLATE "C" NOT NULL,
+    confined_to     text COLLATE "C" NOT NULL,
     request_digest  bytea            NOT NULL,
     mode            text             NOT NULL,
     outcomes        json             NOT NULL,
     recorded_at     timestamptz      NOT NULL,
     actor           text             NOT NULL,
-    request_id      text             NOT NULL
+    request_id      text             NOT NULL,
+    PRIMARY KEY (idempotency_key, confined_to)
 );
-CREATE INDEX ledger_batch_recorded_at ON ledger_batch (recorded_at, idempotency_key);
+CREATE INDEX ledger_batch_recorded_at ON ledger_batch (recorded_at, confined_to, idempotency_key);
 
-COMMENT ON TABLE  ledger_batch          IS 'Batches that were answered, so that a retry gets the same outcomes.';
-COMMENT ON COLUMN ledger_batch.outcomes IS 'Per operation: what it takes to tell its outcome again.';
+COMMENT ON TABLE  ledger_batch             IS 'Batches that were answered, so that a retry gets the same outcomes.';
+COMMENT ON COLUMN ledger_batch.confined_to IS 'The holder that the API key is confined to; empty for none. Others neither see nor use up its keys.';
+COMMENT ON COLUMN ledger_batch.outcomes    IS 'Per operation: what it takes to tell its outcome again.';
 
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger_batch
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 ALTER TABLE ledger_batch ENABLE ALWAYS TRIGGER append_only;
+
+CREATE VIEW ledger_batch_listing AS
+SELECT b.confined_to || '/' || b.idempotency_key AS id, b.*
+FROM ledger_batch b;
+COMMENT ON VIEW ledger_batch_listing IS 'Batches with a key of one column: confined to/idempotency key.';
 
 -- API keys ---------------------------------------------------------------------------------------------------------------------------------
 

@@ -70,6 +70,7 @@ def batch(
     idempotency_key: str,
     actor: str = "",
     request_id: str = "",
+    confined_to: str = "",
     dry_run: bool = False,
 ) -> Answered:
     """Answer all requests in one transaction, or raise and write nothing.
@@ -80,6 +81,7 @@ def batch(
         requests: 1 .. 1,000, each with its own idempotency key.
         mode: see Mode.
         idempotency_key: of the batch as a whole; the same batch again gets the same outcomes.
+        confined_to: the one holder that the caller is confined to, empty for none; others have batch keys of their own.
         dry_run: do it all, tell what came of it, and undo it.
 
     Raises:
@@ -91,19 +93,19 @@ def batch(
     if not 1 <= len(requests) <= MAX_OPERATIONS:
         raise Invalid(pointer="/operations", rule="length", detail=f"must be 1 .. {MAX_OPERATIONS} operations")
     digest = _digest(requests, mode)
-    names = {BATCH(idempotency_key)}
+    names = {BATCH(confined_to, idempotency_key)}
     for request in requests:
         if not isinstance(request, TurnedAway):
             names |= _lock_names(request)
 
     def once() -> Answered:
         with advisory_lock(*names) as lock:
-            stored = Batch.objects.filter(pk=idempotency_key).first()
+            stored = Batch.objects.filter(pk=(idempotency_key, confined_to)).first()
             if stored is not None:
                 return _replay(stored, digest, requests, lock)
             answered = Answered(tuple(_answer_all(lock, requests, mode)), mode, request_id)
             outcomes = orjson.dumps([_stored(each) for each in answered.outcomes]).decode()
-            journal.record_batch((idempotency_key, digest, mode, outcomes, timezone.now(), actor, request_id))
+            journal.record_batch((idempotency_key, confined_to, digest, mode, outcomes, timezone.now(), actor, request_id))
             if dry_run:
                 transaction.set_rollback(True)
             return answered

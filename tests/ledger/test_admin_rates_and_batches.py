@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 
 RATES = "/admin/ledger/ratelisting/"
 PUBLISH = f"{RATES}publish-rate/"
-BATCHES = "/admin/ledger/batch/"
+BATCHES = "/admin/ledger/batchlisting/"
 PRICE = {"code": "tokens", "credit_type": "credits", "price": "3", "per": "1000", "reason": "price list 2026"}
 
 
@@ -120,7 +120,7 @@ def test_a_superuser_can_change_neither_rates_nor_batches(client):
     services.publish_rate(code="tokens", price=3, per=1_000)
     services.batch([GrantRequest(holder_id="ada", amount=5, idempotency_key="1")], mode="each", idempotency_key="nightly")
     before = list(Rate.objects.values()), list(Batch.objects.values())
-    for listing, row in ((RATES, rate(1)), (BATCHES, f"{BATCHES}{quote('nightly')}/change/")):
+    for listing, row in ((RATES, rate(1)), (BATCHES, f"{BATCHES}{quote('/nightly')}/change/")):
         assert client.get(listing).status_code == 200
         assert client.get(row).status_code == 200
         for address in (row, row.replace("/change/", "/delete/"), f"{listing}add/"):
@@ -165,7 +165,7 @@ def test_a_batch_shows_what_came_of_each_operation(client):
     services.batch(operations, mode="each", idempotency_key="nightly", actor="key:shop")
     listed = text(client.get(BATCHES).content.decode())
     assert re.search(r"nightly each 3 2 1 .* key:shop", listed)
-    markup = client.get(f"{BATCHES}{quote('nightly')}/change/").content.decode().replace("&nbsp;", " ")
+    markup = client.get(f"{BATCHES}{quote('/nightly')}/change/").content.decode().replace("&nbsp;", " ")
     page = text(markup)
     assert "0 written ada, credits #1" in page
     assert "1 refused insufficient-credits available 5, balance 5, requested 9, shortfall 4" in page
@@ -177,8 +177,8 @@ def test_a_batch_shows_what_came_of_each_operation(client):
 
 
 def test_a_batch_of_an_earlier_release_names_its_entries_without_saying_whose(client):
-    journal.record_batch(("old", b"0" * 16, "each", '[{"sequence":7}]', timezone.now(), "key:shop", ""))
-    assert "0 written #7" in text(client.get(f"{BATCHES}{quote('old')}/change/").content.decode())
+    journal.record_batch(("old", "", b"0" * 16, "each", '[{"sequence":7}]', timezone.now(), "key:shop", ""))
+    assert "0 written #7" in text(client.get(f"{BATCHES}{quote('/old')}/change/").content.decode())
 
 
 def test_an_atomic_batch_that_was_given_up_says_so(client):
@@ -187,7 +187,7 @@ def test_an_atomic_batch_that_was_given_up_says_so(client):
         SpendRequest(holder_id="ada", amount=9, idempotency_key="2"),
     ]
     services.batch(operations, mode="atomic", idempotency_key="all")
-    page = text(client.get(f"{BATCHES}{quote('all')}/change/").content.decode())
+    page = text(client.get(f"{BATCHES}{quote('/all')}/change/").content.decode())
     assert "0 given up" in page
     assert "1 refused insufficient-credits" in page
 
@@ -209,3 +209,16 @@ def test_batches_are_paged_and_found_by_their_key_and_mode(client):
     assert page_of("?q=batch-07")[1] == ["batch-07"]
     assert len(page_of("?mode=atomic")[1]) == 28
     assert page_of("?q=batch")[1] == []
+
+
+def test_batches_of_one_key_are_told_apart_by_the_holder_that_their_api_keys_are_confined_to(client):
+    for confined_to in ("", "ada", "bob"):
+        request = GrantRequest(holder_id="ada", amount=5, idempotency_key=f"by {confined_to}")
+        services.batch([request], mode="each", idempotency_key="a/b", confined_to=confined_to)
+    page = client.get(f"{BATCHES}?q=a/b").content.decode()
+    assert re.findall(r"field-confined[^>]*>(?:<code[^>]*>(\w+)</code>)?", page) == ["", "ada", "bob"]
+    for sequence, confined_to in enumerate(("", "ada", "bob"), start=1):
+        address = f"{BATCHES}{quote(f'{confined_to}/a/b')}/change/"
+        assert address in page
+        assert f"0 written ada, credits #{sequence}" in text(client.get(address).content.decode())
+    assert b"Perhaps it was deleted" in client.get(f"{BATCHES}{quote('carl/a/b')}/change/", follow=True).content

@@ -47,7 +47,7 @@ IN_ORDER = {
     "customer_coupons": "coupons/{customer}",
     "rate": "ledger_rate/{credit_type}/{code}",
     "rate_key": "ledger_rate_key/{key}",
-    "batch": "ledger_batch/{key}",
+    "batch": "ledger_batch/{confined_to}/{key}",
     "holder": "ledger/{holder}",
 }
 """A name that changes lets a process of the old release and one of the new hold "the" lock together; so does one used again."""
@@ -184,8 +184,8 @@ def test_no_name_under_one_namespace_spells_a_name_under_another(one: str, other
         ("holder={id} suspension={id}-suspended", "suspension", "holder"),
         ("holder={id} preparation=prepare", "preparation", "holder"),
         ("holder={id}/x plan=credits/{code}", "plan", "holder"),
-        ("batch=x/{key} invoice_generation=x/{id}", "invoice_generation", "batch"),
-        ("batch={key}/x", "billing_request", "batch"),
+        ("batch=x/{confined_to}/{key} invoice_generation=x/{id}/y", "invoice_generation", "batch"),
+        ("batch={key}/x/{confined_to}", "billing_request", "batch"),
     ],
 )
 def test_two_kinds_that_could_be_one_name_are_refused(templates: str, one: str, other: str) -> None:

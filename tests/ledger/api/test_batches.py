@@ -285,6 +285,36 @@ def test_a_holder_outside_the_confines_looks_like_one_that_does_not_exist(
             assert body_of(confined.post(BATCHES, batch("atomic", spend(), grant(holder="somebody"))), 404)
 
 
+def test_a_confined_key_neither_uses_up_nor_learns_of_a_batch_key_of_somebody_else(
+    make_api: Callable[..., ApiClient], api: ApiClient, holder: str
+) -> None:
+    ada, bob = make_api(holder_id="ada"), make_api(holder_id="bob")
+
+    used_up = body_of(ada.post(BATCHES, batch("each", grant(holder="ada")), key="import-7"))
+    assert slugs(used_up) == [(201, "grant")]
+    by_bob = bob.post(BATCHES, batch("each", grant(holder="bob", amount=9)), key="import-7")
+    by_all = api.post(BATCHES, batch("each", grant()), key="import-7")
+
+    for answer, amount in ((by_bob, 9), (by_all, 5)):
+        assert slugs(body_of(answer)) == [(201, "grant")]
+        assert "Idempotency-Replayed" not in answer.headers
+        assert body_of(answer)["results"][0]["body"]["amount"] == amount
+    assert sorted(Batch.objects.values_list("idempotency_key", "confined_to")) == [
+        ("import-7", ""), ("import-7", "ada"), ("import-7", "bob"),
+    ]  # fmt: skip
+
+
+def test_within_its_confines_a_batch_key_is_the_same_for_every_api_key(make_api: Callable[..., ApiClient], holder: str) -> None:
+    first, second = make_api(holder_id=holder), make_api(holder_id=holder)
+    answer = first.post(BATCHES, batch("each", spend()), key="import-7")
+
+    again = second.post(BATCHES, batch("each", spend()), key="import-7")
+    assert (again.content, again.headers["Idempotency-Replayed"]) == (answer.content, "true")
+    with nothing_written(holder):
+        reused = body_of(second.post(BATCHES, batch("each", spend(amount=1)), key="import-7"), 422)
+    assert reused["type"].endswith("/idempotency-key-reused")
+
+
 def test_without_a_good_key_nothing_is_told(api: ApiClient, holder: str) -> None:
     with nothing_written(holder):
         assert ApiClient("x" * 43).post(BATCHES, batch("each", grant())).status_code == 401
