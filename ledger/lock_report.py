@@ -13,6 +13,7 @@ from typing import Any, Final
 from django.apps import apps
 from django.db import connections
 
+from ledger.database.batch_slots import slot_names
 from ledger.database.lock_names import HOLDER, INVOICE_GENERATION
 from ledger.database.locks import lock_number
 
@@ -101,13 +102,14 @@ def hint_about_hidden(locks: Iterable[HeldOrAwaited], *, using: str = "default")
 
 
 def known_names(*, limit: int, using: str = "default") -> Iterable[str]:
-    """The names that may be locked, from the tables: at most `limit` holders, and what other apps' `lock_names(limit)` tell.
+    """The names that may be locked: at most `limit` holders from the tables, the slots of batches, and what other apps tell.
 
     An app has locks of its own named here by giving its AppConfig a method `lock_names(limit: int) -> Iterable[str]`.
     """
     with connections[using].cursor() as cursor:
         cursor.execute(HOLDERS, [limit])
         yield from (HOLDER(holder_id) for (holder_id,) in cursor.fetchall())
+    yield from slot_names()
     for app in apps.get_app_configs():
         if hasattr(app, "lock_names"):
             yield from app.lock_names(limit)

@@ -86,6 +86,9 @@ SUSPENSION: Final = LockName("suspension", "suspension/{subscription}", "suspend
 CUSTOMER_COUPONS: Final = LockName("customer_coupons", "coupons/{customer}", "giving a customer a coupon, using it on an invoice")
 RATE: Final = LockName("rate", "ledger_rate/{credit_type}/{code}", "publishing a version of a rate")
 RATE_KEY: Final = LockName("rate_key", "ledger_rate_key/{key}", "publishing a rate, once per Idempotency-Key")
+BATCH_SLOT: Final = LockName(
+    "batch_slot", "ledger_batch_slot/{slot}", "a large batch, for its part of the server's lock table", waits=False
+)
 BATCH: Final = LockName("batch", "ledger_batch/{confined_to}/{key}", "a batch, once per Idempotency-Key, with its holders")
 HOLDER: Final = LockName("holder", "ledger/{holder}", "whatever decides on a holder's credits")
 
@@ -101,6 +104,7 @@ REGISTER: Final = (
     CUSTOMER_COUPONS,
     RATE,
     RATE_KEY,
+    BATCH_SLOT,
     BATCH,
     HOLDER,
 )

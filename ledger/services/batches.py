@@ -11,6 +11,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from ledger import journal
+from ledger.database.batch_slots import take_slots
 from ledger.database.lock_names import BATCH
 from ledger.database.locks import Lock, advisory_lock, holder_key
 from ledger.database.transactions import in_transaction
@@ -87,7 +88,8 @@ def batch(
     Raises:
         IdempotencyKeyReused: the key belongs to another batch.
         Invalid: there are too many operations, or none; or one of an atomic batch is not what it may be, by the clock.
-        HolderBusy, SequenceTaken: nothing was written; repeat it with the same key.
+        HolderBusy, SequenceTaken: nothing was written; repeat it with the same key. HolderBusy also when the server's lock table
+            has no room for another large batch.
         OutcomeUnknown: the connection was lost during COMMIT.
     """
     if not 1 <= len(requests) <= MAX_OPERATIONS:
@@ -99,6 +101,7 @@ def batch(
             names |= _lock_names(request)
 
     def once() -> Answered:
+        take_slots(len(names))
         with advisory_lock(*names) as lock:
             stored = Batch.objects.filter(pk=(idempotency_key, confined_to)).first()
             if stored is not None:

@@ -47,6 +47,7 @@ IN_ORDER = {
     "customer_coupons": "coupons/{customer}",
     "rate": "ledger_rate/{credit_type}/{code}",
     "rate_key": "ledger_rate_key/{key}",
+    "batch_slot": "ledger_batch_slot/{slot}",
     "batch": "ledger_batch/{confined_to}/{key}",
     "holder": "ledger/{holder}",
 }

@@ -194,7 +194,7 @@ def test_every_holder_and_every_subscription_are_known_names(holder_of_many_entr
     assert {f"ledger/{holder_id}" for holder_id in holder_of_many_entries} <= set(names)
     assert {f"{kind}/{ref}" for kind in ("invoice_gen", "subscription_intent") for ref in refs} <= set(names)
     assert len(names) == len(set(names))
-    assert len(list(known_names(limit=1))) == 3
+    assert len([name for name in known_names(limit=1) if not name.startswith("ledger_batch_slot/")]) == 3
 
 
 @pytest.fixture

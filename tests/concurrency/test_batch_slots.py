@@ -1,0 +1,99 @@
+"""Large batches take slots first, so that all together never fill the server's lock table, which every session needs."""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from ledger import selectors, services
+from ledger.database import batch_slots
+from ledger.database.locks import WAIT_MANY
+from ledger.errors import HolderBusy
+from ledger.lock_report import current_locks, known_names
+from ledger.models import Batch
+from ledger.rules import GrantRequest
+from ledger_project.embedded_postgres import Server
+
+NewHolder = Callable[[], str]
+Connect = Callable[..., psycopg.Connection[Any]]
+
+SHARED_MEMORY_IS_FULL = "53200"
+LOCKS = 300
+"""Of one batch on the small server: two slots."""
+
+
+def grants(prefix: str, count: int) -> list[GrantRequest]:
+    return [GrantRequest(holder_id=f"{prefix}.{number}", idempotency_key="g", amount=1) for number in range(count)]
+
+
+def test_without_a_free_slot_a_large_batch_is_put_off_and_a_small_one_runs(
+    committed_db: None, raw_connection: Connect, new_holder: NewHolder
+) -> None:
+    other, holder = raw_connection(), new_holder()
+    [taken] = other.execute(batch_slots.TAKE, [1, batch_slots.slot_numbers(), batch_slots.MOST_SLOTS]).fetchone() or [False]
+    assert taken
+
+    with pytest.raises(HolderBusy) as busy:
+        services.batch(grants(holder, 100), mode="each", idempotency_key=holder)
+
+    assert busy.value.facts == {"key": "ledger_batch_slot/any"}
+    assert not Batch.objects.filter(pk=holder).exists()
+    assert list(selectors.holders(prefix=holder)) == []
+    small = services.batch(grants(holder, 99), mode="each", idempotency_key=f"{holder}/small")
+    assert [outcome.entry.balance for outcome in small.outcomes if outcome.entry] == [1] * 99
+
+    other.rollback()
+    again = services.batch(grants(f"{holder}.more", 100), mode="each", idempotency_key=holder)
+    assert sum(outcome.entry is not None for outcome in again.outcomes) == 100
+
+
+# On a server with a small table ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def small_server() -> Iterator[str]:
+    """The address of a server whose lock table has room for less than twenty batches."""
+    folder = Path(tempfile.mkdtemp(prefix="ledger-"))
+    folder.chmod(0o755)
+    server = Server(folder, max_connections="30", max_locks_per_transaction="20", autovacuum="off")
+    try:
+        server.start()
+        yield server.superuser_url
+    finally:
+        server.stop()
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("takes_slots", [True, False], ids=["with slots", "control: without"])
+def test_slots_keep_the_lock_table_from_filling(small_server: str, takes_slots: bool) -> None:
+    """Each batch keeps its locks while the next ones start."""
+    admitted, states = 0, []
+    with ExitStack() as stack:
+        for batch in range(26):
+            connection = stack.enter_context(psycopg.connect(small_server))
+            if takes_slots:
+                parameters = [2, batch_slots.slot_numbers(), 2]
+                [is_admitted] = connection.execute(batch_slots.TAKE, parameters).fetchone() or [False]
+                if not is_admitted:
+                    connection.rollback()
+                    continue
+            admitted += 1
+            try:
+                connection.execute(WAIT_MANY, [[batch * 10_000 + number for number in range(LOCKS)]])
+            except psycopg.Error as error:
+                states.append(error.sqlstate)
+    if takes_slots:
+        assert (admitted, states) == (1, [])
+    else:
+        assert set(states) == {SHARED_MEMORY_IS_FULL}
+
+
+def test_the_report_names_the_slots(committed_db: None, raw_connection: Connect) -> None:
+    raw_connection().execute(batch_slots.TAKE, [1, batch_slots.slot_numbers(), 1])
+    report = current_locks(names=known_names(limit=1))
+    assert "ledger_batch_slot/1" in {lock.name for lock in report}
