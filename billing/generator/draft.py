@@ -11,7 +11,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from billing.generator.reconcile import Counted, Credit, RecurringCharge, UsageDue
+from billing.generator.reconcile import Counted, Credit, RecurringCharge, UnusedPart, UsageDue
 from billing.rating.aggregation import Usage
 from billing.rating.money import decimal_text, to_minor
 from billing.rating.periods import Timing
@@ -136,8 +136,12 @@ class Bill:
     total_minor: int
 
 
-def credit_line(credit: Credit, as_of: datetime, moved: Moved | None = None) -> DraftLine:
-    """A claim's unused part given back, with the credits that covered it."""
+def credit_lines(credit: Credit, moved: Moved | None = None) -> list[DraftLine]:
+    """A claim's unused parts given back, with the credits that covered it; none for what nothing is given back for."""
+    return [_credit_line(credit, part, moved) for part in credit.parts if part.amount_minor or moved]
+
+
+def _credit_line(credit: Credit, part: UnusedPart, moved: Moved | None) -> DraftLine:
     price = credit.claim.price
     rating: dict[str, Any] = {"credits": {"invoice": credit.claim.invoice_id, "line": credit.claim.line_position}}
     if moved is not None:
@@ -145,16 +149,16 @@ def credit_line(credit: Credit, as_of: datetime, moved: Moved | None = None) -> 
     return DraftLine(
         kind="credit",
         description=f"Unused: {price.key}",
-        amount_minor=-credit.amount_minor,
+        amount_minor=-part.amount_minor,
         quantity=credit.claim.quantity,
         tax_category=price.tax_category,
         tax_rate=price.tax_rate,
-        due_at=min(as_of, credit.start),
+        due_at=part.start,
         item_id=credit.claim.item_id,
         price_id=credit.claim.price_id,
         price_key=price.key,
-        starts_at=credit.start,
-        ends_at=credit.end,
+        starts_at=part.start,
+        ends_at=part.end,
         discountable=False,
         rating=rating,
         source=credit,

@@ -33,7 +33,7 @@ from billing.generator.draft import (
     MINIMUM,
     Bill,
     DraftLine,
-    credit_line,
+    credit_lines,
     make_bill,
     one_off_line,
     recurring_line,
@@ -525,13 +525,13 @@ def _stands(claim: Claimed, quantity: Usage) -> bool:
 
 def _lines(target: Target, rated: Rated, as_of: datetime) -> tuple[list[tuple[str, DraftLine]], Changes]:
     """Lines with their currency for what is to be billed, and the claims that change with them."""
-    changes = Changes()
+    changes = Changes(credits_due_at=target.credits_due_at)
     lines: list[tuple[str, DraftLine | None]] = []
     for credit in target.credits:
         moved = rated.given_back.get(credit.claim.id)
-        line = credit_line(credit, as_of, moved) if credit.amount_minor or moved else None
-        changes.credits.append((credit, line))
-        lines.append((credit.claim.currency, line))
+        given_back = credit_lines(credit, moved)
+        changes.credits.append((credit, given_back))
+        lines += [(credit.claim.currency, line) for line in given_back]
     for charge in target.charges:
         line = recurring_line(charge) if charge.share.used else None
         changes.charges.append((charge, line))

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
-from itertools import groupby, islice
+from itertools import groupby, islice, pairwise
 
 from billing.rating.aggregation import Usage
 from billing.rating.periods import Period, Schedule, Timing, due, periods
@@ -97,23 +97,36 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """What is left of a recurring claim after a credit: its time, its share and its money."""
+    """What is left of a recurring claim after a credit: its time, its share, its money, and its line with what that gave back."""
 
     start: datetime
     end: datetime
     share_used: int
     net_minor: int
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedPart:
+    """A stretch of a claim that is not used, and what its line gives back for it; `amount_minor` is 0 or more."""
+
+    start: datetime
+    end: datetime
+    amount_minor: int
 
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """A claim gives back the part of its line that is not used; `amount_minor` is 0 or more."""
+    """A claim gives back what of its line is not used, each part from the instant on at which it is not."""
 
     claim: Claimed
-    start: datetime
-    end: datetime
-    amount_minor: int
+    parts: tuple[UnusedPart, ...]
     kept: tuple[Keep, ...] = ()
+
+    @property
+    def amount_minor(self) -> int:
+        """What is given back in all: 0 or more."""
+        return sum(part.amount_minor for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +153,16 @@ class UsageDue:
 
 @dataclass(slots=True)
 class Target:
-    """All that a run has to do for one subscription at one instant."""
+    """All that a run has to do for one subscription at one instant.
+
+    Args:
+        credits_due_at: when credits that are not due yet will be.
+    """
 
     credits: list[Credit] = field(default_factory=list)
     charges: list[RecurringCharge] = field(default_factory=list)
     usages: list[UsageDue] = field(default_factory=list)
+    credits_due_at: list[datetime] = field(default_factory=list)
 
 
 def recurring_target(counted: Sequence[Counted], claims: Sequence[Claimed], as_of: datetime, target: Target) -> None:
@@ -152,9 +170,10 @@ def recurring_target(counted: Sequence[Counted], claims: Sequence[Claimed], as_o
     horizon = max([as_of, *(claim.end for claim in claims)])
     parts = [(span, part) for span in counted for part in _parts(span, horizon)]
     for claim in claims:
-        credit = _credit(claim, parts)
-        if credit is not None:
-            target.credits.append(credit)
+        unused = _unused(claim, counted)
+        target.credits_due_at += [start for start, _ in unused if start > as_of]
+        if any(start <= as_of for start, _ in unused):
+            target.credits.append(_credit(claim, [gap for gap in unused if gap[0] <= as_of], counted))
     for span, part in parts:
         if due(span.price.timing, part, as_of):
             target.charges += _charges(span, part, [c for c in claims if _same(span, c)])
@@ -183,8 +202,18 @@ def usage_target(counted: Sequence[Counted], claims: Sequence[Claimed], as_of: d
             target.usages.append(UsageDue(span, part, tuple(inside), _terminated(span, part)))
     for claim in claims:
         if claim.id not in settled:
-            target.credits.append(Credit(claim, claim.start, claim.end, max(claim.net_minor, 0)))
+            _give_usage_back(claim, counted, as_of, target)
     return standing
+
+
+def _give_usage_back(claim: Claimed, counted: Sequence[Counted], as_of: datetime, target: Target) -> None:
+    """Credit all of a usage claim that is not as it should be, once what makes it so has taken effect."""
+    unused = _without_spans(claim, [span for span in counted if _same_price(span, claim)])
+    due_at = min((start for start, _ in unused), default=claim.start)
+    if due_at > as_of:
+        target.credits_due_at.append(due_at)
+    else:
+        target.credits.append(Credit(claim, (UnusedPart(claim.start, claim.end, max(claim.net_minor, 0)),)))
 
 
 def late_usage_until(span: Counted, counted: Sequence[Counted]) -> datetime | None:
@@ -257,44 +286,97 @@ def _terminated(span: Counted, part: Period) -> bool:
     return span.terminates and part.end == span.end
 
 
-def _credit(claim: Claimed, parts: Sequence[tuple[Counted, Period]]) -> Credit | None:
-    """What a recurring claim gives back, or None when all of it is as it should be."""
-    kept: list[tuple[Period, bool]] = []
-    for span, part in parts:
-        if _same(span, claim):
-            piece = part.clip(claim.start, claim.end)
-            if piece is not None:
-                kept.append((piece, _terminated(span, piece)))
-    kept = _joined(kept)
-    if len(kept) == 1 and (kept[0][0].start, kept[0][0].end) == (claim.start, claim.end):
-        return None
-    used = [(piece, _share_of(claim, piece, terminated)) for piece, terminated in kept]
-    unused = claim.share_used - sum(one.used for _, one in used)
-    amount = _credit_minor(claim, unused)
-    gap_start, gap_end = _gap(claim, [piece for piece, _ in used])
-    return Credit(claim, gap_start, gap_end, amount, _keeps(claim, used, claim.net_minor - amount))
+def _unused(claim: Claimed, counted: Sequence[Counted]) -> list[tuple[datetime, datetime]]:
+    """The stretches of a recurring claim in which the item did not count as claimed, in order of time.
+
+    They are cut where the item began or ceased to count in another way: each is given back when that takes effect, as each
+    charge is made when it is due.
+    """
+    gaps = _without_spans(claim, [span for span in counted if _same(span, claim)])
+    changes = sorted({at for span in counted for at in (span.start, span.end) if at is not None})
+    return [piece for gap in gaps for piece in _cut(gap, changes)]
 
 
-def _joined(kept: Sequence[tuple[Period, bool]]) -> list[tuple[Period, bool]]:
-    """Pieces that touch are one: what is billed across a boundary that has moved stays billed."""
-    joined: list[tuple[Period, bool]] = []
-    for piece, terminated in sorted(kept, key=lambda one: one[0].start):
-        if joined and joined[-1][0].end == piece.start:
-            joined[-1] = (replace(joined[-1][0], end=piece.end), terminated)
-        else:
-            joined.append((piece, terminated))
-    return joined
+def _without_spans(claim: Claimed, spans: Sequence[Counted]) -> list[tuple[datetime, datetime]]:
+    """What of a claim's time lies in none of the spans, which are in order of time."""
+    gaps: list[tuple[datetime, datetime]] = []
+    cursor = claim.start
+    for span in spans:
+        if span.start > cursor:
+            gaps.append((cursor, min(span.start, claim.end)))
+        cursor = claim.end if span.end is None else max(cursor, span.end)
+        if cursor >= claim.end:
+            break
+    return [gap for gap in [*gaps, (cursor, claim.end)] if gap[0] < gap[1]]
 
 
-def _share_of(claim: Claimed, piece: Period, terminated: bool) -> Share:
-    """What of the claim's own full period a piece of it is."""
+def _cut(gap: tuple[datetime, datetime], instants: Iterable[datetime]) -> list[tuple[datetime, datetime]]:
+    start, end = gap
+    edges = [start, *(instant for instant in instants if start < instant < end), end]
+    return list(pairwise(edges))
+
+
+def _credit(claim: Claimed, gaps: Sequence[tuple[datetime, datetime]], counted: Sequence[Counted]) -> Credit:
+    """What a recurring claim gives back for these stretches of it: one after the other, as runs in time would have."""
+    parts: list[UnusedPart] = []
+    left = [claim]
+    for start, end in gaps:
+        cut = next(one for one in left if one.start <= start and end <= one.end)
+        pieces = [(a, b) for a, b in ((cut.start, start), (end, cut.end)) if a < b]
+        shares = _shares_of(cut, pieces, counted)
+        amount = _credit_minor(cut, cut.share_used - sum(shares))
+        parts.append(UnusedPart(start, end, amount))
+        left.remove(cut)
+        left += _rests(cut, pieces, shares, amount)
+    return Credit(claim, tuple(parts), tuple(_keep(one) for one in sorted(left, key=lambda one: one.start)))
+
+
+def _keep(rest: Claimed) -> Keep:
+    assert rest.origin is not None
+    return Keep(rest.start, rest.end, rest.share_used, rest.net_minor, rest.origin)
+
+
+def _rests(
+    claim: Claimed, pieces: Sequence[tuple[datetime, datetime]], shares: Sequence[int], credited_minor: int
+) -> list[Claimed]:
+    """What is left of a claim after a credit, in pieces that divide its money by their shares; the last one takes the rest."""
     assert claim.origin is not None
-    index = claim.schedule.index_at(claim.origin.full_start)
-    own = Period(index, piece.start, piece.end, claim.origin.full_start, claim.origin.full_end)
+    left, noted = claim.net_minor - credited_minor, claim.noted_minor
+    parts = [left * used // max(sum(shares), 1) for used in shares]
+    parts = [*parts[:-1], left - sum(parts[:-1])] if parts else []
+    origin = replace(claim.origin, credited_minor=claim.origin.credited_minor + credited_minor)
+    rests: list[Claimed] = []
+    for (start, end), used, net in reversed(list(zip(pieces, shares, parts, strict=True))):
+        # What credit notes have given back counts against the latest piece first, as when the claims are read.
+        of_this = min(noted, max(net, 0))
+        noted -= of_this
+        rests.append(
+            replace(claim, start=start, end=end, share_used=used, net_minor=net, noted_minor=of_this, origin=origin)
+        )
+    return rests
+
+
+def _ends_with_subscription(claim: Claimed, end: datetime, counted: Sequence[Counted]) -> bool:
+    return any(span.terminates and span.end == end and _same(span, claim) for span in counted)
+
+
+def _shares_of(claim: Claimed, pieces: Sequence[tuple[datetime, datetime]], counted: Sequence[Counted]) -> list[int]:
+    """What of the claim's own full period each piece of it is."""
+    assert claim.origin is not None
     if claim.price.proration == Proration.NONE:
         # What was charged for a period stays charged as long as any of it is used.
-        return Share(claim.share_used, claim.origin.share.of)
-    return share(claim.schedule, own, claim.price.proration, terminated=terminated, bill_last_day=claim.price.bill_last_day)
+        return [claim.share_used if position == 0 else 0 for position in range(len(pieces))]
+    full = claim.schedule.period_at(claim.origin.full_start)
+    return [
+        share(
+            claim.schedule,
+            replace(full, start=start, end=end, full_start=claim.origin.full_start, full_end=claim.origin.full_end),
+            claim.price.proration,
+            terminated=_ends_with_subscription(claim, end, counted),
+            bill_last_day=claim.price.bill_last_day,
+        ).used
+        for start, end in pieces
+    ]
 
 
 def _credit_minor(claim: Claimed, unused: int) -> int:
@@ -312,28 +394,6 @@ def _credit_minor(claim: Claimed, unused: int) -> int:
         credited_minor=claim.origin.credited_minor,
     )
     return min(unused_credit_minor(line, Share(unused, claim.origin.share.of), claim.currency), most)
-
-
-def _gap(claim: Claimed, kept: Sequence[Period]) -> tuple[datetime, datetime]:
-    """From the first to the last instant that is not kept."""
-    start = claim.start
-    end = claim.end
-    if kept and kept[0].start == start:
-        start = kept[0].end
-    if kept and kept[-1].end == end and kept[-1].start > start:
-        end = kept[-1].start
-    return start, end
-
-
-def _keeps(claim: Claimed, used: Sequence[tuple[Period, Share]], left_minor: int) -> tuple[Keep, ...]:
-    """Divide what is left among the pieces, the last one taking the rest."""
-    keeps: list[Keep] = []
-    total = sum(one.used for _, one in used)
-    for position, (piece, one) in enumerate(used):
-        last = position == len(used) - 1
-        part = left_minor - sum(k.net_minor for k in keeps) if last else left_minor * one.used // max(total, 1)
-        keeps.append(Keep(piece.start, piece.end, one.used, part))
-    return tuple(keeps)
 
 
 def _charges(span: Counted, part: Period, claims: Sequence[Claimed]) -> Iterator[RecurringCharge]:

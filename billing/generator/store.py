@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -94,9 +94,14 @@ MOVE_CURSOR = """
 
 @dataclass(slots=True)
 class Changes:
-    """What happens to claims, each with the line that bills it; None where nothing is owed and so no line is made."""
+    """What happens to claims, each with the line that bills it; None where nothing is owed and so no line is made.
 
-    credits: list[tuple[Credit, DraftLine | None]] = field(default_factory=list)
+    Args:
+        credits: each with its lines, one for each part that is given back; none where nothing is.
+        credits_due_at: when credits that are not due yet will be.
+    """
+
+    credits: list[tuple[Credit, list[DraftLine]]] = field(default_factory=list)
     charges: list[tuple[RecurringCharge, DraftLine | None]] = field(default_factory=list)
     usages: list[tuple[RatedUsage, DraftLine | None]] = field(default_factory=list)
     one_offs: list[tuple[OneOff, DraftLine]] = field(default_factory=list)
@@ -104,6 +109,7 @@ class Changes:
     bounds: list[BoundChange] = field(default_factory=list)
     released: list[Claimed] = field(default_factory=list)
     written: list[dict[str, Any]] = field(default_factory=list)
+    credits_due_at: list[datetime] = field(default_factory=list)
     allowances_seen_to: bool = False
 
 
@@ -233,8 +239,8 @@ def write_claims(head: Head, changes: Changes) -> None:
 
 def _freed(changes: Changes) -> list[dict[str, Any]]:
     freed: dict[int, int | None] = {}
-    for credit, line in changes.credits:
-        freed[credit.claim.id] = line.invoice_id if line else None
+    for credit, lines in changes.credits:
+        freed[credit.claim.id] = _invoice_of(lines)
         changes.released.append(credit.claim)
     for rated, line in changes.usages:
         for claim in rated.due.continued:
@@ -248,15 +254,17 @@ def _freed(changes: Changes) -> list[dict[str, Any]]:
 
 def _kept_rows(changes: Changes) -> Iterable[dict[str, Any]]:
     """What is left of a claim after a credit still belongs to the line that it was billed on."""
-    for credit, line in changes.credits:
+    for credit, lines in changes.credits:
         claim = credit.claim
         for keep in credit.kept:
-            assert claim.origin is not None
-            origin = replace(claim.origin, credited_minor=claim.origin.credited_minor + credit.amount_minor)
             yield _row(
                 claim.item_id, Claim.Kind.RECURRING, keep.start, keep.end, claim.price_id, claim.quantity, keep.net_minor,
-                claim.invoice_id, claim.line_position, origin_basis(origin, keep.share_used), line.invoice_id if line else None,
+                claim.invoice_id, claim.line_position, origin_basis(keep.origin, keep.share_used), _invoice_of(lines),
             )  # fmt: skip
+
+
+def _invoice_of(lines: Sequence[DraftLine]) -> int | None:
+    return lines[0].invoice_id if lines else None
 
 
 def _charge_rows(changes: Changes) -> Iterable[dict[str, Any]]:
@@ -360,11 +368,17 @@ def move_cursor(
             {
                 "subscription": head.subscription_id,
                 "recurring_due_at": _earliest(
-                    next_due(intent.all_of({PriceKind.RECURRING}), as_of), next_allowance(intent.allowances, as_of)
+                    next_due(intent.all_of({PriceKind.RECURRING}), as_of),
+                    next_allowance(intent.allowances, as_of),
+                    *changes.credits_due_at,
                 )
                 if recurring
                 else (head.active_from if unknown else head.recurring_due_at),
-                "usage_due_at": _earliest(_next_usage(intent.all_of({PriceKind.USAGE}), as_of), next_bound(intent.bounded, as_of))
+                "usage_due_at": _earliest(
+                    _next_usage(intent.all_of({PriceKind.USAGE}), as_of),
+                    next_bound(intent.bounded, as_of),
+                    *changes.credits_due_at,
+                )
                 if usage
                 else (head.active_from if unknown else head.usage_due_at),
                 "recurring_seen": head.amendments if recurring else head.recurring_amendments_seen or 0,

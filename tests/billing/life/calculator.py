@@ -500,28 +500,47 @@ class Subscription:
                 self._charge(work, key, stretch, billed)
 
     def _give_back(self, work: _Work, one: Billed, wanted: list[Stretch]) -> None:
+        """Give back what is not used, each stretch once it is not used, one after the other."""
+        spans = self.spans(one.key)
+        same = [
+            (start, stop or one.end) for plan, quantity, start, stop in spans if (plan, quantity) == (one.plan, one.quantity)
+        ]
+        changes = [instant for _, _, start, stop in spans for instant in (start, stop) if instant is not None]
+        unused = _cut(_without([(one.start, one.end)], same), changes)
+        given, left = [], [one]
+        for start, end in unused:
+            if start <= work.as_of:
+                of = next(rest for rest in left if rest.start <= start and end <= rest.end)
+                back, rests = self._without_stretch(of, start, end, wanted)
+                given.append((start, end, back))
+                left = [rest for rest in left if rest is not of] + rests
+        if given:
+            work.give_back(one, given, sorted(left, key=lambda rest: rest.start))
+
+    def _without_stretch(self, one: Billed, start: datetime, end: datetime, wanted: list[Stretch]) -> tuple[int, list[Billed]]:
+        """What a stretch of what was billed is worth, and what is left without it."""
         price = one.plan.price(one.key)
         assert price is not None
         assert one.full_start is not None
         assert one.full_end is not None
-        pieces: list[tuple[datetime, datetime, bool]] = []
-        for stretch in wanted:
-            start, end = max(stretch.start, one.start), min(stretch.end, one.end)
-            if (stretch.plan, stretch.quantity) == (one.plan, one.quantity) and start < end:
-                is_last = stretch.is_last and end == stretch.end
-                if pieces and pieces[-1][1] == start:
-                    pieces[-1] = (pieces[-1][0], end, is_last)
-                else:
-                    pieces.append((start, end, is_last))
-        if [(start, end) for start, end, _ in pieces] == [(one.start, one.end)]:
-            return
         full = (one.full_start, one.full_end)
-        kept = [(start, end, self.measured(price, one.plan, full, start, end, last=is_last)[0]) for start, end, is_last in pieces]
+        stops = [s.end for s in wanted if s.is_last and (s.plan, s.quantity) == (one.plan, one.quantity)]
+        kept = [
+            (first, last, self.measured(price, one.plan, full, first, last, last=last in stops)[0])
+            for first, last in _without([(one.start, one.end)], [(start, end)])
+        ]
         if price.get("proration") == "none":
-            kept = [(start, end, one.units) for start, end, _ in kept]
-        unused = one.units - sum(units for _, _, units in kept)
-        back = self._worth(one, price, unused)
-        work.give_back(one, back, _missing(one, kept), kept)
+            # The whole stays charged as long as any of it is used.
+            kept = [(first, last, 0 if position else one.units) for position, (first, last, _) in enumerate(kept)]
+        total = sum(units for _, _, units in kept)
+        back = self._worth(one, price, one.units - total)
+        left = one.left - back
+        parts = [left * units // max(total, 1) for _, _, units in kept]
+        parts = [*parts[:-1], left - sum(parts[:-1])] if parts else []
+        return back, [
+            replace(one, start=first, end=last, units=units, left=part, credited=one.credited + back, freed_by=None)
+            for (first, last, units), part in zip(kept, parts, strict=True)
+        ]
 
     def _worth(self, one: Billed, price: dict[str, Any], unused: int) -> int:
         """What the unused units of a line are worth: their price less their discount, and never more than is left."""
@@ -569,8 +588,14 @@ class Subscription:
             elif work.as_of >= stretch.end:
                 work.use(key, stretch, self.used(price, stretch), inside)
         for one in billed:
-            if one not in kept:
-                work.give_back(one, max(one.left, 0), (one.start, one.end), [])
+            if one not in kept and self._differs_by(one, work.as_of):
+                work.give_back(one, [(one.start, one.end, max(one.left, 0))], [])
+
+    def _differs_by(self, one: Billed, as_of: datetime) -> bool:
+        """True once usage that was billed belongs to another price, or to none."""
+        same = [(start, stop or one.end) for plan, _, start, stop in self.spans(one.key) if plan is one.plan]
+        other = _without([(one.start, one.end)], same)
+        return not other or other[0][0] <= as_of
 
     def _full_periods(self, billed: list[Billed]) -> list[tuple[datetime, datetime]]:
         """The full periods of which something is billed, in the order of the last that was billed of each."""
@@ -821,36 +846,23 @@ class _Work:
     def currencies(self) -> set[str]:
         return {currency for currency, _ in self.lines}
 
-    def give_back(
-        self, one: Billed, amount: int, gap: tuple[datetime, datetime], kept: list[tuple[datetime, datetime, int]]
-    ) -> None:
+    def give_back(self, one: Billed, given: list[tuple[datetime, datetime, int]], rests: list[Billed]) -> None:
         price = one.plan.price(one.key)
         assert price is not None
-        line = None
-        if amount:
-            line = Line("credit", one.key, -amount, one.quantity, *_tax_of(price), min(self.as_of, gap[0]), *gap, coupons=False)
-            self.credits.append((one.plan.currency, line))
-
-        left, total = one.left - amount, sum(units for _, _, units in kept)
-        parts = [left * units // max(total, 1) for _, _, units in kept]
-        parts = [*parts[:-1], left - sum(parts[:-1])] if parts else []
-        self.freed.append((one, [(start, part) for (start, _, _), part in zip(kept, parts, strict=True)]))
+        lines = [
+            Line("credit", one.key, -amount, one.quantity, *_tax_of(price), start, start, end, coupons=False)
+            for start, end, amount in given
+            if amount
+        ]
+        self.credits += [(one.plan.currency, line) for line in lines]
+        self.freed.append((one, [(rest.start, rest.left) for rest in rests]))
 
         def note(papers: dict[str, Paper]) -> None:
-            paper = papers[one.plan.currency] if line else None
+            paper = papers[one.plan.currency] if lines else None
             self._free(one, paper)
-            for (start, end, units), part in zip(kept, parts, strict=True):
-                again = replace(
-                    one,
-                    start=start,
-                    end=end,
-                    units=units,
-                    left=part,
-                    credited=one.credited + amount,
-                    made_by=paper,
-                    freed_by=None,
-                )
-                self.of._add(again)
+            for rest in rests:
+                rest.made_by = paper
+                self.of._add(rest)
 
         self.notes.append(note)
 
@@ -992,10 +1004,15 @@ def _limits(price: dict[str, Any], share: Fraction, currency: str) -> tuple[int 
     )
 
 
-def _missing(one: Billed, kept: list[tuple[datetime, datetime, int]]) -> tuple[datetime, datetime]:
-    """From the first to the last instant that is not kept."""
-    gaps = _without([(one.start, one.end)], [(start, end) for start, end, _ in kept])
-    return gaps[0][0], gaps[-1][1]
+def _cut(stretches: list[tuple[datetime, datetime]], instants: Iterable[datetime]) -> list[tuple[datetime, datetime]]:
+    """The stretches in pieces, with an edge at each instant that lies inside one."""
+    for instant in sorted(set(instants)):
+        stretches = [
+            piece
+            for start, end in stretches
+            for piece in ([(start, instant), (instant, end)] if start < instant < end else [(start, end)])
+        ]
+    return stretches
 
 
 def _without(
