@@ -9,6 +9,7 @@ from django.utils.html import format_html
 
 from billing.admin.cells import money
 from billing.documents import transitions
+from billing.documents.invoices import came_to_nothing
 from billing.models import DocumentMove, Invoice, Subscription
 from ledger.admin.kit.idempotent_forms import Done, KeyedForm, operation_view
 from ledger.admin.kit.pages import ReadOnlyAdmin, moment, row_url, table
@@ -34,7 +35,8 @@ WORDS: Final = {
     "pay": Words("Mark as paid", "For money that arrived in another way than by credits.", {"open", "uncollectible"}),
     "void": Words(
         "Void",
-        "Its periods can be billed again, and the credits that paid part of it are given back. It keeps its number.",
+        "Its periods can be billed again, and the credits that paid part of it are given back. It keeps its number. Later "
+        "invoices of 0 that correct it are voided with it.",
         {"open", "uncollectible"},
     ),
     "give_up": Words("Mark as uncollectible", "Nobody expects the money any more. It can still be paid or voided.", {"open"}),
@@ -93,7 +95,11 @@ ACTIONS: Final = {transitions.DELETE: "delete_draft"}
 
 def impossible(invoice: Invoice) -> list[str]:
     """The actions that the invoice's state does not allow."""
-    return [ACTIONS.get(name, name) for name, words in WORDS.items() if invoice.state not in words.origins]
+    return [ACTIONS.get(name, name) for name, words in WORDS.items() if not _is_possible(invoice, name, words)]
+
+
+def _is_possible(invoice: Invoice, move: str, words: Words) -> bool:
+    return invoice.state in words.origins or (move == "void" and came_to_nothing(invoice))
 
 
 def moves_table(invoice: Invoice) -> dict[str, Any]:

@@ -250,14 +250,29 @@ class NewAmendmentSerializer(StrictSerializer):
     effective_at = TimeField(help_text="Past or future.")
     plan = RefField(required=False, help_text="The newest version of this plan.")
     quantities = MapField(child=units(), max_keys=100, required=False, help_text="By price key.")
-    ends_at = TimeField(required=False, help_text="Where the subscription ends.")
+    ends_at = TimeField(
+        required=False,
+        allow_null=True,
+        help_text="Where the subscription ends; null: it goes on, which withdraws a planned end. After it has ended, it is "
+        "active again from `effective_at` on; the time in between is not billed.",
+    )
     paused = TruthField(required=False, help_text="True stops it, false resumes it.")
+
+    @classmethod
+    def take_fields(cls, value: dict[str, Any], pointer: str, flaws: list[Flaw]) -> dict[str, Any]:
+        """As everywhere, but an `ends_at` of null is kept: it says that there is no end."""
+        taken = super().take_fields(value, pointer, flaws)
+        return {**taken, "ends_at": None} if value.get("ends_at", "") is None else taken
 
 
 class AmendmentQuery(StrictSerializer):
     """How to amend."""
 
     dry_run = QueryTruthField(default=False, help_text="Only show what it would bring.")
+    as_of = TimeField(
+        required=False,
+        help_text="With `dry_run`: up to when, past or future; when the amendment takes effect by default, now if that is past.",
+    )
 
 
 class NewChargeSerializer(StrictSerializer):

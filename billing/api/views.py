@@ -52,7 +52,7 @@ from ledger.api.kit.schema import Answer, Taken, operation, page_example, page_o
 from ledger.database.lock_decorators import locked, on
 from ledger.database.lock_names import INVOICE_GENERATION
 from ledger.database.locks import Lock
-from ledger.errors import Refused
+from ledger.errors import Invalid, Refused
 
 CATALOGUE = "Catalogue"
 SUBSCRIPTIONS = "Subscriptions"
@@ -343,7 +343,8 @@ class Amendments(_Writes):
     @operation(
         "amendSubscription", "Amend a subscription",
         "Writes the wish and returns at once, also while invoices for the subscription are being made; the next run bills the "
-        "difference. With `dry_run=true`: the lines that it would bring now.",
+        "difference: what is given back and what is charged, both once the change has taken effect. With `dry_run=true`: the "
+        "invoices that a run at `as_of` would make with it.",
         tag=SUBSCRIPTIONS, scope=BILLING_WRITE, keyed=True, parameters=[REF_PATH], query=bodies.AmendmentQuery,
         takes=Taken(bodies.NewAmendmentSerializer, {"more": examples.AMENDMENT_BODY}),
         answers={
@@ -354,7 +355,10 @@ class Amendments(_Writes):
     )  # fmt: skip
     def post(self, request: HttpRequest, ref: str) -> HttpResponse:
         """Amend a subscription."""
-        dry_run = read_query(bodies.AmendmentQuery, request)["dry_run"]
+        query = read_query(bodies.AmendmentQuery, request)
+        dry_run = query["dry_run"]
+        if "as_of" in query and not dry_run:
+            raise Invalid(pointer="/as_of", rule="dry-run-only", detail="goes with dry_run=true: an amendment is billed by runs")
 
         def amended(fields: dict[str, Any]) -> Any:
             wish = Wish(
@@ -371,7 +375,8 @@ class Amendments(_Writes):
 
         def show(fields: dict[str, Any]) -> tuple[int, Any]:
             amended(fields)
-            options = Options(as_of=timezone.now(), finalize=False, render=reads.invoice_document)
+            as_of = query.get("as_of") or max(fields["effective_at"], timezone.now())
+            options = Options(as_of=as_of, finalize=False, render=reads.invoice_document)
             generated = generate.generate_in(ref=ref, options=options)
             transaction.set_rollback(True)
             return 200, {"invoices": generated.documents}

@@ -276,27 +276,49 @@ def mark_uncollectible(invoice_id: int) -> Invoice:
     return _moved(invoice_id, lambda lock, invoice: _move(invoice, State.UNCOLLECTIBLE, "uncollectible_at", {State.OPEN}))
 
 
+def came_to_nothing(invoice: Invoice) -> bool:
+    """True for an invoice with a number that nobody had to pay."""
+    return invoice.state == State.PAID and invoice.total_minor == 0
+
+
 def void(invoice_id: int) -> Invoice:
-    """Make an open or uncollectible invoice void, or raise and change nothing.
+    """Make an invoice void that nobody has paid, or raise and change nothing; see `void_with_corrections`."""
+    return void_with_corrections(invoice_id)[-1]
+
+
+def void_with_corrections(invoice_id: int) -> list[Invoice]:
+    """Make an open or uncollectible invoice void, or one of 0 that nobody had to pay; or raise and change nothing.
 
     Its periods can be billed again, what it corrected counts as before, the credits that paid part of it are given back, and
-    credit notes about it end.
+    credit notes about it end. Later invoices of 0 that correct it, where charges and credits came to nothing, are voided first.
     Voiding what is void changes nothing, however often.
 
+    Returns:
+        What became void, the invoice itself last; that alone where it was void already.
+
     Raises:
-        NotFound, InvalidTransition: there is no such invoice, or it is a draft or paid.
+        NotFound, InvalidTransition: there is no such invoice, or it is a draft or was paid.
         InvoiceCorrectedLater: a later invoice credits or continues a line of this one; void that first.
         InvoiceGenerationBusy: invoices of the subscription are being made.
     """
+    voided: list[Invoice] = []
 
     def act(lock: Lock, invoice: Invoice) -> None:
-        if invoice.state == State.VOID:
-            return
-        _move(invoice, State.VOID, "voided_at", {State.OPEN, State.UNCOLLECTIBLE})
-        release_under(lock, invoice)
-        _give_credits_back(invoice)
+        if invoice.state != State.VOID:
+            voided.extend(_void_under(lock, invoice))
 
-    return _moved(invoice_id, act)
+    invoice = _moved(invoice_id, act)
+    return [*voided[:-1], invoice]
+
+
+def _void_under(lock: Lock, invoice: Invoice) -> list[Invoice]:
+    origins = {State.OPEN, State.UNCOLLECTIBLE} | ({State.PAID} if came_to_nothing(invoice) else set())
+    _move(invoice, State.VOID, "voided_at", origins)
+    netted = [other for other in _corrected_by(invoice) if came_to_nothing(other)]
+    voided = [one for other in reversed(netted) for one in _void_under(lock, other)]
+    release_under(lock, invoice)
+    _give_credits_back(invoice)
+    return [*voided, invoice]
 
 
 def delete_draft(invoice_id: int) -> None:
@@ -344,13 +366,18 @@ def release_under(lock: Lock, invoice: Invoice) -> None:
 
 
 def _refuse_if_corrected(invoice: Invoice) -> None:
+    standing = _corrected_by(invoice)
+    if standing:
+        raise InvoiceCorrectedLater(invoice=invoice.pk, by=standing[0].pk, state=invoice.state, wanted="void")
+
+
+def _corrected_by(invoice: Invoice) -> list[Invoice]:
+    """The invoices that are not void and have corrected a claim of this one or used its credit note, oldest first."""
     correcting = Claim.objects.filter(_written_by(invoice), released_by__isnull=False).exclude(released_by=invoice.pk)
     using = CreditNoteUse.objects.filter(credit_note__invoice_id=invoice.pk, released_at=None).exclude(invoice_id=invoice.pk)
     later = set(correcting.values_list("released_by", flat=True)) | set(using.values_list("invoice_id", flat=True))
     known = [pk for pk in later if pk is not None]
-    standing = Invoice.objects.filter(pk__in=known).exclude(state=State.VOID).order_by("id").first()
-    if standing is not None:
-        raise InvoiceCorrectedLater(invoice=invoice.pk, by=standing.pk, state=invoice.state, wanted="void")
+    return list(Invoice.objects.filter(pk__in=known).exclude(state=State.VOID).order_by("id"))
 
 
 def _written_by(invoice: Invoice) -> Q:

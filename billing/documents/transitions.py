@@ -70,11 +70,20 @@ def move(*, invoice_id: int, move: str, actor: str, reason: str, idempotency_key
 
 
 def move_in(*, invoice_id: int, move: str, actor: str, reason: str = "") -> Invoice:
-    """As `move`, inside the transaction of a caller who remembers the key; the reason may be empty."""
+    """As `move`, inside the transaction of a caller who remembers the key; the reason may be empty.
+
+    What is voided with an invoice has the same name and reason on record.
+    """
     # The note first: finalisation takes the number last, whose row others wait for. Voiding what is void changes nothing.
     if move != "void" or not Invoice.objects.filter(pk=invoice_id, state=Invoice.State.VOID).exists():
         DocumentMove.objects.create(invoice_id=invoice_id, move=move, actor=actor, reason=reason)
-    return MOVES[move](invoice_id)
+    if move != "void":
+        return MOVES[move](invoice_id)
+    *corrections, invoice = invoices.void_with_corrections(invoice_id)
+    DocumentMove.objects.bulk_create(
+        DocumentMove(invoice_id=other.pk, move=move, actor=actor, reason=reason) for other in corrections
+    )
+    return invoice
 
 
 def delete_draft_in(*, invoice_id: int, actor: str, reason: str = "") -> DocumentMove:

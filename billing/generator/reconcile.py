@@ -350,9 +350,7 @@ def _rests(
         # What credit notes have given back counts against the latest piece first, as when the claims are read.
         of_this = min(noted, max(net, 0))
         noted -= of_this
-        rests.append(
-            replace(claim, start=start, end=end, share_used=used, net_minor=net, noted_minor=of_this, origin=origin)
-        )
+        rests.append(replace(claim, start=start, end=end, share_used=used, net_minor=net, noted_minor=of_this, origin=origin))
     return rests
 
 

@@ -75,7 +75,8 @@ BEGIN
     END IF;
     IF NOT (is_lowered AND NEW.state = OLD.state) AND (OLD.state, NEW.state) NOT IN (
         ('open', 'paid'), ('open', 'void'), ('open', 'uncollectible'), ('uncollectible', 'paid'), ('uncollectible', 'void')
-    ) OR to_jsonb(NEW) - moving IS DISTINCT FROM to_jsonb(OLD) - moving THEN
+    ) AND NOT (OLD.state = 'paid' AND NEW.state = 'void' AND OLD.total_minor = 0)
+    OR to_jsonb(NEW) - moving IS DISTINCT FROM to_jsonb(OLD) - moving THEN
         RAISE EXCEPTION 'billing_invoice: % is % and frozen', OLD.number, OLD.state USING ERRCODE = 'LG001';
     END IF;
     RETURN NEW;

@@ -6,11 +6,15 @@ came after it and a later one that is effective earlier does not undo what is pl
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 
 WHOLE = ""
 """The key of the item that stands for the subscription itself: its versions say when it was active, and on which plan."""
+
+Stretch = tuple[datetime, datetime | None]
+"""`[start, end)`; an end of None is open."""
+FIRST = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +24,8 @@ class Change:
     Args:
         plan_id: from then on this version of a plan.
         quantities: from then on, by price key; other keys keep theirs.
-        ends_at: where the subscription ends; with `sets_end` and None it goes on for ever.
+        ends_at: where the subscription ends, as far as `effective_at` and what follows it are concerned; with `sets_end` and None
+            it goes on for ever.
         paused: True stops it, False resumes it.
     """
 
@@ -62,17 +67,20 @@ def timeline(changes: Sequence[Change], prices_of: Callable[[int], Mapping[str, 
         changes: at least the first, which names the plan.
         prices_of: price ids by key of a version of a plan.
     """
-    end = _end(changes)
+    active = _active(changes)
     spans: list[Span] = []
     for state, starts_at, ends_at in _states(changes):
-        stop = _earlier(ends_at, end)
-        if state.paused or (stop is not None and stop <= starts_at):
+        if state.paused:
             continue
-        terminates = end is not None and stop == end
         keyed: list[tuple[str, int | None]] = [(WHOLE, None), *prices_of(state.plan_id).items()]
-        for key, price_id in keyed:
-            quantity = state.quantities.get(key, Decimal(1))
-            spans.append(Span(key, state.plan_id, price_id, quantity, starts_at, stop, terminates, state.amendment))
+        for active_from, active_to in active:
+            start, stop = max(starts_at, active_from), _earlier(ends_at, active_to)
+            if stop is not None and stop <= start:
+                continue
+            terminates = active_to is not None and stop == active_to
+            for key, price_id in keyed:
+                quantity = state.quantities.get(key, Decimal(1))
+                spans.append(Span(key, state.plan_id, price_id, quantity, start, stop, terminates, state.amendment))
     return _merged(spans)
 
 
@@ -100,10 +108,34 @@ def _states(changes: Sequence[Change]) -> Iterable[tuple[_State, datetime, datet
             yield state, change.effective_at, following
 
 
-def _end(changes: Iterable[Change]) -> datetime | None:
-    """The end as the newest amendment that speaks of it has it."""
-    speaking = [change for change in changes if change.sets_end]
-    return max(speaking, key=lambda change: change.sequence).ends_at if speaking else None
+def _active(changes: Iterable[Change]) -> list[Stretch]:
+    """When the subscription was and will be active, in order of time: up to its end, and again from a reactivation on.
+
+    Each amendment that speaks of the end says what holds from its `effective_at` on, whatever was planned before it. Time before
+    that stays as it was: what had ended by then was not active until then, and is never billed. An end in the past ends it there.
+    """
+    active: list[Stretch] = [(FIRST, None)]
+    for change in sorted(changes, key=lambda change: change.sequence):
+        if change.sets_end and change.ends_at is not None and change.ends_at <= change.effective_at:
+            active = _until(active, change.ends_at)
+        elif change.sets_end:
+            active = _joined([*_until(active, change.effective_at), (change.effective_at, change.ends_at)])
+    return active
+
+
+def _until(stretches: Iterable[Stretch], instant: datetime) -> list[Stretch]:
+    return [(start, _earlier(end, instant)) for start, end in stretches if start < instant]
+
+
+def _joined(stretches: Iterable[Stretch]) -> list[Stretch]:
+    """Stretches in order of time, those that touch as one."""
+    joined: list[Stretch] = []
+    for start, end in stretches:
+        if joined and joined[-1][1] == start:
+            joined[-1] = (joined[-1][0], end)
+        else:
+            joined.append((start, end))
+    return joined
 
 
 def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:

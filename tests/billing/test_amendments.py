@@ -4,9 +4,10 @@ from decimal import Decimal
 
 import pytest
 
-from billing.documents import invoices
-from billing.errors import InvoiceCorrectedLater
-from billing.models import Claim, ItemVersion, Subscription
+from billing.documents import invoices, transitions
+from billing.errors import InvalidTransition, InvoiceCorrectedLater
+from billing.generator.due import DueWalk, Filter
+from billing.models import Claim, CreditNote, Cursor, DocumentMove, Invoice, ItemVersion, Subscription
 from billing.orders import subscriptions
 from billing.orders.subscriptions import Wish
 from ledger.errors import Invalid
@@ -225,3 +226,178 @@ def test_catching_up_in_one_run_takes_what_month_by_month_would():
     [once] = bill(late, at(7, 1))
     monthly_ones = [one for month in range(1, 8) for one in bill(steady, at(month, 1))]
     assert once["subtotal_minor"] == sum(one["subtotal_minor"] for one in monthly_ones)
+
+
+# Ends, and going on after one -------------------------------------------------------------------------
+
+
+def test_the_time_between_an_end_and_a_reactivation_is_not_billed():
+    subscription = monthly()
+    amend(subscription, at(2, 1), sets_end=True, ends_at=at(2, 1))
+    assert bill(subscription, at(5, 20)) == []
+    amend(subscription, at(6, 1), sets_end=True, ends_at=at(8, 1))
+    assert figures(bill(subscription, at(9, 1))) == [
+        [("recurring", "base", 3100, "06-01", "07-01"), ("recurring", "base", 3100, "07-01", "08-01")]
+    ]
+
+
+def test_a_reactivation_inside_a_period_is_charged_its_days():
+    subscription = monthly()
+    amend(subscription, at(2, 1), sets_end=True, ends_at=at(2, 1))
+    amend(subscription, at(5, 21), sets_end=True, ends_at=None)
+    # 11 of the 31 days of May.
+    assert figures(bill(subscription, at(6, 1))) == [
+        [("recurring", "base", 1100, "05-21", "06-01"), ("recurring", "base", 3100, "06-01", "07-01")]
+    ]
+
+
+def test_usage_while_a_subscription_had_ended_is_not_billed():
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[metered(unit_amount="1.00")]).code, ends_at=at(2, 1))
+    amend(subscription, at(4, 1), sets_end=True, ends_at=None)
+    for month in (1, 2, 3, 4):
+        use(subscription, str(month), at(month, 10))
+    assert [line[2:4] for line in figures(bill(subscription, at(5, 1)))[0]] == [(100, "01-01"), (400, "04-01")]
+
+
+@pytest.mark.parametrize("withdrawn_on", [at(1, 5), at(1, 11), at(1, 20)])
+def test_an_end_of_null_withdraws_a_planned_end_whenever_it_was_to_take_effect(withdrawn_on):
+    subscription = monthly()
+    amend(subscription, at(1, 20), sets_end=True, ends_at=at(1, 20))
+    amend(subscription, withdrawn_on, sets_end=True, ends_at=None)
+    assert bill(subscription, at(1, 25)) == []
+    assert figures(bill(subscription, at(2, 1))) == [[("recurring", "base", 3100, "02-01", "03-01")]]
+
+
+def test_an_end_in_the_past_ends_it_there_and_bills_nothing_that_was_not_active():
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring(unit_amount="31.00", timing="arrears")]).code)
+    amend(subscription, at(1, 11), sets_end=True, ends_at=at(1, 11))
+    # Said again, and later: it had ended by then.
+    amend(subscription, at(3, 1), sets_end=True, ends_at=at(2, 1))
+    assert figures(bill(subscription, at(4, 1))) == [[("recurring", "base", 1000, "01-01", "01-11")]]
+
+
+# Planned changes --------------------------------------------------------------------------------------
+
+
+def planned():
+    """30.00 a month from April on, billed for April, and on 10 April a change planned for the 25th to 60.00."""
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring(unit_amount="30.00")]).code, started_at=at(4, 1))
+    [april] = bill(subscription, at(4, 1))
+    amend(subscription, at(4, 25), plan=PlanFactory(prices=[recurring(unit_amount="60.00")]).code)
+    return subscription, april
+
+
+BOTH_SIDES = [[("credit", "base", -600, "04-25", "05-01"), ("recurring", "base", 1200, "04-25", "05-01")]]
+
+
+def test_a_planned_change_is_credited_and_charged_when_it_takes_effect():
+    subscription, _ = planned()
+    assert bill(subscription, at(4, 11)) == []
+    assert subscription.ref in list(DueWalk(Filter(as_of=at(4, 25), usage=False)))
+    assert figures(bill(subscription, at(4, 25))) == BOTH_SIDES
+
+
+def test_a_planned_end_is_credited_when_it_comes_although_nothing_is_charged_then():
+    subscription = monthly()
+    amend(subscription, at(1, 11), sets_end=True, ends_at=at(1, 11))
+    assert bill(subscription, at(1, 5)) == []
+    assert Cursor.objects.get(pk=subscription.pk).recurring_due_at == at(1, 11)
+    assert subscription.ref not in list(DueWalk(Filter(as_of=at(1, 10))))
+    assert subscription.ref in list(DueWalk(Filter(as_of=at(1, 11))))
+    [invoice] = bill(subscription, at(1, 11))
+    assert [(line["kind"], line["amount_minor"]) for line in invoice["lines"]] == [("credit", -2100), ("carried", 2100)]
+
+
+@pytest.mark.parametrize("days", [(5, 11, 21), (11, 21), (21,), (5, 25)])
+def test_two_planned_changes_of_one_period_are_credited_one_after_the_other_whenever_runs_come(days):
+    subscription = monthly(proration="day")
+    amend(subscription, at(1, 11), quantities={"base": Decimal(2)})
+    amend(subscription, at(1, 21), quantities={"base": Decimal(3)})
+    made = [line for day in days for invoice in figures(bill(subscription, at(1, day))) for line in invoice]
+    assert sorted(made) == [
+        ("credit", "base", -1100, "01-21", "02-01"),
+        ("credit", "base", -1000, "01-11", "01-21"),
+        ("recurring", "base", 2000, "01-11", "01-21"),
+        ("recurring", "base", 3300, "01-21", "02-01"),
+    ]
+
+
+def test_without_proration_nothing_is_given_back_while_any_of_the_period_is_used():
+    subscription = monthly(proration="none")
+    amend(subscription, at(1, 11), paused=True)
+    amend(subscription, at(1, 21), paused=False)
+    amend(subscription, at(1, 25), sets_end=True, ends_at=at(1, 25))
+    for day in (11, 21, 25, 31):
+        assert bill(subscription, at(1, day)) == []
+
+
+def test_usage_billed_beyond_a_later_as_of_is_given_back_only_from_the_change_on():
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[metered(unit_amount="1.00")]).code)
+    use(subscription, "5", at(1, 20))
+    bill(subscription, at(2, 1))
+    amend(subscription, at(1, 11), plan=PlanFactory(prices=[metered(unit_amount="2.00")]).code)
+    assert bill(subscription, at(1, 10)) == []
+    assert [line[:3] for line in figures(bill(subscription, at(2, 1)))[0]] == [
+        ("credit", "calls", -500), ("usage", "calls", 1000),
+    ]  # fmt: skip
+
+
+# Invoices of 0 ----------------------------------------------------------------------------------------
+
+
+def netted():
+    """An invoice of 31.00 for January, and one of 0.00 that gives 21.00 of it back and carries them."""
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring(unit_amount="31.00")]).code)
+    [january] = bill(subscription, at(1, 1))
+    amend(subscription, at(1, 11), sets_end=True, ends_at=at(1, 11))
+    [correction] = bill(subscription, at(1, 11))
+    assert (correction["total_minor"], correction["state"]) == (0, "paid")
+    return subscription, january["id"], correction["id"]
+
+
+def states(*ids):
+    return [Invoice.objects.get(pk=pk).state for pk in ids]
+
+
+def test_voiding_an_invoice_voids_what_came_to_nothing_and_corrects_it():
+    subscription, january, correction = netted()
+    invoices.void(january)
+    assert states(january, correction) == ["void", "void"]
+    assert CreditNote.objects.get(invoice_id=correction).released_at is not None
+    # Ten days are owed, and billed at once.
+    assert figures(bill(subscription, at(1, 12))) == [[("recurring", "base", 1000, "01-01", "01-11")]]
+
+
+def test_what_came_to_nothing_can_be_voided_by_itself():
+    subscription, january, correction = netted()
+    invoices.void(correction)
+    assert states(january, correction) == ["open", "void"]
+    [again] = bill(subscription, at(1, 12))
+    assert [(line["kind"], line["amount_minor"]) for line in again["lines"]] == [("credit", -2100), ("carried", 2100)]
+
+
+def test_a_credit_note_that_paid_for_something_still_blocks_and_nothing_is_written():
+    subscription, january, correction = netted()
+    subscriptions.charge_once(ref=subscription.ref, amount_minor=3000, description="Removal")
+    [removal] = bill(subscription, at(1, 12))
+    with pytest.raises(InvoiceCorrectedLater) as refused:
+        invoices.void(january)
+    assert refused.value.facts["by"] == removal["id"]
+    assert states(january, correction, removal["id"]) == ["open", "paid", "open"]
+
+
+def test_what_somebody_paid_is_not_voided():
+    _, january, _ = netted()
+    invoices.pay(january)
+    with pytest.raises(InvalidTransition):
+        invoices.void(january)
+    assert states(january) == ["paid"]
+
+
+def test_who_voids_an_invoice_is_on_record_for_what_is_voided_with_it():
+    _, january, correction = netted()
+    transitions.move_in(invoice_id=january, move="void", actor="key:ops", reason="Wrong customer")
+    noted = DocumentMove.objects.filter(invoice_id__in=[january, correction]).order_by("invoice_id")
+    assert list(noted.values_list("invoice_id", "move", "actor", "reason")) == [
+        (january, "void", "key:ops", "Wrong customer"), (correction, "void", "key:ops", "Wrong customer"),
+    ]  # fmt: skip

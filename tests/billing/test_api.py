@@ -167,6 +167,40 @@ def test_an_amendment_is_billed_by_the_next_run(api, subscribed):
     assert [(line["kind"], line["amount_minor"]) for line in invoice["lines"]] == [("credit", -484), ("recurring", 1452)]
 
 
+def test_the_dry_run_of_a_planned_amendment_shows_both_sides_as_of_when_it_takes_effect(api, subscribed):
+    api.post(f"/v1/subscriptions/{subscribed}/invoices", {"as_of": "2026-01-01T00:00:00Z"})
+    path = f"/v1/subscriptions/{subscribed}/amendments"
+    body = {"effective_at": "2026-01-17T00:00:00Z", "quantities": {"base": 3}}
+
+    def lines(as_of):
+        made = api.post(f"{path}?dry_run=true&as_of={as_of}", body).json()["invoices"]
+        return [(line["kind"], line["amount_minor"]) for one in made for line in one["lines"]]
+
+    assert lines("2026-01-16T23:59:59Z") == []
+    assert lines("2026-01-17T00:00:00Z") == [("credit", -484), ("recurring", 1452)]
+    assert not Amendment.objects.filter(subscription__ref=subscribed, sequence__gt=1).exists()
+
+
+def test_the_dry_run_of_an_amendment_is_as_of_when_it_takes_effect_unless_said(api, subscribed):
+    later = {"effective_at": "2199-12-17T00:00:00Z", "ends_at": "2199-12-17T00:00:00Z"}
+    path = f"/v1/subscriptions/{subscribed}/amendments"
+    refused = api.post(f"{path}?as_of=2026-01-17T00:00:00Z", later)
+    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (400, "/as_of")
+    assert not Amendment.objects.filter(subscription__ref=subscribed, sequence__gt=1).exists()
+    sooner = {"effective_at": "2026-01-17T00:00:00Z", "ends_at": "2026-01-17T00:00:00Z"}
+    [bill_until_the_end] = api.post(f"{path}?dry_run=true", sooner).json()["invoices"]
+    assert bill_until_the_end["lines"][0]["period"]["end"].startswith("2026-01-17")
+
+
+def test_an_end_of_null_withdraws_a_planned_end(api, subscribed):
+    path = f"/v1/subscriptions/{subscribed}/amendments"
+    planned = {"effective_at": "2026-01-17T00:00:00Z", "ends_at": "2026-01-17T00:00:00Z"}
+    assert api.post(path, planned).status_code == 201
+    assert api.post(path, {"effective_at": "2026-01-05T00:00:00Z", "ends_at": None}).status_code == 201
+    [invoice] = api.post(f"/v1/subscriptions/{subscribed}/invoices", {"as_of": "2026-01-20T00:00:00Z"}).json()["invoices"]
+    assert invoice["lines"][0]["period"]["end"].startswith("2026-02-01")
+
+
 def test_a_one_off_charge_is_billed_once(api, subscribed):
     charge = {"amount_minor": 5000, "description": "Set-up", "tax_rate": "20"}
     assert api.post(f"/v1/subscriptions/{subscribed}/charges", charge).status_code == 201

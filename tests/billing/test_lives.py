@@ -33,17 +33,23 @@ class Life:
     subscription: Subscription
     timing: str
     changes: list[tuple[int, str, object]] = field(default_factory=list)
-    ends_on: int | None = None
+    ends: list[tuple[int, int | None]] = field(default_factory=list)
+    """From which day on the end was to be which, in the order in which it was ordered."""
     uses: list[tuple[int, int]] = field(default_factory=list)
 
     def day(self, day: int) -> tuple[str, int] | None:
         """The plan and quantity of a day; None when it is not active."""
-        if self.ends_on is not None and day >= self.ends_on:
+        if self.has_ended(day):
             return None
         state: dict[str, object] = {"plan": "small", "quantity": 1, "paused": False}
         so_far = sorted((change for change in self.changes if change[0] <= day), key=lambda change: change[0])
         state |= {name: value for _, name, value in so_far}
         return None if state["paused"] else (str(state["plan"]), int(str(state["quantity"])))
+
+    def has_ended(self, day: int) -> bool:
+        """The newest order that speaks of a day decides: it speaks of all days from its own on, and of those after its end."""
+        speaking = [end for on, end in reversed(self.ends) if day >= on or (end is not None and day >= end)]
+        return bool(speaking) and speaking[0] is not None and day >= speaking[0]
 
 
 def month_of(instant: datetime) -> tuple[datetime, datetime]:
@@ -109,8 +115,9 @@ def amend(life: Life, chance: random.Random, codes: dict[str, str], on: int) -> 
         value = chance.random() < 0.5
         wish = Wish(paused=value)
     else:
-        life.ends_on = None if chance.random() < 0.7 else max(on, 1)
-        wish = Wish(sets_end=True, ends_at=None if life.ends_on is None else JAN_1 + life.ends_on * DAY)
+        ends_on = None if chance.random() < 0.7 else max(on + chance.choice([0, 0, 30, -10]), 1)
+        life.ends.append((on, ends_on))
+        wish = Wish(sets_end=True, ends_at=None if ends_on is None else JAN_1 + ends_on * DAY)
     if name != "end":
         life.changes.append((on, name, value))
     subscriptions.amend_subscription(ref=life.subscription.ref, effective_at=JAN_1 + on * DAY, wish=wish)

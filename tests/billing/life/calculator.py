@@ -240,6 +240,11 @@ class Paper:
     coupon_uses: list[tuple[Coupon, int, int]] = field(default_factory=list)
     note_uses: list[tuple[Note, int]] = field(default_factory=list)
 
+    @property
+    def is_nothing(self) -> bool:
+        """It has a number, and nobody had to pay it."""
+        return self.state == "paid" and self.total == 0
+
 
 @dataclass(eq=False)
 class Note:
@@ -324,34 +329,45 @@ class Subscription:
     def _in_order(self) -> list[Amendment]:
         return sorted(self.amendments, key=lambda one: one.effective_at)
 
-    def ends_at(self) -> datetime | None:
-        """As the newest wish that speaks of it has it."""
-        return next((one.ends_at for one in reversed(self.amendments) if one.sets_end), None)
+    def is_ended(self, instant: datetime) -> bool:
+        """As the newest wish that speaks of that instant has it: of all from its own on, and of all after its end."""
+        for one in reversed(self.amendments):
+            if one.sets_end and one.ends_at is not None and instant >= one.ends_at:
+                return True
+            if one.sets_end and instant >= one.effective_at:
+                return False
+        return False
+
+    def ends(self) -> list[datetime]:
+        """The instants at which the subscription ceases to be active, though it was until then."""
+        asked = {one.ends_at for one in self.amendments if one.sets_end and one.ends_at is not None}
+        return sorted(one for one in asked if self.is_ended(one) and not self.is_ended(one - INSTANT))
 
     def _states(self) -> list[tuple[datetime, Plan, dict[str, Fraction]]]:
         """Every instant from which on something else counted, the pauses included; before trial and end are looked at."""
         found = []
-        for instant in sorted({one.effective_at for one in self.amendments}):
+        for instant in self._changes():
             plan, quantities, paused = self.amendments[0].plan, dict[str, Fraction](), False
             for one in self._in_order():
                 if one.effective_at <= instant:
                     plan = one.plan or plan
                     quantities |= one.quantities
                     paused = paused if one.paused is None else one.paused
-            end = self.ends_at()
             assert plan is not None
-            if not paused and (end is None or instant < end):
+            if not paused and not self.is_ended(instant):
                 found.append((instant, plan, quantities))
         return found
 
+    def _changes(self) -> list[datetime]:
+        """Every instant at which something may be otherwise than before."""
+        return sorted({one.effective_at for one in self.amendments}.union(self.ends()))
+
     def spans(self, key: str) -> list[tuple[Plan, Fraction, datetime, datetime | None]]:
         """In which stretches a key counted, at which plan and quantity; as long as they can be."""
-        changes = sorted({one.effective_at for one in self.amendments})
-        end = self.ends_at()
+        changes = self._changes()
         spans: list[tuple[Plan, Fraction, datetime, datetime | None]] = []
         for start, plan, quantities in self._states():
-            following = next((one for one in changes if one > start), None)
-            stop = min((one for one in (following, end) if one is not None), default=None)
+            stop = next((one for one in changes if one > start), None)
             if key and plan.price(key) is None:
                 continue
             quantity = quantities.get(key, Fraction(1))
@@ -365,14 +381,14 @@ class Subscription:
     def stretches(self, key: str, until: datetime) -> list[Stretch]:
         """The spans of a key cut at every boundary, those that start up to `until`."""
         found: list[Stretch] = []
-        end = self.ends_at()
+        ends = self.ends()
         for plan, quantity, start, stop in self.spans(key):
             for index, full_start, full_end in self._periods(plan, start):
                 first, last = max(start, full_start), full_end if stop is None else min(full_end, stop)
                 if first > until or first >= last:
                     break
                 is_first = not any((one.full_start, one.full_end) == (full_start, full_end) for one in found)
-                is_last = last == stop == end and end is not None
+                is_last = last == stop and stop in ends
                 found.append(Stretch(plan, quantity, first, last, full_start, full_end, index, is_first, is_last))
         return found
 
@@ -502,9 +518,7 @@ class Subscription:
     def _give_back(self, work: _Work, one: Billed, wanted: list[Stretch]) -> None:
         """Give back what is not used, each stretch once it is not used, one after the other."""
         spans = self.spans(one.key)
-        same = [
-            (start, stop or one.end) for plan, quantity, start, stop in spans if (plan, quantity) == (one.plan, one.quantity)
-        ]
+        same = [(start, stop or one.end) for plan, quantity, start, stop in spans if (plan, quantity) == (one.plan, one.quantity)]
         changes = [instant for _, _, start, stop in spans for instant in (start, stop) if instant is not None]
         unused = _cut(_without([(one.start, one.end)], same), changes)
         given, left = [], [one]
@@ -762,21 +776,30 @@ class Subscription:
 
     def why_not_void(self, paper: Paper) -> str | None:
         """Why an invoice cannot be voided, or None."""
-        if paper.state not in ("open", "uncollectible"):
+        if paper.state not in ("open", "uncollectible") and not paper.is_nothing:
             return "state"
         return self._corrected(paper)
 
     def _corrected(self, paper: Paper) -> str | None:
-        for one in self._all:
-            if paper in (one.paper, one.made_by) and one.freed_by not in (None, paper) and one.freed_by.state != "void":
-                return "corrected"
-        for other in self.papers:
-            if other is not paper and other.state != "void" and any(note.paper is paper for note, _ in other.note_uses):
-                return "corrected"
+        """None as well where all that corrects it came to nothing, and so becomes void with it."""
+        if any(not other.is_nothing or self._corrected(other) for other in self._corrections(paper)):
+            return "corrected"
         return None
+
+    def _corrections(self, paper: Paper) -> list[Paper]:
+        """The invoices that stand and have freed what this one billed, or used its credit note; the newest first."""
+        freeing = [one.freed_by for one in self._all if paper in (one.paper, one.made_by)]
+        using = [other for other in self.papers if any(note.paper is paper for note, _ in other.note_uses)]
+        return [
+            other
+            for other in reversed(self.papers)
+            if other is not paper and other.state != "void" and (other in freeing or other in using)
+        ]
 
     def void(self, paper: Paper) -> None:
         """Release its periods, restore what it corrected, give back coupons, notes and credits."""
+        for other in self._corrections(paper):
+            self.void(other)
         for one in list(self.billed):
             if paper in (one.paper, one.made_by):
                 self.billed.remove(one)

@@ -69,7 +69,7 @@ def test_usage_of_a_part_that_goes_on_longer_is_kept_and_continued():
     )
     use(subscription, "15", at(1, 5))
     assert amounts(bill(subscription, at(1, 11))) == [[("usage", 1000)]]
-    amend(subscription, at(1, 12), sets_end=True, ends_at=None)
+    amend(subscription, at(1, 11), sets_end=True, ends_at=None)
     use(subscription, "20", at(1, 20))
     assert bill(subscription, at(1, 25)) == []
     # 35 - 5 free = 30, of which 10 were billed.

@@ -277,7 +277,7 @@ class World:
     def _amend(self, lived: Lived, since: datetime, until: datetime) -> None:
         pick = self.random
         instant = self._instant(lived, since, until)
-        what = pick.choices(("quantities", "plan", "paused", "resumed", "ends_at"), (5, 2, 2, 3, 1))[0]
+        what = pick.choices(("quantities", "plan", "paused", "resumed", "ends_at"), (5, 2, 2, 3, 2))[0]
         states = [state for state in lived.paper._states() if state[0] <= instant]
         plan = states[-1][1] if states else lived.paper.amendments[0].plan
         assert plan is not None
@@ -379,7 +379,7 @@ class World:
                     lived.paper.finalize(paper)
                     lived.told.append(f"finalise {pk}")
                     assert_same(invoice_documents([Invoice.objects.get(pk=pk)]), [paper])
-                elif lived.paper._corrected(paper) is None:
+                elif not lived.paper._corrections(paper):
                     invoices.delete_draft(pk)
                     lived.paper.void(paper)
                     lived.told.append(f"delete {pk}")
