@@ -17,6 +17,7 @@ from ledger.api.kit.request_ids import request_id
 from ledger.api.kit.request_log import log_request
 from ledger_project import problems
 
+PROBES = ("/healthz", "/readyz")
 API_PATHS = ("/v1/", "/healthz", "/readyz", "/problems/")
 
 _NUL_IN_PATH = Flaw("", "forbidden-character", "NUL is refused in a path.")
@@ -49,6 +50,9 @@ class ApiPath:
 
     def _answer(self, request: HttpRequest) -> HttpResponseBase:
         try:
+            # A name that leads here but is not ours, as by DNS rebinding, gets nothing. Probes use a process's address.
+            if request.path_info not in PROBES:
+                request.get_host()
             found = get_resolver().resolve(request.path_info)
             request.resolver_match = found
             answer: HttpResponseBase = found.func(request, *found.args, **found.kwargs)

@@ -14,7 +14,7 @@ from django.core import exceptions as django_errors
 from django.db import DatabaseError, DataError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.request import UnreadablePostError
-from django.views import defaults
+from django.views import csrf, defaults
 from rest_framework.exceptions import APIException
 
 from billing import errors as billing_errors
@@ -325,6 +325,11 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
     """handler403."""
     return defaults.permission_denied(request, exception) if _is_for_people(request) else answer(exception, request)
+
+
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """CSRF_FAILURE_VIEW."""
+    return csrf.csrf_failure(request, reason) if _is_for_people(request) else answer(Forbidden(), request)
 
 
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:

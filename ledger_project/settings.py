@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import environ
+from csp.constants import NONE, SELF, UNSAFE_EVAL, UNSAFE_INLINE
 
 from ledger_project import admin_appearance, database_urls, embedded_postgres, logs
 
@@ -43,6 +44,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "csp.middleware.CSPMiddleware",
 ]
 
 ROOT_URLCONF = "ledger_project.urls"
@@ -83,6 +85,31 @@ DATABASES = {
         "DISABLE_SERVER_SIDE_CURSORS": env.bool("DATABASE_BEHIND_PGBOUNCER", False),
     }
 }
+
+# What a browser is told -------------------------------------------------------------------------------
+
+CSRF_FAILURE_VIEW = "ledger_project.problems.csrf_failure"
+# Pages get scripts, styles and pictures from here and nowhere else. Alpine, which the admin's pages are made with, evaluates the
+# expressions in its attributes, and sets styles on elements.
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [SELF],
+        "script-src": [SELF, UNSAFE_EVAL],
+        "style-src": [SELF, UNSAFE_INLINE],
+        "img-src": [SELF, "data:"],
+        "object-src": [NONE],
+        "base-uri": [NONE],
+        "form-action": [SELF],
+        "frame-ancestors": [NONE],
+    }
+}
+# Set where a proxy speaks TLS with the clients and says so in X-Forwarded-Proto: pages are then served over HTTPS only.
+HTTPS = env.bool("LEDGER_HTTPS", False)
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS else None
+SECURE_SSL_REDIRECT = SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
+SECURE_HSTS_SECONDS = 365 * 24 * 3600 if HTTPS else 0
+# The ledger decides for its own host only, not for other hosts of the domain, and not that browsers ship with it in their list.
+SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
 
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},

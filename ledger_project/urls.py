@@ -1,18 +1,40 @@
 """Where everything is. API paths are answered by `ledger_project.api_path`, the others by Django's usual way."""
 
 from importlib.util import find_spec
+from typing import Any
 
+from csp.constants import SELF
+from csp.decorators import csp_replace
 from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
 from django.urls import include, path
 from django.views.generic import RedirectView
-from drf_spectacular.views import SpectacularSwaggerView
+from drf_spectacular.views import SpectacularSwaggerSplitView
 
 from ledger.api.health import Health, Readiness
+from ledger.api.kit.request_errors import MethodNotAllowed
+from ledger_project import problems
 from ledger_project.documents import ProblemPage, Schema
 
 admin.autodiscover()
 
 _billing = [path("v1/", include("billing.api.urls"))] if find_spec("billing.api.urls") else []
+
+
+class Root(RedirectView):
+    """Leads to the API's documentation."""
+
+    url = "/docs"
+
+    def http_method_not_allowed(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Answer as the API does; also to TRACE and other methods that are hardly ever sent."""
+        return problems.answer(MethodNotAllowed(method=request.method, allowed=["GET", "HEAD"]), request)
+
+
+# The scripts of Swagger UI come as files, and none of them evaluates text.
+_docs = csp_replace({"script-src": [SELF]})(
+    SpectacularSwaggerSplitView.as_view(url_name="schema", authentication_classes=[], permission_classes=[])
+)
 
 urlpatterns = [
     path("v1/", include("ledger.api.urls")),
@@ -21,9 +43,9 @@ urlpatterns = [
     path("healthz", Health.as_view()),
     path("readyz", Readiness.as_view()),
     path("problems/<slug:slug>", ProblemPage.as_view()),
-    path("docs", SpectacularSwaggerView.as_view(url_name="schema", authentication_classes=[], permission_classes=[])),
+    path("docs", _docs),
     path("admin/", admin.site.urls),
-    path("", RedirectView.as_view(url="/docs")),
+    path("", Root.as_view()),
 ]
 
 handler400 = "ledger_project.problems.bad_request"

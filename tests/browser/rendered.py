@@ -40,6 +40,8 @@ class Site:
     """The pages that there are, and what was asked for besides."""
 
     pages: dict[str, bytes] = field(default_factory=dict)
+    policy: str = ""
+    """The Content-Security-Policy that the pages come with."""
     missing: list[str] = field(default_factory=list)
     url: str = ""
 
@@ -67,6 +69,8 @@ def serving() -> Iterator[Site]:
             body, kind = found or (b"", "text/plain")
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
+            if site.policy:
+                self.send_header("Content-Security-Policy", site.policy)
             self.end_headers()
             self.wfile.write(body)
 
@@ -90,13 +94,15 @@ def screenshot(url: str, target: Path, *, width: int = 1280, height: int = 900) 
     _chromium(url, f"--screenshot={target}", f"--window-size={width},{height}")
 
 
-def document(url: str) -> str:
-    """The document as it stands after the scripts ran."""
-    return _chromium(url, "--dump-dom")
+def document(url: str) -> tuple[str, list[str]]:
+    """The document as it stands after the scripts ran; and what the browser complains of, such as what the policy forbids."""
+    done = _chromium(url, "--dump-dom", "--enable-logging=stderr")
+    complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line and "Failed to load resource" not in line]
+    return done.stdout, complaints
 
 
-def _chromium(url: str, *options: str) -> str:
+def _chromium(url: str, *options: str) -> "subprocess.CompletedProcess[str]":
     assert CHROMIUM is not None
     with tempfile.TemporaryDirectory() as profile:
         command = [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", *options, url]
-        return subprocess.run(command, check=True, capture_output=True, timeout=120, text=True).stdout
+        return subprocess.run(command, check=True, capture_output=True, timeout=120, text=True)

@@ -43,9 +43,11 @@ def show(site: Site, name: str, address: str, *, height: int = 900) -> str:
     response = operator_client().get(address)
     assert response.status_code == 200
     site.pages[f"/{name}"] = response.content
+    site.policy = response["Content-Security-Policy"]
     if PICTURES:
         screenshot(f"{site.url}/{name}", Path(PICTURES).absolute() / f"{name}.png", width=1400, height=height)
-    shown = document(f"{site.url}/{name}")
+    shown, complaints = document(f"{site.url}/{name}")
+    assert complaints == []
     assert set(site.missing) <= ASKED_OF_THE_SITE, site.missing
     return shown
 
@@ -144,3 +146,12 @@ def test_an_invoice_shows_its_lines(db):
     with serving() as site:
         shown = show(site, "admin-invoice", f"/admin/billing/invoice/{made.invoices[0].invoice_id}/change/", height=1000)
     assert "122.70 EUR" in re.sub(r"\s+", " ", shown)
+
+
+def test_a_script_that_the_policy_forbids_is_found(history):
+    """The control: the same page with a policy that lets nothing evaluate text, which Alpine has to."""
+    with serving() as site:
+        show(site, "admin-entries", "/admin/ledger/entrylisting/")
+        site.policy = site.policy.replace(" 'unsafe-eval'", "")
+        _, complaints = document(f"{site.url}/admin-entries")
+    assert any("unsafe-eval" in line for line in complaints)
