@@ -437,6 +437,11 @@ def holders(
     return found[::-1] if before is not None else found
 
 
+def is_known(holder_id: str) -> bool:
+    """Whether the holder has an account, in whatever credit type."""
+    return any(account.holder_id == holder_id for account in holders(prefix=holder_id, limit=1))
+
+
 def open_holds(
     holder_id: str,
     credit_type: str = "credits",

@@ -20,6 +20,7 @@ class OperatorAdmin(DjangoUserAdmin, ModelAdmin):
     form = UserChangeForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
+    show_facets = admin.ShowFacets.NEVER
 
     def has_delete_permission(self, request: Any, obj: Any = None) -> bool:
         return False
@@ -28,3 +29,5 @@ class OperatorAdmin(DjangoUserAdmin, ModelAdmin):
 @admin.register(Group)
 class OperatorGroupAdmin(DjangoGroupAdmin, ModelAdmin):
     """Sets of permissions."""
+
+    show_facets = admin.ShowFacets.NEVER

@@ -14,8 +14,8 @@ from billing.admin.catalogue import worth
 from billing.admin.cells import MORE_ROWS, by_pk, list_url, money, pairs, plain, subscription_link
 from billing.admin.invoices import invoices_table
 from billing.models import Coupon, CouponUse, Customer, CustomerCoupon, Invoice, Subscription
-from ledger.admin.kit.pages import ReadOnlyAdmin, moment, row_link, table
-from ledger.admin.links import account_link
+from ledger.admin.kit.pages import ReadOnlyAdmin, link, moment, row_link, table
+from ledger.admin.links import account_link, accounts_url
 
 
 @admin.register(Customer)
@@ -55,7 +55,11 @@ class CustomerAdmin(ReadOnlyAdmin):
 
     @display(description="Holder whose credits pay")
     def holder(self, row: Customer) -> SafeString | str:
-        return "" if not row.holder_id else account_link(row.holder_id, row.credit_type)
+        if not row.holder_id:
+            return ""
+        if not row.credit_type:
+            return link(accounts_url(holder=row.holder_id), row.holder_id)
+        return account_link(row.holder_id, row.credit_type)
 
     @display(description="One credit pays")
     def unit_value(self, row: Customer) -> str:

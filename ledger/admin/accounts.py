@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.db import connection
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern
 from django.utils import timezone
 from django.utils.safestring import SafeString
@@ -20,6 +20,7 @@ from ledger.admin.kit.pages import PAGE_ROWS, Page, ReadOnlyAdmin, UncountedList
 from ledger.admin.links import account_id, accounts_url, entries_url, entry_link, refusals_url
 from ledger.models import Account, EntryListing
 from ledger.rules.lots import decode
+from ledger.rules.requests import HOLDER_ID
 from ledger.selectors import Balance
 
 LINE_POINTS = 200
@@ -102,7 +103,7 @@ class AccountAdmin(ReadOnlyAdmin):
         "open_lots",
         "entries",
     )
-    list_filter = (text("credit_type", title="credit type"),)
+    list_filter = (text("credit_type", title="credit type"), text("holder", title="holder"))
     nearest = "Beginning"
     further = "Further"
     search_fields = ("holder_id",)
@@ -142,9 +143,13 @@ class AccountAdmin(ReadOnlyAdmin):
             if not slash or "\x00" in cursor:
                 raise WrongFilter("This is not a place in the list.")
             after = (holder_id, credit_type)
-        prefix = cl.query.strip().removesuffix("*")
-        wanted = cl.values().get("credit_type")
+        values = cl.values()
+        wanted, holder = values.get("credit_type"), values.get("holder")
+        # Of all that begin with an id, the holder of just that id comes first.
+        prefix = holder or cl.query.strip().removesuffix("*")
         found = selectors.holders(prefix=prefix, after=after, limit=ACCOUNTS_LOOKED_AT if wanted else PAGE_ROWS + 1)
+        if holder is not None:
+            found = [balance for balance in found if balance.holder_id == holder]
         fitting = [balance for balance in found if wanted in (None, balance.credit_type)]
         rows = [row_of(balance) for balance in fitting[:PAGE_ROWS]]
         if len(fitting) > PAGE_ROWS:
@@ -168,9 +173,13 @@ class AccountAdmin(ReadOnlyAdmin):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """The account as it stands now."""
+        """The account as it stands now; for one that never was, the holder's other accounts."""
         account = find(unquote(object_id))
         context = {**(extra_context or {}), "title": "Account", "subtitle": ""}
+        holder_id, slash, credit_type = unquote(object_id).partition("/")
+        if account is None and slash and HOLDER_ID.fullmatch(holder_id):
+            messages.info(request, f"{holder_id} has no account in {credit_type or 'any credit type'} yet.")
+            return HttpResponseRedirect(accounts_url(holder=holder_id))
         if account is not None:
             key = [account.holder_id, account.credit_type]
             latest = list(EntryListing.objects.raw(LATEST, [*key, LATEST_ENTRIES]))

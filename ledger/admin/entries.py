@@ -560,12 +560,16 @@ class EntryAdmin(ReadOnlyAdmin):
     @action(description="Refund", icon="undo", permissions=["refund"])
     def refund(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Give credits of this spend back."""
-        return operations.refund_view(self, request, self._of(request, object_id))
+        row = self._of(request, object_id)
+        return operations.refund_view(self, request, row, refunded=Related(row).refunded)
 
     @action(description="Revoke the rest", icon="block", permissions=["revoke"])
     def revoke(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Take back what is unspent of this grant."""
-        return operations.revoke_view(self, request, self._of(request, object_id))
+        row = self._of(request, object_id)
+        lots = selectors.balance(row.holder_id, row.credit_type).lots
+        unspent = next((lot.remaining for lot in lots if lot.grant == row.sequence), 0)
+        return operations.revoke_view(self, request, row, unspent=unspent)
 
     @action(description="Release", icon="lock_open", permissions=["release"])
     def release(self, request: HttpRequest, object_id: str) -> HttpResponse:

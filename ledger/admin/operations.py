@@ -8,13 +8,13 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget
 
-from ledger import services
+from ledger import selectors, services
 from ledger.admin.kit.idempotent_forms import Done, KeyedForm, Operation, amount_field, instant_field, operation_view, text_field
 from ledger.admin.kit.pages import ReadOnlyAdmin, figure
 from ledger.admin.links import account_url, entry_url
 from ledger.models import EntryListing
 from ledger.rules import Entry
-from ledger.rules.requests import MAX_PRIORITY
+from ledger.rules.requests import HOLDER_ID, MAX_PRIORITY
 
 
 class OperationForm(KeyedForm):
@@ -30,14 +30,43 @@ class AmountForm(OperationForm):
     field_order = ["amount", "reason", "reference"]
 
 
-class GrantForm(OperationForm):
+class RecipientForm(OperationForm):
+    """Gives credits to the holder whose id is typed; a new holder's is asked for twice, because a mistyped one is new too."""
+
+    recipient = "holder_id"
+    holder_again = text_field(label="New holder, once more", most=64)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._again = self.fields.pop("holder_again")
+
+    def clean(self) -> dict[str, Any]:
+        """Return what was asked, or ask for the id once more."""
+        asked = super().clean() or {}
+        holder_id = asked.get(self.recipient, "")
+        if HOLDER_ID.fullmatch(holder_id) and not selectors.is_known(holder_id):
+            self._show_again()
+            if self.data.get("holder_again", "").strip() != holder_id:
+                why = f"{holder_id} is a new holder: nobody has had credits under this id. Type it again to give it some."
+                self.add_error("holder_again", why)
+        return asked
+
+    def _show_again(self) -> None:
+        fields = list(self.fields.items())
+        place = next(index for index, (name, _) in enumerate(fields) if name == self.recipient) + 1
+        self.fields = dict([*fields[:place], ("holder_again", self._again), *fields[place:]])
+
+
+class GrantForm(RecipientForm):
     """A grant: to whom, how much, of what sort, and from when to when."""
 
     holder_id = text_field(label="Holder", required=True, most=64)
     credit_type = text_field(label="Credit type", required=True, most=32)
     amount = amount_field(help_text="In the smallest unit of the credit type.")
     source = forms.ChoiceField(
-        choices=[("purchased", "purchased"), ("promotional", "promotional")], widget=UnfoldAdminSelectWidget()
+        choices=[("", "Choose one"), ("purchased", "purchased"), ("promotional", "promotional")],
+        widget=UnfoldAdminSelectWidget(),
+        help_text="Whether it was paid for.",
     )
     expires_at = instant_field(label="Expires at (UTC)", help_text="From this instant on it cannot be spent; empty for never.")
     effective_at = instant_field(label="Effective at (UTC)", help_text="Empty for now.")
@@ -68,9 +97,10 @@ class OverdraftForm(OperationForm):
     field_order = ["limit", "reason", "reference"]
 
 
-class TransferForm(OperationForm):
+class TransferForm(RecipientForm):
     """To whom, and how much."""
 
+    recipient = "to"
     to = text_field(label="To holder", required=True, most=64)
     amount = amount_field(help_text="In the smallest unit of the credit type. An overdraft cannot be given away.")
     field_order = ["to", "amount", "reason", "reference"]
@@ -79,8 +109,10 @@ class TransferForm(OperationForm):
 # About an entry --------------------------------------------------------------------------------------
 
 
-def refund_view(model_admin: ReadOnlyAdmin, request: HttpRequest, spend: EntryListing) -> HttpResponse:
-    """Show the form of a refund of this spend or capture, or do it."""
+def refund_view(model_admin: ReadOnlyAdmin, request: HttpRequest, spend: EntryListing, *, refunded: int) -> HttpResponse:
+    """Show the form of a refund of this spend or capture, of which `refunded` was given back before, or do it."""
+    left = taken(spend) - refunded
+    before = f"; {figure(refunded)} were refunded before" if refunded else ""
     return operation_view(
         model_admin,
         request,
@@ -89,12 +121,16 @@ def refund_view(model_admin: ReadOnlyAdmin, request: HttpRequest, spend: EntryLi
         fixed=_account_of(spend) | {"spend": spend.sequence},
         title=f"Refund {spend.kind} #{spend.sequence} of {spend.holder_id}",
         button="Refund",
-        explanation=f"It took {figure(taken(spend))} {spend.credit_type}. Credits go back to the lots that they came from.",
+        initial={"amount": left or None},
+        explanation=(
+            f"It took {figure(taken(spend))} {spend.credit_type}{before}: {figure(left)} can be refunded. "
+            "Credits go back to the lots that they came from."
+        ),
         back=_url_of(spend),
     )
 
 
-def revoke_view(model_admin: ReadOnlyAdmin, request: HttpRequest, grant: EntryListing) -> HttpResponse:
+def revoke_view(model_admin: ReadOnlyAdmin, request: HttpRequest, grant: EntryListing, *, unspent: int) -> HttpResponse:
     """Show the form of a revocation of what is unspent of this grant, or do it."""
     return operation_view(
         model_admin,
@@ -104,7 +140,11 @@ def revoke_view(model_admin: ReadOnlyAdmin, request: HttpRequest, grant: EntryLi
         fixed=_account_of(grant) | {"grant": grant.sequence},
         title=f"Revoke the rest of grant #{grant.sequence} of {grant.holder_id}",
         button="Revoke",
-        explanation=f"{figure(grant.amount)} {grant.credit_type} were granted by it. Only what is unspent can be taken back.",
+        initial={"amount": unspent or None},
+        explanation=(
+            f"{figure(grant.amount)} {grant.credit_type} were granted by it, and {figure(unspent)} of them are unspent: "
+            "only those can be taken back."
+        ),
         back=_url_of(grant),
     )
 
@@ -135,7 +175,7 @@ def grant_view(
         model_admin,
         request,
         form_class=GrantForm,
-        initial={"holder_id": holder_id, "credit_type": credit_type, "source": "purchased", "priority": 100},
+        initial={"holder_id": holder_id, "credit_type": credit_type, "priority": 100},
         operation=_booked(services.grant),
         title=f"Grant credits to {holder_id}" if holder_id else "Grant credits",
         button="Grant",

@@ -1,10 +1,12 @@
 """Billing's pages for operators: everything is shown, nothing can be changed, and a page costs the same with more rows."""
 
+import html
 import re
 import uuid
 from decimal import Decimal
 
 import pytest
+from django.contrib.admin.utils import quote
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -295,6 +297,21 @@ def test_each_permission_moves_documents_its_own_way(billed):
                 assert client.post(url, {"reason": "x", "idempotency_key": "k"}).status_code == 403
     assert figures() == before
     assert operator(name="root").get(f"{BILLING}/invoice/999999/void/").status_code == 404
+
+
+def test_a_customer_leads_to_its_holder_also_before_the_holder_has_credits(client):
+    """The credits of the one pay invoices; those of the other are only spent on usage, in whatever credit type."""
+    terms = CreditTerms(credit_type="credits", unit_value=Decimal("0.01"))
+    for customer in (CustomerFactory(holder_id="not-yet", credits=terms), CustomerFactory(holder_id="not-yet")):
+        page = client.get(f"{BILLING}/customer/{customer.pk}/change/").content.decode()
+        [address] = re.findall(r'href="(/admin/ledger/account/[^"]*)"[^>]*>not-yet<', page)
+        assert client.get(html.unescape(address), follow=True).redirect_chain in (
+            [],
+            [("/admin/ledger/account/?holder=not-yet", 302)],
+        )
+        assert "Perhaps it was deleted" not in client.get(html.unescape(address), follow=True).content.decode()
+    services.grant(holder_id="not-yet", amount=5, credit_type="sms", idempotency_key="g")
+    assert quote("not-yet/sms") in client.get(html.unescape(address), follow=True).content.decode()
 
 
 def test_coupons_and_credit_notes_stand_on_the_invoice_and_the_customer(client):

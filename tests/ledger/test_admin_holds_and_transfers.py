@@ -238,7 +238,7 @@ def test_only_what_made_a_hold_can_be_released(client, held, sequence):
 
 def test_a_capture_can_be_refunded(client, held):
     services.capture(holder_id="ada", hold=2, idempotency_key="c")
-    assert "It took 30 credits." in shown(client, entry(3, page="refund"))
+    assert "It took 30 credits: 30 can be refunded." in shown(client, entry(3, page="refund"))
     assert form(client, entry(3, page="refund"), reason="failed after all").status_code == 302
     assert selectors.balance("ada").balance == 100
     page = shown(client, entry(3))
@@ -262,6 +262,10 @@ def test_a_transfer_moves_credits_and_a_double_click_moves_them_once(client, hel
     address = account(page="transfer")
     values = {"idempotency_key": hidden_key(shown(client, address)), "to": "bob", "amount": "40", "reason": "merger"}
     assert "70 credits are available" in shown(client, address)
+    asked_again = client.post(address, values)
+    assert (asked_again.status_code, rows()) == (422, (2, 0))
+    assert "bob is a new holder: nobody has had credits under this id." in asked_again.content.decode()
+    values |= {"holder_again": "bob"}
     assert [client.post(address, values).status_code for _ in range(2)] == [302, 302]
     assert (selectors.balance("ada").balance, selectors.balance("bob").balance) == (30, 40)
     assert selectors.entry("bob", "credits", 1).actor == "admin:mara"
@@ -269,7 +273,7 @@ def test_a_transfer_moves_credits_and_a_double_click_moves_them_once(client, hel
 
 
 def test_a_transfer_of_too_much_is_refused_with_its_facts(client, held):
-    response = form(client, account(page="transfer"), to="bob", amount="71", reason="x")
+    response = form(client, account(page="transfer"), to="bob", holder_again="bob", amount="71", reason="x")
     assert response.status_code == 422
     assert "Not enough credits: available 70, balance 70, requested 71, shortfall 1, held 30" in response.content.decode()
     assert rows() == (2, 1)

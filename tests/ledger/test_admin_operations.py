@@ -49,6 +49,7 @@ def form(client, address, **values):
 
 GRANTED = {
     "holder_id": "ada",
+    "holder_again": "ada",
     "credit_type": "credits",
     "amount": "50",
     "source": "promotional",
@@ -119,6 +120,57 @@ def test_a_grant_that_is_wrong_is_told_and_nothing_is_written(client, changed, t
     assert response.status_code == 422
     assert told in response.content.decode()
     assert rows() == (0, 0)
+
+
+def test_a_grant_to_a_new_holder_is_asked_for_twice_and_one_to_a_known_holder_is_not(client):
+    mistyped = GRANTED | {"holder_again": ""}
+    response = form(client, GRANT, **mistyped)
+    page = response.content.decode()
+    assert response.status_code == 422
+    assert "ada is a new holder: nobody has had credits under this id. Type it again to give it some." in page
+    assert 'name="holder_again"' in page
+    assert form(client, GRANT, **mistyped | {"holder_again": "adda"}).status_code == 422
+    assert rows() == (0, 0)
+
+    assert form(client, GRANT, **GRANTED).status_code == 302
+    assert form(client, GRANT, **mistyped).status_code == 302, "ada is known now"
+    assert 'name="holder_again"' not in client.get(GRANT).content.decode()
+    assert form(client, GRANT, **mistyped | {"holder_id": "ad"}).status_code == 422, "whose id begins a known one is new too"
+    assert form(client, GRANT, **mistyped | {"holder_id": "ada", "credit_type": "sms"}).status_code == 302
+    assert rows() == (3, 0)
+
+
+def test_whether_credits_were_paid_for_is_not_assumed(client):
+    page = client.get(GRANT).content.decode()
+    chosen = re.search(r'<select name="source".*?</select>', page, re.DOTALL)[0]
+    assert re.findall(r'<option value="(\w*)"( selected)?', chosen) == [("", " selected"), ("purchased", ""), ("promotional", "")]
+    response = form(client, GRANT, **GRANTED | {"source": ""})
+    assert (response.status_code, "This field is required." in response.content.decode()) == (422, True)
+    assert rows() == (0, 0)
+
+
+def test_a_refund_offers_what_is_left_of_a_spend_and_a_revocation_what_is_unspent_of_a_grant(client, spent):
+    def offered(address):
+        page = client.get(address).content.decode()
+        amount = re.search(r'<input[^>]*name="amount"[^>]*>', page)[0]
+        found = re.search(r'value="(\d+)"', amount)
+        return re.sub(r"\s+", " ", page), found and found[1]
+
+    page, amount = offered(url("refund", 2))
+    assert ("It took 30 credits: 30 can be refunded." in page, amount) == (True, "30")
+    page, amount = offered(url("revoke", 1))
+    assert ("100 credits were granted by it, and 70 of them are unspent" in page, amount) == (True, "70")
+
+    services.refund(holder_id="ada", spend=2, amount=10, idempotency_key="r")
+    page, amount = offered(url("refund", 2))
+    assert ("It took 30 credits; 10 were refunded before: 20 can be refunded." in page, amount) == (True, "20")
+    assert offered(url("revoke", 1))[1] == "80"
+
+    services.refund(holder_id="ada", spend=2, idempotency_key="rest")
+    services.revoke(holder_id="ada", grant=1, idempotency_key="v")
+    page, amount = offered(url("refund", 2))
+    assert ("0 can be refunded" in page, amount) == (True, None)
+    assert offered(url("revoke", 1))[1] is None
 
 
 def test_a_refund_gives_back_a_part_or_all(client, spent):

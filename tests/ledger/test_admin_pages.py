@@ -75,6 +75,20 @@ def test_an_entry_that_is_not_there_is_not_found(client, ada, key):
     assert b"Perhaps it was deleted" in response.content
 
 
+@pytest.mark.parametrize(("key", "what"), [("ada/sms", "sms"), ("ada/", "any credit type"), ("nobody/credits", "credits")])
+def test_an_account_that_never_was_leads_to_the_accounts_that_the_holder_has(client, ada, key, what):
+    services.grant(holder_id="ada.2", amount=5, idempotency_key="g")
+    holder_id = key.split("/")[0]
+
+    response = client.get(f"{ACCOUNTS}{quote(key)}/change/", follow=True)
+
+    assert response.redirect_chain == [(f"{ACCOUNTS}?holder={holder_id}", 302)]
+    page = response.content.decode()
+    assert f"{holder_id} has no account in {what} yet." in page
+    assert f"{ACCOUNTS}{quote('ada/credits')}/change/" in page if holder_id == "ada" else "/change/" not in page
+    assert quote("ada.2/credits") not in page, "the one holder, not all that begin so"
+
+
 # What is shown ---------------------------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
+from django.contrib.admin import ShowFacets
 from django.contrib.admin.utils import quote
 from django.contrib.admin.views.main import PAGE_VAR
 from django.core.paginator import Paginator
@@ -138,6 +139,7 @@ class ReadOnlyAdmin(ModelAdmin):
     list_filter_sheet = True
     list_fullwidth = True
     show_full_result_count = False
+    show_facets = ShowFacets.NEVER
     actions = None
     sortable_by = ()
     nearest = "Newest"

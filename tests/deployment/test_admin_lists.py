@@ -1,0 +1,46 @@
+"""What holds for the list of every model in the admin, whoever registers the next one."""
+
+import pytest
+from django.contrib import admin
+from django.contrib.admin import ModelAdmin, ShowFacets
+from django.db import connection
+from django.db.models import Model
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from tests.ledger.admin_site import operator
+
+pytestmark = pytest.mark.django_db
+
+
+def registered() -> list[type[Model]]:
+    admin.autodiscover()
+    return sorted(admin.site._registry, key=lambda model: model._meta.label)
+
+
+@pytest.mark.parametrize("model", registered(), ids=lambda model: model._meta.label)
+def test_no_list_counts_its_rows_by_filter(model: type[Model]) -> None:
+    client, opts = operator(), model._meta
+    address = reverse(f"admin:{opts.app_label}_{opts.model_name}_changelist")
+
+    with CaptureQueriesContext(connection) as plain:
+        page = client.get(address)
+    with CaptureQueriesContext(connection) as asked:
+        with_facets = client.get(f"{address}?_facets=True")
+
+    assert (page.status_code, with_facets.status_code) == (200, 200)
+    assert admin.site._registry[model].show_facets is ShowFacets.NEVER
+    assert "_facets" not in page.content.decode()
+    assert len(asked) == len(plain)
+    assert not [query["sql"] for query in asked if "FILTER (WHERE" in query["sql"]]
+
+
+def test_control_django_counts_where_nobody_forbids_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = next(model for model in registered() if model._meta.label == "auth.User")
+    monkeypatch.setattr(type(admin.site._registry[model]), "show_facets", ModelAdmin.show_facets)
+    client = operator()
+
+    assert "_facets" in client.get(reverse("admin:auth_user_changelist")).content.decode()
+    with CaptureQueriesContext(connection) as asked:
+        client.get(f"{reverse('admin:auth_user_changelist')}?_facets=True")
+    assert [query["sql"] for query in asked if "FILTER (WHERE" in query["sql"]]
