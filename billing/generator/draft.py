@@ -19,7 +19,7 @@ from billing.rating.prepaid_units import NOTHING_COVERED, Coverage, Spent, units
 from billing.rating.pricing import Price, PriceModel, Rating, quote, rate_uncovered
 from billing.rating.proration import share
 from billing.rating.tax import TaxLine, VatStatus, category_for
-from billing.rating.totals import Carried, Coupon, FeeLine, Limit, settle
+from billing.rating.totals import Carried, Coupon, FeeLine, Limit, Totals, settle
 
 MINIMUM = "minimum"
 MAXIMUM = "maximum"
@@ -51,6 +51,7 @@ class DraftLine:
     invoice_id: int | None = None
     source: object = None
     limit: Limit | None = None
+    after_coupons_minor: int = 0
 
     @property
     def net_minor(self) -> int:
@@ -85,9 +86,10 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class RatedUsage:
-    """A usage period measured and rated; `rating` is what it adds to what was billed before.
+    """A usage period measured and rated; `rating` is what it adds to what was billed before, coupons and bounds apart.
 
     Args:
+        gross_minor: what all of the period comes to, coupons and bounds apart.
         coverage, spends: what of the whole period is paid in credits, and on which spends that stands.
         moved: what this run spent or gave back of them; None where the price takes no credits.
     """
@@ -194,17 +196,16 @@ def recurring_line(charge: RecurringCharge) -> DraftLine:
 def rate_usage(due: UsageDue, usage: Usage, coverage: Coverage = NOTHING_COVERED) -> RatedUsage:
     """Rate what of a measured period no credits cover, less what earlier claims of it came to."""
     span = due.counted
-    price = _bounded(span, due)
     covered = coverage.stretches
-    whole = quote(price, usage, span.currency, covered=covered)
+    whole = rate_uncovered(span.price, usage, covered, span.currency)
     if not due.continued:
-        return RatedUsage(due, usage, rate_uncovered(span.price, usage, covered, span.currency), whole.amount_minor, coverage)
-    # What was billed before had its minimum and maximum on it already, so the rest is the difference with them.
+        return RatedUsage(due, usage, whole, whole.amount_minor, coverage)
     rest = whole
     if len(due.continued) == 1:
         first = due.continued[0]
+        unbounded = replace(span.price, minimum=None, maximum=None)
         covered_first = first.short_of or first.coverage.stretches
-        rest = quote(price, usage, span.currency, first.usage, covered=covered, covered_first=covered_first)
+        rest = quote(unbounded, usage, span.currency, first.usage, covered=covered, covered_first=covered_first)
     billed = sum(claim.gross_minor for claim in due.continued)
     return RatedUsage(due, usage, replace(rest, amount_minor=whole.amount_minor - billed), whole.amount_minor, coverage)
 
@@ -224,15 +225,19 @@ def usage_line(rated: RatedUsage, as_of: datetime) -> DraftLine | None:
     if rated.moved is not None:
         rating["covered"] = rated.moved.as_dict()
     moves_credits = rated.moved is not None and (rated.moved.units or rated.moved.credits)
-    owes_nothing = not rated.rating.amount_minor and not moves_credits
-    if owes_nothing and (late or (not rated.usage.quantity and not rated.usage.events)):
-        limit = None if late else _usage_limit(rated.due)
-        if limit is None or limit.minimum_minor is None:
-            return None
+    limit, amount = _usage_limit(rated.due), rated.rating.amount_minor
+    owes = (
+        bool(_bounded_difference(rated.due, limit, amount))
+        if late
+        else bool(amount or rated.usage.quantity or rated.usage.events)
+    )
+    has_minimum = limit is not None and limit.minimum_minor is not None and not late
+    if not owes and not moves_credits and not has_minimum:
+        return None
     return DraftLine(
         kind="late_usage" if late else "usage",
         description=span.price.key,
-        amount_minor=rated.rating.amount_minor,
+        amount_minor=amount if owes or not late else 0,
         quantity=Decimal(decimal_text(rated.usage.quantity)),
         tax_category=span.price.tax_category,
         tax_rate=span.price.tax_rate,
@@ -246,8 +251,24 @@ def usage_line(rated: RatedUsage, as_of: datetime) -> DraftLine | None:
         unit_amount=_unit_amount(span.price),
         rating=rating,
         source=rated,
-        limit=None if late else _usage_limit(rated.due),
+        limit=limit,
+        # What the bounds leave nothing of takes no coupon either.
+        discountable=owes or not late,
+        after_coupons_minor=amount,
     )
+
+
+def _bounded_difference(due: UsageDue, limit: Limit | None, more_minor: int) -> int:
+    """What is owed for a period beyond what was billed of it, when what coupons left of it grows by `more_minor`.
+
+    The price's minimum and maximum count for the whole period, however many lines it is billed on.
+    """
+    total = sum(claim.after_coupons_minor for claim in due.continued) + more_minor
+    if limit is not None and limit.maximum_minor is not None:
+        total = min(total, limit.maximum_minor)
+    if limit is not None and limit.minimum_minor is not None:
+        total = max(total, limit.minimum_minor)
+    return total - sum(claim.net_minor for claim in due.continued)
 
 
 def one_off_line(charge: OneOff) -> DraftLine:
@@ -319,7 +340,7 @@ def _settle_groups(
         usable = [coupon for coupon in coupons if periods_left.get(coupon.code) != 0]
         figures = settle([_fee(line) for line in group], coupons=usable, limits=_limits(group))
         for line in group:
-            line.discount_minor = figures.discount_of(line.position)
+            _discount(line, figures)
         for up in figures.true_ups:
             trued_up.append(_true_up_line(up.name, up.amount_minor, group, len(ordered) + len(trued_up) + 1))
         for use in figures.coupons:
@@ -330,6 +351,22 @@ def _settle_groups(
                 periods_left[use.code] = None if left is None else left - 1
         coupons = [_rest_of(coupon, {use.code: use.rest_minor for use in figures.coupons}) for coupon in coupons]
     return list(taken.values()), trued_up
+
+
+def _discount(line: DraftLine, figures: Totals) -> None:
+    """Note what was taken off a line; late usage is held to what its price's bounds leave of it after coupons."""
+    line.discount_minor = figures.discount_of(line.position)
+    if not line.discountable:
+        return
+    coupons = figures.coupons_of(line.position)
+    line.after_coupons_minor = line.amount_minor - coupons
+    if _is_late(line):
+        assert isinstance(line.source, RatedUsage)
+        line.amount_minor = _bounded_difference(line.source.due, line.limit, line.after_coupons_minor) + coupons
+
+
+def _is_late(line: DraftLine) -> bool:
+    return isinstance(line.source, RatedUsage) and bool(line.source.due.continued)
 
 
 def _rest_of(coupon: Coupon, rests: Mapping[str, int]) -> Coupon:
@@ -345,7 +382,11 @@ def _fee(line: DraftLine) -> FeeLine:
 
 
 def _limits(group: Sequence[DraftLine]) -> list[Limit]:
-    return [replace(line.limit, positions=frozenset({line.position})) for line in group if line.limit is not None]
+    return [
+        replace(line.limit, positions=frozenset({line.position}))
+        for line in group
+        if line.limit is not None and not _is_late(line)
+    ]
 
 
 def _limit(span: Counted, fraction: Fraction, name: str) -> Limit | None:
@@ -370,17 +411,6 @@ def _fraction(due: UsageDue) -> Fraction:
     price = due.counted.price
     part = share(due.counted.schedule, due.part, price.proration, terminated=due.terminated, bill_last_day=price.bill_last_day)
     return part.fraction
-
-
-def _bounded(span: Counted, due: UsageDue) -> Price:
-    """The price with its minimum and maximum for this part of a period."""
-    fraction = _fraction(due)
-    price = span.price
-    return replace(
-        price,
-        minimum=None if price.minimum is None else Decimal(decimal_text(Fraction(price.minimum) * fraction)),
-        maximum=None if price.maximum is None else Decimal(decimal_text(Fraction(price.maximum) * fraction)),
-    )
 
 
 def _true_up_line(name: str, amount_minor: int, group: Sequence[DraftLine], position: int) -> DraftLine:

@@ -364,6 +364,7 @@ def _claimed(head: Head, row: tuple[Any, ...]) -> Claimed:
         share_used=basis.get("share_used", 0),
         usage=_usage(basis["usage"]) if "usage" in basis else None,
         gross_minor=basis.get("gross_minor", 0),
+        after_coupons_minor=basis.get("after_coupons_minor", 0),
         **_covered(basis),
     )
 
@@ -420,7 +421,11 @@ def _bound_terms(known: Mapping[str, Any]) -> BoundTerms:
 
 
 def usage_basis(
-    usage: Usage, gross_minor: int, coverage: Coverage = NOTHING_COVERED, spends: Sequence[Spent] = ()
+    usage: Usage,
+    gross_minor: int,
+    after_coupons_minor: int,
+    coverage: Coverage = NOTHING_COVERED,
+    spends: Sequence[Spent] = (),
 ) -> dict[str, Any]:
     """What a usage claim keeps of what was rated, exactly; and of what credits cover, with the spends on which that stands."""
     covered = {"covered": covered_basis(coverage, spends)} if coverage.stretches else {}
@@ -433,6 +438,7 @@ def usage_basis(
         },
         "quantity": decimal_text(usage.quantity),
         "gross_minor": gross_minor,
+        "after_coupons_minor": after_coupons_minor,
     }
 
 

@@ -64,7 +64,7 @@ class BoundClaim:
 
 @dataclass(frozen=True, slots=True)
 class BoundChange:
-    """That the bounds of a period come to `amount_minor` now; `line` bills the difference, None when there is none.
+    """That the bounds of a period come to `amount_minor` now; `lines` bill the difference, one for each bound that moved.
 
     An amount of None: there is no such period any more, and its claim is only released.
     """
@@ -75,7 +75,7 @@ class BoundChange:
     terms: BoundTerms
     amount_minor: int | None
     claim: BoundClaim | None
-    line: DraftLine | None
+    lines: tuple[DraftLine, ...]
 
 
 @dataclass(slots=True)
@@ -107,7 +107,7 @@ class Bounds:
             if span.terms.currency == currency:
                 changes += [change for part in self._over(span) if (change := self._change(span, part, lines)) is not None]
         self.changes += changes
-        return [change.line for change in changes if change.line is not None]
+        return [line for change in changes for line in change.lines]
 
     def _stale(self) -> list[BoundClaim]:
         """Claims on periods that have another shape or plan now, by an amendment that came late: they are given back whole."""
@@ -139,16 +139,16 @@ class Bounds:
         wanted = _adjustment(span, part, net)
         wanted_claim = (span.terms, part.start, part.end)
         claim = next((one for one in self.claims if (one.terms, one.start, one.end) == wanted_claim), None)
-        difference = wanted - (claim.amount_minor if claim else 0)
-        if claim is not None and not difference:
+        before = claim.amount_minor if claim else 0
+        if claim is not None and wanted == before:
             return None
-        line = _line(span.item_id, span.terms, part.start, part.end, difference)
-        return BoundChange(span.item_id, part.start, part.end, span.terms, wanted, claim, line)
+        lines = _lines(span.item_id, span.terms, part.start, part.end, before, wanted)
+        return BoundChange(span.item_id, part.start, part.end, span.terms, wanted, claim, lines)
 
 
 def _gone(claim: BoundClaim) -> BoundChange:
-    line = _line(claim.item_id, claim.terms, claim.start, claim.end, -claim.amount_minor)
-    return BoundChange(claim.item_id, claim.start, claim.end, claim.terms, None, claim, line)
+    lines = _lines(claim.item_id, claim.terms, claim.start, claim.end, claim.amount_minor, 0)
+    return BoundChange(claim.item_id, claim.start, claim.end, claim.terms, None, claim, lines)
 
 
 def next_bound(spans: Iterable[BoundedSpan], as_of: datetime) -> datetime | None:
@@ -176,10 +176,21 @@ def _adjustment(span: BoundedSpan, part: Period, net_minor: int) -> int:
     return 0
 
 
-def _line(item_id: int, terms: BoundTerms, start: datetime, end: datetime, amount_minor: int) -> DraftLine | None:
-    if not amount_minor:
-        return None
-    kind = MINIMUM if amount_minor > 0 else MAXIMUM
+def _lines(
+    item_id: int, terms: BoundTerms, start: datetime, end: datetime, before_minor: int, wanted_minor: int
+) -> tuple[DraftLine, ...]:
+    """What takes the bounds of a period from one amount to another: a minimum counts above zero, a maximum below.
+
+    What is less of a minimum is a line of the minimum: a plan without a maximum never shows one.
+    """
+    moved = {
+        MINIMUM: max(wanted_minor, 0) - max(before_minor, 0),
+        MAXIMUM: min(wanted_minor, 0) - min(before_minor, 0),
+    }
+    return tuple(_line(kind, item_id, terms, start, end, amount) for kind, amount in moved.items() if amount)
+
+
+def _line(kind: str, item_id: int, terms: BoundTerms, start: datetime, end: datetime, amount_minor: int) -> DraftLine:
     return DraftLine(
         kind=kind,
         description=f"{kind.capitalize()} of {terms.plan_code}",

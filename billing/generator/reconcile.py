@@ -65,7 +65,8 @@ class Claimed:
 
     Args:
         share_used: of the origin's full period, what this claim still stands for (recurring).
-        usage, gross_minor: what was rated so far, and what it came to (usage).
+        usage, gross_minor: what was rated so far, and what it came to before coupons and bounds (usage).
+        after_coupons_minor: what of that coupons left; the price's minimum and maximum are held against it (usage).
         coverage, spends: what of that is paid in credits, and the ledger's entries on which it stands (usage).
         short_of: what was covered when `gross_minor` was billed, where not all of it could be paid again when what had
             corrected it was voided; it has to be rated anew (usage).
@@ -90,6 +91,7 @@ class Claimed:
     noted_minor: int = 0
     usage: Usage | None = None
     gross_minor: int = 0
+    after_coupons_minor: int = 0
     coverage: Coverage = NOTHING_COVERED
     spends: tuple[Spent, ...] = ()
     short_of: tuple[Stretch, ...] = ()

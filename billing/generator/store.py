@@ -248,7 +248,7 @@ def _freed(changes: Changes) -> list[dict[str, Any]]:
             changes.released.append(claim)
     for bound in changes.bounds:
         if bound.claim is not None:
-            freed[bound.claim.id] = bound.line.invoice_id if bound.line else None
+            freed[bound.claim.id] = _invoice_of(bound.lines)
     return [{"id": claim_id, "invoice_id": invoice_id} for claim_id, invoice_id in sorted(freed.items())]
 
 
@@ -286,6 +286,8 @@ def _usage_rows(changes: Changes) -> Iterable[dict[str, Any]]:
     for rated, line in changes.usages:
         part, counted = rated.due.part, rated.due.counted
         net = sum(claim.net_minor for claim in rated.due.continued)
+        after_coupons = sum(claim.after_coupons_minor for claim in rated.due.continued)
+        after_coupons += line.after_coupons_minor if line is not None else rated.rating.amount_minor
         invoice_id, position = _line_of(rated)
         if line is not None:
             net += line.net_minor + true_ups.get(id(line), 0)
@@ -293,7 +295,7 @@ def _usage_rows(changes: Changes) -> Iterable[dict[str, Any]]:
         yield _row(
             counted.item_id, Claim.Kind.USAGE, part.start, part.end, counted.price_id,
             to_decimal(rated.usage.quantity), net, invoice_id, position,
-            usage_basis(rated.usage, rated.gross_minor, rated.coverage, rated.spends),
+            usage_basis(rated.usage, rated.gross_minor, after_coupons, rated.coverage, rated.spends),
             line.invoice_id if line else None,
         )  # fmt: skip
 
@@ -318,10 +320,10 @@ def _bound_rows(changes: Changes) -> Iterable[dict[str, Any]]:
     for bound in changes.bounds:
         if bound.amount_minor is None:
             continue
-        invoice_id = bound.line.invoice_id if bound.line else None
+        invoice_id = _invoice_of(bound.lines)
         yield _row(
             bound.item_id, Claim.Kind.BOUND, bound.start, bound.end, None, 1, bound.amount_minor, invoice_id,
-            bound.line.position if bound.line else None, bound_basis(bound.terms), invoice_id,
+            bound.lines[0].position if bound.lines else None, bound_basis(bound.terms), invoice_id,
         )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 """From fee lines to the amount due: discounts, limits, tax, credit notes, prepaid credits, in that order. Pure.
 
-1. Maximums cut fees down: they limit what there is to discount.
-2. Coupons: limited to prices, then to plans, then general; within each in the order given. Each takes from what is
+1. Coupons: limited to prices, then to plans, then general; within each in the order given. Each takes from what is
    left of its lines and is spread over them so that the parts add up exactly.
+2. Maximums: a discount of what exceeds them after coupons; per price first, then per subscription.
 3. Minimums: true-up lines for what is missing after discounts; per price first, then per subscription.
 4. Credit lines that are larger than the fees of their tax category: what would fall below zero is carried to a credit
    note, with its tax.
@@ -13,7 +13,7 @@ Everything is in minor units of one currency. Nothing here is below zero but cre
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
@@ -121,6 +121,7 @@ class Discount:
     source: str
     position: int
     amount_minor: int
+    is_coupon: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +216,10 @@ class Totals:
         """All that was taken off one line."""
         return sum(d.amount_minor for d in self.discounts if d.position == position)
 
+    def coupons_of(self, position: int) -> int:
+        """What coupons took off one line."""
+        return sum(d.amount_minor for d in self.discounts if d.position == position and d.is_coupon)
+
 
 @dataclass(frozen=True, slots=True)
 class CreditsUsed:
@@ -246,11 +251,12 @@ def settle(
     """
     fees = _Fees(lines)
     ordered_limits = sorted(limits, key=lambda limit: limit.subscription_wide)
-    discounts = [discount for limit in ordered_limits for discount in fees.cap(limit)]
+    discounts: list[Discount] = []
     uses: dict[int, CouponUse] = {}
     for index in sorted(range(len(coupons)), key=lambda index: coupons[index].rank):
         taken, uses[index] = fees.redeem(coupons[index])
         discounts += taken
+    discounts += [discount for limit in ordered_limits for discount in fees.cap(limit)]
     true_ups = _true_ups(fees, ordered_limits)
     carried = _carried(fees, true_ups)
     tax_lines = taxes(_taxables(fees, true_ups, carried))
@@ -338,7 +344,7 @@ class _Fees:
             worth = round_half_up(open_minor * Fraction(coupon.percent) / 100)
         else:
             worth = coupon.amount_minor or 0
-        discounts = self._take(coupon.code, covered, worth)
+        discounts = [replace(taken, is_coupon=True) for taken in self._take(coupon.code, covered, worth)]
         applied = sum(discount.amount_minor for discount in discounts)
         once = coupon.duration == Duration.ONCE
         rest = worth - applied if once and coupon.percent is None else 0

@@ -5,7 +5,8 @@ from decimal import Decimal
 import pytest
 
 from billing.generator.generate import Scope
-from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, recurring, use
+from billing.orders import coupons
+from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
 from tests.billing.test_invoicing import bill, line_figures
 
 pytestmark = pytest.mark.django_db
@@ -41,8 +42,35 @@ def test_late_usage_uses_the_minimum_up_first():
     bill(subscription, at(2, 1))
     use(subscription, "100", at(1, 6))
     [late] = bill(subscription, at(2, 2))
-    assert line_figures(late) == [("late_usage", "calls", 200), ("maximum", None, -200)]
+    # The plan has no maximum, so none is shown: it is the minimum that is less.
+    assert line_figures(late) == [("late_usage", "calls", 200), ("minimum", None, -200)]
+    assert late["lines"][1]["description"].startswith("Minimum of ")
     assert late["total_minor"] == 0
+
+
+def test_from_below_the_minimum_to_above_the_maximum_is_a_line_of_each():
+    subscription = bounded(minimum=Decimal("12.00"), maximum=Decimal("15.00"))
+    assert line_figures(bill(subscription, at(2, 1))[0])[-1] == ("minimum", None, 200)
+    use(subscription, "1000", at(1, 6))
+    [late] = bill(subscription, at(2, 2))
+    # 10.00 and 20.00 are 15.00 at most: the 2.00 that lifted it go back, and so do 15.00 of the usage.
+    assert line_figures(late) == [("late_usage", "calls", 2000), ("minimum", None, -200), ("maximum", None, -1500)]
+    assert bill(subscription, at(2, 3)) == []
+
+
+def test_a_coupon_counts_before_the_maximum_of_a_plan_as_before_that_of_a_price():
+    def discounted(**fields):
+        subscription = SubscriptionFactory(plan=PlanFactory(**fields).code)
+        customer = subscription.customer
+        code = coupons.create_coupon(code=unique("half"), kind="percentage", value=Decimal(50), duration="forever").code
+        coupons.give_coupon(customer_id=customer.pk, customer_ref=customer.ref, customer_currency="EUR", code=code)
+        use(subscription, "1000", at(1, 5))
+        [invoice] = bill(subscription, at(2, 1))
+        return invoice["total_minor"]
+
+    # 20.00, of which half goes off, and 6.00 at most.
+    assert discounted(prices=[metered()], maximum=Decimal("6.00")) == 600
+    assert discounted(prices=[metered(maximum="6.00")]) == 600
 
 
 def test_a_stub_has_its_share_of_the_minimum():

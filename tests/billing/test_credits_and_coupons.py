@@ -193,6 +193,32 @@ def test_late_usage_inside_a_minimum_costs_nothing_and_beyond_it_the_difference(
     assert line_figures(bill(subscription, at(2, 3))[0]) == [("late_usage", "calls", 100)]
 
 
+@pytest.mark.parametrize(
+    ("bounds", "first", "then"),
+    # 6.00 and 4.00 later, half off both: 5.00 in all, within whatever bounds, in however many parts.
+    [
+        ({"maximum": "5.00"}, 300, [("late_usage", "calls", 400, 200)]),
+        # 3.00, and of the 2.00 more only 1.50 up to the maximum.
+        ({"maximum": "4.50"}, 300, [("late_usage", "calls", 350, 200)]),
+        ({"maximum": "3.00"}, 300, None),
+        # 3.00 were lifted to 4.00, so 1.00 more.
+        ({"minimum": "4.00"}, 400, [("late_usage", "calls", 300, 200)]),
+        ({"minimum": "5.00"}, 500, [("late_usage", "calls", 200, 200)]),
+    ],
+)
+def test_late_usage_with_a_coupon_comes_to_what_one_line_would_have(bounds, first, then):
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[metered(**bounds)]).code)
+    give(subscription, coupon(kind="percentage", value=Decimal(50)))
+    use(subscription, "300", at(1, 5))
+    assert bill(subscription, at(2, 1))[0]["total_minor"] == first
+    use(subscription, "200", at(1, 6))
+    made = bill(subscription, at(2, 2))
+    lines = [
+        (line["kind"], line["price_key"], line["amount_minor"], line["discount_minor"]) for one in made for line in one["lines"]
+    ]
+    assert lines == (then or [])
+
+
 def test_a_minimum_is_owed_without_any_use():
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[metered(minimum="5.00")]).code)
     [invoice] = bill(subscription, at(2, 1))

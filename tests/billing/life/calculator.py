@@ -183,6 +183,14 @@ class Line:
     discount: int = 0
     least: int | None = None
     most: int | None = None
+    earlier: list[Billed] = field(default_factory=list)
+    after_coupons: int = 0
+
+    def within(self, amount: int) -> int:
+        """As much of an amount as the price's limits allow."""
+        if self.most is not None:
+            amount = min(amount, self.most)
+        return amount if self.least is None else max(amount, self.least)
 
     @property
     def net(self) -> int:
@@ -217,6 +225,7 @@ class Billed:
     credited: int = 0
     usage: Used | None = None
     gross: int = 0
+    after_coupons: int = 0
     freed_by: Paper | None = None
 
 
@@ -709,16 +718,21 @@ class Subscription:
         return made
 
     def _discounts(self, lines: list[Line], currency: str, uses: dict[str, tuple[Coupon, int, int]]) -> list[Line]:
-        """Maximums, then coupons, then minimums of what became due at one instant; returns the true-up lines."""
-        for line in lines:
-            if line.most is not None and line.net > line.most:
-                line.discount += line.net - line.most
+        """Coupons, then maximums, then minimums of what became due at one instant; returns the true-up lines."""
         held = [one for one in self.customer.coupons if one.currency in ("", currency)]
         for coupon in sorted(held, key=lambda one: 0 if one.prices else 1 if one.plans else 2):
             _, taken, used = uses.get(coupon.code, (coupon, 0, 0))
             self._redeem(coupon, lines, currency, taken, used, uses)
         lifted = []
         for line in lines:
+            line.after_coupons = line.net
+            if line.earlier:
+                # Late usage: the limits are of the period with all of its lines.
+                so_far = sum(one.after_coupons for one in line.earlier) + line.net
+                line.amount += line.within(so_far) - sum(one.left for one in line.earlier) - line.net
+                continue
+            if line.most is not None and line.net > line.most:
+                line.discount += line.net - line.most
             if line.least is not None and line.net < line.least:
                 up = replace(line, kind="minimum", amount=line.least - line.net, discount=0, quantity=Fraction(1))
                 lifted.append(up)
@@ -918,17 +932,22 @@ class _Work:
         least, most = _limits(price, Fraction(units, of), currency)
         exact = rated_usage(price, used)
         gross = minor(exact, currency)
-        limited = max(min(gross, most if most is not None else gross), least or 0)
-        amount = limited - sum(one.gross for one in earlier) if earlier else gross
-        line = None
-        is_owed = amount != 0 if earlier else bool(amount or used.quantity or used.events or least is not None)
+        more = gross - sum(one.gross for one in earlier)
+        kind, due = ("late_usage", self.as_of) if earlier else ("usage", stretch.end)
+        line: Line | None = Line(
+            kind, key, more, used.quantity, *_tax_of(price), due, stretch.start, stretch.end, stretch.plan.code,
+            least=least, most=most, earlier=earlier,
+        )  # fmt: skip
+        assert line is not None
+        if earlier:
+            so_far = sum(one.after_coupons for one in earlier) + more
+            is_owed = line.within(so_far) != sum(one.left for one in earlier)
+        else:
+            is_owed = bool(gross or used.quantity or used.events or least is not None)
         if is_owed:
-            kind = "late_usage" if earlier else "usage"
-            due = self.as_of if earlier else stretch.end
-            line = Line(kind, key, amount, used.quantity, *_tax_of(price), due, stretch.start, stretch.end, stretch.plan.code)
-            if not earlier:
-                line.least, line.most = least, most
             self.uses.append((currency, line))
+        else:
+            line = None
         self.freed += [(one, []) for one in earlier]
         self.made.append((currency, stretch.start, sum(one.left for one in earlier), line))
 
@@ -938,24 +957,29 @@ class _Work:
                 self._free(one, paper)
             left = sum(one.left for one in earlier) + (line.net + _lift(paper, line) if line else 0)
             on = paper if line else earlier[-1].paper if earlier else None
+            after = sum(one.after_coupons for one in earlier) + (line.after_coupons if line else more)
             self.of._add(Billed("usage", key, stretch.plan, used.quantity, stretch.start, stretch.end, left, on, paper,
-                                usage=used, gross=limited))  # fmt: skip
+                                usage=used, gross=gross, after_coupons=after))  # fmt: skip
 
         self.notes.append(note)
 
     def bound(self, stretch: Stretch, before: Billed | None, wanted: int) -> list[Line]:
         """Bill the difference between what the bounds of a period come to and what they came to before."""
-        amount = wanted - (before.left if before else 0)
-        if before is not None and not amount and wanted:
+        was = before.left if before else 0
+        if before is not None and wanted == was != 0:
             return []
         price = stretch.plan.prices[0]
-        line = Line(
-            "minimum" if amount > 0 else "maximum", "", amount, Fraction(1), *_tax_of(price), stretch.end, stretch.start,
-            stretch.end, stretch.plan.code, coupons=False,
-        )  # fmt: skip
+        lines = [
+            Line(kind, "", amount, Fraction(1), *_tax_of(price), stretch.end, stretch.start, stretch.end, stretch.plan.code,
+                 coupons=False)
+            for kind, amount in (
+                ("minimum", max(wanted, 0) - max(was, 0)), ("maximum", min(wanted, 0) - min(was, 0)),
+            )
+            if amount
+        ]  # fmt: skip
 
         def note(papers: dict[str, Paper]) -> None:
-            paper = papers[stretch.plan.currency] if amount else None
+            paper = papers[stretch.plan.currency] if lines else None
             if before is not None:
                 self._free(before, paper)
             if wanted:
@@ -963,7 +987,7 @@ class _Work:
                 self.of._add(one)
 
         self.notes.append(note)
-        return [line] if amount else []
+        return lines
 
     def one_off(self, index: int, line: Line, currency: str) -> None:
         self.others.append((currency, line))

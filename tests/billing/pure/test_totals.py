@@ -271,10 +271,11 @@ def test_a_maximum_is_kept_by_a_discount(amounts: list[int], limit: Limit, expec
     assert totals.subtotal_minor - totals.discount_minor == sum(amounts) - sum(amount for _, _, amount in expected)
 
 
-def test_coupons_take_from_what_the_maximum_left() -> None:
-    # 150 is cut to 100, and 10 % of that goes off: 90.
+def test_a_maximum_is_of_what_coupons_left() -> None:
+    # 10 % of 150 goes off, and 135 is cut to 100.
     totals = settle([fee(1, 15000)], coupons=[percent("C", "10")], limits=[maximum(10000, 1)])
-    assert taken(totals) == [("max", 1, 5000), ("C", 1, 1000)]
+    assert taken(totals) == [("C", 1, 1500), ("max", 1, 3500)]
+    assert (totals.coupons_of(1), totals.discount_of(1)) == (1500, 5000)
 
 
 def test_the_true_up_is_taxed_as_its_limit_says() -> None:
