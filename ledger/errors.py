@@ -83,13 +83,6 @@ class RevocationExceedsGrant(Refused):
     title = "More than is left of the grant"
 
 
-class BalanceLimit(Refused):
-    """The balance would pass 2^63 - 1. Facts: balance, requested, limit."""
-
-    code = "balance-limit"
-    title = "The balance would become too large"
-
-
 class LotLimit(Refused):
     """The account would have more open lots than it may. Facts: open_lots, limit."""
 
@@ -148,7 +141,6 @@ REFUSALS: dict[str, type[Refused]] = {
         RefundExceedsSpend,
         NotRevocable,
         RevocationExceedsGrant,
-        BalanceLimit,
         LotLimit,
         HoldLimit,
         NotAHold,

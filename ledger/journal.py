@@ -18,7 +18,7 @@ from ledger.database.locks import Lock, holder_key, holding, lock_number, waitin
 from ledger.database.statements import Statement, array, boolean, instant_us, integer
 from ledger.entry_rows import COLUMNS, READ_COLUMNS, TYPES, copy_line, entry_from_row, parameters, texts
 from ledger.errors import AccountMovedOn, IdempotencyKeyReused, LedgerError, NotInTransaction, Refused
-from ledger.rules import Account, Entry, Lot, Request
+from ledger.rules import Account, Entry, Lot, Request, debt_of
 from ledger.rules.holds import decode_holds
 from ledger.rules.instants import from_us, to_text, to_us
 from ledger.rules.lots import decode
@@ -70,6 +70,30 @@ WHERE holder_id = %s AND credit_type = %s AND refers_to = %s AND kind = 'refund'
 ORDER BY sequence DESC
 LIMIT 1
 """
+
+# What has repaid or lowered an account's debt since an entry: each kind by the index of kinds, however many spends lie between.
+REPAYMENTS = f"""
+SELECT * FROM (
+    (
+        SELECT {READ_COLUMNS}
+        FROM ledger_entry
+        WHERE holder_id = %(holder_id)s AND credit_type = %(credit_type)s AND kind = 'adjust' AND sequence > %(sequence)s
+        ORDER BY sequence
+        LIMIT %(limit)s
+    )
+    UNION ALL
+    (
+        SELECT {READ_COLUMNS}
+        FROM ledger_entry
+        WHERE holder_id = %(holder_id)s AND credit_type = %(credit_type)s AND kind = 'refund' AND sequence > %(sequence)s
+        ORDER BY sequence
+        LIMIT %(limit)s
+    )
+) AS later
+ORDER BY sequence
+LIMIT %(limit)s
+"""
+REPAYMENTS_AT_ONCE: Final = 100
 
 LAST_CLOSING = f"""
 SELECT {READ_COLUMNS}
@@ -430,6 +454,28 @@ def refunded(account: OpenAccount, spend: int) -> int:
         cursor.execute(REFUNDED, [state.holder_id, state.credit_type, spend])
         row = cursor.fetchone()
     return row[0] if row else 0
+
+
+def repayments(account: OpenAccount, spend: Entry) -> list[Entry]:
+    """The repayments and refunds of the account since `spend`, until what it took on the overdraft has been repaid.
+
+    Empty where it took nothing on an overdraft. Reading ends with the debt, so that it does not grow with the account's history.
+    """
+    state = account.state
+    account.lock.ensure_held(holder_key(state.holder_id))
+    found: list[Entry] = []
+    position: dict[str, Any] = {"holder_id": state.holder_id, "credit_type": state.credit_type, "limit": REPAYMENTS_AT_ONCE}
+    debt = debt_of(spend)
+    with connection.cursor() as cursor:
+        while debt.unpaid:
+            cursor.execute(REPAYMENTS, position | {"sequence": found[-1].sequence if found else spend.sequence})
+            page = [entry_from_row(row) for row in cursor.fetchall()]
+            found += page
+            for entry in page:
+                debt = debt.after(entry, spend.sequence)
+            if len(page) < REPAYMENTS_AT_ONCE:
+                break
+    return found
 
 
 def last_closing(account: OpenAccount, sequence: int) -> Entry | None:

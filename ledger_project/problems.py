@@ -96,7 +96,6 @@ KINDS: dict[type[errors.LedgerError], Kind] = {
     errors.RefundExceedsSpend: Kind(409, "Of spend {sequence}, {refundable} can be refunded."),
     errors.NotRevocable: Kind(409, "Entry {sequence} is of kind {kind}; only a grant can be revoked."),
     errors.RevocationExceedsGrant: Kind(409, "Of grant {sequence}, {revocable} can be revoked."),
-    errors.BalanceLimit: Kind(409, "The balance is {balance} and may not pass {limit}."),
     errors.LotLimit: Kind(409, "There are {open_lots} open lots; there may be {limit}."),
     errors.HoldLimit: Kind(409, "{held_lots} lots would be set aside; there may be {limit}."),
     errors.NotAHold: Kind(409, "Entry {sequence} is of kind {kind}; only a hold can be captured, released or extended."),

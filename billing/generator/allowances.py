@@ -76,7 +76,7 @@ def grant_allowances(lock: Lock, head: Head, allowances: Sequence[Allowance], *,
             Who asks for that takes it away again: see `EarlyGrants`.
 
     Raises:
-        Refused: the ledger will not take the grant: LotLimit, BalanceLimit.
+        Refused: the ledger will not take the grant: LotLimit.
         HolderBusy: lock_timeout passed.
     """
     lock.ensure_held(invoice_key(head.ref))

@@ -75,6 +75,7 @@ REFUND = _entry(
     refers_to=2,
     reason="1 e-mail bounced",
     idempotency_key="bounce-1",
+    refunded_total=1,
 )
 REVOCATION = _entry(
     sequence=4,

@@ -47,6 +47,8 @@ def entry_body(entry: Entry) -> dict[str, Any]:
         body["counterpart"] = {name: entry.counterpart[name] for name in COUNTERPART if name in entry.counterpart}
     if entry.rating is not None:
         body["rating"] = rating_body(entry.rating)
+    if entry.refunded_total is not None:
+        body["refunded_total"] = entry.refunded_total
     if entry.overdraft is not None:
         body["overdraft"] = entry.overdraft
     return body
@@ -164,6 +166,7 @@ class EntrySerializer(serializers.Serializer):
     expires_at = serializers.DateTimeField(required=False, help_text="Of a hold: from when on it holds nothing any more.")
     counterpart = CounterpartSerializer(required=False, help_text="Of a transfer: its other side.")
     rating = EntryRatingSerializer(required=False, help_text="Where the amount came from a rate: which, and for how much.")
+    refunded_total = _Whole(required=False, help_text="Of a refund: how much of the spend has been given back in all.")
     overdraft = _Whole(required=False, help_text="How far below zero spends may take the balance, where that was ever agreed.")
 
 

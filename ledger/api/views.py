@@ -25,7 +25,7 @@ from ledger.api.kit.schema import (
     page_example,
     page_of,
 )
-from ledger.api.writes import BALANCE_LIMIT, LOT_LIMIT, NO_SUCH_ENTRY, NOT_ENOUGH, Write, ensure_possible, write
+from ledger.api.writes import LOT_LIMIT, NO_SUCH_ENTRY, NOT_ENOUGH, Write, ensure_possible, write
 from ledger.errors import (
     REFUSALS,
     AmountLimit,
@@ -65,7 +65,7 @@ class Grants(Write):
         takes=bodies.GrantSerializer,
         examples={"a purchase": examples.GRANT_BODY, "the least": {"amount": 100}},
         answer=examples.GRANT,
-        problems=[BALANCE_LIMIT, LOT_LIMIT],
+        problems=[LOT_LIMIT],
     )
     def post(self, request: HttpRequest, holder: str) -> HttpResponse:
         """Grant credits to the holder."""
@@ -117,7 +117,6 @@ class Refunds(Write):
             NO_SUCH_ENTRY,
             NotRefundable(sequence=1, kind="grant"),
             RefundExceedsSpend(sequence=2, refundable=2, requested=3),
-            BALANCE_LIMIT,
             LOT_LIMIT,
         ],
     )
@@ -170,7 +169,7 @@ class Transfers(Write):
         takes=bodies.TransferSerializer,
         examples={"to a team": examples.TRANSFER_BODY},
         answer=examples.TRANSFER,
-        problems=[NOT_ENOUGH, BALANCE_LIMIT, LOT_LIMIT],
+        problems=[NOT_ENOUGH, LOT_LIMIT],
     )
     def post(self, request: HttpRequest, holder: str) -> HttpResponse:
         """Transfer credits of the holder."""

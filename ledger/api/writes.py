@@ -15,11 +15,10 @@ from ledger.api.kit.rendering import recorded_answer
 from ledger.api.kit.request_errors import NotFound
 from ledger.api.kit.request_ids import request_id
 from ledger.api.kit.schema import HOLDER_PATH, Answer, Handler, Taken, operation
-from ledger.errors import BalanceLimit, EntryNotFound, InsufficientCredits, LedgerError, LotLimit
+from ledger.errors import EntryNotFound, InsufficientCredits, LedgerError, LotLimit
 from ledger.rules import Entry
 
 NO_SUCH_ENTRY = EntryNotFound(sequence=7, credit_type="credits")
-BALANCE_LIMIT = BalanceLimit(balance=9223372036854775800, requested=100, limit=9223372036854775807)
 LOT_LIMIT = LotLimit(open_lots=500, limit=500)
 NOT_ENOUGH = InsufficientCredits(
     available=98,

@@ -15,7 +15,7 @@ LAWS: dict[str, str] = {
     "spent − refunded + expired + revoked.",
     "lots-sum": "The open lots add up to the balance, and to what is owed.",
     "lots-order": "Open lots stand in burn order.",
-    "terms": "A lot keeps its effective time, expiry, priority and source; only a refund may open it again with a later expiry.",
+    "terms": "A lot keeps its effective time, expiry, priority and source for good.",
     "drawn": "The drawn parts add up to the amount, save what was taken on an overdraft.",
     "burn-order": "Credits are taken from the lots that can be spent at that instant, in burn order.",
     "held": "held is the sum of what the open holds set aside, and changes by holds, captures and releases only.",

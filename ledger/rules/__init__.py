@@ -5,12 +5,12 @@ without a database, and the shell around them (`ledger.journal`, `ledger.service
 """
 
 from ledger.rules.accounts import Account
-from ledger.rules.decisions import grant, refund, revoke, set_overdraft, spend
-from ledger.rules.dues import dues
+from ledger.rules.decisions import grant, revoke, set_overdraft, spend
 from ledger.rules.entries import KINDS, Entry
 from ledger.rules.holding import capture, extend, hold, release
 from ledger.rules.holds import Hold
 from ledger.rules.lots import MAX_OPEN_LOTS, Lot
+from ledger.rules.refunds import debt_of, refund
 from ledger.rules.requests import (
     MAX_AMOUNT,
     MAX_BALANCE,
@@ -27,6 +27,7 @@ from ledger.rules.requests import (
     SpendRequest,
     TransferRequest,
 )
+from ledger.rules.settling import settle_due
 from ledger.rules.transferring import transfer
 
 __all__ = [
@@ -51,7 +52,7 @@ __all__ = [
     "SpendRequest",
     "TransferRequest",
     "capture",
-    "dues",
+    "debt_of",
     "extend",
     "grant",
     "hold",
@@ -59,6 +60,7 @@ __all__ = [
     "release",
     "revoke",
     "set_overdraft",
+    "settle_due",
     "spend",
     "transfer",
 ]

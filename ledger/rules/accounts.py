@@ -7,6 +7,7 @@ from ledger.rules import lots as lot_rules
 from ledger.rules.entries import GENESIS, REQUEST_DIGEST_BYTES, Entry
 from ledger.rules.holds import Hold, Holds
 from ledger.rules.lots import Drawn, Lot, Lots
+from ledger.rules.pending import Settled, settled
 from ledger.rules.requests import Request
 
 
@@ -35,22 +36,29 @@ class Account(NamedTuple):
 
     @property
     def own_available(self) -> int:
-        """What can be held or transferred at this instant, without the overdraft: 0 or more.
-
-        Expired holds withhold nothing any more, whether that is booked or not.
-        """
-        spendable = lot_rules.available(self.lots, self.now_us)
-        if self.holds:
-            spendable += sum(lot_rules.available(hold.parts, self.now_us) for hold in self.holds if hold.is_expired(self.now_us))
-        return spendable if self.overdraft is None else max(0, spendable - self.owed)
+        """What can be held or transferred at this instant, without the overdraft: 0 or more, booked or not."""
+        return max(0, self._spendable_beyond_debt)
 
     @property
     def available(self) -> int:
-        """What can be spent at this instant, the overdraft included: 0 or more."""
-        if self.overdraft is None:
-            return self.own_available
-        spendable = self._replace(overdraft=None).own_available
-        return max(0, spendable + self.overdraft - self.owed)
+        """What can be spent at this instant, the overdraft included: 0 or more, booked or not."""
+        return max(0, self._spendable_beyond_debt + (self.overdraft or 0))
+
+    @property
+    def settled(self) -> Settled:
+        """The lots, the holds and the debt at this instant, with everything that the clock has brought about."""
+        return settled(self.lots, self.holds, self.owed, self.now_us)
+
+    @property
+    def _spendable_beyond_debt(self) -> int:
+        """Spendable credits less what is owed, expired holds given back: below 0 while more is owed than can be repaid."""
+        if self.owed:
+            lots, _, owed = self.settled
+            return lot_rules.available(lots, self.now_us) - owed
+        spendable = lot_rules.available(self.lots, self.now_us)
+        if self.holds:
+            spendable += sum(lot_rules.available(hold.parts, self.now_us) for hold in self.holds if hold.is_expired(self.now_us))
+        return spendable
 
     def lot(self, grant: int) -> Lot | None:
         """The open lot of that grant, if it is open."""

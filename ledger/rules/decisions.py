@@ -4,43 +4,31 @@ Each function returns the entries in order; the one that bears the request's key
 due is booked first, by the same writer, so that `balance` and `available` agree on every entry that somebody asked for.
 """
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from ledger.errors import (
-    BalanceLimit,
     EntryNotFound,
     InsufficientCredits,
     Invalid,
     LotLimit,
-    NotRefundable,
     NotRevocable,
-    RefundExceedsSpend,
     RevocationExceedsGrant,
 )
 from ledger.rules import shortfalls
 from ledger.rules.accounts import Account
-from ledger.rules.dues import Entries, dues, repayment
 from ledger.rules.entries import Entry
-from ledger.rules.instants import DAY_US, to_us
+from ledger.rules.instants import to_us
 from ledger.rules.lots import (
     MAX_OPEN_LOTS,
-    SINCE_ITS_GRANT,
-    Drawn,
     Lot,
     Lots,
-    as_drawn,
     effective_from,
     put_back,
     remove,
     take,
 )
-from ledger.rules.requests import MAX_BALANCE, GrantRequest, OverdraftRequest, RefundRequest, RevokeRequest, SpendRequest
-
-ExpiredLotPolicy = Literal["new-lot", "gone"]
-
-ON_OVERDRAFT = 0
-"""Stands in place of a grant for what a spend took on the overdraft."""
+from ledger.rules.requests import GrantRequest, OverdraftRequest, RevokeRequest, SpendRequest
+from ledger.rules.settling import Entries, repay, settle_due
 
 
 def grant(account: Account, request: GrantRequest) -> Entries:
@@ -48,7 +36,7 @@ def grant(account: Account, request: GrantRequest) -> Entries:
 
     Raises:
         Invalid: the lot would have expired before it is effective, or already now.
-        BalanceLimit, LotLimit: the account cannot take it.
+        LotLimit: the account cannot take another lot.
     """
     effective_us = account.now_us if request.effective_at is None else to_us(request.effective_at)
     expires_us = None if request.expires_at is None else to_us(request.expires_at)
@@ -56,7 +44,7 @@ def grant(account: Account, request: GrantRequest) -> Entries:
         raise Invalid(pointer="/expires_at", rule="order", detail="must be after effective_at")
     if expires_us is not None and expires_us <= account.now_us:
         raise Invalid(pointer="/expires_at", rule="past", detail="must be in the future")
-    booked = dues(account)
+    booked = settle_due(account)
     account = account.after_all(booked)
     lot = Lot(
         account.sequence + 1,
@@ -67,9 +55,9 @@ def grant(account: Account, request: GrantRequest) -> Entries:
         request.source,
     )
     lots = put_back(account.lots, [lot])
-    check_room(account, lots, request.amount)
+    check_room(account, lots)
     entry = account.next_entry("grant", request.amount, lots=lots, effective_us=effective_us, request=request)
-    return [*booked, entry, *repayment(account.after(entry))]
+    return [*booked, entry, *repay(account.after(entry))]
 
 
 def spend(account: Account, request: SpendRequest, *, amount: int | None = None, rating: dict[str, Any] | None = None) -> Entries:
@@ -85,7 +73,7 @@ def spend(account: Account, request: SpendRequest, *, amount: int | None = None,
     amount = request.amount if amount is None else amount
     assert amount is not None
     check_available(account, amount, account.available, overdraft=account.overdraft or 0)
-    booked = dues(account)
+    booked = settle_due(account)
     account = account.after_all(booked)
     lots, drawn = take(account.lots, amount, account.now_us)
     return [*booked, account.next_entry("spend", -amount, lots=lots, drawn=drawn, request=request, rating=rating)]
@@ -101,88 +89,6 @@ def check_available(account: Account, amount: int, available: int, *, overdraft:
         raise InsufficientCredits(**shortfalls.facts(account, amount, available, overdraft=overdraft, until_us=until_us))
 
 
-def refund(
-    account: Account,
-    request: RefundRequest,
-    *,
-    spend: Entry | None,
-    refunded: int,
-    terms: Mapping[int, Lot],
-    expired_lot_policy: ExpiredLotPolicy,
-    new_lot_days: int,
-) -> Entries:
-    """Give credits of a spend or capture back to the lots that they came from, the last drawn first.
-
-    What was spent on the overdraft lowers what is owed; beyond that it becomes a lot of its own.
-
-    Args:
-        spend: the entry that the request names, if there is one.
-        refunded: how much of it was given back before, 0 or more.
-        terms: for each lot that the spend drew from, the lot as its grant made it.
-        expired_lot_policy: what becomes of credits whose lot has expired meanwhile: "new-lot" opens it again for `new_lot_days`
-            from now, "gone" gives them back and lets them expire at once.
-
-    Raises:
-        EntryNotFound, NotRefundable: there is no such spend.
-        RefundExceedsSpend: less of it is left, or nothing.
-        BalanceLimit, LotLimit: the account cannot take it.
-    """
-    if spend is None:
-        raise EntryNotFound(sequence=request.spend, credit_type=account.credit_type)
-    if spend.kind not in ("spend", "capture"):
-        raise NotRefundable(sequence=spend.sequence, kind=spend.kind)
-    refundable = spend.taken - refunded
-    amount = refundable if request.amount is None else request.amount
-    if refundable == 0 or amount > refundable:
-        raise RefundExceedsSpend(sequence=spend.sequence, refundable=refundable, requested=request.amount)
-    booked = dues(account)
-    account = account.after_all(booked)
-    on_overdraft = spend.taken - sum(part for _, part in spend.drawn)
-    parts = last_drawn_first((*spend.drawn, (ON_OVERDRAFT, on_overdraft)), skip=refunded, amount=amount)
-    reopened_until_us = account.now_us + new_lot_days * DAY_US if expired_lot_policy == "new-lot" else None
-    returned = _returned(account, parts, terms, reopened_until_us)
-    lots = put_back(account.lots, returned)
-    check_room(account, lots, amount)
-    entry = account.next_entry(
-        "refund",
-        amount,
-        lots=lots,
-        drawn=as_drawn(returned),
-        refers_to=spend.sequence,
-        refunded_total=refunded + amount,
-        request=request,
-    )
-    return [*booked, entry, *dues(account.after(entry))]
-
-
-def last_drawn_first(drawn: Drawn, *, skip: int, amount: int) -> Drawn:
-    """Which lots get `amount` back, after `skip` has been given back before: the reverse of the order of the taking."""
-    parts: list[tuple[int, int]] = []
-    for grant, taken in reversed(drawn):
-        skipped = min(skip, taken)
-        skip -= skipped
-        part = min(amount, taken - skipped)
-        amount -= part
-        if part:
-            parts.append((grant, part))
-    return tuple(parts)
-
-
-def _returned(account: Account, parts: Drawn, terms: Mapping[int, Lot], reopened_until_us: int | None) -> Lots:
-    returned = []
-    for grant, part in parts:
-        if grant == ON_OVERDRAFT:
-            beyond_the_debt = part - min(part, account.owed)
-            if beyond_the_debt:
-                returned.append(Lot(account.sequence + 1, beyond_the_debt, SINCE_ITS_GRANT))
-            continue
-        lot = account.lot(grant) or terms[grant]
-        if lot.is_expired(account.now_us) and reopened_until_us is not None:
-            lot = lot._replace(expires_us=reopened_until_us)
-        returned.append(lot._replace(remaining=part))
-    return tuple(returned)
-
-
 def revoke(account: Account, request: RevokeRequest, *, grant: Entry | None) -> Entries:
     """Take back the unspent rest of a grant, or a part of it.
 
@@ -195,7 +101,7 @@ def revoke(account: Account, request: RevokeRequest, *, grant: Entry | None) -> 
     if grant.kind != "grant":
         raise NotRevocable(sequence=grant.sequence, kind=grant.kind)
     # What has come due is looked at first: it may have used the lot to repay a debt, or given back what was held of it.
-    booked = dues(account)
+    booked = settle_due(account)
     account = account.after_all(booked)
     lot = account.lot(grant.sequence)
     revocable = 0 if lot is None else lot.remaining
@@ -209,18 +115,17 @@ def revoke(account: Account, request: RevokeRequest, *, grant: Entry | None) -> 
 
 def set_overdraft(account: Account, request: OverdraftRequest) -> Entries:
     """Agree how far below 0 spends may take the balance from now on; what is owed already stays owed."""
-    booked = dues(account)
+    booked = settle_due(account)
     account = account.after_all(booked)
     return [*booked, account.next_entry("adjust", 0, lots=account.lots, overdraft=request.limit, request=request)]
 
 
-def check_room(account: Account, lots: Lots, amount: int) -> None:
-    """Pass, or raise BalanceLimit or LotLimit: the account cannot take `amount` more, or not in so many lots.
+def check_room(account: Account, lots: Lots) -> None:
+    """Pass, or raise LotLimit: the account would have too many lots.
 
-    Lots that are held in whole count too: they are open again when their hold is released.
+    Lots that are held in whole count too: they are open again when their hold is released. No other limit is needed: each lot is
+    at most MAX_AMOUNT, so that a balance stays below MAX_BALANCE.
     """
-    if account.balance + account.held + amount > MAX_BALANCE:
-        raise BalanceLimit(balance=account.balance, requested=amount, limit=MAX_BALANCE)
     held = {part.grant for hold in account.holds for part in hold.parts}
     if len(lots) > MAX_OPEN_LOTS or (held and len(held.union(lot.grant for lot in lots)) > MAX_OPEN_LOTS):
         raise LotLimit(open_lots=len(held.union(lot.grant for lot in account.lots)), limit=MAX_OPEN_LOTS)

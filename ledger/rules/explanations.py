@@ -181,9 +181,10 @@ def _returned(entry: Entry, before: Account, grant: int) -> str:
         return ""
     lot = next((each for each in entry.lots if each.grant == grant), None)
     if grant == entry.sequence:
-        return "It had been spent on the overdraft, which owes nothing any more: a lot of its own."
-    if before.lot(grant) is None and lot is not None and lot.expires_us is not None:
-        return f"The lot was no longer open; it is open again, until {to_text(lot.expires_us)}."
+        until = "" if lot is None or lot.expires_us is None else f" until {to_text(lot.expires_us)}"
+        return f"The lot that it came from has expired: it forms a new one{until}."
+    if before.lot(grant) is None:
+        return "The lot was used up; it is open again, with the terms that it had."
     return ""
 
 

@@ -5,12 +5,12 @@ from typing import Any
 from ledger.errors import CaptureExceedsHold, EntryNotFound, HoldClosed, HoldLimit, Invalid, NotAHold
 from ledger.rules.accounts import Account
 from ledger.rules.decisions import check_available
-from ledger.rules.dues import Entries, dues
 from ledger.rules.entries import Entry
 from ledger.rules.holds import DEFAULT_HOLD_US, MAX_HOLD_PARTS, MAX_HOLD_US, Hold, Holds, parts_of
 from ledger.rules.instants import to_us
 from ledger.rules.lots import Drawn, Lots, as_drawn, put_back, split, take
 from ledger.rules.requests import CaptureRequest, ExtendRequest, HoldRequest, ReleaseRequest
+from ledger.rules.settling import Entries, settle_due, settle_now
 
 
 def hold(account: Account, request: HoldRequest, *, amount: int | None = None, rating: dict[str, Any] | None = None) -> Entries:
@@ -27,7 +27,7 @@ def hold(account: Account, request: HoldRequest, *, amount: int | None = None, r
     amount = request.amount if amount is None else amount
     assert amount is not None
     check_available(account, amount, account.own_available)
-    booked = dues(account)
+    booked = settle_due(account)
     account = account.after_all(booked)
     lots, drawn = take(account.lots, amount, account.now_us)
     holds = (*account.holds, Hold(account.sequence + 1, expires_us, parts_of(account.lots, drawn)))
@@ -59,13 +59,13 @@ def capture(account: Account, request: CaptureRequest, *, hold_entry: Entry | No
     if beyond and request.over_capture == "refuse":
         raise CaptureExceedsHold(sequence=held.sequence, held=held.amount, requested=amount)
     check_available(account, amount, held.amount + account.own_available, until_us=held.expires_us)
-    entries = dues(account)
+    entries = settle_due(account)
     account = account.after_all(entries)
     captured, rest = split(held.parts, amount)
     if rest and request.final:
         entries.append(_release(account, held, captured, rest))
         account = account.after(entries[-1])
-        freed = dues(account)
+        freed = settle_now(account)
         entries += freed
         account = account.after_all(freed)
         rest = ()
@@ -89,10 +89,10 @@ def release(account: Account, request: ReleaseRequest, *, hold_entry: Entry | No
     Args, Raises: as `capture`.
     """
     held = _open_hold(account, request.hold, hold_entry, last_closing)
-    booked = dues(account)
+    booked = settle_due(account)
     account = account.after_all(booked)
     entry = _release(account, held, (), held.parts, request)
-    return [*booked, entry, *dues(account.after(entry))]
+    return [*booked, entry, *settle_now(account.after(entry))]
 
 
 def extend(account: Account, request: ExtendRequest, *, hold_entry: Entry | None, last_closing: Entry | None) -> Entries:
@@ -102,7 +102,7 @@ def extend(account: Account, request: ExtendRequest, *, hold_entry: Entry | None
     """
     held = _open_hold(account, request.hold, hold_entry, last_closing)
     expires_us = _expiry(account, to_us(request.expires_at))
-    booked = dues(account)
+    booked = settle_due(account)
     account = account.after_all(booked)
     holds = tuple(each._replace(expires_us=expires_us) if each.sequence == held.sequence else each for each in account.holds)
     return [*booked, account.next_entry("hold", 0, lots=account.lots, holds=holds, refers_to=held.sequence, request=request)]

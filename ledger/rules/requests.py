@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 
 from ledger.errors import Invalid
 from ledger.rules.instants import to_us
-from ledger.rules.lots import DEFAULT_PRIORITY, PURCHASED, SOURCES
+from ledger.rules.lots import DEFAULT_PRIORITY, MAX_OPEN_LOTS, PURCHASED, SOURCES
 
 MAX_AMOUNT = 2**53 - 1
 """Per operation: what every JSON implementation carries exactly."""
-MAX_BALANCE = 2**63 - 1
-"""Per account: PostgreSQL's bigint."""
+MAX_BALANCE = MAX_OPEN_LOTS * MAX_AMOUNT
+"""Per account, what is held included. No request can pass it, since each lot is at most MAX_AMOUNT; it is below 2^63."""
 MAX_SEQUENCE = 2**63 - 1
 MAX_METADATA_BYTES = 8192
 MAX_METADATA_KEYS = 50

@@ -4,12 +4,15 @@ Nothing of it costs anything where enough is available.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Any
 
 from ledger.rules.accounts import Account
+from ledger.rules.holds import Hold
 from ledger.rules.instants import to_text
 from ledger.rules.lots import SINCE_ITS_GRANT, Lot, total
+from ledger.rules.lots import available as total_spendable
+from ledger.rules.pending import Settled, settled
 
 MAX_DETAILS = 10
 """Lots, and holds, that a refusal lists: its record stays small whatever the account has."""
@@ -36,11 +39,7 @@ def facts(account: Account, amount: int, available: int, *, overdraft: int, unti
         "expired": total(lot for lot in account.lots if lot.is_expired(now_us)),
         "not_yet_effective": total(lot for lot in account.lots if lot.effective_us > now_us),
         "lots": [_lot(lot, now_us) for lot in lots[:MAX_DETAILS]],
-        "holds": [
-            {"hold": hold.sequence, "amount": hold.amount, "expires_at": to_text(hold.expires_us)}
-            for hold in account.holds
-            if not hold.is_expired(now_us)
-        ][:MAX_DETAILS],
+        "holds": [_hold(hold, now_us) for hold in account.holds[:MAX_DETAILS]],
         "earliest_sufficient_at": None if sufficient_us is None else to_text(sufficient_us),
     }
 
@@ -55,31 +54,64 @@ def _lot(lot: Lot, now_us: int) -> dict[str, Any]:
     }
 
 
+def _hold(hold: Hold, now_us: int) -> dict[str, Any]:
+    return {
+        "hold": hold.sequence,
+        "amount": hold.amount,
+        "state": "expired" if hold.is_expired(now_us) else "open",
+        "expires_at": to_text(hold.expires_us),
+    }
+
+
 def _sufficient_from(account: Account, amount: int, available: int, overdraft: int, until_us: int | None) -> int | None:
-    """The first instant at which enough will be available if nobody does anything: lots become effective, holds expire."""
-    changes: defaultdict[int, int] = defaultdict(int)
-    for lot, from_us in _coming(account):
-        begins_us = max(from_us, lot.effective_us, account.now_us)
-        if lot.expires_us is not None and lot.expires_us <= begins_us:
-            continue
-        changes[begins_us] += lot.remaining
-        if lot.expires_us is not None:
-            changes[lot.expires_us] -= lot.remaining
-    usable = changes.pop(account.now_us, 0) + overdraft - account.owed
-    beside = available - max(0, usable)
-    for instant_us in sorted(changes):
+    """The first instant at which enough will be available if nobody does anything.
+
+    Lots become effective and expire, holds expire, and what becomes spendable repays what is owed first.
+    """
+    state = account.settled
+    # What can be had beside the lots: what is held by the hold that is to be captured.
+    beside = available - max(0, total_spendable(state.lots, account.now_us) + overdraft - state.owed)
+    for instant_us, usable in _future(state, account.now_us):
         if until_us is not None and instant_us >= until_us:
             return None
-        usable += changes[instant_us]
-        if beside + max(0, usable) >= amount:
+        if beside + max(0, usable + overdraft) >= amount:
             return instant_us
     return None
 
 
-def _coming(account: Account) -> Iterable[tuple[Lot, int]]:
-    """Every lot, and every part that is held, with the instant from which it is not held."""
-    for lot in account.lots:
-        yield lot, account.now_us
-    for hold in account.holds:
-        for part in hold.parts:
-            yield part, hold.expires_us
+def _future(state: Settled, now_us: int) -> Iterator[tuple[int, int]]:
+    """When what is spendable changes after `now_us`, and how much it is then, less what is owed."""
+    coming = list(_coming(state, now_us))
+    instants = {begins_us for begins_us, _ in coming} | {lot.expires_us for _, lot in coming if lot.expires_us is not None}
+    instants.discard(now_us)
+    for instant_us in sorted(instants):
+        if not state.owed:
+            break
+        state = settled(*state, instant_us)
+        yield instant_us, total_spendable(state.lots, instant_us) - state.owed
+        now_us = instant_us
+    if not state.owed:
+        yield from _future_without_debt(state, now_us)
+
+
+def _future_without_debt(state: Settled, now_us: int) -> Iterator[tuple[int, int]]:
+    """As `_future`; nothing is used up, so that it is enough to add and subtract."""
+    differences: defaultdict[int, int] = defaultdict(int)
+    for begins_us, lot in _coming(state, now_us):
+        differences[begins_us] += lot.remaining
+        if lot.expires_us is not None:
+            differences[lot.expires_us] -= lot.remaining
+    usable = differences.pop(now_us, 0)
+    for instant_us in sorted(differences):
+        usable += differences[instant_us]
+        yield instant_us, usable
+
+
+def _coming(state: Settled, now_us: int) -> Iterator[tuple[int, Lot]]:
+    """Every lot, and every part that is held, with the instant from which it can be spent; those left out that never can."""
+    freed = [(now_us, lot) for lot in state.lots]
+    freed += [(hold.expires_us, part) for hold in state.holds for part in hold.parts]
+    for freed_us, lot in freed:
+        begins_us = max(freed_us, lot.effective_us, now_us)
+        if lot.expires_us is None or begins_us < lot.expires_us:
+            yield begins_us, lot

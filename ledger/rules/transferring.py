@@ -2,11 +2,11 @@
 
 from ledger.rules.accounts import Account
 from ledger.rules.decisions import check_available, check_room
-from ledger.rules.dues import Entries, dues, repayment
 from ledger.rules.entries import Entry
 from ledger.rules.holds import parts_of
 from ledger.rules.lots import SINCE_ITS_GRANT, Lots, put_back, take
 from ledger.rules.requests import TransferRequest
+from ledger.rules.settling import Entries, repay, settle_due
 
 
 def transfer(source: Account, target: Account, request: TransferRequest) -> tuple[Entries, Entries]:
@@ -21,10 +21,10 @@ def transfer(source: Account, target: Account, request: TransferRequest) -> tupl
 
     Raises:
         InsufficientCredits: less is available at the source.
-        BalanceLimit, LotLimit: the target cannot take it.
+        LotLimit: the target cannot take so many lots.
     """
     check_available(source, request.amount, source.own_available)
-    given = dues(source)
+    given = settle_due(source)
     source = source.after_all(given)
     lots, drawn = take(source.lots, request.amount, source.now_us)
     entry = source.next_entry(
@@ -39,17 +39,17 @@ def transfer(source: Account, target: Account, request: TransferRequest) -> tupl
 
 
 def _arrivals(target: Account, request: TransferRequest, out: Entry, parts: Lots) -> Entries:
-    entries = dues(target)
+    entries = settle_due(target)
     target = target.after_all(entries)
     for part in parts:
         # What could be spent there can be spent here, from its arrival on.
         lot = part._replace(grant=target.sequence + 1, effective_us=SINCE_ITS_GRANT)
         lots = put_back(target.lots, [lot])
-        check_room(target, lots, part.remaining)
+        check_room(target, lots)
         counterpart = {"holder_id": out.holder_id, "sequence": out.sequence, "grant": part.grant}
         entry = target.next_entry(
             "transfer_in", part.remaining, lots=lots, counterpart=counterpart, request=request, keyless=True
         )
         entries.append(entry)
         target = target.after(entry)
-    return entries + repayment(target)
+    return entries + repay(target)

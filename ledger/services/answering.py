@@ -137,12 +137,15 @@ def decide(request: Request, account: journal.OpenAccount) -> Sequence[Entry]:
 def _decide_refund(request: rules.RefundRequest, account: journal.OpenAccount) -> Sequence[Entry]:
     spend = journal.entry(account, request.spend)
     was_taken = spend is not None and spend.taken > 0
+    later = journal.repayments(account, spend) if spend is not None and was_taken else []
+    drawn = [grant for entry in (spend, *later) if entry is not None and entry.kind != "refund" for grant, _ in entry.drawn]
     return rules.refund(
         account.state,
         request,
         spend=spend,
         refunded=journal.refunded(account, request.spend) if was_taken else 0,
-        terms=journal.opening_lots(account, [grant for grant, _ in spend.drawn]) if spend is not None and was_taken else {},
+        later=later,
+        terms=journal.opening_lots(account, drawn) if was_taken else {},
         expired_lot_policy=settings.LEDGER["REFUND_TO_EXPIRED_LOT"],
         new_lot_days=settings.LEDGER["REFUND_LOT_DAYS"],
     )

@@ -37,7 +37,7 @@ def grant(
         The entry, amount above zero; `replayed` when it was made by an earlier request with the key.
 
     Raises:
-        Refused: BalanceLimit, LotLimit. Others as `answering.answer`.
+        Refused: LotLimit. Others as `answering.answer`.
     """
     request = GrantRequest(
         holder_id=holder_id,
@@ -95,18 +95,18 @@ def refund(
 ) -> Entry:
     """Give credits of a spend back to the lots that they came from, or raise and leave only the refusal on record.
 
-    A lot that has expired meanwhile is opened again for settings.LEDGER["REFUND_LOT_DAYS"], or the credits are gone at once, as
-    settings.LEDGER["REFUND_TO_EXPIRED_LOT"] says.
+    Credits whose lot has expired form a lot of their own for settings.LEDGER["REFUND_LOT_DAYS"], or are gone at once, as
+    settings.LEDGER["REFUND_TO_EXPIRED_LOT"] says. Lots with different terms are opened by an entry each.
 
     Args:
         spend: the sequence of the spend or capture.
         amount: 1 .. what is left of it; all that is left by default.
 
     Returns:
-        The entry, amount above zero.
+        The entry, amount above zero; the last one, where there are several. Its `refunded_total` covers all of them.
 
     Raises:
-        Refused: EntryNotFound, NotRefundable, RefundExceedsSpend, BalanceLimit, LotLimit. Others as `answering.answer`.
+        Refused: EntryNotFound, NotRefundable, RefundExceedsSpend, LotLimit. Others as `answering.answer`.
     """
     request = RefundRequest(
         holder_id=holder_id, spend=spend, idempotency_key=idempotency_key, amount=amount, **given(circumstances)
@@ -180,7 +180,7 @@ def book_expirations(*, holder_id: str, credit_type: str = "credits", wait: bool
 
 
 def _book_dues(account: journal.OpenAccount) -> list[Entry]:
-    entries = rules.dues(account.state)
+    entries = rules.settle_due(account.state)
     journal.append(account.lock, entries)
     return entries
 

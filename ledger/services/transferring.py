@@ -23,7 +23,7 @@ def transfer(*, holder_id: str, to: str, amount: int, idempotency_key: str, **ci
         The `transfer_out` entry, amount below zero, whose counterpart is the other holder.
 
     Raises:
-        Refused: InsufficientCredits, or BalanceLimit or LotLimit of the other holder. Others as `answering.answer`.
+        Refused: InsufficientCredits, or LotLimit of the other holder. Others as `answering.answer`.
     """
     request = TransferRequest(holder_id=holder_id, to=to, amount=amount, idempotency_key=idempotency_key, **given(circumstances))
 

@@ -4,11 +4,10 @@ Slow and simple on purpose: a spend is a list with one element per credit, namin
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 FOREVER = float("inf")
-OVERDRAFT = 0
-"""Stands for a lot where a credit was taken on the overdraft."""
 
 DAY_US = 86_400 * 1_000_000
 
@@ -32,13 +31,19 @@ class Terms:
         return (self.priority, FOREVER if self.expires_us is None else self.expires_us, 0 if self.promotional else 1, lot)
 
 
+@dataclass(eq=False)
+class Owed:
+    """One credit that was taken on the overdraft, and the lot that has repaid it, if one has."""
+
+    repaid_by: int | None = None
+
+
 @dataclass
 class OpenHold:
-    """Credits set aside, one element per credit, and the terms that their lots had then."""
+    """Credits set aside, one element per credit."""
 
     expires_us: int
     units: list[int]
-    terms: dict[int, Terms]
 
 
 @dataclass
@@ -47,15 +52,19 @@ class ModelAccount:
 
     lots: dict[int, int] = field(default_factory=dict)
     terms: dict[int, Terms] = field(default_factory=dict)
-    as_granted: dict[int, Terms] = field(default_factory=dict)
     holds: dict[int, OpenHold] = field(default_factory=dict)
-    taken: dict[int, list[int]] = field(default_factory=dict)
+    taken: dict[int, list[int | Owed]] = field(default_factory=dict)
     grants: set[int] = field(default_factory=set)
     overdraft: int | None = None
-    debt: int = 0
+    debts: list[Owed] = field(default_factory=list)
+    """What is owed, credit by credit, the oldest first."""
     flows: Counter[str] = field(default_factory=Counter)
 
     # What it comes to
+
+    @property
+    def debt(self) -> int:
+        return len(self.debts)
 
     @property
     def balance(self) -> int:
@@ -66,21 +75,31 @@ class ModelAccount:
         return sum(len(hold.units) for hold in self.holds.values())
 
     def own_available(self, now_us: int) -> int:
-        return max(0, self._spendable(now_us) - self.debt)
+        return max(0, self._spendable_less_debt(now_us))
 
     def available(self, now_us: int) -> int:
-        return max(0, self._spendable(now_us) - self.debt + (self.overdraft or 0))
+        return max(0, self._spendable_less_debt(now_us) + (self.overdraft or 0))
 
-    def _spendable(self, now_us: int) -> int:
-        in_lots = sum(count for lot, count in self.lots.items() if self.terms[lot].spendable(now_us))
-        in_lapsed_holds = sum(
-            1
-            for hold in self.holds.values()
-            if now_us >= hold.expires_us
-            for lot in hold.units
-            if hold.terms[lot].spendable(now_us)
+    def sufficient_from(self, amount: int, now_us: int) -> int | None:
+        """When `amount` can be spent if nobody does anything: tried at every instant at which anything changes."""
+        later = {us for us in self._instants() if us > now_us}
+        return next((us for us in sorted(later) if self.available(us) >= amount), None)
+
+    def _spendable_less_debt(self, now_us: int) -> int:
+        caught_up = self.as_of(now_us)
+        return caught_up._in_lots(now_us) - caught_up.debt
+
+    def as_of(self, now_us: int) -> "ModelAccount":
+        """A copy, without its history, that has caught up with the clock."""
+        copy = ModelAccount(
+            lots=dict(self.lots),
+            terms=self.terms,
+            holds={number: OpenHold(hold.expires_us, hold.units) for number, hold in self.holds.items()},
+            overdraft=self.overdraft,
+            debts=[Owed() for _ in self.debts],
         )
-        return in_lots + in_lapsed_holds
+        copy.catch_up(now_us)
+        return copy
 
     def is_open_hold(self, hold: int, now_us: int) -> bool:
         return hold in self.holds and now_us < self.holds[hold].expires_us
@@ -88,23 +107,33 @@ class ModelAccount:
     # What happens to it
 
     def catch_up(self, now_us: int) -> None:
-        """What the clock has brought about: lapsed holds, lapsed lots, debts repaid."""
-        for number in [number for number, hold in self.holds.items() if now_us >= hold.expires_us]:
-            hold = self.holds.pop(number)
-            self._give_back(hold.units, hold.terms)
+        """What the clock has brought about, instant by instant: lapsed holds, lapsed lots, debts repaid."""
+        for us in sorted(us for us in self._instants() | {now_us} if us <= now_us):
+            for number in [number for number, hold in self.holds.items() if us >= hold.expires_us]:
+                self._give_back(self.holds.pop(number).units)
+            self.lose_expired(us)
+            self.repay(us)
+
+    def _instants(self) -> set[int]:
+        bound = [self.terms[lot] for lot in self.lots] + [self.terms[lot] for hold in self.holds.values() for lot in hold.units]
+        expiries = {terms.expires_us for terms in bound if terms.expires_us is not None}
+        return expiries | {terms.effective_us for terms in bound} | {hold.expires_us for hold in self.holds.values()}
+
+    def lose_expired(self, now_us: int) -> None:
         for lot in [lot for lot in self.lots if self.terms[lot].expired(now_us)]:
             self.flows["expired"] += self.lots.pop(lot)
-        self.repay(now_us)
 
     def repay(self, now_us: int) -> None:
-        self.debt -= len(self.take(min(self.debt, self._in_lots(now_us)), now_us))
+        """The lots that burn first repay the oldest debts."""
+        for lot in self.take(self.debt, now_us):
+            self.debts.pop(0).repaid_by = lot
 
     def _in_lots(self, now_us: int) -> int:
         return sum(count for lot, count in self.lots.items() if self.terms[lot].spendable(now_us))
 
     def put(self, lot: int, amount: int, terms: Terms) -> None:
         self.lots[lot] = amount
-        self.terms[lot] = self.as_granted[lot] = terms
+        self.terms[lot] = terms
 
     def take(self, amount: int, now_us: int) -> list[int]:
         """Take credits one by one, always the one that burns first; fewer when fewer are there."""
@@ -121,33 +150,36 @@ class ModelAccount:
 
     def spend(self, number: int, amount: int, now_us: int) -> list[int]:
         units = self.take(amount, now_us)
-        on_overdraft = amount - len(units)
-        self.debt += on_overdraft
-        self.taken[number] = units + [OVERDRAFT] * on_overdraft
+        owed = [Owed() for _ in range(amount - len(units))]
+        self.debts += owed
+        self.taken[number] = [*units, *owed]
         self.flows["spent"] += amount
         return units
 
-    def refund(self, number: int, spend: int, amount: int, now_us: int, reopen_for_us: int | None) -> None:
-        """The last credit taken comes back first."""
-        for _ in range(amount):
-            lot = self.taken[spend].pop()
-            if lot != OVERDRAFT:
-                self._return_one(lot, now_us, reopen_for_us)
-            elif self.debt:
-                self.debt -= 1
-            else:
-                if number not in self.lots:
-                    self.put(number, 0, Terms(now_us, None, 100, False))
-                self.lots[number] += 1
-        self.flows["refunded"] += amount
+    def refund(self, numbers: Iterator[int], spend: int, amount: int, now_us: int, new_lot_for_us: int | None) -> None:
+        """The last credit taken comes back first.
 
-    def _return_one(self, lot: int, now_us: int, reopen_for_us: int | None) -> None:
-        if lot not in self.lots:
-            terms = self.as_granted[lot]
-            if terms.expired(now_us) and reopen_for_us is not None:
-                terms = Terms(terms.effective_us, now_us + reopen_for_us, terms.priority, terms.promotional)
-            self.lots[lot], self.terms[lot] = 0, terms
-        self.lots[lot] += 1
+        Args:
+            numbers: for the entries; each opens one lot at most.
+            new_lot_for_us: how long a lot lives that is opened for credits of expired ones; None gives those to their own lots.
+        """
+        opened: int | None = None
+        number = next(numbers)
+        for _ in range(amount):
+            unit = self.taken[spend].pop()
+            lot = unit.repaid_by if isinstance(unit, Owed) else unit
+            if lot is None:
+                self.debts.remove(unit)
+                continue
+            terms = self.terms[lot]
+            if terms.expired(now_us) and new_lot_for_us is not None:
+                terms = Terms(now_us, now_us + new_lot_for_us, terms.priority, terms.promotional)
+                if opened is not None and self.terms[opened] != terms:
+                    number = next(numbers)
+                opened = lot = number
+                self.terms[lot] = terms
+            self._give_back([lot])
+        self.flows["refunded"] += amount
 
     def revoke(self, lot: int, amount: int) -> None:
         self.lots[lot] -= amount
@@ -156,7 +188,7 @@ class ModelAccount:
 
     def set_aside(self, number: int, amount: int, expires_us: int, now_us: int) -> list[int]:
         units = self.take(amount, now_us)
-        self.holds[number] = OpenHold(expires_us, units, {lot: self.terms[lot] for lot in units})
+        self.holds[number] = OpenHold(expires_us, units)
         return list(units)
 
     def capture(self, number: int, hold: int, amount: int, final: bool, now_us: int) -> None:
@@ -165,25 +197,23 @@ class ModelAccount:
         captured, rest = units[:amount], units[amount:]
         beyond = amount - len(captured)
         if final or not rest:
-            lapsed = self.holds.pop(hold)
+            del self.holds[hold]
             if rest:
-                self._give_back(rest, lapsed.terms)
-                self.catch_up(now_us)
+                self._give_back(rest)
+                self.lose_expired(now_us)
+                self.repay(now_us)
         else:
             self.holds[hold].units = rest
         # What was captured of a lot, from the hold or beyond it, stands on the entry as one part.
-        self.taken[number] = _grouped(captured + self.take(beyond, now_us))
+        self.taken[number] = [*_grouped(captured + self.take(beyond, now_us))]
         self.flows["spent"] += amount
 
     def release(self, hold: int) -> None:
-        released = self.holds.pop(hold)
-        self._give_back(released.units, released.terms)
+        self._give_back(self.holds.pop(hold).units)
 
-    def _give_back(self, units: list[int], terms: dict[int, Terms]) -> None:
+    def _give_back(self, units: list[int]) -> None:
         for lot in units:
-            if lot not in self.lots:
-                self.lots[lot], self.terms[lot] = 0, terms[lot]
-            self.lots[lot] += 1
+            self.lots[lot] = self.lots.get(lot, 0) + 1
 
     def _close_empty_lots(self) -> None:
         self.lots = {lot: count for lot, count in self.lots.items() if count}

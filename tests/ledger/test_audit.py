@@ -55,7 +55,7 @@ def sealed_anew(entries: Sequence[Entry]) -> list[Entry]:
 
 @pytest.mark.parametrize("policy", ["new-lot", "gone"])
 def test_histories_of_every_kind_of_entry_break_no_law(empty_ledger, policy):
-    walk = Walk(RulesLedger(policy), ("ada", "bob", "cy", "dee"), reopens=policy == "new-lot")
+    walk = Walk(RulesLedger(policy), ("ada", "bob", "cy", "dee"), opens_new_lots=policy == "new-lot")
     chance = random.Random(policy)
     for _ in range(1_500):
         walk.step(chance)
@@ -167,7 +167,10 @@ TAMPERINGS = {
         changed(3, drawn=((1, 60),), lots=(LOT_2, LOT_1._replace(remaining=40))),
         {"burn-order": {3}, "lots": {4}, "refunds": {4}},
     ),
-    "drawn parts that are too few": (changed(3, drawn=((2, 50),)), {"drawn": {3}, "burn-order": {3}, "lots": {3}}),
+    "drawn parts that are too few": (
+        changed(3, drawn=((2, 50),)),
+        {"drawn": {3}, "burn-order": {3}, "lots": {3}, "refunds": {4}},
+    ),
     "a refund to the wrong lot": (
         changed(4, drawn=((1, 15),), lots=(LOT_1._replace(remaining=105),)),
         {"refunds": {4}, "lots": {5}, "holds": {5}, "burn-order": {5}},

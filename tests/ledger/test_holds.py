@@ -1,14 +1,43 @@
 """Holds: set aside, captured, released, extended, expired."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db import connection
 
-from ledger import selectors, services
+from ledger import journal, selectors, services
+from ledger.audit import audit
 from ledger.errors import CaptureExceedsHold, HoldClosed, InsufficientCredits, Invalid, LotLimit, NotAHold
-from ledger.rules import Account, CaptureRequest, GrantRequest, HoldRequest, ReleaseRequest, capture, dues, grant, hold, release
+from ledger.rules import (
+    Account,
+    CaptureRequest,
+    GrantRequest,
+    HoldRequest,
+    ReleaseRequest,
+    capture,
+    grant,
+    hold,
+    release,
+    settle_due,
+)
 
 pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def the_clock(monkeypatch) -> Callable[[int], None]:
+    """`the_clock(us)`: from now on the ledger decides as if it were so much later; less than 0 for earlier."""
+    read = journal._account
+
+    def move(us: int) -> None:
+        def moved(*arguments):
+            state, answered_by = read(*arguments)
+            return state._replace(now_us=state.now_us + us), answered_by
+
+        monkeypatch.setattr(journal, "_account", moved)
+
+    return move
 
 
 def state():
@@ -119,9 +148,26 @@ def test_an_expired_hold_withholds_nothing_from_its_instant_on():
     assert account._replace(now_us=NOW + DAY - 1).available == 70
     account = account._replace(now_us=NOW + DAY)
     assert (account.available, account.balance, account.held) == (100, 70, 30)
-    booked = dues(account)
+    booked = settle_due(account)
     assert [(each.kind, each.amount, each.effective_us, each.refers_to) for each in booked] == [("release", 30, NOW + DAY, 2)]
     assert account.after_all(booked).available == 100
+
+
+def test_what_is_held_of_an_expired_lot_does_not_come_back_to_life_by_a_refund(the_clock):
+    the_clock(-2 * DAY)
+    expires_at = datetime.now(UTC) - timedelta(days=1)
+    services.grant(holder_id="ada", amount=10, idempotency_key="g", expires_at=expires_at)
+    services.hold(holder_id="ada", amount=9, idempotency_key="h", expires_at=datetime.now(UTC) + timedelta(days=1))
+    services.spend(holder_id="ada", amount=1, idempotency_key="s")
+    the_clock(0)
+    refund = services.refund(holder_id="ada", spend=3, idempotency_key="r")
+    assert (refund.drawn, refund.refers_to) == (((4, 1),), 3)
+    services.release(holder_id="ada", hold=2, idempotency_key="l")
+    found = selectors.balance("ada")
+    assert (found.available, found.balance, found.held) == (1, 1, 0)
+    assert [(lot.grant, lot.remaining) for lot in found.lots] == [(4, 1)]
+    assert [(each.kind, each.amount) for each in selectors.entries("ada", limit=2)] == [("expire", -9), ("release", 9)]
+    assert audit([connection.connection], holder_id="ada").findings == []
 
 
 def test_what_expires_while_held_can_be_captured_but_not_released_alive():

@@ -1,8 +1,12 @@
 """Overdrafts: spends below zero down to a limit; later grants repay first."""
 
-import pytest
+from datetime import UTC, datetime, timedelta
 
-from ledger import selectors, services
+import pytest
+from django.db import connection
+
+from ledger import journal, selectors, services
+from ledger.audit import audit
 from ledger.errors import InsufficientCredits
 
 pytestmark = pytest.mark.django_db
@@ -37,13 +41,39 @@ def test_holds_and_transfers_never_draw_on_an_overdraft():
     assert selectors.balance("ada").sequence == 1
 
 
-def test_a_refund_lowers_what_is_owed_and_beyond_that_becomes_a_lot():
+def test_a_refund_lowers_what_is_owed_and_beyond_that_goes_back_to_the_lots_that_repaid_it():
     services.grant(holder_id="ada", amount=10, idempotency_key="g")
     services.set_overdraft(holder_id="ada", limit=50, idempotency_key="o")
     services.spend(holder_id="ada", amount=40, idempotency_key="s")
     services.grant(holder_id="ada", amount=20, idempotency_key="g2")
     assert selectors.balance("ada").balance == -10
     entry = services.refund(holder_id="ada", spend=3, amount=25, idempotency_key="r")
-    assert (entry.balance, entry.drawn) == (15, ((6, 15),))
+    assert (entry.balance, entry.drawn) == (15, ((4, 15),))
     rest = services.refund(holder_id="ada", spend=3, idempotency_key="r2")
-    assert (rest.amount, rest.balance, rest.drawn) == (15, 30, ((7, 5), (1, 10)))
+    assert (rest.amount, rest.balance, rest.drawn) == (15, 30, ((4, 5), (1, 10)))
+
+
+def test_promotional_credits_are_not_laundered_through_an_overdraft():
+    expires_at = datetime.now(UTC).replace(microsecond=0) + timedelta(days=9)
+    services.set_overdraft(holder_id="ada", limit=10, idempotency_key="o")
+    services.spend(holder_id="ada", amount=8, idempotency_key="s")
+    services.grant(
+        holder_id="ada", amount=8, idempotency_key="g", source="promotional", expires_at=expires_at, priority=7
+    )  # entry 3, and its repayment
+    assert services.refund(holder_id="ada", spend=2, idempotency_key="r").drawn == ((3, 8),)
+    [lot] = selectors.balance("ada").lots
+    assert (lot.grant, lot.remaining, lot.source, lot.expires_at, lot.priority) == (3, 8, "promotional", expires_at, 7)
+    assert services.revoke(holder_id="ada", grant=3, idempotency_key="v").balance == 0
+
+
+def test_a_refund_finds_what_repaid_its_debt_however_much_came_between(monkeypatch):
+    monkeypatch.setattr(journal, "REPAYMENTS_AT_ONCE", 2)
+    services.set_overdraft(holder_id="ada", limit=50, idempotency_key="o")
+    services.spend(holder_id="ada", amount=5, idempotency_key="older")
+    services.spend(holder_id="ada", amount=6, idempotency_key="s")
+    for number in range(6):  # entries 4, 6, 8 … and a repayment behind each
+        services.grant(holder_id="ada", amount=2, idempotency_key=f"g{number}")
+    services.spend(holder_id="ada", amount=1, idempotency_key="s2")
+    # The older one is repaid by 4, 6 and half of 8; this one by the other half of 8, 10, 12 and half of 14.
+    assert services.refund(holder_id="ada", spend=3, idempotency_key="r").drawn == ((14, 1), (12, 2), (10, 2), (8, 1))
+    assert audit([connection.connection], holder_id="ada").findings == []

@@ -11,7 +11,7 @@ from ledger import journal, rules, selectors, services
 from ledger.audit import audit
 from ledger.errors import IdempotencyKeyReused, Refused
 from ledger.rules import Account, Entry
-from tests.ledger.walks import REOPEN_DAYS, START_US, Walk
+from tests.ledger.walks import NEW_LOT_DAYS, START_US, Walk
 
 pytestmark = pytest.mark.django_db
 
@@ -60,14 +60,14 @@ def ledger(monkeypatch, settings) -> ServicesLedger:
         return state._replace(now_us=made.now_us), answered_by
 
     monkeypatch.setattr(journal, "_account", at_the_walks_clock)
-    settings.LEDGER = settings.LEDGER | {"REFUND_LOT_DAYS": REOPEN_DAYS}
+    settings.LEDGER = settings.LEDGER | {"REFUND_LOT_DAYS": NEW_LOT_DAYS}
     return made
 
 
 @pytest.mark.parametrize("policy", ["new-lot", "gone"])
 def test_hundreds_of_steps_come_to_what_the_second_opinion_says_and_every_retry_to_the_first_answer(ledger, policy, settings):
     settings.LEDGER = settings.LEDGER | {"REFUND_TO_EXPIRED_LOT": policy}
-    walk = Walk(ledger, HOLDERS, reopens=policy == "new-lot")
+    walk = Walk(ledger, HOLDERS, opens_new_lots=policy == "new-lot")
     chance = random.Random(policy)
     for _ in range(400):
         walk.step(chance)

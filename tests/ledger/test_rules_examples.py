@@ -3,12 +3,12 @@
 import pytest
 
 from ledger import rules
-from ledger.errors import BalanceLimit, InsufficientCredits, Invalid, LotLimit, RefundExceedsSpend, RevocationExceedsGrant
-from ledger.rules import MAX_BALANCE, MAX_OPEN_LOTS, Account, Entry, Lot
+from ledger.errors import InsufficientCredits, Invalid, LotLimit, RefundExceedsSpend, RevocationExceedsGrant
+from ledger.rules import MAX_AMOUNT, MAX_BALANCE, MAX_OPEN_LOTS, Entry, Lot
 from ledger.rules.instants import from_us
 from ledger.rules.lots import SINCE_ITS_GRANT
 from tests.ledger.credit_model import DAY_US
-from tests.ledger.walks import HOUR_US, REOPEN_DAYS, START_US, RulesLedger
+from tests.ledger.walks import HOUR_US, NEW_LOT_DAYS, START_US, RulesLedger
 
 HOLDER = "ada"
 
@@ -126,17 +126,61 @@ def test_refunds_go_back_last_drawn_first_and_never_beyond_the_spend():
     assert ledger.account(HOLDER).balance == 20
 
 
-def test_credits_of_a_lot_that_has_expired_come_back_as_a_lot_for_some_days():
+def test_credits_of_a_lot_that_has_expired_form_a_lot_of_their_own_for_some_days():
     ledger = RulesLedger("new-lot")
     grant(ledger, 10, expires_in_us=DAY_US, priority=7, source="promotional")
     spend(ledger, 6)
     ledger.now_us += 2 * DAY_US
     entry = ask(ledger, rules.RefundRequest, spend=2)
-    until_us = ledger.now_us + REOPEN_DAYS * DAY_US
-    assert entry.lots == (Lot(1, 6, SINCE_ITS_GRANT, until_us, 7, "promotional"),)
+    until_us = ledger.now_us + NEW_LOT_DAYS * DAY_US
+    assert entry.lots == (Lot(4, 6, SINCE_ITS_GRANT, until_us, 7, "promotional"),)
+    assert (entry.drawn, entry.refers_to) == (((4, 6),), 2)
     assert [each.kind for each in ledger.in_order] == ["grant", "spend", "expire", "refund"]
     ledger.now_us = until_us
     assert ledger.account(HOLDER).available == 0
+
+
+def test_an_expired_lot_stays_expired_whatever_is_refunded_or_released_of_it():
+    ledger = RulesLedger("new-lot")
+    grant(ledger, 10, expires_in_us=1_000_000)
+    hold = ask(ledger, rules.HoldRequest, amount=9)
+    spend(ledger, 1)
+    ledger.now_us += 2_000_000
+    refund = ask(ledger, rules.RefundRequest, spend=3)
+    assert (refund.sequence, refund.drawn) == (4, ((4, 1),))
+    ask(ledger, rules.ReleaseRequest, hold=hold.sequence)
+    assert [(each.kind, each.amount, each.drawn) for each in ledger.in_order[4:]] == [
+        ("release", 9, ((1, 9),)),
+        ("expire", -9, ((1, 9),)),
+    ]
+    account = ledger.account(HOLDER)
+    assert (account.available, account.lots) == (1, refund.lots)
+
+
+def test_a_refund_to_expired_lots_of_different_terms_opens_a_lot_by_an_entry_for_each():
+    ledger = RulesLedger("new-lot")
+    grant(ledger, 2, expires_in_us=DAY_US, source="promotional")
+    grant(ledger, 3, expires_in_us=DAY_US, priority=101)
+    grant(ledger, 4, expires_in_us=2 * DAY_US, priority=102)
+    grant(ledger, 5, expires_in_us=DAY_US, priority=103)
+    spend(ledger, 14)
+    ledger.now_us += DAY_US
+    last = ask(ledger, rules.RefundRequest, spend=5)
+    entries = [each for each in ledger.in_order if each.kind == "refund"]
+    assert [(each.sequence, each.amount, each.drawn, each.refunded_total) for each in entries] == [
+        (6, 9, ((3, 4), (6, 5)), 9),
+        (7, 3, ((7, 3),), 12),
+        (8, 2, ((8, 2),), 14),
+    ]
+    assert [each.idempotency_key for each in entries] == [None, None, last.idempotency_key]
+    assert [each.refers_to for each in entries] == [5, 5, 5]
+    until_us = ledger.now_us + NEW_LOT_DAYS * DAY_US
+    assert last.lots == (
+        Lot(8, 2, SINCE_ITS_GRANT, until_us, 100, "promotional"),
+        Lot(7, 3, SINCE_ITS_GRANT, until_us, 101),
+        Lot(3, 4, SINCE_ITS_GRANT, START_US + 2 * DAY_US, 102),
+        Lot(6, 5, SINCE_ITS_GRANT, until_us, 103),
+    )
 
 
 def test_or_they_come_back_and_are_gone_at_once():
@@ -151,6 +195,107 @@ def test_or_they_come_back_and_are_gone_at_once():
         ("expire", -6, 0),
     ]
     assert ledger.account(HOLDER).lots == ()
+
+
+# Refunds of what was taken on an overdraft ------------------------------------------------------------------
+
+
+def overdrawn(amount: int, *, policy: str = "new-lot") -> RulesLedger:
+    """An overdraft of 100, and a spend of `amount` on it, which is entry 2."""
+    ledger = RulesLedger(policy)
+    ask(ledger, rules.OverdraftRequest, limit=100)
+    spend(ledger, amount)
+    return ledger
+
+
+def given_back(ledger: RulesLedger, spend: int, amount: int | None = None) -> tuple[tuple[int, int], ...]:
+    return ask(ledger, rules.RefundRequest, spend=spend, amount=amount).drawn
+
+
+def test_what_repaid_a_debt_goes_back_under_the_terms_that_it_came_with():
+    ledger = overdrawn(8)
+    lot = grant(ledger, 8, source="promotional", expires_in_us=DAY_US, priority=7).lots[0]
+    assert given_back(ledger, 2) == ((3, 8),)
+    assert ledger.account(HOLDER).lots == (lot,)
+
+
+def test_what_is_still_owed_is_owed_no_more_and_gives_nothing_back():
+    ledger = overdrawn(8)
+    grant(ledger, 3, source="promotional")
+    assert (given_back(ledger, 2, 4), ledger.account(HOLDER).owed) == ((), 1)
+    assert (given_back(ledger, 2, 2), ledger.account(HOLDER).owed) == (((3, 1),), 0)
+    assert given_back(ledger, 2) == ((3, 2),)
+
+
+def test_the_oldest_debt_is_repaid_first_and_each_gets_back_what_repaid_it():
+    ledger = overdrawn(4)
+    spend(ledger, 4)
+    grant(ledger, 4, source="promotional")
+    grant(ledger, 4, priority=7)
+    assert given_back(ledger, 3) == ((6, 4),)
+    assert given_back(ledger, 2) == ((4, 4),)
+    assert {lot.grant: (lot.remaining, lot.priority, lot.source) for lot in ledger.account(HOLDER).lots} == {
+        4: (4, 100, "promotional"),
+        6: (4, 7, "purchased"),
+    }
+
+
+def test_of_several_grants_that_repaid_the_last_gets_its_part_back_first():
+    ledger = overdrawn(8)
+    for amount in (3, 4, 5):
+        grant(ledger, amount)
+    assert [given_back(ledger, 2, amount) for amount in (2, 3, 3)] == [((7, 1), (5, 1)), ((5, 3),), ((3, 3),)]
+
+
+def test_a_refund_of_an_older_debt_brings_the_younger_one_forward():
+    ledger = overdrawn(4)
+    spend(ledger, 4)
+    assert given_back(ledger, 2, 3) == ()
+    grant(ledger, 3, source="promotional")
+    grant(ledger, 9)
+    assert given_back(ledger, 3) == ((7, 2), (5, 2))
+    assert given_back(ledger, 2) == ((5, 1),)
+
+
+def test_what_goes_back_to_a_lot_repays_another_debt_and_is_found_again_by_its_refund():
+    ledger = overdrawn(4)
+    grant(ledger, 4, source="promotional")
+    spend(ledger, 4)
+    assert given_back(ledger, 2) == ((3, 4),)
+    assert [(each.kind, each.drawn) for each in ledger.in_order[-1:]] == [("adjust", ((3, 4),))]
+    assert given_back(ledger, 5) == ((3, 4),)
+    assert [(lot.grant, lot.remaining, lot.source) for lot in ledger.account(HOLDER).lots] == [(3, 4, "promotional")]
+
+
+@pytest.mark.parametrize(("policy", "lots"), [("new-lot", [(6, 4, "promotional")]), ("gone", [])])
+def test_a_lot_that_has_expired_since_it_repaid_stays_expired(policy, lots):
+    ledger = overdrawn(4, policy=policy)
+    grant(ledger, 5, source="promotional", expires_in_us=DAY_US)
+    ledger.now_us += DAY_US
+    given_back(ledger, 2)
+    assert [(lot.grant, lot.remaining, lot.source) for lot in ledger.account(HOLDER).lots] == lots
+
+
+def test_what_repaid_a_debt_can_be_revoked_when_it_has_come_back():
+    ledger = overdrawn(4)
+    grant(ledger, 5, source="promotional")
+    ask(ledger, rules.RevokeRequest, grant=3)
+    with pytest.raises(RevocationExceedsGrant):
+        ask(ledger, rules.RevokeRequest, grant=3)
+    given_back(ledger, 2)
+    assert ask(ledger, rules.RevokeRequest, grant=3).drawn == ((3, 4),)
+
+
+def test_a_debt_is_repaid_at_the_instant_at_which_it_could_be_whenever_that_is_booked():
+    ledger = overdrawn(8)
+    grant(ledger, 5, effective_in_us=HOUR_US, expires_in_us=2 * HOUR_US)
+    ledger.now_us += 5 * HOUR_US
+    assert ledger.account(HOLDER).available == 97
+    spend(ledger, 1)
+    repayment = ledger.in_order[3]
+    assert (repayment.kind, repayment.drawn, repayment.effective_us) == ("adjust", ((3, 5),), START_US + HOUR_US)
+    assert repayment.recorded_us == ledger.now_us
+    assert [each.kind for each in ledger.in_order[4:]] == ["spend"]
 
 
 # Revocations ----------------------------------------------------------------------------------------------
@@ -197,17 +342,27 @@ def test_500_lots_may_be_open_and_a_501st_grant_is_refused():
     assert grant(ledger, 1).sequence == 502
 
 
-def test_a_balance_may_reach_the_largest_bigint_and_not_pass_it():
-    lots = (Lot(1, MAX_BALANCE - 5, START_US),)
-    account = Account(HOLDER, "credits", START_US, 1, MAX_BALANCE - 5, 0, lots)
-    assert _granted(account, 5)[-1].balance == MAX_BALANCE == 2**63 - 1
-    with pytest.raises(BalanceLimit) as refused:
-        _granted(account, 6)
-    assert refused.value.facts == {"balance": MAX_BALANCE - 5, "requested": 6, "limit": MAX_BALANCE}
-    # What is held will come back, or may: it counts.
-    with pytest.raises(BalanceLimit):
-        _granted(account._replace(balance=MAX_BALANCE - 6, held=1, lots=(Lot(1, MAX_BALANCE - 6, START_US),)), 6)
+def test_no_account_can_pass_the_largest_balance_since_its_lots_cannot():
+    ledger = RulesLedger()
+    for _ in range(MAX_OPEN_LOTS):
+        grant(ledger, MAX_AMOUNT)
+    assert ledger.account(HOLDER).balance == MAX_BALANCE == 500 * (2**53 - 1) < 2**63 - 1
+    with pytest.raises(LotLimit):
+        grant(ledger, 1)
 
 
-def _granted(account: Account, amount: int) -> list[Entry]:
-    return rules.grant(account, rules.GrantRequest(holder_id=HOLDER, idempotency_key="g", amount=amount))
+@pytest.mark.parametrize("operation", ["hold", "extend"])
+def test_a_hold_may_last_31_days_and_not_a_microsecond_longer(operation):
+    ledger = RulesLedger()
+    grant(ledger, 30)
+    if operation == "hold":
+        kind, what = rules.HoldRequest, {"amount": 10}
+    else:
+        kind, what = rules.ExtendRequest, {"hold": ask(ledger, rules.HoldRequest, amount=10).sequence}
+    latest_us = START_US + 31 * DAY_US
+    written = list(ledger.in_order)
+    with pytest.raises(Invalid) as invalid:
+        ask(ledger, kind, expires_at=from_us(latest_us + 1), **what)
+    assert (invalid.value.facts["pointer"], invalid.value.facts["rule"]) == ("/expires_at", "range")
+    assert ledger.in_order == written
+    assert ask(ledger, kind, expires_at=from_us(latest_us), **what).hold.expires_us == latest_us

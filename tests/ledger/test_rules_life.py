@@ -45,50 +45,59 @@ class Credit:
         return self.priority, float("inf") if self.expires_us is None else self.expires_us, not self.promotional, self.grant
 
 
+@dataclass(eq=False)
+class Owed:
+    """One credit that was spent before it was there, and the one that came for it later."""
+
+    paid_with: Credit | None = None
+
+
 @dataclass
 class Purse:
     """The model of one account."""
 
     free: list[Credit] = field(default_factory=list)
     held: dict[int, tuple[int, list[Credit]]] = field(default_factory=dict)
-    taken: dict[int, list[Credit | None]] = field(default_factory=dict)
-    terms: dict[int, Credit] = field(default_factory=dict)
-    owed: int = 0
+    taken: dict[int, list[Credit | Owed]] = field(default_factory=dict)
+    unpaid: list[Owed] = field(default_factory=list)
     limit: int = 0
     flows: Counter[str] = field(default_factory=Counter)
 
+    @property
+    def owed(self) -> int:
+        return len(self.unpaid)
+
     def settle(self, now_us: int) -> None:
-        for hold in [hold for hold, (expires_us, _) in self.held.items() if expires_us <= now_us]:
-            self.put_back(self.held.pop(hold)[1])
-        expired = [credit for credit in self.free if credit.is_expired(now_us)]
-        self.flows["expired"] += len(expired)
+        """Let the clock strike at every instant up to now at which it may matter, one after the other."""
+        instants = {now_us} | {hold_us for hold_us, _ in self.held.values()}
+        for credit in [*self.free, *(credit for _, parts in self.held.values() for credit in parts)]:
+            instants |= {credit.effective_us} | ({credit.expires_us} if credit.expires_us is not None else set())
+        for instant_us in sorted(instant_us for instant_us in instants if instant_us <= now_us):
+            for hold in [hold for hold, (expires_us, _) in self.held.items() if expires_us <= instant_us]:
+                self.free += self.held.pop(hold)[1]
+            self.settle_now(instant_us)
+
+    def settle_now(self, now_us: int) -> None:
+        self.flows["expired"] += sum(credit.is_expired(now_us) for credit in self.free)
         self.free = [credit for credit in self.free if not credit.is_expired(now_us)]
-        repaying = self.spendable(now_us)[: self.owed]
-        self.owed -= len(repaying)
-        self.free = [credit for credit in self.free if credit not in repaying]
+        for credit in self.spendable(now_us)[: self.owed]:
+            self.unpaid.pop(0).paid_with = credit
+            self.free.remove(credit)
 
     def spendable(self, now_us: int) -> list[Credit]:
         return sorted((credit for credit in self.free if credit.is_spendable(now_us)), key=Credit.rank)
 
     def available(self, now_us: int) -> int:
-        freed = [credit for expires_us, parts in self.held.values() if expires_us <= now_us for credit in parts]
-        spendable = [credit for credit in [*self.free, *freed] if credit.is_spendable(now_us)]
-        return max(0, len(spendable) + self.limit - self.owed)
+        struck = deepcopy(self)
+        struck.settle(now_us)
+        return max(0, len(struck.spendable(now_us)) + self.limit - struck.owed)
 
     def take(self, amount: int, now_us: int) -> list[Credit]:
         taken = self.spendable(now_us)[:amount]
         self.free = [credit for credit in self.free if credit not in taken]
         return taken
 
-    def put_back(self, returned: list[Credit]) -> None:
-        for credit in returned:
-            same_lot = next((other for other in self.free if other.grant == credit.grant), None)
-            if same_lot is not None:
-                credit.expires_us = same_lot.expires_us
-            self.free.append(credit)
-
     def bring(self, credit: Credit, amount: int) -> None:
-        self.terms[credit.grant] = credit
         self.free += [Credit(**vars(credit)) for _ in range(amount)]
 
 
@@ -132,7 +141,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def sweep(self, name: str) -> None:
-        self.entries[name] += rules.dues(self.account(name))
+        self.entries[name] += rules.settle_due(self.account(name))
         self.purses[name].settle(self.now_us)
 
     # What is asked
@@ -159,7 +168,7 @@ class Lives(RuleBasedStateMachine):
         )
         entry = self.write(name, rules.grant(self.account(name), request))
         self.purses[name].bring(Credit(entry.sequence, effective_us, expires_us, priority, promotional), amount)
-        self.purses[name].settle(self.now_us)
+        self.purses[name].settle_now(self.now_us)
         self.purses[name].flows["granted"] += amount
 
     @rule(name=NAMES, amount=AMOUNTS)
@@ -169,10 +178,11 @@ class Lives(RuleBasedStateMachine):
             self.refused(name, InsufficientCredits, lambda: rules.spend(self.account(name), request))
             return
         entry = self.write(name, rules.spend(self.account(name), request))
-        taken: list[Credit | None] = [*purse.take(amount, self.now_us)]
-        assert Counter(dict(entry.drawn)) == Counter(credit.grant for credit in taken if credit)
-        purse.owed += amount - len(taken)
-        purse.taken[entry.sequence] = [*taken, *[None] * (amount - len(taken))]
+        taken = purse.take(amount, self.now_us)
+        assert Counter(dict(entry.drawn)) == Counter(credit.grant for credit in taken)
+        owed = [Owed() for _ in range(amount - len(taken))]
+        purse.unpaid += owed
+        purse.taken[entry.sequence] = [*taken, *owed]
         purse.flows["spent"] += amount
 
     @precondition(lambda self: any(purse.taken for purse in self.purses.values()))
@@ -190,6 +200,7 @@ class Lives(RuleBasedStateMachine):
                 request,
                 spend=spend,
                 refunded=spend.taken - len(taken),
+                later=self.entries[name][sequence:],
                 terms={lot.grant: lot for entry in self.entries[name] for lot in entry.lots if lot.grant == entry.sequence},
                 expired_lot_policy=policy,
                 new_lot_days=NEW_LOT_DAYS,
@@ -198,24 +209,29 @@ class Lives(RuleBasedStateMachine):
         if not taken or (amount or 0) > len(taken):
             self.refused(name, RefundExceedsSpend, decide)
             return
-        entry = self.write(name, decide())
-        for _ in range(len(taken) if amount is None else amount):
-            self._give_back(purse, taken.pop(), entry, policy)
-            purse.flows["refunded"] += 1
-        purse.settle(self.now_us)
+        entries = decide()
+        self.write(name, entries)
+        numbers = [entry.sequence for entry in entries if entry.kind == "refund"]
+        back = [taken.pop() for _ in range(len(taken) if amount is None else amount)]
+        self._give_back(purse, back, numbers, policy)
+        purse.flows["refunded"] += len(back)
+        purse.settle_now(self.now_us)
 
-    def _give_back(self, purse: Purse, credit: Credit | None, entry: Entry, policy: str) -> None:
-        if credit is None:
-            if purse.owed:
-                purse.owed -= 1
-            else:
-                purse.bring(Credit(entry.sequence, self.now_us, None, 100, False), 1)
-            return
-        same_lot = next((other for other in purse.free if other.grant == credit.grant), None)
-        credit.expires_us = same_lot.expires_us if same_lot else purse.terms[credit.grant].expires_us
-        if policy == "new-lot" and credit.is_expired(self.now_us):
-            credit.expires_us = self.now_us + NEW_LOT_DAYS * DAY_US
-        purse.free.append(credit)
+    def _give_back(self, purse: Purse, back: list[Credit | Owed], numbers: list[int], policy: str) -> None:
+        """Each credit as it was; one that has expired begins again, with those like it, under the number of the entry."""
+        last: Credit | None = None
+        for unit in back:
+            credit = unit.paid_with if isinstance(unit, Owed) else unit
+            if credit is None:
+                purse.unpaid.remove(unit)
+                continue
+            if policy == "new-lot" and credit.is_expired(self.now_us):
+                if last is not None and (last.priority, last.promotional) != (credit.priority, credit.promotional):
+                    numbers.pop(0)
+                expires_us = self.now_us + NEW_LOT_DAYS * DAY_US
+                last = credit = Credit(numbers[0], self.now_us, expires_us, credit.priority, credit.promotional)
+            purse.free.append(credit)
+        assert len(numbers) == 1
 
     @precondition(lambda self: any(purse.free for purse in self.purses.values()))
     @rule(data=st.data(), amount=st.none() | AMOUNTS)
@@ -277,13 +293,13 @@ class Lives(RuleBasedStateMachine):
         if rest and not final:
             purse.held[sequence] = (expires_us, rest)
         else:
-            purse.put_back(rest)
-            purse.settle(self.now_us)
+            purse.free += rest
+            purse.settle_now(self.now_us)
         captured += purse.take(beyond, self.now_us)
         purse.taken[entry.sequence] = self._as_drawn(entry, captured)
         purse.flows["spent"] += wanted
 
-    def _as_drawn(self, entry: Entry, captured: list[Credit]) -> list[Credit | None]:
+    def _as_drawn(self, entry: Entry, captured: list[Credit]) -> list[Credit | Owed]:
         """In the order in which the entry lists them, lot by lot: that is the order that a refund reverses."""
         assert Counter(dict(entry.drawn)) == Counter(credit.grant for credit in captured)
         order = [grant for grant, _ in entry.drawn]
@@ -303,8 +319,8 @@ class Lives(RuleBasedStateMachine):
             self.refused(name, HoldClosed, decide)
             return
         self.write(name, decide())
-        purse.put_back(purse.held.pop(sequence)[1])
-        purse.settle(self.now_us)
+        purse.free += purse.held.pop(sequence)[1]
+        purse.settle_now(self.now_us)
 
     def _drawn_hold(self, data: Any) -> tuple[str, int]:
         name = data.draw(st.sampled_from([name for name, purse in self.purses.items() if purse.held]))
@@ -338,7 +354,7 @@ class Lives(RuleBasedStateMachine):
             taking.bring(
                 Credit(entry.sequence, first.effective_us, first.expires_us, first.priority, first.promotional), len(same)
             )
-        taking.settle(self.now_us)
+        taking.settle_now(self.now_us)
         giving.flows["transferred_out"] += amount
         taking.flows["transferred_in"] += amount
 

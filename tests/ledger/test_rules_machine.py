@@ -24,7 +24,7 @@ class Credits(RuleBasedStateMachine):
 
     @initialize(policy=st.sampled_from(("new-lot", "gone")))
     def begin(self, policy):
-        self.walk = Walk(RulesLedger(policy), HOLDERS, reopens=policy == "new-lot")
+        self.walk = Walk(RulesLedger(policy), HOLDERS, opens_new_lots=policy == "new-lot")
 
     @rule(us=waits)
     def wait(self, us):
@@ -88,7 +88,7 @@ TestCredits = Credits.TestCase
 @pytest.mark.parametrize("policy", ["new-lot", "gone"])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_thousands_of_steps_come_to_what_the_second_opinion_says(policy, seed):
-    walk = Walk(RulesLedger(policy), HOLDERS, reopens=policy == "new-lot")
+    walk = Walk(RulesLedger(policy), HOLDERS, opens_new_lots=policy == "new-lot")
     chance = random.Random(f"{policy} {seed}")
     for _ in range(2_000):
         walk.step(chance)

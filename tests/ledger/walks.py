@@ -1,8 +1,7 @@
 """Histories of any operations in any order, each step compared with `credit_model`; over the rules alone or over the database."""
 
 import random
-from collections.abc import Iterable, Sequence
-from copy import deepcopy
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -22,12 +21,12 @@ from ledger.errors import (
 )
 from ledger.rules import Account, Entry, Lot
 from ledger.rules.entries import GENESIS
-from ledger.rules.instants import from_us, to_us
+from ledger.rules.instants import from_us, to_text, to_us
 from ledger.rules.lots import in_burn_order
 from tests.ledger.credit_model import DAY_US, ModelAccount, Terms
 
 START_US = to_us(datetime(2025, 1, 1, tzinfo=UTC))
-REOPEN_DAYS = 2
+NEW_LOT_DAYS = 2
 HOUR_US = DAY_US // 24
 
 
@@ -96,10 +95,11 @@ class RulesLedger:
         spend = self.entry(account.holder_id, request.spend)
         refunds = [entry for entry in entries if entry.kind == "refund" and entry.refers_to == request.spend]
         openings = {entry.sequence: entry.lots for entry in entries if entry.kind in ("grant", "transfer_in", "refund")}
-        terms = {} if spend is None else {grant: _lot(openings[grant], grant) for grant, _ in spend.drawn if grant in openings}
+        terms = {number: _lot(lots, number) for number, lots in openings.items() if any(lot.grant == number for lot in lots)}
         return rules.refund(
             account, request, spend=spend, refunded=sum(refund.amount for refund in refunds), terms=terms,
-            expired_lot_policy=self.policy, new_lot_days=REOPEN_DAYS,
+            later=entries[request.spend:],
+            expired_lot_policy=self.policy, new_lot_days=NEW_LOT_DAYS,
         )  # fmt: skip
 
     def _of_hold(self, holder_id: str, hold: int) -> dict[str, Entry | None]:
@@ -122,13 +122,14 @@ class Walk:
     Each method is one step; what the model says beforehand, yes or which no, the ledger must say too.
     """
 
-    def __init__(self, ledger: LedgerUnderTest, holders: Sequence[str], *, reopens: bool = True) -> None:
+    def __init__(self, ledger: LedgerUnderTest, holders: Sequence[str], *, opens_new_lots: bool = True) -> None:
         self.ledger = ledger
         self.holders = list(holders)
         self.models = {holder: ModelAccount() for holder in holders}
-        self.reopen_for_us = REOPEN_DAYS * DAY_US if reopens else None
+        self.new_lot_for_us = NEW_LOT_DAYS * DAY_US if opens_new_lots else None
         self.heads = dict.fromkeys(holders, (0, GENESIS))
         self.asked: list[rules.Request] = []
+        self.refusal: Refused | None = None
 
     # Steps
 
@@ -161,6 +162,10 @@ class Walk:
         if entry := self._ask(rules.SpendRequest, no, holder, amount=amount):
             model.catch_up(now_us)
             assert _units(entry) == model.spend(entry.sequence, amount, now_us)
+        elif isinstance(self.refusal, InsufficientCredits):
+            sufficient_us = model.sufficient_from(amount, now_us)
+            assert self.refusal.facts["available"] == model.available(now_us)
+            assert self.refusal.facts["earliest_sufficient_at"] == (sufficient_us and to_text(sufficient_us))
         self.check(holder)
 
     def refund(self, holder: str, spend: int, amount: int | None) -> None:
@@ -175,15 +180,21 @@ class Walk:
             no = RefundExceedsSpend
         if entry := self._ask(rules.RefundRequest, no, holder, spend=spend, amount=amount):
             model.catch_up(now_us)
-            model.refund(entry.sequence, spend, amount or left, now_us, self.reopen_for_us)
-            model.catch_up(now_us)
+            model.refund(self._numbers_of_refund(holder, entry), spend, amount or left, now_us, self.new_lot_for_us)
+            model.lose_expired(now_us)
+            model.repay(now_us)
         self.check(holder)
+
+    def _numbers_of_refund(self, holder: str, last: Entry) -> Iterator[int]:
+        """The numbers of a refund's entries, which stand in a row up to the one with the key."""
+        first = last.sequence
+        while (before := self.ledger.entry(holder, first - 1)) and (before.kind, before.idempotency_key) == ("refund", None):
+            first -= 1
+        yield from range(first, last.sequence + 1)
 
     def revoke(self, holder: str, grant: int, amount: int | None) -> None:
         now_us, model = self.ledger.now_us, self.models[holder]
-        caught_up = deepcopy(model)
-        caught_up.catch_up(now_us)
-        left = caught_up.lots.get(grant, 0)
+        left = model.as_of(now_us).lots.get(grant, 0)
         no: type[Refused] | None = None
         if self.ledger.entry(holder, grant) is None:
             no = EntryNotFound
@@ -228,7 +239,8 @@ class Walk:
         if self._ask(rules.ReleaseRequest, self._no_hold(holder, hold), holder, hold=hold):
             model.catch_up(now_us)
             model.release(hold)
-            model.catch_up(now_us)
+            model.lose_expired(now_us)
+            model.repay(now_us)
         self.check(holder)
 
     def extend(self, holder: str, hold: int, expires_in_us: int) -> None:
@@ -293,6 +305,7 @@ class Walk:
             refusal: Refused | None = error
         else:
             refusal = None
+        self.refusal = refusal
         assert type(refusal) is (no or type(None)), f"{request}: {refusal!r} instead of {no}"
         if refusal is not None:
             assert self.ledger.account(holder) == before

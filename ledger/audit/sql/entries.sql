@@ -149,12 +149,12 @@ WITH beside AS (
                             WHERE o.holder_id = f.holder_id AND o.credit_type = f.credit_type AND o.sequence = f.refers_to
                         ) AS closed_kind
                 ), taken AS (
-                    -- What a taking in burn order takes from each lot.
+                    -- What a taking in burn order takes from each lot at the instant from which the entry counts.
                     SELECT b.lot, b.place, b.remaining,
                         CASE
-                            WHEN b.effective_us <= f.recorded_us AND (b.expires_us IS NULL OR b.expires_us > f.recorded_us)
+                            WHEN b.effective_us <= f.effective_us AND (b.expires_us IS NULL OR b.expires_us > f.effective_us)
                             THEN LEAST(b.remaining, GREATEST(0, w.wanted - COALESCE(sum(b.remaining) FILTER (
-                                WHERE b.effective_us <= f.recorded_us AND (b.expires_us IS NULL OR b.expires_us > f.recorded_us)
+                                WHERE b.effective_us <= f.effective_us AND (b.expires_us IS NULL OR b.expires_us > f.effective_us)
                             ) OVER (ORDER BY b.place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)))
                             ELSE 0
                         END AS amount
@@ -206,7 +206,7 @@ WITH beside AS (
                         ELSE COALESCE(sum(remaining), 0) < f.balance END
                         FROM lot
                     ) THEN 'lots-sum' END,
-                    -- A lot keeps its terms; only a refund may open it again with a later expiry.
+                    -- A lot keeps its terms for good, also where it was closed and credits come back to it.
                     CASE WHEN EXISTS (
                         SELECT
                         FROM lot AS n
@@ -222,6 +222,7 @@ WITH beside AS (
                                     -- 0 stands for what could be spent from the first.
                                     AND NOT (n.effective_us = 0 AND f.effective_us <= f.recorded_us)
                                 )
+                                OR (f.kind = 'refund' AND (n.effective_us <> 0 OR COALESCE(n.expires_us <= f.recorded_us, true)))
                             ELSE f.kind NOT IN ('refund', 'release') OR NOT EXISTS (
                                 SELECT
                                 FROM ledger_entry o
@@ -230,10 +231,8 @@ WITH beside AS (
                                     AND o.credit_type = f.credit_type
                                     AND o.sequence = n.lot
                                     AND (l ->> 0)::numeric = n.lot
-                                    AND ((l ->> 2)::numeric, COALESCE((l ->> 4)::numeric, 100), l ->> 5)
-                                        IS NOT DISTINCT FROM (n.effective_us, n.priority, n.promotional)
-                                    AND ((l ->> 3)::numeric IS NULL) = (n.expires_us IS NULL)
-                                    AND COALESCE((l ->> 3)::numeric <= n.expires_us, true)
+                                    AND ((l ->> 2)::numeric, (l ->> 3)::numeric, COALESCE((l ->> 4)::numeric, 100), l ->> 5)
+                                        IS NOT DISTINCT FROM (n.effective_us, n.expires_us, n.priority, n.promotional)
                             )
                         END
                     ) THEN 'terms' END,
@@ -319,6 +318,24 @@ WITH beside AS (
                             SELECT FROM part_before WHERE hold = f.refers_to AND hold_expires_us = f.effective_us
                                 AND f.effective_us <= f.recorded_us
                         )
+                        -- A repayment that was not booked at once counts from when a lot became effective, or a hold gave back credits.
+                        WHEN 'adjust' THEN f.effective_us <> f.recorded_us AND (
+                            f.idempotency_key IS NOT NULL
+                            OR f.effective_us > f.recorded_us
+                            OR NOT (
+                                EXISTS (SELECT FROM lot_before WHERE effective_us = f.effective_us)
+                                OR EXISTS (
+                                    SELECT
+                                    FROM ledger_entry o
+                                    WHERE o.holder_id = f.holder_id
+                                        AND o.credit_type = f.credit_type
+                                        AND o.kind = 'release'
+                                        AND o.sequence < f.sequence
+                                        AND o.recorded_at = f.recorded_at
+                                        AND (extract(epoch FROM o.effective_at) * 1000000)::bigint = f.effective_us
+                                )
+                            )
+                        )
                         ELSE f.effective_us <> f.recorded_us
                     END THEN 'time' END,
                     CASE WHEN f.refers_to IS NOT NULL AND (SELECT closed_kind IS NULL FROM facts) THEN 'orphans' END,
@@ -332,7 +349,7 @@ WITH beside AS (
                         ELSE f.refers_to IS NULL
                     END FROM facts) THEN 'refers-to' END,
                     CASE WHEN (f.refunded_total IS NOT NULL) <> (f.kind = 'refund') THEN 'refunds' END,
-                    CASE WHEN f.idempotency_key IS NULL AND f.kind NOT IN ('expire', 'release', 'adjust', 'transfer_in') THEN 'keys' END
+                    CASE WHEN f.idempotency_key IS NULL AND f.kind NOT IN ('expire', 'release', 'adjust', 'transfer_in', 'refund') THEN 'keys' END
                 ], NULL)
             )
         END AS broken

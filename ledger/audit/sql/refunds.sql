@@ -1,52 +1,143 @@
 -- Each refund beside the spend or capture that it gives back and the refund before it: `refunded_total` counts up and never passes what was
--- taken, and the credits go back to the lots that they came from, the last drawn first.
+-- taken, and the credits go back to the lots that they came from, the last drawn first. What a spend took on the overdraft counts as drawn last;
+-- it came from the lots that have repaid it, in the order of the debts.
 WITH refund AS (
     SELECT
-        r.holder_id, r.credit_type, r.sequence, r.amount, r.refunded_total, r.drawn::text AS drawn_text,
-        COALESCE(lag(r.refunded_total) OVER (PARTITION BY r.holder_id, r.credit_type, r.refers_to ORDER BY r.sequence), 0) AS refunded_before,
+        r.holder_id, r.credit_type, r.sequence, r.amount, r.refunded_total, r.idempotency_key, r.refers_to, r.recorded_at,
+        (extract(epoch FROM COALESCE(r.effective_at, r.recorded_at)) * 1000000)::bigint AS now_us,
+        r.drawn::text AS drawn_text,
+        COALESCE(lag(r.refunded_total) OVER of_spend, 0) AS refunded_before,
+        lead((r.sequence - 1, r.recorded_at)) OVER of_spend IS NOT DISTINCT FROM (r.sequence, r.recorded_at) AS goes_on,
+        -- The lot that the refund has opened: its priority and whether it is promotional.
+        opened.terms AS opened,
         s.drawn AS spent_from,
         CASE WHEN s.kind = 'spend' THEN -s.amount ELSE d.total END AS taken,
-        d.total AS taken_from_lots
+        d.total AS taken_from_lots,
+        o.owed - (-s.amount - d.total) AS owed_by_older
     FROM ledger_entry r
     JOIN ledger_entry s
         ON s.holder_id = r.holder_id AND s.credit_type = r.credit_type AND s.sequence = r.refers_to AND s.kind IN ('spend', 'capture')
     CROSS JOIN LATERAL (
         SELECT COALESCE(sum((part ->> 1)::numeric), 0) AS total FROM json_array_elements(s.drawn) AS part
     ) AS d
+    CROSS JOIN LATERAL (
+        SELECT COALESCE(sum((lot ->> 1)::numeric), 0) - s.balance AS owed FROM json_array_elements(CASE WHEN json_typeof(s.lots) = 'array' THEN s.lots END) AS lot
+    ) AS o
+    LEFT JOIN LATERAL (
+        SELECT json_build_array(COALESCE((lot ->> 4)::numeric, 100), lot ->> 5)::text AS terms
+        FROM json_array_elements(CASE WHEN json_typeof(r.lots) = 'array' THEN r.lots END) AS lot
+        WHERE (lot ->> 0)::numeric = r.sequence
+        LIMIT 1
+    ) AS opened ON true
     WHERE r.holder_id >= %(since)s AND r.holder_id <= %(upto)s AND r.kind = 'refund'
+    WINDOW of_spend AS (PARTITION BY r.holder_id, r.credit_type, r.refers_to ORDER BY r.sequence)
+), source AS (
+    -- Where the spend's credits came from, in the order of the taking.
+    SELECT r.holder_id, r.credit_type, r.sequence, 0 AS adjustment, u.place, (u.part ->> 0)::numeric AS lot, (u.part ->> 1)::numeric AS amount
+    FROM refund r
+    CROSS JOIN json_array_elements(r.spent_from) WITH ORDINALITY AS u (part, place)
+    UNION ALL
+    SELECT r.holder_id, r.credit_type, r.sequence, repaid.sequence, repaid.place, repaid.lot, repaid.amount
+    FROM refund r
+    CROSS JOIN LATERAL (
+        -- All that is owed as one queue: what repays it begins where older debts, and what was refunded of them, end.
+        SELECT
+            queue.sequence,
+            queue.place,
+            queue.lot,
+            LEAST(queue.begins + queue.amount, r.owed_by_older + r.taken - r.taken_from_lots - queue.lowered)
+                - GREATEST(queue.begins, r.owed_by_older) AS amount
+        FROM (
+            SELECT
+                a.sequence,
+                u.place,
+                (u.part ->> 0)::numeric AS lot,
+                (u.part ->> 1)::numeric AS amount,
+                refunds.of_older + COALESCE(sum((u.part ->> 1)::numeric) OVER (
+                    ORDER BY a.sequence, u.place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+                ), 0) AS begins,
+                refunds.lowered
+            FROM ledger_entry a
+            CROSS JOIN json_array_elements(a.drawn) WITH ORDINALITY AS u (part, place)
+            CROSS JOIN LATERAL (
+                SELECT
+                    COALESCE(sum(q.amount - given.back) FILTER (WHERE q.refers_to < r.refers_to), 0) AS of_older,
+                    COALESCE(sum(q.amount - given.back) FILTER (WHERE q.refers_to = r.refers_to), 0) AS lowered
+                FROM ledger_entry q
+                CROSS JOIN LATERAL (
+                    SELECT COALESCE(sum((b.part ->> 1)::numeric), 0) AS back FROM json_array_elements(q.drawn) AS b (part)
+                ) AS given
+                WHERE q.holder_id = r.holder_id
+                    AND q.credit_type = r.credit_type
+                    AND q.kind = 'refund'
+                    AND q.sequence > r.refers_to
+                    AND q.sequence < a.sequence
+            ) AS refunds
+            WHERE a.holder_id = r.holder_id
+                AND a.credit_type = r.credit_type
+                AND a.kind = 'adjust'
+                AND a.sequence > r.refers_to
+                AND a.sequence < r.sequence
+        ) AS queue
+    ) AS repaid
+    WHERE r.taken > r.taken_from_lots AND repaid.amount > 0
+), given_back AS (
+    -- The part of each source that the refund gives back; the last of what was taken is at the place 0.
+    SELECT
+        r.holder_id, r.credit_type, r.sequence, placed.lot, placed.rank,
+        LEAST(placed.later + placed.amount, r.refunded_before + r.amount) - GREATEST(placed.later, r.refunded_before) AS amount
+    FROM refund r
+    JOIN (
+        SELECT
+            s.*,
+            row_number() OVER taking AS rank,
+            r.taken - COALESCE(sum(s.amount) OVER taking, 0) AS later
+        FROM source s
+        JOIN refund r USING (holder_id, credit_type, sequence)
+        WINDOW taking AS (PARTITION BY s.holder_id, s.credit_type, s.sequence ORDER BY s.adjustment, s.place)
+    ) AS placed USING (holder_id, credit_type, sequence)
+), destination AS (
+    SELECT
+        g.holder_id, g.credit_type, g.sequence, g.rank, g.amount,
+        CASE WHEN opening.expired AND opening.terms = r.opened THEN g.sequence ELSE g.lot END AS lot
+    FROM given_back g
+    JOIN refund r USING (holder_id, credit_type, sequence)
+    LEFT JOIN LATERAL (
+        SELECT
+            (made.lot ->> 3)::numeric <= r.now_us AS expired,
+            json_build_array(COALESCE((made.lot ->> 4)::numeric, 100), made.lot ->> 5)::text AS terms
+        FROM ledger_entry o
+        CROSS JOIN json_array_elements(CASE WHEN json_typeof(o.lots) = 'array' THEN o.lots END) AS made (lot)
+        WHERE r.opened IS NOT NULL
+            AND o.holder_id = r.holder_id
+            AND o.credit_type = r.credit_type
+            AND o.sequence = g.lot
+            AND (made.lot ->> 0)::numeric = g.lot
+    ) AS opening ON true
+    WHERE g.amount > 0
 ), expected AS (
     SELECT
-        r.*,
-        (
-            -- Where a spend took on the overdraft, what goes back to lots depends on the debt at that moment; the sums bind it.
-            SELECT '[' || string_agg('[' || part.lot || ',' || part.amount || ']', ',' ORDER BY part.place DESC) || ']'
-            FROM (
-                SELECT
-                    (p ->> 0) AS lot,
-                    place,
-                    LEAST(later + (p ->> 1)::numeric, r.refunded_before + r.amount) - GREATEST(later, r.refunded_before) AS amount
-                FROM (
-                    SELECT
-                        p,
-                        place,
-                        COALESCE(sum((p ->> 1)::numeric) OVER (
-                            ORDER BY place DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-                        ), 0) AS later
-                    FROM json_array_elements(r.spent_from) WITH ORDINALITY AS u (p, place)
-                ) AS placed
-            ) AS part
-            WHERE part.amount > 0
-        ) AS drawn_expected
-    FROM refund r
+        holder_id, credit_type, sequence,
+        '[' || string_agg('[' || lot || ',' || amount || ']', ',' ORDER BY lot = sequence, rank DESC) || ']' AS drawn_expected
+    FROM (
+        SELECT holder_id, credit_type, sequence, lot, sum(amount) AS amount, max(rank) AS rank
+        FROM destination
+        GROUP BY holder_id, credit_type, sequence, lot
+    ) AS by_lot
+    GROUP BY holder_id, credit_type, sequence
 )
 SELECT
     'refunds',
-    holder_id,
-    credit_type,
-    sequence,
-    'refunded_total ' || COALESCE(refunded_total::text, 'null') || ' of ' || taken || ', drawn ' || left(drawn_text, 200),
-    'refunded_total ' || refunded_before + amount || ' of ' || taken || ', drawn ' || left(drawn_expected, 200)
-FROM expected
-WHERE refunded_total IS DISTINCT FROM refunded_before + amount
-    OR refunded_total > taken
-    OR (taken = taken_from_lots AND drawn_text IS DISTINCT FROM drawn_expected)
+    r.holder_id,
+    r.credit_type,
+    r.sequence,
+    'refunded_total ' || COALESCE(r.refunded_total::text, 'null') || ' of ' || r.taken || ', drawn ' || left(r.drawn_text, 200)
+        || CASE WHEN r.idempotency_key IS NULL THEN ', no key' ELSE '' END,
+    'refunded_total ' || r.refunded_before + r.amount || ' of ' || r.taken || ', drawn ' || left(COALESCE(x.drawn_expected, '[]'), 200)
+        || CASE WHEN r.idempotency_key IS NULL THEN ', and the refund with the key behind it' ELSE '' END
+FROM refund r
+LEFT JOIN expected x USING (holder_id, credit_type, sequence)
+WHERE r.refunded_total IS DISTINCT FROM r.refunded_before + r.amount
+    OR r.refunded_total > r.taken
+    OR r.drawn_text <> COALESCE(x.drawn_expected, '[]')
+    OR (r.idempotency_key IS NULL AND NOT r.goes_on)

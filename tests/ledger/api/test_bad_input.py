@@ -129,14 +129,6 @@ def test_amounts_up_to_the_bounds_are_taken(api: ApiClient, holder: str) -> None
     assert api.post(SPENDS, {"amount": 9007199254740991}).status_code == 201
 
 
-def test_a_balance_beyond_the_column_is_a_409(api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ledger.rules.decisions.MAX_BALANCE", 150)
-    answer = api.post(GRANTS, {"amount": 51})
-    problem = refused(answer, 409)
-    assert (problem["type"].rsplit("/", 1)[1], problem["balance"], problem["limit"]) == ("balance-limit", 100, 150)
-    assert rows_of(holder) == (1, 1)
-
-
 @pytest.mark.parametrize("name", ["balance", "sequence", "id", "kind", "Amount", "amount ", "", "holder_id", "é" * 300, "a/b~c"])
 def test_an_unknown_or_server_owned_field_is_a_400(api: ApiClient, holder: str, name: str) -> None:
     pointer = "/a~1b~0c" if name == "a/b~c" else "/" + name[:200]

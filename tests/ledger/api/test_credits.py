@@ -123,8 +123,8 @@ def test_a_spend_beyond_the_balance_is_a_402_with_the_facts(api: ApiClient, hold
 
 def test_a_refund_gives_back_what_is_left_of_the_spend_by_default(api: ApiClient, holder: str) -> None:
     services.spend(holder_id=holder, amount=8, idempotency_key="s")
-    part = entry_of(api.post(f"/v1/holders/{holder}/refunds", {"spend": 2, "amount": 3}, key="r1"))
-    rest = entry_of(api.post(f"/v1/holders/{holder}/refunds", {"spend": 2, "reason": "rest"}, key="r2"))
+    part = entry_of(api.post(f"/v1/holders/{holder}/refunds", {"spend": 2, "amount": 3}, key="r1"), "refunded_total")
+    rest = entry_of(api.post(f"/v1/holders/{holder}/refunds", {"spend": 2, "reason": "rest"}, key="r2"), "refunded_total")
     assert (part["kind"], part["amount"], part["balance"], part["refers_to"]) == ("refund", 3, 95, 2)
     assert (rest["kind"], rest["amount"], rest["balance"], rest["refers_to"], rest["reason"]) == ("refund", 5, 100, 2, "rest")
 

@@ -196,7 +196,7 @@ def test_a_402_says_which_lots_and_holds_made_it_so_and_when_there_will_be_enoug
     answer = api.post(f"/v1/holders/{holder}/spends", {"amount": 90}, key="k")
     problem = json.loads(answer.content)
     assert (answer.status_code, problem["available"], problem["held"], problem["not_yet_effective"]) == (402, 70, 30, 50)
-    assert problem["holds"] == [{"amount": 30, "expires_at": text(in_a_day), "hold": 3}]
+    assert problem["holds"] == [{"amount": 30, "expires_at": text(in_a_day), "hold": 3, "state": "open"}]
     assert [(lot["grant"], lot["remaining"], lot["state"]) for lot in problem["lots"]] == [
         (2, 50, "not_yet_effective"),
         (1, 70, "spendable"),

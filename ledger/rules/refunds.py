@@ -1,0 +1,206 @@
+"""Refunds: what a spend or capture took goes back, under the terms that it had.
+
+What was taken from a lot goes back to that lot. What was taken on an overdraft and is still owed, is owed no more; what lots
+have repaid since goes back to the lots that repaid it. A lot's terms never change: where the lot has expired, the credits
+form a lot of their own, or are gone.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from ledger.errors import EntryNotFound, NotRefundable, RefundExceedsSpend
+from ledger.rules.accounts import Account
+from ledger.rules.decisions import check_room
+from ledger.rules.entries import Entry
+from ledger.rules.instants import DAY_US
+from ledger.rules.lots import SINCE_ITS_GRANT, Drawn, Lot, Lots, put_back, total
+from ledger.rules.requests import RefundRequest
+from ledger.rules.settling import Entries, settle_due, settle_now
+
+ExpiredLotPolicy = Literal["new-lot", "gone"]
+
+ON_OVERDRAFT = 0
+"""In place of a grant: what a spend took on the overdraft and nobody has repaid."""
+
+
+class Debt(NamedTuple):
+    """What has become of the credits that a spend took on the overdraft. Debts are repaid in the order in which they were made.
+
+    `ahead` is what older spends still owe, `unpaid` what this one still owes. `repaid` lists the lots that have repaid the
+    rest, in the order of the repayments.
+    """
+
+    ahead: int
+    unpaid: int
+    repaid: Drawn = ()
+
+    def after(self, entry: Entry, spend: int) -> "Debt":
+        """The debt of the spend of that number, once a later entry has repaid or lowered what the account owes."""
+        if entry.kind == "refund":
+            lowered = entry.amount - sum([amount for _, amount in entry.drawn])
+            if entry.refers_to == spend:
+                return self._replace(unpaid=self.unpaid - lowered)
+            is_older = entry.refers_to is not None and entry.refers_to < spend
+            return self._replace(ahead=self.ahead - lowered) if is_older else self
+        if entry.kind == "adjust":
+            return self._repaid_by(entry.drawn)
+        return self
+
+    def _repaid_by(self, drawn: Drawn) -> "Debt":
+        ahead, unpaid = self.ahead, self.unpaid
+        repaid = list(self.repaid)
+        for grant, amount in drawn:
+            older = min(ahead, amount)
+            own = min(unpaid, amount - older)
+            ahead -= older
+            unpaid -= own
+            if own:
+                repaid.append((grant, own))
+        return Debt(ahead, unpaid, tuple(repaid))
+
+
+def debt_of(spend: Entry, later: Iterable[Entry] = ()) -> Debt:
+    """What has become of what `spend` took on the overdraft.
+
+    Args:
+        later: the entries behind it, in order; only repayments and refunds matter.
+    """
+    on_overdraft = _on_overdraft(spend)
+    owed = 0 if spend.overdraft is None else total(spend.lots) - spend.balance
+    debt = Debt(owed - on_overdraft, on_overdraft)
+    for entry in later:
+        debt = debt.after(entry, spend.sequence)
+    return debt
+
+
+def refund(
+    account: Account,
+    request: RefundRequest,
+    *,
+    spend: Entry | None,
+    refunded: int,
+    later: Sequence[Entry] = (),
+    terms: Mapping[int, Lot],
+    expired_lot_policy: ExpiredLotPolicy,
+    new_lot_days: int,
+) -> Entries:
+    """Give credits of a spend or capture back to the lots that they came from, the last drawn first.
+
+    What was taken on the overdraft counts as drawn last. An entry opens one lot at most: where credits go back that need
+    lots with different terms, each further lot is opened by a `refund` entry before the one that bears the request's key.
+
+    Args:
+        spend: the entry that the request names, if there is one.
+        refunded: how much of it was given back before, 0 or more.
+        later: where the spend drew on an overdraft, the repayments and refunds of the account behind it, until it was repaid.
+        terms: each lot that the spend drew from, and that later repayments drew from, as its opening entry made it.
+        expired_lot_policy: what becomes of credits whose lot has expired: "new-lot" opens a lot with the same source and
+            priority for `new_lot_days` from now, "gone" gives them back to their lot, where they expire at once.
+
+    Raises:
+        EntryNotFound, NotRefundable: there is no such spend.
+        RefundExceedsSpend: less of it is left, or nothing.
+        LotLimit: the account cannot take it.
+    """
+    if spend is None:
+        raise EntryNotFound(sequence=request.spend, credit_type=account.credit_type)
+    if spend.kind not in ("spend", "capture"):
+        raise NotRefundable(sequence=spend.sequence, kind=spend.kind)
+    refundable = spend.taken - refunded
+    amount = refundable if request.amount is None else request.amount
+    if refundable == 0 or amount > refundable:
+        raise RefundExceedsSpend(sequence=spend.sequence, refundable=refundable, requested=request.amount)
+    held = [part for hold in account.holds for part in hold.parts]
+    known = {**terms, **{lot.grant: lot for lot in (*account.lots, *held)}}
+    entries = settle_due(account)
+    account = account.after_all(entries)
+    repaid = debt_of(spend, [*later, *entries]).repaid
+    on_overdraft = _on_overdraft(spend) - sum([part for _, part in repaid])
+    parts = last_drawn_first((*spend.drawn, *repaid, (ON_OVERDRAFT, on_overdraft)), skip=refunded, amount=amount)
+    until_us = account.now_us + new_lot_days * DAY_US if expired_lot_policy == "new-lot" else None
+    groups = list(_groups(parts, known, account.now_us, until_us))
+    for number, group in enumerate(groups, start=1):
+        entry = _entry(account, request, spend, group, refunded, keyless=number < len(groups))
+        refunded += entry.amount
+        entries.append(entry)
+        account = account.after(entry)
+    return [*entries, *settle_now(account)]
+
+
+def last_drawn_first(drawn: Drawn, *, skip: int, amount: int) -> Drawn:
+    """Which lots get `amount` back, after `skip` has been given back before: the reverse of the order of the taking."""
+    parts: list[tuple[int, int]] = []
+    for grant, taken in reversed(drawn):
+        skipped = min(skip, taken)
+        skip -= skipped
+        part = min(amount, taken - skipped)
+        amount -= part
+        if part:
+            parts.append((grant, part))
+    return tuple(parts)
+
+
+class _Group(NamedTuple):
+    """What one entry gives back."""
+
+    returned: Lots
+    """To lots that are known by their number; more than one element may be of the same lot."""
+    opened: Lot | None
+    """The lot that it opens; its number is the entry's."""
+    lowered: int
+    """So much of the debt."""
+
+
+def _groups(parts: Drawn, terms: Mapping[int, Lot], now_us: int, until_us: int | None) -> Iterator[_Group]:
+    """The parts in their order, cut where another lot has to be opened.
+
+    Args:
+        until_us: when the lots expire that are opened for credits of expired lots; None gives those to their own lot.
+    """
+    group = _Group((), None, 0)
+    for grant, part in parts:
+        if grant == ON_OVERDRAFT:
+            group = group._replace(lowered=group.lowered + part)
+            continue
+        lot = terms[grant]._replace(remaining=part)
+        if until_us is None or not lot.is_expired(now_us):
+            group = group._replace(returned=(*group.returned, lot))
+            continue
+        opened = Lot(0, part, SINCE_ITS_GRANT, until_us, lot.priority, lot.source)
+        if group.opened is None:
+            group = group._replace(opened=opened)
+        elif group.opened[2:] == opened[2:]:
+            group = group._replace(opened=opened._replace(remaining=part + group.opened.remaining))
+        else:
+            yield group
+            group = _Group((), opened, 0)
+    yield group
+
+
+def _entry(account: Account, request: RefundRequest, spend: Entry, group: _Group, refunded: int, *, keyless: bool) -> Entry:
+    returned = group.returned if group.opened is None else (*group.returned, group.opened._replace(grant=account.sequence + 1))
+    amount = total(returned) + group.lowered
+    lots = put_back(account.lots, returned)
+    check_room(account, lots)
+    return account.next_entry(
+        "refund",
+        amount,
+        lots=lots,
+        drawn=_merged(returned),
+        refers_to=spend.sequence,
+        refunded_total=refunded + amount,
+        request=request,
+        keyless=keyless,
+    )
+
+
+def _merged(returned: Lots) -> Drawn:
+    """What each lot got back, one element per lot."""
+    amounts: dict[int, int] = {}
+    for lot in returned:
+        amounts[lot.grant] = amounts.get(lot.grant, 0) + lot.remaining
+    return tuple(amounts.items())
+
+
+def _on_overdraft(spend: Entry) -> int:
+    return spend.taken - sum([part for _, part in spend.drawn])
