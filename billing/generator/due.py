@@ -47,7 +47,7 @@ _IS_DUE = """
 DUE = f"""
     SELECT s.id, s.ref
     {_FROM}
-        s.id > %(after)s AND s.id %% %(shares)s = %(share)s AND NOT s.id = ANY(%(tried)s) AND
+        s.id > %(after)s AND s.id %% %(shards)s = %(shard)s AND NOT s.id = ANY(%(tried)s) AND
     {_IS_DUE}
     ORDER BY s.id
     LIMIT %(rows)s
@@ -99,12 +99,12 @@ class DueWalk:
     because another run is at this chunk, looks again at what is still due instead of going through what is done.
 
     Args:
-        share, shares: which ids, by their remainder.
+        shard, shards: which ids, by their remainder.
     """
 
-    def __init__(self, wanted: Filter, *, share: int = 0, shares: int = 1) -> None:
+    def __init__(self, wanted: Filter, *, shard: int = 0, shards: int = 1) -> None:
         self._wanted = wanted
-        self._share, self._shares = share, shares
+        self._shard, self._shards = shard, shards
         self._misses = 0
 
     def missed(self, missed: bool) -> None:
@@ -131,8 +131,8 @@ class DueWalk:
     def _chunk(self, after: int, tried: list[int]) -> list[tuple[int, str]]:
         place = {
             "after": after,
-            "share": self._share,
-            "shares": self._shares,
+            "shard": self._shard,
+            "shards": self._shards,
             "tried": tried,
             "rows": CHUNK_ROWS,
         }

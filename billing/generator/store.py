@@ -369,17 +369,25 @@ def move_cursor(
             MOVE_CURSOR,
             {
                 "subscription": head.subscription_id,
-                "recurring_due_at": _earliest(
-                    next_due(intent.all_of({PriceKind.RECURRING}), as_of),
-                    next_allowance(intent.allowances, as_of),
-                    *changes.credits_due_at,
+                "recurring_due_at": _not_sooner(
+                    _earliest(
+                        next_due(intent.all_of({PriceKind.RECURRING}), as_of),
+                        next_allowance(intent.allowances, as_of),
+                        *changes.credits_due_at,
+                    ),
+                    head.recurring_due_at,
+                    is_known=(head.recurring_amendments_seen, head.charges_seen) == (head.amendments, head.charges),
                 )
                 if recurring
                 else (head.active_from if unknown else head.recurring_due_at),
-                "usage_due_at": _earliest(
-                    _next_usage(intent.all_of({PriceKind.USAGE}), as_of),
-                    next_bound(intent.bounded, as_of),
-                    *changes.credits_due_at,
+                "usage_due_at": _not_sooner(
+                    _earliest(
+                        _next_usage(intent.all_of({PriceKind.USAGE}), as_of),
+                        next_bound(intent.bounded, as_of),
+                        *changes.credits_due_at,
+                    ),
+                    head.usage_due_at,
+                    is_known=head.usage_amendments_seen == head.amendments,
                 )
                 if usage
                 else (head.active_from if unknown else head.usage_due_at),
@@ -389,6 +397,17 @@ def move_cursor(
                 "claims_from": _claims_from(head, intent, claims, changes, as_of),
             },
         )
+
+
+def _not_sooner(found: datetime | None, known: datetime | None, *, is_known: bool) -> datetime | None:
+    """When to look next: a run as of an earlier instant does not turn back what a later one has noted.
+
+    Args:
+        is_known: nothing was ordered or amended since then, and nothing voided: that deletes the cursor.
+    """
+    if not is_known or found is None:
+        return found
+    return known if known is None or known > found else found
 
 
 def _earliest(*instants: datetime | None) -> datetime | None:

@@ -27,8 +27,14 @@ from billing.generator.generate import Generated, Options, Scope
 from ledger.database.locks import sqlstate
 from ledger.errors import Retryable
 
-PASSING_STATES = {"40P01", "40001", "55P03", "57014"}
+PASSING_STATES = {
+    "40P01": "a deadlock",
+    "40001": "a serialization failure",
+    "55P03": "a lock that was not granted in time",
+    "57014": "a statement that took too long",
+}
 SLOWEST_KEPT = 5
+LOOK_EVERY_S = 0.2
 
 
 class OutcomeKind(StrEnum):
@@ -45,8 +51,8 @@ class OutcomeKind(StrEnum):
 
 
 BILLED = {OutcomeKind.CREATED, OutcomeKind.FINALISED}
-AGAIN = {OutcomeKind.BUSY, OutcomeKind.DEFERRED}
-MISSES = {*AGAIN, OutcomeKind.NOTHING_DUE}
+RETRY = {OutcomeKind.BUSY, OutcomeKind.DEFERRED}
+SKIPPED = {*RETRY, OutcomeKind.NOTHING_DUE}
 TROUBLE = {OutcomeKind.FAILED, OutcomeKind.PARKED, OutcomeKind.CONFLICT}
 
 
@@ -104,10 +110,14 @@ class Summary:
     late_usage_minor: int = 0
     credits_granted: Counter[str] = field(default_factory=Counter)
     credits_spent_on_usage: Counter[str] = field(default_factory=Counter)
+    aside: dict[int, int] = field(default_factory=dict)
+    """How many subscriptions each worker has put aside at this moment, to come back to them."""
     durations_ms: list[float] = field(default_factory=list)
     slowest: list[tuple[float, str]] = field(default_factory=list)
     workers_lost: int = 0
     limit_reached: bool = False
+    time_is_up: bool = False
+    """The run ended at its longest time with work left."""
     seconds: float = 0.0
 
     def add(self, done: Done) -> None:
@@ -137,8 +147,8 @@ class Summary:
 
     @property
     def waiting(self) -> int:
-        """Subscriptions that were busy until the end."""
-        return sum(self.outcomes[kind] for kind in AGAIN)
+        """Subscriptions that are put aside at this moment, or were until the end: busy, or deferred."""
+        return sum(self.outcomes[kind] for kind in RETRY) + sum(self.aside.values())
 
     def as_dict(self) -> dict[str, Any]:
         """The summary as JSON."""
@@ -154,14 +164,15 @@ class Summary:
             "credits_spent_on_usage": dict(self.credits_spent_on_usage),
             "workers_lost": self.workers_lost,
             "limit_reached": self.limit_reached,
+            "time_is_up": self.time_is_up,
             "seconds": round(self.seconds, 3),
             "milliseconds": {"p50": _at(ordered, 0.5), "p95": _at(ordered, 0.95), "max": _at(ordered, 1.0)},
             "slowest": [{"subscription": ref, "milliseconds": round(ms, 1)} for ms, ref in self.slowest],
         }
 
 
-def _at(ordered: list[float], share: float) -> float:
-    return round(ordered[min(int(len(ordered) * share), len(ordered) - 1)], 1) if ordered else 0.0
+def _at(ordered: list[float], portion: float) -> float:
+    return round(ordered[min(int(len(ordered) * portion), len(ordered) - 1)], 1) if ordered else 0.0
 
 
 # One subscription ------------------------------------------------------------------------------------
@@ -173,9 +184,9 @@ def bill_one(ref: str, options: Options) -> Done:
     try:
         generated = generate.generate(ref=ref, options=options)
     except InvoiceGenerationBusy:
-        return Done(ref, OutcomeKind.BUSY)
+        return Done(ref, OutcomeKind.BUSY, "another process makes invoices for it")
     except Retryable as error:
-        return Done(ref, OutcomeKind.DEFERRED, str(error))
+        return Done(ref, OutcomeKind.DEFERRED, f"{error.title}: {error}"[:500])
     except Parked as error:
         return Done(ref, OutcomeKind.PARKED, str(error.facts["reason"]))
     except PeriodAlreadyBilled as error:
@@ -186,8 +197,9 @@ def bill_one(ref: str, options: Options) -> Done:
         # One failure never stops the others; it is kept with its traceback.
         if isinstance(error, Error):
             close_old_connections()
-            if sqlstate(error) in PASSING_STATES:
-                return Done(ref, OutcomeKind.DEFERRED, sqlstate(error) or "")
+            state = sqlstate(error) or ""
+            if state in PASSING_STATES:
+                return Done(ref, OutcomeKind.DEFERRED, f"{PASSING_STATES[state]} ({state})")
         return Done(ref, OutcomeKind.FAILED, f"{type(error).__name__}: {error}"[:500], traceback.format_exc())
     return _done(generated, (time.perf_counter() - began) * 1000)
 
@@ -214,45 +226,51 @@ def _done(generated: Generated, duration_ms: float) -> Done:
 # One worker ------------------------------------------------------------------------------------------
 
 
-class Brake(Protocol):
+class StopFlag(Protocol):
     """What a worker asks before each subscription: may it go on, and may it bill one more?"""
 
     def stopped(self) -> bool:
         """True when no more is to be begun."""
 
-    def take(self) -> bool:
-        """Take one of the subscriptions that may still be billed; False when none is left."""
+    def reserve(self) -> bool:
+        """Reserve one of the subscriptions that may still be billed; False when none is left."""
 
     def give_back(self) -> None:
         """It was not billed after all."""
 
 
-class LocalBrake:
-    """The brake of a run in one process."""
+class LocalStopFlag:
+    """The flag of a run in one process.
 
-    def __init__(self, limit: int | None) -> None:
-        self.left = limit
-        self.stop = False
+    Args:
+        stop: asked each time whether the run has to end.
+    """
+
+    def __init__(self, limit: int | None, stop: Callable[[], bool]) -> None:
+        self._left = limit
+        self._stop = stop
+        self._is_set = False
 
     def stopped(self) -> bool:
-        """As `Brake` says."""
-        return self.stop
+        """As `StopFlag` says."""
+        self._is_set = self._is_set or self._stop()
+        return self._is_set
 
-    def take(self) -> bool:
-        """As `Brake` says."""
-        if self.left is None:
+    def reserve(self) -> bool:
+        """As `StopFlag` says."""
+        if self._left is None:
             return True
-        self.left -= 1
-        return self.left >= 0
+        self._left -= 1
+        return self._left >= 0
 
     def give_back(self) -> None:
-        """As `Brake` says."""
-        if self.left is not None:
-            self.left += 1
+        """As `StopFlag` says."""
+        if self._left is not None:
+            self._left += 1
 
 
-class SharedBrake:
-    """The brake of several processes, of which any may be killed at any moment: what the kernel does not let go is not held."""
+class SharedStopFlag:
+    """The flag of several processes, of which any may be killed at any moment: what the kernel does not let go is not held."""
 
     def __init__(self, context: Any, limit: int | None) -> None:
         self._stop = context.RawValue("b", 0)
@@ -260,11 +278,11 @@ class SharedBrake:
         self._turn = None if limit is None else tempfile.TemporaryFile()  # noqa: SIM115  as long as the run
 
     def stopped(self) -> bool:
-        """As `Brake` says."""
+        """As `StopFlag` says."""
         return bool(self._stop.value)
 
-    def take(self) -> bool:
-        """As `Brake` says."""
+    def reserve(self) -> bool:
+        """As `StopFlag` says."""
         if self._left is None:
             return True
         with self._my_turn():
@@ -274,12 +292,12 @@ class SharedBrake:
             return True
 
     def give_back(self) -> None:
-        """As `Brake` says."""
+        """As `StopFlag` says."""
         if self._left is not None:
             with self._my_turn():
                 self._left.value += 1
 
-    def pull(self) -> None:
+    def set(self) -> None:
         """Let every worker end after the subscription it is at."""
         self._stop.value = 1
 
@@ -299,48 +317,87 @@ class SharedBrake:
             fcntl.lockf(self._turn, fcntl.LOCK_UN)
 
 
-LIMIT_REACHED = "limit reached"
+class Note(StrEnum):
+    """What a worker tells its run beside what it has done."""
+
+    LIMIT_REACHED = "limit reached"
+    WORK_LEFT = "stopped with work left"
 
 
-def work(job: Work, brake: Brake, report: Callable[[Done | str], None], share: int = 0) -> None:
-    """Walk the list of one worker: bill what can be billed, come back to what was busy, report each."""
-    busy: list[str] = []
-    walk = DueWalk(job.filter, share=share, shares=job.workers)
-    for ref in job.subscriptions[share :: job.workers] if job.subscriptions else walk:
-        outcome = _attempt(job, brake, ref, busy.append, report)
-        if outcome is None:
-            return
-        walk.missed(outcome in MISSES)
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """How many subscriptions a worker has put aside at this moment, to come back to them."""
+
+    shard: int
+    subscriptions: int
+
+
+Message = Done | Aside | Note
+Report = Callable[[Message], None]
+
+
+def work(job: Work, stop_flag: StopFlag, report: Report, shard: int = 0) -> None:
+    """Walk the list of one worker: bill what can be billed, come back to what was busy or deferred, report each."""
+    aside: dict[str, Done] = {}
+    if _walk(job, stop_flag, report, shard, aside):
+        _come_back(job, stop_flag, report, shard, aside)
+    report(Aside(shard, 0))
+    for done in aside.values():
+        report(done)
+
+
+def _walk(job: Work, stop_flag: StopFlag, report: Report, shard: int, aside: dict[str, Done]) -> bool:
+    """Try each once and put aside what has to wait; False when the worker has to end."""
+    walk = DueWalk(job.filter, shard=shard, shards=job.workers)
+    for ref in job.subscriptions[shard :: job.workers] if job.subscriptions else walk:
+        done = _attempt(job, stop_flag, ref, report)
+        if done is None:
+            return False
+        if done.outcome in RETRY:
+            aside[ref] = done
+            report(Aside(shard, len(aside)))
+        walk.missed(done.outcome in SKIPPED)
+    return True
+
+
+def _come_back(job: Work, stop_flag: StopFlag, report: Report, shard: int, aside: dict[str, Done]) -> None:
+    """Try what was put aside a few times more; what stays there keeps the last reason."""
     for _ in range(job.retry_busy):
-        if not busy or brake.stopped():
-            break
-        time.sleep(job.retry_wait_s)
-        again, busy = busy, []
-        for position, ref in enumerate(again):
-            if _attempt(job, brake, ref, busy.append, report) is None:
-                busy += again[position:]
-                break
-    for ref in busy:
-        report(Done(ref, OutcomeKind.BUSY))
+        if not aside:
+            return
+        _pause(job.retry_wait_s, stop_flag)
+        for ref in list(aside):
+            done = _attempt(job, stop_flag, ref, report)
+            if done is None:
+                return
+            if done.outcome in RETRY:
+                aside[ref] = done
+            else:
+                del aside[ref]
+            report(Aside(shard, len(aside)))
 
 
-def _attempt(
-    job: Work, brake: Brake, ref: str, keep: Callable[[str], None], report: Callable[[Done | str], None]
-) -> OutcomeKind | None:
-    """Bill one and say what became of it; None when the worker has to end."""
-    if brake.stopped():
+def _pause(seconds: float, stop_flag: StopFlag) -> None:
+    """Wait, but no longer than until the run has to end."""
+    ends_at = time.monotonic() + seconds
+    while (left_s := ends_at - time.monotonic()) > 0 and not stop_flag.stopped():
+        time.sleep(min(left_s, LOOK_EVERY_S))
+
+
+def _attempt(job: Work, stop_flag: StopFlag, ref: str, report: Report) -> Done | None:
+    """Bill one and report it, unless it has to wait; None when the worker has to end with this one undone."""
+    if stop_flag.stopped():
+        report(Note.WORK_LEFT)
         return None
-    if not brake.take():
-        report(LIMIT_REACHED)
+    if not stop_flag.reserve():
+        report(Note.LIMIT_REACHED)
         return None
     done = bill_one(ref, job.options)
     if done.outcome not in BILLED:
-        brake.give_back()
-    if done.outcome in AGAIN:
-        keep(ref)
-    else:
+        stop_flag.give_back()
+    if done.outcome not in RETRY:
         report(done)
-    return done.outcome
+    return done
 
 
 # All workers -----------------------------------------------------------------------------------------
@@ -356,20 +413,28 @@ def run(job: Work, *, on_done: Callable[[Done], None], on_tick: Callable[[Summar
     """
     summary, began = Summary(), time.monotonic()
 
+    def is_late() -> bool:
+        return job.max_runtime_s is not None and time.monotonic() - began >= job.max_runtime_s
+
     def must_stop() -> bool:
-        late = job.max_runtime_s is not None and time.monotonic() - began > job.max_runtime_s
+        on_tick(summary)
         failed = (job.fail_fast and summary.failures > 0) or (
             job.max_failures is not None and summary.failures > job.max_failures
         )
-        return stop() or late or failed
+        return stop() or is_late() or failed
 
-    def take(message: Done | str) -> None:
+    def take(message: Message) -> None:
         summary.seconds = time.monotonic() - began
-        if isinstance(message, Done):
-            summary.add(message)
-            on_done(message)
-        elif message == LIMIT_REACHED:
-            summary.limit_reached = True
+        match message:
+            case Done():
+                summary.add(message)
+                on_done(message)
+            case Aside():
+                summary.aside[message.shard] = message.subscriptions
+            case Note.LIMIT_REACHED:
+                summary.limit_reached = True
+            case Note.WORK_LEFT:
+                summary.time_is_up = summary.time_is_up or is_late()
         on_tick(summary)
 
     if job.workers == 1:
@@ -380,44 +445,36 @@ def run(job: Work, *, on_done: Callable[[Done], None], on_tick: Callable[[Summar
     return summary
 
 
-def _run_here(job: Work, take: Callable[[Done | str], None], must_stop: Callable[[], bool]) -> None:
-    brake = LocalBrake(job.limit)
-
-    def report(message: Done | str) -> None:
-        take(message)
-        brake.stop = brake.stop or must_stop()
-
-    brake.stop = must_stop()
-    work(job, brake, report)
+def _run_here(job: Work, take: Report, must_stop: Callable[[], bool]) -> None:
+    work(job, LocalStopFlag(job.limit, must_stop), take)
 
 
-def _run_workers(job: Work, summary: Summary, take: Callable[[Done | str], None], must_stop: Callable[[], bool]) -> None:
+def _run_workers(job: Work, summary: Summary, take: Report, must_stop: Callable[[], bool]) -> None:
     # Forked: the children inherit the settings as they are, and a connection must not be shared.
     connections.close_all()
     context = multiprocessing.get_context("fork")
-    brake = SharedBrake(context, job.limit)
-    workers = [_Worker(context, job, brake, share) for share in range(job.workers)]
+    stop_flag = SharedStopFlag(context, job.limit)
+    workers = [_Worker(context, job, stop_flag, shard) for shard in range(job.workers)]
     reporting = {worker.reports: worker for worker in workers}
     while reporting:
-        ready = multiprocessing.connection.wait(list(reporting), timeout=0.2)
+        ready = multiprocessing.connection.wait(list(reporting), timeout=LOOK_EVERY_S)
         for reports in ready:
-            message = reporting[reports].said()
+            message = reporting[reports].receive()
             if message is None:
                 del reporting[reports]
             else:
                 take(message)
-        if not ready:
-            take("")
         if must_stop():
-            brake.pull()
+            stop_flag.set()
     for worker in workers:
         worker.process.join()
-    lost = [worker.share for worker in workers if not worker.finished]
+    lost = [worker.shard for worker in workers if not worker.finished]
     summary.workers_lost = len(lost)
-    for share in lost:
+    for shard in lost:
+        summary.aside.pop(shard, None)
         # What a worker that died had not done yet is done here.
-        work(job, brake, take, share)
-    brake.close()
+        work(job, stop_flag, take, shard)
+    stop_flag.close()
 
 
 class _Worker:
@@ -427,34 +484,34 @@ class _Worker:
     its worker has said that it is done, or in the middle of a message, the worker is lost.
     """
 
-    def __init__(self, context: Any, job: Work, brake: SharedBrake, share: int) -> None:
-        self.share, self.finished = share, False
+    def __init__(self, context: Any, job: Work, stop_flag: SharedStopFlag, shard: int) -> None:
+        self.shard, self.finished = shard, False
         self.reports, sender = context.Pipe(duplex=False)
-        self.process = context.Process(target=_work_off, args=(job, brake, sender, share), daemon=True)
+        self.process = context.Process(target=_work_off, args=(job, stop_flag, sender, shard), daemon=True)
         self.process.start()
         # Closed before the next one is forked, which would keep it open.
         sender.close()
 
-    def said(self) -> Done | str | None:
+    def receive(self) -> Message | None:
         """The next thing that it says; None when there will be no more."""
         try:
-            message: Done | str | int = self.reports.recv()
+            message: Message | int = self.reports.recv()
         except (EOFError, OSError):
             message = -1
         if isinstance(message, int):
-            self.finished = message == self.share
+            self.finished = message == self.shard
             self.reports.close()
             return None
         return message
 
 
-def _work_off(job: Work, brake: SharedBrake, reports: Any, share: int) -> None:
-    """What a worker process does. The run's process hears the signals and pulls the brake; this one finishes what it is at."""
+def _work_off(job: Work, stop_flag: SharedStopFlag, reports: Any, shard: int) -> None:
+    """What a worker process does. The run's process receives the signals and sets the flag; this one finishes what it is at."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
-        work(job, brake, reports.send, share)
-        reports.send(share)
+        work(job, stop_flag, reports.send, shard)
+        reports.send(shard)
     finally:
         connections.close_all()
 

@@ -205,7 +205,7 @@ def test_a_worker_killed_in_the_middle_leaves_no_invoice_no_number_and_no_lock(
     wait_for_invoices(plan, count // 10, process)
     os.kill(children_of(process.pid)[0], signal.SIGKILL)
     out, err = process.communicate(timeout=300)
-    # Its share of the list is done all the same; that it was lost is said.
+    # Its shard of the list is done all the same; that it was lost is said.
     assert process.returncode == 3, err
     assert json.loads(out)["workers_lost"] == 1
     assert_each_billed_once(plan, count, first)
@@ -225,10 +225,10 @@ def test_a_worker_killed_in_the_middle_of_a_word_does_not_silence_the_others(com
         os.write(sender.fileno(), bytes(said)[: len(said) // 2])
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def work(job: generator.Work, brake: generator.Brake, report: Callable[[Done | str], None], share: int = 0) -> None:
-        if share == 0 and os.getpid() != here:
+    def work(job: generator.Work, stop_flag: generator.StopFlag, report: Callable[[Done | str], None], shard: int = 0) -> None:
+        if shard == 0 and os.getpid() != here:
             multiprocessing.connection.Connection._send = say_half_and_die  # type: ignore[attr-defined]
-        real(job, brake, report, share)
+        real(job, stop_flag, report, shard)
 
     def give_up(number: int, frame: Any) -> None:
         raise AssertionError("the run waits for ever")
@@ -246,18 +246,18 @@ def test_a_worker_killed_in_the_middle_of_a_word_does_not_silence_the_others(com
 
 def test_a_worker_killed_while_it_counts_the_limit_does_not_stop_the_others(committed_db: None) -> None:
     """Whoever is at the counter when it is killed leaves it to the next."""
-    brake = generator.SharedBrake(multiprocessing.get_context("fork"), 2)
+    stop_flag = generator.SharedStopFlag(multiprocessing.get_context("fork"), 2)
 
     def take_and_die() -> None:
-        with brake._my_turn():
+        with stop_flag._my_turn():
             os.kill(os.getpid(), signal.SIGKILL)
 
     killed = multiprocessing.get_context("fork").Process(target=take_and_die)
     killed.start()
     killed.join(30)
     assert killed.exitcode == -signal.SIGKILL
-    assert [brake.take(), brake.take(), brake.take()] == [True, True, False]
-    brake.close()
+    assert [stop_flag.reserve(), stop_flag.reserve(), stop_flag.reserve()] == [True, True, False]
+    stop_flag.close()
 
 
 def test_a_command_killed_with_all_its_workers_is_taken_up_by_the_next(committed_db: None) -> None:

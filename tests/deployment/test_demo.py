@@ -10,8 +10,9 @@ from django.db import connection
 from django.utils import timezone
 
 from billing.generator import generate
+from billing.generator.due import DueWalk, Filter
 from billing.generator.generate import Options
-from billing.models import Invoice, Plan, Subscription
+from billing.models import Cursor, Invoice, Plan, Subscription
 from ledger import selectors, services
 from ledger_project import demonstration
 from ledger_project.demonstration import HOLDERS, furnish_demo
@@ -49,6 +50,18 @@ def test_it_is_made_within_seconds_and_summed_up() -> None:
     )
     assert took_s < 5
     assert rows()["ledger_entry"] - before == 85
+
+
+def test_made_again_it_leaves_what_is_billed_undue() -> None:
+    furnish_demo()
+    now = timezone.now()
+    generate.generate(ref="SUB-1001", options=Options(as_of=now))
+    cursor = Cursor.objects.values("recurring_due_at", "usage_due_at").get(subscription__ref="SUB-1001")
+    assert "SUB-1001" not in list(DueWalk(Filter(as_of=now)))
+
+    furnish_demo()
+    assert "SUB-1001" not in list(DueWalk(Filter(as_of=now)))
+    assert Cursor.objects.values("recurring_due_at", "usage_due_at").get(subscription__ref="SUB-1001") == cursor
 
 
 def test_made_again_it_changes_nothing() -> None:

@@ -94,6 +94,13 @@ def test_bad_arguments_exit_2(committed_db, arguments):
     assert refused.value.returncode == 2
 
 
+def test_a_holder_that_is_not_there_exits_2(committed_db, new_holder):
+    nobody = new_holder()
+    with pytest.raises(CommandError, match=f"--holder: there is no holder '{nobody}'") as refused:
+        call_command("audit_ledger", "--holder", nobody, stdout=StringIO())
+    assert refused.value.returncode == 2
+
+
 def test_an_anchor_is_written_and_checked(holder, tmp_path):
     path = tmp_path / "anchor"
     code, output = run("--anchor-write", str(path), "--format", "json")

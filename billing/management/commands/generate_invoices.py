@@ -3,15 +3,11 @@
 import argparse
 import json
 import logging
-import signal
 import socket
 import sys
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
-from types import FrameType
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -19,20 +15,23 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from billing import auditing
+from billing.errors import NotFound
 from billing.generator import workers
 from billing.generator.due import DueWalk, how_many
 from billing.generator.generate import LATE_LOOKBACK_PERIODS, Options, Scope, check_as_of
 from billing.generator.workers import Done, OutcomeKind, Summary, Work
-from billing.models import Outcome, Run
+from billing.models import Customer, Outcome, Plan, Run
+from billing.rating.money import MINOR_DIGITS
 from ledger.errors import Invalid
+from ledger.management.ending import SIGNALLED, ending_signals
 
 log = logging.getLogger(__name__)
 
-DONE, ERROR, BAD_ARGUMENTS, SOME_FAILED, ONLY_BUSY_LEFT, LIMIT_REACHED = 0, 1, 2, 3, 4, 5
-SIGNALLED = 128
+DONE, ERROR, BAD_ARGUMENTS, SOME_FAILED, ONLY_BUSY_LEFT, LIMIT_REACHED, TIME_IS_UP = 0, 1, 2, 3, 4, 5, 6
 OUTCOMES_AT_ONCE = 100
 TICK_S = 1.0
 LOG_EVERY_S = 10.0
+LONGEST_S = 7 * 24 * 3600
 
 
 class Command(BaseCommand):
@@ -40,8 +39,9 @@ class Command(BaseCommand):
 
     help = (
         "Make the invoices that are due. Any number of these may run at once, on any number of machines: they share the work. "
-        "Exit codes: 0 done, 1 error, 2 arguments, 3 some failed or parked, 4 only busy ones left, 5 limit reached, "
-        "130 or 143 ended by a signal after finishing the current subscription."
+        "Exit codes: 0 done, 1 error or findings, 2 bad arguments or unknown names, 3 some failed or are suspended, 4 only busy "
+        "or deferred ones left, 5 limit reached, 6 stopped at --max-runtime with work left, 130 or 143 ended by a signal after "
+        "finishing the current subscription."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -52,11 +52,14 @@ class Command(BaseCommand):
         what.add_argument("--subscription", action="append", default=[], metavar="REF", help="this one; may be repeated")
         what.add_argument("--customer", action="append", default=[], metavar="REF")
         what.add_argument("--plan", action="append", default=[], metavar="CODE")
-        what.add_argument("--currency")
+        what.add_argument("--currency", choices=sorted(MINOR_DIGITS), metavar="CODE", help="plans in this ISO 4217 currency")
         what.add_argument("--only", choices=[scope.value for scope in Scope])
         what.add_argument("--max-periods", type=_positive, help="at most so many due instants per subscription")
-        what.add_argument("--late-lookback", type=_whole, default=LATE_LOOKBACK_PERIODS, metavar="PERIODS")
-        what.add_argument("--include-parked", action="store_true")
+        what.add_argument(
+            "--late-lookback", type=_whole, default=LATE_LOOKBACK_PERIODS, metavar="PERIODS",
+            help="look for late usage in so many billed periods (2)",
+        )  # fmt: skip
+        what.add_argument("--include-parked", action="store_true", help="also subscriptions whose billing is suspended")
         how = parser.add_argument_group("how")
         state = how.add_mutually_exclusive_group()
         state.add_argument("--draft", action="store_true", help="leave drafts, without numbers")
@@ -64,9 +67,9 @@ class Command(BaseCommand):
         how.add_argument("--dry-run", action="store_true", help="do all of it and roll it back")
         how.add_argument("--workers", type=_positive, default=1, metavar="N")
         how.add_argument("--limit", type=_positive, metavar="N", help="bill at most so many subscriptions")
-        how.add_argument("--max-runtime", type=float, metavar="SECONDS")
-        how.add_argument("--retry-busy", type=_whole, default=3, metavar="N")
-        how.add_argument("--retry-wait", type=float, default=0.2, metavar="SECONDS")
+        how.add_argument("--max-runtime", type=_seconds, metavar="SECONDS", help="begin no subscription after so long")
+        how.add_argument("--retry-busy", type=_whole, default=3, metavar="N", help="come back to busy ones so often (3)")
+        how.add_argument("--retry-wait", type=_seconds, default=0.2, metavar="SECONDS", help="and wait so long before (0.2)")
         how.add_argument("--fail-fast", action="store_true", help="end at the first failure")
         how.add_argument("--max-failures", type=_whole, metavar="N", help="end after more failures than this")
         how.add_argument("--run-id", type=uuid.UUID)
@@ -80,13 +83,14 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **given: Any) -> None:
         """Run, show, and leave with the exit code that says how it went."""
+        _ensure_known(given)
         job = self._job(given)
         if given["explain"]:
-            return self._show(auditing.explain(given["explain"], job.options.as_of), given["format"])
+            return self._explain(given["explain"], job.options.as_of, given["format"])
         if given["check"]:
             return self._check(given["format"])
         if given["list_due"]:
-            return self._list_due(job)
+            return self._list_due(job, given["format"])
         code = self._run(job, given)
         if code != DONE:
             sys.exit(code)
@@ -129,18 +133,18 @@ class Command(BaseCommand):
         progress = _Progress(self.stderr, shown=not given["no_progress"])
         if progress.is_watched:
             progress.expected = len(job.subscriptions) or how_many(job.filter)
-        with _signals() as heard:
+        with ending_signals() as received:
 
             def on_done(done: Done) -> None:
                 record.add(done)
                 if given["format"] == "jsonl":
                     self.stdout.write(json.dumps(_outcome(done)))
-                elif done.outcome in workers.TROUBLE:
+                elif done.outcome in workers.TROUBLE | workers.RETRY:
                     self.stderr.write(f"{done.subscription}: {done.outcome}: {done.detail}")
 
-            summary = workers.run(job, on_done=on_done, on_tick=progress.tick, stop=lambda: bool(heard))
+            summary = workers.run(job, on_done=on_done, on_tick=progress.tick, stop=lambda: bool(received))
         progress.end()
-        code = SIGNALLED + heard[0] if heard else _exit_code(summary)
+        code = SIGNALLED + received[0] if received else _exit_code(summary)
         figures = {"run_id": str(job.options.run_id), "as_of": job.options.as_of.isoformat(), "dry_run": job.options.dry_run}
         figures |= summary.as_dict() | {"exit_code": code}
         record.close(figures, code)
@@ -154,9 +158,27 @@ class Command(BaseCommand):
         for name, value in figures.items():
             self.stdout.write(f"{name.replace('_', ' '):>22}: {_text(value)}")
 
-    def _list_due(self, job: Work) -> None:
-        for ref in DueWalk(job.filter):
-            self.stdout.write(ref)
+    def _explain(self, ref: str, as_of: datetime, form: str) -> None:
+        try:
+            told = auditing.explain(ref, as_of)
+        except NotFound as error:
+            raise CommandError(f"--explain: there is no subscription {ref!r}", returncode=BAD_ARGUMENTS) from error
+        self._show(told, form)
+
+    def _list_due(self, job: Work, form: str) -> None:
+        only = set(job.subscriptions)
+        due = (ref for ref in DueWalk(job.filter) if not only or ref in only)
+        as_of = job.options.as_of.isoformat()
+        if form == "json":
+            refs = list(due)
+            return self._show({"as_of": as_of, "count": len(refs), "due": refs}, form)
+        found = 0
+        for found, ref in enumerate(due, 1):  # noqa: B007  counted
+            self.stdout.write(ref if form == "text" else json.dumps({"subscription": ref}))
+        if not found:
+            # What reads the list line by line is not to take this for a subscription.
+            self.stderr.write(f"Nothing is due as of {as_of}.")
+        return None
 
     def _check(self, form: str) -> None:
         findings = auditing.check()
@@ -209,7 +231,7 @@ class _Record:
 
 
 class _Progress:
-    """One line that is written over once a second on a terminal; elsewhere a log line every ten."""
+    """One line that is written over once a second on a terminal; elsewhere a line of the log every ten."""
 
     def __init__(self, stream: Any, *, shown: bool) -> None:
         self._stream = stream
@@ -254,25 +276,23 @@ class _Progress:
             self._stream.write("\r\x1b[K", ending="")
 
 
-@contextmanager
-def _signals() -> Iterator[list[int]]:
-    """Collect SIGINT and SIGTERM instead of ending at once: the current subscription is finished first."""
-    heard: list[int] = []
-
-    def hear(number: int, frame: FrameType | None) -> None:
-        heard.append(number)
-
-    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield heard
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _ensure_known(given: dict[str, Any]) -> None:
+    """Refuse names that nothing has: a run that finds nothing to do would look like one that went well."""
+    known = {"customer": Customer.objects.filter(ref__in=given["customer"]).values_list("ref", flat=True),
+             "plan": Plan.objects.filter(code__in=given["plan"]).values_list("code", flat=True)}  # fmt: skip
+    for name, names in known.items():
+        unknown = sorted(set(given[name]) - set(names))
+        if unknown:
+            raise CommandError(f"--{name}: there is no {name} {', '.join(unknown)}", returncode=BAD_ARGUMENTS)
+    if given["run_id"] is not None and Run.objects.filter(pk=given["run_id"]).exists():
+        raise CommandError(f"--run-id: there is a run {given['run_id']} already", returncode=BAD_ARGUMENTS)
 
 
 def _exit_code(summary: Summary) -> int:
     if summary.failures:
         return SOME_FAILED
+    if summary.time_is_up:
+        return TIME_IS_UP
     if summary.limit_reached:
         return LIMIT_REACHED
     return ONLY_BUSY_LEFT if summary.waiting else DONE
@@ -306,6 +326,16 @@ def _instant(text: str) -> datetime:
             raise argparse.ArgumentTypeError(f"{text!r} needs an offset, e.g. {text}Z")
         return instant.replace(tzinfo=UTC)
     return instant
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds") from None
+    if not 0 <= seconds <= LONGEST_S:
+        raise argparse.ArgumentTypeError(f"must be 0 to {LONGEST_S} seconds")
+    return seconds
 
 
 def _positive(text: str) -> int:

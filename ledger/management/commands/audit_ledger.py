@@ -53,6 +53,8 @@ class Command(BaseCommand):
             raise CommandError(str(error), returncode=BAD_ARGUMENTS) from error
         except psycopg.Error as error:
             raise CommandError(f"The ledger could not be read: {str(error).strip()}", returncode=BAD_ARGUMENTS) from error
+        if options["holder"] is not None and not report.accounts + report.refusals:
+            raise CommandError(f"--holder: there is no holder {options['holder']!r}", returncode=BAD_ARGUMENTS)
         self.stdout.write(json.dumps(report.as_json(), indent=2) if format == "json" else report.as_text())
         if not report.is_clean:
             sys.exit(FOUND_SOMETHING)

@@ -1,22 +1,18 @@
 """`manage.py expire_credits`: book what the clock has brought about for accounts that nobody writes to."""
 
 import json
-import signal
 import sys
 from argparse import ArgumentParser
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
-from types import FrameType
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from ledger.management.ending import SIGNALLED, ending_signals
 from ledger.management.progress import progress_bar
 from ledger.sweeping import Summary, sweep
 
 DONE, BAD_ARGUMENTS, SOME_FAILED, ONLY_BUSY_LEFT, LIMIT_REACHED = 0, 2, 3, 4, 5
-SIGNALLED = 128
 FAILURES_SHOWN = 20
 
 
@@ -46,15 +42,15 @@ class Command(BaseCommand):
         if not 1 <= workers <= 32:
             raise CommandError("--workers must be 1 .. 32", returncode=BAD_ARGUMENTS)
         shown = not options["no_progress"] and sys.stderr.isatty()
-        with _signals() as heard, progress_bar("Expiring", "accounts", shown=shown) as told:
+        with ending_signals() as received, progress_bar("Expiring", "accounts", shown=shown) as told:
             summary = sweep(
                 limit=limit,
                 dry_run=options["dry_run"],
                 workers=workers,
                 progress=lambda so_far: told(so_far.booked + so_far.nothing_left + so_far.failed, so_far.due),
-                stop=lambda: bool(heard),
+                stop=lambda: bool(received),
             )
-        code = SIGNALLED + heard[0] if heard else _exit_code(summary)
+        code = SIGNALLED + received[0] if received else _exit_code(summary)
         figures = {"dry_run": options["dry_run"]} | asdict(summary) | {"exit_code": code}
         self.stdout.write(json.dumps(figures, indent=2) if options["format"] == "json" else _as_text(figures))
         if code != DONE:
@@ -79,19 +75,3 @@ def _as_text(figures: dict[str, Any]) -> str:
     if len(failures) > FAILURES_SHOWN:
         lines.append(f"… and {len(failures) - FAILURES_SHOWN} more")
     return "\n".join(lines)
-
-
-@contextmanager
-def _signals() -> Iterator[list[int]]:
-    """The signals that asked for an end; what is under way is finished first."""
-    heard: list[int] = []
-
-    def hear(number: int, frame: FrameType | None) -> None:
-        heard.append(number)
-
-    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield heard
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
