@@ -401,3 +401,45 @@ def test_who_voids_an_invoice_is_on_record_for_what_is_voided_with_it():
     assert list(noted.values_list("invoice_id", "move", "actor", "reason")) == [
         (january, "void", "key:ops", "Wrong customer"), (correction, "void", "key:ops", "Wrong customer"),
     ]  # fmt: skip
+
+
+# Effective in the past, and billed already ------------------------------------------------------------
+
+
+def due(as_of, **filters):
+    return list(DueWalk(Filter(as_of=as_of, **filters)))
+
+
+def test_an_amendment_for_months_that_are_billed_is_found_and_taken_in_by_the_next_run():
+    subscription = monthly()
+    for month in range(2, 8):
+        bill(subscription, at(month, 1))
+    assert subscription.ref not in due(at(7, 10))
+
+    amend(subscription, at(1, 17), quantities={"base": 2})
+
+    assert subscription.ref in due(at(7, 10)), "nothing else of it is due before 1 August"
+    assert subscription.ref in due(at(7, 10), usage=False)
+    [(*lines,)] = figures(bill(subscription, at(7, 10)))
+    charged = {(start, end): amount for kind, _, amount, start, end in lines if amount > 0}
+    credited = {(start, end): amount for kind, _, amount, start, end in lines if amount < 0}
+    months = [(f"{month:02}-01", f"{month + 1:02}-01") for month in range(2, 8)]
+    assert credited == {("01-17", "02-01"): -1500, **dict.fromkeys(months, -3100)}
+    assert charged == {("01-17", "02-01"): 3000, **dict.fromkeys(months, 6200)}
+    assert subscription.ref not in due(at(7, 10)), "and once only"
+    assert bill(subscription, at(7, 10)) == []
+
+
+def test_an_amendment_for_usage_that_is_billed_is_found_by_a_run_for_usage_alone():
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[metered(unit_amount="0.02")]).code)
+    use(subscription, "100", at(1, 20))
+    for month in range(2, 8):
+        bill(subscription, at(month, 1))
+    assert subscription.ref not in due(at(7, 10), recurring=False)
+
+    amend(subscription, at(1, 17), plan=PlanFactory(prices=[metered(unit_amount="0.05")]).code)
+
+    assert subscription.ref in due(at(7, 10), recurring=False)
+    [(*lines,)] = figures(bill(subscription, at(7, 10)))
+    assert sum(amount for _, _, amount, _, _ in lines) == 500 - 200
+    assert subscription.ref not in due(at(7, 10), recurring=False)

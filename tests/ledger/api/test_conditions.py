@@ -55,6 +55,16 @@ def test_every_write_heeds_the_condition(api: ApiClient, holder: str, path: str,
         assert api.post(f"/v1/holders/{holder}/{path}", body, If_Match='"2"').status_code == 412
 
 
+@pytest.mark.parametrize("tag", ['"0"', '"2"', '"9223372036854775807"'], ids=["behind", "ahead", "far ahead"])
+def test_a_write_is_refused_whichever_way_the_account_is_not_as_it_was_seen(api: ApiClient, holder: str, tag: str) -> None:
+    """Ahead it is where the database was set back to a copy from before, or the tag is another account's."""
+    with nothing_written(holder):
+        refused = api.post(SPENDS, {"amount": 1}, key="k", If_Match=tag)
+    problem = json.loads(refused.content)
+    assert (refused.status_code, problem["expected"], problem["sequence"]) == (412, int(tag.strip('"')), 1)
+    assert api.post(SPENDS, {"amount": 1}, key="k", If_Match='"1"').status_code == 201, "the key is free for the right tag"
+
+
 def test_an_account_without_entries_is_at_0_and_a_star_is_no_condition(api: ApiClient, holder: str) -> None:
     grant = {"amount": 1}
     assert api.post("/v1/holders/new/grants", grant, If_Match='"0"').status_code == 201
