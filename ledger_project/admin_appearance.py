@@ -50,6 +50,7 @@ NAVIGATION: Final = [
             _item("API keys", "key", "ledger_apikey_changelist", "ledger.view_apikey"),
             _item("Operators", "person", "auth_user_changelist", "auth.view_user"),
             _item("Groups", "group", "auth_group_changelist", "auth.view_group"),
+            _item("Failed logins", "lock_person", "axes_accessattempt_changelist", "axes.view_accessattempt"),
         ],
     },
 ]
@@ -59,6 +60,7 @@ UNFOLD: Final = {
     "SITE_HEADER": "Credit ledger",
     "SITE_SYMBOL": "account_balance",
     "SITE_URL": "/docs",
+    "LOGIN": {"form": "ledger_project.login.LoginForm"},
     "SHOW_HISTORY": False,
     "SHOW_VIEW_ON_SITE": False,
     "SHOW_BACK_BUTTON": True,

@@ -78,6 +78,11 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "auth_user_groups": (*APPEND, "DELETE"),
     "auth_user_user_permissions": (*APPEND, "DELETE"),
     "auth_group_permissions": (*APPEND, "DELETE"),
+    # Failed logins are counted, and their lock is lifted by deleting them.
+    "axes_accessattempt": CHANGE_AND_DELETE,
+    "axes_accessattemptexpiration": (*READ, "DELETE"),
+    "axes_accesslog": READ,
+    "axes_accessfailurelog": READ,
     "django_admin_log": APPEND,
     "django_session": CHANGE_AND_DELETE,
     "django_content_type": READ,
