@@ -10,6 +10,8 @@ from django.db.models import Q
 
 from billing.documents.invoices import invoice_key
 from billing.errors import NotFound
+from billing.generator.generate import LATE_LOOKBACK_PERIODS
+from billing.generator.unbilled_usage import NeverBilled, never_billed
 from billing.models import Claim, Cursor, ItemVersion, Parking, Subscription
 from billing.orders import plans
 from billing.rating.periods import Schedule
@@ -183,6 +185,11 @@ def check() -> list[dict[str, str]]:
     return [*findings, *_missing_in_the_ledger(), *_unknown_to_billing()]
 
 
+def usage_never_billed(as_of: datetime, *, subscription_id: int | None = None) -> list[NeverBilled]:
+    """Usage that no run with the usual look-back will bill: of one subscription, or of all."""
+    return never_billed(as_of=as_of, lookback=LATE_LOOKBACK_PERIODS, subscription_id=subscription_id)
+
+
 def _missing_in_the_ledger() -> Iterator[dict[str, str]]:
     """Grants, payments and what was given back that billing names and the ledger does not have."""
     with connection.cursor() as cursor:
@@ -229,6 +236,7 @@ def explain(ref: str, as_of: datetime) -> dict[str, Any]:
         "periods": _periods(subscription, as_of),
         "versions": list(versions.values("item_id", "plan_id", "price_id", "quantity", "starts_at", "ends_at")),
         "newest_claims": [_claim(row) for row in claims.values(*CLAIM_SHOWN, "basis")],
+        "usage_never_billed": [one.as_dict() for one in usage_never_billed(as_of, subscription_id=subscription.pk)],
         "parked": Parking.objects.filter(subscription_id=subscription.pk, unparked_at=None).values("reason", "facts").first(),
         "lock": {"name": invoice_key(ref), "number": lock_number(invoice_key(ref)), "held_by": _holders(ref)},
     }

@@ -43,6 +43,7 @@ from billing.generator.drawdown import Rated, rate_measured
 from billing.generator.load import (
     Head,
     Intent,
+    late_usage_from,
     read_charges,
     read_claims,
     read_head,
@@ -308,7 +309,7 @@ def _write(lock: Lock, head: Head, options: Options) -> _Written:
     """Write what is due as drafts, with their claims, and move the cursor."""
     intent = read_intent(lock, head)
     run_limits.ensure_dates(head, intent)
-    mark = settled_until(head, intent)
+    mark = settled_until(head, intent, late_usage_from(lock, head, options.late_lookback))
     claims, bound_claims = read_claims(lock, head, mark)
     one_offs = [] if options.only == Scope.USAGE else read_charges(lock, head)
     unbilled = _unbilled(intent, claims, mark, options.only)
@@ -503,7 +504,8 @@ def _target(
             spans = since(intent.usage.get(item_id, []), held.get(item_id, []), mark)
             stands = usage_target(spans, held.get(item_id, []), as_of, target)
             recent = _recent(stands, held.get(item_id, []), options.late_lookback)
-            late = [one for one in recent if (until := late_usage_until(one.counted, spans)) is None or as_of < until]
+            untils = [(one, late_usage_until(one.counted, spans, options.late_lookback)) for one in recent]
+            late = [one for one, until in untils if until is None or as_of < until]
             standing += [one for one in stands if one.continued[0].short_of or one in late]
     return target, standing
 

@@ -82,6 +82,15 @@ CHARGES = """
     ORDER BY o.sequence
 """
 
+USAGE_STARTS = """
+    SELECT item_id, starts_at, price_id FROM billing_claim
+    WHERE subscription_id = %s AND released_at IS NULL AND kind = 2
+    ORDER BY starts_at DESC
+"""
+
+PERIODS_LOOKED_AT = 3
+"""Of how many of an item's newest periods every run reads the claims: the last two for late usage, and one to spare."""
+
 LONG_AGO = "0001-01-01T00:00:00+00:00"
 
 
@@ -266,15 +275,33 @@ def _subtract_noted(head: Head, by_item: dict[int, list[Claimed]]) -> None:
                 claims[index] = replace(claim, noted_minor=noted)
 
 
-def settled_until(head: Head, intent: Intent) -> datetime | None:
+def late_usage_from(lock: Lock, head: Head, lookback: int) -> datetime | None:
+    """Where the last `lookback` billed periods of each usage item begin; None where the cursor's mark lies before that anyway."""
+    lock.ensure_held(invoice_key(head.ref))
+    if lookback <= PERIODS_LOOKED_AT or head.claims_from is None:
+        return None
+    begun: dict[int, set[datetime]] = {}
+    with connection.cursor() as cursor:
+        cursor.execute(USAGE_STARTS, [head.subscription_id])
+        for item_id, starts_at, price_id in cursor.fetchall():
+            of_item = begun.setdefault(item_id, set())
+            if len(of_item) < lookback:
+                of_item.add(_schedule(head, price_id).period_at(starts_at).start)
+    return min((min(starts) for starts in begun.values()), default=None)
+
+
+def settled_until(head: Head, intent: Intent, late_from: datetime | None = None) -> datetime | None:
     """The instant before which nothing has to be looked at again; None: everything has to.
 
     Everything before the cursor's mark is billed, unless an amendment that was not looked at yet reaches back further. It is
     moved to the start of the periods it falls into, so that what continues a period sees all of that period.
+
+    Args:
+        late_from: from where on late usage is looked for, when that is further back than usual.
     """
     if head.claims_from is None:
         return None
-    mark = min(filter(None, [head.claims_from, head.first_unseen_amendment_at]))
+    mark = min(filter(None, [head.claims_from, head.first_unseen_amendment_at, late_from]))
     schedules = {span.schedule for span in intent.all_of({PriceKind.RECURRING, PriceKind.USAGE})}
     return min([mark, *(schedule.period_at(mark).start for schedule in schedules)])
 

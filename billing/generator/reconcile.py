@@ -218,13 +218,14 @@ def _give_usage_back(claim: Claimed, counted: Sequence[Counted], as_of: datetime
         target.credits.append(Credit(claim, (UnusedPart(claim.start, claim.end, max(claim.net_minor, 0)),)))
 
 
-def late_usage_until(span: Counted, counted: Sequence[Counted]) -> datetime | None:
+def late_usage_until(span: Counted, counted: Sequence[Counted], lookback: int = LATE_PERIODS_AFTER_END) -> datetime | None:
     """Until when late usage of a span is looked for: as long as the item counts without a gap, and two periods more.
 
     So what has ended is settled for good some day, and a run that remembers nothing looks at no more than one that does.
 
     Args:
         counted: the item's spans in order of time.
+        lookback: in how many billed periods the run looks; so many periods more, where that is above two.
 
     Returns:
         None while the item goes on.
@@ -235,7 +236,7 @@ def late_usage_until(span: Counted, counted: Sequence[Counted]) -> datetime | No
             last = following
     if last.end is None:
         return None
-    return next(islice(periods(last.schedule, last.end), LATE_PERIODS_AFTER_END, None)).end
+    return next(islice(periods(last.schedule, last.end), max(lookback, LATE_PERIODS_AFTER_END), None)).end
 
 
 def next_due(counted: Iterable[Counted], as_of: datetime) -> datetime | None:

@@ -12,7 +12,7 @@ from django.db import connection
 from billing.errors import PeriodAlreadyBilled
 from billing.generator.allowance_periods import next_allowance
 from billing.generator.draft import MINIMUM, Bill, DraftLine, OneOff, RatedUsage
-from billing.generator.load import Head, Intent, bound_basis, origin_basis, usage_basis
+from billing.generator.load import PERIODS_LOOKED_AT, Head, Intent, bound_basis, origin_basis, usage_basis
 from billing.generator.minimums import Billed, BoundChange, next_bound
 from billing.generator.reconcile import (
     LATE_PERIODS_AFTER_END,
@@ -28,9 +28,6 @@ from billing.models import Claim
 from billing.rating.money import to_decimal
 from billing.rating.periods import periods
 from billing.rating.pricing import PriceKind
-
-PERIODS_LOOKED_AT = 3
-"""Of how many of an item's newest periods every run reads the claims: the last two for late usage, and one to spare."""
 
 # A draft with its parts in one statement: less to send, and less to plan.
 INSERT_INVOICE = """

@@ -119,7 +119,7 @@ def test_the_check_finds_nothing_after_ordinary_life(plan: str) -> None:
     SubscriptionFactory(plan=plan)
     run("--as-of", "2026-03-01", "--plan", plan)
     code, found = run_json("--check")
-    assert (code, found) == (0, {"findings": [], "count": 0})
+    assert (code, found) == (0, {"findings": [], "count": 0, "usage_never_billed": []})
 
 
 def test_the_check_finds_a_hole_a_wrong_sum_and_an_orphan(plan: str) -> None:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import OperationalError, transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -19,9 +20,11 @@ from billing.errors import NotFound
 from billing.generator import workers
 from billing.generator.due import DueWalk, how_many
 from billing.generator.generate import LATE_LOOKBACK_PERIODS, Options, Scope, check_as_of
+from billing.generator.unbilled_usage import by_reason, never_billed
 from billing.generator.workers import Done, OutcomeKind, Summary, Work
 from billing.models import Customer, Outcome, Plan, Run
 from billing.rating.money import MINOR_DIGITS
+from ledger.database.locks import sqlstate
 from ledger.errors import Invalid
 from ledger.management.ending import SIGNALLED, ending_signals
 
@@ -31,6 +34,7 @@ DONE, ERROR, BAD_ARGUMENTS, SOME_FAILED, ONLY_BUSY_LEFT, LIMIT_REACHED, TIME_IS_
 OUTCOMES_AT_ONCE = 100
 TICK_S = 1.0
 LOG_EVERY_S = 10.0
+QUERY_CANCELED = "57014"
 LONGEST_S = 7 * 24 * 3600
 
 
@@ -88,7 +92,7 @@ class Command(BaseCommand):
         if given["explain"]:
             return self._explain(given["explain"], job.options.as_of, given["format"])
         if given["check"]:
-            return self._check(given["format"])
+            return self._check(job.options.as_of, given["format"])
         if given["list_due"]:
             return self._list_due(job, given["format"])
         code = self._run(job, given)
@@ -146,7 +150,7 @@ class Command(BaseCommand):
         progress.end()
         code = SIGNALLED + received[0] if received else _exit_code(summary)
         figures = {"run_id": str(job.options.run_id), "as_of": job.options.as_of.isoformat(), "dry_run": job.options.dry_run}
-        figures |= summary.as_dict() | {"exit_code": code}
+        figures |= summary.as_dict() | {"usage_never_billed": _usage_never_billed(job), "exit_code": code}
         record.close(figures, code)
         self._show(figures, given["format"])
         return code
@@ -180,9 +184,10 @@ class Command(BaseCommand):
             self.stderr.write(f"Nothing is due as of {as_of}.")
         return None
 
-    def _check(self, form: str) -> None:
+    def _check(self, as_of: datetime, form: str) -> None:
         findings = auditing.check()
-        self._show({"findings": findings, "count": len(findings)}, form)
+        never = [one.as_dict() for one in auditing.usage_never_billed(as_of)]
+        self._show({"findings": findings, "count": len(findings), "usage_never_billed": never}, form)
         if findings:
             sys.exit(ERROR)
 
@@ -286,6 +291,24 @@ def _ensure_known(given: dict[str, Any]) -> None:
             raise CommandError(f"--{name}: there is no {name} {', '.join(unknown)}", returncode=BAD_ARGUMENTS)
     if given["run_id"] is not None and Run.objects.filter(pk=given["run_id"]).exists():
         raise CommandError(f"--run-id: there is a run {given['run_id']} already", returncode=BAD_ARGUMENTS)
+
+
+def _usage_never_billed(job: Work) -> list[dict[str, Any]] | str:
+    """What came in since the run before this that no run will bill, by reason and meter."""
+    assert job.options.run_id is not None
+    before = Run.objects.filter(finished_at__isnull=False).exclude(pk=job.options.run_id).order_by("-started_at").first()
+    try:
+        with transaction.atomic():
+            found = never_billed(
+                as_of=job.options.as_of,
+                lookback=job.options.late_lookback,
+                recorded_since=before.started_at if before is not None else None,
+            )
+    except OperationalError as error:
+        if sqlstate(error) != QUERY_CANCELED:
+            raise
+        return "not looked for: it took too long; --check looks at all usage"
+    return by_reason(found)
 
 
 def _exit_code(summary: Summary) -> int:
