@@ -1,15 +1,18 @@
 """Which subscriptions have something to bill: hints for the generator, which looks again under the lock. Locks nothing."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
 from typing import Any
 
 from django.db import connection
 
 CHUNK_ROWS = 100
 MISSES_TO_LOOK_AGAIN = 3
+TOGETHER = 1_000
+"""Subscriptions of one customer in one transaction at most: each has a lock, and the server has room for so many."""
 
 # By keyset on the id and a chunk at a time: memory stays flat however many are due, what others have billed meanwhile drops
 # out of the next chunk, and nothing is held open through a pooler between two transactions.
@@ -45,12 +48,30 @@ _IS_DUE = """
                 AND (%(currency)s::text IS NULL OR p.currency = %(currency)s)))
 """
 DUE = f"""
-    SELECT s.id, s.ref
+    SELECT s.id, s.ref, s.customer_id
     {_FROM}
         s.id > %(after)s AND s.id %% %(shards)s = %(shard)s AND NOT s.id = ANY(%(tried)s) AND
     {_IS_DUE}
     ORDER BY s.id
     LIMIT %(rows)s
+"""
+# Whose subscriptions share credits or coupons.
+CUSTOMERS = """
+    SELECT c.id, c.holder_id <> '' OR EXISTS (SELECT FROM billing_customercoupon AS cc WHERE cc.customer_id = c.id)
+    FROM billing_customer AS c
+    WHERE c.id > %(after)s AND c.id %% %(shards)s = %(shard)s
+    ORDER BY c.id
+    LIMIT %(rows)s
+"""
+DUE_OF_CUSTOMERS = f"""
+    SELECT s.customer_id, s.ref
+    {_FROM}
+        s.customer_id = ANY(%(of_customers)s) AND
+    {_IS_DUE}
+    ORDER BY s.customer_id, s.id
+"""
+CUSTOMERS_OF = """
+    SELECT s.ref, s.customer_id FROM billing_subscription AS s WHERE s.ref = ANY(%s) ORDER BY s.id
 """
 HOW_MANY = f"SELECT count(*) {_FROM} {_IS_DUE}"
 
@@ -93,8 +114,9 @@ def _parameters(wanted: Filter) -> dict[str, Any]:
 
 
 class DueWalk:
-    """The refs of subscriptions that may be due, each once, in chunks by id and in no particular order within one.
+    """The refs of subscriptions that may be due, each once, in chunks by id; within one, the customers in no particular order.
 
+    The subscriptions of a customer come by id, so credits that they share go to the same ones in every run of one worker.
     The workers of a run divide the ids among themselves. Several runs walk the same ids: whoever misses a few times in a row,
     because another run is at this chunk, looks again at what is still due instead of going through what is done.
 
@@ -116,8 +138,8 @@ class DueWalk:
         while rows := self._chunk(after, tried):
             last_id = rows[-1][0]
             is_last = len(rows) < CHUNK_ROWS
-            random.shuffle(rows)
-            for subscription_id, ref in rows:
+            place = {customer_id: random.random() for _, _, customer_id in rows}
+            for subscription_id, ref, _ in sorted(rows, key=lambda row: (place[row[2]], row[0])):
                 tried.append(subscription_id)
                 yield ref
                 if self._misses >= MISSES_TO_LOOK_AGAIN:
@@ -128,7 +150,7 @@ class DueWalk:
                 after, tried = last_id, []
             self._misses = 0
 
-    def _chunk(self, after: int, tried: list[int]) -> list[tuple[int, str]]:
+    def _chunk(self, after: int, tried: list[int]) -> list[tuple[int, str, int]]:
         place = {
             "after": after,
             "shard": self._shard,
@@ -139,3 +161,40 @@ class DueWalk:
         with connection.cursor() as cursor:
             cursor.execute(DUE, _parameters(self._wanted) | place)
             return cursor.fetchall()
+
+
+def due_together(wanted: Filter, refs: Sequence[str] = (), *, shard: int = 0, shards: int = 1) -> Iterator[tuple[str, ...]]:
+    """The refs of subscriptions that may be due, those of one customer together and by id where they share credits or coupons.
+
+    Args:
+        refs: these and no others; empty: those that are due.
+        shard, shards: which customers, by the remainder of their ids.
+    """
+    if refs:
+        yield from _by_customer(refs)[shard::shards]
+        return
+    after = 0
+    while customers := _page(CUSTOMERS, {"after": after, "shard": shard, "shards": shards, "rows": CHUNK_ROWS}):
+        after = customers[-1][0]
+        sharing = {customer_id for customer_id, has_shared in customers if has_shared}
+        of_customers = [customer_id for customer_id, _ in customers]
+        due = _page(DUE_OF_CUSTOMERS, _parameters(wanted) | {"of_customers": of_customers})
+        for customer_id, rows in groupby(due, key=lambda row: row[0]):
+            found = tuple(ref for _, ref in rows)
+            size = TOGETHER if customer_id in sharing else 1
+            yield from (found[first : first + size] for first in range(0, len(found), size))
+
+
+def _by_customer(refs: Sequence[str]) -> list[tuple[str, ...]]:
+    """Those that do not exist are by themselves: billing them says so."""
+    known: dict[str, int] = dict(_page(CUSTOMERS_OF, [list(refs)]))
+    groups: dict[int, list[str]] = {}
+    for ref, customer_id in known.items():
+        groups.setdefault(customer_id, []).append(ref)
+    return [*map(tuple, groups.values()), *((ref,) for ref in dict.fromkeys(refs) if ref not in known)]
+
+
+def _page(sql: str, parameters: Any) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, parameters)
+        return cursor.fetchall()

@@ -203,10 +203,23 @@ def generate_in(lock: Lock, *, ref: str, options: Options) -> Generated:
 
 def generate_held(lock: Lock, *, ref: str, options: Options) -> Generated:
     """As `generate_in`, under the lock on the subscription that the caller holds."""
+    return _in_savepoint(lock, ref=ref, options=options, undone=options.dry_run)
+
+
+@locked(on(INVOICE_GENERATION, "{ref}"), wait=False, busy=InvoiceGenerationBusy)
+def dry_run_in(lock: Lock, *, ref: str, options: Options) -> Generated:
+    """As `generate_in`, and what a dry run did stays until the caller rolls it back.
+
+    So the dry runs of several subscriptions in one transaction share credits and coupons as their runs would.
+    """
+    return _in_savepoint(lock, ref=ref, options=options, undone=False)
+
+
+def _in_savepoint(lock: Lock, *, ref: str, options: Options, undone: bool) -> Generated:
     try:
         with transaction.atomic():
             generated = generate_under(lock, ref=ref, options=options)
-            if options.dry_run:
+            if undone:
                 transaction.set_rollback(True)
     except OutOfBounds as out_of_bounds:
         # A refusal undoes what it was raised in: parking is left to the caller. See `park_refused`.

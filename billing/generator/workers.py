@@ -12,17 +12,17 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
-from django.db import Error, close_old_connections, connections
+from django.db import Error, close_old_connections, connections, transaction
 
 from billing.errors import InvoiceGenerationBusy, NotFound, Parked, PeriodAlreadyBilled
 from billing.generator import generate
-from billing.generator.due import DueWalk, Filter
+from billing.generator.due import DueWalk, Filter, due_together
 from billing.generator.generate import Generated, Options, Scope
 from ledger.database.locks import sqlstate
 from ledger.errors import Retryable
@@ -178,11 +178,11 @@ def _at(ordered: list[float], portion: float) -> float:
 # One subscription ------------------------------------------------------------------------------------
 
 
-def bill_one(ref: str, options: Options) -> Done:
+def bill_one(ref: str, options: Options, act: Callable[..., Generated] = generate.generate) -> Done:
     """Bill one subscription and say what became of it; never raises, and a failure leaves nothing behind."""
     began = time.perf_counter()
     try:
-        generated = generate.generate(ref=ref, options=options)
+        generated = act(ref=ref, options=options)
     except InvoiceGenerationBusy:
         return Done(ref, OutcomeKind.BUSY, "another process makes invoices for it")
     except Retryable as error:
@@ -338,6 +338,9 @@ Report = Callable[[Message], None]
 
 def work(job: Work, stop_flag: StopFlag, report: Report, shard: int = 0) -> None:
     """Walk the list of one worker: bill what can be billed, come back to what was busy or deferred, report each."""
+    if job.options.dry_run:
+        _dry_run(job, stop_flag, report, shard)
+        return
     aside: dict[str, Done] = {}
     if _walk(job, stop_flag, report, shard, aside):
         _come_back(job, stop_flag, report, shard, aside)
@@ -386,18 +389,88 @@ def _pause(seconds: float, stop_flag: StopFlag) -> None:
 
 def _attempt(job: Work, stop_flag: StopFlag, ref: str, report: Report) -> Done | None:
     """Bill one and report it, unless it has to wait; None when the worker has to end with this one undone."""
+    done = _try(job, stop_flag, ref, report, generate.generate)
+    if done is not None and done.outcome not in RETRY:
+        report(done)
+    return done
+
+
+def _try(job: Work, stop_flag: StopFlag, ref: str, report: Report, act: Callable[..., Generated]) -> Done | None:
+    """Bill one in this way; None when the worker has to end with this one undone."""
     if stop_flag.stopped():
         report(Note.WORK_LEFT)
         return None
     if not stop_flag.reserve():
         report(Note.LIMIT_REACHED)
         return None
-    done = bill_one(ref, job.options)
+    done = bill_one(ref, job.options, act)
     if done.outcome not in BILLED:
         stop_flag.give_back()
-    if done.outcome not in RETRY:
-        report(done)
     return done
+
+
+def _dry_run(job: Work, stop_flag: StopFlag, report: Report, shard: int) -> None:
+    """As `work`, with the subscriptions of each customer in one transaction that is rolled back.
+
+    They share credits and coupons, so what one of them has used is not there for the next, as in the run.
+    """
+    aside: dict[tuple[str, ...], list[Done]] = {}
+    groups: Iterable[tuple[str, ...]] = due_together(job.filter, job.subscriptions, shard=shard, shards=job.workers)
+    for retries_left in range(job.retry_busy, -1, -1):
+        goes_on = _try_groups(job, stop_flag, report, groups, aside, shard, may_wait=retries_left > 0)
+        if not goes_on or not aside:
+            break
+        _pause(job.retry_wait_s, stop_flag)
+        groups = list(aside)
+    report(Aside(shard, 0))
+    for tried in aside.values():
+        for done in tried:
+            report(done)
+
+
+def _try_groups(
+    job: Work,
+    stop_flag: StopFlag,
+    report: Report,
+    groups: Iterable[tuple[str, ...]],
+    aside: dict[tuple[str, ...], list[Done]],
+    shard: int,
+    *,
+    may_wait: bool,
+) -> bool:
+    """Dry-run each group and report it, or put it aside where one of it may wait; False when the worker has to end."""
+    for refs in groups:
+        aside.pop(refs, None)
+        tried = _try_together(job, stop_flag, refs, report)
+        is_whole = len(tried) == len(refs)
+        if is_whole and may_wait and any(done.outcome in RETRY for done in tried):
+            aside[refs] = tried
+            report(Aside(shard, sum(len(group) for group in aside.values())))
+            for done in tried:
+                if done.outcome in BILLED:
+                    stop_flag.give_back()
+            continue
+        for done in tried:
+            report(done)
+        if not is_whole:
+            return False
+    return True
+
+
+def _try_together(job: Work, stop_flag: StopFlag, refs: Sequence[str], report: Report) -> list[Done]:
+    """Dry-run these in one transaction and say what became of each; fewer than these when the worker has to end."""
+    tried: list[Done] = []
+    try:
+        with transaction.atomic(durable=True):
+            for ref in refs:
+                done = _try(job, stop_flag, ref, report, generate.dry_run_in)
+                if done is None:
+                    break
+                tried.append(done)
+            transaction.set_rollback(True)
+    except Error as error:
+        return [Done(ref, OutcomeKind.DEFERRED, sqlstate(error) or "") for ref in refs]
+    return tried
 
 
 # All workers -----------------------------------------------------------------------------------------

@@ -1,12 +1,18 @@
 """What lowers an invoice and what pays it: coupons, minimums and maximums, credit notes, prepaid credits."""
 
+import io
+import json
 from decimal import Decimal
 
 import pytest
+from django.core.management import call_command
 
 from billing.documents import invoices
 from billing.errors import CouponNotApplicable, InvalidTransition
-from billing.models import CreditPayment, Invoice, Line
+from billing.generator import workers
+from billing.generator.due import Filter, due_together
+from billing.generator.generate import Options
+from billing.models import CreditPayment, Invoice, Line, Parking
 from billing.orders import coupons, subscriptions
 from billing.orders.customers import CreditTerms
 from ledger import selectors, services
@@ -224,3 +230,65 @@ def test_a_minimum_is_owed_without_any_use():
     [invoice] = bill(subscription, at(2, 1))
     assert invoice["total_minor"] == 500
     assert Line.objects.filter(invoice=invoice["id"], kind="minimum").count() == 1
+
+
+# Subscriptions that share -----------------------------------------------------------------------------
+
+
+def run(customer, as_of="2026-01-01", *options):
+    """What the command says of all of a customer's subscriptions, and what it made for each."""
+    out = io.StringIO()
+    arguments = ["--customer", customer, "--as-of", as_of, "--format", "jsonl", "--no-progress", *options]
+    call_command("generate_invoices", *arguments, stdout=out, stderr=io.StringIO())
+    *outcomes, summary = [json.loads(line) for line in out.getvalue().splitlines()]
+    return summary["money"]["EUR"], {one["subscription"]: one["invoices"][0]["total_minor"] for one in outcomes}
+
+
+def sharing(subscriptions_of_one, credits_held=50_000, **fields):
+    holder = unique("holder")
+    services.grant(holder_id=holder, amount=credits_held, idempotency_key="first")
+    customer = CustomerFactory(holder_id=holder, credits=CreditTerms("credits", Decimal("0.01")))
+    plan = PlanFactory(prices=[recurring(unit_amount="200.11", **fields)]).code
+    return holder, customer, [SubscriptionFactory(customer=customer.ref, plan=plan) for _ in range(subscriptions_of_one)]
+
+
+def test_a_dry_run_of_subscriptions_that_share_credits_is_the_run():
+    # Eight at 200.11 are 1,600.88, of which 500.00 are paid in credits.
+    holder, customer, _ = sharing(8)
+    dry = run(customer.ref, "2026-01-01", "--dry-run")
+    assert dry[0] == {"invoices": 8, "total_minor": 160_088, "credits_applied_minor": 50_000}
+    assert (selectors.balance(holder).available, Invoice.objects.filter(customer=customer.pk).count()) == (50_000, 0)
+    assert run(customer.ref) == dry
+    assert selectors.balance(holder).available == 0
+
+
+def test_a_dry_run_uses_a_coupon_of_one_customer_once():
+    _, customer, _ = sharing(3)
+    code = coupon(kind="amount", value=Decimal("300.00"), currency="EUR", duration="once")
+    coupons.give_coupon(customer_id=customer.pk, customer_ref=customer.ref, customer_currency="EUR", code=code)
+    dry = run(customer.ref, "2026-01-01", "--dry-run")
+    assert dry[0]["total_minor"] == 3 * 20_011 - 30_000
+    assert run(customer.ref) == dry
+
+
+def test_one_failure_in_a_dry_run_leaves_the_others_as_they_are():
+    _, _, (first, *others) = sharing(3)
+    Parking.objects.create(subscription_id=first.pk, reason="unusual-amount")
+    refs = [first.ref, *(one.ref for one in others)]
+    job = workers.job_for(Options(as_of=at(1, 1), dry_run=True), subscriptions=tuple(refs))
+    done: list[workers.Done] = []
+    summary = workers.run(job, on_done=done.append, on_tick=lambda _: None, stop=lambda: False)
+    assert [(one.subscription, one.outcome) for one in done] == list(zip(refs, ["parked", "finalised", "finalised"], strict=True))
+    assert summary.money["EUR"] == {"invoices": 2, "total_minor": 40_022, "credits_applied_minor": 40_022}
+
+
+def test_subscriptions_that_share_nothing_are_dry_run_by_themselves():
+    refs = [SubscriptionFactory().ref for _ in range(2)]
+    own = CustomerFactory()
+    refs += [SubscriptionFactory(customer=own.ref).ref for _ in range(2)]
+    _, _, together = sharing(3)
+    wanted = Filter(as_of=at(1, 1))
+    groups = [*due_together(wanted), *due_together(wanted, ["no-such", together[2].ref, together[0].ref])]
+    assert [group for group in groups if group[0] in refs] == [(ref,) for ref in refs]
+    assert tuple(one.ref for one in together) in groups
+    assert groups[-2:] == [(together[0].ref, together[2].ref), ("no-such",)]
