@@ -34,9 +34,15 @@ def rights_of(owner: psycopg.Connection[Any], table: str) -> set[str]:
 @pytest.mark.parametrize("role", ["owner", "application"])
 def test_every_session_has_the_timeouts(raw_connection: RawConnection, role: str) -> None:
     session = raw_connection(role)
-    names = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
+    names = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout", "client_connection_check_interval")
     found = [session.execute(f"SHOW {name}").fetchone() for name in names]
-    assert found == [("2s",), ("30s",), ("1min",)]
+    assert found == [("2s",), ("30s",), ("1min",), ("5s",)]
+
+
+def test_every_session_over_tcp_asks_whether_its_client_is_there(committed_db: None) -> None:
+    with psycopg.connect(database_url("application", host="127.0.0.1")) as session:
+        names = ("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout")
+        assert [session.execute(f"SHOW {name}").fetchone() for name in names] == [("10",), ("3",), ("3",), ("20000",)]
 
 
 def test_the_application_cannot_switch_triggers_off(raw_connection: RawConnection) -> None:
