@@ -18,7 +18,8 @@ from ledger.rules import Account, Entry, Hold, Lot
 from ledger.rules.explanations import explain, is_booked_by_itself
 from ledger.rules.holds import MAX_HOLD_PARTS, Holds, decode_holds
 from ledger.rules.instants import to_us
-from ledger.rules.lots import MAX_OPEN_LOTS, SINCE_ITS_GRANT, Lots, decode, in_burn_order, in_full
+from ledger.rules.lots import MAX_OPEN_LOTS, SINCE_ITS_GRANT, Lots, decode, in_burn_order, in_full, total
+from ledger.rules.pending import settled
 
 # Of the lots of entry `e` that bear no effective time, that of their grants, one look into the primary key each.
 OWN_EFFECTIVE_TIMES = f"""(
@@ -140,10 +141,17 @@ class Balance:
     as_of: datetime
     overdraft: int
     lots: Lots
+    """What the balance is made of, in burn order; what has expired is among them until that is booked."""
     holds: Holds
+    """What `held` is made of, in the same manner."""
     next_expiry: NextExpiry | None
     is_as_written: bool = True
     """Nothing has come about by the clock alone since the last entry: no lot expired or became effective, no hold expired."""
+
+    @property
+    def owed(self) -> int:
+        """How much of the overdraft is used: the lots add up to the balance and this."""
+        return total(self.lots) - self.balance
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +189,11 @@ def balance(holder_id: str, credit_type: str = "credits", *, at: datetime | None
 def balance_by_effective_time(holder_id: str, credit_type: str = "credits", *, at: datetime) -> Balance:
     """The account as it counts at an instant by what is known today: back-dated grants included from their effective time on.
 
-    It starts from the state recorded by then, adds what was recorded later but effective by then, and leaves out what was
-    recorded
-    by then but effective later; both are few, and indexed.
+    It starts from the state recorded by then, with all that the clock had brought about, and adds the grants that were recorded
+    later but effective by then; those that are effective later are left out. Both are few, and indexed.
     """
     now = timezone.now()
+    at_us = to_us(at)
     seen = balance(holder_id, credit_type, at=at)
     parameters: dict[str, Any] = {
         "holder_id": holder_id,
@@ -196,22 +204,26 @@ def balance_by_effective_time(holder_id: str, credit_type: str = "credits", *, a
     with connection.cursor() as cursor:
         cursor.execute(RECORDED_LATER, parameters)
         later = [entry_from_row(row) for row in cursor.fetchall()]
-    added = [entry for entry in later if entry.kind == "grant"]
-    lots = list(seen.lots) + [
+    state = settled(seen.lots, seen.holds, seen.owed, at_us)
+    added = [
         lot
-        for entry in added
+        for entry in later
+        if entry.kind == "grant"
         for lot in in_full(entry.lots, {entry.sequence: entry.effective_us})
-        if lot.grant == entry.sequence and not lot.is_expired(to_us(at))
+        if lot.grant == entry.sequence and not lot.is_expired(at_us)
     ]
-    not_yet = sum(lot.remaining for lot in seen.lots if lot.effective_us > to_us(at))
-    spendable = sum(lot.remaining for lot in lots[len(seen.lots) :] if lot.is_spendable(to_us(at)))
+    open_lots = in_burn_order([*state.lots, *added])
+    state = settled(tuple([lot for lot in open_lots if lot.effective_us <= at_us]), state.holds, state.owed, at_us)
+    amount = total(state.lots) - state.owed
     return replace(
         seen,
         as_of=at,
-        available=seen.available + spendable,
-        balance=seen.balance + sum(entry.amount for entry in later) - not_yet,
-        lots=in_burn_order(lot for lot in lots if lot.effective_us <= to_us(at)),
-        next_expiry=_next_expiry(lots),
+        available=max(0, amount + seen.overdraft),
+        balance=amount,
+        held=sum(hold.amount for hold in state.holds),
+        lots=state.lots,
+        holds=state.holds,
+        next_expiry=_next_expiry(open_lots),
     )
 
 
@@ -222,7 +234,7 @@ def _balance(holder_id: str, credit_type: str, as_of: datetime, state: Sequence[
     as_of_us = to_us(as_of)
     told = in_full(decode(lots), _by_grant(effective_times))
     account = Account(holder_id, credit_type, as_of_us, sequence, booked, held, told, decode_holds(holds), overdraft)
-    open_lots = tuple(lot for lot in account.lots if not lot.is_expired(as_of_us))
+    recorded_us = to_us(recorded_at)
     return Balance(
         holder_id=holder_id,
         credit_type=credit_type,
@@ -232,11 +244,11 @@ def _balance(holder_id: str, credit_type: str, as_of: datetime, state: Sequence[
         sequence=sequence,
         as_of=as_of,
         overdraft=overdraft or 0,
-        lots=open_lots,
-        holds=tuple(hold for hold in account.holds if not hold.is_expired(as_of_us)),
-        next_expiry=_next_expiry(open_lots),
-        is_as_written=account.available == account._replace(now_us=to_us(recorded_at)).available
-        and len(open_lots) == len(account.lots),
+        lots=account.lots,
+        holds=account.holds,
+        next_expiry=_next_expiry([lot for lot in account.lots if not lot.is_expired(as_of_us)]),
+        is_as_written=all(lot.state(account.now_us) == lot.state(recorded_us) for lot in account.lots)
+        and all(hold.state(account.now_us) == hold.state(recorded_us) for hold in account.holds),
     )
 
 
@@ -442,20 +454,15 @@ def is_known(holder_id: str) -> bool:
     return any(account.holder_id == holder_id for account in holders(prefix=holder_id, limit=1))
 
 
-def open_holds(
-    holder_id: str,
-    credit_type: str = "credits",
-    *,
-    after: tuple[int] | None = None,
-    before: tuple[int] | None = None,
-    limit: int = 50,
+def page_of_holds(
+    found: Balance, *, after: tuple[int] | None = None, before: tuple[int] | None = None, limit: int = 50
 ) -> list[Hold]:
-    """A page of an account's open holds, the oldest first.
+    """A page of an account's holds, the oldest first.
 
     Args:
         after: only holds made after the one of that sequence; `before`: only those made before it, next to it.
     """
-    holds = balance(holder_id, credit_type).holds
+    holds = found.holds
     if after is not None:
         holds = tuple(hold for hold in holds if hold.sequence > after[0])
     if before is not None:

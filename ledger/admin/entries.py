@@ -40,6 +40,7 @@ from ledger.admin.operations import taken
 from ledger.models import EntryListing
 from ledger.rules import KINDS, Entry, Lot
 from ledger.rules.entries import GENESIS
+from ledger.rules.instants import to_us
 
 ACCOUNTS_SEARCHED = 50
 RELATED_ENTRIES = 100
@@ -567,8 +568,9 @@ class EntryAdmin(ReadOnlyAdmin):
     def revoke(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Take back what is unspent of this grant."""
         row = self._of(request, object_id)
-        lots = selectors.balance(row.holder_id, row.credit_type).lots
-        unspent = next((lot.remaining for lot in lots if lot.grant == row.sequence), 0)
+        found = selectors.balance(row.holder_id, row.credit_type)
+        now_us = to_us(found.as_of)
+        unspent = next((lot.remaining for lot in found.lots if lot.grant == row.sequence and not lot.is_expired(now_us)), 0)
         return operations.revoke_view(self, request, row, unspent=unspent)
 
     @action(description="Release", icon="lock_open", permissions=["release"])

@@ -103,11 +103,13 @@ BALANCE: dict[str, Any] = {
             "expires_at": "2027-01-31T00:00:00.000000Z",
             "priority": 100,
             "source": "purchased",
+            "state": "spendable",
         }
     ],
     "next_expiry": {"at": "2027-01-31T00:00:00.000000Z", "amount": 98},
     "holds": [],
     "overdraft": 0,
+    "owed": 0,
 }
 TRANSFER = _entry(
     sequence=4,
@@ -139,7 +141,7 @@ HOLD = _entry(
     idempotency_key="call-98",
     expires_at="2026-01-31T09:45:00.000000Z",
 )
-OPEN_HOLD: dict[str, Any] = {"hold": 5, "amount": 30, "expires_at": "2026-01-31T09:45:00.000000Z"}
+OPEN_HOLD: dict[str, Any] = {"hold": 5, "amount": 30, "expires_at": "2026-01-31T09:45:00.000000Z", "state": "open"}
 CAPTURE = _entry(
     sequence=7,
     kind="capture",
@@ -198,6 +200,7 @@ def _state(sequence: int, available: int) -> dict[str, Any]:
         "balance": available,
         "held": 0,
         "overdraft": 0,
+        "owed": 0,
         "lots": [{**BALANCE["lots"][0], "remaining": available}],
         "holds": [],
     }

@@ -1,5 +1,6 @@
 """Holds: credits are set aside for something whose price is not known yet, then captured, released or extended."""
 
+from functools import partial
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -15,6 +16,7 @@ from ledger.api.views import RATE_PROBLEMS
 from ledger.api.writes import NO_SUCH_ENTRY, NOT_ENOUGH, Write, write
 from ledger.errors import CaptureExceedsHold, HoldClosed, HoldLimit, NotAHold
 from ledger.rules import Hold
+from ledger.rules.instants import to_us
 
 HOLDS = "Holds"
 
@@ -45,8 +47,9 @@ class Holds(Write):
 
     @operation(
         "listHolds",
-        "List open holds",
-        "The holds of an account that still set something aside, the oldest first.",
+        "List holds",
+        "The holds that set credits aside, the oldest first: what `held` is made of. A hold that has expired withholds nothing "
+        "any more (`state` is `expired`), and is listed until that is booked.",
         tag=HOLDS,
         scope=LEDGER_READ,
         parameters=[HOLDER_PATH],
@@ -60,11 +63,12 @@ class Holds(Write):
         },
     )
     def get(self, request: HttpRequest, holder: str) -> HttpResponse:
-        """List the holder's open holds."""
+        """List the holder's holds."""
         query = read_query(bodies.HoldsQuery, request)
         window = cursors.open_window(request, query)
-        holds = selectors.open_holds(holder, query["credit_type"], **window.ascending(), limit=window.rows_wanted)
-        return json_answer(window.page(holds, keyset=_hold_keyset, body=shapes.hold_body))
+        found = selectors.balance(holder, query["credit_type"])
+        holds = selectors.page_of_holds(found, **window.ascending(), limit=window.rows_wanted)
+        return json_answer(window.page(holds, keyset=_hold_keyset, body=partial(shapes.hold_body, as_of_us=to_us(found.as_of))))
 
 
 def _hold_keyset(hold: Hold) -> cursors.Keyset:

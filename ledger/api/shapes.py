@@ -8,7 +8,9 @@ from ledger.api.kit.rendering import in_key_order, time_text
 from ledger.models import Rate
 from ledger.rules import KINDS, Entry, Hold, Lot
 from ledger.rules.explanations import DECISIONS
-from ledger.rules.instants import to_text
+from ledger.rules.holds import HOLD_STATES
+from ledger.rules.instants import to_text, to_us
+from ledger.rules.lots import LOT_STATES
 from ledger.selectors import Balance
 
 COUNTERPART = ("holder_id", "sequence", "grant")
@@ -54,9 +56,14 @@ def entry_body(entry: Entry) -> dict[str, Any]:
     return body
 
 
-def hold_body(hold: Hold) -> dict[str, Any]:
-    """Return an open hold as it is answered."""
-    return {"hold": hold.sequence, "amount": hold.amount, "expires_at": to_text(hold.expires_us)}
+def hold_body(hold: Hold, as_of_us: int) -> dict[str, Any]:
+    """Return a hold as it stands at an instant."""
+    return {
+        "hold": hold.sequence,
+        "amount": hold.amount,
+        "expires_at": to_text(hold.expires_us),
+        "state": hold.state(as_of_us),
+    }
 
 
 def rating_body(rating: dict[str, Any]) -> dict[str, Any]:
@@ -78,8 +85,8 @@ def rate_body(rate: Rate) -> dict[str, Any]:
     }
 
 
-def lot_body(lot: Lot) -> dict[str, Any]:
-    """Return an open lot as it is answered."""
+def lot_body(lot: Lot, as_of_us: int) -> dict[str, Any]:
+    """Return a lot as it stands at an instant."""
     return {
         "grant": lot.grant,
         "remaining": lot.remaining,
@@ -87,12 +94,14 @@ def lot_body(lot: Lot) -> dict[str, Any]:
         "expires_at": None if lot.expires_us is None else to_text(lot.expires_us),
         "priority": lot.priority,
         "source": lot.source,
+        "state": lot.state(as_of_us),
     }
 
 
 def balance_body(balance: Balance) -> dict[str, Any]:
     """Return an account's state as it is answered."""
     expiry = balance.next_expiry
+    as_of_us = to_us(balance.as_of)
     return {
         "holder_id": balance.holder_id,
         "credit_type": balance.credit_type,
@@ -101,10 +110,11 @@ def balance_body(balance: Balance) -> dict[str, Any]:
         "held": balance.held,
         "sequence": balance.sequence,
         "as_of": time_text(balance.as_of),
-        "lots": [lot_body(lot) for lot in balance.lots],
+        "lots": [lot_body(lot, as_of_us) for lot in balance.lots],
         "next_expiry": None if expiry is None else {"at": time_text(expiry.at), "amount": expiry.amount},
-        "holds": [hold_body(hold) for hold in balance.holds],
+        "holds": [hold_body(hold, as_of_us) for hold in balance.holds],
         "overdraft": balance.overdraft,
+        "owed": balance.owed,
     }
 
 
@@ -181,6 +191,9 @@ class LotSerializer(serializers.Serializer):
     source = serializers.ChoiceField(  # type: ignore[assignment]
         choices=["purchased", "promotional"], help_text="Paid for, or given."
     )
+    state = serializers.ChoiceField(
+        choices=LOT_STATES, help_text="Whether it can be spent. A lot that has expired is listed until that is booked."
+    )
 
 
 class ExpirySerializer(serializers.Serializer):
@@ -196,6 +209,9 @@ class HoldBodySerializer(serializers.Serializer):
     hold = _Whole(min_value=1, help_text="The hold, by the sequence of its entry.")
     amount = _Whole(min_value=1, help_text="What it still sets aside.")
     expires_at = serializers.DateTimeField(help_text="From when on it holds nothing any more.")
+    state = serializers.ChoiceField(
+        choices=HOLD_STATES, help_text="A hold that has expired withholds nothing, and is listed until that is booked."
+    )
 
 
 class BalanceSerializer(serializers.Serializer):
@@ -208,13 +224,14 @@ class BalanceSerializer(serializers.Serializer):
         min_value=-(2**63),
         help_text="The sum of all entries: `available`, and lots that are not effective yet or expired and not booked.",
     )
-    held = _Whole(help_text="Credits set aside by open holds.")
+    held = _Whole(help_text="Credits set aside: the sum of `holds`.")
     sequence = _Whole(help_text="The last entry; 0 for a holder never seen.")
     as_of = serializers.DateTimeField(help_text="The instant that this is true for.")
-    lots = LotSerializer(many=True, help_text="The open lots, in the order in which they are spent.")
+    lots = LotSerializer(many=True, help_text="The lots, in the order in which they are spent.")
     next_expiry = ExpirySerializer(allow_null=True, help_text="Null if nothing expires.")
-    holds = HoldBodySerializer(many=True, help_text="The open holds, the oldest first.")
+    holds = HoldBodySerializer(many=True, help_text="The holds, the oldest first.")
     overdraft = _Whole(help_text="How far below zero spends may take the balance; `available` has it in.")
+    owed = _Whole(help_text="How much of the overdraft is used: the lots add up to `balance` and this.")
 
 
 class RefusalSerializer(serializers.Serializer):
@@ -275,6 +292,7 @@ class StateLotSerializer(serializers.Serializer):
     expires_at = serializers.DateTimeField(allow_null=True, help_text="When it expires; null for never.")
     priority = serializers.IntegerField(help_text="Lower ones are spent first.")
     source = serializers.CharField(help_text="purchased or promotional.")  # type: ignore[assignment]
+    state = serializers.CharField(help_text="spendable, not_yet_effective, or expired and not booked.")
 
 
 class StateSerializer(serializers.Serializer):
@@ -285,6 +303,7 @@ class StateSerializer(serializers.Serializer):
     balance = _Whole(min_value=-(2**63), help_text="The balance.")
     held = _Whole(help_text="Credits set aside.")
     overdraft = _Whole(help_text="How far below zero spends may take the balance.")
+    owed = _Whole(help_text="How much of it is used: the lots add up to the balance and this.")
     lots = StateLotSerializer(many=True, help_text="The open lots, in the order of use.")
     holds = HoldBodySerializer(many=True, help_text="The open holds.")
 

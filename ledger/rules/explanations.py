@@ -74,12 +74,13 @@ def _state(account: Account) -> dict[str, Any]:
         "balance": account.balance,
         "held": account.held,
         "overdraft": account.overdraft or 0,
-        "lots": [_lot(lot) for lot in account.lots],
-        "holds": [_hold(hold) for hold in account.holds],
+        "owed": account.owed,
+        "lots": [_lot(lot, account.now_us) for lot in account.lots],
+        "holds": [_hold(hold, account.now_us) for hold in account.holds],
     }
 
 
-def _lot(lot: Lot) -> dict[str, Any]:
+def _lot(lot: Lot, now_us: int) -> dict[str, Any]:
     return {
         "grant": lot.grant,
         "remaining": lot.remaining,
@@ -87,11 +88,17 @@ def _lot(lot: Lot) -> dict[str, Any]:
         "expires_at": None if lot.expires_us is None else to_text(lot.expires_us),
         "priority": lot.priority,
         "source": lot.source,
+        "state": lot.state(now_us),
     }
 
 
-def _hold(hold: Hold) -> dict[str, Any]:
-    return {"hold": hold.sequence, "amount": hold.amount, "expires_at": to_text(hold.expires_us)}
+def _hold(hold: Hold, now_us: int) -> dict[str, Any]:
+    return {
+        "hold": hold.sequence,
+        "amount": hold.amount,
+        "expires_at": to_text(hold.expires_us),
+        "state": hold.state(now_us),
+    }
 
 
 def _booked(entry: Entry) -> dict[str, Any]:

@@ -12,6 +12,9 @@ MAX_HOLD_PARTS = 500
 DEFAULT_HOLD_US = 3_600 * 1_000_000
 MAX_HOLD_US = 31 * DAY_US
 
+HOLD_STATES = ("open", "expired")
+"""How a hold can stand at an instant. One that has expired is listed until that is booked, but withholds nothing."""
+
 
 class Hold(NamedTuple):
     """What an open hold still sets aside.
@@ -31,6 +34,10 @@ class Hold(NamedTuple):
 
     def is_expired(self, now_us: int) -> bool:
         return self.expires_us <= now_us
+
+    def state(self, now_us: int) -> str:
+        """One of HOLD_STATES."""
+        return "expired" if self.is_expired(now_us) else "open"
 
 
 Holds = tuple[Hold, ...]

@@ -17,6 +17,9 @@ PROMOTIONAL = "promotional"
 SOURCES = (PURCHASED, PROMOTIONAL)
 DEFAULT_PRIORITY = 100
 
+LOT_STATES = ("spendable", "not_yet_effective", "expired")
+"""How a lot can stand at an instant. One that has expired is listed until that is booked."""
+
 SINCE_ITS_GRANT = 0
 """Stands as effective time of a lot that could be spent as soon as its entry was recorded: the entry tells the instant.
 
@@ -56,6 +59,12 @@ class Lot(NamedTuple):
 
     def is_spendable(self, now_us: int) -> bool:
         return self.effective_us <= now_us and (self.expires_us is None or now_us < self.expires_us)
+
+    def state(self, now_us: int) -> str:
+        """One of LOT_STATES."""
+        if self.is_expired(now_us):
+            return "expired"
+        return "spendable" if self.effective_us <= now_us else "not_yet_effective"
 
     @property
     def burn_rank(self) -> tuple[int, float, bool, int]:

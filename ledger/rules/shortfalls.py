@@ -48,7 +48,7 @@ def _lot(lot: Lot, now_us: int) -> dict[str, Any]:
     return {
         "grant": lot.grant,
         "remaining": lot.remaining,
-        "state": "expired" if lot.is_expired(now_us) else "spendable" if lot.is_spendable(now_us) else "not_yet_effective",
+        "state": lot.state(now_us),
         "effective_at": None if lot.effective_us == SINCE_ITS_GRANT else to_text(lot.effective_us),
         "expires_at": None if lot.expires_us is None else to_text(lot.expires_us),
     }
@@ -58,7 +58,7 @@ def _hold(hold: Hold, now_us: int) -> dict[str, Any]:
     return {
         "hold": hold.sequence,
         "amount": hold.amount,
-        "state": "expired" if hold.is_expired(now_us) else "open",
+        "state": hold.state(now_us),
         "expires_at": to_text(hold.expires_us),
     }
 

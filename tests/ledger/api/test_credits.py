@@ -198,6 +198,7 @@ def test_the_balance_of_a_holder_never_seen_is_zeros(api: ApiClient) -> None:
         "next_expiry": None,
         "holds": [],
         "overdraft": 0,
+        "owed": 0,
     }
 
 
@@ -217,7 +218,9 @@ def test_the_balance_shows_lots_in_burn_order_and_the_next_expiry(api: ApiClient
         "expires_at": "2090-06-01T00:00:00.000000Z",
         "priority": 100,
         "source": "purchased",
+        "state": "spendable",
     }
+    assert [lot["state"] for lot in balance["lots"]] == ["spendable", "not_yet_effective", "spendable"]
 
 
 def test_the_balance_at_an_instant_is_what_was_known_then(api: ApiClient, holder: str) -> None:

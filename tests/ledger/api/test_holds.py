@@ -52,7 +52,7 @@ def test_a_hold_is_answered_with_its_entry_and_shown_by_the_balance(api: ApiClie
     }
     account = balance(api, holder)
     assert (account["available"], account["balance"], account["held"]) == (70, 70, 30)
-    assert account["holds"] == [{"hold": 2, "amount": 30, "expires_at": text(LATER)}]
+    assert account["holds"] == [{"hold": 2, "amount": 30, "expires_at": text(LATER), "state": "open"}]
 
 
 def test_a_hold_expires_in_an_hour_unless_it_says_otherwise(api: ApiClient, holder: str) -> None:
@@ -81,7 +81,7 @@ def test_a_capture_of_less_gives_the_rest_back(api: ApiClient, holder: str) -> N
         "idempotency_key": "c",
     }
     assert balance(api, holder)["holds"] == []
-    refunded = entry_of(api.post(f"/v1/holders/{holder}/refunds", {"spend": 4}))
+    refunded = entry_of(api.post(f"/v1/holders/{holder}/refunds", {"spend": 4}), "refunded_total")
     assert (refunded["amount"], refunded["balance"], refunded["refers_to"]) == (20, 100, 4)
 
 
@@ -148,7 +148,7 @@ def test_an_extension_is_an_entry_that_says_the_new_expiry(api: ApiClient, holde
     extended = entry_of(api.post(f"{HOLDS}/2/extend", {"expires_at": text(LATER)}), "expires_at")
     assert (extended["kind"], extended["amount"], extended["refers_to"], extended["held"]) == ("hold", 0, 2, 30)
     assert extended["expires_at"] == text(LATER)
-    assert balance(api, holder)["holds"] == [{"hold": 2, "amount": 30, "expires_at": text(LATER)}]
+    assert balance(api, holder)["holds"] == [{"hold": 2, "amount": 30, "expires_at": text(LATER), "state": "open"}]
 
 
 @pytest.mark.parametrize(("days", "code"), [(-1, "past"), (32, "range")], ids=["in the past", "more than 31 days away"])
@@ -177,5 +177,5 @@ def test_open_holds_are_listed_by_the_page(api: ApiClient, holder: str) -> None:
     back = json.loads(api.get(second["previous"]).content)
     assert [(hold["hold"], hold["amount"]) for hold in first["results"] + second["results"]] == [(2, 1), (4, 3), (5, 4), (6, 5)]
     assert (first["previous"], second["next"], back["results"]) == (None, None, first["results"])
-    assert list(first["results"][0]) == ["hold", "amount", "expires_at"]
+    assert list(first["results"][0]) == ["hold", "amount", "expires_at", "state"]
     assert json.loads(api.get(f"{HOLDS}?credit_type=sms").content)["results"] == []

@@ -170,4 +170,5 @@ def test_holders_are_paged_by_name_and_credit_type(api: ApiClient) -> None:
         "next_expiry",
         "holds",
         "overdraft",
+        "owed",
     ]
