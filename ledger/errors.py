@@ -184,6 +184,13 @@ class SequenceTaken(Retryable):
     title = "The account moved on"
 
 
+class ServerBusy(Retryable):
+    """More requests wait in this process than it takes in, or it is stopping."""
+
+    code = "server-busy"
+    title = "The server is busy"
+
+
 class OutcomeUnknown(LedgerError):
     """The connection was lost during COMMIT: written or not, only the same request with the same key can tell."""
 

@@ -11,13 +11,15 @@ from django.db import connection
 from django.db.models import Q
 from django.utils import timezone
 
+from ledger.database.queues import Queue
+from ledger.database.statements import Statement, array, instant_us, integer
 from ledger.entry_rows import READ_COLUMNS, entry_from_row
 from ledger.journal import EFFECTIVE_TIMES
 from ledger.models import Rate
 from ledger.rules import Account, Entry, Hold, Lot
 from ledger.rules.explanations import explain, is_booked_by_itself
 from ledger.rules.holds import MAX_HOLD_PARTS, Holds, decode_holds
-from ledger.rules.instants import to_us
+from ledger.rules.instants import from_us, to_us
 from ledger.rules.lots import MAX_OPEN_LOTS, SINCE_ITS_GRANT, Lots, decode, in_burn_order, in_full, total
 from ledger.rules.pending import settled
 
@@ -34,8 +36,14 @@ OWN_EFFECTIVE_TIMES = f"""(
     WHERE lot ->> 2 = '{SINCE_ITS_GRANT}'
 )"""
 
-LAST_ENTRY = f"""
+RECORDED_US = "(extract(epoch FROM e.recorded_at) * 1000000)::bigint"
+
+LAST_ENTRIES = Statement(
+    "last_entries",
+    f"""
 SELECT
+    asked.holder_id,
+    asked.credit_type,
     statement_timestamp(),
     e.sequence,
     e.balance,
@@ -45,18 +53,23 @@ SELECT
     e.overdraft,
     e.recorded_at,
     {OWN_EFFECTIVE_TIMES}
-FROM (VALUES (1)) AS always_one_row
+FROM unnest(%s::text[], %s::text[]) AS asked (holder_id, credit_type)
 LEFT JOIN LATERAL (
     SELECT *
     FROM ledger_entry
-    WHERE holder_id = %s AND credit_type = %s
+    WHERE holder_id = asked.holder_id AND credit_type = asked.credit_type
     ORDER BY sequence DESC
     LIMIT 1
 ) e ON true
-"""
+""",
+    [
+        bytes.decode, bytes.decode, instant_us, integer, integer, integer, bytes.decode, bytes.decode, integer, instant_us,
+        bytes.decode,
+    ],
+)  # fmt: skip
 
 LAST_ENTRY_AT = f"""
-SELECT e.sequence, e.balance, e.held, e.lots::text, e.holds::text, e.overdraft, e.recorded_at, {OWN_EFFECTIVE_TIMES}
+SELECT e.sequence, e.balance, e.held, e.lots::text, e.holds::text, e.overdraft, {RECORDED_US}, {OWN_EFFECTIVE_TIMES}
 FROM ledger_entry e
 WHERE holder_id = %(holder_id)s
     AND credit_type = %(credit_type)s
@@ -90,7 +103,7 @@ SELECT
     last.lots::text,
     last.holds::text,
     last.overdraft,
-    last.recorded_at,
+    last.recorded_us,
     last.effective_times
 FROM (
     SELECT holder_id, credit_type
@@ -103,7 +116,7 @@ FROM (
     LIMIT %(limit)s
 ) AS account
 CROSS JOIN LATERAL (
-    SELECT e.*, {effective_times} AS effective_times
+    SELECT e.*, {recorded_us} AS recorded_us, {effective_times} AS effective_times
     FROM ledger_entry e
     WHERE e.holder_id = account.holder_id AND e.credit_type = account.credit_type
     ORDER BY e.sequence DESC
@@ -181,9 +194,21 @@ def balance(holder_id: str, credit_type: str = "credits", *, at: datetime | None
     """The account as it looks now, or as it looked at an instant: what was recorded and could be spent by then."""
     if at is not None and at < timezone.now():
         row = _row(LAST_ENTRY_AT, {"holder_id": holder_id, "credit_type": credit_type, "at": at})
-        return _balance(holder_id, credit_type, at, row or (None,) * 8)
-    now, *state = _row(LAST_ENTRY, [holder_id, credit_type])
-    return _balance(holder_id, credit_type, at or now, state)
+        return _balance(holder_id, credit_type, to_us(at), row or (None,) * 8)
+    ((_, _, now_us, *state),) = LAST_ENTRIES.read([array([holder_id]), array([credit_type])])
+    return _balance(holder_id, credit_type, now_us if at is None else to_us(at), state)
+
+
+def balances(wanted: Sequence[tuple[str, str]]) -> list[Balance]:
+    """The accounts of those (holder_id, credit_type) as they look now, in that order, by one prepared statement."""
+    holders, types = zip(*dict.fromkeys(wanted), strict=True)
+    rows = LAST_ENTRIES.read([array(holders), array(types)])
+    found = {(holder, type_): _balance(holder, type_, now_us, state) for holder, type_, now_us, *state in rows}
+    return [found[position] for position in wanted]
+
+
+BALANCES = Queue("ledger-balances", balances, most=lambda: 64)
+"""Where reads of balances queue that arrive together: each asks for a (holder_id, credit_type) and gets a `Balance`."""
 
 
 def balance_by_effective_time(holder_id: str, credit_type: str = "credits", *, at: datetime) -> Balance:
@@ -227,14 +252,13 @@ def balance_by_effective_time(holder_id: str, credit_type: str = "credits", *, a
     )
 
 
-def _balance(holder_id: str, credit_type: str, as_of: datetime, state: Sequence[Any]) -> Balance:
-    sequence, booked, held, lots, holds, overdraft, recorded_at, effective_times = state
+def _balance(holder_id: str, credit_type: str, as_of_us: int, state: Sequence[Any]) -> Balance:
+    sequence, booked, held, lots, holds, overdraft, recorded_us, effective_times = state
+    as_of = from_us(as_of_us)
     if sequence is None:
         return Balance(holder_id, credit_type, 0, 0, 0, 0, as_of, 0, (), (), None)
-    as_of_us = to_us(as_of)
     told = in_full(decode(lots), _by_grant(effective_times))
     account = Account(holder_id, credit_type, as_of_us, sequence, booked, held, told, decode_holds(holds), overdraft)
-    recorded_us = to_us(recorded_at)
     return Balance(
         holder_id=holder_id,
         credit_type=credit_type,
@@ -441,11 +465,13 @@ def holders(
         comparison, direction, start = "<", "DESC", before
     else:
         comparison, direction, start = ">", "ASC", after or (prefix, "")
-    sql = ACCOUNTS.format(comparison=comparison, direction=direction, effective_times=OWN_EFFECTIVE_TIMES)
+    sql = ACCOUNTS.format(
+        comparison=comparison, direction=direction, recorded_us=RECORDED_US, effective_times=OWN_EFFECTIVE_TIMES
+    )
     parameters = {"holder_id": start[0], "credit_type": start[1], "prefix": prefix, "type": credit_type, "limit": limit}
     with connection.cursor() as cursor:
         cursor.execute(sql, parameters)
-        found = [_balance(holder, type_, now, state) for now, holder, type_, *state in cursor.fetchall()]
+        found = [_balance(holder, type_, to_us(now), state) for now, holder, type_, *state in cursor.fetchall()]
     return found[::-1] if before is not None else found
 
 

@@ -1,13 +1,9 @@
 """ASGI entry point: `ledger_project.asgi:application`. Does not come up on a database that would let wrong balances through."""
 
-import os
+from ledger_project.application import application
+from ledger_project.start_guard import refuse_unsafe_database, wait_until_prepared
 
-from django.core.asgi import get_asgi_application
+__all__ = ["application"]
 
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ledger_project.settings")
-
-application = get_asgi_application()
-
-from ledger_project.start_guard import refuse_unsafe_database  # noqa: E402 - Django must be set up first
-
+wait_until_prepared()
 refuse_unsafe_database()

@@ -1,6 +1,6 @@
-"""Runs a WSGI server in a process that has loaded the application already, so that the workers that it forks need not.
+"""Runs an ASGI server in a process that has loaded the application already, so that the workers that it forks need not.
 
-    python -m ledger_project.preloaded granian ledger_project.wsgi:application --interface wsgi ...
+    python -m ledger_project.preloaded granian ledger_project.asgi:application --interface asgi ...
 
 Loading takes a second of CPU, and memory that the workers share: of two workers, a quarter of all (docs/PERFORMANCE.md).
 """

@@ -132,6 +132,7 @@ KINDS: dict[type[errors.LedgerError], Kind] = {
     request_errors.NotFound: Kind(404, "There is nothing here."),
     request_errors.MethodNotAllowed: Kind(405, "See the Allow header."),
     request_errors.NotAcceptable: Kind(406, "This is served as {served}."),
+    request_errors.BodyTimeout: Kind(408, "A body has {seconds} s to arrive; nothing was done."),
     request_errors.BodyTooLarge: Kind(413, "At most {limit_bytes} bytes are taken here."),
     request_errors.UnsupportedMediaType: Kind(415, "Send {accepted} in UTF-8, uncompressed."),
     request_errors.TooManyRequests: Kind(429, "Come back in {retry_after_seconds} s."),

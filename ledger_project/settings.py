@@ -37,7 +37,6 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    "ledger_project.api_path.ApiPath",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -51,7 +50,7 @@ MIDDLEWARE = [
 ]
 
 ROOT_URLCONF = "ledger_project.urls"
-WSGI_APPLICATION = "ledger_project.wsgi.application"
+ASGI_APPLICATION = "ledger_project.asgi.application"
 APPEND_SLASH = False
 # For who opens /admin/login/ itself: the form's own way back is only there behind another page.
 LOGIN_REDIRECT_URL = "admin:index"
@@ -159,7 +158,7 @@ LEDGER = {
     "LOCK_NAMES": env.str("LEDGER_LOCK_NAMES", ""),
     # Keep the hottest statements prepared on each connection; by default not behind PgBouncer, which can from 1.21 on.
     "PREPARE_STATEMENTS": env.bool("LEDGER_PREPARE_STATEMENTS", not env.bool("DATABASE_BEHIND_PGBOUNCER", False)),
-    # How many requests that arrive at the same time one transaction answers at most; 1 gives each its own.
+    # How many calls that arrive at the same time one transaction executes at most; 1 gives each its own.
     "REQUESTS_PER_TRANSACTION": env.int("LEDGER_REQUESTS_PER_TRANSACTION", 32),
     # What a refund does for a lot that has expired since the spend: "new-lot" or "gone".
     "REFUND_TO_EXPIRED_LOT": env.str("LEDGER_REFUND_TO_EXPIRED_LOT", "new-lot"),
@@ -182,7 +181,7 @@ UNFOLD = admin_appearance.UNFOLD
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": ["ledger.api.kit.authentication.ApiKeyAuthentication"],
     "DEFAULT_PERMISSION_CLASSES": ["ledger.api.kit.authentication.HasScope"],
-    "DEFAULT_PARSER_CLASSES": ["ledger.api.kit.parsing.StrictJSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
     "DEFAULT_RENDERER_CLASSES": ["ledger.api.kit.rendering.JSONRenderer"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "ledger_project.problems.exception_handler",

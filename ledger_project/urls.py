@@ -1,4 +1,4 @@
-"""Where everything is. API paths are answered by `ledger_project.api_path`, the others by Django's usual way."""
+"""Where everything is. API paths are answered by `ledger.api.kit.front`, the others by Django's usual way."""
 
 from importlib.util import find_spec
 from typing import Any

@@ -1,7 +1,7 @@
-"""The WSGI servers that the application runs on: which program, with which limits.
+"""The ASGI servers that the application runs on: which program, with which limits.
 
-`python -m ledger_project.web_server` becomes that server: LEDGER_HOST, PORT, LEDGER_WSGI_SERVER, LEDGER_WEB_WORKERS and
-LEDGER_WEB_THREADS say how. Nothing is prepared or started besides; `manage.py serve` does that.
+`python -m ledger_project.web_server` becomes that server: LEDGER_HOST, PORT, LEDGER_WEB_SERVER and LEDGER_WEB_WORKERS
+say how. Nothing is prepared or started besides; `manage.py serve` does that.
 """
 
 import ctypes
@@ -13,11 +13,11 @@ from pathlib import Path
 BASE_DIR = Path(__file__).resolve().parent.parent
 
 WORKERS = 2
-# A request holds a thread and a connection while it waits for a holder's lock. Two workers with 24 threads need 48 of the
-# server's 200 connections, which leaves room for several web servers, generators and operators.
-THREADS = 24
 BACKLOG = 1024
+CONNECTIONS = 8192
+"""Open connections per process, slow and idle ones included: each costs some memory and no thread."""
 HTTP1_BUFFER_BYTES = 64 * 1024
+HEADER_TIMEOUT_MS = 10_000
 SHUTDOWN_TIMEOUT_S = 5
 GRANIAN_LOG_CONFIG = Path(__file__).with_name("granian_log.json")
 """Has what the server itself says written like everything else, see `ledger_project.logs`."""
@@ -25,36 +25,37 @@ GRANIAN_LOG_CONFIG = Path(__file__).with_name("granian_log.json")
 PR_SET_PDEATHSIG = 1
 
 PRELOADED = [sys.executable, "-m", "ledger_project.preloaded"]
+APPLICATION = "ledger_project.asgi:application"
 
 
-def command(
-    *, port: int, host: str = "127.0.0.1", server: str = "granian", workers: int = WORKERS, threads: int = THREADS
-) -> list[str]:
-    """The command line that serves `ledger_project.wsgi`.
+def command(*, port: int, host: str = "127.0.0.1", server: str = "granian", workers: int = WORKERS) -> list[str]:
+    """The command line that serves `ledger_project.asgi`.
 
     Args:
         port: TCP port to listen on; host: the address.
         server: `granian`, or `gunicorn` as the alternative.
-        workers: processes. threads: concurrent requests, and database connections, per process.
+        workers: processes.
 
     Raises:
         ValueError: `server` is another name.
     """
     if server == "granian":
         return [
-            *PRELOADED, "granian", "ledger_project.wsgi:application", "--interface", "wsgi",
-            "--host", host, "--port", str(port), "--workers", str(workers), "--blocking-threads", str(threads),
-            "--backlog", str(BACKLOG), "--http", "1", "--no-ws", "--http1-buffer-size", str(HTTP1_BUFFER_BYTES),
+            *PRELOADED, "granian", APPLICATION, "--interface", "asgi",
+            "--host", host, "--port", str(port), "--workers", str(workers), "--loop", "asyncio",
+            "--backlog", str(BACKLOG), "--backpressure", str(CONNECTIONS), "--http", "1", "--no-ws",
+            "--http1-buffer-size", str(HTTP1_BUFFER_BYTES), "--http1-header-read-timeout", str(HEADER_TIMEOUT_MS),
             "--respawn-failed-workers", "--workers-kill-timeout", str(SHUTDOWN_TIMEOUT_S), "--working-dir", str(BASE_DIR),
             "--log-level", "error", "--log-config", str(GRANIAN_LOG_CONFIG),
         ]  # fmt: skip
     if server == "gunicorn":
         return [
-            *PRELOADED, "gunicorn", "ledger_project.wsgi:application", "--worker-class", "gthread",
-            "--bind", f"{host}:{port}", "--workers", str(workers), "--threads", str(threads), "--backlog", str(BACKLOG),
-            "--graceful-timeout", str(SHUTDOWN_TIMEOUT_S), "--chdir", str(BASE_DIR), "--log-level", "warning",
+            *PRELOADED, "gunicorn", APPLICATION, "--worker-class", "asgi", "--asgi-lifespan", "on",
+            "--bind", f"{host}:{port}", "--workers", str(workers), "--worker-connections", str(CONNECTIONS),
+            "--backlog", str(BACKLOG), "--graceful-timeout", str(SHUTDOWN_TIMEOUT_S), "--chdir", str(BASE_DIR),
+            "--log-level", "warning",
         ]  # fmt: skip
-    raise ValueError(f"LEDGER_WSGI_SERVER is {server!r}: granian or gunicorn")
+    raise ValueError(f"LEDGER_WEB_SERVER is {server!r}: granian or gunicorn")
 
 
 def port_from_environment() -> int:
@@ -75,9 +76,8 @@ def command_from_environment() -> list[str]:
     return command(
         host=os.environ.get("LEDGER_HOST") or "127.0.0.1",
         port=port_from_environment(),
-        server=os.environ.get("LEDGER_WSGI_SERVER") or "granian",
+        server=os.environ.get("LEDGER_WEB_SERVER") or "granian",
         workers=int(os.environ.get("LEDGER_WEB_WORKERS") or WORKERS),
-        threads=int(os.environ.get("LEDGER_WEB_THREADS") or THREADS),
     )
 
 

@@ -28,6 +28,7 @@ from pytest_django.plugin import DjangoDbBlocker
 from billing.orders import plans
 from ledger_project import database_urls, embedded_postgres, web_server
 from ledger_project.provisioning import provision
+from tests import asgi_client
 from tests.settings import TEST_DATA_DIR, USES_EMBEDDED_SERVER
 
 APPLICATION_PASSWORD = "only-for-tests"
@@ -139,6 +140,7 @@ def on_committed_database() -> Iterator[None]:
 
 
 def _lead_to(name: str) -> None:
+    asgi_client.close()
     connections.close_all()
     connections.settings["default"]["NAME"] = connection.settings_dict["NAME"] = name
     # What a process keeps in memory by id is of one database.

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, ClassVar
 
@@ -89,11 +89,10 @@ BUSY = InvoiceGenerationBusy(key="invoice_gen/SUB-1234", subscription="SUB-1234"
 class _Billing(Endpoint):
     """Billing knows customers, not holders: a key that is confined to one holder sees nothing of it."""
 
-    def _admissible_key(self, request: HttpRequest, path: dict[str, Any]) -> Key:
-        key = super()._admissible_key(request, path)
+    def admit(self, key: Key, path: Mapping[str, Any]) -> None:
+        super().admit(key, path)
         if key.holder_id is not None:
             raise NoSuchPath
-        return key
 
 
 class _Writes(_Billing):
@@ -140,7 +139,7 @@ class _Writes(_Billing):
     def _raw(self, request: HttpRequest) -> dict[str, Any]:
         if self.takes_nothing and request.META.get("CONTENT_LENGTH") in (None, "", "0"):
             return {}
-        return read_body(request, limit_bytes=self.body_limit_bytes)
+        return read_body(request)
 
 
 def _digest(request: HttpRequest, raw: dict[str, Any]) -> bytes:

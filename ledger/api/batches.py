@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse
 
 from ledger import services
 from ledger.api import bodies, examples, shapes
-from ledger.api.kit.authentication import LEDGER_GRANT, LEDGER_SPEND, Key, key_of
+from ledger.api.kit.authentication import LEDGER_GRANT, LEDGER_SPEND, Key
 from ledger.api.kit.endpoint import Endpoint, exception_handler
 from ledger.api.kit.etags import refuse_condition
 from ledger.api.kit.idempotency import idempotency_key, preview_key, shown_key
@@ -110,10 +110,9 @@ class Batches(Endpoint):
         )
         return self._answer_with(answered, dry_run=dry_run)
 
-    def _admissible_key(self, request: HttpRequest, path: dict[str, Any]) -> Key:
-        """Any good key: scopes and confines are looked at per operation."""
-        self.key = key = key_of(request)
-        return key
+    def admit(self, key: Key, path: Mapping[str, Any]) -> None:
+        """Let any good key in: scopes and confines are looked at per operation."""
+        self.key = key
 
     def _turned_away(self, asked: Request | LedgerError, value: Any) -> Request | TurnedAway:
         if isinstance(asked, Request):

@@ -40,6 +40,7 @@ class Health(Endpoint):
     """The process answers."""
 
     is_public = True
+    in_loop = frozenset({"get"})
     authentication_classes = []
     permission_classes = []
 

@@ -5,17 +5,18 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
-from ledger import selectors, services
+from ledger import selectors
 from ledger.api import bodies, examples, shapes
 from ledger.api.kit import cursors
 from ledger.api.kit.authentication import LEDGER_READ, LEDGER_SPEND
+from ledger.api.kit.endpoint import InThread, Queued
 from ledger.api.kit.inputs import StrictSerializer, read_query
 from ledger.api.kit.rendering import json_answer
 from ledger.api.kit.schema import HOLDER_PATH, SEQUENCE_PATH, Answer, operation, page_example, page_of
 from ledger.api.views import RATE_PROBLEMS
 from ledger.api.writes import NO_SUCH_ENTRY, NOT_ENOUGH, Write, write
 from ledger.errors import CaptureExceedsHold, HoldClosed, HoldLimit, NotAHold
-from ledger.rules import Hold
+from ledger.rules import CaptureRequest, ExtendRequest, Hold, HoldRequest, ReleaseRequest
 from ledger.rules.instants import to_us
 
 HOLDS = "Holds"
@@ -41,9 +42,9 @@ class Holds(Write):
         answer=examples.HOLD,
         problems=[NOT_ENOUGH, HoldLimit(held_lots=500, limit=500), *RATE_PROBLEMS],
     )
-    def post(self, request: HttpRequest, holder: str) -> HttpResponse:
+    def post(self, request: HttpRequest, holder: str) -> Queued | InThread:
         """Hold credits of the holder."""
-        return self.done(services.hold, self.arguments(request, holder, bodies.HoldSerializer))
+        return self.ask(HoldRequest, self.arguments(request, holder, bodies.HoldSerializer))
 
     @operation(
         "listHolds",
@@ -107,9 +108,9 @@ class Captures(_OfAHold):
         answer=examples.CAPTURE,
         problems=[*CLOSED, CaptureExceedsHold(sequence=5, held=30, requested=31), NOT_ENOUGH],
     )
-    def post(self, request: HttpRequest, holder: str, sequence: int) -> HttpResponse:
+    def post(self, request: HttpRequest, holder: str, sequence: int) -> Queued | InThread:
         """Capture a hold of the holder."""
-        return self.done(services.capture, self.arguments_of(request, holder, sequence, bodies.CaptureSerializer))
+        return self.ask(CaptureRequest, self.arguments_of(request, holder, sequence, bodies.CaptureSerializer))
 
 
 class Release(_OfAHold):
@@ -127,9 +128,9 @@ class Release(_OfAHold):
         answer=examples.RELEASE,
         problems=CLOSED,
     )
-    def post(self, request: HttpRequest, holder: str, sequence: int) -> HttpResponse:
+    def post(self, request: HttpRequest, holder: str, sequence: int) -> Queued | InThread:
         """Release a hold of the holder."""
-        return self.done(services.release, self.arguments_of(request, holder, sequence, bodies.ReleaseSerializer))
+        return self.ask(ReleaseRequest, self.arguments_of(request, holder, sequence, bodies.ReleaseSerializer))
 
 
 class Extension(_OfAHold):
@@ -147,6 +148,6 @@ class Extension(_OfAHold):
         answer=examples.EXTENSION,
         problems=CLOSED,
     )
-    def post(self, request: HttpRequest, holder: str, sequence: int) -> HttpResponse:
+    def post(self, request: HttpRequest, holder: str, sequence: int) -> Queued | InThread:
         """Extend a hold of the holder."""
-        return self.done(services.extend, self.arguments_of(request, holder, sequence, bodies.ExtensionSerializer))
+        return self.ask(ExtendRequest, self.arguments_of(request, holder, sequence, bodies.ExtensionSerializer))

@@ -1,5 +1,6 @@
 """The ledger's calls: one class per path, each a reading of the request, one use-case or one look, and an answer."""
 
+from functools import partial
 from itertools import takewhile
 from typing import Any
 
@@ -10,7 +11,7 @@ from ledger import selectors, services
 from ledger.api import bodies, examples, shapes
 from ledger.api.kit import cursors
 from ledger.api.kit.authentication import LEDGER_ADMIN, LEDGER_GRANT, LEDGER_READ, LEDGER_SPEND
-from ledger.api.kit.endpoint import Endpoint, exception_handler
+from ledger.api.kit.endpoint import Endpoint, InThread, Queued, exception_handler
 from ledger.api.kit.etags import is_known, tag
 from ledger.api.kit.inputs import read_query
 from ledger.api.kit.rendering import json_answer, time_text
@@ -35,7 +36,7 @@ from ledger.errors import (
     RevocationExceedsGrant,
     UnknownRate,
 )
-from ledger.rules import Entry
+from ledger.rules import Entry, GrantRequest, OverdraftRequest, RefundRequest, RevokeRequest, SpendRequest
 from ledger.selectors import Balance, Refusal
 
 CREDITS = "Credits"
@@ -67,9 +68,9 @@ class Grants(Write):
         answer=examples.GRANT,
         problems=[LOT_LIMIT],
     )
-    def post(self, request: HttpRequest, holder: str) -> HttpResponse:
+    def post(self, request: HttpRequest, holder: str) -> Queued | InThread:
         """Grant credits to the holder."""
-        return self.done(services.grant, self.arguments(request, holder, bodies.GrantSerializer))
+        return self.ask(GrantRequest, self.arguments(request, holder, bodies.GrantSerializer))
 
 
 class Spends(Write):
@@ -93,9 +94,9 @@ class Spends(Write):
         answer=examples.SPEND,
         problems=[NOT_ENOUGH, *RATE_PROBLEMS],
     )
-    def post(self, request: HttpRequest, holder: str) -> HttpResponse:
+    def post(self, request: HttpRequest, holder: str) -> Queued | InThread:
         """Spend credits of the holder."""
-        return self.done(services.spend, self.arguments(request, holder, bodies.SpendSerializer))
+        return self.ask(SpendRequest, self.arguments(request, holder, bodies.SpendSerializer))
 
 
 class Refunds(Write):
@@ -120,11 +121,11 @@ class Refunds(Write):
             LOT_LIMIT,
         ],
     )
-    def post(self, request: HttpRequest, holder: str) -> HttpResponse:
+    def post(self, request: HttpRequest, holder: str) -> Queued | InThread:
         """Refund a spend of the holder."""
         arguments = self.arguments(request, holder, bodies.RefundSerializer)
         ensure_possible(arguments["spend"])
-        return self.done(services.refund, arguments)
+        return self.ask(RefundRequest, arguments)
 
 
 class Revocations(Write):
@@ -147,11 +148,11 @@ class Revocations(Write):
             RevocationExceedsGrant(sequence=1, revocable=98, requested=100),
         ],
     )
-    def post(self, request: HttpRequest, holder: str) -> HttpResponse:
+    def post(self, request: HttpRequest, holder: str) -> Queued | InThread:
         """Revoke a grant of the holder."""
         arguments = self.arguments(request, holder, bodies.RevocationSerializer)
         ensure_possible(arguments["grant"])
-        return self.done(services.revoke, arguments)
+        return self.ask(RevokeRequest, arguments)
 
 
 class Transfers(Write):
@@ -171,9 +172,10 @@ class Transfers(Write):
         answer=examples.TRANSFER,
         problems=[NOT_ENOUGH, LOT_LIMIT],
     )
-    def post(self, request: HttpRequest, holder: str) -> HttpResponse:
+    def post(self, request: HttpRequest, holder: str) -> InThread:
         """Transfer credits of the holder."""
-        return self.done(services.transfer, self.arguments(request, holder, bodies.TransferSerializer))
+        arguments = self.arguments(request, holder, bodies.TransferSerializer)
+        return lambda: self.respond(services.transfer(**arguments), dry_run="dry_run" in arguments)
 
 
 class Overdraft(Write):
@@ -192,9 +194,9 @@ class Overdraft(Write):
         examples={"trusted": examples.OVERDRAFT_BODY, "none any more": {"limit": 0}},
         answer=examples.OVERDRAFT,
     )
-    def post(self, request: HttpRequest, holder: str) -> HttpResponse:
+    def post(self, request: HttpRequest, holder: str) -> Queued | InThread:
         """Agree the holder's overdraft."""
-        return self.done(services.set_overdraft, self.arguments(request, holder, bodies.OverdraftSerializer))
+        return self.ask(OverdraftRequest, self.arguments(request, holder, bodies.OverdraftSerializer))
 
 
 # Reads -----------------------------------------------------------------------------------------------
@@ -203,6 +205,7 @@ class Overdraft(Write):
 class HolderBalance(Endpoint):
     """An account's state, now or at an instant."""
 
+    in_loop = frozenset({"get"})
     scopes = {"get": LEDGER_READ}
 
     @operation(
@@ -220,16 +223,18 @@ class HolderBalance(Endpoint):
             304: Answer(None, None, "The account is still as If-None-Match says. No body."),
         },
     )
-    def get(self, request: HttpRequest, holder: str) -> HttpResponse:
-        """Read the holder's balance."""
+    def get(self, request: HttpRequest, holder: str) -> Queued | InThread:
+        """Read the holder's balance: one as it is now together with those that are read beside it."""
         query = read_query(bodies.BalanceQuery, request)
         credit_type, at = query["credit_type"], query.get("at")
         if query["by"] == "effective":
-            found = selectors.balance_by_effective_time(holder, credit_type, at=at or timezone.now())
-            return json_answer(shapes.balance_body(found))
-        found = selectors.balance(holder, credit_type, at=at)
+            look = partial(selectors.balance_by_effective_time, holder, credit_type, at=at or timezone.now())
+            return lambda: json_answer(shapes.balance_body(look()))
         if at is not None:
-            return json_answer(shapes.balance_body(found))
+            return lambda: json_answer(shapes.balance_body(selectors.balance(holder, credit_type, at=at)))
+        return Queued(selectors.BALANCES, (holder, credit_type), partial(self._current, request))
+
+    def _current(self, request: HttpRequest, found: Balance) -> HttpResponse:
         headers = {"ETag": tag(found.sequence)}
         if found.is_as_written and is_known(request, found.sequence):
             return HttpResponseNotModified(headers=headers)

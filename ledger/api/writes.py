@@ -6,8 +6,9 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from drf_spectacular.utils import OpenApiParameter
 
+from ledger import services
 from ledger.api import bodies, shapes
-from ledger.api.kit.endpoint import Endpoint
+from ledger.api.kit.endpoint import Endpoint, InThread, Queued
 from ledger.api.kit.etags import expected_sequence
 from ledger.api.kit.idempotency import idempotency_key, preview_key, shown_key
 from ledger.api.kit.inputs import MAX_SEQUENCE, StrictSerializer, read_query
@@ -16,7 +17,7 @@ from ledger.api.kit.request_errors import NotFound
 from ledger.api.kit.request_ids import request_id
 from ledger.api.kit.schema import HOLDER_PATH, Answer, Handler, Taken, operation
 from ledger.errors import EntryNotFound, InsufficientCredits, LedgerError, LotLimit
-from ledger.rules import Entry
+from ledger.rules import Entry, Request
 
 NO_SUCH_ENTRY = EntryNotFound(sequence=7, credit_type="credits")
 LOT_LIMIT = LotLimit(open_lots=500, limit=500)
@@ -52,8 +53,10 @@ NOT_ENOUGH = InsufficientCredits(
 class Write(Endpoint):
     """A call that asks for one entry of one account."""
 
+    in_loop = frozenset({"post"})
+
     def arguments(self, request: HttpRequest, holder: str, shape: type[StrictSerializer]) -> dict[str, Any]:
-        """Return what the use-case is called with, or raise."""
+        """Return what a request is made of, or raise."""
         asked: dict[str, Any] = {"holder_id": holder, "actor": self.key.actor, "request_id": request_id(request)}
         if read_query(bodies.WriteQuery, request)["dry_run"]:
             asked |= {"idempotency_key": preview_key(request), "dry_run": True}
@@ -64,10 +67,16 @@ class Write(Endpoint):
             asked["expected_sequence"] = expected
         return {**self.body(request, shape), **asked}
 
-    def done(self, use_case: Callable[..., Entry], arguments: dict[str, Any]) -> HttpResponse:
-        """Return the entry that the use-case makes; given before, the same bytes again; of a dry run, what it would be."""
-        entry = use_case(**arguments)
-        if "dry_run" not in arguments:
+    def ask(self, request_class: type[Request], arguments: dict[str, Any]) -> Queued | InThread:
+        """Have a request of one account executed: with those that arrive beside it; a dry run by itself."""
+        asked = request_class(**arguments)
+        if asked.dry_run:
+            return lambda: self.respond(services.answer(asked), dry_run=True)
+        return Queued(services.GROUP_COMMIT, asked, lambda recorded: self.respond(recorded.unwrap()))
+
+    def respond(self, entry: Entry, *, dry_run: bool = False) -> HttpResponse:
+        """Return the entry that was made; given before, the same bytes again; of a dry run, what it would be."""
+        if not dry_run:
             return recorded_answer(shapes.entry_body(entry), replayed=entry.replayed)
         shown = entry._replace(idempotency_key=shown_key(entry.idempotency_key))
         return recorded_answer(shapes.entry_body(shown), replayed=entry.replayed, status=200)

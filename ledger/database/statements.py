@@ -14,8 +14,10 @@ from weakref import WeakKeyDictionary
 
 import psycopg
 from django.conf import settings
-from django.db import DEFAULT_DB_ALIAS, connections
+from django.db import DEFAULT_DB_ALIAS, Error, connections
 from psycopg import pq
+
+from ledger.database.locks import sqlstate
 
 UTF8 = "utf-8"
 BINARY: Final = 1
@@ -60,6 +62,15 @@ def _element(value: str | None) -> str:
     return f'"{value}"'
 
 
+def wait_at_most(milliseconds: int) -> None:
+    """Bound how long statements of this transaction wait for a lock; begins it by the same message where it has not begun."""
+    database = connections[DEFAULT_DB_ALIAS]
+    driver: Any = database.connection
+    with database.wrap_database_errors:
+        begin = "BEGIN; " if driver.pgconn.transaction_status == pq.TransactionStatus.IDLE else ""
+        _checked(driver.pgconn.exec_(f"{begin}SET LOCAL lock_timeout = {milliseconds:d}".encode()))
+
+
 class Statement:
     """One SQL statement with parameters, and what its rows are read as."""
 
@@ -81,6 +92,20 @@ class Statement:
         """As `rows`; the first row, None for none."""
         rows = self.rows(values)
         return rows[0] if rows else None
+
+    def read(self, values: Sequence[bytes | None]) -> list[list[Any]]:
+        """As `rows`, for a read that may stand alone: with a connection that works, and again where the prepared one is gone."""
+        database = connections[DEFAULT_DB_ALIAS]
+        if database.in_atomic_block:
+            return self.rows(values)
+        database.close_if_health_check_failed()
+        database.ensure_connection()
+        try:
+            return self.rows(values)
+        except Error as error:
+            if sqlstate(error) not in PREPARED_IS_GONE:
+                raise
+            return self.rows(values)
 
     def rows(self, values: Sequence[bytes | None]) -> list[list[Any]]:
         """Send it in the transaction that is open, or is to begin; the rows.

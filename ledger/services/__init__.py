@@ -5,7 +5,7 @@ transaction of a caller who holds the holder's lock, such as an invoice's finali
 """
 
 from ledger.database.transactions import in_transaction
-from ledger.services.answering import answer, answer_under
+from ledger.services.answering import GROUP_COMMIT, answer, answer_under
 from ledger.services.api_keys import create_api_key, find_api_key, revoke_api_key
 from ledger.services.batches import MAX_OPERATIONS, Answered, Mode, Outcome, TurnedAway, batch
 from ledger.services.credits import (
@@ -27,6 +27,7 @@ from ledger.services.rates import Published, current_rate, publish_rate, quote
 from ledger.services.transferring import transfer
 
 __all__ = [
+    "GROUP_COMMIT",
     "MAX_OPERATIONS",
     "Answered",
     "Mode",

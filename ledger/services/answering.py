@@ -12,10 +12,11 @@ from django.conf import settings
 
 from ledger import journal, rules
 from ledger.database.locks import Lock, advisory_lock, holder_key
+from ledger.database.statements import wait_at_most
 from ledger.database.transactions import in_transaction
 from ledger.errors import AccountMovedOn, IdempotencyKeyReused, Invalid, LedgerError
 from ledger.rules import Entry, Request
-from ledger.services.combining import Combiner, Outcome
+from ledger.services.group_commit import GroupCommit, Outcome
 from ledger.services.rates import priced
 
 
@@ -54,14 +55,11 @@ def answer(request: Request) -> Entry:
         HolderBusy, SequenceTaken: nothing was written; repeat it with the same key.
         OutcomeUnknown: the connection was lost during COMMIT; repeat it with the same key.
     """
-
-    if request.dry_run or request.operation not in journal.DECIDED_BY_STATE_ALONE:
-        return WAYS.alone(request).unwrap()
-    return _combiner.answer(request).unwrap()
+    return WAYS.alone(request).unwrap()
 
 
 class _Transactions:
-    """How requests are answered, each way in a transaction of its own."""
+    """How requests are executed, each way in one transaction."""
 
     def alone(self, request: Request) -> journal.Recorded:
         def once() -> journal.Recorded:
@@ -71,17 +69,29 @@ class _Transactions:
         return in_transaction(once, holder_id=request.holder_id)
 
     def together(self, requests: Sequence[Request]) -> Sequence[Outcome]:
-        return in_transaction(partial(_answer_those_free, requests), holder_id=requests[0].holder_id)
-
-    def after_waiting(self, holder_id: str, arrived: Callable[[], Sequence[Request]]) -> Sequence[Outcome]:
         def once() -> Sequence[Outcome]:
+            wait_at_most(COMMITTER_LOCK_TIMEOUT_MS)
+            return _execute_those_free(requests)
+
+        return in_transaction(once, holder_id=requests[0].holder_id)
+
+    def after_waiting(self, holder_id: str, arrived: Callable[[], Sequence[Request]], *, seconds: float) -> Sequence[Outcome]:
+        def once() -> Sequence[Outcome]:
+            wait_at_most(int(seconds * 1000) + 1)
             with advisory_lock(holder_key(holder_id)):
-                return _answer_those_free(arrived())
+                wait_at_most(COMMITTER_LOCK_TIMEOUT_MS)
+                return _execute_those_free(arrived())
 
         return in_transaction(once, holder_id=holder_id)
 
 
-def _answer_those_free(requests: Sequence[Request]) -> list[Outcome]:
+COMMITTER_LOCK_TIMEOUT_MS = 100
+"""How long a group waits for what it must not meet: a row that somebody without the lock has inserted and not committed."""
+
+
+def _execute_those_free(requests: Sequence[Request]) -> list[Outcome]:
+    if not requests:
+        return []
     with journal.enter_many(requests) as room:
         return [answer_in(room, request) if room.has(request) else None for request in requests]
 
@@ -95,7 +105,8 @@ def answer_in(room: journal.Room, request: Request) -> journal.Recorded | Ledger
 
 
 WAYS = _Transactions()
-_combiner = Combiner(WAYS, most=lambda: settings.LEDGER["REQUESTS_PER_TRANSACTION"])
+GROUP_COMMIT = GroupCommit(WAYS, most=lambda: settings.LEDGER["REQUESTS_PER_TRANSACTION"])
+"""Where the API's calls of this process queue. A use-case that is called from Python is executed in the caller's thread."""
 
 
 def answer_under(lock: Lock, request: Request) -> Entry:

@@ -1,11 +1,11 @@
 """Where a spend's microseconds go: `python -m tests.benchmarks.where`.
 
-CPU of one process that runs the WSGI application without a web server, and of its one server process; each figure is the least of
+CPU of one process that runs the ASGI application without a web server, and of its one server process; each figure is the least of
 several rounds, so that what else the machine does counts as little as can be. The parts are measured alone, hot in the caches, so
 that they come to less than the whole: the difference is what sleeping and waking between statements costs.
 """
 
-import io
+import asyncio
 import os
 import sys
 import time
@@ -56,36 +56,47 @@ def _least(
 
 
 def _requests() -> dict[str, float]:
-    from django.core.wsgi import get_wsgi_application
+    from ledger_project.application import application
 
-    application = get_wsgi_application()
+    loop = asyncio.new_event_loop()
 
-    def ask(path: str) -> Callable[[int], None]:
-        def one(number: int) -> None:
-            body = b'{"amount":120,"reason":"chat completion","reference":"req_%d"}' % number
-            environ = {
-                "REQUEST_METHOD": "POST", "PATH_INFO": path.replace("{holder}", f"where-{number * 37 % HOLDERS}"),
-                "SCRIPT_NAME": "", "QUERY_STRING": "", "SERVER_NAME": "127.0.0.1", "SERVER_PORT": "80",
-                "SERVER_PROTOCOL": "HTTP/1.1", "CONTENT_TYPE": "application/json",
-                "CONTENT_LENGTH": str(len(body)), "HTTP_HOST": "127.0.0.1",
-                "HTTP_AUTHORIZATION": f"Bearer {KEY}", "HTTP_IDEMPOTENCY_KEY": str(uuid.uuid4()), "wsgi.input": io.BytesIO(body),
-                "wsgi.errors": sys.stderr, "wsgi.url_scheme": "http", "wsgi.multithread": True,
+    def ask(method: str, path: str, *headers: tuple[bytes, bytes], status: int = 200) -> Callable[[int], None]:
+        async def one(number: int) -> None:
+            body = b'{"amount":120,"reason":"chat completion","reference":"req_%d"}' % number if method == "POST" else b""
+            scope = {
+                "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
+                "path": path.replace("{holder}", f"where-{number * 37 % HOLDERS}"), "query_string": b"", "root_path": "",
+                "headers": [
+                    (b"host", b"127.0.0.1"), (b"authorization", b"Bearer %s" % KEY.encode()),
+                    (b"idempotency-key", uuid.uuid4().hex.encode()), (b"content-type", b"application/json"),
+                    (b"content-length", b"%d" % len(body)), *headers,
+                ],
+                "client": ("127.0.0.1", 40000), "server": ("127.0.0.1", 80),
             }  # fmt: skip
-            statuses: list[str] = []
-            answer = application(environ, lambda status, headers: statuses.append(status))
-            b"".join(answer)
-            answer.close()
-            if not statuses[0].startswith("201"):
-                raise RuntimeError(statuses[0])
+            statuses: list[int] = []
 
-        return one
+            async def receive() -> dict[str, Any]:
+                return {"type": "http.request", "body": body, "more_body": False}
 
-    return {
-        "Django's handler and the short way, answered at once": _least(ask("/v1/rivals/nothing/{holder}")),
-        "… and our endpoint with the key check": _least(ask("/v1/rivals/lean-key-only/{holder}")),
-        "… or a DRF view with the key check": _least(ask("/v1/rivals/key-only/{holder}")),
-        "POST …/spends, whole": _least(ask(OURS)),
+            async def send(message: dict[str, Any]) -> None:
+                statuses.extend([message["status"]] if "status" in message else [])
+
+            await application(scope, receive, send)
+            if statuses != [status]:
+                raise RuntimeError(f"{method} {path}: {statuses}")
+
+        return lambda number: loop.run_until_complete(one(number))
+
+    found = {
+        "GET /healthz": _least(ask("GET", "/healthz")),
+        "a POST that only checks the key, in a thread": _least(ask("POST", "/v1/rivals/lean-key-only/{holder}", status=201)),
+        "POST …/spends": _least(ask("POST", OURS, status=201)),
+        "GET …/balance": _least(ask("GET", "/v1/holders/{holder}/balance")),
+        "GET …/entries, up to 50": _least(ask("GET", "/v1/holders/{holder}/entries")),
     }
+    loop.run_until_complete(application.close())
+    loop.close()
+    return found
 
 
 def _parts() -> dict[str, float]:

@@ -23,7 +23,7 @@ def make_room(committed_db: None, raw_connection: Callable[..., Session]) -> Ite
             owner.execute(f"CREATE SCHEMA {name}")
             stack.callback(lambda: owner.execute(f"DROP SCHEMA {name} CASCADE"))
             observer.execute(f"SET search_path = {name}, public")
-            room = Room(name, owner, observer, requests_per_transaction=32 if together else 1)
+            room = Room(name, owner, observer, is_grouped=together)
             if broken:
                 room.break_lock(broken)
             if not constrained:

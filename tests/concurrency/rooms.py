@@ -10,7 +10,7 @@ in pg_locks or to come to its end; then the first goes on. So every outcome is c
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
@@ -19,8 +19,10 @@ import psycopg
 from django.db import DatabaseError, connection, connections
 
 from ledger.database.locks import sqlstate
+from ledger.errors import LedgerError
+from ledger.journal import Recorded
+from ledger.rules import Request
 from ledger.services import answering
-from ledger.services.combining import Combiner
 
 Session = psycopg.Connection[Any]
 Work = Callable[[], Any]
@@ -69,7 +71,8 @@ class Room:
     owner: Session
     observer: Session
     unique_violations: list[str] = field(default_factory=list)
-    requests_per_transaction: int = 32
+    is_grouped: bool = True
+    """Requests are executed as the committer and its waiters do, each as a group of one in its own thread; else by themselves."""
 
     def break_lock(self, how: str) -> None:
         """Put functions here that are the product's own but for the lock."""
@@ -134,7 +137,7 @@ class Room:
             finally:
                 connections.close_all()
 
-        with self.each_thread_a_process(), ThreadPoolExecutor(2) as pool:
+        with self.executing(), ThreadPoolExecutor(2) as pool:
             try:
                 leading = pool.submit(one, first, pause, lambda: None)
                 assert has_inserted.wait(30)
@@ -146,9 +149,16 @@ class Room:
                 may_commit.set()
             return leading.result(30), following.result(30)
 
-    def each_thread_a_process(self) -> AbstractContextManager[Any]:
-        """For the block, requests of one thread are answered together with nobody else's, as if each were another process."""
-        return mock.patch.object(answering, "_combiner", _Combiners(self.requests_per_transaction))
+    @contextmanager
+    def executing(self) -> Iterator[None]:
+        """For the block, requests are executed as this room says."""
+        if not self.is_grouped:
+            yield
+            return
+        # Where locks are broken on purpose, contenders wait for each other's rows, and the test says for how long.
+        patient = mock.patch.object(answering, "COMMITTER_LOCK_TIMEOUT_MS", 30_000)
+        with patient, mock.patch.object(answering.WAYS, "alone", _as_a_group):
+            yield
 
     # What came of it
 
@@ -173,11 +183,14 @@ class Room:
         return self.observer.execute(sql, [holder_id]).fetchall()
 
 
-class _Combiners(threading.local):
-    """For each thread a combiner of its own, as each process has one."""
-
-    def __init__(self, most: int) -> None:
-        self.answer = Combiner(answering.WAYS, most=lambda: most).answer
+def _as_a_group(request: Request) -> Recorded:
+    (outcome,) = answering.WAYS.together([request])
+    if outcome is None:
+        (outcome,) = answering.WAYS.after_waiting(request.holder_id, lambda: [request], seconds=30)
+    if isinstance(outcome, LedgerError):
+        raise outcome
+    assert outcome is not None
+    return outcome
 
 
 def backend_pid() -> int:

@@ -55,7 +55,7 @@ def crowd(room: Room, work: Callable[[int], Any], *, before_any_commits: Callabl
         finally:
             connections.close_all()
 
-    with room.each_thread_a_process(), ThreadPoolExecutor(CROWD) as pool:
+    with room.executing(), ThreadPoolExecutor(CROWD) as pool:
         running = [pool.submit(one, index) for index in range(CROWD)]
         before_any_commits()
         return [each.result(60) for each in running]

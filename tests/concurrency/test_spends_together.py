@@ -1,19 +1,19 @@
 """Requests that are answered together: one transaction, an answer each; what goes wrong with all is met by each alone."""
 
 import threading
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 import pytest
-from django.db import DatabaseError, connection, connections
+from django.db import DatabaseError, connection
 
 from ledger import journal, services
 from ledger.database.locks import holder_key, lock_number
+from ledger.database.queues import Pending
 from ledger.errors import (
     AccountMovedOn,
     HolderBusy,
@@ -23,8 +23,9 @@ from ledger.errors import (
     LockNotHeld,
     NotInTransaction,
 )
-from ledger.rules import SpendRequest
+from ledger.rules import GrantRequest, Request, SpendRequest
 from ledger.services import answering
+from ledger.services.group_commit import GroupCommit, Outcome
 from tests.concurrency.rooms import Session
 
 Connect = Callable[..., Session]
@@ -33,57 +34,76 @@ TIMEOUT_S = 30
 YEAR_2000 = datetime(2000, 1, 1, tzinfo=UTC)
 
 
-class Crowd:
-    """Threads that bring requests while the first one's transaction stands still after its INSERT."""
+class Ways:
+    """How the product executes requests; a test can have the transaction of one holder stand still, or one way fail."""
 
-    def __init__(self, pool: ThreadPoolExecutor) -> None:
-        self._pool = pool
+    def __init__(self) -> None:
+        self.stops: dict[str, Callable[[], None]] = {}
+        """What is called when an entry of the holder has been inserted."""
+        self.seconds = 0.0
+        """How long a waiter waits, where the test says so."""
+
+    def together(self, requests: Sequence[Request]) -> Sequence[Outcome]:
+        stop = self.stops.get(requests[0].holder_id)
+        with connection.execute_wrapper(partial(_watch, stop)) if stop else nullcontext():
+            return answering.WAYS.together(requests)
+
+    def after_waiting(self, holder_id: str, arrived: Callable[[], Sequence[Request]], *, seconds: float) -> Sequence[Outcome]:
+        return answering.WAYS.after_waiting(holder_id, arrived, seconds=self.seconds or seconds)
+
+
+def _watch(stop: Callable[[], None], execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+    result = execute(sql, params, many, context)
+    if sql.startswith("INSERT INTO ledger_entry"):
+        stop()
+    return result
+
+
+class Crowd:
+    """Callers that bring requests while the first one's transaction stands still after its INSERT."""
+
+    def __init__(self) -> None:
+        self.ways = Ways()
+        self.group_commit = GroupCommit(self.ways, most=lambda: 32)
 
     @contextmanager
     def meanwhile(self, holder: str) -> Iterator[None]:
-        """For the block, a grant to `holder` that leads has inserted and not committed; at its end, it commits."""
+        """For the block, a grant to `holder` has been inserted and not committed; at its end, it commits."""
         has_inserted, may_commit = threading.Event(), threading.Event()
 
-        def stop(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-            result = execute(sql, params, many, context)
-            if sql.startswith("INSERT INTO ledger_entry"):
-                has_inserted.set()
-                assert may_commit.wait(TIMEOUT_S)
-            return result
+        def stop() -> None:
+            has_inserted.set()
+            assert may_commit.wait(TIMEOUT_S)
 
-        def lead() -> None:
-            with connection.execute_wrapper(stop):
-                services.grant(holder_id=holder, amount=1, idempotency_key="the first one")
-
+        self.ways.stops[holder] = stop
         try:
-            leading = self.bring(lead)
+            first = self.bring(GrantRequest(holder_id=holder, amount=1, idempotency_key="the first one"))
             assert has_inserted.wait(TIMEOUT_S)
             yield
         finally:
             may_commit.set()
-        leading.result(TIMEOUT_S)
+        first.result(TIMEOUT_S)
 
-    def bring(self, work: Callable[[], Any], *, waits: bool = False) -> "Future[Any]":
-        """Have a thread of its own do it; `waits`: return when its request waits in the queue."""
-        before = len(answering._combiner._queue)
+    def bring(self, request: Request) -> "Future[Any]":
+        """Submit it; the future has its entry, or the error."""
+        future: Future[Any] = Future()
+        self.group_commit.submit(request, _tell, future)
+        return future
 
-        def one() -> Any:
-            try:
-                return work()
-            finally:
-                connections.close_all()
 
-        brought = self._pool.submit(one)
-        deadline = time.monotonic() + TIMEOUT_S
-        while waits and len(answering._combiner._queue) == before and not brought.done():
-            assert time.monotonic() < deadline
-        return brought
+def _tell(group: Sequence[Pending]) -> None:
+    for pending in group:
+        try:
+            pending.caller.set_result(pending.result().unwrap())
+        except Exception as error:
+            pending.caller.set_exception(error)
 
 
 @pytest.fixture
 def crowd(committed_db: None) -> Iterator[Crowd]:
-    with ThreadPoolExecutor(16) as pool:
-        yield Crowd(pool)
+    crowd = Crowd()
+    yield crowd
+    crowd.group_commit.close()
 
 
 def transactions(*holders: str) -> list[Any]:
@@ -108,7 +128,7 @@ def test_spends_of_one_holder_and_of_others_share_a_transaction(crowd: Crowd, ne
 
     with crowd.meanwhile(first):
         brought = [
-            crowd.bring(partial(services.spend, holder_id=holder, amount=30, idempotency_key=f"spend {n}"), waits=True)
+            crowd.bring(SpendRequest(holder_id=holder, amount=30, idempotency_key=f"spend {n}"))
             for holder in (one, other)
             for n in (1, 2)
         ]
@@ -123,21 +143,21 @@ def test_each_gets_its_own_answer(crowd: Crowd, new_holder: NewHolder) -> None:
     first, holder = new_holder(), new_holder()
     services.grant(holder_id=holder, amount=100, idempotency_key="grant")
     services.spend(holder_id=holder, amount=1, idempotency_key="before")
-    spend = partial(services.spend, holder_id=holder)
+    spend = partial(SpendRequest, holder_id=holder)
 
     with crowd.meanwhile(first):
         brought = [
-            crowd.bring(work, waits=True)
-            for work in (
-                partial(spend, amount=60, idempotency_key="a", reason='it\'s "quoted" \\ and {braced}, with a\ttab and Ünïcode'),
-                partial(spend, amount=60, idempotency_key="b"),
-                partial(spend, amount=60, idempotency_key="a", reason='it\'s "quoted" \\ and {braced}, with a\ttab and Ünïcode'),
-                partial(spend, amount=5, idempotency_key="a"),
-                partial(spend, amount=1, idempotency_key="before"),
-                partial(spend, amount=1, idempotency_key="c", expected_sequence=2),
-                partial(spend, amount=39, idempotency_key='d "\\', metadata={"path": 'C:\\temp, "x"'}),
-                partial(services.grant, holder_id=holder, amount=7, idempotency_key="e", expires_at=YEAR_2000),
-                partial(services.grant, holder_id=holder, amount=7, idempotency_key="f"),
+            crowd.bring(request)
+            for request in (
+                spend(amount=60, idempotency_key="a", reason='it\'s "quoted" \\ and {braced}, with a\ttab and Ünïcode'),
+                spend(amount=60, idempotency_key="b"),
+                spend(amount=60, idempotency_key="a", reason='it\'s "quoted" \\ and {braced}, with a\ttab and Ünïcode'),
+                spend(amount=5, idempotency_key="a"),
+                spend(amount=1, idempotency_key="before"),
+                spend(amount=1, idempotency_key="c", expected_sequence=2),
+                spend(amount=39, idempotency_key='d "\\', metadata={"path": 'C:\\temp, "x"'}),
+                GrantRequest(holder_id=holder, amount=7, idempotency_key="e", expires_at=YEAR_2000),
+                GrantRequest(holder_id=holder, amount=7, idempotency_key="f"),
             )
         ]
     answers = [each.exception(TIMEOUT_S) or each.result() for each in brought]
@@ -182,8 +202,8 @@ def test_when_the_transaction_fails_each_is_answered_by_itself_and_only_the_culp
 
     monkeypatch.setattr(journal, "append", refuse_the_poisoned)
     with crowd.meanwhile(first):
-        right = crowd.bring(partial(services.spend, holder_id=one, amount=30, idempotency_key="s"), waits=True)
-        wrong = crowd.bring(partial(services.spend, holder_id=other, amount=30, idempotency_key="s", reason="poison"), waits=True)
+        right = crowd.bring(SpendRequest(holder_id=one, amount=30, idempotency_key="s"))
+        wrong = crowd.bring(SpendRequest(holder_id=other, amount=30, idempotency_key="s", reason="poison"))
 
     assert right.result(TIMEOUT_S).balance == 70
     with pytest.raises(DatabaseError, match="no row of this kind"):
@@ -202,10 +222,8 @@ def test_a_holder_who_is_locked_elsewhere_keeps_no_other_waiting(
     gate.execute("SELECT pg_advisory_xact_lock(%s)", [number])
 
     with crowd.meanwhile(first):
-        waiting = [
-            crowd.bring(partial(services.spend, holder_id=busy, amount=30, idempotency_key=f"s{n}"), waits=True) for n in (1, 2)
-        ]
-        passing = crowd.bring(partial(services.spend, holder_id=free, amount=30, idempotency_key="s"), waits=True)
+        waiting = [crowd.bring(SpendRequest(holder_id=busy, amount=30, idempotency_key=f"s{n}")) for n in (1, 2)]
+        passing = crowd.bring(SpendRequest(holder_id=free, amount=30, idempotency_key="s"))
     assert passing.result(TIMEOUT_S).balance == 70
     assert not any(each.done() for each in waiting)
     gate.rollback()
@@ -222,19 +240,15 @@ def test_those_who_wait_for_a_locked_holder_are_told_when_it_took_too_long_and_n
     gate = raw_connection()
     gate.execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(holder_key(busy))])
 
-    def spend(n: int) -> Any:
-        with connection.cursor() as cursor:
-            cursor.execute("SET lock_timeout = '100ms'")
-        return services.spend(holder_id=busy, amount=30, idempotency_key=f"s{n}")
-
+    crowd.ways.seconds = 0.1
     with crowd.meanwhile(first):
-        brought = [crowd.bring(partial(spend, n), waits=True) for n in (1, 2, 3)]
+        brought = [crowd.bring(SpendRequest(holder_id=busy, amount=30, idempotency_key=f"s{n}")) for n in (1, 2, 3)]
 
     assert [type(each.exception(TIMEOUT_S)) for each in brought] == [HolderBusy] * 3
     gate.rollback()
     assert len(transactions(busy)) == 1
     assert refusals(busy) == []
-    assert spend(1).balance == 70
+    assert services.spend(holder_id=busy, amount=30, idempotency_key="s1").balance == 70
 
 
 def test_who_has_read_many_accounts_may_write_only_where_the_lock_was_free(

@@ -36,7 +36,7 @@ def two_servers(
     """Two web processes for all the stories, with a thread for each of the crowd; and a way to start another."""
     with django_db_blocker.unblock(), web_servers(tmp_path_factory.mktemp("web")) as start:
         with on_committed_database():
-            both = start(2, threads=CROWD)
+            both = start(2)
         yield lambda more=0: start(more) if more else both
 
 

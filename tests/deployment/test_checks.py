@@ -151,7 +151,7 @@ def test_a_safe_database_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_web_process_does_not_come_up_on_an_unsafe_database(option: str | None) -> None:
     url = database_url("application") + (f"?options={quote(option, safe='')}" if option else "")
     environment = {"PATH": os.environ["PATH"], "SECRET_KEY": "only-for-tests", "DATABASE_URL": url}
-    command = [sys.executable, "-c", "import ledger_project.wsgi"]
+    command = [sys.executable, "-c", "import ledger_project.asgi"]
     done = subprocess.run(command, cwd=settings.BASE_DIR, env=environment, capture_output=True, text=True, check=False)
     if option is None:
         assert done.returncode == 0, done.stderr
@@ -162,7 +162,7 @@ def test_a_web_process_does_not_come_up_on_an_unsafe_database(option: str | None
 
 def test_a_web_process_comes_up_while_the_database_is_away() -> None:
     environment = {"PATH": os.environ["PATH"], "SECRET_KEY": "x", "DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none"}
-    command = [sys.executable, "-c", "import ledger_project.wsgi"]
+    command = [sys.executable, "-c", "import ledger_project.asgi"]
     done = subprocess.run(command, cwd=settings.BASE_DIR, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "The database cannot be reached yet" in done.stderr

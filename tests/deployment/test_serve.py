@@ -404,9 +404,9 @@ def test_a_taken_port_is_refused_before_anything_starts(serve: Callable[..., Ser
 
 
 def test_an_unknown_web_server_is_refused_and_the_database_stopped(serve: Callable[..., Serving]) -> None:
-    serving = serve(LEDGER_WSGI_SERVER="apache")
+    serving = serve(LEDGER_WEB_SERVER="apache")
     assert serving.process.wait(30) == 1
-    assert "LEDGER_WSGI_SERVER is 'apache': granian or gunicorn" in serving.said
+    assert "LEDGER_WEB_SERVER is 'apache': granian or gunicorn" in serving.said
     assert serving.pids() == set()
 
 
@@ -414,7 +414,7 @@ def test_an_unknown_web_server_is_refused_and_the_database_stopped(serve: Callab
 
 
 def test_gunicorn_serves_as_well(serve: Callable[..., Serving]) -> None:
-    serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY, LEDGER_WSGI_SERVER="gunicorn").wait_until_ready()
+    serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY, LEDGER_WEB_SERVER="gunicorn").wait_until_ready()
     assert serving.get("/v1/holders", KEY)[0] == 200
     assert serving.stop() == 0
     assert serving.pids() == set()

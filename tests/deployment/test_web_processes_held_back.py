@@ -21,7 +21,7 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def start() -> "subprocess.Popen[str]":
-    """A process that does what wsgi.py does first."""
+    """A process that does what asgi.py does first."""
     return subprocess.Popen([sys.executable, "-c", WEB_PROCESS], stdout=subprocess.PIPE, text=True)
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from rest_framework.permissions import BasePermission
 
 from ledger import services
 from ledger.api.kit.request_errors import NotFound, ScopeMissing, Unauthenticated
+from ledger.database.queues import Queue
 
 LEDGER_READ = "ledger:read"
 LEDGER_SPEND = "ledger:spend"
@@ -48,16 +50,13 @@ class Key:
         return self.holder_id is None or self.holder_id == holder_id
 
 
-def key_of(request: HttpRequest) -> Key:
-    """Return the key that a request carries, or raise `Unauthenticated`."""
+def secret_of(request: HttpRequest) -> str:
+    """Return the text of the key that a request carries, or raise `Unauthenticated`."""
     kind, _, secret = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
     secret = secret.strip(" ")
     if kind.lower() != "bearer" or not 1 <= len(secret) <= 255 or not secret.isascii():
         raise Unauthenticated
-    key = _known_key(secret)
-    if key is None:
-        raise Unauthenticated
-    return key
+    return str(secret)
 
 
 def ensure_scope(key: Key, scope: str) -> None:
@@ -84,33 +83,53 @@ def forget_keys() -> None:
         _cache.clear()
 
 
-def _known_key(secret: str) -> Key | None:
-    digest = hashlib.sha256(secret.encode("ascii")).digest()
-    now = time.monotonic()
-    cached = _cache.get(digest)
-    if cached is not None and now < cached[0]:
-        return cached[1]
+def known_key(secret: str) -> Key | None:
+    """Return the key of that text, if this process has looked it up a moment ago."""
+    cached = _cache.get(_digest(secret))
+    return cached[1] if cached is not None and time.monotonic() < cached[0] else None
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode("ascii")).digest()
+
+
+def _look_up(secrets: Sequence[str]) -> list[Key | Unauthenticated]:
+    found = {secret: _looked_up(secret) for secret in set(secrets)}
+    return [found[secret] or Unauthenticated() for secret in secrets]
+
+
+def _looked_up(secret: str) -> Key | None:
     found = services.find_api_key(secret)
     if found is None:  # not remembered: whoever guesses keys must not fill the memory
         return None
-    key = Key(digest=digest, name=found.name, scopes=frozenset(found.scopes), holder_id=found.holder_id or None)
+    key = Key(digest=_digest(secret), name=found.name, scopes=frozenset(found.scopes), holder_id=found.holder_id or None)
     with _cache_lock:
         if len(_cache) >= _CACHED_KEYS_LIMIT:
             _cache.clear()
-        _cache[digest] = (now + CACHED_FOR_SECONDS, key)
+        _cache[key.digest] = (time.monotonic() + CACHED_FOR_SECONDS, key)
     return key
 
 
-# The same for views that run in DRF's own way --------------------------------------------------------
+LOOKUPS = Queue("ledger-keys", _look_up, most=lambda: 32)
+"""Where texts of keys wait to be looked up; its outcomes are a `Key` or `Unauthenticated`."""
+
+
+# The same for views that run in DRF's own way, in a thread --------------------------------------------
 
 
 class ApiKeyAuthentication(BaseAuthentication):
-    """DRF's door to `key_of`: `request.auth` is the `Key`."""
+    """What makes an API key known to DRF and to the OpenAPI document: `request.auth` is the `Key`."""
 
     def authenticate(self, request: Any) -> tuple[None, Key] | None:
         """Return the key of a request that carries one, or raise `Unauthenticated` if it is not good."""
         http_request: HttpRequest = getattr(request, "_request", request)
-        return (None, key_of(http_request)) if http_request.META.get("HTTP_AUTHORIZATION") else None
+        if not http_request.META.get("HTTP_AUTHORIZATION"):
+            return None
+        secret = secret_of(http_request)
+        key = known_key(secret) or _looked_up(secret)
+        if key is None:
+            raise Unauthenticated
+        return None, key
 
     def authenticate_header(self, request: Any) -> str:
         """Return what WWW-Authenticate says."""

@@ -2,13 +2,12 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from typing import IO, Any
+from collections.abc import Iterator
+from typing import Any
 
 from django.http import HttpRequest
-from rest_framework.parsers import BaseParser
 
-from ledger.api.kit.request_errors import BodyTooLarge, Flaw, MalformedRequest, UnsupportedMediaType
+from ledger.api.kit.request_errors import Flaw, MalformedRequest, UnsupportedMediaType
 
 BODY_LIMIT_BYTES = 64 * 1024
 BATCH_LIMIT_BYTES = 4 * 1024 * 1024
@@ -23,33 +22,24 @@ _UTF8_BOM = b"\xef\xbb\xbf"
 _JSON_WITH_CHARSET = re.compile(r'application/json\s*(?:;\s*charset\s*=\s*"?utf-?8"?\s*)?;?\s*', re.IGNORECASE)
 
 
-class StrictJSONParser(BaseParser):
-    """The one parser: hand it to any DRF view. `Endpoint` calls `read_body` directly."""
-
-    media_type = "application/json"
-
-    def parse(
-        self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
-    ) -> dict[str, Any]:
-        """Return the JSON object in `stream`, or raise `MalformedRequest` or `BodyTooLarge`."""
-        return parse_object(_bounded(stream.read(BODY_LIMIT_BYTES + 1), BODY_LIMIT_BYTES))
-
-
-def read_body(request: HttpRequest, *, limit_bytes: int = BODY_LIMIT_BYTES) -> dict[str, Any]:
-    """Return the JSON object that a request carries, or refuse it without having read more than the limit.
+def read_body(request: HttpRequest) -> dict[str, Any]:
+    """Return the JSON object that a request carries.
 
     Args:
-        request: its body must not have been read yet.
-        limit_bytes: longest body that is taken.
+        request: as the front made it, which has received the body, or knows what is wrong with it.
+
     Raises:
         UnsupportedMediaType: another type than application/json, another charset than UTF-8, or a compressed body.
-        BodyTooLarge: more than `limit_bytes` are announced or sent.
+        BodyTooLarge: more is announced or sent than is taken here.
         MalformedRequest: not one well-formed JSON object.
     """
     if _is_bare(request):
         raise _malformed("empty-body", "There is no body; it must be a JSON object.")
     ensure_json(request)
-    return parse_object(_received(request, limit_bytes))
+    error: Exception | None = getattr(request, "body_error", None)
+    if error is not None:
+        raise error
+    return parse_object(request.body)
 
 
 def _is_bare(request: HttpRequest) -> bool:
@@ -65,31 +55,6 @@ def ensure_json(request: HttpRequest) -> None:
     encoding = request.META.get("HTTP_CONTENT_ENCODING", "identity")
     if not is_json or encoding.strip().lower() not in ("", "identity"):
         raise UnsupportedMediaType(accepted="application/json")
-
-
-def _received(request: HttpRequest, limit_bytes: int) -> bytes:
-    announced = request.META.get("CONTENT_LENGTH") or ""
-    if announced:
-        if not (announced.isascii() and announced.isdigit()):
-            raise _malformed("content-length", "The Content-Length is not a number.")
-        if len(announced) > 12 or int(announced) > limit_bytes:
-            raise BodyTooLarge(limit_bytes=limit_bytes)
-    elif "chunked" in request.META.get("HTTP_TRANSFER_ENCODING", "").lower() and request.META.get("wsgi.input_terminated"):
-        # Without a Content-Length Django takes the body for empty. The server ends the stream itself, so it can be read.
-        return _bounded(request.META["wsgi.input"].read(limit_bytes + 1), limit_bytes)
-    try:
-        body = request.read(limit_bytes + 1)
-    except OSError as error:
-        raise _malformed("truncated", "The body broke off.") from error
-    if announced and len(body) < int(announced):
-        raise _malformed("truncated", f"The body is shorter than its Content-Length of {announced} bytes.")
-    return _bounded(body, limit_bytes)
-
-
-def _bounded(body: bytes, limit_bytes: int) -> bytes:
-    if len(body) > limit_bytes:
-        raise BodyTooLarge(limit_bytes=limit_bytes)
-    return body
 
 
 # From bytes to an object -----------------------------------------------------------------------------

@@ -114,6 +114,13 @@ class BodyTooLarge(Rejected):
     title = "The body is too large"
 
 
+class BodyTimeout(Rejected):
+    """The body took too long to arrive. Facts: seconds."""
+
+    code = "body-timeout"
+    title = "The body did not arrive in time"
+
+
 class TooManyRequests(Rejected):
     """The key has sent too many requests, or has too many running. Facts: retry_after_seconds."""
 

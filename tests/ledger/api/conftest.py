@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from django.db import connection
 from django.http import HttpResponse
-from django.test import Client
 
 from ledger import services
 from ledger.api.kit import authentication
+from tests.asgi_client import AsgiClient
 
 ALL_SCOPES = ("ledger:read", "ledger:spend", "ledger:grant")
 
@@ -83,7 +83,7 @@ class ApiClient:
     """Sends requests with one key; answers carry `.json()`."""
 
     secret: str
-    client: Client = field(default_factory=lambda: Client(raise_request_exception=False))
+    client: AsgiClient = field(default_factory=AsgiClient)
 
     def get(self, path: str, **headers: str) -> HttpResponse:
         """GET a path."""

@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.test import Client
 
 from ledger import services
 from ledger.api.kit import authentication
 from ledger.models import Rate
+from tests.asgi_client import AsgiClient
 from tests.ledger.api.conftest import ApiClient, nothing_written
 
 MakeApi = Callable[..., ApiClient]
@@ -121,7 +121,7 @@ def test_without_a_good_key_nothing_is_told(
 ) -> None:
     headers = {} if header is None else {"Authorization": header.format(secret=api.secret)}
     with nothing_written(holder):
-        answer = Client().generic(method, path, json.dumps(body).encode(), content_type="application/json", headers=headers)
+        answer = AsgiClient().generic(method, path, json.dumps(body).encode(), content_type="application/json", headers=headers)
     assert (answer.status_code, answer["WWW-Authenticate"]) == (401, 'Bearer realm="credit-ledger"')
     problem = json.loads(answer.content)
     assert problem["type"] == "https://credit-ledger.example/problems/unauthenticated"
@@ -129,7 +129,7 @@ def test_without_a_good_key_nothing_is_told(
 
 
 def test_the_kind_of_authorization_is_read_without_regard_to_case(api: ApiClient) -> None:
-    assert Client().get("/v1/holders", headers={"Authorization": f"bEARER {api.secret}"}).status_code == 200
+    assert AsgiClient().get("/v1/holders", headers={"Authorization": f"bEARER {api.secret}"}).status_code == 200
 
 
 def test_a_revoked_key_is_refused_as_soon_as_it_is_looked_up_again(

@@ -6,9 +6,9 @@ from io import BytesIO
 from typing import Any
 
 import pytest
-from django.test import Client
 
 from ledger import services
+from tests.asgi_client import AsgiClient
 from tests.ledger.api.conftest import ApiClient, nothing_written, rows_of
 
 SPENDS = "/v1/holders/customer-42/spends"
@@ -510,7 +510,7 @@ def test_an_unknown_path_is_a_404_with_or_without_a_key(api: ApiClient, holder: 
     with nothing_written(holder):
         refused(api.get(path), 404)
         refused(api.post(path, {"amount": 1}), 404)
-        refused(Client().get(path), 404)
+        refused(AsgiClient().get(path), 404)
 
 
 @pytest.mark.parametrize(

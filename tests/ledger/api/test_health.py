@@ -9,12 +9,12 @@ import pytest
 from django.db import OperationalError, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.recorder import MigrationRecorder
-from django.test import Client
 from psycopg import sql
 
 from ledger import checks
 from ledger.api import health
 from ledger.errors import UnsafeDatabase
+from tests.asgi_client import AsgiClient
 
 
 @pytest.fixture(autouse=True)
@@ -25,12 +25,12 @@ def _nothing_is_remembered() -> Iterator[None]:
 
 
 def test_a_process_that_answers_is_alive_without_a_database() -> None:
-    answer = Client().get("/healthz")
+    answer = AsgiClient().get("/healthz")
     assert (answer.status_code, json.loads(answer.content)) == (200, {"status": "ok"})
 
 
 def test_a_process_that_can_do_its_work_is_ready(committed_db: None) -> None:
-    answer = Client().get("/readyz")
+    answer = AsgiClient(on_this_connection=True).get("/readyz")
     assert (answer.status_code, json.loads(answer.content)) == (
         200,
         {"status": "ready", "checks": {"database": "ok", "migrations": "ok", "locks": "ok"}},
@@ -38,7 +38,7 @@ def test_a_process_that_can_do_its_work_is_ready(committed_db: None) -> None:
 
 
 def not_ready(**expected: str) -> None:
-    answer = Client().get("/readyz")
+    answer = AsgiClient(on_this_connection=True).get("/readyz")
     assert (answer.status_code, answer["Retry-After"]) == (503, "2")
     assert json.loads(answer.content) == {"status": "not-ready", "checks": expected}
 
@@ -59,7 +59,7 @@ def test_with_unapplied_migrations_it_is_not_ready(committed_db: None, monkeypat
     with monkeypatch.context() as patch:
         patch.setattr(MigrationRecorder, "applied_migrations", without_one)
         not_ready(database="ok", migrations="unapplied", locks="ok")
-    assert Client().get("/readyz").status_code == 200
+    assert AsgiClient(on_this_connection=True).get("/readyz").status_code == 200
 
 
 def test_with_locks_that_do_nothing_it_is_not_ready(committed_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,16 +82,16 @@ def test_a_process_that_serves_is_ready_though_the_server_has_no_second_connecti
         # The control: the self-test itself cannot be done now.
         with pytest.raises(checks.NoSecondConnection):
             checks.verify_database(connection)
-        assert Client().get("/readyz").status_code == 200
+        assert AsgiClient(on_this_connection=True).get("/readyz").status_code == 200
         assert "locks" not in health._passed_at, "looked at as soon as there is a connection again"
     finally:
         superuser.execute(limit.format(database, -1))
-    assert Client().get("/readyz").status_code == 200
+    assert AsgiClient(on_this_connection=True).get("/readyz").status_code == 200
     assert "locks" in health._passed_at
 
 
 def test_the_costly_checks_are_remembered_the_database_is_not(committed_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Client().get("/readyz").status_code == 200
+    assert AsgiClient(on_this_connection=True).get("/readyz").status_code == 200
 
     def never(*arguments: object) -> None:
         raise AssertionError("looked again")
@@ -99,7 +99,7 @@ def test_the_costly_checks_are_remembered_the_database_is_not(committed_db: None
     with monkeypatch.context() as patch:
         patch.setattr(MigrationExecutor, "migration_plan", never)
         patch.setattr(checks, "verify_database", never)
-        assert Client().get("/readyz").status_code == 200
+        assert AsgiClient(on_this_connection=True).get("/readyz").status_code == 200
         patch.setattr(health.time, "monotonic", lambda: 10**9)
         with pytest.raises(AssertionError, match="looked again"):
             health.readiness()
@@ -114,5 +114,5 @@ def test_the_costly_checks_are_remembered_the_database_is_not(committed_db: None
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
 def test_only_reading_is_allowed(path: str) -> None:
-    answer = Client().post(path)
+    answer = AsgiClient().post(path)
     assert (answer.status_code, answer["Allow"]) == (405, "GET, HEAD")

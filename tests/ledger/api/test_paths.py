@@ -4,9 +4,9 @@ import json
 import re
 
 import pytest
-from django.test import Client
 
 from ledger.api.kit.request_ids import new_request_id
+from tests.asgi_client import AsgiClient
 from tests.ledger.api.conftest import ApiClient
 
 UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
@@ -16,7 +16,7 @@ UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9
     "path", ["/healthz", "/v1/holders", "/v1/nothing", "/nothing", "/docs", "/", "/v1/schema", "/problems/not-found"]
 )
 def test_every_answer_names_its_request(db: None, path: str) -> None:
-    assert UUID7.fullmatch(Client().get(path)["X-Request-Id"])
+    assert UUID7.fullmatch(AsgiClient().get(path)["X-Request-Id"])
 
 
 @pytest.mark.parametrize("sent", ["r", "0198c0de-7a1e-7b00-8000-000000000001", "a" * 64, "svc:1/2+3=@x._-"])
@@ -49,25 +49,26 @@ def test_api_requests_meet_no_sessions_and_no_cookies(api: ApiClient) -> None:
     answer = api.get("/v1/holders")
     assert not answer.cookies
     assert "Vary" not in answer
-    assert not hasattr(answer.wsgi_request, "session")
+    assert "X-Frame-Options" not in answer
 
 
 def test_pages_for_people_still_go_through_all_middleware(db: None) -> None:
-    answer = Client().get("/admin/login/")
+    answer = AsgiClient().get("/admin/login/")
     assert answer.status_code == 200
-    assert hasattr(answer.wsgi_request, "session")
+    assert "csrftoken" in answer.cookies
+    assert answer["X-Frame-Options"] == "DENY"
 
 
 def test_the_root_leads_to_the_documentation(db: None) -> None:
-    answer = Client().get("/")
+    answer = AsgiClient().get("/")
     assert (answer.status_code, answer["Location"]) == (302, "/docs")
 
 
 def test_the_documentation_asks_nothing_of_other_hosts(db: None) -> None:
-    answer = Client().get("/docs", headers={"Accept": "text/html"})
+    answer = AsgiClient().get("/docs", headers={"Accept": "text/html"})
     page = answer.content.decode()
     assert answer.status_code == 200
-    assert "/v1/schema" in Client().get("/docs?script=").content.decode()
+    assert "/v1/schema" in AsgiClient().get("/docs?script=").content.decode()
     loaded = re.findall(r"""(?:src|href)=["']([^"']+)["']""", page)
     assert loaded
     assert all(address.startswith(("/static/drf_spectacular_sidecar/", "/docs?")) for address in loaded), loaded

@@ -9,7 +9,7 @@ from django.core import exceptions as django_errors
 from django.db import DataError, IntegrityError, InterfaceError, InternalError, OperationalError, ProgrammingError
 from django.http import Http404
 from django.http.request import UnreadablePostError
-from django.test import Client, RequestFactory
+from django.test import RequestFactory
 from django.urls import NoReverseMatch
 from psycopg import errors as postgres
 from rest_framework import exceptions as drf
@@ -17,6 +17,7 @@ from rest_framework import exceptions as drf
 from billing import errors as billing_errors
 from ledger import errors
 from ledger_project import problems
+from tests.asgi_client import AsgiClient
 from tests.ledger.api.conftest import ApiClient, nothing_written
 
 
@@ -73,10 +74,10 @@ DATABASE: list[tuple[str, Exception, int, str, str | None]] = [
 def test_trouble_with_the_database_is_a_503_to_be_retried(
     api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, slug: str, retry_after: str
 ) -> None:
-    def fail(**arguments: Any) -> None:
+    def fail(*arguments: Any, **about: Any) -> None:
         raise error
 
-    monkeypatch.setattr("ledger.services.spend", fail)
+    monkeypatch.setattr("ledger.services.answering.in_transaction", fail)
     with nothing_written(holder):
         answer = api.post(f"/v1/holders/{holder}/spends", {"amount": 1})
     problem = json.loads(answer.content)
@@ -87,10 +88,10 @@ def test_trouble_with_the_database_is_a_503_to_be_retried(
 def test_a_connection_that_breaks_during_commit_leaves_the_outcome_unknown(
     api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(**arguments: Any) -> None:
+    def fail(*arguments: Any, **about: Any) -> None:
         raise errors.OutcomeUnknown(holder_id=holder)
 
-    monkeypatch.setattr("ledger.services.spend", fail)
+    monkeypatch.setattr("ledger.services.answering.in_transaction", fail)
     answer = api.post(f"/v1/holders/{holder}/spends", {"amount": 1}, X_Request_Id="r-1")
     assert (answer.status_code, answer["Retry-After"]) == (503, "1")
     assert json.loads(answer.content) == {
@@ -122,7 +123,7 @@ def test_what_nobody_foresaw_is_told_to_the_log_and_not_to_the_caller(
     def fail(*arguments: Any, **named: Any) -> None:
         raise error
 
-    monkeypatch.setattr("ledger.selectors.balance", fail)
+    monkeypatch.setattr("ledger.selectors._balance", fail)
     answer = api.get("/v1/holders/x/balance", X_Request_Id="r-1")
     assert answer.status_code == 500
     assert json.loads(answer.content) == {
@@ -214,7 +215,7 @@ def test_only_bugs_are_answered_with_500(error_class: type[errors.LedgerError]) 
 
 @pytest.mark.parametrize("slug", ["insufficient-credits", "database-busy", "too-many-requests", "internal-error"])
 def test_a_problem_can_be_looked_up(slug: str) -> None:
-    answer = Client().get(f"/problems/{slug}")
+    answer = AsgiClient().get(f"/problems/{slug}")
     page = json.loads(answer.content)
     assert (answer.status_code, page["type"]) == (200, problems.TYPE_BASE + slug)
     assert page["description"]

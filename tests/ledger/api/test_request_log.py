@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.db import connection
-from django.test import Client, RequestFactory
+from django.test import RequestFactory
 
 from ledger.api.kit.request_log import client_address
 from ledger_project import logs
+from tests.asgi_client import AsgiClient
 from tests.conftest import WebProcess
 from tests.ledger.api.conftest import ApiClient
 
@@ -32,7 +33,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
 
 
 def test_a_request_leaves_one_line(lines: Callable[[], list[str]]) -> None:
-    Client().get("/healthz", headers={"X-Request-Id": "mine-1"})
+    AsgiClient().get("/healthz", headers={"X-Request-Id": "mine-1"})
     (line,) = lines()
     assert re.fullmatch(
         TIME + r" INFO ledger\.requests GET /healthz status=200 ms=\d+\.\d+ client=127\.0\.0\.1 request_id=mine-1", line
@@ -58,6 +59,7 @@ def test_an_expected_503_leaves_its_cause_and_no_traceback(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     api = make_api(name=f"log-{uuid.uuid4().hex}")
+    api.client = AsgiClient(on_this_connection=True)
     assert api.get("/v1/holders/ada/balance").status_code == 200
     caplog.clear()
     connection.close()
@@ -75,9 +77,9 @@ BROKEN_PAGE = """
 import django
 django.setup()
 from unittest import mock
-from django.test import Client
+from tests.asgi_client import AsgiClient
 with mock.patch("django.contrib.admin.sites.AdminSite.login", side_effect=ZeroDivisionError("seventeen")):
-    answer = Client(raise_request_exception=False).get("/admin/login/", headers={"X-Request-Id": "mine-2"})
+    answer = AsgiClient(raise_request_exception=False).get("/admin/login/", headers={"X-Request-Id": "mine-2"})
 print(answer.status_code)
 """
 
@@ -106,7 +108,7 @@ def test_a_500_in_the_admin_leaves_its_traceback(form: str) -> None:
 
 
 def test_what_a_client_sends_cannot_begin_a_line(lines: Callable[[], list[str]]) -> None:
-    Client().get("/healthz%0A2026-01-01T00:00:00.000Z%20INFO%20forged")
+    AsgiClient().get("/healthz%0A2026-01-01T00:00:00.000Z%20INFO%20forged")
     (line,) = lines()
     assert "GET /healthz\\n2026-01-01T00:00:00.000Z INFO forged status=404 " in line
 

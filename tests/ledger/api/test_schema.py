@@ -10,7 +10,6 @@ from typing import Any
 
 import jsonschema
 import pytest
-from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 from drf_spectacular.drainage import GENERATOR_STATS
 from drf_spectacular.validation import validate_schema
@@ -20,6 +19,7 @@ from referencing.jsonschema import DRAFT202012
 
 from ledger_project import documents, problems
 from ledger_project.documents import openapi_document
+from tests.asgi_client import AsgiClient
 from tests.deployment.test_serve import wait_until
 
 LEDGER_CALLS = {
@@ -73,7 +73,7 @@ def validator(document: dict[str, Any], schema: dict[str, Any]) -> Draft202012Va
 
 
 def test_the_document_is_served_without_a_key() -> None:
-    answer = Client().get("/v1/schema")
+    answer = AsgiClient().get("/v1/schema")
     assert (answer.status_code, answer["Content-Type"]) == (200, "application/json")
     assert answer.content == openapi_document()
 

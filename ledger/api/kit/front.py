@@ -1,0 +1,316 @@
+"""The ASGI application: one event loop takes every request in and writes every answer; nothing in it waits for the database.
+
+The loop receives the body, within a limit and a deadline, checks the API key, and parses. What a call asks of the ledger goes
+into a queue (`queues.py`): requests that arrive together are executed together. Everything else runs in one of a bounded
+number of threads: calls that read, calls that write, and Django's pages with all their middleware each have their own. So a
+client that sends slowly, reads slowly or waits for a busy holder costs memory, and no thread.
+
+API calls pass by Django's middleware: they have no session, no cookie, no form and no page. Every API path ends in a response of
+ours: no exception leaves it, and no HTML.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache, partial
+from time import perf_counter
+from typing import Any
+
+from django.http import HttpResponse
+from django.http.response import HttpResponseBase
+from django.urls import Resolver404, get_resolver
+
+from ledger.api.kit.authentication import LOOKUPS, Key, known_key, secret_of
+from ledger.api.kit.endpoint import Endpoint, Queued, exception_handler
+from ledger.api.kit.limits import admitted
+from ledger.api.kit.parsing import BODY_LIMIT_BYTES
+from ledger.api.kit.request_errors import BodyTimeout, BodyTooLarge, Flaw, MalformedRequest, NotFound
+from ledger.api.kit.request_ids import request_id
+from ledger.api.kit.request_log import log_request
+from ledger.api.kit.requests import Request
+from ledger.database.queues import Pending, Queue, threads
+from ledger.errors import HolderBusy, ServerBusy
+
+log = logging.getLogger(__name__)
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+PROBES = ("/healthz", "/readyz")
+API_PATHS = ("/v1/", *PROBES, "/problems/")
+
+PAGE_BODY_LIMIT_BYTES = 1024 * 1024
+"""The longest form that a page takes; the longest of the admin is a price table of some kilobytes."""
+BODIES_LIMIT_BYTES = 128 * 1024 * 1024
+"""How much of bodies a process holds at most while they are being received."""
+BODY_SECONDS = 20.0
+"""How long a body may take to arrive."""
+
+READ_THREADS, WRITE_THREADS, PAGE_THREADS = 4, 8, 4
+WAITING_FOR_A_THREAD = 256
+"""How many requests wait for one of those threads at most."""
+THREADS_PER_HOLDER = 4
+"""How many threads one holder's calls may take at the same time: the others wait for holders who are not busy."""
+
+LOOK_EVERY_SECONDS = 0.25
+RESOLVED_LIMIT = 16_384
+"""How many paths a process remembers the way of, some hundred bytes each: to find it takes as long as to parse a body."""
+
+
+class ClientGone(Exception):
+    """The client hung up before its request was whole."""
+
+
+class Front:
+    """The application of one process."""
+
+    def __init__(self, pages: Callable[[Request], HttpResponseBase]) -> None:
+        """Describe it.
+
+        Args:
+            pages: answers what is not the API's, in a thread.
+        """
+        self._pages = pages
+        self._reads = threads("ledger-reads", READ_THREADS, limit=WAITING_FOR_A_THREAD)
+        self._writes = threads("ledger-writes", WRITE_THREADS, limit=WAITING_FOR_A_THREAD)
+        self._page_threads = threads("ledger-pages", PAGE_THREADS, limit=WAITING_FOR_A_THREAD)
+        self._in_threads: Counter[str] = Counter()
+        self._queues: set[Queue] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._look: asyncio.Task[None] | None = None
+        self._receiving_bytes = 0
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Serve one connection of the ASGI server: a request, or the life of the process."""
+        if scope["type"] == "http":
+            await self._serve(Request(scope), receive, send)
+        elif scope["type"] == "lifespan":
+            await self._live(receive, send)
+        else:
+            await receive()
+            await send({"type": "websocket.close"})
+
+    # The life of the process -------------------------------------------------------------------------
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                self._start()
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                await self.close()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    def _start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._look = self._loop.create_task(self._look_after_queues())
+
+    async def close(self) -> None:
+        """Finish what was taken in; take nothing more in."""
+        if self._look is not None:
+            self._look.cancel()
+        await asyncio.gather(*(asyncio.to_thread(queue.close) for queue in self._queues))
+        self._queues.clear()
+        self._loop = self._look = None
+
+    async def _look_after_queues(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY_SECONDS)
+            for queue in self._queues:
+                queue.expire()
+
+    # A request ---------------------------------------------------------------------------------------
+
+    async def _serve(self, request: Request, receive: Receive, send: Send) -> None:
+        started_at = perf_counter()
+        if self._loop is None:  # a server that does not tell of its life
+            self._start()
+        # Now, so that whatever is logged on the way names it.
+        request_id(request)
+        try:
+            response = await self._respond(request, receive)
+        except ClientGone:
+            return
+        log_request(request, response, started_at=started_at)
+        await self._send(request, response, send)
+
+    async def _respond(self, request: Request, receive: Receive) -> HttpResponseBase:
+        is_call = request.path_info.startswith(API_PATHS)
+        try:
+            request.ensure_sound()
+            response = await (self._call(request, receive) if is_call else self._page(request, receive))
+        except ClientGone:
+            raise
+        except Resolver404:
+            response = _problem(NotFound(), request)
+        except Exception as error:
+            response = _problem(error, request)
+        return response
+
+    async def _page(self, request: Request, receive: Receive) -> HttpResponseBase:
+        await self._receive_body(request, receive, PAGE_BODY_LIMIT_BYTES)
+        if request.body_error:
+            raise request.body_error
+        return await self._queued(self._page_threads, partial(self._pages, request.for_django()))
+
+    async def _call(self, request: Request, receive: Receive) -> HttpResponseBase:
+        # A name that leads here but is not ours, as by DNS rebinding, gets nothing. Probes use a process's address.
+        if request.path_info not in PROBES:
+            request.ensure_host()
+        function, path = _resolved(request.path_info)
+        view_class: Any = getattr(function, "cls", None)
+        if not (isinstance(view_class, type) and issubclass(view_class, Endpoint)):
+            await self._receive_body(request, receive, BODY_LIMIT_BYTES)
+            return await self._queued(self._writes, partial(function, request.for_django(), **path))
+        view = view_class(**getattr(function, "initkwargs", {}))
+        handler = partial(view.begin(request, path), request, **path)
+        if view.is_public:
+            return await self._result(view, handler, request, receive)
+        key = await self._key(request)
+        view.admit(key, path)
+        with admitted(key):
+            return await self._result(view, handler, request, receive)
+
+    async def _key(self, request: Request) -> Key:
+        secret = secret_of(request)
+        found: Key = known_key(secret) or await self._queued(LOOKUPS, secret)
+        return found
+
+    async def _result(self, view: Endpoint, handler: Callable[[], Any], request: Request, receive: Receive) -> HttpResponseBase:
+        if request.method not in ("GET", "HEAD"):
+            await self._receive_body(request, receive, view.body_limit_bytes)
+        result = handler() if view.method in view.in_loop else handler
+        if isinstance(result, HttpResponseBase):
+            return result
+        if isinstance(result, Queued):
+            request.receive_body(b"")  # what waits, waits without its body
+            return result.respond(await self._queued(result.queue, result.asked))
+        if view.method == "get":
+            return await self._queued(self._reads, result)
+        with self._a_thread_of(view.kwargs.get("holder")):
+            return await self._queued(self._writes, result)
+
+    @contextmanager
+    def _a_thread_of(self, holder_id: str | None) -> Iterator[None]:
+        """Count the block among the holder's, or raise `HolderBusy` where too many threads are at work for the holder."""
+        if holder_id is None:
+            yield
+            return
+        if self._in_threads[holder_id] >= THREADS_PER_HOLDER:
+            raise HolderBusy(key=holder_id)
+        self._in_threads[holder_id] += 1
+        try:
+            yield
+        finally:
+            self._in_threads[holder_id] -= 1
+            if not self._in_threads[holder_id]:
+                del self._in_threads[holder_id]
+
+    # Queues ------------------------------------------------------------------------------------------
+
+    async def _queued(self, queue: Queue, asked: Any) -> Any:
+        """Return what came of a request that another thread executes, or raise it."""
+        self._queues.add(queue)
+        done = asyncio.get_running_loop().create_future()
+        pending = queue.submit(asked, self._notify, done)
+        await done
+        return pending.result()
+
+    def _notify(self, group: Sequence[Pending]) -> None:
+        """Wake those who wait, in one step of the loop. Called in the thread that has executed them."""
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(_wake, group)
+
+    # Bodies ------------------------------------------------------------------------------------------
+
+    async def _receive_body(self, request: Request, receive: Receive, limit_bytes: int) -> None:
+        """Receive the body, or set what is wrong with it as the request's `body_error`: other things are complained of first."""
+        announced = request.META.get("CONTENT_LENGTH", "")
+        if announced and not (announced.isascii() and announced.isdigit()):
+            request.body_error = MalformedRequest(Flaw("", "content-length", "The Content-Length is not a number."))
+        elif len(announced) > 12 or (announced and int(announced) > limit_bytes):
+            request.body_error = BodyTooLarge(limit_bytes=limit_bytes)
+        elif announced not in ("", "0") or "HTTP_TRANSFER_ENCODING" in request.META or request.scope["http_version"] == "2":
+            await self._receive_chunks(request, receive, limit_bytes)
+        else:
+            request.receive_body(b"")
+
+    async def _receive_chunks(self, request: Request, receive: Receive, limit_bytes: int) -> None:
+        chunks: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientGone
+                    chunk = message.get("body", b"")
+                    size += len(chunk)
+                    self._receiving_bytes += len(chunk)
+                    if size > limit_bytes:
+                        request.body_error = BodyTooLarge(limit_bytes=limit_bytes)
+                        return
+                    if self._receiving_bytes > BODIES_LIMIT_BYTES:
+                        raise ServerBusy
+                    chunks.append(chunk)
+                    if not message.get("more_body", False):
+                        break
+        except TimeoutError:
+            raise BodyTimeout(seconds=int(BODY_SECONDS)) from None
+        finally:
+            self._receiving_bytes -= size
+        if size < int(request.META.get("CONTENT_LENGTH") or 0):
+            request.body_error = MalformedRequest(Flaw("", "truncated", "The body is shorter than its Content-Length."))
+        request.receive_body(b"".join(chunks))
+
+    # Responses ---------------------------------------------------------------------------------------
+
+    async def _send(self, request: Request, response: HttpResponseBase, send: Send) -> None:
+        await send({"type": "http.response.start", "status": response.status_code, "headers": _headers(request, response)})
+        if isinstance(response, HttpResponse):
+            await send({"type": "http.response.body", "body": b"" if request.method == "HEAD" else response.content})
+            return
+        # A file: piece by piece, so that a client that reads slowly holds no thread.
+        pieces = iter(response)
+        try:
+            while (piece := await self._queued(self._page_threads, partial(next, pieces, None))) is not None:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            await self._queued(self._page_threads, response.close)
+
+
+@lru_cache(RESOLVED_LIMIT)
+def _resolved(path: str) -> tuple[Callable[..., Any], Mapping[str, Any]]:
+    """The function that a path leads to, and the parts of the path that it takes; raises `Resolver404`, which is not kept."""
+    found = get_resolver().resolve(path)
+    return found.func, found.kwargs
+
+
+def _wake(group: Sequence[Pending]) -> None:
+    for pending in group:
+        if not pending.caller.done():
+            pending.caller.set_result(None)
+
+
+def _problem(error: Exception, request: Request) -> HttpResponseBase:
+    response: HttpResponseBase = exception_handler()(error, {"request": request})
+    return response
+
+
+def _headers(request: Request, response: HttpResponseBase) -> list[tuple[bytes, bytes]]:
+    """The response's headers, with the request's id; a call's say that it is what it says it is, and how long it is."""
+    headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in response.headers.items()]
+    headers += [(b"set-cookie", cookie.output(header="").strip().encode()) for cookie in response.cookies.values()]
+    headers.append((b"x-request-id", request_id(request).encode()))
+    if request.path_info.startswith(API_PATHS):
+        headers.append((b"x-content-type-options", b"nosniff"))
+        if isinstance(response, HttpResponse) and response.status_code != 304 and "Content-Length" not in response.headers:
+            headers.append((b"content-length", b"%d" % len(response.content)))
+    return headers

@@ -1,9 +1,0 @@
-"""WSGI entry point: `ledger_project.wsgi:application`. Does not come up on a database that would let wrong balances through."""
-
-from ledger_project.application import application
-from ledger_project.start_guard import refuse_unsafe_database, wait_until_prepared
-
-__all__ = ["application"]
-
-wait_until_prepared()
-refuse_unsafe_database()

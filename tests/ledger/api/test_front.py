@@ -1,0 +1,338 @@
+"""The front: what it receives, what it turns away before it has received it, and that nothing blocks its event loop."""
+
+import asyncio
+import contextvars
+import json
+import logging
+import threading
+from collections.abc import Coroutine, MutableMapping, Sequence
+from typing import Any
+
+import pytest
+from django.http import HttpRequest, HttpResponse
+
+from ledger import services
+from ledger.api.kit import front
+from ledger.api.kit.front import PAGE_BODY_LIMIT_BYTES, Front
+from ledger.api.kit.parsing import BATCH_LIMIT_BYTES, BODY_LIMIT_BYTES
+from ledger.services import answering
+from tests import asgi_client
+from tests.asgi_client import AsgiClient, response_of
+from tests.ledger.api.conftest import ApiClient, nothing_written
+
+SPENDS = "/v1/holders/customer-42/spends"
+TIMEOUT_S = 30
+
+Message = MutableMapping[str, Any]
+
+
+class Exchange:
+    """A request whose messages a test sends one by one, on the loop of the test client, to the application."""
+
+    def __init__(self, method: str, path: str, *headers: tuple[bytes, bytes]) -> None:
+        self.received = 0
+        """How many messages the application has asked for."""
+        self.sent: list[Message] = []
+        self.messages: asyncio.Queue[Message] = asyncio.Queue()
+        self.scope = {
+            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
+            "path": path, "query_string": b"", "root_path": "", "headers": [(b"host", b"testserver"), *headers],
+            "client": ("127.0.0.1", 40000), "server": ("127.0.0.1", 80),
+        }  # fmt: skip
+
+    async def receive(self) -> Message:
+        self.received += 1
+        return await self.messages.get()
+
+    async def send(self, message: Message) -> None:
+        self.sent.append(message)
+
+    def body(self, chunk: bytes, *, more: bool = False) -> "Exchange":
+        self.messages.put_nowait({"type": "http.request", "body": chunk, "more_body": more})
+        return self
+
+    def run(self) -> HttpResponse | None:
+        """Give it to the application; its response, or None where it sent none."""
+        from ledger_project.application import application
+
+        run(application(self.scope, self.receive, self.send))
+        return response_of(self.sent) if self.sent else None
+
+    def run_beside(self, application: Any, loop: asyncio.AbstractEventLoop) -> HttpResponse:
+        """The same while others are under way."""
+        asyncio.run_coroutine_threadsafe(application(self.scope, self.receive, self.send), loop).result(TIMEOUT_S)
+        return response_of(self.sent)
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    with asgi_client._on_this_connection():
+        return asyncio.run_coroutine_threadsafe(work, asgi_client.loop()).result(TIMEOUT_S)
+
+
+def keyed(api: ApiClient, *headers: tuple[bytes, bytes]) -> list[tuple[bytes, bytes]]:
+    return [
+        (b"authorization", f"Bearer {api.secret}".encode()), (b"idempotency-key", b"k"), (b"content-type", b"application/json"),
+        *headers,
+    ]  # fmt: skip
+
+
+def problem_of(response: HttpResponse | None) -> tuple[int, str]:
+    assert response is not None
+    problem = json.loads(response.content)
+    assert response["Content-Type"] == "application/problem+json"
+    assert problem["outcome"] == "not_executed"
+    return response.status_code, problem["type"].rsplit("/", 1)[1]
+
+
+# Bodies ----------------------------------------------------------------------------------------------
+
+
+CHUNKED = (b"transfer-encoding", b"chunked")
+
+
+def test_a_body_in_pieces_is_one_body(api: ApiClient, holder: str) -> None:
+    exchange = Exchange("POST", SPENDS, *keyed(api, CHUNKED))
+    exchange.body(b'{"amo', more=True).body(b"", more=True).body(b'unt": 7}')
+    response = exchange.run()
+    assert response is not None
+    assert (response.status_code, json.loads(response.content)["balance"]) == (201, 93)
+
+
+@pytest.mark.parametrize(
+    ("path", "limit"),
+    [(SPENDS, BODY_LIMIT_BYTES), ("/v1/batches", BATCH_LIMIT_BYTES), ("/admin/login/", PAGE_BODY_LIMIT_BYTES)],
+)
+def test_what_announces_a_body_beyond_the_limit_is_refused_before_a_byte_is_received(
+    api: ApiClient, holder: str, path: str, limit: int
+) -> None:
+    exchange = Exchange("POST", path, *keyed(api, (b"content-length", b"%d" % (limit + 1))))
+    with nothing_written(holder):
+        assert problem_of(exchange.run()) == (413, "body-too-large")
+    assert exchange.received == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "limit"),
+    [(SPENDS, BODY_LIMIT_BYTES), ("/v1/batches", BATCH_LIMIT_BYTES), ("/admin/login/", PAGE_BODY_LIMIT_BYTES)],
+)
+def test_what_sends_more_than_the_limit_is_refused_at_the_limit(api: ApiClient, holder: str, path: str, limit: int) -> None:
+    exchange = Exchange("POST", path, *keyed(api, CHUNKED))
+    for _ in range(limit // 32_768 + 10):
+        exchange.body(b" " * 32_768, more=True)
+    with nothing_written(holder):
+        assert problem_of(exchange.run()) == (413, "body-too-large")
+    assert exchange.received == limit // 32_768 + 1
+
+
+def test_without_a_key_nothing_is_received(api: ApiClient) -> None:
+    exchange = Exchange("POST", SPENDS, (b"content-length", b"14"), (b"content-type", b"application/json"))
+    assert problem_of(exchange.run()) == (401, "unauthenticated")
+    assert exchange.received == 0
+
+
+@pytest.mark.parametrize("path", [SPENDS, "/admin/login/"])
+def test_a_body_that_does_not_arrive_in_time_is_a_408(
+    api: ApiClient, holder: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(front, "BODY_SECONDS", 0.05)
+    exchange = Exchange("POST", path, *keyed(api, (b"content-length", b"14"))).body(b'{"amount":', more=True)
+    with nothing_written(holder):
+        assert problem_of(exchange.run()) == (408, "body-timeout")
+
+
+def test_a_client_that_hangs_up_in_its_body_gets_no_response_and_nothing_is_written(api: ApiClient, holder: str) -> None:
+    exchange = Exchange("POST", SPENDS, *keyed(api, (b"content-length", b"14"))).body(b'{"amount":', more=True)
+    exchange.messages.put_nowait({"type": "http.disconnect"})
+    with nothing_written(holder):
+        assert exchange.run() is None
+
+
+def test_beyond_so_much_of_bodies_at_once_the_next_is_told_that_the_server_is_busy(
+    api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(front, "BODIES_LIMIT_BYTES", 100)
+    exchange = Exchange("POST", SPENDS, *keyed(api, (b"content-length", b"200"))).body(b" " * 101, more=True)
+    with nothing_written(holder):
+        assert problem_of(exchange.run()) == (503, "server-busy")
+    monkeypatch.undo()
+    assert api.post(SPENDS, {"amount": 1}).status_code == 201
+
+
+# Heads -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [b"idempotency-key", b"authorization", b"content-type", b"if-match", b"host"])
+def test_a_header_that_means_one_thing_given_twice_is_a_400(api: ApiClient, holder: str, name: bytes) -> None:
+    headers = keyed(api, (b"content-length", b"13"), (b"if-match", b"*"), (name, b"other"))
+    exchange = Exchange("POST", SPENDS, *headers).body(b'{"amount": 7}')
+    with nothing_written(holder):
+        response = exchange.run()
+    assert problem_of(response) == (400, "malformed-request")
+    assert response is not None
+    (flaw,) = json.loads(response.content)["errors"]
+    assert (flaw["pointer"].lower(), flaw["code"]) == (f"/{name.decode()}", "duplicate-header")
+
+
+def test_a_header_with_underscores_is_none_that_is_known(api: ApiClient, holder: str) -> None:
+    headers = [(name.replace(b"-", b"_") if name == b"idempotency-key" else name, value) for name, value in keyed(api)]
+    exchange = Exchange("POST", SPENDS, *headers, (b"content-length", b"13")).body(b'{"amount": 7}')
+    with nothing_written(holder):
+        assert problem_of(exchange.run()) == (400, "idempotency-key-missing")
+
+
+# Bounds ----------------------------------------------------------------------------------------------
+
+
+def test_beyond_its_bound_a_queue_turns_calls_away_with_nothing_written(
+    api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert api.get("/v1/holders").status_code == 200  # its key is known now
+    monkeypatch.setattr(services.GROUP_COMMIT, "_limit", 0)
+    with nothing_written(holder):
+        response = api.post(SPENDS, {"amount": 1})
+    assert problem_of(response) == (503, "server-busy")
+    assert response["Retry-After"] == "1"
+
+
+def test_one_holders_calls_take_so_many_threads_and_no_more(api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(front, "THREADS_PER_HOLDER", 0)
+    with nothing_written(holder):
+        assert problem_of(api.post(f"/v1/holders/{holder}/transfers", {"amount": 1, "to": "b"})) == (503, "holder-busy")
+
+
+# The loop --------------------------------------------------------------------------------------------
+
+
+def test_while_the_database_answers_nothing_the_loop_answers_and_no_step_of_it_is_slow(
+    api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With asyncio's debug mode, which logs each step of the loop that takes longer than `slow_callback_duration`."""
+    assert api.get("/v1/holders").status_code == 200
+    go_on, has_begun = threading.Event(), threading.Event()
+    together = answering.WAYS.together
+
+    def stalled(requests: Sequence[Any]) -> Any:
+        has_begun.set()
+        assert go_on.wait(TIMEOUT_S)
+        return together(requests)
+
+    monkeypatch.setattr(services.GROUP_COMMIT, "_execute", stalled)
+    caplog.set_level(logging.WARNING, logger="asyncio")
+    loop = asgi_client.loop()
+    monkeypatch.setattr(loop, "slow_callback_duration", 1.0)
+    loop.call_soon_threadsafe(loop.set_debug, True)
+    try:
+        with asgi_client._on_this_connection():
+            spend = Exchange("POST", SPENDS, *keyed(api, (b"content-length", b"13"))).body(b'{"amount": 7}')
+            from ledger_project.application import application
+
+            spending = asyncio.run_coroutine_threadsafe(application(spend.scope, spend.receive, spend.send), loop)
+            assert has_begun.wait(TIMEOUT_S)
+            answers = [Exchange("GET", "/healthz").run_beside(application, loop) for _ in range(20)]
+            assert not spending.done()
+            go_on.set()
+            spending.result(TIMEOUT_S)
+    finally:
+        go_on.set()
+        loop.call_soon_threadsafe(loop.set_debug, False)
+    assert [answer.status_code for answer in answers] == [200] * 20
+    assert response_of(spend.sent).status_code == 201
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
+
+
+def test_context_variables_of_the_request_reach_the_thread_that_executes_it(
+    api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ledger_project.application import application
+
+    trace: contextvars.ContextVar[str] = contextvars.ContextVar("trace", default="")
+    seen: list[str] = []
+    together = answering.WAYS.together
+
+    def watched(requests: Sequence[Any]) -> Any:
+        seen.append(trace.get())
+        return together(requests)
+
+    async def traced(exchange: Exchange) -> None:
+        trace.set("the trace of this request")
+        await application(exchange.scope, exchange.receive, exchange.send)
+
+    monkeypatch.setattr(services.GROUP_COMMIT, "_execute", watched)
+    spend = Exchange("POST", SPENDS, *keyed(api, (b"content-length", b"13"))).body(b'{"amount": 7}')
+    run(traced(spend))
+    assert response_of(spend.sent).status_code == 201
+    assert seen == ["the trace of this request"]
+
+
+# The life of the process -----------------------------------------------------------------------------
+
+
+def page(request: HttpRequest) -> HttpResponse:
+    return HttpResponse(b"a page")
+
+
+def test_it_starts_when_told_and_at_the_end_finishes_what_it_has_taken_in() -> None:
+    """By the lifespan protocol of ASGI."""
+    go_on = threading.Event()
+
+    def slow(request: HttpRequest) -> HttpResponse:
+        assert go_on.wait(TIMEOUT_S)
+        return page(request)
+
+    async def live() -> tuple[list[str], HttpResponse, list[Message]]:
+        application, told, said = Front(slow), asyncio.Queue[Message](), []
+
+        async def say(message: Message) -> None:
+            said.append(message["type"])
+
+        life = asyncio.create_task(application({"type": "lifespan"}, told.get, say))
+        told.put_nowait({"type": "lifespan.startup"})
+        while not said:
+            await asyncio.sleep(0)
+        taken_in, late = Exchange("GET", "/"), Exchange("GET", "/")
+        request = asyncio.create_task(application(taken_in.scope, taken_in.receive, taken_in.send))
+        while not application._page_threads._running:
+            await asyncio.sleep(0)
+        told.put_nowait({"type": "lifespan.shutdown"})
+        while not application._page_threads._is_closing:
+            await asyncio.sleep(0)
+        await application(late.scope, late.receive, late.send)
+        go_on.set()
+        await asyncio.wait_for(asyncio.gather(life, request), TIMEOUT_S)
+        return said, response_of(taken_in.sent), late.sent
+
+    said, answer, late = asyncio.run(live())
+    assert said == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+    assert answer.content == b"a page"
+    assert late[0]["status"] == 503
+
+
+def test_a_websocket_is_closed() -> None:
+    async def connect() -> list[Message]:
+        sent: list[Message] = []
+
+        async def receive() -> Message:
+            return {"type": "websocket.connect"}
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        await Front(page)({"type": "websocket"}, receive, send)
+        return sent
+
+    assert asyncio.run(connect()) == [{"type": "websocket.close"}]
+
+
+# Pages -----------------------------------------------------------------------------------------------
+
+
+def test_a_form_is_read_and_a_file_is_sent_in_pieces(db: None) -> None:
+    client = AsgiClient()
+    token = client.get("/admin/login/").cookies["csrftoken"].value
+    fields = {"username": "nobody", "password": "x" * 300, "csrfmiddlewaretoken": token}
+    form = client.post("/admin/login/", fields)
+    assert form.status_code == 200
+    assert b"Please enter the correct" in form.content
+    script = client.get("/static/admin/js/core.js")
+    assert script.status_code == 200
+    assert len(script.content) == int(script["Content-Length"])
