@@ -1,0 +1,66 @@
+"""Schemathesis against a running server: requests, good ones and bad ones, made from the OpenAPI document.
+
+No answer is a 500; every answer has a status, a media type and a body that the document has for that call; what it forbids
+is refused, and so is a call without a key.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+CHECKS = (
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_headers_conformance",
+    "response_schema_conformance",
+    "negative_data_rejection",
+    "missing_required_header",
+    "unsupported_method",
+    "allow_header_conformance",
+    "ignored_auth",
+)
+
+PATHS = {
+    "ledger": r"^/(v1/(holders|batches|rates|quotes)\b|healthz|readyz)",
+    "catalogue": r"^/v1/(plans|customers|coupons|ratings)\b",
+    "subscriptions": r"^/v1/(subscriptions|usage-events)\b",
+    "documents": r"^/v1/(invoices|credit-notes)\b",
+}
+"""The calls that one run is about. Each path of the document is in one of them."""
+
+
+def ensure_conforms(web: Any, key: str, folder: Path, part: str, *, examples: int) -> None:
+    """Let Schemathesis call a part of the API, with so many made-up requests for each call; fail with what it found.
+
+    The examples and the values at each field's bounds come on top of those.
+    """
+    command = [
+        str(Path(sys.executable).with_name("st")),
+        "run",
+        f"{web.url}/v1/schema",
+        "--include-path-regex",
+        PATHS[part],
+        "--header",
+        f"Authorization: Bearer {key}",
+        "--checks",
+        ",".join(CHECKS),
+        "--mode",
+        "all",
+        "--phases",
+        "examples,coverage,fuzzing",
+        "--max-examples",
+        str(examples),
+        "--seed",
+        "1",
+        "--generation-database",
+        "none",
+        "--suppress-health-check",
+        "all",
+        "--continue-on-failure",
+        "--no-color",
+    ]
+    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=1800, check=False)
+    assert ran.returncode == 0, ran.stdout[-20_000:] + ran.stderr[-2_000:]
+    assert "internal-error" not in web.log.read_text()
