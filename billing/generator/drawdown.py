@@ -13,6 +13,7 @@ from fractions import Fraction
 from billing.documents.credits_used import Occasion, give_back, spend, spendable
 from billing.documents.invoices import invoice_key
 from billing.generator import coupon_uses
+from billing.generator.allowances import EarlyGrants
 from billing.generator.draft import Moved, RatedUsage, moved_by, rate_usage
 from billing.generator.load import Head
 from billing.generator.reconcile import Credit, UsageDue
@@ -49,8 +50,9 @@ def rate_measured(
     unused: Sequence[Credit],
     measured: Sequence[Measured],
     *,
+    as_of: datetime,
     invoice_of: Callable[[str], int],
-    give_before: Callable[[datetime], None],
+    early: EarlyGrants,
 ) -> Rated:
     """Rate usage, spending credits on what they cover; or raise and leave nothing behind.
 
@@ -58,8 +60,9 @@ def rate_measured(
 
     Args:
         unused: claims that are given back, with the credits that covered them.
+        as_of: when late usage became due.
         invoice_of: the id that the invoice in a currency will have.
-        give_before: gives the allowances of periods that began before an instant.
+        early: gives the allowances of periods that began before usage became due.
 
     Raises:
         HolderBusy: lock_timeout passed.
@@ -72,10 +75,14 @@ def rate_measured(
     with holder_lock(*sorted(holders)) as holder:
         given_back = {one.claim.id: _given_back(holder, head, one, invoice_of) for one in unused if one.claim.spends}
         rated: dict[int, RatedUsage] = {}
-        for n, (due, usage) in sorted(enumerate(measured), key=lambda numbered: numbered[1][0].part.end):
-            if due.counted.price.credits is not None:
-                give_before(due.part.end)
-            rated[n] = _rated(holder, head, due, usage, invoice_of)
+        in_order = sorted((as_of if _is_late(due) else due.part.end, n) for n, (due, _) in enumerate(measured))
+        for due_at, n in in_order:
+            due, usage = measured[n]
+            held_back = 0
+            if due.counted.price.credits is not None and head.holder_id:
+                early.give_before(due_at)
+                held_back = early.held_back(due_at, due.counted.price.credits.credit_type)
+            rated[n] = _rated(holder, head, due, usage, invoice_of, held_back)
     return Rated([rated[n] for n in range(len(measured))], given_back)
 
 
@@ -88,7 +95,12 @@ def _holders(head: Head, unused: Sequence[Credit], measured: Sequence[Measured])
     return holders
 
 
-def _rated(holder: Lock, head: Head, due: UsageDue, usage: Usage, invoice_of: Callable[[str], int]) -> RatedUsage:
+def _is_late(due: UsageDue) -> bool:
+    """True where the period was billed before as it is, and has other usage now."""
+    return [(claim.start, claim.end) for claim in due.continued] == [(due.part.start, due.part.end)]
+
+
+def _rated(holder: Lock, head: Head, due: UsageDue, usage: Usage, invoice_of: Callable[[str], int], held_back: int) -> RatedUsage:
     price = due.counted.price
     if price.credits is None:
         return rate_usage(due, usage)
@@ -96,7 +108,7 @@ def _rated(holder: Lock, head: Head, due: UsageDue, usage: Usage, invoice_of: Ca
     before = _before(due, total)
     coverage = cut(price, before, total)
     if head.holder_id:
-        available = spendable(holder, head.holder_id, price.credits.credit_type)
+        available = max(spendable(holder, head.holder_id, price.credits.credit_type) - held_back, 0)
         coverage = extend(price, coverage, billed=min(_billed(due), total), total=total, available=available)
     spends, entries = _moved(holder, head, due, coverage, invoice_of)
     rated = rate_usage(due, usage, coverage)

@@ -330,7 +330,7 @@ def _write(lock: Lock, head: Head, options: Options) -> _Written:
     if not options.include_parked:
         run_limits.ensure_periods(unbilled, as_of)
     target, standing = _target(intent, claims, mark, options, as_of)
-    early = EarlyGrants(lock, head, _allowances(lock, head, intent, mark, options.only, as_of))
+    early = EarlyGrants(lock, head, _allowances(lock, head, intent, mark, options.only, as_of), intent.allowances)
     reserved: dict[str, int] = {}
 
     def invoice_of(currency: str) -> int:
@@ -340,7 +340,7 @@ def _write(lock: Lock, head: Head, options: Options) -> _Written:
 
     measured = _measured(head, target, standing)
     run_limits.ensure_countable(measured)
-    rated = rate_measured(lock, head, target.credits, measured, invoice_of=invoice_of, give_before=early.give_before)
+    rated = rate_measured(lock, head, target.credits, measured, as_of=as_of, invoice_of=invoice_of, early=early)
     early.end()
     lines, changes = _lines(target, rated, as_of)
     billed = [claim for by_item in claims.values() for of_item in by_item.values() for claim in of_item]

@@ -60,7 +60,8 @@ class Model:
         """Bill the months up to one, and the late usage of the last two billed; returns the money of each line."""
         looked_at = [n for n in range(MONTHS) if self.months[n].is_billed][-LOOKBACK:]
         lines: dict[int, int] = {}
-        for n in range(up_to):
+        # What becomes due now comes after what became due at the end of its month.
+        for n in sorted(range(up_to), key=lambda n: self.months[n].is_billed):
             month = self.months[n]
             is_late = n in looked_at and max(month.used, 0) != len(month.calls)
             if not month.is_billed or is_late or month.is_short:

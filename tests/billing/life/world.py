@@ -60,6 +60,7 @@ class Traits:
     drafts: bool = True
     limits: bool = True
     bounds: bool = True
+    charges: bool = True
     months: int = MONTHS
 
 
@@ -248,7 +249,7 @@ class World:
             self._use(lived, since, until)
         if self.traits.amends and pick.random() < 0.35:
             self._amend(lived, since, until)
-        if pick.random() < 0.05:
+        if self.traits.charges and pick.random() < 0.05:
             amount, rate = pick.randrange(1, 5_000), pick.choice(("0", "20", "7.7"))
             subscriptions.charge_once(ref=lived.ref, amount_minor=amount, description="One-off", tax_rate=Decimal(rate))
             lived.paper.charge(amount, Fraction(rate))
