@@ -1,4 +1,4 @@
-# Two images: `app` (web server, invoice worker, preparation) and `pgbouncer`.
+# Three images: `app` (web server, invoice worker, preparation), `pgbouncer` and `proxy` (nginx).
 
 FROM debian:12.12-slim AS pgbouncer
 RUN apt-get update \
@@ -9,6 +9,16 @@ COPY deploy/pgbouncer/start /usr/local/bin/start-pgbouncer
 USER postgres
 EXPOSE 6432
 CMD ["start-pgbouncer"]
+
+FROM debian:12.12-slim AS proxy
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends nginx-light openssl \
+    && rm -rf /var/lib/apt/lists/* \
+    && install --directory --owner www-data --group www-data --mode 700 /run/nginx
+COPY deploy/nginx/start deploy/nginx/nginx.conf /srv/nginx/
+USER www-data
+EXPOSE 8080 8443
+CMD ["/srv/nginx/start"]
 
 FROM python:3.11.14-slim-bookworm AS app
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 DJANGO_SETTINGS_MODULE=ledger_project.settings LEDGER_STATIC_ROOT=/srv/static

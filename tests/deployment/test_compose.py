@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
-from ledger_project.embedded_postgres import Server
+from ledger_project.embedded_postgres import SETTINGS, Server
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PINNED = re.compile(r"^[a-z0-9./-]+:[a-z0-9.-]*\d+\.\d+[a-z0-9.-]*$")
@@ -38,8 +38,8 @@ def test_the_specification_would_find_a_mistake(compose: dict[str, Any]) -> None
         validate(broken)
 
 
-def test_its_services_are_the_five(compose: dict[str, Any]) -> None:
-    assert list(compose["services"]) == ["db", "pgbouncer", "prepare", "web", "invoice-worker"]
+def test_its_services_are_the_six(compose: dict[str, Any]) -> None:
+    assert list(compose["services"]) == ["db", "pgbouncer", "prepare", "web", "proxy", "invoice-worker"]
 
 
 def test_every_image_is_pinned(compose: dict[str, Any]) -> None:
@@ -64,7 +64,8 @@ def test_only_the_preparation_goes_past_pgbouncer_and_as_the_owner(compose: dict
     }
     through = "postgresql://ledger_app:${LEDGER_APP_PASSWORD:?put it into .env}@pgbouncer:6432/ledger"
     owner = "postgresql://ledger_owner:${LEDGER_OWNER_PASSWORD:?put it into .env}@db:5432/ledger"
-    assert urls == {"db": set(), "pgbouncer": set(), "prepare": {through, owner}, "web": {through}, "invoice-worker": {through}}
+    expected: dict[str, set[str]] = {name: set() for name in compose["services"]}
+    assert urls == expected | {"prepare": {through, owner}, "web": {through}, "invoice-worker": {through}}
 
 
 def test_web_and_worker_wait_for_the_preparation(compose: dict[str, Any]) -> None:
@@ -86,7 +87,9 @@ def test_what_the_images_copy_is_there_and_not_ignored() -> None:
             assert f"!{path.split('/')[0]}" in ignored, path
 
 
-@pytest.mark.parametrize("script", ["deploy/pgbouncer/start", "deploy/postgres/10-roles.sh", "deploy/invoice-worker", ".ci/run"])
+@pytest.mark.parametrize(
+    "script", ["deploy/pgbouncer/start", "deploy/nginx/start", "deploy/postgres/10-roles.sh", "deploy/invoice-worker", ".ci/run"]
+)
 def test_the_scripts_are_runnable_and_parse(script: str) -> None:
     path = ROOT / script
     assert path.stat().st_mode & 0o111
@@ -96,3 +99,16 @@ def test_the_scripts_are_runnable_and_parse(script: str) -> None:
 
 def test_the_application_may_read_what_sessions_do() -> None:
     assert "GRANT pg_read_all_stats TO ledger_app;" in (ROOT / "deploy/postgres/10-roles.sh").read_text()
+
+
+def test_only_the_proxy_is_reached_from_outside(compose: dict[str, Any]) -> None:
+    ports = {name: service["ports"] for name, service in compose["services"].items() if "ports" in service}
+    assert ports == {
+        "proxy": ["${PROXY_ADDRESS:-127.0.0.1}:${HTTPS_PORT:-8443}:8443", "${PROXY_ADDRESS:-127.0.0.1}:${HTTP_PORT:-8080}:8080"]
+    }
+
+
+def test_both_servers_have_room_for_the_same_number_of_locks(compose: dict[str, Any]) -> None:
+    given = dict(part.split("=") for part in compose["services"]["db"]["command"] if "=" in part)
+    for name in ("max_connections", "max_locks_per_transaction"):
+        assert given[name] == SETTINGS[name]
