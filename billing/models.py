@@ -197,6 +197,7 @@ class CustomerCoupon(models.Model):
     customer = _reference("Customer")
     coupon = _reference("Coupon")
     given_at = models.DateTimeField(db_default=Now())
+    taken_off_at = models.DateTimeField(null=True, db_comment="from then on no invoice uses it; null: it may be used")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["customer", "coupon"], name="billing_customercoupon_once")]
@@ -210,6 +211,8 @@ class UsageKey(models.Model):
 
     idempotency_key = models.CharField(max_length=255, primary_key=True)
     content_digest = models.BinaryField(db_comment="SHA-256 of the event's canonical form: the same key with other content")
+    subscription = _reference("Subscription", db_index=False)
+    occurred_at = models.DateTimeField(db_comment="with the subscription: where the event is found by its key")
 
 
 class UsageEvent(models.Model):

@@ -141,6 +141,22 @@ class NextExpiry(NamedTuple):
     amount: int
 
 
+# A holder's accounts by their first entries; of each the last one, by the primary key.
+SEEN = """
+SELECT min(first.recorded_at), max(last.recorded_at)
+FROM ledger_entry first
+CROSS JOIN LATERAL (
+    SELECT e.recorded_at
+    FROM ledger_entry e
+    WHERE e.holder_id = first.holder_id AND e.credit_type = first.credit_type
+    ORDER BY e.sequence DESC
+    LIMIT 1
+) last
+WHERE first.holder_id = %s AND first.sequence = 1
+"""
+ACCOUNTS_AT_ONCE = 100
+
+
 @dataclass(frozen=True, slots=True)
 class Balance:
     """An account as it looks at `as_of`: all zeros for one that was never used."""
@@ -475,9 +491,31 @@ def holders(
     return found[::-1] if before is not None else found
 
 
+def accounts(holder_id: str) -> list[Balance]:
+    """All accounts of a holder with their balances, by credit type."""
+    found: list[Balance] = []
+    page = holders(prefix=holder_id, limit=ACCOUNTS_AT_ONCE)
+    while page:
+        # Of all holders whose id begins so, the one that is nothing but the prefix comes first.
+        own = [account for account in page if account.holder_id == holder_id]
+        found += own
+        if len(own) < ACCOUNTS_AT_ONCE:
+            break
+        page = holders(prefix=holder_id, after=(holder_id, own[-1].credit_type), limit=ACCOUNTS_AT_ONCE)
+    return found
+
+
+def seen(holder_id: str) -> tuple[datetime, datetime] | None:
+    """When the holder's first and last entries were recorded, over all accounts; None for a holder who never had one."""
+    with connection.cursor() as cursor:
+        cursor.execute(SEEN, [holder_id])
+        row = cursor.fetchone()
+    return None if row is None or row[0] is None else (row[0], row[1])
+
+
 def is_known(holder_id: str) -> bool:
     """Whether the holder has an account, in whatever credit type."""
-    return any(account.holder_id == holder_id for account in holders(prefix=holder_id, limit=1))
+    return seen(holder_id) is not None
 
 
 def page_of_holds(

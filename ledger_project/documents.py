@@ -1,20 +1,43 @@
 """Documents about the API: the OpenAPI document, made once per process, and a page about each problem."""
 
+import re
 import threading
 from functools import cache
+from typing import Any, Final
 
+import orjson
 from django.http import HttpRequest, HttpResponse
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.renderers import OpenApiJsonRenderer
 from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
 
 from ledger.api.kit.endpoint import Endpoint
 from ledger.api.kit.rendering import json_answer
 from ledger.api.kit.request_errors import NotFound
+from ledger.api.kit.schema import Answer, operation
 from ledger.errors import LedgerError
 from ledger_project.problems import TYPE_BASE, kind_of
 
+METHODS: Final = {"get", "post", "put", "patch", "delete"}
+SCOPE: Final = re.compile(r"Scope: `([a-z:]+)`\.$")
+
 _building = threading.Lock()
+
+
+class ResourceSerializer(serializers.Serializer):
+    """A path."""
+
+    path = serializers.CharField(help_text="With its parameters in braces.")
+    methods = serializers.DictField(help_text="By method: what it does, and the scope that a key needs, null for none.")
+
+
+class ResourcesSerializer(serializers.Serializer):
+    """All paths."""
+
+    resources = ResourceSerializer(many=True)
+    schema = serializers.CharField(help_text="Where the OpenAPI document is.")
+    docs = serializers.CharField(help_text="Where it is shown in a browser.")
 
 
 def openapi_document() -> bytes:
@@ -41,6 +64,53 @@ class Schema(Endpoint):
     def get(self, request: HttpRequest) -> HttpResponse:
         """Answer with the document."""
         return HttpResponse(openapi_document(), content_type="application/json", headers={"Cache-Control": "max-age=60"})
+
+
+RESOURCES: Final = {
+    "resources": [
+        {"path": "/v1/holders/{holder}/spends", "methods": {"POST": {"summary": "Spend credits", "scope": "ledger:spend"}}},
+    ],
+    "schema": "/v1/schema",
+    "docs": "/docs",
+}
+
+
+class Resources(Endpoint):
+    """What there is under /v1."""
+
+    is_public = True
+
+    @operation(
+        "listResources", "List what there is", "Every path with its methods, and the scope that each needs. No key is asked for.",
+        tag="About", scope="", answers={200: Answer(ResourcesSerializer, RESOURCES, "All paths.")},
+    )  # fmt: skip
+    def get(self, request: HttpRequest) -> HttpResponse:
+        """Answer with all paths."""
+        return json_answer({"resources": resources(), "schema": "/v1/schema", "docs": "/docs"})
+
+
+@cache
+def resources() -> list[dict[str, Any]]:
+    """Return what the OpenAPI document has under /v1: each path, what can be done there, and which scope that needs."""
+    document = orjson.loads(openapi_document())
+    return [
+        {
+            "path": path,
+            "methods": {
+                method.upper(): {"summary": call["summary"], "scope": _scope_of(call)}
+                for method, call in calls.items()
+                if method in METHODS
+            },
+        }
+        for path, calls in document["paths"].items()
+        if path.startswith("/v1/")
+    ]
+
+
+def _scope_of(call: dict[str, Any]) -> str | None:
+    """The scope as the description names it, which is made from the declaration."""
+    found = SCOPE.search(call.get("description", ""))
+    return found and found[1]
 
 
 @cache

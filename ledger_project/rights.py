@@ -25,16 +25,18 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "ledger_rate": APPEND,
     "ledger_api_key": (*APPEND, columns("revoked_at")),
     # What customers ordered. An amendment supersedes versions of items; nothing else of it changes.
-    "billing_customer": APPEND,
+    "billing_customer": (
+        *APPEND, columns("name", "language", "address", "vat_id", "vat_status", "terms_days", "grace_days"),
+    ),
     "billing_plan": APPEND,
     "billing_price": APPEND,
-    "billing_subscription": APPEND,
+    "billing_subscription": (*APPEND, columns("trial_end")),
     "billing_item": APPEND,
     "billing_itemversion": (*APPEND, columns("superseded_at")),
     "billing_amendment": APPEND,
     "billing_charge": APPEND,
     "billing_coupon": APPEND,
-    "billing_customercoupon": APPEND,
+    "billing_customercoupon": (*APPEND, columns("taken_off_at")),
     # What was used.
     "billing_usagekey": APPEND,
     "billing_usageevent": APPEND,

@@ -14,7 +14,7 @@ from drf_spectacular.views import SpectacularSwaggerSplitView
 from ledger.api.health import Health, Readiness
 from ledger.api.kit.request_errors import MethodNotAllowed
 from ledger_project import problems
-from ledger_project.documents import ProblemPage, Schema
+from ledger_project.documents import ProblemPage, Resources, Schema
 
 admin.autodiscover()
 
@@ -39,6 +39,7 @@ _docs = csp_replace({"script-src": [SELF]})(
 urlpatterns = [
     path("v1/", include("ledger.api.urls")),
     *_billing,
+    path("v1/", Resources.as_view()),
     path("v1/schema", Schema.as_view(), name="schema"),
     path("healthz", Health.as_view()),
     path("readyz", Readiness.as_view()),

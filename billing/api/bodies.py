@@ -11,11 +11,13 @@ from billing.rating.money import MINOR_DIGITS
 from billing.rating.periods import MAX_INTERVAL_COUNT, IntervalUnit
 from billing.rating.price_input import PriceInvalid, parse_price
 from billing.rating.tax import VatStatus
+from billing.reads.subscriptions import STATES
 from ledger.api.kit.inputs import (
     HOLDER_PATTERN,
     MAX_AMOUNT,
     ChoiceField,
     CreditTypeField,
+    DayField,
     DecimalStringField,
     HolderField,
     ListOfField,
@@ -257,6 +259,7 @@ class NewAmendmentSerializer(StrictSerializer):
         "active again from `effective_at` on; the time in between is not billed.",
     )
     paused = TruthField(required=False, help_text="True stops it, false resumes it.")
+    trial_end = TimeField(required=False, help_text="Extends a trial that has not ended yet; later than its end is now.")
 
     @classmethod
     def take_fields(cls, value: dict[str, Any], pointer: str, flaws: list[Flaw]) -> dict[str, Any]:
@@ -386,6 +389,10 @@ class CreditNotesQuery(ListQuery):
     """Which credit notes."""
 
     customer = RefField(required=False, help_text="Of this customer.")
+    subscription = RefField(required=False, help_text="Of this subscription.")
+    number = TextField(max_length=64, min_length=1, required=False, help_text="With this number.")
+    since = DayField(required=False, help_text="Issued on this day or later.")
+    until = DayField(required=False, help_text="Issued before this day.")
     invoice = QueryNumberField(min_value=1, max_value=2**63 - 1, required=False, help_text="Of the invoice with this id.")
 
 
@@ -409,4 +416,78 @@ class InvoicesQuery(ListQuery):
     """Which invoices."""
 
     subscription = RefField(required=False, help_text="Of this subscription.")
+    customer = RefField(required=False, help_text="Of this customer.")
+    number = TextField(max_length=64, min_length=1, required=False, help_text="With this number.")
+    currency = CurrencyField(required=False, help_text="In this currency.")
+    since = DayField(required=False, help_text="Issued on this day or later.")
+    until = DayField(required=False, help_text="Issued before this day.")
     state = ChoiceField(choices=[state.value for state in Invoice.State], required=False, help_text="In this state.")
+
+
+# Lists of what was created ---------------------------------------------------------------------------
+
+
+def _created() -> dict[str, TimeField]:
+    return {
+        "since": TimeField(required=False, help_text="Created at this time or later."),
+        "until": TimeField(required=False, help_text="Created before this time."),
+    }
+
+
+def _query(name: str, doc: str, **filters: StrictField) -> type[ListQuery]:
+    return type(name, (ListQuery,), {"__doc__": doc, **filters})
+
+
+CustomersQuery = _query(
+    "CustomersQuery", "Which customers.",
+    holder=HolderField(required=False, help_text="Whose credits of this holder pay first."),
+    currency=CurrencyField(required=False, help_text="Invoiced in this currency."), **_created(),
+)  # fmt: skip
+PlansQuery = _query(
+    "PlansQuery", "Which versions of plans.",
+    code=RefField(required=False, help_text="Of this plan."),
+    currency=CurrencyField(required=False, help_text="In this currency."),
+    newest=QueryTruthField(default=False, help_text="True: of each plan only its newest version."), **_created(),
+)  # fmt: skip
+CouponsQuery = _query(
+    "CouponsQuery", "Which coupons.",
+    kind=ChoiceField(choices=["amount", "percentage"], required=False, help_text="Of this kind."),
+    currency=CurrencyField(required=False, help_text="Over an amount in this currency."), **_created(),
+)  # fmt: skip
+SubscriptionsQuery = _query(
+    "SubscriptionsQuery", "Which subscriptions.",
+    customer=RefField(required=False, help_text="Of this customer."),
+    plan=RefField(required=False, help_text="On any version of this plan now."),
+    state=ChoiceField(choices=list(STATES), required=False, help_text="In this state now."),
+    suspended=QueryTruthField(required=False, help_text="True: those whose billing is suspended; false: the others."),
+    since=TimeField(required=False, help_text="Started at this time or later."),
+    until=TimeField(required=False, help_text="Started before this time."),
+)  # fmt: skip
+UsageEventsQuery = _query(
+    "UsageEventsQuery", "Which usage events.",
+    subscription=RefField(help_text="Of this subscription."),
+    meter=TextField(max_length=64, min_length=1, required=False, help_text="Of this meter."),
+    since=TimeField(required=False, help_text="Occurred at this time or later."),
+    until=TimeField(required=False, help_text="Occurred before this time."),
+)  # fmt: skip
+AllQuery = _query("AllQuery", "All of them.")
+
+
+class PlanQuery(StrictSerializer):
+    """Which version of a plan."""
+
+    version = QueryNumberField(min_value=1, max_value=2**31 - 1, required=False, help_text="The newest by default.")
+
+
+class CustomerChangeSerializer(StrictSerializer):
+    """What is to be different from the next document on. What is not given stays."""
+
+    name = TextField(max_length=200, min_length=1, required=False, help_text="As it stands on the invoice.")
+    language = TextField(max_length=16, min_length=2, required=False, help_text="BCP 47.")
+    address = MetadataField(required=False, help_text="As it stands on the invoice; replaces the whole address.")
+    vat_id = TextField(max_length=32, required=False, help_text="VAT identification number; needed for reverse charge.")
+    vat_status = ChoiceField(choices=[status.value for status in VatStatus], required=False, help_text="See the creation.")
+    terms_days = WholeNumberField(min_value=0, max_value=MAX_TERMS_DAYS, required=False, help_text="Days from issue to due date.")
+    grace_days = WholeNumberField(
+        min_value=0, max_value=MAX_GRACE_DAYS, required=False, help_text="Days for which an invoice stays a draft."
+    )

@@ -94,3 +94,24 @@ DELETION: dict[str, Any] = {
     **MOVE, "move": "delete",
     "draft": {"subscription": "SUB-1234", "customer": "CUST-7", "currency": "EUR", "total_minor": 1680},
 }  # fmt: skip
+CUSTOMER_COUPON: dict[str, Any] = {**GIVEN_COUPON, "taken_off_at": None, "used_minor": 0, "used_invoices": 0}
+SUBSCRIPTION_SUMMARY: dict[str, Any] = {
+    "ref": "SUB-1234", "customer": "CUST-7", "plan": "basic", "plan_version": 1, "state": "active",
+    "started_at": "2026-01-01T00:00:00.000000Z", "anchor_at": "2026-01-01T00:00:00.000000Z", "time_zone": "UTC",
+    "trial_end": None, "ends_at": None, "due_at": "2026-02-01T00:00:00.000000Z", "suspended": None,
+}  # fmt: skip
+SUBSCRIPTION_DETAIL: dict[str, Any] = {
+    **SUBSCRIPTION_SUMMARY, "as_of": "2026-01-20T12:00:00.000000Z",
+    "current_period": {"start": "2026-01-01T00:00:00.000000Z", "end": "2026-02-01T00:00:00.000000Z"},
+    "items": [
+        {
+            "price_key": "base", "plan": "basic", "plan_version": 1, "quantity": "2",
+            "starts_at": "2026-01-15T00:00:00.000000Z", "ends_at": None,
+        },
+    ],
+    "amendments": [AMENDMENT],
+}  # fmt: skip
+USAGE_EVENT: dict[str, Any] = {
+    "idempotency_key": "call-8812", "subscription": "SUB-1234", "meter": "calls", "value": "200",
+    "occurred_at": "2026-01-10T10:00:00.000000Z", "properties": {"region": "eu"}, "recorded_at": "2026-01-10T10:00:01.250000Z",
+}  # fmt: skip

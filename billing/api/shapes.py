@@ -8,6 +8,9 @@ from billing.models import Amendment, Charge, Coupon, Customer, CustomerCoupon, 
 from billing.orders import plans
 from billing.rating.money import decimal_text
 from billing.rating.price_input import price_dict
+from billing.reads.catalogue import GivenCoupon
+from billing.reads.subscriptions import Detail, SubscriptionRow
+from billing.reads.usage import EventRow
 from ledger.api.kit.rendering import in_key_order, optional_time_text, time_text
 
 
@@ -110,6 +113,69 @@ def given_coupon_body(given: CustomerCoupon, *, customer: str, coupon: str) -> d
     return {"customer": customer, "coupon": coupon, "given_at": time_text(given.given_at)}
 
 
+def customer_coupon_body(given: GivenCoupon, *, customer: str) -> dict[str, Any]:
+    """A customer's coupon with what invoices have used of it."""
+    return {
+        **given_coupon_body(given.row, customer=customer, coupon=given.code),
+        "taken_off_at": optional_time_text(given.row.taken_off_at),
+        "used_minor": given.used_minor,
+        "used_invoices": given.used_invoices,
+    }
+
+
+def subscription_summary(row: SubscriptionRow) -> dict[str, Any]:
+    """A subscription in a list: what was ordered, and what it is now."""
+    return {
+        "ref": row.ref,
+        "customer": row.customer,
+        "plan": row.plan,
+        "plan_version": row.plan_version,
+        "state": row.state,
+        "started_at": time_text(row.started_at),
+        "anchor_at": time_text(row.anchor_at),
+        "time_zone": row.time_zone,
+        "trial_end": optional_time_text(row.trial_end),
+        "ends_at": optional_time_text(row.ends_at),
+        "due_at": optional_time_text(row.due_at),
+        "suspended": None if row.suspended_at is None else {"reason": row.suspended_reason, "since": time_text(row.suspended_at)},
+    }
+
+
+def subscription_detail(found: Detail) -> dict[str, Any]:
+    """A subscription with its current period, items and amendments."""
+    period = found.row.current_period(found.as_of)
+    return {
+        **subscription_summary(found.row),
+        "as_of": time_text(found.as_of),
+        "current_period": None if period is None else {"start": time_text(period.start), "end": time_text(period.end)},
+        "items": [
+            {
+                "price_key": item.price_key,
+                "plan": item.plan,
+                "plan_version": item.plan_version,
+                "quantity": decimal_text(item.quantity),
+                "starts_at": time_text(item.starts_at),
+                "ends_at": optional_time_text(item.ends_at),
+            }
+            for item in found.items
+        ],
+        "amendments": [amendment_body(amendment, found.row.ref) for amendment in found.amendments],
+    }
+
+
+def usage_event_body(event: EventRow) -> dict[str, Any]:
+    """A usage event as it was sent, and when it was taken in."""
+    return {
+        "idempotency_key": event.idempotency_key,
+        "subscription": event.subscription,
+        "meter": event.meter,
+        "value": decimal_text(event.value),
+        "occurred_at": time_text(event.occurred_at),
+        "properties": in_key_order(event.properties),
+        "recorded_at": time_text(event.recorded_at),
+    }
+
+
 def parking_body(parking: Parking, ref: str) -> dict[str, Any]:
     """That a subscription was parked, and no longer is."""
     return {
@@ -203,6 +269,11 @@ CouponShape = shape(
     periods=serializers.IntegerField(allow_null=True), prices=serializers.ListField(child=_text()),
     plans=serializers.ListField(child=_text()),
 )  # fmt: skip
+CustomerCouponShape = shape(
+    "CustomerCoupon", "A customer's coupon, and what invoices have used of it.",
+    customer=_text(), coupon=_text(), given_at=_text(), taken_off_at=_text(null=True), used_minor=_minor(),
+    used_invoices=serializers.IntegerField(),
+)  # fmt: skip
 GivenCouponShape = shape("GivenCoupon", "A customer's coupon.", customer=_text(), coupon=_text(), given_at=_text())
 ParkingShape = shape(
     "Parking", "Why a subscription waited, and who let it go on.",
@@ -230,6 +301,30 @@ RatingShape = shape(
     amount_minor=_minor(), exact=_text(), steps=StepShape(many=True), covered=CoveredShape(required=False),
 )  # fmt: skip
 PeriodShape = shape("Period", "Half-open.", start=_text(), end=_text())
+SuspendedShape = shape("Suspension", "Why billing waits until somebody has looked.", reason=_text(), since=_text())
+SUMMARY: dict[str, Any] = {
+    "ref": _text(), "customer": _text(), "plan": _text(), "plan_version": serializers.IntegerField(),
+    "state": _text(), "started_at": _text(), "anchor_at": _text(), "time_zone": _text(),
+    "trial_end": _text(null=True), "ends_at": _text(null=True),
+    "due_at": serializers.CharField(allow_null=True, help_text="When it next has something to bill; null: nothing will be due."),
+    "suspended": SuspendedShape(allow_null=True),
+}  # fmt: skip
+SubscriptionSummaryShape = shape("SubscriptionSummary", "A subscription as it is now.", **SUMMARY)
+ItemShape = shape(
+    "SubscriptionItem", "At which price and quantity an item counts, or will.",
+    price_key=_text(), plan=_text(), plan_version=serializers.IntegerField(), quantity=_text(), starts_at=_text(),
+    ends_at=_text(null=True),
+)  # fmt: skip
+SubscriptionDetailShape = shape(
+    "SubscriptionDetail", "A subscription as it is now, with its parts.",
+    **SUMMARY, as_of=_text(), current_period=PeriodShape(allow_null=True), items=ItemShape(many=True),
+    amendments=AmendmentShape(many=True),
+)  # fmt: skip
+UsageEventShape = shape(
+    "UsageEvent", "One thing that was used.",
+    idempotency_key=_text(), subscription=_text(), meter=_text(), value=_text(), occurred_at=_text(),
+    properties=serializers.DictField(), recorded_at=_text(),
+)  # fmt: skip
 LineShape = shape(
     "InvoiceLine", "One line.",
     position=serializers.IntegerField(), kind=_text(), price_key=_text(null=True), description=_text(),

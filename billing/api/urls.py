@@ -34,21 +34,42 @@ class InvoiceIdConverter:
         return str(value)
 
 
+class EventKeyConverter:
+    """The idempotency key of a usage event in a path: 1-255 printable ASCII characters."""
+
+    regex = "[!-~](?:[ -~]{0,253}[!-~])?"
+
+    def to_python(self, value: str) -> str:
+        """Return the key."""
+        return value
+
+    def to_url(self, value: str) -> str:
+        """Return the key as it stands in a path."""
+        return value
+
+
 register_converter(RefConverter, "ref")
+register_converter(EventKeyConverter, "event_key")
 register_converter(InvoiceIdConverter, "invoice_id")
 
 urlpatterns: list[URLPattern] = [
     path("customers", views.Customers.as_view()),
+    path("customers/<ref:ref>", views.OneCustomer.as_view()),
+    path("customers/<ref:ref>/coupons/<ref:code>", views.OneCustomerCoupon.as_view()),
     path("customers/<ref:ref>/coupons", views.CustomerCoupons.as_view()),
     path("plans", views.Plans.as_view()),
+    path("plans/<ref:ref>", views.OnePlan.as_view()),
     path("ratings", views.Ratings.as_view()),
     path("coupons", views.Coupons.as_view()),
+    path("coupons/<ref:ref>", views.OneCoupon.as_view()),
     path("subscriptions", views.Subscriptions.as_view()),
+    path("subscriptions/<ref:ref>", views.OneSubscription.as_view()),
     path("subscriptions/<ref:ref>/amendments", views.Amendments.as_view()),
     path("subscriptions/<ref:ref>/charges", views.Charges.as_view()),
     path("subscriptions/<ref:ref>/invoices", views.SubscriptionInvoices.as_view()),
     path("subscriptions/<ref:ref>/unpark", views.Unpark.as_view()),
     path("usage-events", views.UsageEvents.as_view()),
+    path("usage-events/<event_key:key>", views.OneUsageEvent.as_view()),
     path("invoices", views.Invoices.as_view()),
     path("invoices/<invoice_id:invoice_id>", views.OneInvoice.as_view()),
     path("invoices/<invoice_id:invoice_id>/moves", views.InvoiceMoves.as_view()),

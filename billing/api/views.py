@@ -2,9 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, ClassVar
+from functools import partial
+from operator import attrgetter, itemgetter
+from typing import Any, ClassVar, TypeVar
 
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
@@ -52,7 +54,9 @@ from ledger.api.kit.schema import Answer, Taken, operation, page_example, page_o
 from ledger.database.lock_decorators import locked, on
 from ledger.database.lock_names import INVOICE_GENERATION
 from ledger.database.locks import Lock
-from ledger.errors import Invalid, Refused
+from ledger.errors import Invalid, LedgerError, Refused
+
+Row = TypeVar("Row")
 
 CATALOGUE = "Catalogue"
 SUBSCRIPTIONS = "Subscriptions"
@@ -80,6 +84,17 @@ CREDIT_NOTE_PATH = OpenApiParameter(
     description="The id of the credit note; not its number.",
     examples=[OpenApiExample("credit note", 1)],
 )
+COUPON_PATH = OpenApiParameter(
+    "code", REF_PATH.type, OpenApiParameter.PATH, description="The coupon.", examples=[OpenApiExample("code", "WELCOME")]
+)
+EVENT_PATH = OpenApiParameter(
+    "key",
+    {"type": "string", "minLength": 1, "maxLength": 255},
+    OpenApiParameter.PATH,
+    description="The event's idempotency key; a slash in it is written %2F.",
+    examples=[OpenApiExample("key", "call-8812")],
+)
+NO_CUSTOMER = NotFound(resource="customer", ref="CUST-7")
 NO_SUBSCRIPTION = NotFound(resource="subscription", ref="SUB-1234")
 NO_INVOICE = NotFound(resource="invoice", ref=1)
 NO_CREDIT_NOTE = NotFound(resource="credit note", ref=1)
@@ -142,6 +157,47 @@ class _Writes(_Billing):
         return read_body(request)
 
 
+def listed(
+    request: HttpRequest,
+    query: type[StrictSerializer],
+    select: Callable[..., Sequence[Row]],
+    *,
+    body: Callable[[Row], Any],
+    row_id: Callable[[Row], int] = attrgetter("pk"),
+) -> HttpResponse:
+    """Return a page of a list whose rows go by a number, newest first.
+
+    Args:
+        query: the filters; what is left of them besides limit and cursor goes to `select`.
+        select: takes the filters, `before` or `after` and `limit`.
+        body: a row as it is shown.
+    """
+    filters = read_query(query, request)
+    window = cursors.open_window(request, filters)
+    bounds = {name: keyset[0] for name, keyset in window.newest_first().items()}
+    rows = select(**filters, **bounds, limit=window.rows_wanted)
+    return json_answer(window.page(rows, keyset=lambda row: (row_id(row),), body=body))
+
+
+def _list_operation(
+    name: str,
+    summary: str,
+    description: str,
+    *,
+    tag: str,
+    query: type[StrictSerializer],
+    shape: Any,
+    example: Any,
+    path: str,
+    parameters: Sequence[OpenApiParameter] = (),
+    problems: Sequence[LedgerError] = (),
+) -> Callable[[Any], Any]:
+    return operation(
+        name, summary, description, tag=tag, scope=BILLING_READ, query=query, parameters=parameters, problems=problems,
+        answers={200: Answer(page_of(shape), page_example(example, path=path), "A page of the list.")},
+    )  # fmt: skip
+
+
 def _digest(request: HttpRequest, raw: dict[str, Any]) -> bytes:
     """SHA-256 over what the request is: its route and its body, whatever the order of its keys."""
     route = f"{request.method} {request.path}?{request.META.get('QUERY_STRING', '')}"
@@ -156,6 +212,21 @@ class Customers(_Writes):
     """Who pays."""
 
     collection = "customers"
+    scopes = {"get": BILLING_READ, "post": BILLING_WRITE}
+
+    @_list_operation(
+        "listCustomers",
+        "List customers",
+        "Newest first.",
+        tag=CATALOGUE,
+        query=bodies.CustomersQuery,
+        shape=shapes.CustomerShape,
+        example=examples.CUSTOMER,
+        path="/v1/customers",
+    )
+    def get(self, request: HttpRequest) -> HttpResponse:
+        """List customers."""
+        return listed(request, bodies.CustomersQuery, reads.customers, body=shapes.customer_body)
 
     @operation(
         "createCustomer", "Create a customer", tag=CATALOGUE, scope=BILLING_WRITE, keyed=True,
@@ -174,10 +245,56 @@ class Customers(_Writes):
         return self.once(request, bodies.NewCustomerSerializer, act)
 
 
+class OneCustomer(_Writes):
+    """One customer."""
+
+    collection = "customers"
+    scopes = {"get": BILLING_READ, "patch": BILLING_WRITE}
+
+    @operation(
+        "readCustomer", "Read a customer", tag=CATALOGUE, scope=BILLING_READ, parameters=[REF_PATH],
+        answers={200: Answer(shapes.CustomerShape, examples.CUSTOMER, "The customer.")}, problems=[NO_CUSTOMER],
+    )  # fmt: skip
+    def get(self, request: HttpRequest, ref: str) -> HttpResponse:
+        """Read a customer."""
+        return json_answer(shapes.customer_body(reads.customer(ref)))
+
+    @operation(
+        "changeCustomer", "Change a customer",
+        "Counts from the next document on; finalised ones keep what they say. Currency, time zone, holder and credits never "
+        "change: what was billed depends on them.",
+        tag=CATALOGUE, scope=BILLING_WRITE, keyed=True, parameters=[REF_PATH],
+        takes=Taken(bodies.CustomerChangeSerializer, {"moved": {"address": {"line1": "1 New St", "city": "Berlin"}}}),
+        answers={200: Answer(shapes.CustomerShape, examples.CUSTOMER, "The customer as it is then.")}, problems=[NO_CUSTOMER],
+    )  # fmt: skip
+    def patch(self, request: HttpRequest, ref: str) -> HttpResponse:
+        """Change a customer."""
+
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            return 200, shapes.customer_body(customers.change_customer(ref=ref, **fields))
+
+        return self.once(request, bodies.CustomerChangeSerializer, act)
+
+
 class Plans(_Writes):
     """What is sold."""
 
     collection = "plans"
+    scopes = {"get": BILLING_READ, "post": BILLING_WRITE}
+
+    @_list_operation(
+        "listPlans",
+        "List plans",
+        "Every version, newest first.",
+        tag=CATALOGUE,
+        query=bodies.PlansQuery,
+        shape=shapes.PlanShape,
+        example=examples.PLAN,
+        path="/v1/plans",
+    )
+    def get(self, request: HttpRequest) -> HttpResponse:
+        """List plans."""
+        return listed(request, bodies.PlansQuery, reads.plans, body=shapes.plan_body)
 
     @operation(
         "createPlan", "Create a plan", "Or the next version of one: versions never change, subscriptions stay on theirs.",
@@ -197,6 +314,21 @@ class Plans(_Writes):
             return 201, shapes.plan_body(plan)
 
         return self.once(request, bodies.NewPlanSerializer, act)
+
+
+class OnePlan(_Billing):
+    """One plan."""
+
+    scopes = {"get": BILLING_READ}
+
+    @operation(
+        "readPlan", "Read a plan", "Its newest version, or the one that is asked for.", tag=CATALOGUE, scope=BILLING_READ,
+        parameters=[REF_PATH], query=bodies.PlanQuery,
+        answers={200: Answer(shapes.PlanShape, examples.PLAN, "The version.")}, problems=[NotFound(resource="plan", ref="basic")],
+    )  # fmt: skip
+    def get(self, request: HttpRequest, ref: str) -> HttpResponse:
+        """Read a plan."""
+        return json_answer(shapes.plan_body(reads.plan(ref, **read_query(bodies.PlanQuery, request))))
 
 
 class Ratings(_Billing):
@@ -267,6 +399,21 @@ class Coupons(_Writes):
     """Discounts."""
 
     collection = "coupons"
+    scopes = {"get": BILLING_READ, "post": BILLING_WRITE}
+
+    @_list_operation(
+        "listCoupons",
+        "List coupons",
+        "Newest first.",
+        tag=CATALOGUE,
+        query=bodies.CouponsQuery,
+        shape=shapes.CouponShape,
+        example=examples.COUPON,
+        path="/v1/coupons",
+    )
+    def get(self, request: HttpRequest) -> HttpResponse:
+        """List coupons."""
+        return listed(request, bodies.CouponsQuery, reads.coupons, body=shapes.coupon_body)
 
     @operation(
         "createCoupon", "Create a coupon", tag=CATALOGUE, scope=BILLING_WRITE, keyed=True,
@@ -281,10 +428,45 @@ class Coupons(_Writes):
         )
 
 
+class OneCoupon(_Billing):
+    """One coupon."""
+
+    scopes = {"get": BILLING_READ}
+
+    @operation(
+        "readCoupon", "Read a coupon", tag=CATALOGUE, scope=BILLING_READ, parameters=[REF_PATH],
+        answers={200: Answer(shapes.CouponShape, examples.COUPON, "The coupon.")},
+        problems=[NotFound(resource="coupon", ref="WELCOME")],
+    )  # fmt: skip
+    def get(self, request: HttpRequest, ref: str) -> HttpResponse:
+        """Read a coupon."""
+        return json_answer(shapes.coupon_body(reads.coupon(ref)))
+
+
 class CustomerCoupons(_Writes):
     """A customer's coupons."""
 
     collection = "customer-coupons"
+    scopes = {"get": BILLING_READ, "post": BILLING_WRITE}
+
+    @_list_operation(
+        "listCustomerCoupons",
+        "List a customer's coupons",
+        "Newest first; also those that were taken off.",
+        tag=CATALOGUE,
+        query=bodies.AllQuery,
+        shape=shapes.CustomerCouponShape,
+        example=examples.CUSTOMER_COUPON,
+        path="/v1/customers/CUST-7/coupons",
+        parameters=[REF_PATH],
+        problems=[NO_CUSTOMER],
+    )
+    def get(self, request: HttpRequest, ref: str) -> HttpResponse:
+        """List a customer's coupons."""
+        return listed(
+            request, bodies.AllQuery, partial(reads.customer_coupons, ref), row_id=lambda given: given.row.pk,
+            body=partial(shapes.customer_coupon_body, customer=ref),
+        )  # fmt: skip
 
     @operation(
         "giveCoupon", "Give a coupon to a customer", tag=CATALOGUE, scope=BILLING_WRITE, keyed=True, parameters=[REF_PATH],
@@ -309,6 +491,31 @@ class CustomerCoupons(_Writes):
         return self.once(request, bodies.NewGivenCouponSerializer, act)
 
 
+class OneCustomerCoupon(_Writes):
+    """One of a customer's coupons."""
+
+    collection = "customer-coupons"
+    scopes = {"delete": BILLING_WRITE}
+    takes_nothing = True
+
+    @operation(
+        "takeCouponOff", "Take a coupon off a customer",
+        "Invoices made from now on do not use it; what earlier ones used stays. It cannot be given to the customer again.",
+        tag=CATALOGUE, scope=BILLING_WRITE, keyed=True, parameters=[REF_PATH, COUPON_PATH],
+        answers={200: Answer(shapes.CustomerCouponShape, examples.CUSTOMER_COUPON, "What it was used for.")},
+        problems=[NO_CUSTOMER, NotFound(resource="customer's coupon", ref="WELCOME")],
+    )  # fmt: skip
+    def delete(self, request: HttpRequest, ref: str, code: str) -> HttpResponse:
+        """Take a coupon off a customer."""
+
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            taken_off = coupons.take_coupon_off(customer_id=customers.customer_of(ref).pk, customer_ref=ref, code=code)
+            [given] = reads.customer_coupons(ref, before=taken_off.pk + 1, limit=1)
+            return 200, shapes.customer_coupon_body(given, customer=ref)
+
+        return self.once(request, bodies.NothingSerializer, act)
+
+
 # Subscriptions ---------------------------------------------------------------------------------------
 
 
@@ -316,6 +523,23 @@ class Subscriptions(_Writes):
     """What customers order."""
 
     collection = "subscriptions"
+    scopes = {"get": BILLING_READ, "post": BILLING_WRITE}
+
+    @_list_operation(
+        "listSubscriptions",
+        "List subscriptions",
+        "As they are now, newest first.",
+        tag=SUBSCRIPTIONS,
+        query=bodies.SubscriptionsQuery,
+        shape=shapes.SubscriptionSummaryShape,
+        example=examples.SUBSCRIPTION_SUMMARY,
+        path="/v1/subscriptions",
+    )
+    def get(self, request: HttpRequest) -> HttpResponse:
+        """List subscriptions."""
+        return listed(
+            request, bodies.SubscriptionsQuery, reads.subscriptions, row_id=lambda row: row.id, body=shapes.subscription_summary
+        )
 
     @operation(
         "createSubscription", "Create a subscription", tag=SUBSCRIPTIONS, scope=BILLING_WRITE, keyed=True,
@@ -334,10 +558,44 @@ class Subscriptions(_Writes):
         return self.once(request, bodies.NewSubscriptionSerializer, act)
 
 
+class OneSubscription(_Billing):
+    """One subscription."""
+
+    scopes = {"get": BILLING_READ}
+
+    @operation(
+        "readSubscription", "Read a subscription",
+        "As it is now: state, current period, items that count or will, all amendments, and when it is next due.",
+        tag=SUBSCRIPTIONS, scope=BILLING_READ, parameters=[REF_PATH],
+        answers={200: Answer(shapes.SubscriptionDetailShape, examples.SUBSCRIPTION_DETAIL, "The subscription.")},
+        problems=[NO_SUBSCRIPTION],
+    )  # fmt: skip
+    def get(self, request: HttpRequest, ref: str) -> HttpResponse:
+        """Read a subscription."""
+        return json_answer(shapes.subscription_detail(reads.subscription(ref)))
+
+
 class Amendments(_Writes):
     """Changes to a subscription."""
 
     collection = "amendments"
+    scopes = {"get": BILLING_READ, "post": BILLING_WRITE}
+
+    @_list_operation(
+        "listAmendments",
+        "List a subscription's amendments",
+        "Newest first; the first one is the order.",
+        tag=SUBSCRIPTIONS,
+        query=bodies.AllQuery,
+        shape=shapes.AmendmentShape,
+        example=examples.AMENDMENT,
+        path="/v1/subscriptions/SUB-1234/amendments",
+        parameters=[REF_PATH],
+        problems=[NO_SUBSCRIPTION],
+    )
+    def get(self, request: HttpRequest, ref: str) -> HttpResponse:
+        """List a subscription's amendments."""
+        return listed(request, bodies.AllQuery, partial(reads.amendments, ref), body=partial(shapes.amendment_body, ref=ref))
 
     @operation(
         "amendSubscription", "Amend a subscription",
@@ -366,6 +624,7 @@ class Amendments(_Writes):
                 sets_end="ends_at" in fields,
                 ends_at=fields.get("ends_at"),
                 paused=fields.get("paused"),
+                trial_end=fields.get("trial_end"),
             )
             return subscriptions.amend_subscription(ref=ref, effective_at=fields["effective_at"], wish=wish, actor=self.key.actor)
 
@@ -387,6 +646,23 @@ class Charges(_Writes):
     """One-off charges."""
 
     collection = "charges"
+    scopes = {"get": BILLING_READ, "post": BILLING_WRITE}
+
+    @_list_operation(
+        "listCharges",
+        "List a subscription's one-off charges",
+        "Newest first.",
+        tag=SUBSCRIPTIONS,
+        query=bodies.AllQuery,
+        shape=shapes.ChargeShape,
+        example=examples.CHARGE,
+        path="/v1/subscriptions/SUB-1234/charges",
+        parameters=[REF_PATH],
+        problems=[NO_SUBSCRIPTION],
+    )
+    def get(self, request: HttpRequest, ref: str) -> HttpResponse:
+        """List a subscription's one-off charges."""
+        return listed(request, bodies.AllQuery, partial(reads.charges, ref), body=partial(shapes.charge_body, ref=ref))
 
     @operation(
         "chargeOnce", "Add a one-off charge", "It is on the next invoice of the subscription, once.",
@@ -427,11 +703,45 @@ class Unpark(_Writes):
 # Usage -----------------------------------------------------------------------------------------------
 
 
+class OneUsageEvent(_Billing):
+    """One usage event."""
+
+    scopes = {"get": BILLING_READ}
+
+    @operation(
+        "readUsageEvent", "Read a usage event", tag=USAGE, scope=BILLING_READ, parameters=[EVENT_PATH],
+        answers={200: Answer(shapes.UsageEventShape, examples.USAGE_EVENT, "The event.")},
+        problems=[NotFound(resource="usage event", ref="call-8812")],
+    )  # fmt: skip
+    def get(self, request: HttpRequest, key: str) -> HttpResponse:
+        """Read a usage event."""
+        return json_answer(shapes.usage_event_body(reads.usage_event(key)))
+
+
 class UsageEvents(_Writes):
     """What was used."""
 
     collection = "usage-events"
+    scopes = {"get": BILLING_READ, "post": BILLING_WRITE}
     body_limit_bytes = BATCH_LIMIT_BYTES
+
+    @_list_operation(
+        "listUsageEvents",
+        "List a subscription's usage events",
+        "The latest use first. Events that were billed long ago may be gone.",
+        tag=USAGE,
+        query=bodies.UsageEventsQuery,
+        shape=shapes.UsageEventShape,
+        example=examples.USAGE_EVENT,
+        path="/v1/usage-events",
+        problems=[NO_SUBSCRIPTION],
+    )
+    def get(self, request: HttpRequest) -> HttpResponse:
+        """List a subscription's usage events."""
+        filters = read_query(bodies.UsageEventsQuery, request)
+        window = cursors.open_window(request, filters)
+        events = reads.usage_events(**filters, **window.newest_first(), limit=window.rows_wanted)
+        return json_answer(window.page(events, keyset=lambda event: event.keyset, body=shapes.usage_event_body))
 
     @operation(
         "takeInUsage", "Send usage events", "Up to 1,000, each judged by itself; the key of an event is unique for good.",
@@ -533,11 +843,7 @@ class Invoices(_Billing):
     )  # fmt: skip
     def get(self, request: HttpRequest) -> HttpResponse:
         """List invoices."""
-        filters = read_query(bodies.InvoicesQuery, request)
-        window = cursors.open_window(request, filters)
-        bounds = {name: keyset[0] for name, keyset in window.newest_first().items()}
-        rows = reads.invoices(**filters, **bounds, limit=window.rows_wanted)
-        return json_answer(window.page(rows, keyset=lambda row: (row["id"],), body=lambda row: row))
+        return listed(request, bodies.InvoicesQuery, reads.invoices, row_id=itemgetter("id"), body=dict)
 
 
 class OneInvoice(_Writes):
@@ -591,11 +897,7 @@ class InvoiceMoves(_Billing):
     )  # fmt: skip
     def get(self, request: HttpRequest, invoice_id: int) -> HttpResponse:
         """List who moved it."""
-        filters = read_query(bodies.MovesQuery, request)
-        window = cursors.open_window(request, filters)
-        bounds = {name: keyset[0] for name, keyset in window.newest_first().items()}
-        rows = reads.moves(invoice_id, **bounds, limit=window.rows_wanted)
-        return json_answer(window.page(rows, keyset=lambda row: (row.pk,), body=shapes.move_body))
+        return listed(request, bodies.MovesQuery, partial(reads.moves, invoice_id), body=shapes.move_body)
 
 
 class InvoiceCreditNotes(_Writes):
@@ -648,11 +950,7 @@ class CreditNotes(_Billing):
     )  # fmt: skip
     def get(self, request: HttpRequest) -> HttpResponse:
         """List credit notes."""
-        filters = read_query(bodies.CreditNotesQuery, request)
-        window = cursors.open_window(request, filters)
-        bounds = {name: keyset[0] for name, keyset in window.newest_first().items()}
-        rows = reads.credit_notes(**filters, **bounds, limit=window.rows_wanted)
-        return json_answer(window.page(rows, keyset=lambda row: (row["id"],), body=lambda row: row))
+        return listed(request, bodies.CreditNotesQuery, reads.credit_notes, row_id=itemgetter("id"), body=dict)
 
 
 class OneCreditNote(_Billing):

@@ -22,7 +22,7 @@ HELD = """
     FROM billing_customercoupon AS held
     JOIN billing_coupon AS c ON c.id = held.coupon_id
     LEFT JOIN billing_couponuse AS used ON used.customer_coupon_id = held.id AND used.released_at IS NULL
-    WHERE held.customer_id = %s AND (c.currency = '' OR c.currency = %s)
+    WHERE held.customer_id = %s AND held.taken_off_at IS NULL AND (c.currency = '' OR c.currency = %s)
     GROUP BY held.id, c.id
     ORDER BY held.id
 """

@@ -77,8 +77,8 @@ TAKE_IN = """
             value numeric, properties jsonb
         )
     ), fresh AS (
-        INSERT INTO billing_usagekey (idempotency_key, content_digest)
-        SELECT idempotency_key, decode(digest, 'hex') FROM sent ORDER BY idempotency_key
+        INSERT INTO billing_usagekey (idempotency_key, content_digest, subscription_id, occurred_at)
+        SELECT idempotency_key, decode(digest, 'hex'), subscription_id, occurred_at FROM sent ORDER BY idempotency_key
         ON CONFLICT (idempotency_key) DO NOTHING
         RETURNING idempotency_key
     ), taken AS (

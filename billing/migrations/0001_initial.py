@@ -173,6 +173,7 @@ class Migration(migrations.Migration):
                 ('customer', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.customer')),
                 ('coupon', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.coupon')),
                 ('given_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('taken_off_at', models.DateTimeField(db_comment='from then on no invoice uses it; null: it may be used', null=True)),
             ],
             options={
                 'constraints': [models.UniqueConstraint(fields=('customer', 'coupon'), name='billing_customercoupon_once')],
@@ -183,6 +184,8 @@ class Migration(migrations.Migration):
             fields=[
                 ('idempotency_key', models.CharField(max_length=255, primary_key=True, serialize=False)),
                 ('content_digest', models.BinaryField(db_comment="SHA-256 of the event's canonical form: the same key with other content")),
+                ('subscription', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.subscription')),
+                ('occurred_at', models.DateTimeField(db_comment='with the subscription: where the event is found by its key')),
             ],
         ),
         migrations.CreateModel(

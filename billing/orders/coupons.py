@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 from django.db import transaction
+from django.db.models.functions import Now
 
-from billing.errors import AlreadyExists, CouponNotApplicable
+from billing.errors import AlreadyExists, CouponNotApplicable, NotFound
 from billing.models import Coupon, CustomerCoupon
 from billing.rating.totals import Duration
 from ledger.database.lock_names import COUPON, CUSTOMER_COUPONS
@@ -67,6 +68,21 @@ def give_coupon(*, customer_id: int, customer_ref: str, customer_currency: str, 
         if CustomerCoupon.objects.filter(customer_id=customer_id, coupon_id=coupon.pk).exists():
             raise CouponNotApplicable(coupon=code, why="the customer has it already")
         return CustomerCoupon.objects.create(customer_id=customer_id, coupon_id=coupon.pk)
+
+
+def take_coupon_off(*, customer_id: int, customer_ref: str, code: str) -> CustomerCoupon:
+    """Have invoices no longer use a customer's coupon, from now on; or raise and write nothing. What was used stays used.
+
+    Raises:
+        NotFound: the customer does not have it.
+    """
+    with transaction.atomic(), advisory_lock(CUSTOMER_COUPONS(customer_ref)):
+        given = CustomerCoupon.objects.filter(customer_id=customer_id, coupon__code=code, taken_off_at=None).first()
+        if given is None:
+            raise NotFound(resource="customer's coupon", ref=code)
+        CustomerCoupon.objects.filter(pk=given.pk).update(taken_off_at=Now())
+        given.refresh_from_db()
+    return given
 
 
 def coupons_key(customer_ref: str) -> str:

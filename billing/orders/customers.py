@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from django.db import transaction
 
@@ -29,6 +29,18 @@ class CreditTerms:
 
     credit_type: str
     unit_value: Decimal
+
+
+class CustomerChanges(TypedDict, total=False):
+    """What of a customer can change: what documents say, not what was billed depends on."""
+
+    name: str
+    language: str
+    address: dict[str, Any]
+    vat_id: str
+    vat_status: str
+    terms_days: int
+    grace_days: int
 
 
 def create_customer(
@@ -81,6 +93,24 @@ def create_customer(
             credit_type=credits.credit_type if credits else "",
             credit_unit_value=credits.unit_value if credits else None,
         )
+
+
+def change_customer(*, ref: str, **changes: Unpack[CustomerChanges]) -> Customer:
+    """Change what the next documents say of a customer, or raise and write nothing.
+
+    Raises:
+        NotFound: there is no such customer.
+        Invalid: nothing is to change, there is no such VAT status, or reverse charge is without a VAT id.
+    """
+    if not changes:
+        raise Invalid(pointer="", rule="required", detail="give at least one field to change")
+    with transaction.atomic(), advisory_lock(CUSTOMER(ref)):
+        customer = customer_of(ref)
+        for name, value in changes.items():
+            setattr(customer, name, value)
+        _ensure_vat_status(customer.vat_status, customer.vat_id)
+        customer.save(update_fields=list(changes))
+    return customer
 
 
 def _ensure_vat_status(vat_status: str, vat_id: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Max
 from django.db.models.functions import Now
+from django.utils import timezone
 
 from billing.errors import AlreadyExists, NotFound
 from billing.models import Amendment, Charge, Customer, Item, ItemVersion, Subscription
@@ -35,6 +36,7 @@ class Wish:
     sets_end: bool = False
     ends_at: datetime | None = None
     paused: bool | None = None
+    trial_end: datetime | None = None
 
 
 def create_subscription(
@@ -96,15 +98,18 @@ def amend_subscription(*, ref: str, effective_at: datetime, wish: Wish, actor: s
     Raises:
         NotFound: there is no such subscription.
         Invalid: nothing or several things to change, an unknown plan or price key, an instant before the start or outside
-            the years 2000 to 2200, or a quantity above 10^18.
+            the years 2000 to 2200, a quantity above 10^18, or a trial end that does not extend a trial that goes on.
     """
     check_instant("/effective_at", effective_at)
     check_instant("/ends_at", wish.ends_at)
+    check_instant("/trial_end", wish.trial_end)
     subscription = subscription_of(ref)
     if effective_at < subscription.started_at:
         raise Invalid(pointer="/effective_at", rule="after-start", detail="an amendment takes effect after the start")
     with transaction.atomic(), advisory_lock(SUBSCRIPTION_INTENT(ref)) as lock:
         change = _change(subscription, wish, effective_at)
+        if wish.trial_end is not None:
+            Subscription.objects.filter(pk=subscription.pk).update(trial_end=wish.trial_end)
         amendment = _insert_amendment(lock, subscription, effective_at, change, actor)
         _store_timeline(lock, subscription)
     return amendment
@@ -155,9 +160,14 @@ def subscription_of(ref: str) -> Subscription:
 
 def _change(subscription: Subscription, wish: Wish, effective_at: datetime) -> dict[str, Any]:
     """The amendment as it is stored: with the version of the plan that was the newest when it was ordered."""
-    given = [wish.plan is not None, wish.quantities is not None, wish.sets_end, wish.paused is not None]
+    given = [
+        wish.plan is not None, wish.quantities is not None, wish.sets_end, wish.paused is not None, wish.trial_end is not None,
+    ]  # fmt: skip
     if sum(given) != 1:
-        raise Invalid(pointer="", rule="one-change", detail="give one of plan, quantities, ends_at, paused")
+        raise Invalid(pointer="", rule="one-change", detail="give one of plan, quantities, ends_at, paused, trial_end")
+    if wish.trial_end is not None:
+        _check_extension(subscription, wish.trial_end)
+        return {"trial_end": _iso(wish.trial_end)}
     if wish.plan is not None:
         return {"plan": plans.latest_plan(wish.plan).pk}
     if wish.quantities is not None:
@@ -168,6 +178,15 @@ def _change(subscription: Subscription, wish: Wish, effective_at: datetime) -> d
             raise Invalid(pointer="/ends_at", rule="after-start", detail="a subscription ends after it starts")
         return {"ends_at": _iso(wish.ends_at)}
     return {"paused": wish.paused}
+
+
+def _check_extension(subscription: Subscription, trial_end: datetime) -> None:
+    """Only a trial that goes on is extended: what comes after its end may be billed already."""
+    subscription.refresh_from_db(fields=["trial_end"])
+    if subscription.trial_end is None or subscription.trial_end <= timezone.now():
+        raise Invalid(pointer="/trial_end", rule="trial-goes-on", detail="the subscription has no trial that goes on")
+    if trial_end <= subscription.trial_end:
+        raise Invalid(pointer="/trial_end", rule="later", detail="a trial is extended to a time after its end")
 
 
 def _check_quantities(plan_id: int, quantities: Mapping[str, Decimal]) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.urls import URLPattern, path, register_converter
 
-from ledger.api import batches, holds, rates, views
+from ledger.api import batches, holders, holds, rates, views
 from ledger.api.kit.inputs import HOLDER_PATTERN, MAX_SEQUENCE, RATE_PATTERN
 
 
@@ -50,6 +50,7 @@ register_converter(SequenceConverter, "sequence")
 register_converter(RateConverter, "rate")
 
 urlpatterns: list[URLPattern] = [
+    path("holders/<holder:holder>", holders.OneHolder.as_view()),
     path("holders/<holder:holder>/spends", views.Spends.as_view()),
     path("holders/<holder:holder>/balance", views.HolderBalance.as_view()),
     path("holders/<holder:holder>/grants", views.Grants.as_view()),

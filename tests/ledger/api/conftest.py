@@ -93,12 +93,19 @@ class ApiClient:
         self, path: str, body: Any = None, *, key: str | None = "", raw: bytes | None = None, **headers: str
     ) -> HttpResponse:
         """POST a JSON body, or raw bytes; with a fresh Idempotency-Key, a given one, or (None) without."""
+        return self._send("POST", path, body, key=key, raw=raw, **headers)
+
+    def patch(self, path: str, body: Any, *, key: str | None = "", **headers: str) -> HttpResponse:
+        """PATCH with a JSON body; the key as in `post`."""
+        return self._send("PATCH", path, body, key=key, raw=None, **headers)
+
+    def _send(self, method: str, path: str, body: Any, *, key: str | None, raw: bytes | None, **headers: str) -> HttpResponse:
         sent = self._headers(headers)
         if key is not None:
             sent["Idempotency-Key"] = key or f"test-{next(_numbers)}"
         content_type = sent.pop("Content-Type", "application/json")
         data = json.dumps(body).encode() if raw is None else raw
-        return self.client.generic("POST", path, data, content_type=content_type, headers=sent)
+        return self.client.generic(method, path, data, content_type=content_type, headers=sent)
 
     def delete(self, path: str, *, key: str | None = "", raw: bytes = b"", **headers: str) -> HttpResponse:
         """DELETE a path; with a fresh Idempotency-Key, a given one, or (None) without."""

@@ -1,9 +1,10 @@
-"""Lock-free reads, for showing only: nothing is decided by them."""
+"""Invoices and credit notes as the REST contract has them, and who moved them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from datetime import date
+from typing import Any
 
-from django.db.models import Model, QuerySet
+from django.db.models import QuerySet
 
 from billing.errors import NotFound
 from billing.models import (
@@ -11,6 +12,7 @@ from billing.models import (
     CreditNoteLine,
     CreditNoteTax,
     CreditNoteUse,
+    Customer,
     DocumentMove,
     Invoice,
     InvoiceTax,
@@ -19,9 +21,8 @@ from billing.models import (
 )
 from billing.rating.money import decimal_text
 from billing.rating.tax import NOTES
+from billing.reads.pages import page
 from ledger.api.kit.rendering import time_text
-
-Row = TypeVar("Row", bound=Model)
 
 
 def invoice_document(invoice_id: int) -> dict[str, Any]:
@@ -37,20 +38,32 @@ def invoice_document(invoice_id: int) -> dict[str, Any]:
 
 
 def invoices(
-    *, subscription: str | None = None, state: str | None = None, before: int | None = None, after: int | None = None, limit: int
+    *,
+    subscription: str | None = None,
+    customer: str | None = None,
+    state: str | None = None,
+    number: str | None = None,
+    currency: str | None = None,
+    since: date | None = None,
+    until: date | None = None,
+    before: int | None = None,
+    after: int | None = None,
+    limit: int,
 ) -> list[dict[str, Any]]:
     """Invoices, newest first, by keyset on the id.
 
     Args:
-        before: only those older than this id.
-        after: the `limit` ones next newer than this id, still newest first.
+        since, until: issued on a day in `[since, until)`; a draft has no day.
+        before, after: see `pages.page`.
     """
-    rows: QuerySet[Invoice] = Invoice.objects.all()
-    if subscription is not None:
-        rows = rows.filter(subscription_ref=subscription)
-    if state is not None:
-        rows = rows.filter(state=state)
-    return invoice_documents(_page(rows, before=before, after=after, limit=limit))
+    wanted = {
+        "subscription__in": None if subscription is None else Subscription.objects.filter(ref=subscription).values("pk"),
+        "customer__in": None if customer is None else Customer.objects.filter(ref=customer).values("pk"),
+        "state": state, "number": number, "currency": currency,
+        "issue_date__gte": since, "issue_date__lt": until,
+    }  # fmt: skip
+    rows = Invoice.objects.filter(**{name: value for name, value in wanted.items() if value is not None})
+    return invoice_documents(page(rows, before=before, after=after, limit=limit))
 
 
 def moves(invoice_id: int, *, before: int | None = None, after: int | None = None, limit: int) -> list[DocumentMove]:
@@ -62,28 +75,22 @@ def moves(invoice_id: int, *, before: int | None = None, after: int | None = Non
         NotFound: there is no such invoice, and was none that anybody deleted.
     """
     rows = DocumentMove.objects.filter(invoice_id=invoice_id)
-    page = _page(rows, before=before, after=after, limit=limit)
-    if not page and not rows.exists() and not Invoice.objects.filter(pk=invoice_id).exists():
+    found = page(rows, before=before, after=after, limit=limit)
+    if not found and not rows.exists() and not Invoice.objects.filter(pk=invoice_id).exists():
         raise NotFound(resource="invoice", ref=invoice_id)
-    return page
+    return found
 
 
-def _page(rows: QuerySet[Row], *, before: int | None, after: int | None, limit: int) -> list[Row]:
-    if after is not None:
-        return list(rows.filter(pk__gt=after).order_by("pk")[:limit])[::-1]
-    return list((rows if before is None else rows.filter(pk__lt=before)).order_by("-pk")[:limit])
-
-
-def invoice_documents(page: Sequence[Invoice]) -> list[dict[str, Any]]:
+def invoice_documents(rows: Sequence[Invoice]) -> list[dict[str, Any]]:
     """Several invoices with their lines and taxes, by three queries in all."""
-    ids = [invoice.pk for invoice in page]
+    ids = [invoice.pk for invoice in rows]
     lines: dict[int, list[dict[str, Any]]] = {pk: [] for pk in ids}
     for line in Line.objects.filter(invoice_id__in=ids).order_by("invoice_id", "position"):
         lines[line.invoice_id].append(_line(line))
     taxes: dict[int, list[dict[str, Any]]] = {pk: [] for pk in ids}
     for tax in InvoiceTax.objects.filter(invoice_id__in=ids).order_by("invoice_id", "category", "rate"):
         taxes[tax.invoice_id].append(_tax(tax))
-    return [_invoice(invoice, lines[invoice.pk], taxes[invoice.pk]) for invoice in page]
+    return [_invoice(invoice, lines[invoice.pk], taxes[invoice.pk]) for invoice in rows]
 
 
 # Credit notes ----------------------------------------------------------------------------------------
@@ -102,15 +109,27 @@ def credit_note_document(credit_note_id: int) -> dict[str, Any]:
 
 
 def credit_notes(
-    *, customer: str | None = None, invoice: int | None = None, before: int | None = None, after: int | None = None, limit: int
+    *,
+    customer: str | None = None,
+    subscription: str | None = None,
+    invoice: int | None = None,
+    number: str | None = None,
+    since: date | None = None,
+    until: date | None = None,
+    before: int | None = None,
+    after: int | None = None,
+    limit: int,
 ) -> list[dict[str, Any]]:
-    """Credit notes, newest first, by keyset on the id. Args: `before`, `after` as in `invoices`."""
-    rows: QuerySet[CreditNote] = CreditNote.objects.all()
+    """Credit notes, newest first, by keyset on the id. Args: as in `invoices`."""
+    wanted = {"number": number, "issue_date__gte": since, "issue_date__lt": until}
+    rows: QuerySet[CreditNote] = CreditNote.objects.filter(**{name: value for name, value in wanted.items() if value is not None})
+    if subscription is not None:
+        rows = rows.filter(subscription_id__in=Subscription.objects.filter(ref=subscription).values("pk"))
     if customer is not None:
         rows = rows.filter(subscription_id__in=Subscription.objects.filter(customer__ref=customer).values("pk"))
     if invoice is not None:
         rows = rows.filter(invoice_id=invoice)
-    return _credit_note_documents(_page(rows, before=before, after=after, limit=limit))
+    return _credit_note_documents(page(rows, before=before, after=after, limit=limit))
 
 
 def note_left_minor(note: CreditNote, used_minor: int) -> int:
@@ -118,9 +137,9 @@ def note_left_minor(note: CreditNote, used_minor: int) -> int:
     return 0 if note.released_at else note.amount_minor - note.credits_returned_minor - used_minor
 
 
-def _credit_note_documents(page: Sequence[CreditNote]) -> list[dict[str, Any]]:
-    ids = [note.pk for note in page]
-    invoices = Invoice.objects.in_bulk({note.invoice_id for note in page})
+def _credit_note_documents(rows: Sequence[CreditNote]) -> list[dict[str, Any]]:
+    ids = [note.pk for note in rows]
+    invoices = Invoice.objects.in_bulk({note.invoice_id for note in rows})
     lines: dict[int, list[dict[str, Any]]] = {pk: [] for pk in ids}
     for line in CreditNoteLine.objects.filter(credit_note_id__in=ids).order_by("credit_note_id", "position"):
         lines[line.credit_note_id].append(_credit_note_line(line))
@@ -130,7 +149,7 @@ def _credit_note_documents(page: Sequence[CreditNote]) -> list[dict[str, Any]]:
     used: dict[int, dict[int, int]] = {pk: {} for pk in ids}
     for use in CreditNoteUse.objects.filter(credit_note_id__in=ids, released_at=None):
         used[use.credit_note_id][use.invoice_id] = use.amount_minor
-    return [_credit_note(note, invoices[note.invoice_id], lines[note.pk], taxes[note.pk], used[note.pk]) for note in page]
+    return [_credit_note(note, invoices[note.invoice_id], lines[note.pk], taxes[note.pk], used[note.pk]) for note in rows]
 
 
 def _credit_note(

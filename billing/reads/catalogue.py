@@ -1,0 +1,139 @@
+"""Customers, plans and coupons, each by what the caller calls it and as lists."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from django.db.models import Count, Max, QuerySet, Sum
+
+from billing.errors import NotFound
+from billing.models import Coupon, CouponUse, Customer, CustomerCoupon, Plan
+from billing.reads.pages import page, within
+
+
+def customer(ref: str) -> Customer:
+    """The customer of that ref.
+
+    Raises:
+        NotFound: there is none.
+    """
+    return _found(Customer.objects.filter(ref=ref), "customer", ref)
+
+
+def customers(
+    *,
+    holder: str | None = None,
+    currency: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    before: int | None = None,
+    after: int | None = None,
+    limit: int,
+) -> list[Customer]:
+    """Customers, newest first, by keyset on the id.
+
+    Args:
+        holder: whose credits pay for them.
+        since, until: created in `[since, until)`.
+        before, after: see `pages.page`.
+    """
+    rows = _equal(Customer.objects.all(), {"holder_id": holder, "currency": currency})
+    return page(within(rows, "created_at", since=since, until=until), before=before, after=after, limit=limit)
+
+
+# Plans -----------------------------------------------------------------------------------------------
+
+
+def plan(code: str, version: int | None = None) -> Plan:
+    """That version of a plan, the newest by default.
+
+    Raises:
+        NotFound: there is none.
+    """
+    rows = _equal(Plan.objects.filter(code=code), {"version": version})
+    return _found(rows.order_by("-version"), "plan", code if version is None else f"{code} v{version}")
+
+
+def plans(
+    *,
+    code: str | None = None,
+    currency: str | None = None,
+    newest: bool = False,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    before: int | None = None,
+    after: int | None = None,
+    limit: int,
+) -> list[Plan]:
+    """Versions of plans, newest first, by keyset on the id.
+
+    Args:
+        newest: of each plan only its newest version.
+        since, until, before, after: see `customers`.
+    """
+    rows = _equal(Plan.objects.all(), {"code": code, "currency": currency})
+    if newest:
+        last = Plan.objects.values("code").annotate(last=Max("id")).values("last")
+        rows = rows.filter(pk__in=last)
+    return page(within(rows, "created_at", since=since, until=until), before=before, after=after, limit=limit)
+
+
+# Coupons ---------------------------------------------------------------------------------------------
+
+
+def coupon(code: str) -> Coupon:
+    """The coupon of that code.
+
+    Raises:
+        NotFound: there is none.
+    """
+    return _found(Coupon.objects.filter(code=code), "coupon", code)
+
+
+def coupons(
+    *,
+    kind: str | None = None,
+    currency: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    before: int | None = None,
+    after: int | None = None,
+    limit: int,
+) -> list[Coupon]:
+    """Coupons, newest first, by keyset on the id. Args: as in `customers`; `kind` is amount or percentage."""
+    rows = _equal(Coupon.objects.all(), {"kind": kind, "currency": currency})
+    return page(within(rows, "created_at", since=since, until=until), before=before, after=after, limit=limit)
+
+
+class GivenCoupon(NamedTuple):
+    """A coupon in a customer's hands, and what invoices have used of it."""
+
+    row: CustomerCoupon
+    code: str
+    used_minor: int
+    used_invoices: int
+
+
+def customer_coupons(ref: str, *, before: int | None = None, after: int | None = None, limit: int) -> list[GivenCoupon]:
+    """What coupons a customer was given, newest first, also those that were taken off.
+
+    Raises:
+        NotFound: there is no such customer.
+    """
+    rows = page(CustomerCoupon.objects.filter(customer_id=customer(ref).pk), before=before, after=after, limit=limit)
+    codes: dict[int, str] = dict(Coupon.objects.filter(pk__in=[row.coupon_id for row in rows]).values_list("id", "code"))
+    uses = CouponUse.objects.filter(customer_coupon_id__in=[row.pk for row in rows], released_at=None)
+    totals = uses.values_list("customer_coupon_id").annotate(Sum("amount_minor"), Count("id"))
+    used: dict[int, tuple[int, int]] = {given: (minor, invoices) for given, minor, invoices in totals}
+    return [GivenCoupon(row, codes[row.coupon_id], *used.get(row.pk, (0, 0))) for row in rows]
+
+
+def _equal(rows: QuerySet[Any], wanted: Mapping[str, Any]) -> QuerySet[Any]:
+    return rows.filter(**{name: value for name, value in wanted.items() if value is not None})
+
+
+def _found(rows: QuerySet[Any], resource: str, ref: str) -> Any:
+    row = rows.first()
+    if row is None:
+        raise NotFound(resource=resource, ref=ref)
+    return row

@@ -1,0 +1,215 @@
+"""Subscriptions with what they are now: state, items, current period, and when they are next due."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Final, NamedTuple
+from zoneinfo import ZoneInfo
+
+from django.db import connection
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from billing.errors import NotFound
+from billing.models import Amendment, Charge, Subscription
+from billing.rating.periods import Interval, IntervalUnit, Period, Schedule
+from billing.reads.pages import page
+
+STATES: Final = ("scheduled", "active", "paused", "ended")
+
+# What an amendment says of the end holds from its effective time on, and an end in the past ends it there; of those that speak
+# for now, the last one counts. The empty price key is the subscription as a whole: it has a version wherever it is active.
+ROWS: Final = """
+SELECT * FROM (
+    SELECT s.id, s.ref, c.ref AS customer, s.started_at, s.anchor_at, s.time_zone, s.trial_end, s.created_at, c.currency,
+        plan.id AS plan_id, plan.code AS plan, plan.version AS plan_version,
+        plan.interval_unit, plan.interval_count, plan.is_active,
+        planned.ends_at,
+        CASE
+            WHEN s.started_at > %(now)s THEN 'scheduled'
+            WHEN planned.ends_at <= %(now)s THEN 'ended'
+            WHEN plan.is_active THEN 'active'
+            ELSE 'paused'
+        END AS state,
+        CASE
+            WHEN cursor.subscription_id IS NULL THEN GREATEST(s.started_at, s.trial_end)
+            WHEN EXISTS (
+                SELECT FROM billing_amendment AS a
+                WHERE a.subscription_id = s.id
+                    AND a.sequence > LEAST(cursor.recurring_amendments_seen, cursor.usage_amendments_seen)
+            ) OR EXISTS (
+                SELECT FROM billing_charge AS o WHERE o.subscription_id = s.id AND o.sequence > cursor.charges_seen
+            ) THEN %(now)s
+            ELSE LEAST(cursor.recurring_due_at, cursor.usage_due_at)
+        END AS due_at,
+        parking.reason AS suspended_reason, parking.parked_at AS suspended_at
+    FROM billing_subscription AS s
+    JOIN billing_customer AS c ON c.id = s.customer_id
+    LEFT JOIN billing_cursor AS cursor ON cursor.subscription_id = s.id
+    LEFT JOIN billing_parking AS parking ON parking.subscription_id = s.id AND parking.unparked_at IS NULL
+    LEFT JOIN LATERAL (
+        SELECT (a.change ->> 'ends_at')::timestamptz AS ends_at
+        FROM billing_amendment AS a
+        WHERE a.subscription_id = s.id AND a.change ? 'ends_at'
+            AND LEAST(a.effective_at, (a.change ->> 'ends_at')::timestamptz) <= GREATEST(%(now)s, s.started_at)
+        ORDER BY a.sequence DESC
+        LIMIT 1
+    ) AS planned ON true
+    LEFT JOIN LATERAL (
+        SELECT p.*, v.starts_at <= %(now)s AND (v.ends_at IS NULL OR v.ends_at > %(now)s) AS is_active
+        FROM billing_itemversion AS v
+        JOIN billing_item AS i ON i.id = v.item_id AND i.price_key = ''
+        JOIN billing_plan AS p ON p.id = v.plan_id
+        WHERE v.subscription_id = s.id AND v.superseded_at IS NULL
+        ORDER BY v.starts_at <= %(now)s DESC, abs(extract(epoch FROM v.starts_at - %(now)s))
+        LIMIT 1
+    ) AS plan ON true
+    WHERE (%(ref)s::text IS NULL OR s.ref = %(ref)s)
+        AND (%(customer)s::text IS NULL OR c.ref = %(customer)s)
+        AND (%(since)s::timestamptz IS NULL OR s.started_at >= %(since)s)
+        AND (%(until)s::timestamptz IS NULL OR s.started_at < %(until)s)
+        AND (%(before)s::bigint IS NULL OR s.id < %(before)s)
+        AND (%(after)s::bigint IS NULL OR s.id > %(after)s)
+) AS found
+WHERE (%(plan)s::text IS NULL OR found.plan = %(plan)s)
+    AND (%(state)s::text IS NULL OR found.state = %(state)s)
+    AND (%(suspended)s::boolean IS NULL OR (found.suspended_at IS NOT NULL) = %(suspended)s)
+ORDER BY CASE WHEN %(after)s::bigint IS NULL THEN -id ELSE id END
+LIMIT %(limit)s
+"""
+
+ITEMS: Final = """
+SELECT i.price_key, p.code AS plan, p.version AS plan_version, v.quantity, v.starts_at, v.ends_at
+FROM billing_itemversion AS v
+JOIN billing_item AS i ON i.id = v.item_id
+JOIN billing_plan AS p ON p.id = v.plan_id
+WHERE v.subscription_id = %s AND v.superseded_at IS NULL AND i.price_key <> '' AND (v.ends_at IS NULL OR v.ends_at > %s)
+ORDER BY v.starts_at, i.id
+"""
+
+
+class SubscriptionRow(NamedTuple):
+    """A subscription and what it is at one instant."""
+
+    id: int
+    ref: str
+    customer: str
+    started_at: datetime
+    anchor_at: datetime
+    time_zone: str
+    trial_end: datetime | None
+    created_at: datetime
+    currency: str
+    plan_id: int
+    plan: str
+    plan_version: int
+    interval_unit: str
+    interval_count: int
+    is_active: bool
+    ends_at: datetime | None
+    state: str
+    due_at: datetime | None
+    suspended_reason: str | None
+    suspended_at: datetime | None
+
+    def current_period(self, now: datetime) -> Period | None:
+        """The full billing period that contains `now`, or None where the subscription is not active."""
+        if self.state != "active":
+            return None
+        interval = Interval(IntervalUnit(self.interval_unit), self.interval_count)
+        return Schedule.anchored_at(self.anchor_at, ZoneInfo(self.time_zone), interval).period_at(now)
+
+
+class ItemRow(NamedTuple):
+    """At which plan's price and quantity an item counts or will count."""
+
+    price_key: str
+    plan: str
+    plan_version: int
+    quantity: Decimal
+    starts_at: datetime
+    ends_at: datetime | None
+
+
+class Detail(NamedTuple):
+    """One subscription with its parts, as of one instant."""
+
+    row: SubscriptionRow
+    as_of: datetime
+    items: Sequence[ItemRow]
+    amendments: Sequence[Amendment]
+
+
+def subscriptions(
+    *,
+    customer: str | None = None,
+    plan: str | None = None,
+    state: str | None = None,
+    suspended: bool | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    before: int | None = None,
+    after: int | None = None,
+    limit: int,
+) -> list[SubscriptionRow]:
+    """Subscriptions as they are now, newest first, by keyset on the id.
+
+    Args:
+        plan: now on this plan, in any version.
+        state: one of STATES.
+        suspended: whether billing is suspended.
+        since, until: started in `[since, until)`.
+        before, after: see `pages.page`.
+    """
+    filters = {"customer": customer, "plan": plan, "state": state, "suspended": suspended, "since": since, "until": until}
+    rows = _rows(timezone.now(), filters | {"before": before, "after": after}, limit)
+    return rows if after is None else rows[::-1]
+
+
+def subscription(ref: str) -> Detail:
+    """A subscription with its items that count or will, and all its amendments, as of now.
+
+    Raises:
+        NotFound: there is none.
+    """
+    now = timezone.now()
+    rows = _rows(now, {"ref": ref}, 1)
+    if not rows:
+        raise NotFound(resource="subscription", ref=ref)
+    with connection.cursor() as cursor:
+        cursor.execute(ITEMS, [rows[0].id, now])
+        items = [ItemRow(*row) for row in cursor.fetchall()]
+    changes = list(Amendment.objects.filter(subscription_id=rows[0].id).order_by("sequence"))
+    return Detail(rows[0], now, items, changes)
+
+
+def _rows(now: datetime, wanted: Mapping[str, Any], limit: int) -> list[SubscriptionRow]:
+    names = ("ref", "customer", "plan", "state", "suspended", "since", "until", "before", "after")
+    with connection.cursor() as cursor:
+        cursor.execute(ROWS, {name: wanted.get(name) for name in names} | {"now": now, "limit": limit})
+        return [SubscriptionRow(*row) for row in cursor.fetchall()]
+
+
+def amendments(ref: str, *, before: int | None = None, after: int | None = None, limit: int) -> list[Amendment]:
+    """The amendments of a subscription, newest first; the first one is the order itself.
+
+    Raises:
+        NotFound: there is no such subscription.
+    """
+    return page(_of(Amendment.objects.all(), ref), before=before, after=after, limit=limit)
+
+
+def charges(ref: str, *, before: int | None = None, after: int | None = None, limit: int) -> list[Charge]:
+    """The one-off charges of a subscription, newest first.
+
+    Raises:
+        NotFound: there is no such subscription.
+    """
+    return page(_of(Charge.objects.all(), ref), before=before, after=after, limit=limit)
+
+
+def _of(rows: QuerySet[Any], ref: str) -> QuerySet[Any]:
+    found = Subscription.objects.filter(ref=ref).values_list("pk", flat=True).first()
+    if found is None:
+        raise NotFound(resource="subscription", ref=ref)
+    return rows.filter(subscription_id=found)
