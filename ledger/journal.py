@@ -27,13 +27,13 @@ from ledger.rules.requests import encode_json, key_hash
 OPEN = Statement(
     "open",
     "SELECT * FROM ledger_open(%s, %s, %s, %s)",
-    [instant_us, integer, integer, integer, bytes.decode, bytes.decode, integer, bytes, bytes.decode],
+    [instant_us, instant_us, integer, integer, integer, bytes.decode, bytes.decode, integer, bytes, bytes.decode],
 )
 
 OPEN_MANY = Statement(
     "open_many",
     "SELECT * FROM ledger_open_many(%s, %s, %s, %s)",
-    [boolean, instant_us, integer, integer, integer, bytes.decode, bytes.decode, integer, bytes, bytes.decode],
+    [boolean, instant_us, instant_us, integer, integer, integer, bytes.decode, bytes.decode, integer, bytes, bytes.decode],
 )
 
 _PLACES = ", ".join(["%s"] * (COLUMNS.count(",") + 1))
@@ -111,7 +111,8 @@ ACCOUNTS = Statement(
 SELECT
     asked.holder_id,
     asked.credit_type,
-    GREATEST(clock_timestamp(), last.recorded_at),
+    clock_timestamp(),
+    last.recorded_at,
     last.sequence,
     last.balance,
     last.held,
@@ -128,7 +129,7 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) last ON true
 """,
-    [bytes.decode, bytes.decode, instant_us, integer, integer, integer, bytes.decode, bytes.decode, integer, bytes],
+    [bytes.decode, bytes.decode, instant_us, instant_us, integer, integer, integer, bytes.decode, bytes.decode, integer, bytes],
 )
 
 ANSWERED = Statement(
@@ -283,7 +284,7 @@ def _read(holder_id: str, credit_type: str, idempotency_key: str | None) -> tupl
 
 
 def _account(holder_id: str, credit_type: str, row: Sequence[Any]) -> tuple[Account, str | None]:
-    now_us, sequence, balance, held, lots, holds, overdraft, digest, answered_by = row
+    now_us, recorded_us, sequence, balance, held, lots, holds, overdraft, digest, answered_by = row
     if sequence is None:
         return Account(holder_id, credit_type, now_us), answered_by
     state = Account(
@@ -297,6 +298,7 @@ def _account(holder_id: str, credit_type: str, row: Sequence[Any]) -> tuple[Acco
         decode_holds(holds),
         overdraft,
         bytes(digest),
+        recorded_us,
     )
     return state, answered_by
 

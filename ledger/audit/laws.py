@@ -8,7 +8,9 @@ LAWS: dict[str, str] = {
     "overspent": "A balance is 0 or more, or the account has an overdraft; no spend goes beyond it.",
     "digest": "An entry's digest is SHA-256 over the digest of the entry before it, 32 zero bytes for the first, and its own "
     "canonical form.",
-    "time": "recorded_at never goes back; only grants count from another instant, expiries from the lot's or the hold's.",
+    "time": "recorded_at never goes back; an entry counts from then, a grant from any instant, an expiry from the lot's or the "
+    "hold's, a repayment from when it became possible; where the clock was set back, from the clock's instant.",
+    "future": "recorded_at is not beyond the server's clock.",
     "keys": "An entry that answers a request has a key and the request's digest; a key is answered once per holder.",
     "form": "Lots, drawn parts and holds are in their canonical form.",
     "lots": "A lot has what it had before, less what was drawn, plus what was given back: granted = remaining + held + "

@@ -66,7 +66,23 @@ CREATE TABLE ledger_entry (
     ),
     CONSTRAINT ledger_entry_refers_to_an_earlier CHECK (refers_to < sequence),
     CONSTRAINT ledger_entry_key_has_its_request CHECK ((idempotency_key IS NULL) = (request_digest IS NULL)),
-    CONSTRAINT ledger_entry_digest_is_sha256    CHECK (octet_length(digest) = 32)
+    CONSTRAINT ledger_entry_digest_is_sha256    CHECK (octet_length(digest) = 32),
+    -- The limits of ledger/rules/requests.py. A balance and what is held are at most 500 lots of 2^53 - 1.
+    CONSTRAINT ledger_entry_amounts_in_limits   CHECK (
+        amount BETWEEN -9007199254740991 AND 9007199254740991
+        AND overdraft <= 9007199254740991
+        AND balance >= -9007199254740991
+        AND balance + held <= 4503599627370495500
+    ),
+    CONSTRAINT ledger_entry_texts_in_limits     CHECK (
+        char_length(holder_id) <= 64
+        AND char_length(credit_type) <= 32
+        AND char_length(idempotency_key) <= 255
+        AND char_length(actor) <= 200
+        AND char_length(reason) <= 500
+        AND char_length(reference) <= 200
+        AND octet_length(metadata::text) <= 8192
+    )
 );
 
 COMMENT ON TABLE  ledger_entry                 IS 'The ledger: one immutable row per movement, each with the account''s state after it.';
@@ -175,7 +191,8 @@ RETURN sha256(previous_digest || convert_to(json_build_array(
 
 -- Refuses an entry that does not follow from the one before it: a gap, another balance than the previous one plus the amount, a
 -- digest that is not the one of this entry behind that one, held credits or an overdraft that change where they must not, or lots that
--- do not add up to the balance (with an overdraft they may add up to more: the difference is the debt). The lock keeps writers from
+-- do not add up to the balance (with an overdraft they may add up to more: the difference is the debt), or a time of recording beyond
+-- the clock (save that of the entry before it, where the clock was set back). The lock keeps writers from
 -- colliding; this and the primary key make a wrong balance impossible also for a writer who forgot the lock.
 CREATE FUNCTION ledger_entry_follows() RETURNS trigger
 LANGUAGE plpgsql AS $$
@@ -201,6 +218,7 @@ BEGIN
                 false
             )
         )
+        OR (n.recorded_at > clock_timestamp() AND n.recorded_at IS DISTINCT FROM p.recorded_at)
         OR n.digest <> ledger_entry_digest(COALESCE(p.digest, decode(repeat('00', 32), 'hex')), ROW(n.*)::ledger_entry)
         OR (
             SELECT CASE WHEN n.overdraft IS NULL THEN total <> n.balance ELSE total < n.balance END
@@ -260,6 +278,7 @@ ALTER TABLE ledger_refusal ENABLE ALWAYS TRIGGER append_only;
 CREATE FUNCTION ledger_open(lock_number bigint, holder text, type text, key text)
 RETURNS TABLE (
     now         timestamptz,
+    recorded_at timestamptz,
     sequence    bigint,
     balance     bigint,
     held        bigint,
@@ -274,8 +293,9 @@ BEGIN
     PERFORM pg_advisory_xact_lock(lock_number);
     RETURN QUERY
         SELECT
-            -- Never before the last entry, also when the clock was set back.
-            GREATEST(clock_timestamp(), last.recorded_at),
+            -- What is decided is decided by this. It may lie before the last entry, where the clock was set back.
+            clock_timestamp(),
+            last.recorded_at,
             last.sequence,
             last.balance,
             last.held,
@@ -310,6 +330,7 @@ CREATE FUNCTION ledger_open_many(lock_numbers bigint[], holders text[], types te
 RETURNS TABLE (
     is_locked   boolean,
     now         timestamptz,
+    recorded_at timestamptz,
     sequence    bigint,
     balance     bigint,
     held        bigint,
@@ -327,8 +348,9 @@ BEGIN
     RETURN QUERY
         SELECT
             asked.is_locked,
-            -- Never before the last entry, also when the clock was set back.
-            GREATEST(clock_timestamp(), last.recorded_at),
+            -- What is decided is decided by this. It may lie before the last entry, where the clock was set back.
+            clock_timestamp(),
+            last.recorded_at,
             last.sequence,
             last.balance,
             last.held,
@@ -495,7 +517,14 @@ CREATE TABLE ledger_rate (
     request_digest    bytea,
 
     PRIMARY KEY (credit_type, code, version),
-    CONSTRAINT ledger_rate_positive CHECK (version >= 1 AND price >= 1 AND per >= 1)
+    CONSTRAINT ledger_rate_positive CHECK (version >= 1 AND price >= 1 AND per >= 1),
+    CONSTRAINT ledger_rate_texts_in_limits CHECK (
+        char_length(credit_type) <= 32
+        AND char_length(code) <= 64
+        AND char_length(idempotency_key) <= 255
+        AND char_length(published_by) <= 200
+        AND char_length(published_because) <= 500
+    )
 );
 CREATE UNIQUE INDEX ledger_rate_key ON ledger_rate (idempotency_key) WHERE idempotency_key IS NOT NULL;
 

@@ -14,8 +14,9 @@ from ledger.rules.requests import Request
 class Account(NamedTuple):
     """The state after the last entry, and the instant at which it is looked at.
 
-    `now_us` is the server's clock after the lock was taken, never before the last entry's `recorded_us`. An account without
-    entries has sequence 0. `overdraft` is None where none was ever agreed.
+    `now_us` is the server's clock after the lock was taken; everything is decided by it. `recorded_us` is when the last entry was
+    recorded: later than `now_us` where the clock has been set back since. An account without entries has sequence 0.
+    `overdraft` is None where none was ever agreed.
     """
 
     holder_id: str
@@ -28,6 +29,7 @@ class Account(NamedTuple):
     holds: Holds = ()
     overdraft: int | None = None
     digest: bytes = GENESIS
+    recorded_us: int = 0
 
     @property
     def owed(self) -> int:
@@ -113,7 +115,7 @@ class Account(NamedTuple):
             None if request is None or keyless else request.idempotency_key,
             None if request is None or keyless else request.digest()[:REQUEST_DIGEST_BYTES],
             self.now_us if effective_us is None else effective_us,  # effective_us
-            self.now_us,  # recorded_us
+            max(self.now_us, self.recorded_us),  # recorded_us: it never goes back
             "ledger" if request is None else request.actor,
             reason if request is None else request.reason,
             "" if request is None else request.reference,
@@ -132,6 +134,7 @@ class Account(NamedTuple):
             holds=entry.holds,
             overdraft=entry.overdraft,
             digest=entry.digest,
+            recorded_us=entry.recorded_us,
         )
 
     def after_all(self, entries: Sequence[Entry]) -> "Account":

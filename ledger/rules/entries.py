@@ -77,6 +77,11 @@ class Entry(NamedTuple):
         return from_us(self.recorded_us)
 
     @property
+    def decided_us(self) -> int:
+        """The server's clock when it was decided: before `recorded_us` where the clock had been set back."""
+        return self.recorded_us if self.kind in ("grant", "expire", "release") else self.effective_us
+
+    @property
     def taken(self) -> int:
         """What a spend or capture took for good, 0 for every other kind: at most this can be refunded."""
         if self.kind == "spend":

@@ -51,7 +51,7 @@ def explain(
         booked_before, booked_after: what the same writer booked of itself, next to the entry.
         referred: the entry that it refers to.
     """
-    before = Account(entry.holder_id, entry.credit_type, entry.recorded_us)
+    before = Account(entry.holder_id, entry.credit_type, entry.decided_us)
     if previous is not None:
         before = before.after(previous)
     return {

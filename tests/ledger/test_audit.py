@@ -136,6 +136,7 @@ def changed(number: int, **values) -> Callable[[list[Entry]], list[Entry]]:
 LOT_1 = Lot(1, 100, SINCE_ITS_GRANT)
 LOT_2 = Lot(2, 50, SINCE_ITS_GRANT, START_US + 10 * DAY_US, 50, "promotional")
 EARLIER = START_US - DAY_US
+LATER = START_US + 200 * 365 * DAY_US
 
 HELD_ELSEWHERE = (Hold(5, START_US + 20 * DAY_US, (LOT_2._replace(remaining=20),)),)
 
@@ -146,6 +147,7 @@ TAMPERINGS = {
     ),
     "a balance that is not the sum": (changed(9, balance=999), {"balance": {9, 10}, "lots-sum": {9}}),
     "a clock that went back": (changed(5, recorded_us=EARLIER, effective_us=EARLIER), {"time": {5}}),
+    "a time beyond the clock": (changed(17, recorded_us=LATER, effective_us=LATER), {"future": {17}}),
     "an effective time that is another": (changed(3, effective_us=EARLIER), {"time": {3}}),
     "an expiry before its instant": (changed(11, effective_us=START_US + DAY_US), {"time": {11}}),
     "a lot that was never granted": (

@@ -71,7 +71,6 @@ TAMPERINGS: dict[str, tuple[Callable[[list[Entry]], list[Entry]], dict[str, set[
         lambda entries: [*entries[:4], entries[4]._replace(refers_to=2)],
         {"refunds": {4}, "refers-to": {5}},
     ),
-    "a repayment before there was anything to repay with": (changed(9, effective_us=NOW_US - 1), {"time": {9}}),
     "a repayment in the future": (changed(9, effective_us=NOW_US + 1), {"time": {9}}),
 }
 
@@ -80,4 +79,16 @@ TAMPERINGS: dict[str, tuple[Callable[[list[Entry]], list[Entry]], dict[str, set[
 def test_a_chain_made_anew_over_a_false_refund_is_found(empty_ledger, entries, name):
     tamper, expected = TAMPERINGS[name]
     store(empty_ledger, sealed_anew(tamper(entries)))
+    assert laws_broken(empty_ledger) == expected
+
+
+@pytest.mark.parametrize(("off_us", "expected"), [(0, {}), (1, {"time": {4}}), (-1, {"time": {4}, "burn-order": {4}})])
+def test_a_repayment_counts_from_when_a_lot_became_effective(empty_ledger, off_us, expected):
+    ledger = RulesLedger()
+    ask(ledger, rules.OverdraftRequest, "1", limit=40)
+    ask(ledger, rules.SpendRequest, "2", amount=8)
+    ask(ledger, rules.GrantRequest, "3", amount=5, effective_at=from_us(START_US + DAY_US))
+    ledger.now_us = NOW_US
+    ask(ledger, rules.SpendRequest, "5", amount=1)
+    store(empty_ledger, sealed_anew(changed(4, effective_us=START_US + DAY_US + off_us)(ledger.entries["ada"])))
     assert laws_broken(empty_ledger) == expected

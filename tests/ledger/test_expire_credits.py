@@ -11,31 +11,30 @@ from django.core.management import CommandError, call_command
 from django.db import DataError, connection
 from psycopg import Connection
 
-from ledger import journal, selectors, services, sweeping
+from ledger import selectors, services, sweeping
 from ledger.database.locks import holder_key, lock_number
-from ledger.rules.instants import DAY_US
 from ledger.sweeping import PAGE, sweep
 
+DAYS_AGO = 10
+"""When the stories begin: nothing can be recorded beyond the server's clock."""
 
-@pytest.fixture
-def later(monkeypatch) -> Callable[[int], None]:
-    """`later(days)`: from now on the journal and the sweeper look at the account so much later; the server's clock goes on."""
-    read = journal._account
+
+@pytest.fixture(autouse=True)
+def later(monkeypatch, ledger_clock) -> Callable[[int], None]:
+    """`later(days)`: from now on the journal and the sweeper look at the account so many days after the story began."""
+    plain = sweeping.PAGE
 
     def move(days: int) -> None:
-        def moved(*arguments: Any) -> Any:
-            state, answered_by = read(*arguments)
-            return state._replace(now_us=state.now_us + days * DAY_US), answered_by
+        ledger_clock(days - DAYS_AGO)
+        then = f"(statement_timestamp() + interval '{days - DAYS_AGO} days')"
+        monkeypatch.setattr(sweeping, "PAGE", plain.replace("statement_timestamp()", then))
 
-        monkeypatch.setattr(journal, "_account", moved)
-        plain = sweeping.PAGE.replace("statement_timestamp()", f"(statement_timestamp() + interval '{days} days')")
-        monkeypatch.setattr(sweeping, "PAGE", plain)
-
+    move(0)
     return move
 
 
 def in_days(days: float) -> datetime:
-    return datetime.now(UTC) + timedelta(days=days)
+    return datetime.now(UTC) + timedelta(days=days - DAYS_AGO)
 
 
 def run(*arguments: str) -> tuple[int, dict[str, Any]]:

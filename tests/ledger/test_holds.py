@@ -1,12 +1,11 @@
 """Holds: set aside, captured, released, extended, expired."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db import connection
 
-from ledger import journal, selectors, services
+from ledger import selectors, services
 from ledger.audit import audit
 from ledger.errors import CaptureExceedsHold, HoldClosed, InsufficientCredits, Invalid, LotLimit, NotAHold
 from ledger.rules import (
@@ -23,21 +22,6 @@ from ledger.rules import (
 )
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def the_clock(monkeypatch) -> Callable[[int], None]:
-    """`the_clock(us)`: from now on the ledger decides as if it were so much later; less than 0 for earlier."""
-    read = journal._account
-
-    def move(us: int) -> None:
-        def moved(*arguments):
-            state, answered_by = read(*arguments)
-            return state._replace(now_us=state.now_us + us), answered_by
-
-        monkeypatch.setattr(journal, "_account", moved)
-
-    return move
 
 
 def state():
@@ -153,13 +137,13 @@ def test_an_expired_hold_withholds_nothing_from_its_instant_on():
     assert account.after_all(booked).available == 100
 
 
-def test_what_is_held_of_an_expired_lot_does_not_come_back_to_life_by_a_refund(the_clock):
-    the_clock(-2 * DAY)
+def test_what_is_held_of_an_expired_lot_does_not_come_back_to_life_by_a_refund(ledger_clock):
+    ledger_clock(-2)
     expires_at = datetime.now(UTC) - timedelta(days=1)
     services.grant(holder_id="ada", amount=10, idempotency_key="g", expires_at=expires_at)
     services.hold(holder_id="ada", amount=9, idempotency_key="h", expires_at=datetime.now(UTC) + timedelta(days=1))
     services.spend(holder_id="ada", amount=1, idempotency_key="s")
-    the_clock(0)
+    ledger_clock(0)
     refund = services.refund(holder_id="ada", spend=3, idempotency_key="r")
     assert (refund.drawn, refund.refers_to) == (((4, 1),), 3)
     services.release(holder_id="ada", hold=2, idempotency_key="l")

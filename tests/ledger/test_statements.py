@@ -65,7 +65,7 @@ def test_statements_that_are_gone_are_prepared_again(committed_db: None, new_hol
     with transaction.atomic():
         row = journal.OPEN.execute([b"1", holder.encode(), b"credits", b"g"])
     assert row is not None
-    assert row[1:4] == [1, 10, 0]
+    assert row[2:5] == [1, 10, 0]
     assert row[-1] == "entry"
 
 

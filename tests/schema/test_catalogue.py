@@ -138,8 +138,9 @@ def test_the_ledgers_checks_are_these_and_all_are_enforced():
     assert found == [
         (f"ledger_entry_{name}", True)
         for name in (
-            "digest_is_sha256", "first_starts_at_0", "held_by_holds", "key_has_its_request", "never_overspent",
-            "numbered_from_1", "overdraft_positive", "refers_to_an_earlier", "sign_fits_kind",
+            "amounts_in_limits", "digest_is_sha256", "first_starts_at_0", "held_by_holds", "key_has_its_request",
+            "never_overspent", "numbered_from_1", "overdraft_positive", "refers_to_an_earlier", "sign_fits_kind",
+            "texts_in_limits",
         )
     ]  # fmt: skip
 

@@ -2,7 +2,10 @@
 --
 -- Most entries are a spend out of the first open lot. For them the one text that `lots` must have is made from the text before, and
 -- compared. Only those that are not such a spend, sound in every respect, are taken apart, lot by lot: see `doubtful`.
-WITH beside AS (
+WITH clock AS (
+    -- On a replica the clock of the server that wrote: its own may be behind.
+    SELECT GREATEST(clock_timestamp(), pg_last_xact_replay_timestamp()) AS now
+), beside AS (
     SELECT
         e.holder_id, e.credit_type, e.sequence, e.kind, e.amount, e.balance, e.held, e.refers_to, e.refunded_total, e.overdraft,
         e.lots, e.drawn, e.holds, e.idempotency_key, e.request_digest, e.effective_at, e.recorded_at, e.digest,
@@ -42,6 +45,7 @@ WITH beside AS (
         AND f.balance >= 0
         AND f.digest_fits
         AND f.recorded_at >= f.p_recorded_at
+        AND f.recorded_at <= (SELECT now FROM clock)
         AND COALESCE(f.effective_at = f.recorded_at, true)
         AND f.idempotency_key IS NOT NULL
         AND f.request_digest IS NOT NULL
@@ -90,7 +94,9 @@ WITH beside AS (
         d.p_overdraft,
         d.p_lots_text::json AS p_lots,
         d.p_holds_text::json AS p_holds,
-        d.p_recorded_at
+        d.p_recorded_at,
+        -- What is recorded at the instant of the entry before it may count from an earlier one: the clock had been set back.
+        COALESCE(d.recorded_at = d.p_recorded_at AND d.effective_at < d.recorded_at, false) AS may_be_set_back
     FROM doubtful d
 ), formed AS (
     SELECT
@@ -111,6 +117,7 @@ WITH beside AS (
                 THEN 'overspent' END,
             CASE WHEN NOT f.digest_fits THEN 'digest' END,
             CASE WHEN f.recorded_at < f.p_recorded_at THEN 'time' END,
+            CASE WHEN f.recorded_at > (SELECT now FROM clock) THEN 'future' END,
             CASE WHEN NOT f.key_has_its_request THEN 'keys' END,
             CASE WHEN NOT f.is_canonical THEN 'form' END
         ], NULL)
@@ -222,7 +229,7 @@ WITH beside AS (
                                     -- 0 stands for what could be spent from the first.
                                     AND NOT (n.effective_us = 0 AND f.effective_us <= f.recorded_us)
                                 )
-                                OR (f.kind = 'refund' AND (n.effective_us <> 0 OR COALESCE(n.expires_us <= f.recorded_us, true)))
+                                OR (f.kind = 'refund' AND (n.effective_us <> 0 OR COALESCE(n.expires_us <= f.effective_us, true)))
                             ELSE f.kind NOT IN ('refund', 'release') OR NOT EXISTS (
                                 SELECT
                                 FROM ledger_entry o
@@ -314,12 +321,12 @@ WITH beside AS (
                         WHEN 'expire' THEN f.effective_us > f.recorded_us OR NOT EXISTS (
                             SELECT FROM lot_before WHERE lot = f.refers_to AND expires_us = f.effective_us
                         )
-                        WHEN 'release' THEN f.effective_us <> f.recorded_us AND NOT EXISTS (
+                        WHEN 'release' THEN f.effective_us <> f.recorded_us AND NOT f.may_be_set_back AND NOT EXISTS (
                             SELECT FROM part_before WHERE hold = f.refers_to AND hold_expires_us = f.effective_us
                                 AND f.effective_us <= f.recorded_us
                         )
                         -- A repayment that was not booked at once counts from when a lot became effective, or a hold gave back credits.
-                        WHEN 'adjust' THEN f.effective_us <> f.recorded_us AND (
+                        WHEN 'adjust' THEN f.effective_us <> f.recorded_us AND NOT f.may_be_set_back AND (
                             f.idempotency_key IS NOT NULL
                             OR f.effective_us > f.recorded_us
                             OR NOT (
@@ -336,7 +343,7 @@ WITH beside AS (
                                 )
                             )
                         )
-                        ELSE f.effective_us <> f.recorded_us
+                        ELSE f.effective_us <> f.recorded_us AND NOT f.may_be_set_back
                     END THEN 'time' END,
                     CASE WHEN f.refers_to IS NOT NULL AND (SELECT closed_kind IS NULL FROM facts) THEN 'orphans' END,
                     CASE WHEN (SELECT NOT CASE f.kind
@@ -365,6 +372,7 @@ SELECT
         WHEN 'balance' THEN j.balance::text
         WHEN 'overspent' THEN j.balance::text
         WHEN 'digest' THEN encode(j.digest, 'hex')
+        WHEN 'future' THEN to_char(j.recorded_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
         WHEN 'time' THEN to_char(j.recorded_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
         WHEN 'held' THEN j.held::text
         WHEN 'overdraft' THEN j.overdraft::text
@@ -375,6 +383,7 @@ SELECT
         ELSE concat_ws(' ', j.kind, j.amount, 'drawn', left(j.drawn_text, 200), 'lots', left(j.lots_text, 400))
     END AS found,
     CASE law
+        WHEN 'future' THEN to_char((SELECT now FROM clock) AT TIME ZONE 'UTC', '"at most "YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
         WHEN 'numbers' THEN (COALESCE(j.p_sequence, 0) + 1)::text
         WHEN 'balance' THEN (j.p_balance + j.amount)::text
         WHEN 'digest' THEN (

@@ -33,8 +33,10 @@ def _spend_once(request: SpendRequest, protection: str) -> Entry:
             cursor.nextset()
         else:
             cursor.execute(OPEN, parameters)
-        now, *row = cursor.fetchone()
-        state, _ = journal._account(request.holder_id, request.credit_type, [to_us(now), *row])
+        now, recorded_at, *row = cursor.fetchone()
+        state, _ = journal._account(
+            request.holder_id, request.credit_type, [to_us(now), recorded_at and to_us(recorded_at), *row]
+        )
         entries = rules.spend(state, request)
         journal.APPEND_ONE.execute(entry_rows.parameters(entries[-1]))
         if protection == "row":

@@ -1,7 +1,7 @@
 -- ledger_open with another protection than the advisory lock, or with none, for rivals that differ in nothing else.
 CREATE FUNCTION rivals.open_by(protection text, holder text, type text, key text)
 RETURNS TABLE (
-    now timestamptz, sequence bigint, balance bigint, held bigint, lots text, holds text, overdraft bigint, digest bytea, answered_by text
+    now timestamptz, recorded_at timestamptz, sequence bigint, balance bigint, held bigint, lots text, holds text, overdraft bigint, digest bytea, answered_by text
 )
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -13,7 +13,7 @@ BEGIN
     END IF;
     RETURN QUERY
         SELECT
-            GREATEST(clock_timestamp(), last.recorded_at), last.sequence, last.balance, last.held, last.lots::text, last.holds::text,
+            clock_timestamp(), last.recorded_at, last.sequence, last.balance, last.held, last.lots::text, last.holds::text,
             last.overdraft, last.digest,
             CASE
                 WHEN EXISTS (

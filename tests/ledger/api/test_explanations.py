@@ -1,12 +1,13 @@
 """Why an entry is as it is, and why there was not enough."""
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from ledger import journal, services
+from ledger import services
 from tests.ledger.api.conftest import ApiClient, rows_of
 
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -133,10 +134,11 @@ def test_a_hold_a_release_and_an_extension_are_explained(api: ApiClient, holder:
 
 
 def test_what_had_come_due_is_told_with_the_entry_that_booked_it(
-    api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch
+    api: ApiClient, holder: str, ledger_clock: Callable[[float], None]
 ) -> None:
-    services.grant(holder_id=holder, amount=5, idempotency_key="g2", expires_at=NOW + timedelta(days=1))
-    _two_days_later(monkeypatch)
+    ledger_clock(-2)
+    services.grant(holder_id=holder, amount=5, idempotency_key="g2", expires_at=NOW - timedelta(days=1))
+    ledger_clock(0)
     services.spend(holder_id=holder, amount=1, idempotency_key="s")
     found = explained(api, holder, 4)
     assert [
@@ -149,16 +151,6 @@ def test_what_had_come_due_is_told_with_the_entry_that_booked_it(
         "grant",
         [(2, 5, "expired")],
     )
-
-
-def _two_days_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = journal._account
-
-    def later(holder_id: str, credit_type: str, row: Any) -> Any:
-        account, answered = read(holder_id, credit_type, row)
-        return account._replace(now_us=account.now_us + 2 * 86_400_000_000), answered
-
-    monkeypatch.setattr(journal, "_account", later)
 
 
 def test_grants_transfers_overdrafts_and_repayments_are_explained(api: ApiClient, holder: str) -> None:

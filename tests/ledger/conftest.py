@@ -1,0 +1,47 @@
+"""Two ways to another time: the clock that the ledger decides by, for what is past, and the server's, for one that is wrong."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from ledger import journal
+from ledger.rules.instants import DAY_US
+
+
+@pytest.fixture
+def ledger_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """`ledger_clock(days)`: from now on the ledger decides as if it were so many days later, in all threads.
+
+    Less than 0 for earlier. Beyond the server's clock nothing can be recorded.
+    """
+    read = journal._account
+
+    def move(days: float) -> None:
+        def moved(*arguments: Any) -> Any:
+            state, answered_by = read(*arguments)
+            return state._replace(now_us=state.now_us + int(days * DAY_US)), answered_by
+
+        monkeypatch.setattr(journal, "_account", moved)
+
+    return move
+
+
+@pytest.fixture
+def server_clock(db: None) -> Callable[[str], None]:
+    """`server_clock("1 day")`: from now on the server's clock is so much ahead for this session; `server_clock("0")` mends it."""
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE SCHEMA wrong_clock")
+
+    def set_to(ahead: str) -> None:
+        with connection.cursor() as cursor:
+            for clock in ("clock_timestamp", "statement_timestamp", "transaction_timestamp"):
+                cursor.execute(
+                    f"CREATE OR REPLACE FUNCTION wrong_clock.{clock}() RETURNS timestamptz LANGUAGE sql VOLATILE"
+                    f" RETURN pg_catalog.{clock}() + interval '{ahead}'"
+                )
+            # What stands before pg_catalog in the search path is found before PostgreSQL's own.
+            cursor.execute("SET LOCAL search_path = wrong_clock, pg_catalog, public")
+
+    return set_to

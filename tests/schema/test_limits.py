@@ -1,0 +1,101 @@
+"""The database keeps the limits of the rules: what is longer or larger is refused, whoever inserts it."""
+
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, connection, transaction
+
+from ledger import selectors
+from ledger.database.locks import sqlstate
+from ledger.entry_rows import COLUMNS
+from ledger.rules import MAX_AMOUNT, MAX_BALANCE, Account, Entry, Lot, requests
+from ledger.rules.entries import GENESIS
+from ledger.rules.instants import to_us
+from ledger.rules.requests import encode_json
+from tests.benchmarks.histories import row
+
+pytestmark = pytest.mark.django_db
+
+LENGTHS = {
+    "holder_id": 64,
+    "credit_type": 32,
+    "idempotency_key": 255,
+    "actor": requests.MAX_ACTOR_CHARACTERS,
+    "reason": requests.MAX_REASON_CHARACTERS,
+    "reference": requests.MAX_REFERENCE_CHARACTERS,
+}
+
+
+def granted(holder: str, amount: int = 5, /, **values: Any) -> Entry:
+    account = Account(holder, "credits", to_us(selectors.balance("nobody").as_of))
+    entry = account.next_entry("grant", amount, lots=(Lot(1, amount, 0),))
+    return entry._replace(idempotency_key="k", request_digest=bytes(8))._replace(**values).sealed(GENESIS)
+
+
+def insert(entry: Entry) -> None:
+    places = ", ".join(["%s"] * (COLUMNS.count(",") + 1))
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"INSERT INTO ledger_entry ({COLUMNS}) VALUES ({places})", row(entry))
+
+
+def refused(entry: Entry, constraint: str) -> None:
+    with pytest.raises(IntegrityError) as error:
+        insert(entry)
+    assert (sqlstate(error.value), constraint in str(error.value)) == ("23514", True)
+    assert selectors.balance(entry.holder_id, entry.credit_type).sequence == 0
+
+
+@pytest.mark.parametrize(
+    ("column", "character"),
+    [*((column, "a") for column in LENGTHS), ("actor", "\u00e9"), ("reason", "\u00e9"), ("reference", "\u00e9")],
+)
+def test_a_text_may_be_as_long_as_the_rules_say_and_no_longer(column, character):
+    insert(granted("ada", **{column: character * LENGTHS[column]}))
+    refused(granted("bob", **{column: character * (LENGTHS[column] + 1)}), "ledger_entry_texts_in_limits")
+
+
+def test_a_reason_of_a_megabyte_is_refused():
+    refused(granted("ada", reason="x" * 1_000_000), "ledger_entry_texts_in_limits")
+
+
+def test_metadata_are_bounded_in_bytes():
+    longest = requests.MAX_METADATA_BYTES - len(encode_json({"k": ""}))
+    insert(granted("ada", metadata={"k": "x" * longest}))
+    refused(granted("bob", metadata={"k": "x" * (longest + 1)}), "ledger_entry_texts_in_limits")
+    refused(granted("bob", metadata={"k": "\u00e9" * (longest // 2 + 1)}), "ledger_entry_texts_in_limits")
+
+
+def test_amounts_and_balances_are_bounded():
+    insert(granted("ada", MAX_AMOUNT))
+    refused(granted("bob", MAX_AMOUNT + 1), "ledger_entry_amounts_in_limits")
+    refused(granted("bob", overdraft=MAX_AMOUNT + 1), "ledger_entry_amounts_in_limits")
+    assert str(MAX_BALANCE) in definition("ledger_entry_amounts_in_limits")
+
+
+def test_the_limits_of_rates_are_those_of_the_rules():
+    found = definition("ledger_rate_texts_in_limits")
+    for column, most in (
+        ("credit_type", LENGTHS["credit_type"]),
+        ("code", 64),
+        ("idempotency_key", LENGTHS["idempotency_key"]),
+        ("published_by", requests.MAX_ACTOR_CHARACTERS),
+        ("published_because", requests.MAX_REASON_CHARACTERS),
+    ):
+        assert f"(char_length({column}) <= {most})" in found
+
+
+def test_the_patterns_of_the_rules_have_the_same_limits():
+    for pattern, most in (
+        (requests.HOLDER_ID, LENGTHS["holder_id"]),
+        (requests.CREDIT_TYPE, LENGTHS["credit_type"]),
+        (requests.IDEMPOTENCY_KEY, LENGTHS["idempotency_key"]),
+        (requests.RATE_CODE, 64),
+    ):
+        assert pattern.fullmatch("a" * most)
+        assert not pattern.fullmatch("a" * (most + 1))
+
+
+def definition(constraint: str) -> str:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = %s", [constraint])
+        return str(cursor.fetchone()[0])
