@@ -19,7 +19,7 @@ from typing import Final
 from django.conf import settings
 
 from ledger_project import embedded_postgres, web_server
-from ledger_project.preparation import use_database
+from ledger_project.serving.bootstrap import use_database
 
 START_TIMEOUT_S: Final = 120
 STOP_TIMEOUT_S: Final = 60

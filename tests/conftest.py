@@ -27,7 +27,7 @@ from pytest_django.plugin import DjangoDbBlocker
 
 from billing.orders import plans
 from ledger_project import database_urls, embedded_postgres, web_server
-from ledger_project.provisioning import provision
+from ledger_project.serving.bootstrap import provision
 from tests import asgi_client
 from tests.settings import TEST_DATA_DIR, USES_EMBEDDED_SERVER
 

@@ -91,8 +91,7 @@ class Ground:
             )
 
     def _prepare(self) -> None:
-        from ledger_project.first_start import ensure_bootstrap_key
-        from ledger_project.preparation import connected_as_owner, prepare_database
+        from ledger_project.serving.bootstrap import connected_as_owner, ensure_bootstrap_key, prepare_database
 
         with connected_as_owner() as owner:
             prepare_database(owner, verbosity=0)

@@ -14,7 +14,7 @@ from psycopg import errors, sql
 
 from ledger.database import lock_names
 from ledger.database.locks import lock_number
-from ledger_project.provisioning import provision
+from ledger_project.serving.bootstrap import provision
 from tests.conftest import database_url, wait_until_waiting
 
 pytestmark = pytest.mark.usefixtures("committed_db")

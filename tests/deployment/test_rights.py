@@ -9,8 +9,8 @@ from django.conf import settings
 from django.db import connection
 from psycopg import errors, sql
 
-from ledger_project.provisioning import provision
 from ledger_project.rights import RIGHTS, SEQUENCES
+from ledger_project.serving.bootstrap import provision
 
 pytestmark = pytest.mark.usefixtures("committed_db")
 

@@ -30,7 +30,7 @@ os.environ |= {"DATABASE_URL": server.owner_url, "DJANGO_SETTINGS_MODULE": "ledg
 import django
 django.setup()
 from django.db import connection
-from ledger_project.provisioning import set_settings
+from ledger_project.serving.bootstrap import set_settings
 set_settings(connection)
 connection.close()
 

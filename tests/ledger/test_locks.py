@@ -357,7 +357,7 @@ def test_no_session_level_lock_is_used_on_any_connection_that_a_pooler_may_share
 
     assert session_level.search("SELECT pg_advisory_lock(1)")
     assert not session_level.search("SELECT pg_try_advisory_xact_lock_shared(1)")
-    assert [path.name for path, text in sources(".py", ".sql") if session_level.search(text)] in ([], ["preparation.py"])
+    assert [path.name for path, text in sources(".py", ".sql") if session_level.search(text)] in ([], ["bootstrap.py"])
 
 
 def uses_holding(text: str) -> bool:

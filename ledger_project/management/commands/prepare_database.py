@@ -4,8 +4,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from ledger_project.first_start import ensure_bootstrap_key
-from ledger_project.preparation import NotTheOwner, connected_as_owner, prepare_database
+from ledger_project.serving.bootstrap import NotTheOwner, connected_as_owner, ensure_bootstrap_key, prepare_database
 
 
 class Command(BaseCommand):

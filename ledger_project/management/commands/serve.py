@@ -19,10 +19,17 @@ from ledger.checks import verify_database
 from ledger.errors import Invalid, UnsafeDatabase
 from ledger_project import embedded_postgres, web_server
 from ledger_project.early_start import HOST, SERVES, EarlyStart, Signals, StartRefused, Stop, begun
-from ledger_project.first_start import OPERATOR, Secrets, furnish
 from ledger_project.preloaded import SERVED_BY
-from ledger_project.preparation import NotTheOwner, connected_as_owner, prepare_database, use_database
 from ledger_project.serving import supervisor
+from ledger_project.serving.bootstrap import (
+    OPERATOR,
+    NotTheOwner,
+    Secrets,
+    connected_as_owner,
+    furnish,
+    prepare_database,
+    use_database,
+)
 from ledger_project.start_guard import web_processes_held_back
 
 

@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
 from billing.metering import partitions
-from ledger_project.preparation import connected_as_owner
+from ledger_project.serving.bootstrap import connected_as_owner
 
 KEPT_MONTHS = 4
 
