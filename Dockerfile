@@ -30,7 +30,6 @@ COPY manage.py LICENSE ./
 COPY ledger ledger
 COPY billing billing
 COPY ledger_project ledger_project
-COPY deploy/invoice-worker deploy/invoice-worker
 # No database and no secret of a deployment is needed, or kept, for collecting the static files.
 RUN SECRET_KEY=unused DATABASE_URL=postgresql://unused@unused/unused python manage.py collectstatic --no-input \
     && python -m compileall -q ledger billing ledger_project

@@ -625,6 +625,20 @@ class Outcome(models.Model):
         indexes = [models.Index(fields=["run_id", "outcome", "id"], name="billing_outcome_run")]
 
 
+class ScheduledTask(models.Model):
+    """A task that one worker does at a time, such as the daily audit: when it is due, and how it last went."""
+
+    name = models.CharField(max_length=64, primary_key=True)
+    due_at = models.DateTimeField(db_comment="while it runs: when another worker takes it, should this one not finish")
+    started_at = models.DateTimeField()
+    finished_at = models.DateTimeField(null=True)
+    exit_code = models.SmallIntegerField(null=True)
+    host = models.CharField(max_length=255, blank=True, default="")
+
+    def __str__(self) -> str:
+        return self.name
+
+
 # Requests --------------------------------------------------------------------------------------------
 
 

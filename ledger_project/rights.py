@@ -72,6 +72,7 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     # Runs and requests.
     "billing_run": (*APPEND, columns("finished_at", "exit_code", "summary")),
     "billing_outcome": APPEND,
+    "billing_scheduledtask": CHANGE,
     "billing_requestkey": APPEND,
     # Operators. They are made inactive, not deleted; what they did stays in the log.
     "auth_user": CHANGE,
@@ -91,5 +92,7 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "django_migrations": READ,
 }  # fmt: skip
 
+FUNCTIONS: Final = ("billing_make_usage_month(date)",)
+"""Those that work with their owner's rights; nobody else may call them."""
 SEQUENCES: Final = ("billing_invoice_id_seq",)
 """The only one that is asked for a number beforehand. Identity columns draw theirs without a right."""

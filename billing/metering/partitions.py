@@ -3,9 +3,8 @@
 Whatever has no partition of its own lands in the default one, so nothing is ever refused for want of a month.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -19,13 +18,7 @@ PARTITIONS = """
     ORDER BY child.relname
 """
 
-# The parent's row triggers come with a partition by themselves, those of statements do not.
-MAKE = """
-    CREATE TABLE {name} PARTITION OF billing_usageevent FOR VALUES FROM ('{start}') TO ('{end}');
-    CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {name}
-        FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
-    ALTER TABLE {name} ENABLE ALWAYS TRIGGER append_only;
-"""
+MAKE = "SELECT billing_make_usage_month(%s)"
 
 # Grouped first: one claim covers millions of events. A day counts as billed when no usage price counted on it, or when a claim
 # reaches over its end, or to where the price stopped counting. What is used in a trial is never billed.
@@ -84,29 +77,20 @@ def name_of(month: date) -> str:
     return f"{PREFIX}{month:%Y_%m}"
 
 
-def make_months(database: BaseDatabaseWrapper, months: Sequence[date]) -> list[str]:
-    """Make the partitions of these months that are not there, each with its trigger; returns their names.
+def make_month(database: BaseDatabaseWrapper, month: date) -> str | None:
+    """Make the partition of a month, with its trigger; returns its name, or None when it is there already.
 
     Waits for no longer than lock_timeout: what is being written to the usage table goes on, and the call can be repeated.
 
     Raises:
-        MonthInDefault: events of a month came before its partition; nothing was made.
+        MonthInDefault: events of the month came before its partition; nothing was made.
     """
-    known = {one.name for one in partitions(database)}
-    made = [month for month in months if name_of(month) not in known]
     with database.cursor() as cursor:
-        for month in made:
-            start, end = _bounds(month)
-            cursor.execute(
-                "SELECT EXISTS (SELECT FROM billing_usageevent_default WHERE occurred_at >= %s AND occurred_at < %s)",
-                [start, end],
-            )
-            if cursor.fetchone() == (True,):
-                raise MonthInDefault(f"{month:%Y-%m}")
-        for month in made:
-            start, end = _bounds(month)
-            cursor.execute(MAKE.format(name=name_of(month), start=start.isoformat(), end=end.isoformat()))
-    return [name_of(month) for month in made]
+        cursor.execute(MAKE, [month])
+        (result,) = cursor.fetchone()
+    if result == "in-default":
+        raise MonthInDefault(f"{month:%Y-%m}")
+    return name_of(month) if result == "made" else None
 
 
 def drop_month(database: BaseDatabaseWrapper, month: date) -> None:
@@ -122,8 +106,3 @@ def drop_month(database: BaseDatabaseWrapper, month: date) -> None:
         if days:
             raise MonthNotBilled(f"{month:%Y-%m}: {days} subscription-days")
         cursor.execute(f"DROP TABLE {name}")
-
-
-def _bounds(month: date) -> tuple[datetime, datetime]:
-    following = month_after(month, 1)
-    return datetime(month.year, month.month, 1, tzinfo=UTC), datetime(following.year, following.month, 1, tzinfo=UTC)

@@ -481,6 +481,17 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name='ScheduledTask',
+            fields=[
+                ('name', models.CharField(max_length=64, primary_key=True, serialize=False)),
+                ('due_at', models.DateTimeField(db_comment='while it runs: when another worker takes it, should this one not finish')),
+                ('started_at', models.DateTimeField()),
+                ('finished_at', models.DateTimeField(null=True)),
+                ('exit_code', models.SmallIntegerField(null=True)),
+                ('host', models.CharField(blank=True, default='', max_length=255)),
+            ],
+        ),
+        migrations.CreateModel(
             name='Outcome',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),

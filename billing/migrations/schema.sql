@@ -41,6 +41,34 @@ CREATE INDEX billing_usageevent_period ON billing_usageevent (subscription_id, m
 -- What came in since the last run: events are only ever appended, so a few bytes for every 128 pages say where those of a time lie.
 CREATE INDEX billing_usageevent_recorded ON billing_usageevent USING brin (recorded_at) WITH (autosummarize = on);
 
+-- Makes the partition of a month: 'made', 'known' where it is there, or 'in-default' where events of the month came before it and lie
+-- in the default partition. Works with its owner's rights, so that workers need no others than the application's. The parent's row
+-- triggers come with a partition by themselves, those of statements do not.
+CREATE FUNCTION billing_make_usage_month(month date) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    starts_at timestamptz := date_trunc('month', month)::timestamp AT TIME ZONE 'UTC';
+    ends_at timestamptz := (date_trunc('month', month) + interval '1 month')::timestamp AT TIME ZONE 'UTC';
+    name text := 'billing_usageevent_' || to_char(month, 'YYYY_MM');
+BEGIN
+    IF to_regclass(name) IS NOT NULL THEN
+        RETURN 'known';
+    END IF;
+    IF EXISTS (SELECT FROM billing_usageevent_default AS e WHERE e.occurred_at >= starts_at AND e.occurred_at < ends_at) THEN
+        RETURN 'in-default';
+    END IF;
+    EXECUTE format('CREATE TABLE %I PARTITION OF billing_usageevent FOR VALUES FROM (%L) TO (%L)', name, starts_at, ends_at);
+    EXECUTE format('CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON %I
+        FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()', name);
+    EXECUTE format('ALTER TABLE %I ENABLE ALWAYS TRIGGER append_only', name);
+    RETURN 'made';
+EXCEPTION WHEN duplicate_table THEN
+    -- Another session was faster.
+    RETURN 'known';
+END;
+$$;
+REVOKE ALL ON FUNCTION billing_make_usage_month(date) FROM PUBLIC;
+
 
 -- Invoices --------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from ledger.database.lock_names import PREPARATION
 from ledger.database.locks import lock_number
 from ledger.models import SCOPES, ApiKey
 from ledger_project import database_urls
-from ledger_project.rights import READ, RIGHTS, SEQUENCES
+from ledger_project.rights import FUNCTIONS, READ, RIGHTS, SEQUENCES
 
 
 class NotTheOwner(Exception):
@@ -159,6 +159,8 @@ def grant_rights(connection: BaseDatabaseWrapper, role: str) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_schema()")
         cursor.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(sql.Identifier(cursor.fetchone()[0]), grantee))
+        for function in FUNCTIONS:
+            cursor.execute(sql.SQL("GRANT EXECUTE ON FUNCTION {} TO {}").format(sql.SQL(function), grantee))
         cursor.execute(RELATIONS)
         for name, kind in cursor.fetchall():
             relation = sql.SQL("SEQUENCE {}" if kind == SEQUENCE_KIND else "TABLE {}").format(sql.Identifier(name))

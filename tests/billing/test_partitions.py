@@ -28,8 +28,8 @@ def rows_in(table: str) -> int:
 
 
 def test_events_go_to_their_month_and_the_others_to_the_default():
-    assert partitions.make_months(connection, [JANUARY, FEBRUARY]) == ["billing_usageevent_2026_01", "billing_usageevent_2026_02"]
-    assert partitions.make_months(connection, [JANUARY]) == []
+    made = [partitions.make_month(connection, month) for month in (JANUARY, FEBRUARY, JANUARY)]
+    assert made == ["billing_usageevent_2026_01", "billing_usageevent_2026_02", None]
     subscription = SubscriptionFactory()
     for instant in (at(1, 1), at(1, 31, 23), at(2, 1), at(3, 1)):
         use(subscription, "1", instant)
@@ -38,7 +38,7 @@ def test_events_go_to_their_month_and_the_others_to_the_default():
 
 
 def test_a_partition_refuses_changes_as_the_table_does():
-    partitions.make_months(connection, [JANUARY])
+    partitions.make_month(connection, JANUARY)
     use(SubscriptionFactory(), "1", at(1, 5))
     for change in ("UPDATE {} SET value = 2", "DELETE FROM {}", "TRUNCATE {}"):
         with pytest.raises(DatabaseError) as refused, transaction.atomic(), connection.cursor() as cursor:
@@ -50,12 +50,13 @@ def test_a_partition_refuses_changes_as_the_table_does():
 def test_a_month_whose_events_came_first_stays_in_the_default():
     use(SubscriptionFactory(), "1", at(1, 5))
     with pytest.raises(partitions.MonthInDefault, match="2026-01"):
-        partitions.make_months(connection, [FEBRUARY, JANUARY])
+        partitions.make_month(connection, JANUARY)
     assert [one.name for one in partitions.partitions(connection)] == ["billing_usageevent_default"]
 
 
 def test_a_month_is_dropped_once_all_of_it_is_billed_and_its_keys_stay():
-    partitions.make_months(connection, [JANUARY, FEBRUARY])
+    for month in (JANUARY, FEBRUARY):
+        partitions.make_month(connection, month)
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[metered()]).code)
     use(subscription, "100", at(1, 5))
     with pytest.raises(partitions.MonthNotBilled, match="2026-01: 1 subscription-days"):
@@ -73,7 +74,7 @@ def test_a_month_is_dropped_once_all_of_it_is_billed_and_its_keys_stay():
 
 
 def test_events_that_no_price_counts_do_not_keep_a_month():
-    partitions.make_months(connection, [JANUARY])
+    partitions.make_month(connection, JANUARY)
     use(SubscriptionFactory(plan=PlanFactory(prices=[metered()]).code), "1", at(1, 5), meter="other")
     partitions.drop_month(connection, JANUARY)
     assert [one.name for one in partitions.partitions(connection)] == ["billing_usageevent_default"]
@@ -95,18 +96,29 @@ def command(*options: str) -> str:
     return out.getvalue()
 
 
-@pytest.mark.usefixtures("_here")
-def test_the_command_makes_the_next_months_once():
+def months_from_now(*steps: int) -> list[str]:
     this_month = datetime.now(UTC).date().replace(day=1)
-    expected = [partitions.name_of(partitions.month_after(this_month, step)) for step in (1, 2, 3)]
+    return [partitions.name_of(partitions.month_after(this_month, step)) for step in steps]
+
+
+def test_the_command_makes_this_month_and_the_next_once():
+    expected = months_from_now(0, 1, 2, 3)
     for _ in range(2):
         out = command("--ahead", "2")
         assert [line.split()[0] for line in out.splitlines()] == sorted([*expected, "billing_usageevent_default"])
 
 
+def test_months_whose_events_came_first_are_told_and_the_others_made():
+    use(SubscriptionFactory(), "1", datetime.now(UTC))
+    out, err = StringIO(), StringIO()
+    call_command("usage_partitions", "--ahead", "0", stdout=out, stderr=err)
+    assert [line.split()[0] for line in out.getvalue().splitlines()] == [*months_from_now(1), "billing_usageevent_default"]
+    assert "the default partition holds events of this month already" in err.getvalue()
+
+
 @pytest.mark.usefixtures("_here")
 def test_the_command_drops_only_what_is_old_there_and_billed():
-    partitions.make_months(connection, [JANUARY])
+    partitions.make_month(connection, JANUARY)
     use(SubscriptionFactory(plan=PlanFactory(prices=[metered()]).code), "1", at(1, 5))
     with pytest.raises(CommandError, match="still looked at"):
         command("--drop", f"{datetime.now(UTC):%Y-%m}")

@@ -39,7 +39,7 @@ def test_the_specification_would_find_a_mistake(compose: dict[str, Any]) -> None
 
 
 def test_its_services_are_the_six(compose: dict[str, Any]) -> None:
-    assert list(compose["services"]) == ["db", "pgbouncer", "prepare", "web", "proxy", "invoice-worker"]
+    assert list(compose["services"]) == ["db", "pgbouncer", "prepare", "web", "proxy", "worker"]
 
 
 def test_every_image_is_pinned(compose: dict[str, Any]) -> None:
@@ -65,11 +65,11 @@ def test_only_the_preparation_goes_past_pgbouncer_and_as_the_owner(compose: dict
     through = "postgresql://ledger_app:${LEDGER_APP_PASSWORD:?put it into .env}@pgbouncer:6432/ledger"
     owner = "postgresql://ledger_owner:${LEDGER_OWNER_PASSWORD:?put it into .env}@db:5432/ledger"
     expected: dict[str, set[str]] = {name: set() for name in compose["services"]}
-    assert urls == expected | {"prepare": {through, owner}, "web": {through}, "invoice-worker": {through}}
+    assert urls == expected | {"prepare": {through, owner}, "web": {through}, "worker": {through}}
 
 
 def test_web_and_worker_wait_for_the_preparation(compose: dict[str, Any]) -> None:
-    for name in ("web", "invoice-worker"):
+    for name in ("web", "worker"):
         assert compose["services"][name]["depends_on"]["prepare"] == {"condition": "service_completed_successfully"}
 
 
@@ -87,9 +87,7 @@ def test_what_the_images_copy_is_there_and_not_ignored() -> None:
             assert f"!{path.split('/')[0]}" in ignored, path
 
 
-@pytest.mark.parametrize(
-    "script", ["deploy/pgbouncer/start", "deploy/nginx/start", "deploy/postgres/10-roles.sh", "deploy/invoice-worker", ".ci/run"]
-)
+@pytest.mark.parametrize("script", ["deploy/pgbouncer/start", "deploy/nginx/start", "deploy/postgres/10-roles.sh", ".ci/run"])
 def test_the_scripts_are_runnable_and_parse(script: str) -> None:
     path = ROOT / script
     assert path.stat().st_mode & 0o111

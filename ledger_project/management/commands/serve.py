@@ -31,6 +31,8 @@ from ledger_project.serving.bootstrap import (
     use_database,
 )
 from ledger_project.start_guard import web_processes_held_back
+from ledger_project.timetable import named
+from ledger_project.worker import working_beside
 
 
 class Command(BaseCommand):
@@ -66,7 +68,8 @@ class Command(BaseCommand):
                     connections.close_all()
                     self._announce(made, port)
                 database = None if server is None else supervisor.Database(server)
-                supervisor.keep_running(web, database)
+                with working_beside(named(["usage_partitions"])):
+                    supervisor.keep_running(web, database)
 
     # The database
 

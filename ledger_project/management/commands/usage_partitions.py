@@ -1,11 +1,11 @@
-"""`manage.py usage_partitions`: make the usage table's months ahead, and drop those that are billed. Run as the owner."""
+"""`manage.py usage_partitions`: make the usage table's partitions, this month's and those ahead; drop those that are billed."""
 
 import argparse
 from datetime import UTC, date, datetime
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import transaction
+from django.db import connection, transaction
 
 from billing.metering import partitions
 from ledger_project.serving.bootstrap import connected_as_owner
@@ -16,7 +16,7 @@ KEPT_MONTHS = 4
 class Command(BaseCommand):
     """Each month is a transaction of its own; it can be run again at any time, such as daily."""
 
-    help = "Make the coming months' partitions of the usage table; list them, or drop a month that is billed."
+    help = "Make this month's partition of the usage table and the coming ones; list them, or drop a month that is billed."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -26,24 +26,23 @@ class Command(BaseCommand):
         parser.add_argument("--list", action="store_true", help="show them and change nothing")
 
     def handle(self, *args: Any, **given: Any) -> None:
-        """Do what is asked as the owner of LEDGER_OWNER_DATABASE_URL, and show the partitions."""
-        with connected_as_owner() as owner:
-            if given["drop"]:
+        """Do what is asked, and show the partitions. Dropping one takes the owner of LEDGER_OWNER_DATABASE_URL."""
+        if given["drop"]:
+            with connected_as_owner() as owner:
                 self._drop(owner, given["drop"])
-            elif not given["list"]:
-                self._make(owner, given["ahead"])
-            for one in partitions.partitions(owner):
-                self.stdout.write(f"{one.name}  {one.bounds}  {one.size_bytes / 1e6:.1f} MB  about {max(one.rows, 0)} events")
+        elif not given["list"]:
+            self._make(given["ahead"])
+        for one in partitions.partitions(connection):
+            self.stdout.write(f"{one.name}  {one.bounds}  {one.size_bytes / 1e6:.1f} MB  about {max(one.rows, 0)} events")
 
-    def _make(self, owner: Any, ahead: int) -> None:
-        # From the next month on: events of this one may lie in the default partition already.
+    def _make(self, ahead: int) -> None:
         this_month = datetime.now(UTC).date().replace(day=1)
-        for step in range(1, ahead + 2):
+        for step in range(ahead + 2):
             try:
-                with transaction.atomic(using=owner.alias):
-                    partitions.make_months(owner, [partitions.month_after(this_month, step)])
+                partitions.make_month(connection, partitions.month_after(this_month, step))
             except partitions.MonthInDefault as error:
-                raise CommandError(f"{error}: the default partition holds events of it; they stay there") from error
+                # Nothing is wrong: such events are counted and billed as all others.
+                self.stderr.write(f"{error}: the default partition holds events of this month already; they stay there.")
 
     def _drop(self, owner: Any, month: date) -> None:
         oldest_kept = partitions.month_after(datetime.now(UTC).date().replace(day=1), -KEPT_MONTHS)
