@@ -179,11 +179,12 @@ UNFOLD = admin_appearance.UNFOLD
 # REST ------------------------------------------------------------------------------------------------
 
 REST_FRAMEWORK = {
-    "DEFAULT_AUTHENTICATION_CLASSES": ["ledger.api.kit.authentication.ApiKeyAuthentication"],
-    "DEFAULT_PERMISSION_CLASSES": ["ledger.api.kit.authentication.HasScope"],
+    # Calls are let in by `ledger.api.kit.endpoint`. A view of REST framework that is not an Endpoint lets nobody in.
+    "DEFAULT_AUTHENTICATION_CLASSES": [],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAdminUser"],
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
     "DEFAULT_RENDERER_CLASSES": ["ledger.api.kit.rendering.JSONRenderer"],
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_SCHEMA_CLASS": "ledger.api.kit.schema.CallSchema",
     "EXCEPTION_HANDLER": "ledger_project.problems.exception_handler",
     "UNAUTHENTICATED_USER": None,
     "UNAUTHENTICATED_TOKEN": None,
@@ -199,6 +200,11 @@ SPECTACULAR_SETTINGS = {
     "OAS_VERSION": "3.1.0",
     "SCHEMA_PATH_PREFIX": "/v1",
     "SERVE_INCLUDE_SCHEMA": False,
+    "APPEND_COMPONENTS": {
+        "securitySchemes": {
+            "apiKey": {"type": "http", "scheme": "bearer", "description": "An API key; it is shown once, when it is made."}
+        }
+    },
     "SORT_OPERATION_PARAMETERS": False,
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",

@@ -32,9 +32,7 @@ class Root(RedirectView):
 
 
 # The scripts of Swagger UI come as files, and none of them evaluates text.
-_docs = csp_replace({"script-src": [SELF]})(
-    SpectacularSwaggerSplitView.as_view(url_name="schema", authentication_classes=[], permission_classes=[])
-)
+_docs = csp_replace({"script-src": [SELF]})(SpectacularSwaggerSplitView.as_view(url_name="schema"))
 
 urlpatterns = [
     path("v1/", include("ledger.api.urls")),

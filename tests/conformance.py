@@ -23,12 +23,19 @@ CHECKS = (
 )
 
 PATHS = {
-    "ledger": r"^/(v1/(holders|batches|rates|quotes)\b|healthz|readyz)",
+    "ledger": r"^/(v1/((holders|batches|rates|quotes)\b|$)|healthz|readyz)",
     "catalogue": r"^/v1/(plans|customers|coupons|ratings)\b",
     "subscriptions": r"^/v1/(subscriptions|usage-events)\b",
     "documents": r"^/v1/(invoices|credit-notes)\b",
 }
 """The calls that one run is about. Each path of the document is in one of them."""
+
+# These are answered with a result for each operation or event: a wrong one has its own, and does not refuse the others.
+RESULT_FOR_EACH = """
+[[operations]]
+include-path = ["/v1/batches", "/v1/usage-events"]
+checks.negative_data_rejection.expected-statuses = [200, 400, 401, 403, 404, 405, 406, 409, 413, 415, 422, 428, 429]
+"""
 
 
 def ensure_conforms(web: Any, key: str, folder: Path, part: str, *, examples: int) -> None:
@@ -61,6 +68,7 @@ def ensure_conforms(web: Any, key: str, folder: Path, part: str, *, examples: in
         "--continue-on-failure",
         "--no-color",
     ]
+    (folder / "schemathesis.toml").write_text(RESULT_FOR_EACH)
     ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=1800, check=False)
     assert ran.returncode == 0, ran.stdout[-20_000:] + ran.stderr[-2_000:]
     assert "internal-error" not in web.log.read_text()

@@ -41,8 +41,6 @@ class Health(Endpoint):
 
     is_public = True
     in_loop = frozenset({"get"})
-    authentication_classes = []
-    permission_classes = []
 
     @operation(
         "health",
@@ -64,8 +62,6 @@ class Readiness(Endpoint):
     """The process can do its work."""
 
     is_public = True
-    authentication_classes = []
-    permission_classes = []
 
     @operation(
         "readiness",

@@ -5,11 +5,8 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from django.http import HttpRequest
-from rest_framework.authentication import BaseAuthentication
-from rest_framework.permissions import BasePermission
 
 from ledger import services
 from ledger.api.kit.request_errors import NotFound, ScopeMissing, Unauthenticated
@@ -112,36 +109,3 @@ def _looked_up(secret: str) -> Key | None:
 
 LOOKUPS = Queue("ledger-keys", _look_up, most=lambda: 32)
 """Where texts of keys wait to be looked up; its outcomes are a `Key` or `Unauthenticated`."""
-
-
-# The same for views that run in DRF's own way, in a thread --------------------------------------------
-
-
-class ApiKeyAuthentication(BaseAuthentication):
-    """What makes an API key known to DRF and to the OpenAPI document: `request.auth` is the `Key`."""
-
-    def authenticate(self, request: Any) -> tuple[None, Key] | None:
-        """Return the key of a request that carries one, or raise `Unauthenticated` if it is not good."""
-        http_request: HttpRequest = getattr(request, "_request", request)
-        if not http_request.META.get("HTTP_AUTHORIZATION"):
-            return None
-        secret = secret_of(http_request)
-        key = known_key(secret) or _looked_up(secret)
-        if key is None:
-            raise Unauthenticated
-        return None, key
-
-    def authenticate_header(self, request: Any) -> str:
-        """Return what WWW-Authenticate says."""
-        return "Bearer"
-
-
-class HasScope(BasePermission):
-    """Lets a key pass that carries the scope which the view names in `scopes` for the method."""
-
-    def has_permission(self, request: Any, view: Any) -> bool:
-        """True if it may; raise `Unauthenticated` without a key."""
-        if request.auth is None:
-            raise Unauthenticated
-        scope = getattr(view, "scopes", {}).get(request.method.lower())
-        return scope is not None and request.auth.may(scope)

@@ -1,19 +1,35 @@
 """Who may do what: keys, scopes, and the holder that a key is confined to."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.test import RequestFactory
+from django.urls import URLPattern, URLResolver, get_resolver
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
 
 from ledger import services
 from ledger.api.kit import authentication
+from ledger.api.kit.endpoint import Endpoint
+from ledger.api.kit.front import API_PATHS
 from ledger.models import Rate
 from tests.asgi_client import AsgiClient
 from tests.ledger.api.conftest import ApiClient, nothing_written
 
 MakeApi = Callable[..., ApiClient]
+
+
+class Unguarded(APIView):
+    """A view of REST framework that somebody forgot to make an Endpoint."""
+
+    def get(self, request: Request) -> Response:
+        """Never answered."""
+        return Response({"balance": 1})
+
 
 IN_AN_HOUR = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
 CALLS: list[tuple[str, str, str, dict[str, Any] | None]] = [
@@ -34,6 +50,36 @@ CALLS: list[tuple[str, str, str, dict[str, Any] | None]] = [
     ("ledger:read", "GET", "/v1/holders/customer-42/refusals", None),
     ("ledger:read", "GET", "/v1/holders", None),
 ]
+
+
+def classes_of(patterns: list[URLPattern | URLResolver], path: str = "/") -> Iterator[tuple[str, Any]]:
+    for each in patterns:
+        here = path + str(each.pattern)
+        if isinstance(each, URLResolver):
+            yield from classes_of(each.url_patterns, here)
+        elif here.startswith(API_PATHS):
+            yield here, getattr(each.callback, "cls", None)
+
+
+def test_every_call_is_let_in_by_the_endpoint_and_by_nothing_else() -> None:
+    found = dict(classes_of(get_resolver().url_patterns))
+
+    assert len(found) > 40
+    assert {path: view for path, view in found.items() if view is None or not issubclass(view, Endpoint)} == {}
+    public = {path.lstrip("/^") for path, view in found.items() if view.is_public}
+    assert public == {"v1/", "v1/schema", "healthz", "readyz", "problems/<slug:slug>"}
+    # What REST framework would do is neither run nor declared.
+    assert {path for path, view in found.items() if view.authentication_classes} == set()
+
+
+@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer x"}])
+def test_a_view_that_is_no_endpoint_lets_nobody_in(make_api: MakeApi, db: None, headers: dict[str, str]) -> None:
+    if headers:
+        headers = {"Authorization": f"Bearer {make_api('ledger:admin').secret}"}
+    answer = Unguarded.as_view()(RequestFactory().get("/v1/unguarded", headers=headers))
+
+    assert answer.status_code == 403
+    assert b"balance" not in answer.content
 
 
 def send(client: ApiClient, method: str, path: str, body: dict[str, Any] | None, **headers: str) -> tuple[int, dict[str, object]]:

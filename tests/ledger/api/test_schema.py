@@ -218,9 +218,14 @@ def test_an_operation_of_a_batch_is_one_of_the_calls_told_apart_by_its_name(docu
         assert {"operation", "holder"} <= set(shape["required"])
 
 
-def test_calls_without_a_key_are_documented_so(document: dict[str, Any]) -> None:
-    for path in ("/healthz", "/readyz"):
-        assert not document["paths"][path]["get"].get("security")
+def test_which_calls_need_a_key_is_documented(document: dict[str, Any]) -> None:
+    without = {path for path, _, operation in operations(document) if operation.get("security", []) == []}
+    assert without == {"/v1/", "/healthz", "/readyz"}
+    assert {str(operation["security"]) for path, _, operation in operations(document) if path not in without} == {
+        "[{'apiKey': []}]"
+    }
+    scheme = document["components"]["securitySchemes"]["apiKey"]
+    assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
 
 
 def test_every_problem_is_explained_in_the_documentation() -> None:
