@@ -1,7 +1,5 @@
 """Billing as a Django application."""
 
-from collections.abc import Iterable
-
 from django.apps import AppConfig
 
 
@@ -11,11 +9,9 @@ class BillingConfig(AppConfig):
     name = "billing"
     verbose_name = "Billing"
 
-    def lock_names(self, limit: int) -> Iterable[str]:
-        """The names of the locks on at most `limit` subscriptions, for `manage.py locks --names`."""
-        from billing.models import Subscription
-        from ledger.database.lock_names import INVOICE_GENERATION, SUBSCRIPTION_INTENT
+    def ready(self) -> None:
+        """Have the ledger's audit verify the chain of documents, and its anchor hold their heads."""
+        from billing.documents.chain import DOCUMENTS
+        from ledger.audit.chains import register
 
-        for ref in Subscription.objects.order_by("-id").values_list("ref", flat=True)[:limit]:
-            yield INVOICE_GENERATION(ref)
-            yield SUBSCRIPTION_INTENT(ref)
+        register(DOCUMENTS)

@@ -232,6 +232,14 @@ class UsageEvent(models.Model):
         db_table = "billing_usageevent"
 
 
+class DroppedMonth(models.Model):
+    """A month whose usage events were dropped once billed: their keys stay, and are more than the events by as many."""
+
+    month = models.DateField(primary_key=True, db_comment="its first day")
+    events = models.BigIntegerField()
+    dropped_at = models.DateTimeField(db_default=Now())
+
+
 # What was billed -------------------------------------------------------------------------------------
 
 
@@ -265,6 +273,7 @@ class Claim(models.Model):
     released_at = models.DateTimeField(null=True)
     made_by = models.BigIntegerField(null=True, db_comment="the invoice that wrote the row; not that of the line on what is left")
     released_by = models.BigIntegerField(null=True, db_comment="the invoice that corrected or voided it")
+    restores = models.BigIntegerField(null=True, db_comment="the released claim that counts again with this one")
 
     class Meta:
         indexes = [
@@ -358,6 +367,7 @@ class Invoice(models.Model):
     paid_at = models.DateTimeField(null=True)
     voided_at = models.DateTimeField(null=True)
     uncollectible_at = models.DateTimeField(null=True)
+    digest = models.BinaryField(null=True, db_comment="SHA-256, chained within the series: docs/BILLING.md")
 
     class Meta:
         permissions = [
@@ -372,8 +382,8 @@ class Invoice(models.Model):
             models.UniqueConstraint(fields=["series", "series_value"], name="billing_invoice_series"),
             models.CheckConstraint(
                 name="billing_invoice_numbered",
-                condition=models.Q(state="draft", number=None, series_value=None)
-                | (~models.Q(state="draft") & models.Q(number__isnull=False, series_value__isnull=False)),
+                condition=models.Q(state="draft", number=None, series_value=None, digest=None)
+                | (~models.Q(state="draft") & models.Q(number__isnull=False, series_value__isnull=False, digest__isnull=False)),
             ),
             models.CheckConstraint(
                 name="billing_invoice_adds_up",
@@ -511,6 +521,7 @@ class CreditNote(models.Model):
     actor = models.CharField(max_length=200, blank=True, default="", db_default="")
     recorded_at = models.DateTimeField(db_default=Now())
     released_at = models.DateTimeField(null=True, db_comment="when its invoice was voided, and it with it")
+    digest = models.BinaryField(null=True, db_comment="SHA-256, chained within the series: docs/BILLING.md")
 
     class Meta:
         constraints = [
@@ -519,6 +530,10 @@ class CreditNote(models.Model):
                 name="billing_creditnote_figures",
                 condition=models.Q(kind="carried", number=None, series_value=None, credits_returned_minor=0)
                 | models.Q(kind="requested", amount_minor=models.F("subtotal_minor") + models.F("tax_minor"), amount_minor__gt=0),
+            ),
+            models.CheckConstraint(
+                name="billing_creditnote_numbered",
+                condition=models.Q(number=None, digest=None) | models.Q(number__isnull=False, digest__isnull=False),
             ),
         ]
         indexes = [

@@ -40,6 +40,7 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     # What was used.
     "billing_usagekey": APPEND,
     "billing_usageevent": APPEND,
+    "billing_droppedmonth": READ,
     # What was billed. Claims are released, never deleted; the basis of a claim that comes back says which credits still cover it.
     "billing_claim": (*APPEND, columns("released_at", "released_by", "basis")),
     "billing_cursor": CHANGE_AND_DELETE,

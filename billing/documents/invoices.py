@@ -94,9 +94,9 @@ RELEASE_SILENT = """
 # What a voided or deleted invoice had corrected counts again as it did before.
 RESTORE_CLAIMS = """
     INSERT INTO billing_claim (subscription_id, item_id, kind, starts_at, ends_at, price_id, quantity, amount_minor,
-        invoice_id, line_position, basis, made_by)
+        invoice_id, line_position, basis, made_by, restores)
     SELECT subscription_id, item_id, kind, starts_at, ends_at, price_id, quantity, amount_minor,
-        invoice_id, line_position, basis, made_by
+        invoice_id, line_position, basis, made_by, id
     FROM billing_claim
     WHERE released_by = %(invoice)s AND %(invoice)s NOT IN (coalesce(invoice_id, 0), coalesce(made_by, 0))
         AND NOT id = ANY(%(silent)s)

@@ -41,6 +41,13 @@ NOT_BILLED = """
 """
 
 
+# A month may be made again, for events that come later still, and dropped again.
+REMEMBER = """
+    INSERT INTO billing_droppedmonth AS dropped (month, events) SELECT %s, count(*) FROM {name}
+    ON CONFLICT (month) DO UPDATE SET events = dropped.events + excluded.events
+"""
+
+
 class MonthNotBilled(Exception):
     """Events of the month are not billed yet, so its partition stays."""
 
@@ -105,4 +112,5 @@ def drop_month(database: BaseDatabaseWrapper, month: date) -> None:
         (days,) = cursor.fetchone()
         if days:
             raise MonthNotBilled(f"{month:%Y-%m}: {days} subscription-days")
+        cursor.execute(REMEMBER.format(name=name), [month])
         cursor.execute(f"DROP TABLE {name}")

@@ -206,6 +206,14 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name='DroppedMonth',
+            fields=[
+                ('month', models.DateField(db_comment='its first day', primary_key=True, serialize=False)),
+                ('events', models.BigIntegerField()),
+                ('dropped_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+            ],
+        ),
+        migrations.CreateModel(
             name='Claim',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
@@ -224,6 +232,7 @@ class Migration(migrations.Migration):
                 ('released_at', models.DateTimeField(null=True)),
                 ('made_by', models.BigIntegerField(db_comment='the invoice that wrote the row; not that of the line on what is left', null=True)),
                 ('released_by', models.BigIntegerField(db_comment='the invoice that corrected or voided it', null=True)),
+                ('restores', models.BigIntegerField(db_comment='the released claim that counts again with this one', null=True)),
             ],
             options={
                 'indexes': [models.Index(condition=models.Q(('released_at', None)), fields=['subscription', 'ends_at'], name='billing_claim_held'), models.Index(fields=['invoice_id'], name='billing_claim_invoice'), models.Index(fields=['made_by'], name='billing_claim_made_by'), models.Index(condition=models.Q(('released_by__isnull', False)), fields=['released_by'], name='billing_claim_released_by')],
@@ -298,11 +307,12 @@ class Migration(migrations.Migration):
                 ('paid_at', models.DateTimeField(null=True)),
                 ('voided_at', models.DateTimeField(null=True)),
                 ('uncollectible_at', models.DateTimeField(null=True)),
+                ('digest', models.BinaryField(db_comment='SHA-256, chained within the series: docs/BILLING.md', null=True)),
             ],
             options={
                 'permissions': [('finalize_invoice', 'Can finalise a draft'), ('pay_invoice', 'Can mark an invoice as paid'), ('void_invoice', 'Can void an invoice'), ('give_up_invoice', 'Can mark an invoice as uncollectible'), ('delete_draft', 'Can delete a draft'), ('credit_invoice', 'Can credit an invoice')],
                 'indexes': [models.Index(fields=['subscription', '-id'], name='billing_invoice_subscription'), models.Index(fields=['customer', '-id'], name='billing_invoice_customer'), models.Index(fields=['state', '-id'], name='billing_invoice_state'), models.Index(condition=models.Q(('grace_ends_at__isnull', False), ('state', 'draft')), fields=['subscription', 'grace_ends_at'], name='billing_invoice_in_grace')],
-                'constraints': [models.UniqueConstraint(fields=('series', 'series_value'), name='billing_invoice_series'), models.CheckConstraint(condition=models.Q(models.Q(('number', None), ('series_value', None), ('state', 'draft')), models.Q(models.Q(('state', 'draft'), _negated=True), ('number__isnull', False), ('series_value__isnull', False)), _connector='OR'), name='billing_invoice_numbered'), models.CheckConstraint(condition=models.Q(('total_minor', django.db.models.expressions.CombinedExpression(django.db.models.expressions.CombinedExpression(models.F('subtotal_minor'), '-', models.F('discount_minor')), '+', models.F('tax_minor'))), ('amount_due_minor', django.db.models.expressions.CombinedExpression(django.db.models.expressions.CombinedExpression(models.F('total_minor'), '-', models.F('credit_notes_minor')), '-', models.F('credits_applied_minor'))), ('amount_due_minor__gte', 0), ('credits_applied_minor__gte', 0), ('total_minor__gte', 0)), name='billing_invoice_adds_up')],
+                'constraints': [models.UniqueConstraint(fields=('series', 'series_value'), name='billing_invoice_series'), models.CheckConstraint(condition=models.Q(models.Q(('digest', None), ('number', None), ('series_value', None), ('state', 'draft')), models.Q(models.Q(('state', 'draft'), _negated=True), ('digest__isnull', False), ('number__isnull', False), ('series_value__isnull', False)), _connector='OR'), name='billing_invoice_numbered'), models.CheckConstraint(condition=models.Q(('total_minor', django.db.models.expressions.CombinedExpression(django.db.models.expressions.CombinedExpression(models.F('subtotal_minor'), '-', models.F('discount_minor')), '+', models.F('tax_minor'))), ('amount_due_minor', django.db.models.expressions.CombinedExpression(django.db.models.expressions.CombinedExpression(models.F('total_minor'), '-', models.F('credit_notes_minor')), '-', models.F('credits_applied_minor'))), ('amount_due_minor__gte', 0), ('credits_applied_minor__gte', 0), ('total_minor__gte', 0)), name='billing_invoice_adds_up')],
             },
         ),
         migrations.CreateModel(
@@ -400,10 +410,11 @@ class Migration(migrations.Migration):
                 ('actor', models.CharField(blank=True, db_default='', default='', max_length=200)),
                 ('recorded_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ('released_at', models.DateTimeField(db_comment='when its invoice was voided, and it with it', null=True)),
+                ('digest', models.BinaryField(db_comment='SHA-256, chained within the series: docs/BILLING.md', null=True)),
             ],
             options={
                 'indexes': [models.Index(fields=['subscription', '-id'], name='billing_creditnote_list'), models.Index(condition=models.Q(('released_at', None)), fields=['subscription'], name='billing_creditnote_held'), models.Index(fields=['invoice_id'], name='billing_creditnote_invoice')],
-                'constraints': [models.UniqueConstraint(fields=('series', 'series_value'), name='billing_creditnote_series'), models.CheckConstraint(condition=models.Q(models.Q(('credits_returned_minor', 0), ('kind', 'carried'), ('number', None), ('series_value', None)), models.Q(('amount_minor', django.db.models.expressions.CombinedExpression(models.F('subtotal_minor'), '+', models.F('tax_minor'))), ('amount_minor__gt', 0), ('kind', 'requested')), _connector='OR'), name='billing_creditnote_figures')],
+                'constraints': [models.UniqueConstraint(fields=('series', 'series_value'), name='billing_creditnote_series'), models.CheckConstraint(condition=models.Q(models.Q(('credits_returned_minor', 0), ('kind', 'carried'), ('number', None), ('series_value', None)), models.Q(('amount_minor', django.db.models.expressions.CombinedExpression(models.F('subtotal_minor'), '+', models.F('tax_minor'))), ('amount_minor__gt', 0), ('kind', 'requested')), _connector='OR'), name='billing_creditnote_figures'), models.CheckConstraint(condition=models.Q(models.Q(('digest', None), ('number', None)), models.Q(('digest__isnull', False), ('number__isnull', False)), _connector='OR'), name='billing_creditnote_numbered')],
             },
         ),
         migrations.CreateModel(

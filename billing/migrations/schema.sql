@@ -70,6 +70,114 @@ $$;
 REVOKE ALL ON FUNCTION billing_make_usage_month(date) FROM PUBLIC;
 
 
+-- Digests ---------------------------------------------------------------------------------------------
+
+-- The canonical form of a finalised invoice: a JSON array of all that does not change any more, and of what it was made from and
+-- paid with. What moves later (the state, what credit notes lower) is not in it. docs/BILLING.md names the fields.
+CREATE FUNCTION billing_microseconds(instant timestamptz) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN (extract(epoch FROM instant) * 1000000)::bigint;
+
+CREATE FUNCTION billing_invoice_form(i billing_invoice) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN json_build_array(
+        'invoice', i.id, i.series, i.series_value, i.number, i.subscription_id, i.subscription_ref, i.customer_id, i.customer_ref,
+        i.buyer, i.currency, i.scope, billing_microseconds(i.as_of), i.issue_date, i.due_date, i.subtotal_minor, i.discount_minor,
+        i.tax_minor, i.total_minor, i.credits_applied_minor, i.run_id, billing_microseconds(i.grace_ends_at),
+        billing_microseconds(i.created_at), billing_microseconds(i.finalized_at),
+        (
+            SELECT coalesce(json_agg(json_build_array(
+                l.position, l.kind, l.item_id, l.price_id, l.price_key, l.description, billing_microseconds(l.starts_at),
+                billing_microseconds(l.ends_at), l.quantity, l.unit_amount, l.amount_minor, l.discount_minor, l.tax_category,
+                l.tax_rate, l.rating
+            ) ORDER BY l.position), '[]')
+            FROM billing_line AS l WHERE l.invoice_id = i.id
+        ),
+        (
+            SELECT coalesce(json_agg(json_build_array(t.category, t.rate, t.base_minor, t.amount_minor)
+                ORDER BY t.category COLLATE "C", t.rate), '[]')
+            FROM billing_invoicetax AS t WHERE t.invoice_id = i.id
+        ),
+        -- As they were written: what restores one later is a row of its own.
+        (
+            SELECT coalesce(json_agg(json_build_array(
+                c.id, c.item_id, c.kind, billing_microseconds(c.starts_at), billing_microseconds(c.ends_at), c.price_id, c.quantity,
+                c.amount_minor, c.invoice_id, c.line_position, c.basis
+            ) ORDER BY c.id), '[]')
+            FROM billing_claim AS c WHERE c.made_by = i.id AND c.restores IS NULL
+        ),
+        (
+            SELECT coalesce(json_agg(json_build_array(u.customer_coupon_id, u.amount_minor, u.periods, u.currency)
+                ORDER BY u.id), '[]')
+            FROM billing_couponuse AS u WHERE u.invoice_id = i.id
+        ),
+        (
+            SELECT coalesce(json_agg(json_build_array(n.id, n.amount_minor) ORDER BY n.id), '[]')
+            FROM billing_creditnote AS n WHERE n.invoice_id = i.id AND n.kind = 'carried'
+        ),
+        -- A note on request lowers what is due of the invoice that it is about: that is in the note's own form.
+        (
+            SELECT coalesce(json_agg(json_build_array(u.credit_note_id, u.amount_minor) ORDER BY u.id), '[]')
+            FROM billing_creditnoteuse AS u JOIN billing_creditnote AS n ON n.id = u.credit_note_id
+            WHERE u.invoice_id = i.id AND NOT (n.kind = 'requested' AND n.invoice_id = i.id)
+        ),
+        (
+            SELECT json_build_array(p.holder_id, p.credit_type, p.credits, p.amount_minor, p.spend_sequence)
+            FROM billing_creditpayment AS p WHERE p.invoice_id = i.id
+        )
+    )::text;
+END;
+$$;
+
+-- The canonical form of a credit note on request, with what it lowered of its invoice.
+CREATE FUNCTION billing_creditnote_form(n billing_creditnote) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN json_build_array(
+        'credit note', n.id, n.series, n.series_value, n.number, n.subscription_id, n.invoice_id, n.currency, n.issue_date,
+        n.subtotal_minor, n.tax_minor, n.amount_minor, n.credits_returned, n.credits_returned_minor, n.refund_sequence, n.reason,
+        n.actor, billing_microseconds(n.recorded_at),
+        (
+            SELECT coalesce(json_agg(json_build_array(l.position, l.description, l.amount_minor, l.tax_category, l.tax_rate)
+                ORDER BY l.position), '[]')
+            FROM billing_creditnoteline AS l WHERE l.credit_note_id = n.id
+        ),
+        (
+            SELECT coalesce(json_agg(json_build_array(t.category, t.rate, t.base_minor, t.amount_minor)
+                ORDER BY t.category COLLATE "C", t.rate), '[]')
+            FROM billing_creditnotetax AS t WHERE t.credit_note_id = n.id
+        ),
+        (
+            SELECT u.amount_minor FROM billing_creditnoteuse AS u WHERE u.credit_note_id = n.id AND u.invoice_id = n.invoice_id
+        )
+    )::text;
+END;
+$$;
+
+-- The digest that a document must have: SHA-256 over the digest of the document before it in its series, 32 zero bytes where there
+-- is none, and its canonical form. Numbers of a series are given one after the other, so the one before is committed or our own.
+CREATE FUNCTION billing_invoice_digest(i billing_invoice) RETURNS bytea
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN sha256(coalesce(
+        (SELECT p.digest FROM billing_invoice AS p WHERE p.series = i.series AND p.series_value = i.series_value - 1),
+        decode(repeat('00', 32), 'hex')
+    ) || convert_to(billing_invoice_form(i), 'UTF8'));
+END;
+$$;
+
+CREATE FUNCTION billing_creditnote_digest(n billing_creditnote) RETURNS bytea
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN sha256(coalesce(
+        (SELECT p.digest FROM billing_creditnote AS p WHERE p.series = n.series AND p.series_value = n.series_value - 1),
+        decode(repeat('00', 32), 'hex')
+    ) || convert_to(billing_creditnote_form(n), 'UTF8'));
+END;
+$$;
+
+
 -- Invoices --------------------------------------------------------------------------------------------
 
 -- An invoice begins as a draft. Once it has left that state nothing of it changes but the state and when it was reached, and that
@@ -94,6 +202,9 @@ BEGIN
         RETURN OLD;
     END IF;
     IF OLD.state = 'draft' AND NEW.state IN ('draft', 'open') THEN
+        IF NEW.state = 'open' THEN
+            NEW.digest := billing_invoice_digest(NEW);
+        END IF;
         RETURN NEW;
     END IF;
     is_lowered := OLD.state IN ('open', 'uncollectible') AND NEW.state IN (OLD.state, 'paid')
@@ -167,6 +278,7 @@ BEGIN
                 RAISE EXCEPTION 'billing_creditnote: more than invoice % has of category % at %', NEW.invoice_id,
                     category.category, category.rate USING ERRCODE = 'check_violation';
             END LOOP;
+            NEW.digest := billing_creditnote_digest(NEW);
         END IF;
         RETURN NEW;
     END IF;

@@ -283,6 +283,14 @@ def _items(subscription: Subscription, keys: set[str]) -> dict[str, int]:
     return known | {item.price_key: item.pk for item in new}
 
 
+def follows_from_amendments(subscription: Subscription) -> bool:
+    """True when the versions of items that count are those that the amendments give."""
+    wanted = {_identity(span) for span in timeline(_changes(subscription), _prices_of)}
+    keys = dict(Item.objects.filter(subscription_id=subscription.pk).values_list("id", "price_key"))
+    current = ItemVersion.objects.filter(subscription_id=subscription.pk, superseded_at=None)
+    return wanted == {_identity(_span_of(row, keys.get(row.item_id, "?"))) for row in current}
+
+
 def active_from(subscription: Subscription) -> datetime:
     """Where billing begins: at the start, or at the end of the trial."""
     return first_charged_instant(subscription.started_at, subscription.trial_end)
@@ -302,5 +310,6 @@ __all__: Sequence[str] = [
     "amend_subscription",
     "charge_once",
     "create_subscription",
+    "follows_from_amendments",
     "subscription_of",
 ]

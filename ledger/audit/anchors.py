@@ -7,10 +7,13 @@ a seal:
     credit-ledger-anchor 1 2026-01-31T12:00:00.000000Z
     <holder> TAB <credit type> TAB <sequence> TAB <digest, hex>
     …
+    @<chain> TAB <series> TAB <number> TAB <digest, hex>
+    …
     seal <accounts> <entries> <SHA-256 over all lines before this one, hex>
 
-The seal's digest stands for all of it: who keeps only that one line elsewhere (a mail, a printed page) can still tell whether the
-file is the one that was written.
+The lines with an @ hold the last document of each series of another application's chain (see chains.py); the seal counts accounts
+and entries without them. The seal's digest covers all lines: who keeps only that one line elsewhere (a mail, a printed page) can
+still tell whether the file is the one that was written.
 """
 
 import hashlib
@@ -24,6 +27,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
+from ledger.audit.chains import MARK
+
 FIRST_LINE = "credit-ledger-anchor 1 "
 
 
@@ -36,12 +41,17 @@ class AnchorMismatch(AnchorUnreadable):
 
 
 class Anchor(NamedTuple):
-    """One account as it was when the anchor was written."""
+    """One account as it was when the anchor was written; or one series of a chain, which is named instead of a holder."""
 
     holder_id: str
     credit_type: str
     sequence: int
     digest: str
+
+    @property
+    def chain(self) -> str | None:
+        """The chain that the line is of; None for an account."""
+        return self.holder_id.removeprefix(MARK) if self.holder_id.startswith(MARK) else None
 
 
 @dataclass(frozen=True)
@@ -67,10 +77,11 @@ class AnchorWriter:
         self._line(f"{FIRST_LINE}{as_of.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}")
 
     def add(self, account: Anchor) -> None:
-        """One more account, in the order of holder and credit type."""
+        """One more account, in the order of holder and credit type; or, behind all accounts, one more series of a chain."""
         self._line("\t".join(map(str, account)))
-        self._accounts += 1
-        self._entries += account.sequence
+        if account.chain is None:
+            self._accounts += 1
+            self._entries += account.sequence
 
     def seal(self) -> Seal:
         """Put the file in its place.
@@ -136,8 +147,10 @@ def check_seal(path: Path) -> tuple[datetime, Seal]:
                         raise AnchorMismatch(f"{path}: its lines do not give the digest of its seal")
                     return as_of, sealed
                 else:
-                    entries += _account(line).sequence
-                    accounts += 1
+                    account = _account(line)
+                    if account.chain is None:
+                        entries += account.sequence
+                        accounts += 1
                 digest.update(line.encode())
     except (ValueError, TypeError) as error:
         raise AnchorUnreadable(f"{path}: not an anchor: {error}") from error

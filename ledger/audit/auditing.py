@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 
 from ledger.audit.anchors import Anchor, AnchorWriter, check_seal, read_anchor
+from ledger.audit.chains import MARK, registered
 from ledger.audit.connections import Session
 from ledger.audit.laws import ACCOUNTS, BY_ENTRY, BY_HOLDER, LAWS, SUMS
 from ledger.audit.reports import Finding, Identity, Report
@@ -110,6 +111,8 @@ def audit(
         slices = _plan(sessions[0], report, writer, slice_entries)
         _run(sessions, report, slices, progress)
         _check_identities(report)
+        if holder_id is None:
+            _check_chains(sessions[0], report, writer)
         if writer and report.is_clean:
             seal = writer.seal()
             report.anchor = (report.anchor or {}) | {"written_to": str(anchor_to_write), "seal": seal.digest}
@@ -252,12 +255,44 @@ def _check_identities(report: Report) -> None:
             report.add([Finding("identity", None, credit_type, None, found, f"{each.transferred_out} left")])
 
 
+def _check_chains(session: Session, report: Report, writer: AnchorWriter | None) -> None:
+    """Verify what other applications have chained, and note the heads behind those of the accounts."""
+    for chain in registered():
+        heads = session.execute(chain.heads).fetchall()
+        report.chains[chain.name] = len(heads)
+        for series, number, found, expected in session.execute(chain.broken):
+            report.add([Finding(chain.name, MARK + chain.name, series, number, found, expected)])
+        if writer:
+            for series, number, digest in heads:
+                writer.add(Anchor(MARK + chain.name, series, number, digest))
+
+
 def _check_anchor(session: Session, report: Report, path: Path) -> None:
     as_of, seal = check_seal(path)
     report.anchor = {"checked": str(path), "written_at": f"{as_of:%Y-%m-%d %H:%M:%S} UTC", "accounts": seal.accounts}
-    anchors = (each for each in read_anchor(path) if report.holder_id in (None, each.holder_id))
+    if report.holder_id is None:
+        _check_anchored_chains(session, report, path)
+    accounts = (each for each in read_anchor(path) if each.chain is None)
+    anchors = (each for each in accounts if report.holder_id in (None, each.holder_id))
     while batch := list(islice(anchors, ANCHORS_PER_STATEMENT)):
         columns = [list(column) for column in zip(*batch, strict=True)]
         for holder_id, credit_type, sequence, digest, found, last in session.execute(ANCHORED, columns):
             what = "no such account" if last is None else f"ends at {last}" if last < sequence else found or "no such entry"
             report.add([Finding("anchor", holder_id, credit_type, sequence, what, digest)])
+
+
+def _check_anchored_chains(session: Session, report: Report, path: Path) -> None:
+    chains = {chain.name: chain for chain in registered()}
+    anchored = (each for each in read_anchor(path) if each.chain is not None)
+    for name, group in groupby(anchored, key=lambda each: each.chain):
+        digests = {(each.credit_type, each.sequence): each.digest for each in group}
+        found_at: dict[tuple[str, int], tuple[str | None, int | None]] = {}
+        if name in chains:
+            columns = [list(column) for column in zip(*digests, strict=True)]
+            rows = session.execute(chains[name].found_at, columns)
+            found_at = {(series, number): (found, last) for series, number, found, last in rows}
+        for (series, number), digest in digests.items():
+            found, last = found_at.get((series, number), (None, None))
+            if found != digest:
+                what = "no such series" if last is None else f"ends at {last}" if last < number else found or "no such document"
+                report.add([Finding("anchor", f"{MARK}{name}", series, number, what, digest)])

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from ledger.audit.laws import LAWS
+from ledger.audit.chains import law as sentence
 
 
 class Finding(NamedTuple):
@@ -75,6 +75,8 @@ class Report:
     findings: list[Finding] = field(default_factory=list)
     totals: Counter[str] = field(default_factory=Counter)
     anchor: dict[str, Any] | None = None
+    chains: dict[str, int] = field(default_factory=dict)
+    """Of each chain of another application, how many series were verified."""
 
     @property
     def is_clean(self) -> bool:
@@ -114,6 +116,7 @@ class Report:
                 "listed": [finding._asdict() for finding in self.findings],
             },
             "anchor": self.anchor,
+            "chains": self.chains,
         }
 
     def as_text(self) -> str:
@@ -124,6 +127,7 @@ class Report:
         )
         first += f"{self.refusals:,} refusals in {self.seconds:.1f} s ({self.entries_per_second:,.0f} entries/s)."
         lines = [first, *(f"  {identity}" for _, identity in sorted(self.identities.items()))]
+        lines += [f"  {name}: {count} series verified" for name, count in sorted(self.chains.items()) if count]
         if self.anchor:
             lines.append("  anchor " + ", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in self.anchor.items()))
         lines.append("No law is broken." if self.is_clean else self._findings_as_text())
@@ -132,7 +136,7 @@ class Report:
     def _findings_as_text(self) -> str:
         lines = [f"{self.totals.total():,} findings:"]
         for law, count in sorted(self.totals.items()):
-            lines.append(f"  {law} ({count:,}): {LAWS[law]}")
+            lines.append(f"  {law} ({count:,}): {sentence(law)}")
             lines += [f"    {finding}" for finding in self.findings if finding.law == law]
             if count > self.findings_kept:
                 lines.append(f"    … and {count - self.findings_kept:,} more")

@@ -6,9 +6,11 @@ from decimal import Decimal
 from typing import Any
 
 import factory
+from django.db import transaction
 
+from billing.documents import transitions
 from billing.metering import usage
-from billing.models import Customer, Plan, Subscription
+from billing.models import Customer, Invoice, Plan, Subscription
 from billing.orders import customers, plans, subscriptions
 from billing.rating.periods import Interval, IntervalUnit
 
@@ -85,6 +87,12 @@ def use(subscription: Subscription, value: str, occurred_at: datetime, meter: st
     """One usage event."""
     event = usage.NewEvent(unique("use"), subscription.ref, meter, Decimal(value), occurred_at, properties)
     return usage.take_in([event])[0]
+
+
+def move(invoice_id: int, name: str) -> Invoice:
+    """The invoice after a move, which is on record as every move of the product is."""
+    with transaction.atomic():
+        return transitions.move_in(invoice_id=invoice_id, move=name, actor="test")
 
 
 def at(month: int, day: int = 1, hour: int = 0, year: int = 2026) -> datetime:

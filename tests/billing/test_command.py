@@ -131,7 +131,7 @@ def test_the_check_finds_a_hole_a_wrong_sum_and_an_orphan(plan: str) -> None:
     code, found = run_json("--check")
     assert code == 1
     assert {one["finding"] for one in found["findings"]} == {
-        "series does not match its documents", "lines do not add up to the invoice", "orphan",
+        "series does not match its documents", "lines do not add up to the invoice", "orphan", "line without its claim",
     }  # fmt: skip
 
 

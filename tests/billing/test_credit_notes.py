@@ -6,7 +6,7 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 
 from billing import auditing
-from billing.documents import credit_notes, invoices
+from billing.documents import credit_notes
 from billing.documents.credit_notes import Wanted
 from billing.errors import CreditExceedsInvoice, InvalidTransition, InvoiceCorrectedLater
 from billing.models import (
@@ -26,7 +26,7 @@ from billing.orders.customers import CreditTerms
 from billing.orders.subscriptions import Wish
 from ledger import selectors, services
 from ledger.database.locks import sqlstate
-from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
+from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, move, recurring, unique, use
 from tests.billing.test_invoicing import bill
 from tests.ledger.admin_site import hidden_key, operator
 from tests.ledger.api.conftest import ApiClient
@@ -156,7 +156,7 @@ def test_bad_requests_are_refused_by_field_and_nothing_is_written(api, body, poi
 def test_drafts_and_void_invoices_are_not_credited(api, state):
     [invoice] = bill(subscribed(), at(1, 1), finalize=state != "draft")
     if state == "void":
-        invoices.void(invoice["id"])
+        move(invoice["id"], "void")
     before = written()
     answer = api.post(f"/v1/invoices/{invoice['id']}/credit-notes", {"reason": "x"})
     assert (answer.status_code, answer.json()["state"], answer.json()["wanted"]) == (409, state, "credited")
@@ -211,7 +211,7 @@ def test_a_reader_credits_nothing():
 def test_of_a_paid_invoice_it_is_set_against_the_next_one():
     subscription = subscribed(recurring(tax_rate="20"))
     [invoice] = bill(subscription, at(1, 1))
-    invoices.pay(invoice["id"])
+    move(invoice["id"], "pay")
     note = credit(invoice["id"], (1, 500))
     assert (note.amount_minor, Invoice.objects.get(pk=invoice["id"]).amount_due_minor) == (600, 1200)
     [following] = bill(subscription, at(2, 1))
@@ -239,7 +239,7 @@ def test_what_was_paid_in_money_comes_before_what_was_paid_in_credits():
     # 12.00: 500 credits paid 5.00, and 7.00 came by card. 3.00, 6.00 and 3.00 are credited.
     holder, subscription = with_credits(500)
     [invoice] = bill(subscription, at(1, 1))
-    invoices.pay(invoice["id"])
+    move(invoice["id"], "pay")
     notes = [credit(invoice["id"], (1, 250)), credit(invoice["id"], (1, 500)), credit(invoice["id"])]
     assert [(note.amount_minor, note.credits_returned) for note in notes] == [(300, 0), (600, 200), (300, 300)]
     assert selectors.balance(holder).available == 500
@@ -253,7 +253,7 @@ def test_credits_that_are_worth_more_than_the_credit_stay_spent():
     # One credit of 10.00, and 2.00 in money: 6.00 are credited, so 2.00 and 4.00 are left for the next invoice.
     holder, subscription = with_credits(1, "10.00")
     [invoice] = bill(subscription, at(1, 1))
-    invoices.pay(invoice["id"])
+    move(invoice["id"], "pay")
     note = credit(invoice["id"], (1, 500))
     assert (note.credits_returned, selectors.balance(holder).available) == (0, 0)
     [following] = bill(subscription, at(2, 1))
@@ -262,7 +262,7 @@ def test_credits_that_are_worth_more_than_the_credit_stay_spent():
 
 def test_an_invoice_that_was_given_up_owes_less():
     [invoice] = bill(subscribed(recurring(tax_rate="20")), at(1, 1))
-    invoices.mark_uncollectible(invoice["id"])
+    move(invoice["id"], "give_up")
     credit(invoice["id"], (1, 500))
     row = Invoice.objects.get(pk=invoice["id"])
     assert (row.state, row.amount_due_minor) == ("uncollectible", 600)
@@ -275,7 +275,7 @@ def test_voiding_the_invoice_ends_its_credit_notes():
     holder, subscription = with_credits(500)
     [invoice] = bill(subscription, at(1, 1))
     note = credit(invoice["id"], (1, 100))
-    invoices.void(invoice["id"])
+    move(invoice["id"], "void")
     note.refresh_from_db()
     assert note.released_at is not None
     assert selectors.balance(holder).available == 500
@@ -287,14 +287,14 @@ def test_voiding_the_invoice_ends_its_credit_notes():
 def test_what_a_credit_note_left_and_a_later_invoice_used_is_not_voided():
     subscription = subscribed(recurring(tax_rate="20"))
     [invoice] = bill(subscription, at(1, 1))
-    invoices.pay(invoice["id"])
+    move(invoice["id"], "pay")
     credit(invoice["id"], (1, 500))
     [following] = bill(subscription, at(2, 1))
-    invoices.void(following["id"])
+    move(following["id"], "void")
     [again] = bill(subscription, at(2, 1))
     assert again["credit_notes_minor"] == 600
     with pytest.raises(InvalidTransition):
-        invoices.void(invoice["id"])
+        move(invoice["id"], "void")
 
 
 # What later invoices give back ----------------------------------------------------------------------
@@ -303,7 +303,7 @@ def test_what_a_credit_note_left_and_a_later_invoice_used_is_not_voided():
 def test_what_was_credited_is_not_given_back_a_second_time_when_the_subscription_ends():
     subscription = subscribed(recurring(unit_amount="31.00", tax_rate="20"))
     [invoice] = bill(subscription, at(1, 1))
-    invoices.pay(invoice["id"])
+    move(invoice["id"], "pay")
     credit(invoice["id"], (1, 1500))
     subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(1, 11), wish=Wish(sets_end=True, ends_at=at(1, 11)))
     [ended] = bill(subscription, at(1, 11))
@@ -497,4 +497,4 @@ def test_the_lines_and_taxes_of_the_invoice_stay_as_they_were(issued):
     credit(issued.invoice_id)
     assert [list(model.objects.values()) for model in (Line, InvoiceTax)] == before
     with pytest.raises((InvalidTransition, InvoiceCorrectedLater)):
-        invoices.void(issued.invoice_id)
+        move(issued.invoice_id, "void")

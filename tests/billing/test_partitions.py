@@ -10,8 +10,9 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import DatabaseError, connection, transaction
 
+from billing import auditing
 from billing.metering import partitions, usage
-from billing.models import UsageEvent, UsageKey
+from billing.models import DroppedMonth, UsageEvent, UsageKey
 from ledger_project.management.commands import usage_partitions
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, use
 from tests.billing.test_invoicing import bill, line_figures
@@ -71,6 +72,24 @@ def test_a_month_is_dropped_once_all_of_it_is_billed_and_its_keys_stay():
     again = usage.NewEvent(key, subscription.ref, "calls", 100, at(1, 5), {})
     assert usage.take_in([again])[0].result == usage.Result.DUPLICATE
     assert not UsageEvent.objects.filter(subscription=subscription.pk).exists()
+
+
+def test_the_check_knows_which_events_were_dropped():
+    partitions.make_months(connection, [JANUARY])
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[metered()]).code)
+    for _ in range(2):
+        use(subscription, "100", at(1, 5))
+    bill(subscription, at(2, 1))
+    partitions.drop_month(connection, JANUARY)
+    assert [(one.month, one.events) for one in DroppedMonth.objects.all()] == [(JANUARY, 2)]
+    assert auditing.check() == []
+    partitions.make_months(connection, [JANUARY])
+    use(subscription, "1", at(1, 6), meter="other")
+    partitions.drop_month(connection, JANUARY)
+    assert DroppedMonth.objects.get().events == 3
+    assert auditing.check() == []
+    DroppedMonth.objects.update(events=1)
+    assert [(one["finding"], one["what"]) for one in auditing.check()] == [("usage events are missing", "2 keys have no event")]
 
 
 def test_events_that_no_price_counts_do_not_keep_a_month():

@@ -1,14 +1,18 @@
 """`generate_invoices` with 4 workers, two lines an invoice, against 1 worker; and how long a busy subscription keeps it."""
 
 import io
+import os
 import uuid
 from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
 from statistics import median
 
 from django.core.management import call_command
+from django.db import connection
 
 from billing.documents.invoices import invoice_key
-from billing.generator.generate import Options
+from billing.generator.generate import Options, generate
 from billing.generator.workers import OutcomeKind, bill_one
 from billing.models import Invoice, Line
 from billing.orders import customers, plans, subscriptions
@@ -19,6 +23,11 @@ from tests.benchmarks.measuring import ROUNDS, Result, interleaved, result, seco
 
 SUBSCRIPTIONS = 1_500
 SKIPS = 200
+DIGESTED = 100
+NO_DIGEST = """
+    CREATE OR REPLACE FUNCTION billing_invoice_digest(i billing_invoice) RETURNS bytea
+    LANGUAGE plpgsql STABLE AS $$ BEGIN RETURN sha256(''); END $$
+"""
 STARTED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -31,6 +40,7 @@ def run(ground: Ground) -> list[Result]:
         Result("invoices", "generate_invoices, 4 workers", "invoices a second", median(found["four"]), ">= 100", unit="/s",
                rounds=found["four"]),
         _busy_skip(ground),
+        _digests(ground),
     ]  # fmt: skip
 
 
@@ -49,18 +59,43 @@ def _busy_skip(ground: Ground) -> Result:
     )
 
 
+def _digests(ground: Ground) -> Result:
+    """Processor time of the server's session for an invoice, with the digest as it is and with one that looks at nothing."""
+    with ground.superuser() as owner:
+        [(definition,)] = owner.execute("SELECT pg_get_functiondef('billing_invoice_digest'::regproc)").fetchall()
+    refs = iter(_subscriptions(f"digests-{uuid.uuid4().hex[:12]}", 2 * ROUNDS * DIGESTED))
+
+    def cost_ms(function: str) -> float:
+        with ground.superuser() as owner:
+            owner.execute(function)
+        before = _server_s()
+        for ref in islice(refs, DIGESTED):
+            generate(ref=ref, options=Options(as_of=STARTED_AT))
+        return (_server_s() - before) / DIGESTED * 1000
+
+    try:
+        found = interleaved({"digests": lambda: cost_ms(definition), "none": lambda: cost_ms(NO_DIGEST)})
+    finally:
+        with ground.superuser() as owner:
+            owner.execute(definition)
+    return result(
+        "invoices", "server CPU of an invoice, no digests", "with digests", found["none"], found["digests"],
+        aim=">= 0.9", context=f"{median(found['none']):.2f} ms beside {median(found['digests']):.2f}",
+    )  # fmt: skip
+
+
+def _server_s() -> float:
+    """Processor time of the session behind Django's connection so far."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        (pid,) = cursor.fetchone()
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def _rate(*, workers: int) -> float:
     code = f"bench-{uuid.uuid4().hex[:12]}"
-    plans.create_plan(
-        code=code, name="Bench", currency="EUR", interval=Interval(IntervalUnit.MONTH),
-        prices=[
-            {"key": key, "kind": "recurring", "timing": "advance", "model": "flat", "unit_amount": amount, "tax_rate": "20"}
-            for key, amount in (("base", "10.00"), ("support", "4.50"))
-        ],
-    )  # fmt: skip
-    for number in range(SUBSCRIPTIONS):
-        customers.create_customer(ref=f"{code}-{number}", name="Ada Lovelace", currency="EUR")
-        subscriptions.create_subscription(ref=f"{code}-{number}", customer=f"{code}-{number}", plan=code, started_at=STARTED_AT)
+    _subscriptions(code, SUBSCRIPTIONS)
     output = io.StringIO()
     took = seconds(
         lambda: call_command(
@@ -72,3 +107,19 @@ def _rate(*, workers: int) -> float:
     if (made, lines) != (SUBSCRIPTIONS, 2 * SUBSCRIPTIONS):
         raise RuntimeError(f"{SUBSCRIPTIONS} subscriptions came to {made} invoices with {lines} lines")
     return made / took
+
+
+def _subscriptions(code: str, count: int) -> list[str]:
+    """New subscriptions to a plan of their own with two prices, each of a customer of its own."""
+    plans.create_plan(
+        code=code, name="Bench", currency="EUR", interval=Interval(IntervalUnit.MONTH),
+        prices=[
+            {"key": key, "kind": "recurring", "timing": "advance", "model": "flat", "unit_amount": amount, "tax_rate": "20"}
+            for key, amount in (("base", "10.00"), ("support", "4.50"))
+        ],
+    )  # fmt: skip
+    refs = [f"{code}-{number}" for number in range(count)]
+    for ref in refs:
+        customers.create_customer(ref=ref, name="Ada Lovelace", currency="EUR")
+        subscriptions.create_subscription(ref=ref, customer=ref, plan=code, started_at=STARTED_AT)
+    return refs

@@ -28,7 +28,7 @@ from billing.rating.periods import Interval, IntervalUnit
 from billing.reads import invoice_documents
 from ledger import selectors, services
 from ledger.api.kit.rendering import time_text
-from tests.billing.factories import unique
+from tests.billing.factories import move, unique
 from tests.billing.life import calculator as slow
 
 BEGIN = datetime(2023, 11, 1, tzinfo=UTC)
@@ -395,7 +395,7 @@ class World:
         for pk, paper in list(lived.documents.items()):
             if paper.state == "draft":
                 if pick.random() < 0.5:
-                    invoices.finalize(pk)
+                    move(pk, "finalize")
                     lived.paper.finalize(paper)
                     lived.told.append(f"finalise {pk}")
                     assert_same(invoice_documents([Invoice.objects.get(pk=pk)]), [paper])
@@ -405,10 +405,10 @@ class World:
                     lived.told.append(f"delete {pk}")
                     del lived.documents[pk]
             elif paper.state == "open" and pick.random() < 0.3:
-                invoices.pay(pk)
+                move(pk, "pay")
                 paper.state = "paid"
             elif paper.state == "open" and pick.random() < 0.05:
-                invoices.mark_uncollectible(pk)
+                move(pk, "give_up")
                 paper.state = "uncollectible"
         if self.traits.voids and lived.documents and pick.random() < 0.25:
             self._void(lived, *pick.choice(list(lived.documents.items())[-4:]))
@@ -416,14 +416,14 @@ class World:
     def _void(self, lived: Lived, pk: int, paper: slow.Paper) -> None:
         why = lived.paper.why_not_void(paper)
         if why is None or paper.state == "void":
-            invoices.void(pk)
-            invoices.void(pk)
+            move(pk, "void")
+            move(pk, "void")
             if paper.state != "void":
                 lived.paper.void(paper)
             lived.told.append(f"void {pk}")
         else:
             try:
-                invoices.void(pk)
+                move(pk, "void")
             except InvoiceCorrectedLater:
                 assert why == "corrected"
             except InvalidTransition:

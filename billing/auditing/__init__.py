@@ -8,6 +8,9 @@ from zoneinfo import ZoneInfo
 from django.db import connection
 from django.db.models import Q
 
+from billing.auditing.documents import DOCUMENT_LAWS
+from billing.auditing.origins import origin_findings
+from billing.documents.chain import DOCUMENTS
 from billing.documents.invoices import invoice_key
 from billing.errors import NotFound
 from billing.generator.generate import LATE_LOOKBACK_PERIODS
@@ -179,10 +182,18 @@ def check() -> list[dict[str, str]]:
     """Every law of billing that a query can see broken, one finding each; empty when all is well."""
     findings: list[dict[str, str]] = []
     with connection.cursor() as cursor:
-        for name, sql in CHECKS.items():
+        for name, sql in (CHECKS | DOCUMENT_LAWS).items():
             cursor.execute(sql)
             findings += [{"finding": name, "what": what} for (what,) in cursor.fetchall()]
-    return [*findings, *_missing_in_the_ledger(), *_unknown_to_billing()]
+    return [*findings, *_broken_chain(), *origin_findings(), *_missing_in_the_ledger(), *_unknown_to_billing()]
+
+
+def _broken_chain() -> Iterator[dict[str, str]]:
+    """Documents that are not what they were when they got their number, or that follow another one."""
+    with connection.cursor() as cursor:
+        cursor.execute(DOCUMENTS.broken)
+        for series, number, found, expected in cursor.fetchall():
+            yield {"finding": "digest of a document", "what": f"{series} {number}: found {found}, expected {expected}"}
 
 
 def usage_never_billed(as_of: datetime, *, subscription_id: int | None = None) -> list[NeverBilled]:

@@ -1,0 +1,136 @@
+"""Every finalised document worked out again from what is stored: its lines, what paid for it, and who moved it.
+
+Each is a query whose rows are findings in words. They share nothing with the code that made the documents.
+"""
+
+DOCUMENT_LAWS = {
+    "taxes do not follow from the lines": """
+        SELECT format('invoice %s: category %s at %s: the lines come to %s and %s of tax, the invoice says %s and %s',
+            coalesce(due.invoice_id, tax.invoice_id), coalesce(due.category, tax.category), coalesce(due.rate, tax.rate)::float8,
+            coalesce(due.base_minor, 0), coalesce(round(due.base_minor * due.rate / 100), 0),
+            coalesce(tax.base_minor, 0), coalesce(tax.amount_minor, 0))
+        FROM (
+            SELECT invoice_id, tax_category AS category, tax_rate AS rate, sum(amount_minor - discount_minor) AS base_minor
+            FROM billing_line GROUP BY invoice_id, tax_category, tax_rate
+        ) AS due
+        FULL JOIN billing_invoicetax AS tax USING (invoice_id, category, rate)
+        WHERE tax.base_minor IS DISTINCT FROM due.base_minor
+            OR tax.amount_minor IS DISTINCT FROM round(due.base_minor * due.rate / 100)
+    """,
+    # A void invoice keeps its figures, so the uses that its voiding released count as well.
+    "amount due does not follow from what was set against it": """
+        SELECT format('invoice %s: %s of credit notes and %s of credits are set against %s, the invoice says %s, %s and %s due',
+            i.id, noted.minor, paid.minor, i.total_minor, i.credit_notes_minor, i.credits_applied_minor, i.amount_due_minor)
+        FROM billing_invoice AS i
+        CROSS JOIN LATERAL (
+            SELECT coalesce(sum(u.amount_minor), 0) AS minor FROM billing_creditnoteuse AS u WHERE u.invoice_id = i.id
+        ) AS noted
+        CROSS JOIN LATERAL (
+            SELECT coalesce(sum(p.amount_minor), 0) AS minor FROM billing_creditpayment AS p WHERE p.invoice_id = i.id
+        ) AS paid
+        WHERE i.state <> 'draft' AND (i.credit_notes_minor, i.credits_applied_minor, i.amount_due_minor, i.total_minor)
+            <> (noted.minor, paid.minor, i.total_minor - noted.minor - paid.minor,
+                i.subtotal_minor - i.discount_minor + i.tax_minor)
+    """,
+    # The generator and a credit note leave an invoice with nothing due paid; everything else is somebody's move.
+    "state does not follow from the moves": """
+        SELECT format('invoice %s is %s, after its moves it must be %s', state.id, state.state, state.wanted)
+        FROM (
+            SELECT i.id, i.state, i.paid_at, i.voided_at, i.uncollectible_at, last.move, CASE
+                WHEN last.move = 'pay' THEN 'paid'
+                WHEN last.move = 'void' THEN 'void'
+                WHEN i.amount_due_minor = 0 THEN 'paid'
+                WHEN last.move = 'give_up' THEN 'uncollectible'
+                ELSE 'open' END AS wanted
+            FROM billing_invoice AS i
+            LEFT JOIN LATERAL (
+                SELECT m.move FROM billing_documentmove AS m WHERE m.invoice_id = i.id AND m.move <> 'finalize'
+                ORDER BY m.id DESC LIMIT 1
+            ) AS last ON true
+            WHERE i.state <> 'draft'
+        ) AS state
+        WHERE state.state <> state.wanted
+            OR (state.state = 'paid' AND state.paid_at IS NULL)
+            OR (state.state = 'void' AND state.voided_at IS NULL)
+            OR (state.state = 'uncollectible' AND state.uncollectible_at IS NULL)
+    """,
+    # What is billed of an item is what the lines of invoices that are not void say of it. A credit note takes back of a line what
+    # no later invoice credits, so the lines may be ahead by as much.
+    "claims do not add up to the lines": """
+        WITH billed AS (
+            SELECT l.item_id, sum(l.amount_minor - l.discount_minor) AS minor
+            FROM billing_line AS l JOIN billing_invoice AS i ON i.id = l.invoice_id
+            WHERE i.state <> 'void' AND l.item_id IS NOT NULL GROUP BY l.item_id
+        ), claimed AS (
+            SELECT item_id, sum(amount_minor) AS minor FROM billing_claim
+            WHERE released_at IS NULL AND kind IN (1, 2, 4) GROUP BY item_id
+        ), noted AS (
+            SELECT l.item_id, sum(part.amount_minor) AS minor
+            FROM billing_creditnoteline AS part
+            JOIN billing_creditnote AS note ON note.id = part.credit_note_id AND note.released_at IS NULL
+            JOIN billing_line AS l ON l.invoice_id = note.invoice_id AND l.position = part.position
+            WHERE l.item_id IS NOT NULL GROUP BY l.item_id
+        )
+        SELECT format('item %s: the lines come to %s, the claims to %s', item_id, coalesce(billed.minor, 0),
+            coalesce(claimed.minor, 0))
+        FROM billed FULL JOIN claimed USING (item_id) LEFT JOIN noted USING (item_id)
+        WHERE coalesce(billed.minor, 0) - coalesce(claimed.minor, 0) NOT BETWEEN 0 AND greatest(coalesce(noted.minor, 0), 0)
+    """,
+    "line without its claim": """
+        SELECT format('invoice %s, line %s: %s', l.invoice_id, l.position, l.kind)
+        FROM billing_line AS l JOIN billing_invoice AS i ON i.id = l.invoice_id
+        WHERE l.kind IN ('recurring', 'usage', 'late_usage', 'charge') AND NOT EXISTS (
+            SELECT FROM billing_claim AS c
+            WHERE c.made_by = l.invoice_id AND c.invoice_id = l.invoice_id AND c.line_position = l.position AND c.restores IS NULL
+                AND c.subscription_id = i.subscription_id
+                AND (l.kind = 'charge' OR (c.item_id, c.starts_at, c.ends_at) = (l.item_id, l.starts_at, l.ends_at)))
+    """,
+    "one-off charge differs from its line": """
+        SELECT format('charge %s, invoice %s', c.item_id, c.invoice_id)
+        FROM billing_claim AS c
+        LEFT JOIN billing_charge AS o ON o.id = c.item_id AND o.subscription_id = c.subscription_id
+        LEFT JOIN billing_line AS l ON l.invoice_id = c.invoice_id AND l.position = c.line_position
+        WHERE c.kind = 3 AND c.released_at IS NULL
+            AND (o.amount_minor, o.description, l.amount_minor - l.discount_minor)
+                IS DISTINCT FROM (l.amount_minor, l.description, c.amount_minor)
+    """,
+    "restored claim differs from the released one": """
+        SELECT format('claim %s restores %s', c.id, c.restores)
+        FROM billing_claim AS c LEFT JOIN billing_claim AS r ON r.id = c.restores
+        WHERE c.restores IS NOT NULL AND (r.released_at IS NULL
+            OR (c.item_id, c.kind, c.starts_at, c.ends_at, c.quantity, c.amount_minor) IS DISTINCT FROM
+                (r.item_id, r.kind, r.starts_at, r.ends_at, r.quantity, r.amount_minor))
+    """,
+    "use that does not fit the state of its invoice": """
+        SELECT format('%s %s of invoice %s', used.what, used.id, used.invoice_id)
+        FROM (
+            SELECT 'coupon use' AS what, id, invoice_id, released_at FROM billing_couponuse
+            UNION ALL SELECT 'credit note use', id, invoice_id, released_at FROM billing_creditnoteuse
+        ) AS used
+        LEFT JOIN billing_invoice AS i ON i.id = used.invoice_id
+        WHERE (used.released_at IS NULL) <> (i.id IS NOT NULL AND i.state <> 'void')
+    """,
+    "credit payment differs from the ledger": """
+        SELECT format('payment of invoice %s: %s credits, the ledger has %s for %s', p.invoice_id, p.credits, -e.amount,
+            e.reference)
+        FROM billing_creditpayment AS p
+        JOIN ledger_entry AS e ON e.holder_id = p.holder_id AND e.credit_type = p.credit_type AND e.sequence = p.spend_sequence
+        WHERE e.kind = 'spend' AND (-e.amount, e.reference) <> (p.credits, 'invoice ' || p.invoice_id)
+    """,
+    "credit payment given back of an invoice that is not void": """
+        SELECT format('payment of invoice %s', p.invoice_id)
+        FROM billing_creditpayment AS p JOIN billing_invoice AS i ON i.id = p.invoice_id
+        WHERE p.refund_sequence IS NOT NULL AND i.state <> 'void'
+    """,
+    "names an invoice that does not exist": """
+        SELECT format('%s %s: invoice %s', named.what, named.id, named.invoice_id)
+        FROM (
+            SELECT 'claim' AS what, id, invoice_id FROM billing_claim WHERE released_at IS NULL
+            UNION ALL SELECT 'claim', id, made_by FROM billing_claim WHERE released_at IS NULL AND made_by <> invoice_id
+            UNION ALL SELECT 'credit payment', id, invoice_id FROM billing_creditpayment
+            UNION ALL SELECT 'credit note', id, invoice_id FROM billing_creditnote WHERE released_at IS NULL
+            UNION ALL SELECT 'move', id, invoice_id FROM billing_documentmove WHERE move <> 'delete'
+        ) AS named
+        WHERE named.invoice_id IS NOT NULL AND NOT EXISTS (SELECT FROM billing_invoice AS i WHERE i.id = named.invoice_id)
+    """,
+}
