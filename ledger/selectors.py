@@ -227,15 +227,16 @@ BALANCES = Queue("ledger-balances", balances, most=lambda: 64)
 """Where reads of balances queue that arrive together: each asks for a (holder_id, credit_type) and gets a `Balance`."""
 
 
-def balance_by_effective_time(holder_id: str, credit_type: str = "credits", *, at: datetime) -> Balance:
-    """The account as it counts at an instant by what is known today: back-dated grants included from their effective time on.
+def balance_by_effective_time(holder_id: str, credit_type: str = "credits", *, at: datetime | None = None) -> Balance:
+    """The account as it counts now or at an instant by what is known today: back-dated grants count from their effective time on.
 
     It starts from the state recorded by then, with all that the clock had brought about, and adds the grants that were recorded
     later but effective by then; those that are effective later are left out. Both are few, and indexed.
     """
     now = timezone.now()
-    at_us = to_us(at)
     seen = balance(holder_id, credit_type, at=at)
+    at = seen.as_of
+    at_us = to_us(at)
     parameters: dict[str, Any] = {
         "holder_id": holder_id,
         "credit_type": credit_type,

@@ -5,7 +5,6 @@ from itertools import takewhile
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
-from django.utils import timezone
 
 from ledger import selectors, services
 from ledger.api import bodies, examples, shapes
@@ -228,7 +227,7 @@ class HolderBalance(Endpoint):
         query = read_query(bodies.BalanceQuery, request)
         credit_type, at = query["credit_type"], query.get("at")
         if query["by"] == "effective":
-            look = partial(selectors.balance_by_effective_time, holder, credit_type, at=at or timezone.now())
+            look = partial(selectors.balance_by_effective_time, holder, credit_type, at=at)
             return lambda: json_answer(shapes.balance_body(look()))
         if at is not None:
             return lambda: json_answer(shapes.balance_body(selectors.balance(holder, credit_type, at=at)))

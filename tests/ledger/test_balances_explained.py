@@ -1,6 +1,5 @@
 """A balance is explained by the lots and holds that are shown beside it, whenever it is read."""
 
-import json
 import random
 from datetime import datetime
 from typing import Any
@@ -76,9 +75,6 @@ def test_the_state_of_an_account_is_as_written_until_the_clock_changes_it():
     services.grant(holder_id="ada", amount=10, idempotency_key="g", expires_at=expires_at)
     found = selectors.balance("ada")
     assert found.is_as_written
-    later = selectors._balance(
-        "ada", "credits", expires_at,
-        [1, 10, 0, f"[[1,10,0,{to_us(expires_at)}]]", None, None, found.as_of, json.dumps({"1": to_us(found.as_of)})],
-    )  # fmt: skip
+    later = selectors.balance("ada", at=expires_at)
     assert not later.is_as_written
     assert [lot.state(to_us(later.as_of)) for lot in later.lots] == ["expired"]

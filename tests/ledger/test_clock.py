@@ -85,6 +85,12 @@ def test_after_a_small_step_back_nothing_is_recorded_out_of_order(server_clock):
     assert audit([connection.connection], holder_id="ada").findings == []
 
 
+def test_a_balance_by_effective_time_is_that_of_the_clock(jumped):
+    services.spend(holder_id="ada", amount=20, idempotency_key="s2")
+    found = selectors.balance_by_effective_time("ada")
+    assert (found.available, found.balance, found.sequence) == (80, 80, 3)
+
+
 # What the trigger refuses ------------------------------------------------------------------------------------
 
 
