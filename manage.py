@@ -9,7 +9,7 @@ def main() -> None:
     """Run the command that is named. Where it is `serve`, PostgreSQL comes up while Django is loaded."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ledger_project.settings")
     if sys.argv[1:] == ["serve"]:
-        from ledger_project.early_start import begun_from_environment
+        from ledger_project.serving.supervisor import begun_from_environment
 
         with begun_from_environment():
             run()

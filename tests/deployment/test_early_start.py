@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from ledger_project.early_start import EarlyStart, StartRefused, Stop, begun
 from ledger_project.embedded_postgres import Server
+from ledger_project.serving.supervisor import EarlyStart, StartRefused, Stop, begun
 from tests.conftest import free_port
 
 ROOT = Path(__file__).resolve().parents[2]

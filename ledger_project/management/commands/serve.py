@@ -18,7 +18,6 @@ from django.db.utils import OperationalError, ProgrammingError
 from ledger.checks import verify_database
 from ledger.errors import Invalid, UnsafeDatabase
 from ledger_project import embedded_postgres, web_server
-from ledger_project.early_start import HOST, SERVES, EarlyStart, Signals, StartRefused, Stop, begun
 from ledger_project.preloaded import SERVED_BY
 from ledger_project.serving import supervisor
 from ledger_project.serving.bootstrap import (
@@ -30,6 +29,7 @@ from ledger_project.serving.bootstrap import (
     prepare_database,
     use_database,
 )
+from ledger_project.serving.supervisor import HOST, SERVES, EarlyStart, Signals, StartRefused, Stop, begun
 from ledger_project.start_guard import web_processes_held_back
 from ledger_project.timetable import named
 from ledger_project.worker import working_beside

@@ -28,6 +28,9 @@ TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     """What the log would have so far, as text."""
+    # Loading it sets logging up once more, which would take away what listens here.
+    import ledger_project.application  # noqa: F401
+
     caplog.set_level(logging.INFO)
     return lambda: [logs.TextFormatter().format(record) for record in caplog.records]
 
