@@ -92,9 +92,9 @@ def attempts(*outcomes: Done | None, after: Callable[[], None] = lambda: None) -
     left = list(outcomes)
     real = workers.bill_one
 
-    def attempt(ref: str, options: Options) -> Done:
+    def attempt(ref: str, options: Options, *act: Any) -> Done:
         given = left.pop(0) if left else None
-        done = real(ref, options) if given is None else Done(ref, given.outcome, given.detail)
+        done = real(ref, options, *act) if given is None else Done(ref, given.outcome, given.detail)
         after()
         return done
 
@@ -271,8 +271,8 @@ def test_what_was_tried_for_long_enough_stays_with_its_reason(plan: str, clock: 
 
 def test_a_reason_is_what_the_generator_met(plan: str) -> None:
     ref = SubscriptionFactory(plan=plan).ref
-    with mock.patch.object(workers.generate, "generate", side_effect=HolderBusy(key="ledger/ada")):
-        done = workers.bill_one(ref, Options(as_of=at(1, 1)))
+    met = mock.Mock(side_effect=HolderBusy(key="ledger/ada"))
+    done = workers.bill_one(ref, Options(as_of=at(1, 1)), met)
     assert (done.outcome, done.detail) == (OutcomeKind.DEFERRED, "The holder is busy: key='ledger/ada'")
 
 

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.db import connection
 from psycopg import errors, sql
 
-from ledger_project.rights import RIGHTS, SEQUENCES
+from ledger_project.rights import FUNCTIONS, RIGHTS, SEQUENCES
 from ledger_project.serving.bootstrap import provision
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -137,3 +137,17 @@ def test_rights_given_by_hand_and_on_undeclared_tables_are_taken_back(raw_connec
         assert found == {"released_at", "released_by", "basis"}
     finally:
         owner.execute("DROP TABLE undeclared")
+
+
+DEFINERS = """
+    SELECT p.oid::regprocedure::text FROM pg_proc AS p
+    WHERE p.pronamespace = 'public'::regnamespace AND p.prosecdef
+"""
+MAY_CALL = "SELECT has_function_privilege(%s, %s, 'EXECUTE'), has_function_privilege('public', %s, 'EXECUTE')"
+
+
+def test_functions_with_their_owners_rights_are_for_the_application_only(raw_connection: RawConnection) -> None:
+    owner = raw_connection()
+    assert names(owner, DEFINERS) == set(FUNCTIONS)
+    for function in FUNCTIONS:
+        assert owner.execute(MAY_CALL, [settings.LEDGER_APP_ROLE, function, function]).fetchone() == (True, False)
