@@ -75,7 +75,7 @@ def test_a_month_is_dropped_once_all_of_it_is_billed_and_its_keys_stay():
 
 
 def test_the_check_knows_which_events_were_dropped():
-    partitions.make_months(connection, [JANUARY])
+    partitions.make_month(connection, JANUARY)
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[metered()]).code)
     for _ in range(2):
         use(subscription, "100", at(1, 5))
@@ -83,7 +83,7 @@ def test_the_check_knows_which_events_were_dropped():
     partitions.drop_month(connection, JANUARY)
     assert [(one.month, one.events) for one in DroppedMonth.objects.all()] == [(JANUARY, 2)]
     assert auditing.check() == []
-    partitions.make_months(connection, [JANUARY])
+    partitions.make_month(connection, JANUARY)
     use(subscription, "1", at(1, 6), meter="other")
     partitions.drop_month(connection, JANUARY)
     assert DroppedMonth.objects.get().events == 3
