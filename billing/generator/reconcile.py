@@ -399,9 +399,12 @@ def _credit_minor(claim: Claimed, unused: int) -> int:
 
 def _charges(span: Counted, part: Period, claims: Sequence[Claimed]) -> Iterator[RecurringCharge]:
     """The stretches of a part that no kept claim covers, each continuing where what is before it stopped."""
+    pieces = list(_uncovered(part, claims))
+    if not pieces:
+        return
     rating = rate(span.price, span.quantity, span.currency)
     before = _share_before(span, part, claims)
-    for piece in _uncovered(part, claims):
+    for piece in pieces:
         one = share(
             span.schedule,
             piece,

@@ -58,10 +58,10 @@ def round_half_up(amount: Exact) -> int:
 
     Source: `decimal.ROUND_HALF_UP`, which rounds ties away from zero.
     """
-    exact = Fraction(amount)
-    whole, rest = divmod(abs(exact.numerator), exact.denominator)
-    magnitude = whole + (2 * rest >= exact.denominator)
-    return magnitude if exact >= 0 else -magnitude
+    numerator, denominator = amount.as_integer_ratio()
+    whole, rest = divmod(abs(numerator), denominator)
+    magnitude = whole + (2 * rest >= denominator)
+    return magnitude if numerator >= 0 else -magnitude
 
 
 def decimal_text(amount: Exact) -> str:
@@ -70,11 +70,13 @@ def decimal_text(amount: Exact) -> str:
     Returns:
         "12.5", "0", "-0.333333333333"; never an exponent.
     """
-    exact = Fraction(amount)
-    scaled = exact.numerator * 10**_EXACT_TEXT_DECIMALS
-    if scaled % exact.denominator and _terminates(exact.denominator):
-        return _plain(_WIDE.divide(Decimal(exact.numerator), Decimal(exact.denominator)))
-    return _plain(Decimal(round_half_up(Fraction(scaled, exact.denominator))).scaleb(-_EXACT_TEXT_DECIMALS, _WIDE))
+    numerator, denominator = amount.as_integer_ratio()
+    if denominator == 1:
+        return str(numerator)
+    scaled = numerator * 10**_EXACT_TEXT_DECIMALS
+    if scaled % denominator and _terminates(denominator):
+        return _plain(_WIDE.divide(Decimal(numerator), Decimal(denominator)))
+    return _plain(Decimal(round_half_up(Fraction(scaled, denominator))).scaleb(-_EXACT_TEXT_DECIMALS, _WIDE))
 
 
 def to_decimal(amount: Exact, places: int = _EXACT_TEXT_DECIMALS) -> Decimal:

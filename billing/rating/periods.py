@@ -9,9 +9,11 @@ change, or the whole. It remembers the full period that it is measured against.
 
 from calendar import monthrange
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
+from typing import Any
 from zoneinfo import ZoneInfo
 
 
@@ -36,6 +38,9 @@ class Timing(StrEnum):
 MONTHS_PER_UNIT = {IntervalUnit.MONTH: 1, IntervalUnit.QUARTER: 3, IntervalUnit.HALF_YEAR: 6, IntervalUnit.YEAR: 12}
 DAYS_PER_UNIT = {IntervalUnit.DAY: 1, IntervalUnit.WEEK: 7}
 MAX_INTERVAL_COUNT = 1_000
+SCHEDULES_KEPT = 4_096
+KEPT_OF_A_SCHEDULE = 512
+"""How many schedules a process remembers, and how many periods of each: some 4 MB where each has billed two years of months."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +113,8 @@ class Period:
 class Schedule:
     """All boundaries of a subscription: an anchor in local time, its zone and the interval.
 
+    A boundary is worked out once: bills ask for the same few over and over. See `SCHEDULES_KEPT`.
+
     Args:
         anchor: naive local date and time, the clock on the wall of `zone`.
         zone: the subscription's time zone.
@@ -117,6 +124,8 @@ class Schedule:
     anchor: datetime
     zone: ZoneInfo
     interval: Interval
+    _periods: dict[int, "Period"] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _indexes: dict[datetime, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.anchor.tzinfo is not None:
@@ -125,7 +134,7 @@ class Schedule:
     @classmethod
     def anchored_at(cls, instant: datetime, zone: ZoneInfo, interval: Interval) -> "Schedule":
         """The schedule whose anchor is what the clocks of `zone` show at an aware instant."""
-        return cls(_aware(instant).astimezone(zone).replace(tzinfo=None), zone, interval)
+        return _anchored_at(_aware(instant), zone, interval)
 
     def boundary(self, n: int) -> datetime:
         """The UTC instant of boundary n; n may be negative.
@@ -146,22 +155,35 @@ class Schedule:
     def index_at(self, instant: datetime) -> int:
         """The n with `boundary(n) <= instant < boundary(n + 1)`, found without walking from the anchor."""
         instant = _aware(instant)
+        known = self._indexes.get(instant)
+        if known is None:
+            known = self._find_index(instant)
+            _remember(self._indexes, instant, known)
+        return known
+
+    def _find_index(self, instant: datetime) -> int:
         local = instant.astimezone(self.zone)
         if self.interval.months:
             n = ((local.year - self.anchor.year) * 12 + local.month - self.anchor.month) // self.interval.months
         else:
             n = (local.date() - self.anchor.date()).days // self.interval.days
         # The estimate knows neither day nor time of day: it is off by one or two at most.
-        while self.boundary(n) > instant:
+        while self.period(n).start > instant:
             n -= 1
-        while self.boundary(n + 1) <= instant:
+        while self.period(n).end <= instant:
             n += 1
         return n
 
     def period(self, n: int) -> Period:
         """The full period from boundary n to boundary n + 1."""
-        start, end = self.boundary(n), self.boundary(n + 1)
-        return Period(n, start, end, start, end)
+        known = self._periods.get(n)
+        if known is None:
+            before, after = self._periods.get(n - 1), self._periods.get(n + 1)
+            start = self.boundary(n) if before is None else before.end
+            end = self.boundary(n + 1) if after is None else after.start
+            known = Period(n, start, end, start, end)
+            _remember(self._periods, n, known)
+        return known
 
     def period_at(self, instant: datetime) -> Period:
         """The full period that contains an instant."""
@@ -170,6 +192,18 @@ class Schedule:
     def local_date(self, instant: datetime) -> date:
         """The calendar day of an instant in the billing zone."""
         return _aware(instant).astimezone(self.zone).date()
+
+
+@lru_cache(maxsize=SCHEDULES_KEPT)
+def _anchored_at(instant: datetime, zone: ZoneInfo, interval: Interval) -> Schedule:
+    return Schedule(instant.astimezone(zone).replace(tzinfo=None), zone, interval)
+
+
+def _remember(known: dict[Any, Any], key: Any, value: Any) -> None:
+    """Keep a value, and no more than so many: what is asked for beyond is worked out again."""
+    if len(known) >= KEPT_OF_A_SCHEDULE:
+        known.clear()
+    known[key] = value
 
 
 def instant_of(local: datetime, zone: ZoneInfo) -> datetime:
@@ -213,7 +247,8 @@ def periods(schedule: Schedule, start: datetime, end: datetime | None = None, *,
         if full.end <= cursor:
             continue
         part_end = full.end if end is None else min(full.end, end)
-        yield replace(full, start=cursor, end=part_end, continues=continues and cursor > full.start)
+        is_whole = cursor == full.start and part_end == full.end
+        yield full if is_whole else replace(full, start=cursor, end=part_end, continues=continues and cursor > full.start)
         cursor = full.end
 
 
@@ -262,6 +297,8 @@ def first_charged_instant(started_at: datetime, trial_end: datetime | None) -> d
 
 
 def _aware(instant: datetime) -> datetime:
+    if instant.tzinfo is UTC:
+        return instant
     if instant.tzinfo is None:
         raise ValueError("an instant needs an offset")
     return instant.astimezone(UTC)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from billing.rating.periods import (
+    KEPT_OF_A_SCHEDULE,
     Interval,
     IntervalUnit,
     Period,
@@ -395,3 +396,17 @@ def test_one_run_for_all_finds_what_many_runs_would(of: Schedule, start: datetim
         since = billed[-1].end if billed else start
         billed += periods_due(of, timing=timing, start=since, end=end, as_of=as_of)
     assert billed == at_once
+
+
+def test_a_boundary_is_worked_out_once_and_no_more_of_them_are_kept_than_are_said() -> None:
+    schedule = Schedule.anchored_at(datetime(2026, 1, 31, tzinfo=UTC), ZoneInfo("Europe/Berlin"), Interval(IntervalUnit.DAY))
+    again = Schedule.anchored_at(datetime(2026, 1, 31, tzinfo=UTC), ZoneInfo("Europe/Berlin"), Interval(IntervalUnit.DAY))
+    assert again is schedule
+    assert again.period(7) is schedule.period(7)
+    assert schedule.period_at(schedule.period(7).start) is schedule.period(7)
+    # A neighbour shares its boundary, and what was forgotten is worked out again as it was.
+    known = [schedule.period(n) for n in range(2 * KEPT_OF_A_SCHEDULE)]
+    assert all(one.end is following.start for one, following in pairwise(known) if following.index != KEPT_OF_A_SCHEDULE)
+    assert len(schedule._periods) <= KEPT_OF_A_SCHEDULE
+    assert [schedule.period(n) for n in range(20)] == known[:20]
+    assert schedule == Schedule(schedule.anchor, schedule.zone, schedule.interval)
