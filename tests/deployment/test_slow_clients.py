@@ -156,8 +156,8 @@ def test_a_stuck_holder_costs_the_others_nothing_and_beyond_a_bound_its_callers_
 class Proxy:
     """A way to the database that can be made to carry nothing for a while."""
 
-    def __init__(self, target: tuple[str, int]) -> None:
-        self._target = target
+    def __init__(self, host: str, port: int) -> None:
+        self._target = (host, port)
         self._is_open = threading.Event()
         self._is_open.set()
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -169,10 +169,18 @@ class Proxy:
         with suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                server = socket.create_connection(self._target)
+                server = self._connected()
                 self._wires += [client, server]
                 for pair in ((client, server), (server, client)):
                     threading.Thread(target=self._carry, args=pair, daemon=True).start()
+
+    def _connected(self) -> socket.socket:
+        host, port = self._target
+        if not host.startswith("/"):
+            return socket.create_connection(self._target)
+        server = socket.socket(socket.AF_UNIX)
+        server.connect(f"{host}/.s.PGSQL.{port}")
+        return server
 
     def _carry(self, source: socket.socket, target: socket.socket) -> None:
         with suppress(OSError):
@@ -203,10 +211,7 @@ class Proxy:
 @pytest.fixture
 def proxy() -> Iterator[Proxy]:
     found = psycopg.conninfo.conninfo_to_dict(database_url("application"))
-    host = str(found.get("host") or "127.0.0.1")
-    if host.startswith("/"):
-        pytest.skip("the database is reached by a socket of the file system, not by TCP")
-    made = Proxy((host, int(found.get("port") or 5432)))
+    made = Proxy(str(found.get("host") or "127.0.0.1"), int(found.get("port") or 5432))
     yield made
     made.close()
 
