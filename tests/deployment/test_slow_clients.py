@@ -22,6 +22,7 @@ from ledger import services
 from ledger.api.kit.front import BODY_SECONDS
 from ledger.database.locks import holder_key, lock_number
 from ledger.services.group_commit import WAITING_PER_HOLDER
+from tests.concurrency.rooms import waiting_for_advisory_lock
 from tests.conftest import WebProcess, database_url
 
 pytestmark = pytest.mark.usefixtures("committed_db")
@@ -151,6 +152,26 @@ def test_a_stuck_holder_costs_the_others_nothing_and_beyond_a_bound_its_callers_
     rows = raw_connection(autocommit=True).execute("SELECT count(*) FROM ledger_entry WHERE holder_id = %s", [stuck])
     assert rows.fetchone() == (1,)
     assert server.spend(stuck)[0] == 201
+
+
+@pytest.mark.parametrize("program", ["granian", "gunicorn"])
+def test_a_server_that_is_told_to_end_finishes_what_it_has_taken_in(
+    server_processes: Start, rich_holder: Callable[[], str], raw_connection: Connect, program: str
+) -> None:
+    (web,) = server_processes(1, server=program)
+    server, holder = Server(web), rich_holder()
+    gate, observer = raw_connection(), raw_connection(autocommit=True)
+    number = lock_number(holder_key(holder))
+    gate.execute("SELECT pg_advisory_xact_lock(%s)", [number])
+    body = b'{"amount": 1}'
+    with server.open(server.head(f"/v1/holders/{holder}/spends", len(body)) + body) as wire:
+        deadline = time.monotonic() + 30
+        while not waiting_for_advisory_lock(observer, number):
+            assert time.monotonic() < deadline
+        web.process.terminate()
+        gate.rollback()
+        assert wire.recv(65536).startswith(b"HTTP/1.1 201 ")
+    assert web.process.wait(30) == 0
 
 
 class Proxy:
