@@ -127,14 +127,22 @@ class Side:
 
     def _cpu(self) -> tuple[dict[int, float], dict[int, float]]:
         postmaster = int(next(self.folder.glob("**/postmaster.pid")).read_text().split()[0])
-        server = {postmaster, *children(postmaster)}
-        web = set(children(self.process.pid)) - server
+        server = {postmaster, *_children(postmaster)}
+        web = set(_children(self.process.pid)) - server
         return _used(web), _used(server)
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGINT)
         self.process.wait(60)
         self.log.close()
+
+
+def _children(pid: int) -> list[int]:
+    while True:
+        try:
+            return children(pid)
+        except OSError:  # one of them has just ended
+            continue
 
 
 def _used(pids: set[int]) -> dict[int, float]:
