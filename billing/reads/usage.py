@@ -1,5 +1,6 @@
 """Usage events: one by its idempotency key, and those of a subscription."""
 
+import json
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
@@ -77,6 +78,12 @@ class EventRow(NamedTuple):
         return self.occurred_at, self.meter, self.idempotency_key
 
 
+def _event(row: tuple[Any, ...]) -> EventRow:
+    """The row with its properties as they were sent: a cursor of Django's gives JSON as text."""
+    event = EventRow(*row)
+    return event._replace(properties=json.loads(row[EventRow._fields.index("properties")]))
+
+
 def usage_event(idempotency_key: str) -> EventRow:
     """The event that was sent with the key.
 
@@ -88,7 +95,7 @@ def usage_event(idempotency_key: str) -> EventRow:
         row = cursor.fetchone()
     if row is None:
         raise NotFound(resource="usage event", ref=idempotency_key)
-    return EventRow(*row)
+    return _event(row)
 
 
 def usage_events(
@@ -120,5 +127,5 @@ def usage_events(
     }  # fmt: skip
     with connection.cursor() as cursor:
         cursor.execute(OLDER if after is None else NEWER, values)
-        rows = [EventRow(*row) for row in cursor.fetchall()]
+        rows = [_event(row) for row in cursor.fetchall()]
     return rows if after is None else rows[::-1]

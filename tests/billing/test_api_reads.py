@@ -278,6 +278,22 @@ def test_usage_events_are_read_by_their_key_and_listed_by_subscription(api):
     assert api.get("/v1/usage-events").status_code == 400
 
 
+def test_the_properties_of_a_usage_event_come_back_as_they_were_sent(api):
+    ref = new_subscription(api, new_customer(api), new_plan(api))["ref"]
+    sent = {
+        "idempotency_key": unique("p"),
+        "subscription": ref,
+        "meter": "calls",
+        "value": 1,
+        "occurred_at": "2026-01-02T00:00:00Z",
+    }
+    for properties in ({}, {"region": "eu", "size": {"b": [1, None], "a": 1.5}}):
+        event = sent | {"idempotency_key": unique("p"), "properties": properties}
+        assert api.post("/v1/usage-events", {"events": [event]}).json()["results"][0]["result"] == "accepted"
+        assert api.get(f"/v1/usage-events/{event['idempotency_key']}").json()["properties"] == properties
+        assert properties in [each["properties"] for each in listed(api, f"/v1/usage-events?subscription={ref}")]
+
+
 # Documents -------------------------------------------------------------------------------------------
 
 
