@@ -5,7 +5,6 @@ of an account must follow from where its credits are. Amounts are small, so that
 """
 
 from collections import Counter
-from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -88,9 +87,14 @@ class Purse:
         return sorted((credit for credit in self.free if credit.is_spendable(now_us)), key=Credit.rank)
 
     def available(self, now_us: int) -> int:
-        struck = deepcopy(self)
-        struck.settle(now_us)
+        struck = self.as_of(now_us)
         return max(0, len(struck.spendable(now_us)) + self.limit - struck.owed)
+
+    def as_of(self, now_us: int) -> "Purse":
+        """A copy, without its history, that the clock has struck."""
+        struck = Purse(free=list(self.free), held=dict(self.held), unpaid=[Owed() for _ in self.unpaid])
+        struck.settle(now_us)
+        return struck
 
     def take(self, amount: int, now_us: int) -> list[Credit]:
         taken = self.spendable(now_us)[:amount]
@@ -244,9 +248,7 @@ class Lives(RuleBasedStateMachine):
         sequence = data.draw(st.sampled_from(granted))
         request = self.request(rules.RevokeRequest, name, grant=sequence, amount=amount)
         # What has come due is booked first: a hold that has expired gives its credits back before they are revoked.
-        settled = deepcopy(purse)
-        settled.settle(self.now_us)
-        there = [credit for credit in settled.free if credit.grant == sequence]
+        there = [credit for credit in purse.as_of(self.now_us).free if credit.grant == sequence]
         grant = self.entries[name][sequence - 1]
         if not there or (amount or 0) > len(there):
             self.refused(name, RevocationExceedsGrant, lambda: rules.revoke(self.account(name), request, grant=grant))

@@ -26,7 +26,7 @@ def prepared() -> set[str]:
 def test_a_spend_keeps_two_statements_prepared(committed_db: None, new_holder: NewHolder) -> None:
     services.grant(holder_id=new_holder(), amount=10, idempotency_key="g")
 
-    assert prepared() == {"ledger_open_many", "ledger_append"}
+    assert prepared() == {"ledger_open", "ledger_append"}
 
 
 def test_none_are_prepared_where_the_pooler_cannot_keep_them(committed_db: None, new_holder: NewHolder, settings: Any) -> None:
@@ -46,7 +46,7 @@ def test_who_watches_the_cursors_sees_them_too(committed_db: None, new_holder: N
         services.grant(holder_id=new_holder(), amount=10, idempotency_key="g")
 
     sent = [query["sql"] for query in queries]
-    assert journal.OPEN_MANY.sql in sent
+    assert journal.OPEN.sql in sent
     assert journal.APPEND_ONE.sql in sent
 
 
@@ -76,7 +76,7 @@ def test_a_spend_does_not_notice_that_statements_are_gone(committed_db: None, ne
         cursor.execute("DEALLOCATE ALL")
 
     assert services.spend(holder_id=holder, amount=3, idempotency_key="s").balance == 7
-    assert prepared() == {"ledger_open_many", "ledger_append"}
+    assert prepared() == {"ledger_open", "ledger_append"}
 
 
 def test_a_statement_that_the_server_does_not_support_is_not_told_as_a_collision(
