@@ -82,20 +82,22 @@ def ensure_dates(head: Head, intent: Intent) -> None:
 
 
 def ensure_periods(unbilled: Iterable[Sequence[Counted]], as_of: datetime) -> None:
-    """Return when no item has more periods to catch up than a run may; they are counted by arithmetic, not one by one.
+    """Return when there are not too many periods to catch up, of an item and of all; counted by arithmetic, not one by one.
 
     Args:
         unbilled: of each item the spans behind its last claim.
 
     Raises:
-        OutOfBounds: `too-many-periods`.
+        OutOfBounds: `too-many-periods`; or `too-many-lines`, since each period of a recurring price is a line.
     """
-    limit = limits().periods
-    if limit is None:
-        return
-    periods = max((sum(_periods_due(span, as_of) for span in spans) for spans in unbilled), default=0)
-    if periods > limit:
-        raise OutOfBounds("too-many-periods", periods=periods, limit=limit)
+    most = limits()
+    counts = [(spans, sum(_periods_due(span, as_of) for span in spans)) for spans in unbilled]
+    periods = max((count for _, count in counts), default=0)
+    if most.periods is not None and periods > most.periods:
+        raise OutOfBounds("too-many-periods", periods=periods, limit=most.periods)
+    lines = sum(count for spans, count in counts if spans and spans[0].price.kind == PriceKind.RECURRING)
+    if most.lines is not None and lines > most.lines:
+        raise OutOfBounds("too-many-lines", lines=lines, limit=most.lines)
 
 
 def _periods_due(span: Counted, as_of: datetime) -> int:

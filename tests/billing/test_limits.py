@@ -215,6 +215,17 @@ def test_periods_are_counted_before_they_are_rated() -> None:
     assert suspended(subscription) == ("too-many-periods", facts)
 
 
+def test_lines_of_recurring_prices_are_counted_before_they_are_rated() -> None:
+    prices = [recurring(f"seat-{number}") for number in range(11)]
+    plan = PlanFactory(interval=Interval(IntervalUnit.DAY), prices=prices).code
+    subscription = SubscriptionFactory(plan=plan, started_at=at(1, 1, year=2024))
+    with boundaries_computed() as count:
+        assert bill_one(subscription.ref, Options(as_of=at(8, 1))).detail == "too-many-lines"
+    # From 2024-01-01 to 2026-08-01 there are 943 days, and this one is due as well.
+    assert suspended(subscription) == ("too-many-lines", {"lines": 944 * 11, "limit": 10_000})
+    assert count() < 150
+
+
 def test_step_by_step_a_long_past_is_billed_all_the_same() -> None:
     subscription = SubscriptionFactory(plan=daily(), started_at=at(1, 1, year=2000))
     with boundaries_computed() as count:
