@@ -13,7 +13,7 @@ from ledger.rules.requests import encode_json
 COLUMNS = (
     "holder_id, credit_type, sequence, kind, amount, balance, held, lots, drawn, holds, overdraft, refers_to, refunded_total, "
     "idempotency_key, request_digest, effective_at, recorded_at, actor, reason, reference, metadata, counterpart, rating, "
-    "digest"
+    "refusal, digest"
 )
 """In the order of `Entry`'s fields."""
 
@@ -21,13 +21,13 @@ READ_COLUMNS = (
     COLUMNS.replace("lots, drawn, holds", "lots::text, drawn::text, holds::text")
     .replace("effective_at", "COALESCE(effective_at, recorded_at)")
     .replace("metadata", "metadata::text")
-    .replace("counterpart, rating", "counterpart::text, rating::text")
+    .replace("counterpart, rating, refusal", "counterpart::text, rating::text, refusal::text")
 )
 
 TYPES = {
     **dict.fromkeys(COLUMNS.split(", "), "text"),
     **dict.fromkeys(("sequence", "amount", "balance", "held", "overdraft", "refers_to", "refunded_total"), "bigint"),
-    **dict.fromkeys(("lots", "drawn", "holds", "metadata", "counterpart", "rating"), "json"),
+    **dict.fromkeys(("lots", "drawn", "holds", "metadata", "counterpart", "rating", "refusal"), "json"),
     **dict.fromkeys(("request_digest", "digest"), "bytea"),
     **dict.fromkeys(("effective_at", "recorded_at"), "timestamptz"),
 }
@@ -64,6 +64,7 @@ def texts(entry: Entry) -> list[str | None]:
         encode_json(entry.metadata) if entry.metadata else None,
         encode_json(entry.counterpart) if entry.counterpart else None,
         encode_json(entry.rating) if entry.rating else None,
+        encode_json(entry.refusal) if entry.refusal else None,
         rf"\x{entry.digest.hex()}",
     ]
 
@@ -101,5 +102,6 @@ def entry_from_row(row: Sequence[Any]) -> Entry:
     values[20] = {} if row[20] is None else json.loads(row[20])
     values[21] = None if row[21] is None else json.loads(row[21])
     values[22] = None if row[22] is None else json.loads(row[22])
-    values[23] = bytes(row[23])
+    values[23] = None if row[23] is None else json.loads(row[23])
+    values[24] = bytes(row[24])
     return Entry(*values)

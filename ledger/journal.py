@@ -1,11 +1,10 @@
-"""The room behind the lock: replay, load, append. The only writer of entries and refusals.
+"""The room behind the lock: replay, load, append. The only writer of entries, refusals among them.
 
 Every function here runs inside a transaction and under the holder's lock: either it takes the lock and hands out the proof
 (`enter`), or it
 demands it. A spend is two statements besides BEGIN and COMMIT: one call that takes the lock and then reads, and one INSERT.
 """
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -19,21 +18,22 @@ from ledger.database.statements import Statement, array, boolean, instant_us, in
 from ledger.entry_rows import COLUMNS, READ_COLUMNS, TYPES, copy_line, entry_from_row, parameters, texts
 from ledger.errors import AccountMovedOn, IdempotencyKeyReused, LedgerError, NotInTransaction, Refused
 from ledger.rules import Account, Entry, Lot, Request, debt_of
+from ledger.rules.entries import REQUEST_DIGEST_BYTES
 from ledger.rules.holds import decode_holds
-from ledger.rules.instants import from_us, to_text, to_us
+from ledger.rules.instants import to_text, to_us
 from ledger.rules.lots import decode
-from ledger.rules.requests import encode_json, key_hash
+from ledger.rules.requests import key_hash
 
 OPEN = Statement(
     "open",
     "SELECT * FROM ledger_open(%s, %s, %s, %s)",
-    [instant_us, instant_us, integer, integer, integer, bytes.decode, bytes.decode, integer, bytes, bytes.decode],
+    [instant_us, instant_us, integer, integer, integer, bytes.decode, bytes.decode, integer, bytes, integer, boolean],
 )
 
 OPEN_MANY = Statement(
     "open_many",
     "SELECT * FROM ledger_open_many(%s, %s, %s, %s)",
-    [boolean, instant_us, instant_us, integer, integer, integer, bytes.decode, bytes.decode, integer, bytes, bytes.decode],
+    [boolean, instant_us, instant_us, integer, integer, integer, bytes.decode, bytes.decode, integer, bytes, integer, boolean],
 )
 
 _PLACES = ", ".join(["%s"] * (COLUMNS.count(",") + 1))
@@ -44,22 +44,12 @@ APPEND_FEW = Statement("append_few", f"INSERT INTO ledger_entry ({COLUMNS}) SELE
 FEW: Final = 64
 """Up to so many entries go as arrays into one prepared statement, which is one way to the server; more go by COPY."""
 
-RECORD_REFUSAL = """
-INSERT INTO ledger_refusal
-    (holder_id, idempotency_key, recorded_at, operation, credit_type, code, facts, request, request_digest, request_id, actor)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
-"""
-
 ENTRY_BY_SEQUENCE = f"SELECT {READ_COLUMNS} FROM ledger_entry WHERE holder_id = %s AND credit_type = %s AND sequence = %s"
 # At most one: the keys of a holder are unique by their hash. Its key may be another text all the same.
 ENTRY_BY_KEY = f"""
 SELECT {READ_COLUMNS}
 FROM ledger_entry
 WHERE holder_id = %s AND ledger_key_hash(idempotency_key) = ledger_key_hash(%s) AND idempotency_key IS NOT NULL
-"""
-
-REFUSAL_BY_KEY = """
-SELECT code, facts::text, request_digest, request_id FROM ledger_refusal WHERE holder_id = %s AND idempotency_key = %s
 """
 
 # The last refund of a spend carries how much has been given back in all, so that the cost does not grow with their number.
@@ -119,7 +109,8 @@ SELECT
     last.lots::text,
     last.holds::text,
     last.overdraft,
-    last.digest
+    last.digest,
+    CASE last.kind WHEN 'refusal' THEN (last.refusal ->> 'after')::bigint ELSE last.sequence END
 FROM unnest(%s::text[], %s::text[]) AS asked (holder_id, credit_type)
 LEFT JOIN LATERAL (
     SELECT *
@@ -129,13 +120,26 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) last ON true
 """,
-    [bytes.decode, bytes.decode, instant_us, instant_us, integer, integer, integer, bytes.decode, bytes.decode, integer, bytes],
+    [
+        bytes.decode,
+        bytes.decode,
+        instant_us,
+        instant_us,
+        integer,
+        integer,
+        integer,
+        bytes.decode,
+        bytes.decode,
+        integer,
+        bytes,
+        integer,
+    ],
 )
 
 ANSWERED = Statement(
     "answered",
     """
-SELECT asked.holder_id, asked.idempotency_key, 'entry'
+SELECT asked.holder_id, asked.idempotency_key
 FROM unnest(%s::text[], %s::text[]) AS asked (holder_id, idempotency_key)
 CROSS JOIN LATERAL (
     SELECT
@@ -145,14 +149,8 @@ CROSS JOIN LATERAL (
         AND e.idempotency_key IS NOT NULL
     LIMIT 1
 ) e
-UNION ALL
-SELECT r.holder_id, r.idempotency_key, 'refusal'
-FROM unnest(%s::text[], %s::text[]) AS asked (holder_id, idempotency_key)
-CROSS JOIN LATERAL (
-    SELECT * FROM ledger_refusal r WHERE r.holder_id = asked.holder_id AND r.idempotency_key = asked.idempotency_key LIMIT 1
-) r
 """,
-    [bytes.decode, bytes.decode, bytes.decode],
+    [bytes.decode, bytes.decode],
 )
 
 ENTRIES_BY_SEQUENCE = f"""
@@ -189,14 +187,14 @@ WHERE holder_id = %s AND credit_type = %s AND sequence = ANY(%s)
 
 
 class OpenAccount(NamedTuple):
-    """An account read under its holder's lock, and the answer that its request's key has had before, if any.
+    """An account read under its holder's lock, and whether its request's key has an entry already.
 
-    `answered_by` is "entry" also where another key of the holder, with the same hash, has an entry: see `replay`.
+    `is_answered` is true also where another key of the holder, with the same hash, has one: see `replay`.
     """
 
     lock: Lock
     state: Account
-    answered_by: str | None
+    is_answered: bool
 
 
 class Recorded(NamedTuple):
@@ -228,9 +226,9 @@ def enter(holder_id: str, credit_type: str, idempotency_key: str | None = None) 
     if not connection.in_atomic_block:
         raise NotInTransaction(key=name)
     with waiting_for(name):
-        state, answered_by = _read(holder_id, credit_type, idempotency_key)
+        state, is_answered = _read(holder_id, credit_type, idempotency_key)
     with holding(name) as lock:
-        yield OpenAccount(lock, state, answered_by)
+        yield OpenAccount(lock, state, is_answered)
 
 
 @contextmanager
@@ -254,7 +252,7 @@ def enter_many(requests: Sequence[Request]) -> Iterator["Room"]:
         )
     )
     accounts: dict[tuple[str, str], Account] = {}
-    answered: dict[tuple[str, bytes], str] = {}
+    answered: set[tuple[str, bytes]] = set()
     got = set()
     for name, request, (is_locked, *row) in zip(names, requests, rows, strict=True):
         if not is_locked:
@@ -263,8 +261,8 @@ def enter_many(requests: Sequence[Request]) -> Iterator["Room"]:
         position = (request.holder_id, request.credit_type)
         if position not in accounts:
             accounts[position] = _account(*position, row)[0]
-        if row[-1] is not None:
-            answered[request.holder_id, key_hash(request.idempotency_key)] = row[-1]
+        if row[-1]:
+            answered.add((request.holder_id, key_hash(request.idempotency_key)))
     with holding(*got) as lock, Room(lock, accounts, answered) as room:
         yield room
 
@@ -275,7 +273,7 @@ def read(lock: Lock, holder_id: str, credit_type: str, idempotency_key: str | No
     return OpenAccount(lock, *_read(holder_id, credit_type, idempotency_key))
 
 
-def _read(holder_id: str, credit_type: str, idempotency_key: str | None) -> tuple[Account, str | None]:
+def _read(holder_id: str, credit_type: str, idempotency_key: str | None) -> tuple[Account, bool]:
     number = b"%d" % lock_number(holder_key(holder_id))
     key = None if idempotency_key is None else idempotency_key.encode()
     row = OPEN.execute((number, holder_id.encode(), credit_type.encode(), key))
@@ -283,10 +281,10 @@ def _read(holder_id: str, credit_type: str, idempotency_key: str | None) -> tupl
     return _account(holder_id, credit_type, row)
 
 
-def _account(holder_id: str, credit_type: str, row: Sequence[Any]) -> tuple[Account, str | None]:
-    now_us, recorded_us, sequence, balance, held, lots, holds, overdraft, digest, answered_by = row
+def _account(holder_id: str, credit_type: str, row: Sequence[Any]) -> tuple[Account, bool]:
+    now_us, recorded_us, sequence, balance, held, lots, holds, overdraft, digest, moved_by, is_answered = row
     if sequence is None:
-        return Account(holder_id, credit_type, now_us), answered_by
+        return Account(holder_id, credit_type, now_us), is_answered
     state = Account(
         holder_id,
         credit_type,
@@ -299,8 +297,9 @@ def _account(holder_id: str, credit_type: str, row: Sequence[Any]) -> tuple[Acco
         overdraft,
         bytes(digest),
         recorded_us,
+        moved_by,
     )
-    return state, answered_by
+    return state, is_answered
 
 
 def answer(account: OpenAccount, request: Request, decide: Callable[[OpenAccount], Sequence[Entry]]) -> Recorded:
@@ -314,7 +313,7 @@ def answer(account: OpenAccount, request: Request, decide: Callable[[OpenAccount
         IdempotencyKeyReused: the key belongs to another request; nothing was written.
         AccountMovedOn: the request expected another last entry; nothing was written.
     """
-    if account.answered_by is not None:
+    if account.is_answered:
         return replay(account, request)
     _check_expectation(account, request)
     try:
@@ -322,7 +321,8 @@ def answer(account: OpenAccount, request: Request, decide: Callable[[OpenAccount
     except Refused as refusal:
         _tell_effective_times(account, refusal, {})
         if not request.dry_run:
-            record_refusal(account, request, refusal)
+            refusal.request_id = request.request_id
+            append(account.lock, [account.state.refused(request, refusal)])
         return Recorded(refusal=refusal)
     if not request.dry_run:
         append(account.lock, entries)
@@ -349,20 +349,14 @@ def replay(account: OpenAccount, request: Request) -> Recorded:
         IdempotencyKeyReused: the key belongs to another request; or its hash to another key, so that it cannot be used.
     """
     account.lock.ensure_held(holder_key(request.holder_id))
-    if account.answered_by == "entry":
-        entry = _entry(ENTRY_BY_KEY, [request.holder_id, request.idempotency_key])
-        assert entry is not None
-        if entry.idempotency_key == request.idempotency_key:
-            _check_same_request(request, entry.request_digest)
-            return Recorded(entry=entry._replace(replayed=True))
-    with connection.cursor() as cursor:
-        cursor.execute(REFUSAL_BY_KEY, [request.holder_id, request.idempotency_key])
-        row = cursor.fetchone()
-    if row is None:
+    entry = _entry(ENTRY_BY_KEY, [request.holder_id, request.idempotency_key])
+    assert entry is not None
+    is_same_request = entry.request_digest == request.digest()[:REQUEST_DIGEST_BYTES]
+    if entry.idempotency_key != request.idempotency_key or not is_same_request:
         raise IdempotencyKeyReused(idempotency_key=request.idempotency_key)
-    code, facts, digest, request_id = row
-    _check_same_request(request, bytes(digest))
-    refusal = refusal_from_record(code, json.loads(facts), request_id)
+    if entry.refusal is None:
+        return Recorded(entry=entry._replace(replayed=True))
+    refusal = refusal_from_record(entry.refusal["code"], entry.refusal["facts"], entry.refusal["request_id"])
     refusal.replayed = True
     return Recorded(refusal=refusal)
 
@@ -372,11 +366,6 @@ def refusal_from_record(code: str, facts: dict[str, Any], request_id: str) -> Re
     refusal = errors.REFUSALS[code](**facts)
     refusal.request_id = request_id
     return refusal
-
-
-def _check_same_request(request: Request, digest: bytes | None) -> None:
-    if not digest or not request.digest().startswith(digest):
-        raise IdempotencyKeyReused(idempotency_key=request.idempotency_key)
 
 
 def append(lock: Lock, entries: Sequence[Entry]) -> None:
@@ -414,31 +403,6 @@ def _tell_effective_times(account: OpenAccount, refusal: Refused, known: dict[tu
             known |= {(*position, grant): to_us(effective_at) for grant, effective_at in cursor.fetchall()}
     for lot in lots:
         lot["effective_at"] = to_text(known[*position, lot["grant"]])
-
-
-def record_refusal(account: OpenAccount, request: Request, refusal: Refused) -> Refused:
-    """Put the no on record in this transaction, which must be let commit."""
-    account.lock.ensure_held(holder_key(request.holder_id))
-    refusal.request_id = request.request_id
-    with connection.cursor() as cursor:
-        cursor.execute(RECORD_REFUSAL, _refusal_row(account, request, refusal))
-    return refusal
-
-
-def _refusal_row(account: OpenAccount, request: Request, refusal: Refused) -> tuple[Any, ...]:
-    return (
-        request.holder_id,
-        request.idempotency_key,
-        from_us(account.state.now_us),
-        request.operation,
-        request.credit_type,
-        refusal.code,
-        encode_json(refusal.facts),
-        encode_json(request.asked()),
-        request.digest(),
-        request.request_id,
-        request.actor,
-    )
 
 
 def entry(account: OpenAccount, sequence: int) -> Entry | None:
@@ -507,12 +471,12 @@ class Room:
     Left without an error, the room stores the rest.
     """
 
-    def __init__(self, lock: Lock, accounts: dict[tuple[str, str], Account], answered: dict[tuple[str, bytes], str]) -> None:
+    def __init__(self, lock: Lock, accounts: dict[tuple[str, str], Account], answered: set[tuple[str, bytes]]) -> None:
         """Begin with what was read under the lock.
 
         Args:
             accounts: by holder and credit type.
-            answered: by holder and hash of the idempotency key, "entry" or "refusal", where there was an answer before.
+            answered: the holders and hashes of idempotency keys that have an entry already.
         """
         self.lock = lock
         self._accounts = accounts
@@ -521,7 +485,6 @@ class Room:
         self._answered = answered
         self._effective_us: dict[tuple[str, str, int], int] = {}
         self._entries: list[Entry] = []
-        self._refusals: list[tuple[Any, ...]] = []
 
     @classmethod
     def opened(cls, lock: Lock, requests: Sequence[Request]) -> "Room":
@@ -548,8 +511,8 @@ class Room:
         """As `answer`, but what comes of it is kept until `store`."""
         position = (request.holder_id, request.credit_type)
         key = (request.holder_id, key_hash(request.idempotency_key))
-        account = OpenAccount(self.lock, self._state(position), self._answered.get(key))
-        if account.answered_by is not None:
+        account = OpenAccount(self.lock, self._state(position), key in self._answered)
+        if account.is_answered:
             self.store()
             return replay(account, request)
         _check_expectation(account, request)
@@ -560,15 +523,17 @@ class Room:
         except Refused as refusal:
             _tell_effective_times(account, refusal, self._effective_us)
             refusal.request_id = request.request_id
-            self._refusals.append(_refusal_row(account, request, refusal))
-            self._answered[key] = "refusal"
+            self._keep(position, key, [account.state.refused(request, refusal)])
             return Recorded(refusal=refusal)
         if request.operation == "grant":
             self._effective_us |= {(*position, entry.sequence): entry.effective_us for entry in entries}
+        self._keep(position, key, entries)
+        return _recorded(entries, request)
+
+    def _keep(self, position: tuple[str, str], key: tuple[str, bytes], entries: Sequence[Entry]) -> None:
         self._entries += entries
         self._followed_by[position] = entries
-        self._answered[key] = "entry"
-        return _recorded(entries, request)
+        self._answered.add(key)
 
     def _state(self, position: tuple[str, str]) -> Account:
         if position not in self._accounts:
@@ -586,24 +551,19 @@ class Room:
         """Write what is pending."""
         if self._entries:
             append(self.lock, self._entries)
-        if self._refusals:
-            with connection.cursor() as cursor:
-                cursor.executemany(RECORD_REFUSAL, self._refusals)
-        self._entries, self._refusals = [], []
+        self._entries = []
 
 
 def _read_accounts(positions: set[tuple[str, str]]) -> dict[tuple[str, str], Account]:
     holders, types = zip(*positions, strict=True) if positions else ((), ())
     rows = ACCOUNTS.rows([array(holders), array(types)])
-    return {(holder, credit_type): _account(holder, credit_type, [*state, None])[0] for holder, credit_type, *state in rows}
+    return {(holder, credit_type): _account(holder, credit_type, [*state, False])[0] for holder, credit_type, *state in rows}
 
 
-def _read_answered(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, bytes], str]:
-    """By holder and hash of the key, what has answered it: the entry, where two keys have one hash. See `replay`."""
+def _read_answered(keys: Sequence[tuple[str, str]]) -> set[tuple[str, bytes]]:
+    """Of those, the holders and hashes of keys that have an entry already."""
     holders, texts = (array(column) for column in (zip(*keys, strict=True) if keys else ((), ())))
-    rows = ANSWERED.rows([holders, texts, holders, texts])
-    found = {(holder, key_hash(key)): answered_by for holder, key, answered_by in rows}
-    return found | {(holder, key_hash(key)): answered_by for holder, key, answered_by in rows if answered_by == "entry"}
+    return {(holder, key_hash(key)) for holder, key in ANSWERED.rows([holders, texts])}
 
 
 def entries(lock: Lock, wanted: Sequence[tuple[str, str, int]]) -> list[Entry]:

@@ -1,6 +1,6 @@
 """The ledger's tables as Django sees them.
 
-Rows of entries and refusals are written by `ledger.journal` alone, with SQL: the ORM's part here is to read, and to know the
+Rows of entries are written by `ledger.journal` alone, with SQL: the ORM's part here is to read, and to know the
 schema.
 migrations/schema.sql makes the tables, with their constraints, triggers and views, and says what each column is.
 """
@@ -56,6 +56,7 @@ class EntryColumns(AppendOnly):
     holds = ExactJSON(null=True)
     counterpart = ExactJSON(null=True)
     rating = ExactJSON(null=True)
+    refusal = ExactJSON(null=True)
     idempotency_key = models.TextField(null=True)
     request_digest = models.BinaryField(null=True)
     actor = models.TextField()
@@ -69,7 +70,7 @@ class EntryColumns(AppendOnly):
 
 
 class Entry(EntryColumns):
-    """One movement of credits, and the account's state after it."""
+    """One movement of credits, or a refusal, and the account's state after it."""
 
     pk = models.CompositePrimaryKey("holder_id", "credit_type", "sequence")
     effective_at = models.DateTimeField(null=True)  # type: ignore[assignment]
@@ -124,39 +125,24 @@ class Account(EntryColumns):
         return self.id
 
 
-class RefusalColumns(AppendOnly):
-    """What a refusal has, for the table and for the view that shows it."""
+class RefusalListing(AppendOnly):
+    """A refusal, with its members as columns, under a key of one column, `holder/credit type/sequence`."""
 
+    id = models.TextField(primary_key=True)
     holder_id = models.TextField("holder")
-    idempotency_key = models.TextField()
-    recorded_at = models.DateTimeField()
-    operation = models.TextField()
     credit_type = models.TextField()
+    sequence = models.BigIntegerField()
+    recorded_at = models.DateTimeField()
+    idempotency_key = models.TextField()
+    operation = models.TextField()
     code = models.TextField()
     facts = ExactJSON()
     request = ExactJSON()
-    request_digest = models.BinaryField()
     request_id = models.TextField()
     actor = models.TextField()
-
-    class Meta:
-        abstract = True
-
-
-class Refusal(RefusalColumns):
-    """A request that was answered no."""
-
-    pk = models.CompositePrimaryKey("holder_id", "idempotency_key")
-
-    class Meta:
-        db_table = "ledger_refusal"
-        default_permissions = ()
-
-
-class RefusalListing(RefusalColumns):
-    """A refusal under a key of one column, `holder/idempotency key`."""
-
-    id = models.TextField(primary_key=True)
+    balance = models.BigIntegerField()
+    held = models.BigIntegerField()
+    lots = ExactJSON()
 
     class Meta:
         managed = False

@@ -22,6 +22,7 @@ from ledger.rules.holds import MAX_HOLD_PARTS, Holds, decode_holds
 from ledger.rules.instants import from_us, to_us
 from ledger.rules.lots import MAX_OPEN_LOTS, SINCE_ITS_GRANT, Lots, decode, in_burn_order, in_full, total
 from ledger.rules.pending import settled
+from ledger.rules.requests import MAX_SEQUENCE
 
 # Of the lots of entry `e` that bear no effective time, that of their grants, one look into the primary key each.
 OWN_EFFECTIVE_TIMES = f"""(
@@ -125,14 +126,6 @@ CROSS JOIN LATERAL (
 ORDER BY account.holder_id {direction}, account.credit_type {direction}
 """
 
-REFUSALS = """
-SELECT holder_id, idempotency_key, recorded_at, operation, credit_type, code, facts::text, request::text, request_id, actor
-FROM ledger_refusal
-WHERE holder_id = %s {condition}
-ORDER BY recorded_at {direction}, idempotency_key {direction}
-LIMIT %s
-"""
-
 
 class NextExpiry(NamedTuple):
     """When the next credits expire, and how many at that instant."""
@@ -185,13 +178,14 @@ class Balance:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A request that was answered no."""
+    """A request that was refused."""
 
     holder_id: str
+    credit_type: str
+    sequence: int
     idempotency_key: str
     recorded_at: datetime
     operation: str
-    credit_type: str
     code: str
     facts: dict[str, Any]
     request: dict[str, Any]
@@ -373,6 +367,7 @@ def entries(
     """A page of a holder's entries, newest first.
 
     Args:
+        kind: entries of that kind only; by default all but refusals.
         since, until: recorded in [since, until).
         before: only entries older than that position; `after`: only newer ones, those next to it.
         limit: at most so many, 1 or more.
@@ -380,88 +375,99 @@ def entries(
     types = [credit_type] if credit_type is not None else _credit_types(holder_id)
     if not types:
         return []
-    direction = "ASC" if after else "DESC"
-    branches: list[str] = []
-    parameters: list[Any] = []
     # One branch per account: each reads no more of its primary key than the page needs.
-    for each in types:
-        conditions, values = _entry_conditions(holder_id, each, kind, since, until, before, after)
-        branches.append(
-            f"(SELECT {READ_COLUMNS} FROM ledger_entry WHERE {' AND '.join(conditions)}"
-            f" ORDER BY sequence {direction} LIMIT {limit:d})"
-        )
-        parameters += values
+    pages = [
+        _page(holder_id, each, kind, _bounds(holder_id, each, since, until, before, after), limit, not after) for each in types
+    ]
+    direction = "ASC" if after else "DESC"
     order = f"recorded_at {direction}, credit_type {direction}, sequence {direction}"
-    sql = f"SELECT * FROM ({' UNION ALL '.join(branches)}) AS page ORDER BY {order} LIMIT {limit:d}"
+    sql = f"SELECT * FROM ({' UNION ALL '.join(page for page, _ in pages)}) AS page ORDER BY {order} LIMIT {limit:d}"
     with connection.cursor() as cursor:
-        cursor.execute(sql, parameters)
+        cursor.execute(sql, [value for _, values in pages for value in values])
         rows = cursor.fetchall()
     found = [entry_from_row(row) for row in rows]
     return found[::-1] if after else found
 
 
-def _entry_conditions(
+class _Bounds(NamedTuple):
+    """Between which numbers of an account a page lies, neither included: SQL of two numbers, and its values."""
+
+    above: str
+    below: str
+    values: list[Any]
+
+
+def _bounds(
     holder_id: str,
     credit_type: str,
-    kind: str | None,
     since: datetime | None,
     until: datetime | None,
     before: EntryPosition | None,
     after: EntryPosition | None,
-) -> tuple[list[str], list[Any]]:
-    """Every bound in time as a bound on the account's numbers, which the primary key serves."""
-    conditions = ["holder_id = %s", "credit_type = %s"]
-    values: list[Any] = [holder_id, credit_type]
+) -> _Bounds:
+    """Every bound in time as a bound on the account's numbers, which the primary key serves: recorded_at rises with them."""
+    above, below = ["0"], [str(MAX_SEQUENCE)]
+    at_or_before = "ledger_sequence_at(%s, %s, %s)"
+    earlier = "ledger_sequence_at(%s, %s, %s::timestamptz - interval '1 microsecond')"
+    values_above: list[Any] = []
+    values_below: list[Any] = []
 
-    def add(condition: str, *more: Any) -> None:
-        conditions.append(condition)
-        values.extend(more)
+    def bound(side: list[str], values: list[Any], sql: str, at: datetime) -> None:
+        side.append(sql if side is above else f"{sql} + 1")
+        values.extend([holder_id, credit_type, at])
 
-    if kind is not None:
-        add("kind = %s", kind)
     if since is not None:
-        add("sequence > ledger_sequence_at(%s, %s, %s::timestamptz - interval '1 microsecond')", holder_id, credit_type, since)
+        bound(above, values_above, earlier, since)
     if until is not None:
-        add("sequence <= ledger_sequence_at(%s, %s, %s::timestamptz - interval '1 microsecond')", holder_id, credit_type, until)
-    if before is not None:
-        add("sequence <= ledger_sequence_at(%s, %s, %s)", holder_id, credit_type, before[0])
-        add("(recorded_at, credit_type, sequence) < (%s, %s, %s)", *before)
-    if after is not None:
-        add("sequence > ledger_sequence_at(%s, %s, %s::timestamptz - interval '1 microsecond')", holder_id, credit_type, after[0])
-        add("(recorded_at, credit_type, sequence) > (%s, %s, %s)", *after)
-    return conditions, values
+        bound(below, values_below, earlier, until)
+    # Entries of one instant stand in the order of their credit types, then of their numbers.
+    if before is not None and before[1] == credit_type:
+        below.append(str(before[2]))
+    elif before is not None:
+        bound(below, values_below, at_or_before if credit_type < before[1] else earlier, before[0])
+    if after is not None and after[1] == credit_type:
+        above.append(str(after[2]))
+    elif after is not None:
+        bound(above, values_above, earlier if credit_type > after[1] else at_or_before, after[0])
+    return _Bounds(f"GREATEST({', '.join(above)})", f"LEAST({', '.join(below)})", [*values_above, *values_below])
+
+
+def _page(holder_id: str, credit_type: str, kind: str | None, bounds: _Bounds, limit: int, newest: bool) -> tuple[str, list[Any]]:
+    """SQL of an account's page, and its values: of one kind, or of all but refusals."""
+    of_account = f"SELECT {READ_COLUMNS} FROM ledger_entry WHERE holder_id = %s AND credit_type = %s"
+    account = [holder_id, credit_type]
+    if kind is None:
+        numbers = f"ledger_movements(%s, %s, {bounds.above}, {bounds.below}, {limit:d}, {newest})"
+        return f"({of_account} AND sequence = ANY({numbers}))", [*account, *account, *bounds.values]
+    direction = "DESC" if newest else "ASC"
+    within = f"kind = %s AND sequence > {bounds.above} AND sequence < {bounds.below}"
+    return f"({of_account} AND {within} ORDER BY sequence {direction} LIMIT {limit:d})", [*account, kind, *bounds.values]
 
 
 def refusals(
-    holder_id: str,
-    *,
-    before: tuple[datetime, str] | None = None,
-    after: tuple[datetime, str] | None = None,
-    limit: int = 50,
+    holder_id: str, *, before: EntryPosition | None = None, after: EntryPosition | None = None, limit: int = 50
 ) -> list[Refusal]:
-    """A page of what a holder was answered no, newest first.
+    """A page of a holder's refusals, newest first.
 
     Args:
-        before: only those older than that (recorded_at, idempotency_key); `after`: only newer ones, those next to it.
+        before: only refusals older than that position; `after`: only newer ones, those next to it.
     """
-    condition = ""
-    values: list[Any] = []
-    if before is not None:
-        condition, values = "AND (recorded_at, idempotency_key) < (%s, %s)", list(before)
-    if after is not None:
-        condition, values = "AND (recorded_at, idempotency_key) > (%s, %s)", list(after)
-    sql = REFUSALS.format(condition=condition, direction="ASC" if after else "DESC")
-    with connection.cursor() as cursor:
-        cursor.execute(sql, [holder_id, *values, limit])
-        found = [_refusal(row) for row in cursor.fetchall()]
-    return found[::-1] if after else found
+    return [_refusal(entry) for entry in entries(holder_id, kind="refusal", before=before, after=after, limit=limit)]
 
 
-def _refusal(row: Sequence[Any]) -> Refusal:
-    values = list(row)
-    values[6] = json.loads(row[6])
-    values[7] = json.loads(row[7])
-    return Refusal(*values)
+def _refusal(entry: Entry) -> Refusal:
+    assert entry.refusal is not None
+    assert entry.idempotency_key is not None
+    told = {name: entry.refusal[name] for name in ("operation", "code", "facts", "request", "request_id")}
+    return Refusal(
+        holder_id=entry.holder_id,
+        credit_type=entry.credit_type,
+        sequence=entry.sequence,
+        idempotency_key=entry.idempotency_key,
+        recorded_at=entry.recorded_at,
+        actor=entry.actor,
+        **told,
+    )
 
 
 def holders(

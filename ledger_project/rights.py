@@ -20,7 +20,6 @@ def columns(*names: str) -> str:
 RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     # The ledger.
     "ledger_entry": APPEND,
-    "ledger_refusal": APPEND,
     "ledger_batch": APPEND,
     "ledger_rate": APPEND,
     "ledger_api_key": (*APPEND, columns("revoked_at")),

@@ -45,7 +45,12 @@ ORDER BY sequence
 """
 
 LATEST = """
-SELECT * FROM ledger_entry_listing WHERE holder_id = %s AND credit_type = %s ORDER BY sequence DESC LIMIT %s
+SELECT *
+FROM ledger_entry_listing
+WHERE holder_id = %(holder_id)s
+    AND credit_type = %(credit_type)s
+    AND sequence = ANY(ledger_movements(%(holder_id)s, %(credit_type)s, 0, %(last)s + 1, %(limit)s, true))
+ORDER BY sequence DESC
 """
 
 
@@ -182,7 +187,8 @@ class AccountAdmin(ReadOnlyAdmin):
             return HttpResponseRedirect(accounts_url(holder=holder_id))
         if account is not None:
             key = [account.holder_id, account.credit_type]
-            latest = list(EntryListing.objects.raw(LATEST, [*key, LATEST_ENTRIES]))
+            wanted = {"holder_id": key[0], "credit_type": key[1], "last": account.sequence, "limit": LATEST_ENTRIES}
+            latest = list(EntryListing.objects.raw(LATEST, wanted))
             now = timezone.now()
             context |= {
                 "title": f"{account.holder_id}: {account.credit_type}",

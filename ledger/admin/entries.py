@@ -122,6 +122,7 @@ KIND_COLOURS = {
     "transfer_in": "success",
     "transfer_out": "primary",
     "adjust": "warning",
+    "refusal": "danger",
 }
 
 
@@ -143,10 +144,14 @@ class Asked:
     since: datetime | None
     until: datetime | None
     before: tuple[Any, ...] | None
+    refusals: bool = False
+    """Refusals are listed where they are asked for, and then alone."""
 
     @property
     def bounds(self) -> Conditions:
-        return HISTORY.bounds(since=self.since, until=self.until, before=self.before)
+        found = HISTORY.bounds(since=self.since, until=self.until, before=self.before)
+        found.add(f"kind {'=' if self.refusals else '<>'} 'refusal'")
+        return found
 
 
 def search(query: str, values: dict[str, str], cursor: str) -> Page:
@@ -161,9 +166,10 @@ def search(query: str, values: dict[str, str], cursor: str) -> Page:
     Raises:
         WrongFilter: a value is not what its filter takes.
     """
-    asked = Asked(read_instant(values, "since"), read_instant(values, "until"), HISTORY.read_cursor(cursor))
+    refusals = values.get("kind") == "refusal"
+    asked = Asked(read_instant(values, "since"), read_instant(values, "until"), HISTORY.read_cursor(cursor), refusals)
     wanted = Conditions()
-    for column in ("kind", "credit_type"):
+    for column in ("credit_type",) if refusals else ("kind", "credit_type"):
         if column in values:
             wanted.add(f"{column} = %s", values[column])
     if not query:
@@ -332,7 +338,7 @@ def refusals_table(refusals: Sequence[selectors.Refusal]) -> dict[str, Any]:
         ["Refused", "Code", "Facts", "Recorded (UTC)", "Actor"],
         [
             (
-                refusal_link(refusal.holder_id, refusal.idempotency_key, refusal.operation),
+                refusal_link(refusal.holder_id, refusal.credit_type, refusal.sequence, refusal.operation),
                 refusal.code,
                 facts(refusal.facts),
                 moment(refusal.recorded_at),

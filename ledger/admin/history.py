@@ -1,4 +1,4 @@
-"""Pages out of the two tables that grow for ever, entries and refusals: bounded reads, newest first.
+"""Pages out of the table that grows for ever, of entries and of refusals: bounded reads, newest first.
 
 Note [Looked at, and found]
     Where a filter has an index, the index finds the rows. Where it has none (a kind over all holders, say), the page looks at the

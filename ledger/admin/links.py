@@ -55,9 +55,9 @@ def rate_link(credit_type: str, code: str, version: int, words: str = "") -> Saf
     return link(rate_url(credit_type, code, version), words or f"{code} v{version}")
 
 
-def refusal_link(holder_id: str, idempotency_key: str, words: str) -> SafeString:
+def refusal_link(holder_id: str, credit_type: str, sequence: int, words: str) -> SafeString:
     """A link to the refusal's page."""
-    return link(reverse("admin:ledger_refusallisting_change", args=[quote(f"{holder_id}/{idempotency_key}")]), words)
+    return link(reverse("admin:ledger_refusallisting_change", args=[quote(f"{holder_id}/{credit_type}/{sequence}")]), words)
 
 
 def entries_url(**filters: Any) -> str:

@@ -1,4 +1,4 @@
-"""Refusals: what was asked and answered no."""
+"""Refusals: entries that say what was refused, and why."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 from unfold.decorators import display
 
-from ledger.admin.entries import facts
+from ledger.admin.entries import BY_KEY, facts, split_entry_id
 from ledger.admin.history import Conditions, History, merged
 from ledger.admin.kit.pages import (
     Page,
@@ -33,10 +33,24 @@ OPERATIONS = ("grant", "spend", "refund", "revoke", "hold", "capture", "release"
 NAMED_BY = ("spend", "grant", "hold")
 """Which words of a request name an entry."""
 
-HISTORY = History(model=RefusalListing, order=("recorded_at", "holder_id", "idempotency_key"))
+HISTORY = History(model=RefusalListing, order=("recorded_at", "holder_id", "credit_type", "sequence"), slot="ledger_slot")
 
-# By the index on (holder_id, recorded_at), or by the primary key.
-BY_WORD = """
+# From account to account of the holder, by the index of kinds.
+OF_HOLDER = """
+SELECT refusal.*
+FROM (SELECT holder_id, credit_type FROM ledger_entry WHERE {wanted} AND sequence = 1) AS account
+CROSS JOIN LATERAL (
+    SELECT *
+    FROM ledger_refusal_listing
+    WHERE holder_id = account.holder_id AND credit_type = account.credit_type AND {conditions}
+    ORDER BY sequence DESC
+    LIMIT {limit}
+) AS refusal
+ORDER BY {order}
+LIMIT {limit}
+"""
+
+WITH_KEY = """
 SELECT * FROM ledger_refusal_listing WHERE {wanted} AND {conditions} ORDER BY {order} LIMIT {limit}
 """
 
@@ -64,12 +78,13 @@ def search(query: str, values: dict[str, str], cursor: str) -> Page:
     if not query or query.endswith("*"):
         return HISTORY.page(bounds, wanted)
     conditions = Conditions([*bounds.parts, *wanted.parts], [*bounds.values, *wanted.values])
-    return merged(HISTORY, *HISTORY.searched(BY_WORD, ("holder_id = %s", "idempotency_key = %s"), query, conditions))
+    of_holder = HISTORY.searched(OF_HOLDER, ["holder_id = %s"], query, conditions)
+    return merged(HISTORY, *of_holder, *HISTORY.searched(WITH_KEY, [BY_KEY], query, conditions))
 
 
 @admin.register(RefusalListing)
 class RefusalAdmin(ReadOnlyAdmin):
-    """What was turned away, newest first."""
+    """What was refused, newest first."""
 
     list_display = ("recorded", "holder", "credit_type", "operation", "code_label", "facts_text", "actor", "key")
     list_filter = (
@@ -98,10 +113,10 @@ class RefusalAdmin(ReadOnlyAdmin):
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> RefusalListing | None:
         """By the primary key of the table: the view's own key has no index."""
-        holder_id, slash, key = object_id.partition("/")
-        if not slash or "\x00" in object_id:
+        parts = split_entry_id(object_id)
+        if parts is None:
             return None
-        return RefusalListing.objects.filter(holder_id=holder_id, idempotency_key=key).first()
+        return RefusalListing.objects.filter(holder_id=parts[0], credit_type=parts[1], sequence=parts[2]).first()
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None

@@ -260,7 +260,7 @@ class EntriesQuery(ListQuery):
     """Which entries."""
 
     credit_type = CreditTypeField(required=False, help_text="Only this credit type; all by default.")
-    kind = ChoiceField(choices=KINDS, required=False, help_text="Only this kind.")
+    kind = ChoiceField(choices=KINDS, required=False, help_text="Only this kind; all but refusals by default.")
     since = TimeField(required=False, help_text="Recorded at or after this instant.")
     until = TimeField(required=False, help_text="Recorded before this instant.")
 

@@ -329,7 +329,7 @@ class HolderRefusals(Endpoint):
     @operation(
         "listRefusals",
         "List refusals",
-        "Requests of a holder that were answered no, newest first, each with the problem that was answered.",
+        "Requests of a holder that were refused, newest first, each with the problem that was answered.",
         tag=HISTORY,
         scope=LEDGER_READ,
         parameters=[HOLDER_PATH],
@@ -362,7 +362,7 @@ class HolderRefusals(Endpoint):
 
 
 def _refusal_keyset(refusal: Refusal) -> cursors.Keyset:
-    return refusal.recorded_at, refusal.idempotency_key
+    return refusal.recorded_at, refusal.credit_type, refusal.sequence
 
 
 class Holders(Endpoint):

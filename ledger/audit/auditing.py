@@ -37,8 +37,6 @@ SET LOCAL jit = off;
 SET LOCAL work_mem = '64MB';
 """
 
-COUNT_REFUSALS = "SELECT count(*) FROM ledger_refusal WHERE holder_id >= %(since)s AND holder_id <= %(upto)s"
-
 ANCHORED = """
 SELECT a.holder_id, a.credit_type, a.sequence, a.digest, encode(e.digest, 'hex'), last.sequence
 FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::text[]) AS a (holder_id, credit_type, sequence, digest)
@@ -151,7 +149,7 @@ def _accounts(session: Session, holder_id: str | None) -> Iterator[tuple[Any, ..
         if holder_id is None:
             cursor.execute(ACCOUNTS)
         else:
-            types = "SELECT DISTINCT holder_id, credit_type FROM ledger_entry WHERE holder_id = %s ORDER BY credit_type"
+            types = "SELECT holder_id, credit_type FROM ledger_entry WHERE holder_id = %s AND sequence = 1 ORDER BY credit_type"
             last = "SELECT * FROM ledger_entry e WHERE (e.holder_id, e.credit_type) = (t.holder_id, t.credit_type)"
             last = f"SELECT last.* FROM ({types}) AS t CROSS JOIN LATERAL ({last} ORDER BY e.sequence DESC LIMIT 1) AS last"
             cursor.execute(ACCOUNTS.replace("ledger_account", f"({last}) AS account"), [holder_id])
@@ -200,26 +198,20 @@ def _run(sessions: Sequence[Session], report: Report, slices: Sequence[Slice], p
             raise
 
 
-def _audit_slice(session: Session, part: Slice) -> tuple[list[Finding], list[dict[str, Any]], int]:
-    """What is broken in a slice, its sums per credit type, and how many refusals there are."""
+def _audit_slice(session: Session, part: Slice) -> tuple[list[Finding], list[dict[str, Any]]]:
+    """What is broken in a slice, and its sums per credit type."""
     with session.cursor(row_factory=psycopg.rows.dict_row) as cursor:
         sums = cursor.execute(SUMS, part.parameters).fetchall()
-    rows = session.execute(BY_ENTRY, part.parameters).fetchall()
-    refusals = 0
-    if part.is_start:
-        parameters = part.parameters | {"codes": list(REFUSALS), "operations": sorted(_operations(Request))}
-        for sql in BY_HOLDER.values():
-            rows += session.execute(sql, parameters).fetchall()
-        row = session.execute(COUNT_REFUSALS, parameters).fetchone()
-        assert row is not None
-        refusals = row[0]
+    parameters = part.parameters | {"codes": list(REFUSALS), "operations": sorted(_operations(Request))}
+    rows = []
+    for sql in [*BY_ENTRY.values(), *(BY_HOLDER.values() if part.is_start else ())]:
+        rows += session.execute(sql, parameters).fetchall()
     return (
         [
             Finding(law, holder_id, credit_type, sequence, found, expected or LAWS[law])
             for law, holder_id, credit_type, sequence, found, expected in rows
         ],
         sums,
-        refusals,
     )
 
 
@@ -232,11 +224,11 @@ def _operations(kind: type[Request]) -> set[str]:
 FLOWS = [each.name for each in fields(Identity) if each.name not in {"credit_type", "balance", "held"}]
 
 
-def _merge(report: Report, findings: list[Finding], sums: list[dict[str, Any]], refusals: int) -> None:
+def _merge(report: Report, findings: list[Finding], sums: list[dict[str, Any]]) -> None:
     report.add(findings)
-    report.refusals += refusals
     for row in sums:
         report.entries += row["entries"]
+        report.refusals += row["refusals"]
         identity = report.identity(row["credit_type"])
         for flow in FLOWS:
             setattr(identity, flow, getattr(identity, flow) + int(row[flow]))

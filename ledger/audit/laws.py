@@ -27,7 +27,8 @@ LAWS: dict[str, str] = {
     "orphans": "What an entry refers to exists.",
     "refunds": "Refunds count up in `refunded_total`, never pass what was taken, and go back to the lots that it came from.",
     "transfers": "Each arrival names a departure with the same credits under the same terms, and none is named twice.",
-    "refusals": "A refusal has a known code and operation, the facts that made it so, and the digest of what was asked.",
+    "refusals": "A refusal has a known code and operation, the facts that made it so, and the digest of what was asked; it names "
+    "the last entry that is no refusal.",
     "identity": "Over all accounts: granted + transferred in + refunded = balance + held + spent + expired + revoked + "
     "transferred out, and as much arrived as left.",
     "anchor": "Every account of the anchor is still there, at least as long, with the same digest at that number.",
@@ -41,6 +42,6 @@ def sql(name: str) -> str:
 
 ACCOUNTS = sql("accounts")
 SUMS = sql("sums")
-BY_ENTRY = sql("entries")
-BY_HOLDER = {name: sql(name) for name in ("refunds", "transfers", "refusals")}
+BY_ENTRY = {name: sql(name) for name in ("entries", "refusals")}
+BY_HOLDER = {name: sql(name) for name in ("refunds", "transfers", "keys")}
 """What looks at whole holders, also where a holder's entries are cut into several slices."""

@@ -125,7 +125,7 @@ class Report:
         first = (
             f"Audit of {what} as of {self.as_of:%Y-%m-%d %H:%M:%S} UTC: {self.accounts:,} accounts, {self.entries:,} entries, "
         )
-        first += f"{self.refusals:,} refusals in {self.seconds:.1f} s ({self.entries_per_second:,.0f} entries/s)."
+        first += f"{self.refusals:,} of them refusals, in {self.seconds:.1f} s ({self.entries_per_second:,.0f} entries/s)."
         lines = [first, *(f"  {identity}" for _, identity in sorted(self.identities.items()))]
         lines += [f"  {name}: {count} series verified" for name, count in sorted(self.chains.items()) if count]
         if self.anchor:

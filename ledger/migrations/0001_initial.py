@@ -31,6 +31,7 @@ def entry_columns() -> Fields:
         ("holds", ExactJSON(null=True)),
         ("counterpart", ExactJSON(null=True)),
         ("rating", ExactJSON(null=True)),
+        ("refusal", ExactJSON(null=True)),
         ("idempotency_key", models.TextField(null=True)),
         ("request_digest", models.BinaryField(null=True)),
         ("actor", models.TextField()),
@@ -38,22 +39,6 @@ def entry_columns() -> Fields:
         ("reference", models.TextField()),
         ("metadata", ExactJSON(null=True)),
         ("digest", models.BinaryField()),
-    ]
-
-
-def refusal_columns() -> Fields:
-    return [
-        ("holder_id", models.TextField(verbose_name="holder")),
-        ("idempotency_key", models.TextField()),
-        ("recorded_at", models.DateTimeField()),
-        ("operation", models.TextField()),
-        ("credit_type", models.TextField()),
-        ("code", models.TextField()),
-        ("facts", ExactJSON()),
-        ("request", ExactJSON()),
-        ("request_digest", models.BinaryField()),
-        ("request_id", models.TextField()),
-        ("actor", models.TextField()),
     ]
 
 
@@ -138,13 +123,24 @@ MODELS = [
         },
     ),
     migrations.CreateModel(
-        name="Refusal",
-        fields=[*refusal_columns(), *composite_key("holder_id", "idempotency_key")],
-        options={"db_table": "ledger_refusal", "default_permissions": ()},
-    ),
-    migrations.CreateModel(
         name="RefusalListing",
-        fields=[*refusal_columns(), *text_key()],
+        fields=[
+            *text_key(),
+            ("holder_id", models.TextField(verbose_name="holder")),
+            ("credit_type", models.TextField()),
+            ("sequence", models.BigIntegerField()),
+            ("recorded_at", models.DateTimeField()),
+            ("idempotency_key", models.TextField()),
+            ("operation", models.TextField()),
+            ("code", models.TextField()),
+            ("facts", ExactJSON()),
+            ("request", ExactJSON()),
+            ("request_id", models.TextField()),
+            ("actor", models.TextField()),
+            ("balance", models.BigIntegerField()),
+            ("held", models.BigIntegerField()),
+            ("lots", ExactJSON()),
+        ],
         options={
             "db_table": "ledger_refusal_listing",
             "default_permissions": ("view",),

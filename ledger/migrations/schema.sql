@@ -1,13 +1,12 @@
 -- The ledger's schema as it is: tables, indexes, functions, triggers, views. Made by 0001_initial.py, beside the models that read it.
 --
---   ledger_entry       what happened, and each account's state after it; append-only
---   ledger_refusal     what was refused; append-only
+--   ledger_entry       what happened or was refused, and each account's state after it; append-only
 --   ledger_rate        versions of named prices; append-only
 --   ledger_batch       outcomes of batches; append-only
 --   ledger_api_key     who may call the REST API
 --
--- Every key of the first two begins with holder_id, no foreign key points to or from a table of the ledger, and no number of an entry
--- comes from a sequence: so they can be distributed by holder. The others are asked for by name; there they are reference tables.
+-- Every key of the first begins with holder_id, no foreign key points to or from a table of the ledger, and no number of an entry
+-- comes from a sequence: so it can be distributed by holder. The others are asked for by name; there they are reference tables.
 
 -- Entries ----------------------------------------------------------------------------------------------------------------------------------
 
@@ -30,6 +29,7 @@ CREATE TABLE ledger_entry (
     holds             json,
     counterpart       json,
     rating            json,
+    refusal           json,
     idempotency_key   text COLLATE "C",
     request_digest    bytea,
     actor             text             NOT NULL,
@@ -61,8 +61,12 @@ CREATE TABLE ledger_entry (
             WHEN 'transfer_in'  THEN amount > 0
             WHEN 'transfer_out' THEN amount < 0
             WHEN 'adjust'       THEN true
+            WHEN 'refusal'      THEN amount = 0
             ELSE false
         END
+    ),
+    CONSTRAINT ledger_entry_refusal_says_why    CHECK (
+        (kind = 'refusal') = (refusal IS NOT NULL) AND (kind <> 'refusal' OR idempotency_key IS NOT NULL)
     ),
     CONSTRAINT ledger_entry_refers_to_an_earlier CHECK (refers_to < sequence),
     CONSTRAINT ledger_entry_key_has_its_request CHECK ((idempotency_key IS NULL) = (request_digest IS NULL)),
@@ -85,7 +89,7 @@ CREATE TABLE ledger_entry (
     )
 );
 
-COMMENT ON TABLE  ledger_entry                 IS 'The ledger: one immutable row per movement, each with the account''s state after it.';
+COMMENT ON TABLE  ledger_entry                 IS 'The ledger: one immutable row per movement or refusal, each with the account''s state after it.';
 COMMENT ON COLUMN ledger_entry.holder_id       IS 'Who owns the credits: an opaque external id.';
 COMMENT ON COLUMN ledger_entry.credit_type     IS 'What is counted.';
 COMMENT ON COLUMN ledger_entry.sequence        IS '1, 2, 3 … per account, without gaps.';
@@ -97,12 +101,13 @@ COMMENT ON COLUMN ledger_entry.refunded_total  IS 'On a refund: how much of the 
 COMMENT ON COLUMN ledger_entry.overdraft       IS 'How far below 0 spends may take the balance, after this entry; null where none was ever agreed.';
 COMMENT ON COLUMN ledger_entry.effective_at    IS 'When it counts from, for an expiry the instant of the lot; null where that is recorded_at.';
 COMMENT ON COLUMN ledger_entry.recorded_at     IS 'The server''s clock when the holder''s lock was held.';
-COMMENT ON COLUMN ledger_entry.kind            IS 'grant, spend, refund, revoke, expire, hold, capture, release, transfer_in, transfer_out or adjust.';
+COMMENT ON COLUMN ledger_entry.kind            IS 'grant, spend, refund, revoke, expire, hold, capture, release, transfer_in, transfer_out, adjust or refusal.';
 COMMENT ON COLUMN ledger_entry.lots            IS 'Open lots after this entry in burn order: [grant, remaining, effective µs or 0, expires µs, priority, 1 if promotional]; 0 where it could be spent from the first, whole seconds as …e6.';
 COMMENT ON COLUMN ledger_entry.drawn           IS 'What was taken from or given back to which lots: [grant, amount].';
 COMMENT ON COLUMN ledger_entry.holds           IS 'Open holds after this entry: [hold, expires µs, [the lots held, as in lots]]; null for none.';
 COMMENT ON COLUMN ledger_entry.counterpart     IS 'On a transfer: the other holder, and the other entry''s sequence and grant where known.';
 COMMENT ON COLUMN ledger_entry.rating          IS 'When the amount came from a rate card: rate, version, quantity.';
+COMMENT ON COLUMN ledger_entry.refusal         IS 'On a refusal: operation, request, code, facts, the request''s id, and after: the last entry that is no refusal, 0 for none.';
 COMMENT ON COLUMN ledger_entry.idempotency_key IS 'The key of the request that this entry answers; null on entries that the ledger books itself.';
 COMMENT ON COLUMN ledger_entry.request_digest  IS 'First 8 bytes of SHA-256 over what was asked.';
 COMMENT ON COLUMN ledger_entry.actor           IS 'Who: an API key, an operator, or the ledger itself.';
@@ -137,9 +142,10 @@ CREATE INDEX ledger_entry_refers_to ON ledger_entry (holder_id, credit_type, ref
 CREATE INDEX ledger_entry_kind ON ledger_entry (holder_id, credit_type, kind, sequence) WHERE kind <> 'spend';
 -- What counts from another instant than it was recorded at: back-dated and future grants, expiries. For balances by effective time.
 CREATE INDEX ledger_entry_effective_at ON ledger_entry (holder_id, credit_type, effective_at) WHERE effective_at <> recorded_at;
--- Newest first over all holders, for operators. Entries of one slot share its key here, which takes a third of the bytes; they are sorted
--- when they are read, and a slot has no more than are written in five seconds.
-CREATE INDEX ledger_entry_recorded_at ON ledger_entry (ledger_slot(recorded_at));
+-- Newest first over all holders, for operators: entries, and refusals by themselves. Rows of one slot share its key here, which takes a third
+-- of the bytes; they are sorted when they are read, and a slot has no more than are written in five seconds.
+CREATE INDEX ledger_entry_recorded_at ON ledger_entry (ledger_slot(recorded_at)) WHERE kind <> 'refusal';
+CREATE INDEX ledger_entry_refused_at ON ledger_entry (ledger_slot(recorded_at)) WHERE kind = 'refusal';
 -- Which pages of the table may hold a reference: a Bloom filter per 64 pages, made when they are full. Measured with a million entries:
 -- 2.2 bytes an entry, nothing measurable on an insert, and 7 ms for a search; a btree would take 59 bytes, a hash index 34.
 CREATE INDEX ledger_entry_reference ON ledger_entry
@@ -186,7 +192,8 @@ RETURN sha256(previous_digest || convert_to(json_build_array(
     e.reference,
     e.metadata,
     e.counterpart,
-    e.rating
+    e.rating,
+    e.refusal
 )::text, 'UTF8'));
 
 -- Refuses an entry that does not follow from the one before it: a gap, another balance than the previous one plus the amount, a
@@ -237,38 +244,6 @@ CREATE TRIGGER follows AFTER INSERT ON ledger_entry
     FOR EACH STATEMENT EXECUTE FUNCTION ledger_entry_follows();
 ALTER TABLE ledger_entry ENABLE ALWAYS TRIGGER follows;
 
--- Refusals ---------------------------------------------------------------------------------------------------------------------------------
-
-CREATE TABLE ledger_refusal (
-    holder_id       text COLLATE "C" NOT NULL,
-    idempotency_key text COLLATE "C" NOT NULL,
-    recorded_at     timestamptz      NOT NULL,
-    operation       text COLLATE "C" NOT NULL,
-    credit_type     text COLLATE "C" NOT NULL,
-    code            text COLLATE "C" NOT NULL,
-    facts           json             NOT NULL,
-    request         json             NOT NULL,
-    request_digest  bytea            NOT NULL,
-    request_id      text             NOT NULL,
-    actor           text             NOT NULL,
-
-    PRIMARY KEY (holder_id, idempotency_key)
-);
-
-COMMENT ON TABLE  ledger_refusal             IS 'What was refused: one immutable row per request, so that its retries get the same refusal.';
-COMMENT ON COLUMN ledger_refusal.operation   IS 'What was asked: grant, spend, refund, revoke …';
-COMMENT ON COLUMN ledger_refusal.code        IS 'Which refusal it was; the last part of the problem''s type.';
-COMMENT ON COLUMN ledger_refusal.facts       IS 'The numbers that made it so.';
-COMMENT ON COLUMN ledger_refusal.request     IS 'What was asked, with defaults filled in.';
-COMMENT ON COLUMN ledger_refusal.request_id  IS 'The request that was answered first.';
-
-CREATE INDEX ledger_refusal_holder_recorded_at ON ledger_refusal (holder_id, recorded_at);
-CREATE INDEX ledger_refusal_recorded_at ON ledger_refusal (recorded_at);
-
-CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger_refusal
-    FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
-ALTER TABLE ledger_refusal ENABLE ALWAYS TRIGGER append_only;
-
 -- Lock, then read --------------------------------------------------------------------------------------------------------------------------
 
 -- Takes the holder's lock, then reads the account as it stands after the last entry, and whether the key was answered before, or one
@@ -286,7 +261,8 @@ RETURNS TABLE (
     holds       text,
     overdraft   bigint,
     digest      bytea,
-    answered_by text
+    moved_by    bigint,
+    is_answered boolean
 )
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -303,16 +279,15 @@ BEGIN
             last.holds::text,
             last.overdraft,
             last.digest,
-            CASE
-                WHEN EXISTS (
-                    SELECT
-                    FROM ledger_entry e
-                    WHERE e.holder_id = holder
-                        AND ledger_key_hash(e.idempotency_key) = ledger_key_hash(key)
-                        AND e.idempotency_key IS NOT NULL
-                ) THEN 'entry'
-                WHEN EXISTS (SELECT FROM ledger_refusal r WHERE r.holder_id = holder AND r.idempotency_key = key) THEN 'refusal'
-            END
+            -- The last entry that is no refusal.
+            CASE last.kind WHEN 'refusal' THEN (last.refusal ->> 'after')::bigint ELSE last.sequence END,
+            EXISTS (
+                SELECT
+                FROM ledger_entry e
+                WHERE e.holder_id = holder
+                    AND ledger_key_hash(e.idempotency_key) = ledger_key_hash(key)
+                    AND e.idempotency_key IS NOT NULL
+            )
         FROM (VALUES (1)) AS always_one_row
         LEFT JOIN LATERAL (
             SELECT e.*
@@ -338,7 +313,8 @@ RETURNS TABLE (
     holds       text,
     overdraft   bigint,
     digest      bytea,
-    answered_by text
+    moved_by    bigint,
+    is_answered boolean
 )
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -358,7 +334,8 @@ BEGIN
             last.holds::text,
             last.overdraft,
             last.digest,
-            CASE WHEN entry.is_there THEN 'entry' WHEN refusal.is_there THEN 'refusal' END
+            CASE last.kind WHEN 'refusal' THEN (last.refusal ->> 'after')::bigint ELSE last.sequence END,
+            COALESCE(answered.is_there, false)
         FROM unnest(locked, holders, types, keys) WITH ORDINALITY AS asked (is_locked, holder, type, key, place)
         LEFT JOIN LATERAL (
             SELECT e.*
@@ -376,13 +353,7 @@ BEGIN
                 AND ledger_key_hash(e.idempotency_key) = ledger_key_hash(asked.key)
                 AND e.idempotency_key IS NOT NULL
             LIMIT 1
-        ) entry ON true
-        LEFT JOIN LATERAL (
-            SELECT true AS is_there
-            FROM ledger_refusal r
-            WHERE asked.is_locked AND r.holder_id = asked.holder AND r.idempotency_key = asked.key
-            LIMIT 1
-        ) refusal ON true
+        ) answered ON true
         ORDER BY asked.place;
 END $$;
 
@@ -413,6 +384,55 @@ BEGIN
     RETURN low;
 END $$;
 
+-- The numbers of an account's entries that are no refusals, out of (since, upto): the newest `many`, or the oldest. Each run of refusals is
+-- passed by in one step back, or in the logarithm of its length ahead: so a page of a list costs what it shows, however much was refused.
+CREATE FUNCTION ledger_movements(holder text, type text, since bigint, upto bigint, many integer, newest boolean) RETURNS bigint[]
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    found bigint[] := '{}';
+    place bigint;
+    high  bigint;
+    low   bigint;
+    mid   bigint;
+    after bigint;
+BEGIN
+    SELECT LEAST(upto - 1, COALESCE(max(e.sequence), 0)) INTO high
+    FROM ledger_entry e
+    WHERE e.holder_id = holder AND e.credit_type = type;
+    place := CASE WHEN newest THEN high ELSE since + 1 END;
+    WHILE place > since AND place <= high AND cardinality(found) < many LOOP
+        SELECT (e.refusal ->> 'after')::bigint INTO after
+        FROM ledger_entry e
+        WHERE e.holder_id = holder AND e.credit_type = type AND e.sequence = place;
+        IF after IS NULL THEN
+            found := found || place;
+            place := place + CASE WHEN newest THEN -1 ELSE 1 END;
+        ELSIF newest THEN
+            place := after;
+        ELSE
+            -- All refusals of a run name the same entry; the first number behind them that does not is found by halving.
+            low := place;
+            mid := high + 1;
+            WHILE mid - low > 1 LOOP
+                IF EXISTS (
+                    SELECT
+                    FROM ledger_entry e
+                    WHERE e.holder_id = holder
+                        AND e.credit_type = type
+                        AND e.sequence = low + (mid - low) / 2
+                        AND (e.refusal ->> 'after')::bigint = after
+                ) THEN
+                    low := low + (mid - low) / 2;
+                ELSE
+                    mid := low + (mid - low) / 2;
+                END IF;
+            END LOOP;
+            place := mid;
+        END IF;
+    END LOOP;
+    RETURN found;
+END $$;
+
 -- An entry with a text key, for tools that cannot take a composite one, such as Django's admin.
 CREATE VIEW ledger_entry_listing AS
 SELECT
@@ -434,6 +454,7 @@ SELECT
     e.holds,
     e.counterpart,
     e.rating,
+    e.refusal,
     e.idempotency_key,
     e.request_digest,
     e.actor,
@@ -465,6 +486,7 @@ SELECT
     last.holds,
     last.counterpart,
     last.rating,
+    last.refusal,
     last.idempotency_key,
     last.request_digest,
     last.actor,
@@ -497,10 +519,27 @@ FROM ledger_entry e
 CROSS JOIN LATERAL json_array_elements(e.drawn) AS part;
 COMMENT ON VIEW ledger_drawn IS 'One row per entry and lot that it took from or gave back to.';
 
+-- Refusals with their members as columns.
 CREATE VIEW ledger_refusal_listing AS
-SELECT r.holder_id || '/' || r.idempotency_key AS id, r.*
-FROM ledger_refusal r;
-COMMENT ON VIEW ledger_refusal_listing IS 'Refusals with a key of one column: holder/idempotency key.';
+SELECT
+    e.holder_id || '/' || e.credit_type || '/' || e.sequence AS id,
+    e.holder_id,
+    e.credit_type,
+    e.sequence,
+    e.recorded_at,
+    e.idempotency_key,
+    e.refusal ->> 'operation' AS operation,
+    e.refusal ->> 'code' AS code,
+    e.refusal -> 'facts' AS facts,
+    e.refusal -> 'request' AS request,
+    e.refusal ->> 'request_id' AS request_id,
+    e.actor,
+    e.balance,
+    e.held,
+    e.lots
+FROM ledger_entry e
+WHERE e.kind = 'refusal';
+COMMENT ON VIEW ledger_refusal_listing IS 'Refusals with a key of one column: holder/credit type/sequence.';
 
 -- Rates ------------------------------------------------------------------------------------------------------------------------------------
 

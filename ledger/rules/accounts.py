@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from ledger.errors import Refused
 from ledger.rules import lots as lot_rules
 from ledger.rules.entries import GENESIS, REQUEST_DIGEST_BYTES, Entry
 from ledger.rules.holds import Hold, Holds
@@ -30,6 +31,8 @@ class Account(NamedTuple):
     overdraft: int | None = None
     digest: bytes = GENESIS
     recorded_us: int = 0
+    moved_by: int = 0
+    """The last entry that is no refusal."""
 
     @property
     def owed(self) -> int:
@@ -87,6 +90,7 @@ class Account(NamedTuple):
         reason: str = "",
         counterpart: dict[str, Any] | None = None,
         rating: dict[str, Any] | None = None,
+        refusal: dict[str, Any] | None = None,
         keyless: bool = False,
     ) -> Entry:
         """The entry that follows, sealed: numbered, with the state after it, chained to the one before.
@@ -122,7 +126,23 @@ class Account(NamedTuple):
             {} if request is None else request.metadata,
             counterpart,
             rating,
+            refusal,
         ).sealed(self.digest)
+
+    def refused(self, request: Request, refusal: Refused) -> Entry:
+        """The entry that puts a refusal on record: it changes nothing, books nothing, and bears the request's key.
+
+        Lots and holds that have expired by now stay on it as they are; the facts say what could be spent.
+        """
+        told = {
+            "after": self.moved_by,
+            "code": refusal.code,
+            "facts": refusal.facts,
+            "operation": request.operation,
+            "request": request.asked(),
+            "request_id": request.request_id,
+        }
+        return self.next_entry("refusal", 0, lots=self.lots, request=request, refusal=told)
 
     def after(self, entry: Entry) -> "Account":
         """The account once `entry` is its last one, at the same instant."""
@@ -135,6 +155,7 @@ class Account(NamedTuple):
             overdraft=entry.overdraft,
             digest=entry.digest,
             recorded_us=entry.recorded_us,
+            moved_by=entry.sequence if entry.refusal is None else entry.refusal["after"],
         )
 
     def after_all(self, entries: Sequence[Entry]) -> "Account":

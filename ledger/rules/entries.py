@@ -22,6 +22,7 @@ KINDS = (
     "transfer_in",
     "transfer_out",
     "adjust",
+    "refusal",
 )
 
 GENESIS = bytes(32)
@@ -37,8 +38,8 @@ class Entry(NamedTuple):
 
     `amount` is signed: what happened to `balance`. `drawn` says which lots it took from or gave back to, `refers_to` which spend,
     hold or grant of the account it refers to, `refunded_total` how much of that has been given back, this entry included.
-    `counterpart` names the other side of a transfer, `rating` the rate card that the amount came from.
-    Instants are microseconds since the epoch.
+    `counterpart` names the other side of a transfer, `rating` the rate card that the amount came from, `refusal` what was
+    refused and why. Instants are microseconds since the epoch.
     `replayed` is not stored: it is true when the request had been answered before.
     """
 
@@ -65,6 +66,7 @@ class Entry(NamedTuple):
     metadata: dict[str, Any]
     counterpart: dict[str, Any] | None
     rating: dict[str, Any] | None
+    refusal: dict[str, Any] | None
     digest: bytes = b""
     replayed: bool = False
 
@@ -119,7 +121,7 @@ class Entry(NamedTuple):
             f"{'null' if self.request_digest is None else text(self.request_digest.hex())}, "
             f"{self.effective_us}, {self.recorded_us}, {text(self.actor)}, {text(self.reason)}, {text(self.reference)}, "
             f"{encode_json(self.metadata) if self.metadata else 'null'}, "
-            f"{encode_json(self.counterpart)}, {encode_json(self.rating)}]"
+            f"{encode_json(self.counterpart)}, {encode_json(self.rating)}, {encode_json(self.refusal)}]"
         )
 
 

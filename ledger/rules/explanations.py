@@ -215,8 +215,13 @@ def _sentence(entry: Entry, before: Account) -> str:
         "release": f"{amount} of hold {entry.refers_to} went back to {lots}" + (f": {entry.reason}." if entry.reason else "."),
         "transfer_in": f"{amount} came from {_other(entry)} as a lot with the terms that they had there.",
         "transfer_out": f"{amount} went to {_other(entry)} from {lots}, in the order {ORDER}.",
+        "refusal": f"{_refused(entry)} Nothing was moved.",
         "adjust": repaid if entry.drawn else f"Spends may take the balance down to {-(entry.overdraft or 0)} from now on.",
     }[entry.kind]
+
+
+def _refused(entry: Entry) -> str:
+    return f"The {entry.refusal['operation']} was refused: {entry.refusal['code']}." if entry.refusal else ""
 
 
 def _counted(count: int, noun: str) -> str:

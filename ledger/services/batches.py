@@ -56,7 +56,7 @@ class Answered:
 
     @property
     def is_rejected(self) -> bool:
-        """Whether an atomic batch was given up: then nothing of it was written but the refusal."""
+        """Whether an atomic batch was given up: then nothing of it was written but its outcomes."""
         return self.mode == "atomic" and any(outcome.entry is None for outcome in self.outcomes)
 
 
@@ -147,7 +147,7 @@ def _answer_all(lock: Lock, requests: Sequence[Request | TurnedAway], mode: Mode
                 if outcomes[-1].error is not None:
                     raise _GivenUp
     except _GivenUp:
-        return _given_up(lock, asked, outcomes[-1], len(outcomes) - 1)
+        return _given_up(asked, outcomes[-1], len(outcomes) - 1)
     return outcomes
 
 
@@ -165,19 +165,17 @@ def _answer_one(room: journal.Room, request: Request) -> Outcome:
     return Outcome(entry=recorded.entry, error=recorded.refusal)
 
 
-def _given_up(lock: Lock, requests: Sequence[Request], failed: Outcome, index: int) -> list[Outcome]:
-    """Put the no that ended an atomic batch on record, outside the savepoint that was rolled back.
+def _given_up(requests: Sequence[Request], failed: Outcome, index: int) -> list[Outcome]:
+    """The outcomes of an atomic batch that was undone: the error that ended it, and nothing of the other operations.
+
+    That error came of a state which the batch made and which is undone: so it is part of the batch's own outcome alone, and no
+    refusal of the operation's key is recorded.
 
     Raises:
-        Invalid: that was no answer; the request is wrong, and nothing of it is recorded.
+        Invalid: the request is wrong, and nothing of the batch is recorded.
     """
-    request = requests[index]
     if isinstance(failed.error, Invalid):
         raise Invalid(**{**failed.error.facts, "pointer": f"/operations/{index}{failed.error.facts['pointer']}"})
-    if isinstance(failed.error, Refused) and not failed.error.replayed:
-        account = journal.read(lock, request.holder_id, request.credit_type, request.idempotency_key)
-        if account.answered_by is None:
-            journal.record_refusal(account, request, failed.error)
     return [failed if position == index else Outcome() for position in range(len(requests))]
 
 

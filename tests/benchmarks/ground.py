@@ -91,10 +91,10 @@ class Ground:
             )
 
     def _prepare(self) -> None:
-        from ledger_project.serving.bootstrap import connected_as_owner, ensure_bootstrap_key, migrate_and_grant_rights
+        from ledger_project.serving.bootstrap import connected_as_owner, ensure_bootstrap_key, prepare_database
 
         with connected_as_owner() as owner:
-            migrate_and_grant_rights(owner, verbosity=0)
+            prepare_database(owner, verbosity=0)
         with self.superuser() as connection:
             for script in ("tables.sql", "opening.sql", "server_function.sql"):
                 connection.execute((Path(__file__).parent / "rivals" / script).read_text())
@@ -153,7 +153,7 @@ class Ground:
     def empty_ledger(self) -> None:
         """Leave no entries, which only a superuser can, with the trigger off that refuses it."""
         with self.superuser() as connection:
-            for table in ("ledger_entry", "ledger_refusal", "ledger_batch"):
+            for table in ("ledger_entry", "ledger_batch"):
                 connection.execute(f"ALTER TABLE {table} DISABLE TRIGGER append_only")
                 connection.execute(f"TRUNCATE {table}")
                 connection.execute(f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER append_only")

@@ -127,7 +127,7 @@ def row(entry: Entry) -> tuple[object, ...]:
         None if entry.effective_us == entry.recorded_us else entry.effective_at,
         entry.recorded_at,
         *entry[17:20],
-        *(encode_json(value) if value else None for value in entry[20:23]),
+        *(encode_json(value) if value else None for value in entry[20:24]),
         entry.digest,
     )
 

@@ -87,8 +87,7 @@ class Room:
 
     def drop_constraints(self) -> None:
         """Put the ledger's tables here, empty and without keys, checks and triggers."""
-        for table in ("ledger_entry", "ledger_refusal"):
-            self.owner.execute(f"CREATE TABLE {self.name}.{table} (LIKE public.{table})")
+        self.owner.execute(f"CREATE TABLE {self.name}.ledger_entry (LIKE public.ledger_entry)")
 
     def enter(self) -> None:
         """Have this thread's connection work here."""
@@ -163,9 +162,11 @@ class Room:
     # What came of it
 
     def entries(self, holder_id: str) -> list[tuple[int, str, int, int]]:
-        """(sequence, kind, amount, balance) of the holder's entries."""
+        """(sequence, kind, amount, balance) of the holder's entries, refusals left out."""
         columns = "sequence, kind, amount, balance"
-        return self._rows(f"SELECT {columns} FROM ledger_entry WHERE holder_id = %s ORDER BY 1, 2", holder_id)
+        return self._rows(
+            f"SELECT {columns} FROM ledger_entry WHERE holder_id = %s AND kind <> 'refusal' ORDER BY 1, 2", holder_id
+        )
 
     def sum_of_amounts(self, holder_id: str) -> int:
         """What the holder has, whatever the entries say about the balance."""
@@ -173,7 +174,10 @@ class Room:
 
     def refusals(self, holder_id: str) -> list[tuple[str, str]]:
         """(idempotency key, code) of the holder's refusals."""
-        return self._rows("SELECT idempotency_key, code FROM ledger_refusal WHERE holder_id = %s ORDER BY 1, 2", holder_id)
+        return self._rows(
+            "SELECT idempotency_key, refusal ->> 'code' FROM ledger_entry WHERE holder_id = %s AND kind = 'refusal' ORDER BY 1",
+            holder_id,
+        )
 
     def is_sound(self, holder_id: str) -> bool:
         """Whether numbers are without gaps, each balance follows, and digests chain and are those of the entries."""

@@ -89,7 +89,7 @@ def test_an_open_spend_holds_its_advisory_lock_and_no_more_than_any_insert(
         ("relation", "ledger_entry", "AccessShareLock", True),
         ("relation", "ledger_entry", "RowExclusiveLock", True),
     }
-    assert {table for kind, table, _, _ in after_insert if kind == "relation"} == {"ledger_entry", "ledger_refusal"}
+    assert {table for kind, table, _, _ in after_insert if kind == "relation"} == {"ledger_entry"}
     assert {kind for kind, *_ in after_insert} == {"relation", "advisory", "virtualxid", "transactionid"}
     assert {(kind, table, mode) for kind, table, mode, _ in seen["SELECT"] if mode == "RowExclusiveLock"} == set()
 
@@ -117,10 +117,9 @@ def test_so_does_everything_else_that_happens_to_credits(
             step()
 
     assert sum(sql.lstrip().startswith("INSERT") for sql in statements) == 5
-    # A row lock leaves its mark in xmax; every entry and refusal still bears none.
-    for table in ("ledger_entry", "ledger_refusal"):
-        marks = observer.execute(f"SELECT DISTINCT xmax::text FROM {table} WHERE holder_id = %s", [holder])
-        assert marks.fetchall() == [("0",)]
+    # A row lock leaves its mark in xmax; every entry, refusals among them, still bears none.
+    marks = observer.execute("SELECT DISTINCT xmax::text FROM ledger_entry WHERE holder_id = %s", [holder])
+    assert marks.fetchall() == [("0",)]
 
 
 # Others have locked the rows -------------------------------------------------------------------------
@@ -148,8 +147,7 @@ def test_nothing_that_happens_to_credits_waits_for_rows_that_others_have_locked(
     assert all(
         locked[table] for table in ("billing_customer", "billing_plan", "billing_price", "billing_subscription", "ledger_api_key")
     )
-    for table in ("ledger_entry", "ledger_refusal"):
-        locking.execute(f"SELECT FROM {table} WHERE holder_id = %s FOR UPDATE", [holder])
+    locking.execute("SELECT FROM ledger_entry WHERE holder_id = %s FOR UPDATE", [holder])
     with connection.cursor() as cursor:
         cursor.execute("SET lock_timeout = '100ms'")
 

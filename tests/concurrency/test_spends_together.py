@@ -117,7 +117,10 @@ def transactions(*holders: str) -> list[Any]:
 
 def refusals(holder: str) -> list[Any]:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT idempotency_key, code FROM ledger_refusal WHERE holder_id = %s ORDER BY 1", [holder])
+        cursor.execute(
+            "SELECT idempotency_key, refusal ->> 'code' FROM ledger_entry WHERE holder_id = %s AND kind = 'refusal' ORDER BY 1",
+            [holder],
+        )
         return cursor.fetchall()
 
 
@@ -169,9 +172,9 @@ def test_each_gets_its_own_answer(crowd: Crowd, new_holder: NewHolder) -> None:
     assert isinstance(answers[3], IdempotencyKeyReused)
     assert (answers[4].sequence, answers[4].replayed) == (2, True)
     assert isinstance(answers[5], AccountMovedOn)
-    assert (answers[6].sequence, answers[6].balance, answers[6].metadata) == (4, 0, {"path": 'C:\\temp, "x"'})
+    assert (answers[6].sequence, answers[6].balance, answers[6].metadata) == (5, 0, {"path": 'C:\\temp, "x"'})
     assert isinstance(answers[7], Invalid)
-    assert (answers[8].sequence, answers[8].balance) == (5, 7)
+    assert (answers[8].sequence, answers[8].balance) == (6, 7)
     assert refusals(holder) == [("b", "insufficient-credits")]
     with connection.cursor() as cursor:
         cursor.execute(
@@ -182,8 +185,9 @@ def test_each_gets_its_own_answer(crowd: Crowd, new_holder: NewHolder) -> None:
         )
         assert cursor.fetchall() == [
             (3, 'it\'s "quoted" \\ and {braced}, with a\ttab and Ünïcode', "a", True),
-            (4, "", 'd "\\', True),
-            (5, "", "f", True),
+            (4, "", "b", True),
+            (5, "", 'd "\\', True),
+            (6, "", "f", True),
         ]
 
 

@@ -20,8 +20,8 @@ def ledger_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
     def move(days: float) -> None:
         def moved(*arguments: Any) -> Any:
-            state, answered_by = read(*arguments)
-            return state._replace(now_us=state.now_us + int(days * DAY_US)), answered_by
+            state, is_answered = read(*arguments)
+            return state._replace(now_us=state.now_us + int(days * DAY_US)), is_answered
 
         monkeypatch.setattr(journal, "_account", moved)
 

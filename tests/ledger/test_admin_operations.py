@@ -26,7 +26,9 @@ def url(action, sequence, holder="ada"):
 
 def rows():
     with connection.cursor() as cursor:
-        cursor.execute("SELECT (SELECT count(*) FROM ledger_entry), (SELECT count(*) FROM ledger_refusal)")
+        cursor.execute(
+            "SELECT count(*) FILTER (WHERE kind <> 'refusal'), count(*) FILTER (WHERE kind = 'refusal') FROM ledger_entry"
+        )
         return cursor.fetchone()
 
 

@@ -169,8 +169,8 @@ def test_a_batch_shows_what_came_of_each_operation(client):
     page = text(markup)
     assert "0 written ada, credits #1" in page
     assert "1 refused insufficient-credits available 5, balance 5, requested 9, shortfall 4" in page
-    assert "2 written ada, credits #2" in page
-    for sequence, kind in ((1, "Grant"), (2, "Spend")):
+    assert "2 written ada, credits #3" in page
+    for sequence, kind in ((1, "Grant"), (3, "Spend")):
         entry = entry_url("ada", "credits", sequence)
         assert f'href="{entry}"' in markup
         assert kind in text(client.get(entry).content.decode())

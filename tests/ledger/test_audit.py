@@ -3,9 +3,10 @@
 Whoever can tamper is a superuser who switches the triggers off; so is the test, in a transaction that is rolled back.
 """
 
-import hashlib
 import random
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,11 @@ from psycopg import Connection
 
 from ledger import rules
 from ledger.audit import LAWS, audit
-from ledger.rules import Entry, Hold, Lot
+from ledger.errors import InsufficientCredits
+from ledger.rules import Account, Entry, Hold, Lot
 from ledger.rules.entries import GENESIS
 from ledger.rules.instants import from_us
 from ledger.rules.lots import SINCE_ITS_GRANT
-from ledger.rules.requests import encode_json
 from tests.benchmarks.histories import store
 from tests.ledger.credit_model import DAY_US
 from tests.ledger.walks import HOUR_US, START_US, RulesLedger, Walk
@@ -27,9 +28,8 @@ from tests.ledger.walks import HOUR_US, START_US, RulesLedger, Walk
 def empty_ledger(raw_connection: Callable[..., Connection]) -> Iterator[Connection]:
     """A superuser's session on an empty ledger without triggers; rolled back at the end."""
     session = raw_connection("superuser")
-    for table in ("ledger_entry", "ledger_refusal"):
-        session.execute(f"ALTER TABLE {table} DISABLE TRIGGER ALL")
-        session.execute(f"TRUNCATE {table}")
+    session.execute("ALTER TABLE ledger_entry DISABLE TRIGGER ALL")
+    session.execute("TRUNCATE ledger_entry")
     yield session
     session.rollback()
 
@@ -62,7 +62,9 @@ def test_histories_of_every_kind_of_entry_break_no_law(empty_ledger, policy):
     store(empty_ledger, walk.ledger.in_order)
     report = audit([empty_ledger], slice_entries=100)
     assert report.findings == []
-    assert (report.holders, report.entries, report.refusals) == (4, len(walk.ledger.in_order), 0)
+    refusals = sum(entry.kind == "refusal" for entry in walk.ledger.in_order)
+    assert refusals > 100
+    assert (report.holders, report.entries, report.refusals) == (4, len(walk.ledger.in_order), refusals)
     identity = report.identities["credits"]
     flows = [model.flows for model in walk.models.values()]
     for name in ("granted", "spent", "refunded", "expired", "revoked"):
@@ -260,42 +262,142 @@ def test_what_the_constraints_would_not_let_in_is_found(empty_ledger, history, n
     assert laws_broken(empty_ledger)[law] == numbers
 
 
-def test_refusals_that_are_none_are_found(empty_ledger):
-    good = {"amount": 5, "credit_type": "credits", "holder_id": "ada"}
-    for key, code, operation, request, facts, digest in (
-        ("right", "insufficient-credits", "spend", good, {"available": 0, "requested": 5, "shortfall": 5}, None),
-        ("no such code", "no-mood", "spend", good, {}, None),
-        ("no such operation", "not-refundable", "dance", good, {}, None),
-        ("another holder's", "not-refundable", "refund", good | {"holder_id": "bob"}, {}, None),
-        ("another digest", "not-refundable", "refund", good, {}, bytes(16)),
-        ("enough", "insufficient-credits", "spend", good, {"available": 9, "requested": 5, "shortfall": -4}, None),
-        ("no facts", "insufficient-credits", "spend", good, {}, None),
+# Refusals ------------------------------------------------------------------------------------------------
+
+ASKED = rules.SpendRequest(holder_id="ada", idempotency_key="s", amount=5, actor="key:test", request_id="req_1")
+NO = InsufficientCredits(available=0, requested=5, shortfall=5)
+
+
+def told(refusal: Entry, **members) -> Entry:
+    return refusal._replace(refusal=refusal.refusal | members)
+
+
+WRONG_REFUSALS: dict[str, Callable[[Entry], Entry]] = {
+    "no such code": lambda refusal: told(refusal, code="no-mood"),
+    "no such operation": lambda refusal: told(refusal, operation="dance"),
+    "another holder's": lambda refusal: told(refusal, request=ASKED.asked() | {"holder_id": "bob"}),
+    "another request": lambda refusal: told(refusal, request=ASKED.asked() | {"amount": 6}),
+    "another digest": lambda refusal: refusal._replace(request_digest=bytes(8)),
+    "enough": lambda refusal: told(refusal, facts={"available": 9, "requested": 5, "shortfall": -4}),
+    "no facts": lambda refusal: told(refusal, facts={}),
+    "behind another entry": lambda refusal: told(refusal, after=1),
+    "without a word why": lambda refusal: refusal._replace(refusal=None),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_REFUSALS)
+@pytest.mark.parametrize("first", [True, False])
+def test_refusals_that_are_none_are_found_though_their_digests_fit(empty_ledger, history, wrong, first):
+    """As an account's first entry, and behind a movement and another refusal."""
+    account = Account("ada", "credits", START_US)
+    before: list[Entry] = []
+    if not first:
+        before = history.entries["ada"][:2]
+        account = account.after_all(before)._replace(now_us=before[-1].recorded_us)
+        before.append(account.refused(replace(ASKED, idempotency_key="r"), NO))
+        account = account.after_all(before)
+    refusal = account.refused(ASKED, NO)
+    store(empty_ledger, [*before, refusal])
+    assert laws_broken(empty_ledger) == {}
+
+    empty_ledger.execute("DELETE FROM ledger_entry")
+    empty_ledger.execute(f"{DROP}refusal_says_why")
+    store(empty_ledger, sealed_anew([*before, WRONG_REFUSALS[wrong](refusal)]))
+    assert laws_broken(empty_ledger) == {"refusals": {refusal.sequence}}
+
+
+def test_a_refusal_on_an_entry_of_another_kind_is_found(empty_ledger, history):
+    entries = history.entries["ada"][:3]
+    empty_ledger.execute(f"{DROP}refusal_says_why")
+    account = Account("ada", "credits", START_US).after_all(entries)
+    spend = entries[2]._replace(refusal=account.refused(ASKED, NO).refusal)
+    store(empty_ledger, sealed_anew([*entries[:2], spend]))
+    assert laws_broken(empty_ledger) == {"refusals": {3}}
+
+
+def test_a_refusal_that_changes_the_account_is_found(empty_ledger, history):
+    entries = history.entries["ada"][:3]
+    account = Account("ada", "credits", START_US).after_all(entries)._replace(now_us=entries[-1].recorded_us)
+    refusal = account.refused(ASKED, NO)
+    for changed_lots, laws in (
+        (refusal._replace(balance=refusal.balance + 1), {"balance": {4}, "lots-sum": {4}, "identity": {None}}),
+        (refusal._replace(lots=refusal.lots[1:]), {"lots": {4}, "lots-sum": {4}}),
+        (refusal._replace(drawn=((1, 1),)), {"lots": {4}, "drawn": {4}}),
+        (refusal._replace(held=1), {"held": {4}, "identity": {None}}),
+        (refusal._replace(refers_to=3), {"refers-to": {4}}),
+        (refusal._replace(overdraft=1), {"overdraft": {4}}),
     ):
-        digest = digest or hashlib.sha256(encode_json([operation, request]).encode()).digest()[:16]
-        empty_ledger.execute(
-            "INSERT INTO ledger_refusal VALUES ('ada', %s, now(), %s, 'credits', %s, %s, %s, %s, 'req_1', 'key:test')",
-            [key, operation, code, encode_json(facts), encode_json(request), digest],
-        )
-    report = audit([empty_ledger])
-    assert report.refusals == 7
-    assert {finding.found.partition(":")[0] for finding in report.findings} == {
-        "no such code", "no such operation", "another holder's", "another digest", "enough", "no facts",
-    }  # fmt: skip
-    assert report.totals == {"refusals": 6}
+        empty_ledger.execute("DELETE FROM ledger_entry")
+        empty_ledger.execute("ALTER TABLE ledger_entry DROP CONSTRAINT IF EXISTS ledger_entry_held_by_holds")
+        store(empty_ledger, sealed_anew([*entries, changed_lots]))
+        assert laws_broken(empty_ledger) == laws
 
 
-def test_a_key_answered_by_an_entry_and_by_a_refusal_is_found(empty_ledger, history):
-    store(empty_ledger, history.in_order)
-    request = {"amount": 5, "credit_type": "credits", "holder_id": "ada"}
-    empty_ledger.execute(
-        "INSERT INTO ledger_refusal VALUES ('ada', '3', now(), 'spend', 'credits', 'insufficient-credits', %s, %s, %s, '', '')",
-        [
-            encode_json({"available": 0, "requested": 5, "shortfall": 5}),
-            encode_json(request),
-            hashlib.sha256(encode_json(["spend", request]).encode()).digest()[:16],
-        ],
-    )
+def test_a_key_that_an_entry_and_a_refusal_bear_is_found(empty_ledger, history):
+    entries = history.entries["ada"]
+    account = Account("ada", "credits", START_US).after_all(entries)._replace(now_us=entries[-1].recorded_us)
+    empty_ledger.execute("DROP INDEX ledger_entry_key")
+    store(empty_ledger, [*history.in_order, account.refused(replace(ASKED, idempotency_key="3"), NO)])
     assert laws_broken(empty_ledger) == {"keys": {3}}
+
+
+REFUSED = "WHERE holder_id = 'ada' AND kind = 'refusal'"
+TAMPERED_REFUSALS = {
+    "deleted": ("DELETE FROM ledger_entry WHERE holder_id = 'ada' AND sequence = 18", {"numbers": {19}, "digest": {19}}),
+    "its key": (f"UPDATE ledger_entry SET idempotency_key = 'x' {REFUSED} AND sequence = 18", {"digest": {18}}),
+    "its code": (
+        f"UPDATE ledger_entry SET refusal = replace(refusal::text, 'insufficient-credits', 'lot-limit')::json {REFUSED}",
+        {"digest": {18, 20}},
+    ),
+    "its facts": (
+        rf"""
+        UPDATE ledger_entry SET refusal = regexp_replace(refusal::text, '"shortfall":\d+', '"shortfall":4')::json {REFUSED}
+        """,
+        {"digest": {18, 20}, "refusals": {18, 20}},
+    ),
+    "its actor": (f"UPDATE ledger_entry SET actor = 'key:other' {REFUSED} AND sequence = 18", {"digest": {18}}),
+    "its time": (
+        f"UPDATE ledger_entry SET recorded_at = recorded_at + interval '1 microsecond' {REFUSED} AND sequence = 20",
+        {"digest": {20}},
+    ),
+    "one forged": (
+        """
+        INSERT INTO ledger_entry
+        SELECT (json_populate_record(e, '{"sequence": 21, "idempotency_key": "forged"}')).* FROM ledger_entry e
+        WHERE holder_id = 'ada' AND sequence = 20
+        """,
+        {"digest": {21}},
+    ),
+}
+
+
+@pytest.fixture
+def refused(empty_ledger, history) -> Connection:
+    """Ada's history, then a refusal, a grant, and another refusal at its end."""
+    ledger = deepcopy(history)
+    for key in ("18", "20"):
+        with pytest.raises(InsufficientCredits):
+            ask(ledger, rules.SpendRequest, key, amount=5_000)
+        if key == "18":
+            ask(ledger, rules.GrantRequest, "19", amount=1)
+    store(empty_ledger, ledger.in_order)
+    assert [entry.kind for entry in ledger.entries["ada"][17:]] == ["refusal", "grant", "refusal"]
+    return empty_ledger
+
+
+@pytest.mark.parametrize("tampering", TAMPERED_REFUSALS)
+def test_a_refusal_that_was_tampered_with_is_found_by_the_chain(refused, tampering):
+    assert laws_broken(refused) == {}
+    statement, laws = TAMPERED_REFUSALS[tampering]
+    assert refused.execute(statement).rowcount > 0
+    assert laws_broken(refused) == laws
+
+
+def test_a_refusal_that_was_deleted_at_the_end_is_found_by_the_anchor_alone(refused, tmp_path):
+    assert audit([refused], anchor_to_write=tmp_path / "anchor").is_clean
+    refused.execute("DELETE FROM ledger_entry WHERE holder_id = 'ada' AND sequence = 20")
+    assert laws_broken(refused) == {}
+    assert laws_broken(refused, anchor_to_check=tmp_path / "anchor") == {"anchor": {20}}
 
 
 # Six tamperings, and which of them need the anchor -------------------------------------------------------

@@ -40,7 +40,7 @@ def test_a_clean_ledger_exits_0_and_says_what_was_looked_at(holder):
     report = json.loads(output)
     assert code == 0
     assert report["clean"] is True
-    assert (report["holders"], report["accounts"], report["entries"], report["refusals"]) == (1, 1, 2, 1)
+    assert (report["holders"], report["accounts"], report["entries"], report["refusals"]) == (1, 1, 3, 1)
     assert report["findings"] == {"total": 0, "by_law": {}, "listed": []}
     assert report["identities"] == [
         {
@@ -120,9 +120,9 @@ def test_all_sessions_see_the_moment_of_the_first_while_writers_go_on(holder):
             for session in sessions
         ]
         report = audit(sessions, holder_id=holder)
-    assert seen == [(2,)] * 3
-    assert (report.is_clean, report.entries) == (True, 2)
-    assert audit_of(holder).entries == 3
+    assert seen == [(3,)] * 3
+    assert (report.is_clean, report.entries) == (True, 3)
+    assert audit_of(holder).entries == 4
 
 
 def test_its_sessions_cannot_write(committed_db):
@@ -136,7 +136,7 @@ def test_progress_counts_every_entry_once(holder):
     told = []
     with one_snapshot(connector(), 2) as sessions:
         audit(sessions, holder_id=holder, slice_entries=1, progress=lambda done, total: told.append((done, total)))
-    assert told == [(0, 2), (1, 2), (2, 2)]
+    assert told == [(0, 3), (1, 3), (2, 3), (3, 3)]
 
 
 def audit_of(holder):

@@ -74,7 +74,7 @@ def test_refusals_tell_it_also_of_lots_that_the_same_batch_brought(grants):
         SpendRequest(holder_id="ada", idempotency_key="b2", amount=500),
     ]
     granted, refused_spend = services.batch(requests, mode="each", idempotency_key="b").outcomes
-    expected[4] = to_text(granted.entry.effective_us)
+    expected[5] = to_text(granted.entry.effective_us)
     assert {lot["grant"]: lot["effective_at"] for lot in refused_spend.error.facts["lots"]} == expected
 
 

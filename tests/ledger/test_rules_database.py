@@ -56,8 +56,8 @@ def ledger(monkeypatch, settings) -> ServicesLedger:
     read = journal._account
 
     def at_the_walks_clock(*arguments: Any) -> Any:
-        state, answered_by = read(*arguments)
-        return state._replace(now_us=made.now_us), answered_by
+        state, is_answered = read(*arguments)
+        return state._replace(now_us=made.now_us), is_answered
 
     monkeypatch.setattr(journal, "_account", at_the_walks_clock)
     settings.LEDGER = settings.LEDGER | {"REFUND_LOT_DAYS": NEW_LOT_DAYS}

@@ -17,6 +17,6 @@ def test_the_501st_open_lot_is_refused_and_only_the_refusal_is_written():
     assert refused.value.facts == {"open_lots": 500, "limit": 500}
     found = selectors.balance("ada")
     # The largest balance that there can be.
-    assert (found.sequence, found.balance) == (500, MAX_BALANCE)
+    assert (found.sequence, found.balance) == (501, MAX_BALANCE)
     [refusal] = selectors.refusals("ada")
     assert (refusal.idempotency_key, refusal.code, refusal.facts) == ("one more", "lot-limit", refused.value.facts)

@@ -95,6 +95,7 @@ def test_thousands_of_steps_come_to_what_the_second_opinion_says(policy, seed):
     kinds = {entry.kind for entry in walk.ledger.in_order}
     assert kinds == {
         "grant", "spend", "refund", "revoke", "expire", "hold", "capture", "release", "transfer_in", "transfer_out", "adjust",
+        "refusal",
     }  # fmt: skip
     departed = sum(model.flows["departed"] for model in walk.models.values())
     assert departed == sum(model.flows["arrived"] for model in walk.models.values()) > 0

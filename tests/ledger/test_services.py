@@ -38,7 +38,7 @@ def test_a_refusal_is_recorded_and_replayed_after_a_top_up():
         services.spend(holder_id="ada", amount=30, idempotency_key="s")
     assert again.value.replayed
     assert again.value.facts == first.value.facts
-    assert selectors.balance("ada").sequence == 2
+    assert selectors.balance("ada").sequence == 3
     with pytest.raises(IdempotencyKeyReused):
         services.spend(holder_id="ada", amount=31, idempotency_key="s")
 

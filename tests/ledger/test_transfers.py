@@ -44,4 +44,4 @@ def test_the_other_holder_must_have_room_for_the_lots(monkeypatch):
     monkeypatch.setattr("ledger.rules.decisions.MAX_OPEN_LOTS", 1)
     with pytest.raises(LotLimit):
         services.transfer(holder_id="ada", to="bob", amount=1, idempotency_key="t")
-    assert (selectors.balance("ada").sequence, selectors.balance("bob").sequence) == (1, 1)
+    assert (selectors.balance("ada").sequence, selectors.balance("bob").sequence) == (2, 1)

@@ -58,13 +58,17 @@ class RulesLedger:
         return entries[sequence - 1] if 1 <= sequence <= len(entries) else None
 
     def answer(self, request: rules.Request) -> Sequence[Entry]:
-        """Decide, keep what comes of it, and give it back; or raise the refusal and keep nothing."""
+        """Decide, keep what comes of it, and give it back; or keep the refusal and raise it."""
         account = self.account(request.holder_id)
-        if isinstance(request, rules.TransferRequest):
-            given, arrived = rules.transfer(account, self.account(request.to), request)
-            self._keep([*given, *arrived])
-            return given
-        entries = self._decide(account, request)
+        try:
+            if isinstance(request, rules.TransferRequest):
+                given, arrived = rules.transfer(account, self.account(request.to), request)
+                self._keep([*given, *arrived])
+                return given
+            entries = self._decide(account, request)
+        except Refused as refusal:
+            self._keep([account.refused(request, refusal)])
+            raise
         self._keep(entries)
         return entries
 
@@ -308,9 +312,17 @@ class Walk:
         self.refusal = refusal
         assert type(refusal) is (no or type(None)), f"{request}: {refusal!r} instead of {no}"
         if refusal is not None:
-            assert self.ledger.account(holder) == before
+            self._check_refusal(before, request)
             return None
         return next(entry for entry in entries if entry.idempotency_key == request.idempotency_key)
+
+    def _check_refusal(self, before: Account, request: rules.Request) -> None:
+        """The refusal is the account's next entry, and all that has happened to it."""
+        after = self.ledger.account(before.holder_id)
+        entry = self.ledger.entry(before.holder_id, before.sequence + 1)
+        assert entry is not None
+        assert (entry.kind, entry.amount, entry.idempotency_key) == ("refusal", 0, request.idempotency_key)
+        assert after == before._replace(sequence=before.sequence + 1, digest=entry.digest, recorded_us=entry.recorded_us)
 
     def check(self, holder: str) -> None:
         """The account is what the model says, and its chain goes on from where it ended."""

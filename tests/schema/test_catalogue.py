@@ -6,7 +6,7 @@ from django.db import connection
 
 pytestmark = pytest.mark.django_db
 
-BY_HOLDER = ("ledger_entry", "ledger_refusal")
+BY_HOLDER = ("ledger_entry",)
 """Tables that can be distributed by holder."""
 
 
@@ -21,7 +21,7 @@ def ledgers_tables() -> set[str]:
 
 
 def test_these_are_the_ledgers_tables():
-    assert ledgers_tables() == {"ledger_entry", "ledger_refusal", "ledger_api_key", "ledger_rate", "ledger_batch"}
+    assert ledgers_tables() == {"ledger_entry", "ledger_api_key", "ledger_rate", "ledger_batch"}
 
 
 def test_every_unique_index_of_a_table_by_holder_contains_the_holder():
@@ -38,7 +38,6 @@ def test_every_unique_index_of_a_table_by_holder_contains_the_holder():
     assert found == [
         ("ledger_entry", "ledger_entry_key", ["holder_id", "ledger_key_hash"]),
         ("ledger_entry", "ledger_entry_pkey", ["holder_id", "credit_type", "sequence"]),
-        ("ledger_refusal", "ledger_refusal_pkey", ["holder_id", "idempotency_key"]),
     ]
 
 
@@ -54,7 +53,7 @@ def test_every_index_that_serves_one_account_begins_with_its_holder():
         list(BY_HOLDER),
     )
     # Over all holders: the newest first, and by reference, for operators.
-    assert found == [("ledger_entry_recorded_at",), ("ledger_entry_reference",), ("ledger_refusal_recorded_at",)]
+    assert found == [("ledger_entry_recorded_at",), ("ledger_entry_reference",), ("ledger_entry_refused_at",)]
 
 
 def test_no_foreign_key_points_to_or_from_a_table_of_the_ledger():
@@ -139,8 +138,8 @@ def test_the_ledgers_checks_are_these_and_all_are_enforced():
         (f"ledger_entry_{name}", True)
         for name in (
             "amounts_in_limits", "digest_is_sha256", "first_starts_at_0", "held_by_holds", "key_has_its_request",
-            "never_overspent", "numbered_from_1", "overdraft_positive", "refers_to_an_earlier", "sign_fits_kind",
-            "texts_in_limits",
+            "never_overspent", "numbered_from_1", "overdraft_positive", "refers_to_an_earlier", "refusal_says_why",
+            "sign_fits_kind", "texts_in_limits",
         )
     ]  # fmt: skip
 
@@ -158,6 +157,7 @@ def test_the_functions_that_lock_and_read_take_a_snapshot_per_statement():
         "ledger_key_hash": "i",
         "ledger_slot": "i",
         "ledger_sequence_at": "s",
+        "ledger_movements": "s",
     }
 
 

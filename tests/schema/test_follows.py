@@ -1,8 +1,9 @@
-"""What the trigger `follows` refuses: a chain that goes on from elsewhere, a digest of something else, a gap, a wrong sum."""
+"""What the trigger `follows` refuses: a chain that goes on from elsewhere, a gap, a state that does not come from the last."""
 
 from collections.abc import Sequence
 from typing import Any
 
+import psycopg
 import pytest
 from django.db import Error, connection, transaction
 
@@ -11,9 +12,10 @@ from ledger.database.locks import sqlstate
 from ledger.database.transactions import DOES_NOT_FOLLOW
 from ledger.entry_rows import COLUMNS
 from ledger.models import Entry as StoredEntry
-from ledger.rules import Account, Entry, GrantRequest, SpendRequest
+from ledger.rules import Account, Entry, GrantRequest, Hold, Lot, SpendRequest
 from ledger.rules.entries import GENESIS
 from ledger.rules.instants import to_us
+from tests.benchmarks import histories
 from tests.benchmarks.histories import row
 
 pytestmark = pytest.mark.django_db
@@ -53,6 +55,34 @@ WRONG = {
     "the third is chained to the first": lambda first, second, third: [first, second, third.sealed(first.digest)],
     "one is left out": lambda first, second, third: [first, third],
     "a balance is not the sum": lambda first, second, third: [first, second._replace(amount=-11).sealed(first.digest)],
+    # Each of these is wrong in one respect, and its digest fits.
+    "the lots come to more than the balance": lambda first, second, third: [
+        first,
+        second._replace(lots=(first.lots[0],)).sealed(first.digest),
+    ],
+    "the lots come to less than the balance": lambda first, second, third: [
+        first,
+        second._replace(lots=(first.lots[0]._replace(remaining=89),)).sealed(first.digest),
+    ],
+    "with an overdraft, the lots come to less than the balance": lambda first, second, third: [
+        first._replace(overdraft=50, lots=(first.lots[0]._replace(remaining=99),)).sealed(GENESIS),
+    ],
+    "a spend holds something": lambda first, second, third: [
+        first,
+        second._replace(held=5, holds=(Hold(1, second.recorded_us, (Lot(1, 5, 0),)),)).sealed(first.digest),
+    ],
+    "it was recorded before the one before it": lambda first, second, third: [
+        first,
+        second._replace(recorded_us=first.recorded_us - 1, effective_us=first.recorded_us - 1).sealed(first.digest),
+    ],
+    "a spend agrees an overdraft": lambda first, second, third: [
+        first,
+        second._replace(overdraft=50).sealed(first.digest),
+    ],
+    "a spend ends an overdraft": lambda first, second, third: [
+        first._replace(overdraft=50).sealed(GENESIS),
+        second.sealed(first._replace(overdraft=50).sealed(GENESIS).digest),
+    ],
 }
 
 
@@ -69,6 +99,23 @@ def test_what_does_not_follow_is_refused(history, store, name):
 def test_what_follows_is_stored(history, store):
     store(*history)
     assert StoredEntry.objects.filter(holder_id="ada").count() == 3
+
+
+def test_an_entry_of_the_instant_of_the_one_before_is_stored(history):
+    first, second, _ = history
+    assert first.recorded_us == second.recorded_us
+    insert(first, second)
+    assert StoredEntry.objects.filter(holder_id="ada").count() == 2
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_nor_does_a_replica_store_it_whose_ordinary_triggers_are_silent(history, raw_connection, name):
+    session = raw_connection("superuser")
+    session.execute("SET session_replication_role = replica")
+    with pytest.raises(psycopg.Error) as refused:
+        histories.store(session, WRONG[name](*history))
+    assert refused.value.sqlstate == DOES_NOT_FOLLOW
+    session.rollback()
 
 
 def test_only_another_instant_is_stored_beside_the_one_of_recording():

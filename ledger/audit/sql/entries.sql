@@ -1,7 +1,8 @@
 -- Every entry of a slice beside the one before it, and which laws it breaks: no row for what is in order.
 --
 -- Most entries are a spend out of the first open lot. For them the one text that `lots` must have is made from the text before, and
--- compared. Only those that are not such a spend, sound in every respect, are taken apart, lot by lot: see `doubtful`.
+-- compared; a refusal's is the text before. Only those that are neither, sound in every respect, are taken apart, lot by lot: see
+-- `doubtful`.
 WITH clock AS (
     -- On a replica the clock of the server that wrote: its own may be behind.
     SELECT GREATEST(clock_timestamp(), pg_last_xact_replay_timestamp()) AS now
@@ -38,8 +39,7 @@ WITH clock AS (
     SELECT f.*
     FROM first_lot f
     WHERE NOT COALESCE(
-        f.kind = 'spend'
-        AND f.amount < 0
+        f.kind IN ('spend', 'refusal')
         AND f.sequence = f.p_sequence + 1
         AND f.balance = f.p_balance + f.amount
         AND f.balance >= 0
@@ -54,7 +54,12 @@ WITH clock AS (
         AND f.overdraft IS NOT DISTINCT FROM f.p_overdraft
         AND f.held = f.p_held
         AND f.holds::text IS NOT DISTINCT FROM f.p_holds_text
+        AND CASE f.kind
+            WHEN 'refusal' THEN f.amount = 0 AND f.drawn::text = '[]' AND f.lots_text = f.p_lots_text
+            ELSE f.amount < 0
+        END
         AND CASE
+            WHEN f.kind = 'refusal' THEN true
             WHEN f.p_lots_text = '[]' OR NOT pg_input_is_valid(f.first_remaining, 'bigint') THEN false
             ELSE f.first_remaining::bigint >= -f.amount
                 AND f.drawn::text = '[[' || f.first_grant || ',' || -f.amount || ']]'
@@ -67,12 +72,12 @@ WITH clock AS (
                 END
         END
         AND CASE
-            WHEN f.first_effective_us = '0' THEN true
+            WHEN f.kind = 'refusal' OR f.first_effective_us = '0' THEN true
             WHEN NOT pg_input_is_valid(f.first_effective_us, 'numeric') THEN false
             ELSE f.first_effective_us::numeric <= extract(epoch FROM f.recorded_at) * 1000000
         END
         AND CASE
-            WHEN f.first_expires_us IN ('', 'null') THEN true
+            WHEN f.kind = 'refusal' OR f.first_expires_us IN ('', 'null') THEN true
             WHEN NOT pg_input_is_valid(f.first_expires_us, 'numeric') THEN false
             ELSE f.first_expires_us::numeric > extract(epoch FROM f.recorded_at) * 1000000
         END,
@@ -272,6 +277,7 @@ WITH clock AS (
                         WHEN 'grant' THEN facts.drawn = 0
                         WHEN 'transfer_in' THEN facts.drawn = 0
                         WHEN 'adjust' THEN f.amount = 0
+                        WHEN 'refusal' THEN f.amount = 0 AND facts.drawn = 0
                         ELSE facts.drawn = -f.amount
                     END FROM facts) OR EXISTS (SELECT FROM drawn WHERE amount < 1)
                     OR EXISTS (SELECT FROM drawn GROUP BY lot HAVING count(*) > 1)

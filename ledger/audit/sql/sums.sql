@@ -2,6 +2,7 @@
 SELECT
     e.credit_type,
     count(*) AS entries,
+    count(*) FILTER (WHERE e.kind = 'refusal') AS refusals,
     COALESCE(sum(e.amount) FILTER (WHERE e.kind = 'grant'), 0) AS granted,
     COALESCE(sum(-e.amount) FILTER (WHERE e.kind = 'spend'), 0)
         + COALESCE(sum((SELECT sum((part ->> 1)::numeric) FROM json_array_elements(e.drawn) AS part)) FILTER (WHERE e.kind = 'capture'), 0)

@@ -63,9 +63,9 @@ def rows_of(holder: str) -> tuple[int, int]:
     """How many entries and refusals the holder has."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT (SELECT count(*) FROM ledger_entry WHERE holder_id = %s), "
-            "(SELECT count(*) FROM ledger_refusal WHERE holder_id = %s)",
-            [holder, holder],
+            "SELECT count(*) FILTER (WHERE kind <> 'refusal'), count(*) FILTER (WHERE kind = 'refusal') "
+            "FROM ledger_entry WHERE holder_id = %s",
+            [holder],
         )
         return cursor.fetchone()
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ledger import services
-from ledger.models import Batch, Entry, Refusal
+from ledger.models import Batch, Entry
 from ledger_project import problems
 from tests.ledger.api.conftest import ApiClient, nothing_written, rows_of
 
@@ -110,9 +110,9 @@ def test_an_atomic_batch_with_a_refusal_is_given_up_whole(api: ApiClient, holder
     assert (problem["problem"]["status"], problem["problem"]["available"], problem["problem"]["requested"]) == (402, 97, 101)
     assert problem["results"] == [{"status": 424}, {"status": 402, "problem": problem["problem"]}, {"status": 424}]
     assert problem["request_id"] == problem["problem"]["request_id"] == answer["X-Request-Id"]
-    # The no of the operation that was at fault is on record, and nothing else.
-    assert rows_of(holder) == (1, 1)
-    assert Refusal.objects.get(holder_id=holder).idempotency_key == "b/1"
+    # It was refused for a state that is undone: only the batch's own outcome is on record, and the operation's key is free.
+    assert rows_of(holder) == (1, 0)
+    assert Batch.objects.get(idempotency_key="b").outcomes[1]["code"] == "insufficient-credits"
 
 
 @pytest.mark.parametrize(

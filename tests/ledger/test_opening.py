@@ -1,0 +1,77 @@
+"""The instant at which an account is opened: the server's clock after the lock was taken, whatever the last entry says."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from django.db import connection, transaction
+
+from ledger import journal, rules
+from ledger.database.locks import holder_lock
+from ledger.rules import Account, GrantRequest
+from ledger.rules.instants import SECOND_US, to_us
+from tests.benchmarks.histories import store
+
+pytestmark = pytest.mark.django_db
+
+REQUEST = GrantRequest(holder_id="ada", idempotency_key="g", amount=10)
+
+
+def alone() -> Account:
+    with transaction.atomic(), journal.enter("ada", "credits") as account:
+        return account.state
+
+
+def together() -> Account:
+    with transaction.atomic(), journal.enter_many([REQUEST]) as room:
+        return room._state(("ada", "credits"))
+
+
+def in_a_batch() -> Account:
+    with transaction.atomic(), holder_lock("ada") as lock, journal.Room.opened(lock, [REQUEST]) as room:
+        return room._state(("ada", "credits"))
+
+
+ways = pytest.mark.parametrize("opened", [alone, together, in_a_batch])
+
+
+def stored(recorded_us: int) -> None:
+    """Give the account a first entry of that instant, past the journal and the trigger."""
+    entries = rules.grant(Account("ada", "credits", recorded_us), REQUEST)
+    with trigger_off():
+        store(connection.connection, entries)
+
+
+@contextmanager
+def trigger_off() -> Iterator[None]:
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE ledger_entry DISABLE TRIGGER follows")
+        yield
+        cursor.execute("ALTER TABLE ledger_entry ENABLE ALWAYS TRIGGER follows")
+
+
+def start_of_transaction_us() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT now()")
+        return to_us(cursor.fetchone()[0])
+
+
+@ways
+@pytest.mark.parametrize("has_entries", [True, False])
+def test_it_is_the_clock_and_not_the_start_of_the_transaction(opened: Callable[[], Account], has_entries: bool) -> None:
+    started_us = start_of_transaction_us()
+    if has_entries:
+        stored(started_us - SECOND_US)
+    first, second = opened().now_us, opened().now_us
+    assert started_us < first < second < started_us + 600 * SECOND_US
+
+
+@ways
+def test_where_the_clock_was_set_back_nothing_is_recorded_before_the_last_entry(opened: Callable[[], Account]) -> None:
+    started_us = start_of_transaction_us()
+    ahead_us = started_us + 3_600 * SECOND_US
+    stored(ahead_us)
+    account = opened()
+    assert started_us < account.now_us < ahead_us == account.recorded_us
+    [entry] = rules.grant(account, GrantRequest(holder_id="ada", idempotency_key="g2", amount=10))
+    assert entry.recorded_us == ahead_us
