@@ -4,6 +4,7 @@ A refusal is decided inside the transaction, stored there like an entry, and rai
 roll its own record back.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypedDict
@@ -76,8 +77,11 @@ class _Transactions:
         return in_transaction(once, holder_id=requests[0].holder_id)
 
     def after_waiting(self, holder_id: str, arrived: Callable[[], Sequence[Request]], *, seconds: float) -> Sequence[Outcome]:
+        deadline = time.monotonic() + seconds
+
         def once() -> Sequence[Outcome]:
-            wait_at_most(int(seconds * 1000) + 1)
+            # Tried again, it has what is left: the requests have waited already.
+            wait_at_most(max(1, int((deadline - time.monotonic()) * 1000)))
             with advisory_lock(holder_key(holder_id)):
                 wait_at_most(COMMITTER_LOCK_TIMEOUT_MS)
                 return _execute_those_free(arrived())

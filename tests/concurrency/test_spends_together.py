@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from ledger.errors import (
     LockNotHeld,
     NotInTransaction,
 )
+from ledger.journal import Recorded
 from ledger.rules import GrantRequest, Request, SpendRequest
 from ledger.services import answering
 from ledger.services.group_commit import GroupCommit, Outcome
@@ -253,6 +255,28 @@ def test_those_who_wait_for_a_locked_holder_are_told_when_it_took_too_long_and_n
     assert len(transactions(busy)) == 1
     assert refusals(busy) == []
     assert services.spend(holder_id=busy, amount=30, idempotency_key="s1").balance == 70
+
+
+def test_a_group_that_is_tried_again_waits_for_the_lock_no_longer_than_it_had_left(
+    crowd: Crowd, new_holder: NewHolder, raw_connection: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy, waits_ms = new_holder(), []
+    services.grant(holder_id=busy, amount=100, idempotency_key="grant")
+    clock = iter(range(1_000))
+    monkeypatch.setattr(answering, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    monkeypatch.setattr(answering, "wait_at_most", waits_ms.append)
+    collisions = iter([True, False])
+
+    def arrived() -> list[Request]:
+        if next(collisions):
+            with connection.cursor() as cursor:  # as when somebody without the lock has taken the number
+                cursor.execute("DO $$ BEGIN RAISE unique_violation; END $$")
+        return [SpendRequest(holder_id=busy, amount=1, idempotency_key="s")]
+
+    (outcome,) = answering.WAYS.after_waiting(busy, arrived, seconds=5)
+    assert isinstance(outcome, Recorded)
+    assert outcome.unwrap().balance == 99
+    assert [each for each in waits_ms if each != answering.COMMITTER_LOCK_TIMEOUT_MS] == [4_000, 3_000]
 
 
 def test_who_has_read_many_accounts_may_write_only_where_the_lock_was_free(
