@@ -54,7 +54,7 @@ def connected_as_owner() -> Iterator[BaseDatabaseWrapper]:
         connection.settings_dict.update(before)
 
 
-def prepare_database(connection: BaseDatabaseWrapper, *, verbosity: int = 1) -> int:
+def migrate_and_grant_rights(connection: BaseDatabaseWrapper, *, verbosity: int = 1) -> int:
     """Migrate, then give the application's rights and the timeouts; or raise, with whole migrations applied or not.
 
     Several machines may do so at once: one works, the others wait for it and find nothing left to do.
@@ -197,7 +197,7 @@ class Secrets:
     api_key: str | None
 
 
-def furnish() -> Secrets:
+def seed() -> Secrets:
     """Make what is missing, as the application's role: demo data, then the operator, then the API key.
 
     The key is made last: as long as there is none, this was not finished, and all of it is done again. Nothing is doubled by

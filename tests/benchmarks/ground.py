@@ -91,10 +91,10 @@ class Ground:
             )
 
     def _prepare(self) -> None:
-        from ledger_project.serving.bootstrap import connected_as_owner, ensure_bootstrap_key, prepare_database
+        from ledger_project.serving.bootstrap import connected_as_owner, ensure_bootstrap_key, migrate_and_grant_rights
 
         with connected_as_owner() as owner:
-            prepare_database(owner, verbosity=0)
+            migrate_and_grant_rights(owner, verbosity=0)
         with self.superuser() as connection:
             for script in ("tables.sql", "opening.sql", "server_function.sql"):
                 connection.execute((Path(__file__).parent / "rivals" / script).read_text())

@@ -152,7 +152,7 @@ def place() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def furnished() -> Iterator[Path]:
+def seeded() -> Iterator[Path]:
     """A data directory after a first start; copying it takes less time than another first start."""
     folder = Path(tempfile.mkdtemp(prefix="ledger-test-"))
     folder.chmod(0o755)
@@ -167,10 +167,10 @@ def furnished() -> Iterator[Path]:
 
 
 @pytest.fixture
-def serve(place: Path, furnished: Path) -> Iterator[Callable[..., Serving]]:
-    """Starts `serve` on a copy of `furnished`; everything is killed at the end."""
+def serve(place: Path, seeded: Path) -> Iterator[Callable[..., Serving]]:
+    """Starts `serve` on a copy of `seeded`; everything is killed at the end."""
     if not (place / "data").exists():
-        subprocess.run(["cp", "--archive", furnished, place / "data"], check=True)
+        subprocess.run(["cp", "--archive", seeded, place / "data"], check=True)
     started: list[Serving] = []
 
     def start(**environment: Any) -> Serving:
@@ -331,11 +331,11 @@ def test_when_the_database_dies_it_is_started_again(serve: Callable[..., Serving
 
 
 @pytest.fixture
-def wal_volume(furnished: Path, place: Path) -> Iterator[Path]:
-    """A copy of `furnished` whose WAL is on a volume of 48 MB; a file on it is the rest of the room."""
+def wal_volume(seeded: Path, place: Path) -> Iterator[Path]:
+    """A copy of `seeded` whose WAL is on a volume of 48 MB; a file on it is the rest of the room."""
     if os.geteuid() != 0 or shutil.which("mount") is None:
         pytest.skip("only root can mount a small volume")
-    subprocess.run(["cp", "--archive", furnished, place / "data"], check=True)
+    subprocess.run(["cp", "--archive", seeded, place / "data"], check=True)
     wal, aside = place / "data/postgres/pg_wal", place / "wal"
     wal.rename(aside)
     wal.mkdir()

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from ledger_project.serving.bootstrap import NotTheOwner, connected_as_owner, ensure_bootstrap_key, prepare_database
+from ledger_project.serving.bootstrap import NotTheOwner, connected_as_owner, ensure_bootstrap_key, migrate_and_grant_rights
 
 
 class Command(BaseCommand):
@@ -21,7 +21,7 @@ class Command(BaseCommand):
         with connected_as_owner() as connection:
             role = connection.settings_dict["USER"]
             try:
-                applied = prepare_database(connection, verbosity=options["verbosity"])
+                applied = migrate_and_grant_rights(connection, verbosity=options["verbosity"])
             except NotTheOwner as error:
                 raise CommandError(
                     f"The role {role} may not prepare this database: {error}. "

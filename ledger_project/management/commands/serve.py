@@ -25,8 +25,8 @@ from ledger_project.serving.bootstrap import (
     NotTheOwner,
     Secrets,
     connected_as_owner,
-    furnish,
-    prepare_database,
+    migrate_and_grant_rights,
+    seed,
     use_database,
 )
 from ledger_project.serving.supervisor import HOST, SERVES, EarlyStart, Signals, StartRefused, Stop, begun
@@ -62,8 +62,8 @@ class Command(BaseCommand):
             ):
                 with gate:
                     server = self._database(start)
-                    self._prepare()
-                    made = self._furnish()
+                    self._migrate_and_grant_rights()
+                    made = self._seed()
                     verify_database(connection, needs_lock_timeout=True)
                     connections.close_all()
                     self._announce(made, port)
@@ -82,10 +82,10 @@ class Command(BaseCommand):
             use_database(server.application_url)
         return server
 
-    def _prepare(self) -> None:
+    def _migrate_and_grant_rights(self) -> None:
         try:
             with connected_as_owner() as owner:
-                prepare_database(owner, verbosity=0)
+                migrate_and_grant_rights(owner, verbosity=0)
         except NotTheOwner as error:
             # Right where the owner has prepared it already. Where not, the next step says what is missing.
             self.stderr.write(f"Not prepared, because this is not the owner's role ({error}); see LEDGER_OWNER_DATABASE_URL.")
@@ -94,9 +94,9 @@ class Command(BaseCommand):
         except UnsafeDatabase as error:
             raise CommandError(f"Refused to serve on this database: {error}") from error
 
-    def _furnish(self) -> Secrets:
+    def _seed(self) -> Secrets:
         try:
-            return furnish()
+            return seed()
         except Invalid as error:
             raise CommandError(f"LEDGER_BOOTSTRAP_API_KEY {error.facts['detail']}") from error
         except ProgrammingError as error:
