@@ -17,7 +17,7 @@ from ledger.database.locks import Lock, holder_key, holding, lock_number, waitin
 from ledger.database.statements import Statement, array, boolean, instant_us, integer
 from ledger.entry_rows import COLUMNS, READ_COLUMNS, TYPES, copy_line, entry_from_row, parameters, texts
 from ledger.errors import AccountMovedOn, IdempotencyKeyReused, LedgerError, NotInTransaction, Refused
-from ledger.rules import Account, Entry, Lot, Request, debt_of
+from ledger.rules import Account, Entry, Lot, Request, TransferRequest, debt_of
 from ledger.rules.entries import REQUEST_DIGEST_BYTES
 from ledger.rules.holds import decode_holds
 from ledger.rules.instants import to_text, to_us
@@ -170,7 +170,8 @@ INSERT INTO ledger_batch (idempotency_key, confined_to, request_digest, mode, ou
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
 """
 
-DECIDED_BY_STATE_ALONE = frozenset({"grant", "spend", "hold", "overdraft"})
+DECIDED_BY_STATE_ALONE = frozenset({"grant", "spend", "hold", "overdraft", "transfer"})
+OPENS_LOTS = frozenset({"grant", "transfer"})
 
 # The entry that opened a lot lists it among its lots as it was made.
 OPENING_ENTRIES = """
@@ -480,7 +481,7 @@ class Room:
         """
         self.lock = lock
         self._accounts = accounts
-        self._followed_by: dict[tuple[str, str], Sequence[Entry]] = {}
+        self._followed_by: dict[tuple[str, str], list[Entry]] = {}
         """What has happened since to accounts; most are asked for once, and need not know."""
         self._answered = answered
         self._effective_us: dict[tuple[str, str, int], int] = {}
@@ -488,11 +489,13 @@ class Room:
 
     @classmethod
     def opened(cls, lock: Lock, requests: Sequence[Request]) -> "Room":
-        """Read the accounts and the earlier answers of all requests, in two statements."""
-        lock.ensure_held(*{holder_key(request.holder_id) for request in requests})
+        """Read the accounts, those of both sides of a transfer, and the earlier answers of all requests, in two statements."""
+        accounts = {(request.holder_id, request.credit_type) for request in requests}
+        accounts |= {(request.to, request.credit_type) for request in requests if isinstance(request, TransferRequest)}
+        lock.ensure_held(*{holder_key(holder_id) for holder_id, _ in accounts})
         return cls(
             lock,
-            _read_accounts({(request.holder_id, request.credit_type) for request in requests}),
+            _read_accounts(accounts),
             _read_answered([(request.holder_id, request.idempotency_key) for request in requests]),
         )
 
@@ -508,10 +511,9 @@ class Room:
         return holder_key(request.holder_id) in self.lock.names
 
     def answer(self, request: Request, decide: Callable[[OpenAccount], Sequence[Entry]]) -> Recorded:
-        """As `answer`, but what comes of it is kept until `store`."""
-        position = (request.holder_id, request.credit_type)
+        """As `answer`, but what comes of it is kept until `store`. The entries may be of several accounts."""
         key = (request.holder_id, key_hash(request.idempotency_key))
-        account = OpenAccount(self.lock, self._state(position), key in self._answered)
+        account = OpenAccount(self.lock, self.state(request.holder_id, request.credit_type), key in self._answered)
         if account.is_answered:
             self.store()
             return replay(account, request)
@@ -523,29 +525,27 @@ class Room:
         except Refused as refusal:
             _tell_effective_times(account, refusal, self._effective_us)
             refusal.request_id = request.request_id
-            self._keep(position, key, [account.state.refused(request, refusal)])
+            self._keep(key, [account.state.refused(request, refusal)])
             return Recorded(refusal=refusal)
-        if request.operation == "grant":
-            self._effective_us |= {(*position, entry.sequence): entry.effective_us for entry in entries}
-        self._keep(position, key, entries)
+        if request.operation in OPENS_LOTS:
+            self._effective_us |= {(entry.holder_id, entry.credit_type, entry.sequence): entry.effective_us for entry in entries}
+        self._keep(key, entries)
         return _recorded(entries, request)
 
-    def _keep(self, position: tuple[str, str], key: tuple[str, bytes], entries: Sequence[Entry]) -> None:
+    def _keep(self, key: tuple[str, bytes], entries: Sequence[Entry]) -> None:
         self._entries += entries
-        self._followed_by[position] = entries
+        for entry in entries:
+            self._followed_by.setdefault((entry.holder_id, entry.credit_type), []).append(entry)
         self._answered.add(key)
 
-    def _state(self, position: tuple[str, str]) -> Account:
+    def state(self, holder_id: str, credit_type: str) -> Account:
+        """The account after all that has been answered here."""
+        position = (holder_id, credit_type)
         if position not in self._accounts:
             self._accounts |= _read_accounts({position})
         if position in self._followed_by:
             self._accounts[position] = self._accounts[position].after_all(self._followed_by.pop(position))
         return self._accounts[position]
-
-    def forget(self, holder_id: str, credit_type: str) -> None:
-        """Have the account read again before its next request: somebody else in this transaction has written to it."""
-        self._accounts.pop((holder_id, credit_type), None)
-        self._followed_by.pop((holder_id, credit_type), None)
 
     def store(self) -> None:
         """Write what is pending."""

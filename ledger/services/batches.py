@@ -19,7 +19,7 @@ from ledger.errors import AccountMovedOn, IdempotencyKeyReused, Invalid, LedgerE
 from ledger.models import Batch
 from ledger.rules import Entry, Request, TransferRequest
 from ledger.services.answering import decide
-from ledger.services.transferring import transfer_under
+from ledger.services.transferring import decide_transfer
 
 MAX_OPERATIONS = 1_000
 
@@ -154,10 +154,8 @@ def _answer_all(lock: Lock, requests: Sequence[Request | TurnedAway], mode: Mode
 def _answer_one(room: journal.Room, request: Request) -> Outcome:
     try:
         if isinstance(request, TransferRequest):
-            room.store()
-            recorded = transfer_under(room.lock, request)
-            room.forget(request.holder_id, request.credit_type)
-            room.forget(request.to, request.credit_type)
+            target = room.state(request.to, request.credit_type)
+            recorded = room.answer(request, partial(decide_transfer, request, target))
         else:
             recorded = room.answer(request, partial(decide, request))
     except (Invalid, IdempotencyKeyReused, AccountMovedOn) as error:

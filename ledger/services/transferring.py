@@ -38,11 +38,10 @@ def transfer_under(lock: Lock, request: TransferRequest) -> journal.Recorded:
     """Answer the transfer inside the caller's transaction, under a lock of both holders."""
     source = journal.read(lock, request.holder_id, request.credit_type, request.idempotency_key)
     target = journal.read(lock, request.to, request.credit_type)
-    return journal.answer(source, request, partial(_decide, request, target))
+    return journal.answer(source, request, partial(decide_transfer, request, target.state))
 
 
-def _decide(request: TransferRequest, target: journal.OpenAccount, source: journal.OpenAccount) -> list[Entry]:
-    given_away, arrived = rules.transfer(source.state, target.state, request)
-    if not request.dry_run:
-        journal.append(target.lock, arrived)
-    return given_away
+def decide_transfer(request: TransferRequest, target: rules.Account, source: journal.OpenAccount) -> list[Entry]:
+    """The entries of both sides, by the rules: the source's, then the target's."""
+    given_away, arrived = rules.transfer(source.state, target, request)
+    return [*given_away, *arrived]

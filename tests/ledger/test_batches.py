@@ -1,8 +1,11 @@
 """Batches: many operations in one transaction."""
 
 import hashlib
+import random
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from ledger import selectors, services
 from ledger.errors import IdempotencyKeyReused, InsufficientCredits
@@ -84,3 +87,72 @@ def test_an_operation_can_expect_the_account_as_it_was_seen():
         3,
     ]
     assert selectors.balance("ada").balance == 98
+
+
+# Transfers are decided and stored as a set -----------------------------------------------------------
+
+
+def a_days_operations(seed, names):
+    """Grants, spends, holds and transfers between four holders, some of which are refused."""
+    pick = random.Random(seed)
+    operations = []
+    for number in range(60):
+        holder, to = pick.sample(names, 2)
+        common = {"holder_id": holder, "idempotency_key": str(number), "amount": pick.randint(1, 40)}
+        operations.append(
+            pick.choice(
+                [
+                    GrantRequest(**common, priority=pick.choice([100, 7]), source=pick.choice(["purchased", "promotional"])),
+                    SpendRequest(**common),
+                    TransferRequest(**common, to=to),
+                    TransferRequest(**common, to=to),
+                ]
+            )
+        )
+    return operations
+
+
+def what_happened(names):
+    """Of each holder all entries, without what differs from one run to another: names and instants."""
+    numbered = {name: f"holder {number}" for number, name in enumerate(names)}
+    return [
+        [
+            (
+                *(entry.sequence, entry.kind, entry.amount, entry.balance, entry.drawn, entry.idempotency_key),
+                [[lot[0], lot[1], *lot[3:]] for lot in entry.lots],
+                entry.counterpart and {**entry.counterpart, "holder_id": numbered[entry.counterpart["holder_id"]]},
+            )
+            for entry in Entry.objects.filter(holder_id=name).order_by("sequence")
+        ]
+        for name in names
+    ]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_batch_of_transfers_does_what_its_operations_do_one_by_one(seed):
+    together, alone = [f"a{number}" for number in range(4)], [f"b{number}" for number in range(4)]
+    services.batch(a_days_operations(seed, together), mode="each", idempotency_key="b")
+    for operation in a_days_operations(seed, alone):
+        services.batch([operation], mode="each", idempotency_key=operation.idempotency_key)
+    happened = what_happened(together)
+    assert happened == what_happened(alone)
+    assert {entry[1] for account in happened for entry in account} >= {"grant", "spend", "transfer_in", "transfer_out", "refusal"}
+
+
+def test_a_batch_of_a_hundred_transfers_takes_as_many_statements_as_one_of_ten():
+    holders = [f"team.{number}" for number in range(30)]
+    services.batch(
+        [GrantRequest(holder_id=each, idempotency_key="g", amount=100) for each in holders], mode="each", idempotency_key="g"
+    )
+
+    def transfers(count):
+        requests = [
+            TransferRequest(holder_id=holders[each % 10], to=holders[10 + each % 20], amount=1, idempotency_key=f"{count}/{each}")
+            for each in range(count)
+        ]
+        with CaptureQueriesContext(connection) as sent:
+            answered = services.batch(requests, mode="each", idempotency_key=f"of {count}")
+        assert all(outcome.entry for outcome in answered.outcomes)
+        return len(sent)
+
+    assert transfers(10) == transfers(100)

@@ -1,4 +1,4 @@
-"""Batches of 1,000 spends, in the service layer and over HTTP, against a plain multi-row INSERT of the same rows."""
+"""Batches of 1,000 spends, in the service layer and over HTTP, against a plain multi-row INSERT of the same rows; and transfers."""
 
 import json
 import random
@@ -11,7 +11,7 @@ from django.db import connection
 
 from ledger import services
 from ledger.entry_rows import COLUMNS
-from ledger.rules import SpendRequest
+from ledger.rules import SpendRequest, TransferRequest
 from tests.benchmarks.ground import Ground, Web
 from tests.benchmarks.histories import row
 from tests.benchmarks.measuring import Result, interleaved, result, seconds
@@ -45,6 +45,17 @@ def run(ground: Ground) -> list[Result]:
             rows[:] = [row(entry) for entry in entries]
         return REPEATS * OPERATIONS / spent
 
+    def transfers() -> float:
+        spent = 0.0
+        for _ in range(REPEATS):
+            requests = _transfers()
+            start = time.perf_counter()
+            answered = services.batch(requests, mode="each", idempotency_key=str(uuid.uuid4()))
+            spent += time.perf_counter() - start
+            if any(outcome.entry is None for outcome in answered.outcomes):
+                raise RuntimeError("a transfer of a batch was refused")
+        return REPEATS * OPERATIONS / spent
+
     def plain() -> float:
         spent = 0.0
         for _ in range(REPEATS):
@@ -54,7 +65,8 @@ def run(ground: Ground) -> list[Result]:
         return REPEATS * OPERATIONS / spent
 
     batch()
-    found = interleaved({"batch": batch, "plain": plain})
+    transfers()
+    found = interleaved({"batch": batch, "transfers": transfers, "plain": plain})
     for number in range(SETS):
         ground.grant_to_all(f"batch-{number}-", HOLDERS)
     ground.settle()
@@ -76,6 +88,8 @@ def run(ground: Ground) -> list[Result]:
     return [
         result("batches", "batch of 1,000 spends", "plain multi-row INSERT of the same rows", found["batch"], found["plain"],
                aim=">= 0.35", context=f"{median(found['batch']):,.0f} entries/s beside {median(found['plain']):,.0f}"),
+        result("batches", "batch of 1,000 transfers", "batch of 1,000 spends", found["transfers"], found["batch"], aim=">= 0.33",
+               context=f"{OPERATIONS / median(found['transfers']):.2f} s for which a batch keeps its locks"),
         Result("batches", "batch of 1,000, one process", "entries a second", median(found["batch"]), ">= 10000", unit="/s",
                rounds=found["batch"]),
         Result("batches", "POST /v1/batches, 2 clients", "entries a second", median(rates), ">= 10000", unit="/s", rounds=rates),
@@ -107,6 +121,18 @@ def _requests() -> list[SpendRequest]:
         )
         for number in range(OPERATIONS)
     ]  # fmt: skip
+
+
+def _transfers() -> list[TransferRequest]:
+    """From one holder to another one; each entry of theirs is two rows."""
+    key = uuid.uuid4().hex
+    pairs = [random.sample(range(HOLDERS), 2) for _ in range(OPERATIONS)]
+    return [
+        TransferRequest(
+            holder_id=f"batch-{source}", to=f"batch-{target}", amount=1, idempotency_key=f"{key}-{number}", actor="key:bench"
+        )
+        for number, (source, target) in enumerate(pairs)
+    ]
 
 
 def _insert(rows: list[tuple[object, ...]]) -> None:
