@@ -1,4 +1,4 @@
-"""Batches of 1,000 spends, in the service layer and over HTTP, against a plain multi-row INSERT of the same rows; and transfers."""
+"""Batches of 1,000, in the service layer and over HTTP: spends beside a multi-row INSERT of the same rows, transfers beside spends."""
 
 import json
 import random
