@@ -1,4 +1,4 @@
-"""Batches of 1,000, in the service layer and over HTTP: spends beside a multi-row INSERT of the same rows, transfers beside spends."""
+"""Batches of 1,000, as services and over HTTP: spends beside a multi-row INSERT of the same rows, transfers beside spends."""
 
 import json
 import random
