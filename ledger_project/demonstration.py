@@ -93,10 +93,11 @@ def furnish_demo() -> Furnished:
     accounts = [
         account for holder_id in HOLDERS for account in selectors.holders(prefix=holder_id) if account.holder_id == holder_id
     ]
+    refusals = sum(len(selectors.refusals(holder_id)) for holder_id in HOLDERS)
     return Furnished(
         holders=len(HOLDERS),
-        entries=sum(account.sequence for account in accounts),
-        refusals=sum(len(selectors.refusals(holder_id)) for holder_id in HOLDERS),
+        entries=sum(account.sequence for account in accounts) - refusals,
+        refusals=refusals,
         subscriptions=SUBSCRIPTIONS,
         invoices=Invoice.objects.filter(subscription__ref__in=map(_subscription, range(SUBSCRIPTIONS))).count(),
     )
