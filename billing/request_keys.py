@@ -8,7 +8,7 @@ from django.db import transaction
 
 from billing.models import RequestKey
 from ledger.database.lock_names import BILLING_REQUEST
-from ledger.database.locks import advisory_lock
+from ledger.database.locks import advisory_lock, waits_bounded
 from ledger.errors import IdempotencyKeyReused, Refused
 
 
@@ -33,6 +33,7 @@ def answer_once(
 
     The key is remembered in the transaction of the act, so either both happen or neither. A refusal undoes the act and
     is remembered all the same. Anything else that `act` raises leaves nothing behind, and the same key may be sent again.
+    All that it waits for locks takes at most `locks.WAIT_SECONDS`.
 
     Args:
         collection: the resource collection that keys are unique in, e.g. `plans`.
@@ -46,7 +47,7 @@ def answer_once(
         Refused: whatever `act` raised, now or the first time; then `replayed` is True.
     """
     refusal: Refused | None = None
-    with transaction.atomic(durable=True), advisory_lock(BILLING_REQUEST(collection, idempotency_key)):
+    with waits_bounded(), transaction.atomic(durable=True), advisory_lock(BILLING_REQUEST(collection, idempotency_key)):
         known = RequestKey.objects.filter(collection=collection, idempotency_key=idempotency_key).first()
         if known is not None:
             return _replay(known, request_digest)

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from django.db import connection
 
 from ledger import errors
-from ledger.database.locks import Lock, holder_key, holding, lock_number, waiting_for
+from ledger.database.locks import Lock, holder_key, holding, keep_to_deadline, lock_number, waiting_for
 from ledger.database.statements import Statement, array, boolean, instant_us, integer
 from ledger.entry_rows import COLUMNS, READ_COLUMNS, TYPES, copy_line, entry_from_row, parameters, texts
 from ledger.errors import AccountMovedOn, IdempotencyKeyReused, LedgerError, NotInTransaction, Refused
@@ -228,6 +228,7 @@ def enter(holder_id: str, credit_type: str, idempotency_key: str | None = None) 
         raise NotInTransaction(key=name)
     with waiting_for(name):
         state, is_answered = _read(holder_id, credit_type, idempotency_key)
+    keep_to_deadline()
     with holding(name) as lock:
         yield OpenAccount(lock, state, is_answered)
 

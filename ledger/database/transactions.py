@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from django.db import Error, transaction
 
-from ledger.database.locks import sqlstate
+from ledger.database.locks import keep_to_deadline, sqlstate, waits_bounded
 from ledger.database.statements import PREPARED_IS_GONE
 from ledger.errors import OutcomeUnknown, SequenceTaken
 
@@ -24,6 +24,8 @@ Result = TypeVar("Result")
 def in_transaction(once: Callable[[], Result], **about: str) -> Result:
     """Run `once` in an outermost transaction of its own and commit; up to three times when others wrote in between.
 
+    All its waits for locks together take at most `locks.WAIT_SECONDS`, however many locks it meets and however often it is tried.
+
     Args:
         about: whose transaction it is, for the facts of what is raised: `holder_id`, or another name.
 
@@ -31,10 +33,16 @@ def in_transaction(once: Callable[[], Result], **about: str) -> Result:
         SequenceTaken: three times somebody without the lock took the number, or the server chose this transaction as a victim.
         OutcomeUnknown: the connection was lost during COMMIT.
     """
+    with waits_bounded():
+        return _tried(once, about)
+
+
+def _tried(once: Callable[[], Result], about: dict[str, str]) -> Result:
     for _ in range(TRIES):
         committing = False
         try:
             with transaction.atomic(durable=True):
+                keep_to_deadline()
                 result = once()
                 committing = True
             return result

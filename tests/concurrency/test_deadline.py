@@ -1,0 +1,117 @@
+"""However many locks a request meets, it waits for all of them together no longer than WAIT_SECONDS."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import OperationalError, connection, transaction
+
+from ledger import selectors, services
+from ledger.database import locks
+from ledger.database.locks import holder_key, lock_number
+from ledger.database.transactions import in_transaction
+from ledger.entry_rows import COLUMNS
+from ledger.errors import HolderBusy
+from ledger.rules import GrantRequest
+from tests.benchmarks.histories import row
+
+Connect = Callable[..., psycopg.Connection[Any]]
+NewHolder = Callable[[], str]
+
+ENOUGH_MS = 100_000
+"""A lock_timeout that no test reaches."""
+
+
+@pytest.fixture
+def patient(committed_db: None) -> Iterator[None]:
+    """Nothing but the deadline ends a wait."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET lock_timeout = {ENOUGH_MS}; SET statement_timeout = {ENOUGH_MS}")
+    yield
+    connection.close()
+
+
+@contextmanager
+def deadline_of(seconds: float, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """For the block, a use-case has so long for its waits; then it must have ended by itself."""
+    with monkeypatch.context() as patched:
+        patched.setattr(locks, "LOCK_TIMEOUT_MS", ENOUGH_MS)
+        patched.setattr("ledger.database.transactions.waits_bounded", lambda: locks.waits_bounded(seconds))
+        yield
+
+
+def hold(connect: Connect, *holders: str) -> psycopg.Connection[Any]:
+    other = connect()
+    for holder in holders:
+        other.execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(holder_key(holder))])
+    return other
+
+
+def grants(count: int, new_holder: NewHolder) -> list[GrantRequest]:
+    return [GrantRequest(holder_id=new_holder(), idempotency_key="g", amount=1) for _ in range(count)]
+
+
+def test_a_transfer_whose_second_holder_is_locked_ends_at_the_deadline(
+    patient: None, raw_connection: Connect, new_holder: NewHolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = sorted((new_holder(), new_holder()), key=lambda holder: lock_number(holder_key(holder)))
+    services.grant(holder_id=first, amount=5, idempotency_key="g")
+    hold(raw_connection, second)
+    with deadline_of(0.3, monkeypatch), pytest.raises(HolderBusy) as busy:
+        services.transfer(holder_id=first, to=second, amount=1, idempotency_key="t")
+    assert busy.value.facts == {"key": holder_key(second)}
+    assert (selectors.balance(first).sequence, selectors.balance(second).sequence) == (1, 0)
+
+
+def test_a_batch_over_many_locked_holders_ends_at_the_deadline(
+    patient: None, raw_connection: Connect, new_holder: NewHolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = grants(20, new_holder)
+    hold(raw_connection, *(request.holder_id for request in requests[5:]))
+    with deadline_of(0.3, monkeypatch), pytest.raises(HolderBusy):
+        services.batch(requests, mode="each", idempotency_key=requests[0].holder_id)
+    assert [selectors.balance(request.holder_id).sequence for request in requests] == [0] * 20
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW statement_timeout")
+        assert cursor.fetchone() == (f"{ENOUGH_MS // 1000}s",)
+
+
+def test_a_spend_behind_a_number_that_somebody_without_the_lock_has_taken_ends_at_the_deadline(
+    patient: None, raw_connection: Connect, new_holder: NewHolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder = new_holder()
+    services.grant(holder_id=holder, amount=5, idempotency_key="g")
+    taken = services.spend(holder_id=holder, amount=1, idempotency_key="s", dry_run=True)
+    other = raw_connection()
+    places = ", ".join(["%s"] * (COLUMNS.count(",") + 1))
+    other.execute(f"INSERT INTO ledger_entry ({COLUMNS}) VALUES ({places})", row(taken))
+    with deadline_of(0.3, monkeypatch), pytest.raises(OperationalError) as late:
+        services.spend(holder_id=holder, amount=2, idempotency_key="s2")
+    assert locks.sqlstate(late.value) == locks.LOCK_NOT_AVAILABLE  # over REST: 503 holder-busy
+    other.rollback()
+    assert selectors.balance(holder).sequence == 1
+
+
+@pytest.mark.parametrize("seconds", [0.0, 60.0], ids=["late", "in time"])
+def test_only_who_is_late_sends_something_more(
+    committed_db: None, new_holder: NewHolder, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    sent: list[str] = []
+
+    def note(execute: Any, sql: str, *rest: Any) -> Any:
+        sent.append(sql)
+        return execute(sql, *rest)
+
+    with connection.execute_wrapper(note):
+        with locks.waits_bounded(seconds), transaction.atomic(durable=True):
+            locks.keep_to_deadline()
+        in_transaction(lambda: None)
+    assert len(sent) == (1 if seconds == 0.0 else 0)
+
+
+def test_the_inner_bound_does_not_lengthen_the_outer_one(committed_db: None) -> None:
+    with locks.waits_bounded(0.0), locks.waits_bounded(60.0):
+        assert locks._left_ms() == 1
+    assert locks._left_ms() is None
