@@ -1,0 +1,60 @@
+"""The README and the pages under docs/ lead where they say: links, headings, and the files and functions that they name."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+ROOT: Path = settings.BASE_DIR
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+NAMED_FILE = re.compile(r"`((?:ledger|billing|ledger_project|tests|docs|deploy)/[\w./-]*)`")
+NAMED_FUNCTION = re.compile(r"`([\w/]+\.py)`, `(\w+)`")
+
+
+def anchors(page: Path) -> set[str]:
+    """How GitHub names the headings of a page in links."""
+    words = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in HEADING.findall(page.read_text()))
+    return {word.replace(" ", "-") for word in words}
+
+
+def dead_links(page: Path) -> Iterator[str]:
+    for target, anchor in LINK.findall(page.read_text()):
+        file = page.parent / target if target else page
+        if not file.exists() or (anchor and anchor not in anchors(file)):
+            yield f"{target}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    assert list(dead_links(page)) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_that_is_named_exists(page: Path) -> None:
+    # `ledger/42` is the name of a lock: what names a file has a suffix, or ends in a slash.
+    named = [name for name in NAMED_FILE.findall(page.read_text()) if name.endswith("/") or "." in name.rsplit("/", 1)[1]]
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_the_functions_that_the_architecture_names_are_in_their_files() -> None:
+    named = NAMED_FUNCTION.findall((ROOT / "docs" / "ARCHITECTURE.md").read_text())
+    assert ("billing/rating/periods.py", "add_months") in named
+    missing = [
+        (file, name)
+        for file, name in named
+        if not re.search(rf"^(?:def |class )?{name}\b", (ROOT / file).read_text(), re.MULTILINE)
+    ]
+    assert missing == []
+
+
+def test_a_dead_link_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# One `two`?\n[a](#one-two) [b](#three) [c](none.md) [d](page.md#one-two) [e](https://example.com/none.md)\n"
+    )
+    assert list(dead_links(page)) == ["#three", "none.md#"]
