@@ -1,5 +1,7 @@
 """Billing as a Django application."""
 
+from collections.abc import Iterable
+
 from django.apps import AppConfig
 
 
@@ -15,3 +17,12 @@ class BillingConfig(AppConfig):
         from ledger.audit.chains import register
 
         register(DOCUMENTS)
+
+    def lock_names(self, limit: int) -> Iterable[str]:
+        """The names of the locks on at most `limit` subscriptions, for `manage.py locks --names`."""
+        from billing.models import Subscription
+        from ledger.database.lock_names import INVOICE_GENERATION, SUBSCRIPTION_INTENT
+
+        for ref in Subscription.objects.order_by("-id").values_list("ref", flat=True)[:limit]:
+            yield INVOICE_GENERATION(ref)
+            yield SUBSCRIPTION_INTENT(ref)

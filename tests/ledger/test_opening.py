@@ -24,12 +24,12 @@ def alone() -> Account:
 
 def together() -> Account:
     with transaction.atomic(), journal.enter_many([REQUEST]) as room:
-        return room._state(("ada", "credits"))
+        return room.state("ada", "credits")
 
 
 def in_a_batch() -> Account:
     with transaction.atomic(), holder_lock("ada") as lock, journal.Room.opened(lock, [REQUEST]) as room:
-        return room._state(("ada", "credits"))
+        return room.state("ada", "credits")
 
 
 ways = pytest.mark.parametrize("opened", [alone, together, in_a_batch])
