@@ -1,7 +1,7 @@
 """Prepared statements, straight to libpq, for the few statements that every request sends.
 
-Django's and psycopg's cursors and their client-side binding cost a spend 100 µs of CPU in the process, parsing and planning
-80 µs in the server: a third of it together (docs/PERFORMANCE.md, "What was taken off"). Everything else goes through cursors.
+Django's and psycopg's cursors and their client-side binding cost a spend much CPU in the process, parsing and planning as much in
+the server (docs/PERFORMANCE.md, "What was taken off"). Everything else goes through cursors.
 
 They are sent unprepared where settings.LEDGER["PREPARE_STATEMENTS"] is off, for a pooler that cannot keep them.
 """
@@ -50,7 +50,7 @@ def boolean(value: bytes) -> bool:
 
 
 def array(values: Iterable[str | None]) -> bytes:
-    """An array parameter of values in PostgreSQL's text form; psycopg's own adaptation took 50 ms of a batch of 1,000."""
+    """An array parameter of values in PostgreSQL's text form; psycopg's own adaptation takes much of a batch's time."""
     return f"{{{','.join(map(_element, values))}}}".encode()
 
 

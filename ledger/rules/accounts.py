@@ -101,7 +101,7 @@ class Account(NamedTuple):
             request: whose actor, reason, reference, metadata and key the entry bears; without one it is the ledger's own.
             keyless: all of that but the key, which is another entry's.
         """
-        # By place: by name, a NamedTuple of so many fields takes five times as long to make, 4 µs of a spend's 20.
+        # By place: by name, a NamedTuple of so many fields takes several times as long to make.
         return Entry(
             self.holder_id,
             self.credit_type,

@@ -27,5 +27,5 @@ def to_text(instant_us: int) -> str:
 
 @lru_cache(maxsize=1024)
 def _second_text(second: int) -> str:
-    # What happens together is of one second or two: 0.6 µs instead of 2.5.
+    # What happens together is of one second or two.
     return from_us(second * SECOND_US).isoformat()[:19]

@@ -184,8 +184,7 @@ def encode(lots: Lots) -> str:
 
 @lru_cache(maxsize=4096)
 def _encode_lot(lot: Lot) -> str:
-    # Most lots of an entry are as they were on the one before, and each is written twice, for the digest and for the row: with
-    # three lots, the cache takes 4 µs off a spend (2 of 3 each time).
+    # Most lots of an entry are as they were on the one before, and each is written twice, for the digest and for the row.
     head = f"[{lot.grant},{lot.remaining},{lot.effective_us and _encode_instant(lot.effective_us)}"
     expires = "null" if lot.expires_us is None else _encode_instant(lot.expires_us)
     if lot.source != PURCHASED:

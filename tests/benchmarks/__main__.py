@@ -13,14 +13,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.benchmarks import tables
 from tests.benchmarks.ground import RESULTS, ROOT, Ground, machine
 from tests.benchmarks.measuring import ROUNDS, Result
 from tests.benchmarks.picture import picture
 
 ROWS = ("service", "http", "peers", "batches", "importing", "invoices", "process", "history", "audit")
-
-BEGIN, END = "<!-- table -->", "<!-- end of table -->"
-"""Between them stands what `--publish` writes."""
 
 
 def main() -> None:
@@ -73,27 +71,13 @@ def line(result: Result) -> str:
     return f"{result.row:10} {result.what:44} / {result.relative_to:58} {number} {result.context}"
 
 
-def markdown(found: list[Result]) -> str:
-    """The table as docs/PERFORMANCE.md shows it."""
-    lines = ["| what | relative to | aim | measured | |", "|---|---|---|---|---|"]
-    for each in found:
-        aim = (each.aim or "").replace(">=", "≥").replace("<=", "≤")
-        mark = {True: "met", False: "**missed**", None: ""}[each.is_met]
-        lines.append(f"| {each.what} | {each.relative_to} | {aim} | {each.ratio:,.2f} {each.unit} {mark} | {each.context} |")
-    return "\n".join(lines) + "\n"
-
-
 def _report(report: dict[str, Any], *, publishes: bool) -> None:
-    found = _results(report)
+    found = tables.results(report)
     (RESULTS / "bench.json").write_text(_json(report))
     (RESULTS / "bench.svg").write_text(_drawn(found))
     if publishes:
         _publish(report if {each.row for each in found} == set(ROWS) else _among_published(report))
-    sys.stdout.write(f"\n{_described(report)}\n{RESULTS / 'bench.json'}\n")
-
-
-def _results(report: dict[str, Any]) -> list[Result]:
-    return [Result(**{name: value for name, value in each.items() if name != "is_met"}) for each in report["results"]]
+    sys.stdout.write(f"\n{tables.described(report)}\n{RESULTS / 'bench.json'}\n")
 
 
 def _among_published(report: dict[str, Any]) -> dict[str, Any]:
@@ -102,36 +86,12 @@ def _among_published(report: dict[str, Any]) -> dict[str, Any]:
     rows = {each["row"] for each in report["results"]}
     kept = [each for each in published["results"] if each["row"] not in rows]
     earlier = [each for each in published.get("again", []) if not rows.issuperset(each["rows"])]
-    again = {"rows": sorted(rows), "commit": report["machine"]["commit"], "rounds": report["rounds"]}
+    again = {
+        "rows": sorted(rows), "commit": report["machine"]["commit"], "rounds": report["rounds"], "seconds": report["seconds"],
+        "machine": report["machine"],
+    }  # fmt: skip
     results = sorted([*kept, *report["results"]], key=lambda each: ROWS.index(each["row"]))
     return published | {"results": results, "again": [*earlier, again]}
-
-
-README_ROWS = ("http", "peers", "batches", "importing")
-
-
-def ratios(found: list[Result]) -> str:
-    """The ratios that have an aim, beside what one would otherwise write and a peer, as the README shows them."""
-    lines = ["| what | beside | ratio |", "|---|---|---|"]
-    for each in found:
-        if each.row in README_ROWS and each.unit == "×" and each.is_met is not None:
-            aim = "" if each.is_met else f" (aim: {each.aim})".replace(">=", "≥").replace("<=", "≤")
-            lines.append(f"| {each.what} | {each.relative_to} | {each.ratio:.2f} ×{aim} |")
-    return "\n".join(lines) + "\n"
-
-
-def _described(report: dict[str, Any]) -> str:
-    machine = report["machine"]
-    again = "".join(
-        f" The rows `{', '.join(each['rows'])}` again at commit {each['commit']}, {each['rounds']} rounds."
-        for each in report.get("again", [])
-    )
-    return (
-        f"{machine['cores']} cores ({machine['processor']}), {machine['memory_gib']} GiB, Linux {machine['kernel']}, "
-        f"Python {machine['python']}, PostgreSQL {machine['postgresql']}; 8 KiB on the disk in {machine['fdatasync_us']} µs; "
-        f"load before: {machine['load_before']}; {report['rounds']} rounds in {report['seconds']} s; "
-        f"commit {machine['commit'] or 'unknown'}.{again}"
-    )
 
 
 def _json(report: dict[str, Any]) -> str:
@@ -143,15 +103,11 @@ def _drawn(found: list[Result]) -> str:
 
 
 def _publish(report: dict[str, Any]) -> None:
-    docs, found = ROOT / "docs", _results(report)
-    (docs / "bench.json").write_text(_json(report))
-    (docs / "images" / "bench.svg").write_text(_drawn(found))
-    table, brief = f"{_described(report)}\n\n{markdown(found)}", ratios(found)
-    for page, content in ((docs / "PERFORMANCE.md", table), (ROOT / "README.md", brief)):
-        before, begun, rest = page.read_text().partition(BEGIN)
-        if not begun or END not in rest:
-            raise ValueError(f"{page} has no place for the table: {BEGIN} … {END}")
-        page.write_text(f"{before}{BEGIN}\n{content}{END}{rest.partition(END)[2]}")
+    (ROOT / "docs" / "bench.json").write_text(_json(report))
+    (ROOT / "docs" / "images" / "bench.svg").write_text(_drawn(tables.results(report)))
+    for name, content in tables.pages(report).items():
+        page = ROOT / name
+        page.write_text(tables.placed(page.read_text(), content))
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from tests.benchmarks.measuring import children
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "bench-results"
 KEY = "benchmark-key-of-no-secret-at-all"
+RIVALS_SQL = ("tables.sql", "opening.sql", "server_function.sql")
 SETTINGS_MODULE = "tests.benchmarks.rivals.settings"
 HOLDERS = 10_000
 LOT = 10**12
@@ -96,7 +97,7 @@ class Ground:
         with connected_as_owner() as owner:
             migrate_and_grant_rights(owner, verbosity=0)
         with self.superuser() as connection:
-            for script in ("tables.sql", "opening.sql", "server_function.sql"):
+            for script in RIVALS_SQL:
                 connection.execute((Path(__file__).parent / "rivals" / script).read_text())
             connection.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA rivals TO {embedded_postgres.APPLICATION}")
         ensure_bootstrap_key()

@@ -3,13 +3,13 @@
 from django.http import HttpRequest, HttpResponse
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from ledger.api.kit.authentication import LEDGER_SPEND
 from ledger.api.kit.endpoint import Endpoint
+from tests.benchmarks.rivals.keys import KeyedView
 
 
-class KeyOnly(APIView):
+class KeyOnly(KeyedView):
     """A DRF view that checks the key, and nothing else."""
 
     scopes = {"post": LEDGER_SPEND}

@@ -1,10 +1,13 @@
-"""Rivals that differ from the ledger's spend in the protection alone: same view, rules, digest and table.
+"""The lock alone: spends that differ in what protects them, and in nothing else.
 
-Each of them writes the ledger's own rows, so that nothing but what protects them is compared.
+One view on the same threads, one transaction for each spend, the ledger's rules, digest and table. The opening is prepared as
+the ledger's own is, and made from it (opening.sql); the INSERT is the ledger's. Advisory lock, row lock and LOCK TABLE are taken
+by the opening; SERIALIZABLE is said by BEGIN, which each of them sends. None of them shares transactions, as the ledger does.
 """
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from django.db import Error, connection, transaction
 from django.http import HttpRequest, HttpResponse
@@ -15,81 +18,68 @@ from ledger.api.kit.authentication import LEDGER_SPEND
 from ledger.api.kit.endpoint import Endpoint
 from ledger.api.kit.idempotency import idempotency_key
 from ledger.api.kit.rendering import recorded_answer
-from ledger.database.locks import sqlstate
+from ledger.database import statements
+from ledger.database.locks import holder_key, lock_number, sqlstate
+from ledger.database.statements import Statement
 from ledger.rules import Entry, SpendRequest
-from ledger.rules.instants import to_us
 
-SERIALIZABLE = "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE; "
-OPEN = "SELECT * FROM rivals.open_by(%s, %s, %s, %s)"
-CACHE_BALANCE = "UPDATE rivals.holder SET balance = %s WHERE holder_id = %s"
+BEGIN_SERIALIZABLE: Final = b"BEGIN ISOLATION LEVEL SERIALIZABLE"
 CONFLICTS = {"40001", "40P01", "23505", "LG002"}
 
 
-def _spend_once(request: SpendRequest, protection: str) -> Entry:
-    with transaction.atomic(durable=True), connection.cursor() as cursor:
-        parameters = (protection, request.holder_id, request.credit_type, request.idempotency_key)
-        if protection == "isolation":
-            cursor.execute(SERIALIZABLE + OPEN, parameters)  # in one round trip
-            cursor.nextset()
-        else:
-            cursor.execute(OPEN, parameters)
-        now, recorded_at, *row = cursor.fetchone()
-        state, _ = journal._account(
-            request.holder_id, request.credit_type, [to_us(now), recorded_at and to_us(recorded_at), *row]
-        )
-        entries = rules.spend(state, request)
-        journal.APPEND_ONE.execute(entry_rows.parameters(entries[-1]))
-        if protection == "row":
-            cursor.execute(CACHE_BALANCE, (entries[-1].balance, request.holder_id))
-    return entries[-1]
+def _opening(name: str) -> Statement:
+    sql = journal.OPEN.sql.replace("ledger_open", f"rivals.open_by_{name}")
+    return Statement(f"open_by_{name}", sql, journal.OPEN._loaders)
 
 
-def by_row(request: SpendRequest) -> Entry:
-    """SELECT … FOR UPDATE on the holder's row, which caches the balance."""
-    return _spend_once(request, "row")
+def _spend_once(request: SpendRequest, opening: Statement, begin: bytes | None = None) -> Entry:
+    with transaction.atomic(durable=True):
+        if begin is not None:  # in place of the BEGIN that the opening sends first
+            statements._checked(connection.connection.pgconn.exec_(begin))
+        number = b"%d" % lock_number(holder_key(request.holder_id))
+        key = request.idempotency_key.encode()
+        row = opening.execute((number, request.holder_id.encode(), request.credit_type.encode(), key))
+        assert row is not None
+        state, is_answered = journal._account(request.holder_id, request.credit_type, row)
+        assert not is_answered
+        [entry] = rules.spend(state, request)
+        journal.APPEND_ONE.execute(entry_rows.parameters(entry))
+    return entry
 
 
-def by_table(request: SpendRequest) -> Entry:
-    """LOCK TABLE."""
-    return _spend_once(request, "table")
-
-
-def by_isolation(request: SpendRequest) -> Entry:
-    """SERIALIZABLE, tried until it goes through."""
+def _spend_until_done(request: SpendRequest, opening: Statement) -> Entry:
+    """Under SERIALIZABLE, tried until it goes through."""
     while True:
         try:
-            return _spend_once(request, "isolation")
+            return _spend_once(request, opening, BEGIN_SERIALIZABLE)
         except Error as error:
             if sqlstate(error) not in CONFLICTS:
                 raise
 
 
-class _Spends(Endpoint):
-    scopes = {"post": LEDGER_SPEND}
-    protected: Callable[[SpendRequest], Entry]
+SPENDS: dict[str, Callable[[SpendRequest], Entry]] = {
+    "advisory": partial(_spend_once, opening=journal.OPEN),
+    "row-lock": partial(_spend_once, opening=_opening("row_lock")),
+    "table-lock": partial(_spend_once, opening=_opening("table_lock")),
+    "serializable": partial(_spend_until_done, opening=_opening("serializable")),
+}
+"""How a spend is protected -> what executes it."""
 
-    def post(self, request: HttpRequest, holder: str) -> HttpResponse:
+
+class LockedSpends(Endpoint):
+    """A spend by one of them.
+
+    The path's parameter is not called `holder`: the front would refuse what is too much for one holder, and none may be refused.
+    """
+
+    scopes = {"post": LEDGER_SPEND}
+    spend: Callable[[SpendRequest], Entry] | None = None
+
+    def post(self, request: HttpRequest, spender: str) -> HttpResponse:
         """Spend credits of the holder."""
         given: dict[str, Any] = self.body(request, bodies.SpendSerializer)
-        entry = type(self).protected(
-            SpendRequest(holder_id=holder, idempotency_key=idempotency_key(request), actor=self.key.actor, **given)
+        assert self.spend is not None
+        entry = self.spend(
+            SpendRequest(holder_id=spender, idempotency_key=idempotency_key(request), actor=self.key.actor, **given)
         )
         return recorded_answer(shapes.entry_body(entry), replayed=False)
-
-
-class RowLockSpends(_Spends):
-    """By SELECT FOR UPDATE."""
-
-    protected = staticmethod(by_row)
-
-
-class TableLockSpends(_Spends):
-    """By LOCK TABLE."""
-
-    protected = staticmethod(by_table)
-
-
-class SerializableSpends(_Spends):
-    """By SERIALIZABLE and retries."""
-
-    protected = staticmethod(by_isolation)

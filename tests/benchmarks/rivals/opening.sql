@@ -1,31 +1,23 @@
--- ledger_open with another protection than the advisory lock, or with none, for rivals that differ in nothing else.
-CREATE FUNCTION rivals.open_by(protection text, holder text, type text, key text)
-RETURNS TABLE (
-    now timestamptz, recorded_at timestamptz, sequence bigint, balance bigint, held bigint, lots text, holds text, overdraft bigint,
-    digest bytea, moved_by bigint, is_answered boolean
-)
-LANGUAGE plpgsql VOLATILE AS $$
+-- ledger_open with another protection in place of the advisory lock, or with none, and not another letter: each is made from the
+-- function that the ledger uses. Wants rivals.holder (tables.sql).
+DO $$
+DECLARE
+    lock_line CONSTANT text := 'PERFORM pg_advisory_xact_lock(lock_number);';
+    head      CONSTANT text := 'FUNCTION public.ledger_open(';
+    opening   CONSTANT text := pg_get_functiondef('public.ledger_open'::regproc);
+    rival     record;
 BEGIN
-    IF protection = 'row' THEN
-        PERFORM FROM rivals.holder h WHERE h.holder_id = holder FOR UPDATE;
-    ELSIF protection = 'table' THEN
-        -- Not ledger_entry itself, for which the application has no right to such a lock; all of these spends meet here all the same.
-        LOCK TABLE rivals.holder IN EXCLUSIVE MODE;
+    IF strpos(opening, lock_line) = 0 OR strpos(opening, head) = 0 THEN
+        RAISE EXCEPTION 'ledger_open is no longer written as the rivals expect it';
     END IF;
-    RETURN QUERY
-        SELECT
-            clock_timestamp(), last.recorded_at, last.sequence, last.balance, last.held, last.lots::text, last.holds::text,
-            last.overdraft, last.digest,
-            CASE last.kind WHEN 'refusal' THEN (last.refusal ->> 'after')::bigint ELSE last.sequence END,
-            EXISTS (
-                SELECT
-                FROM ledger_entry e
-                WHERE e.holder_id = holder
-                    AND ledger_key_hash(e.idempotency_key) = ledger_key_hash(key)
-                    AND e.idempotency_key IS NOT NULL
-            )
-        FROM (VALUES (1)) AS always_one_row
-        LEFT JOIN LATERAL (
-            SELECT e.* FROM ledger_entry e WHERE e.holder_id = holder AND e.credit_type = type ORDER BY e.sequence DESC LIMIT 1
-        ) last ON true;
+    FOR rival IN
+        VALUES
+            ('row_lock', 'PERFORM FROM rivals.holder h WHERE h.holder_id = holder FOR UPDATE;'),
+            -- Not ledger_entry itself, for which the application has no right to such a lock; all of these spends meet here all the same.
+            ('table_lock', 'LOCK TABLE rivals.holder IN EXCLUSIVE MODE;'),
+            -- The isolation of the transaction protects it.
+            ('serializable', '')
+    LOOP
+        EXECUTE replace(replace(opening, head, format('FUNCTION rivals.open_by_%s(', rival.column1)), lock_line, rival.column2);
+    END LOOP;
 END $$;

@@ -12,9 +12,9 @@ from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from ledger.api.kit.authentication import LEDGER_SPEND
+from tests.benchmarks.rivals.keys import KeyedView
 from tests.benchmarks.rivals.models import Entry, Holder
 
 
@@ -39,7 +39,7 @@ class EntryOutput(serializers.ModelSerializer):
         ]  # fmt: skip
 
 
-class OrmSpends(APIView):
+class OrmSpends(KeyedView):
     """Credits are taken out."""
 
     scopes = {"post": LEDGER_SPEND}

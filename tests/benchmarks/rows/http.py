@@ -1,4 +1,7 @@
-"""Spends over HTTP by 16 clients, against floors, rivals, and a hot holder."""
+"""Spends over HTTP by 16 clients, over many holders and on a hot one: the ledger as it runs, and its lock alone.
+
+As it runs, requests share transactions, which no rival does. The lock alone is compared on one transaction for each spend.
+"""
 
 from statistics import median
 from typing import Any
@@ -9,6 +12,8 @@ from tests.benchmarks.measuring import Result, interleaved, result
 SECONDS = 2.0
 SPENDS = "POST …/spends, 16 clients"
 HOT_SPENDS = "all on one hot holder"
+LOCK_ALONE = "the lock alone, 16 clients"
+HOT_LOCK_ALONE = "the lock alone, on one hot holder"
 OURS = "/v1/holders/{holder}/spends"
 PATHS = {
     "ledger": OURS,
@@ -17,13 +22,19 @@ PATHS = {
     "lean key only": "/v1/rivals/lean-key-only/{holder}",
     "nothing": "/v1/rivals/nothing/{holder}",
     "orm": "/v1/rivals/orm/{holder}",
+    "advisory": "/v1/rivals/advisory/{holder}",
     "row lock": "/v1/rivals/row-lock/{holder}",
     "table lock": "/v1/rivals/table-lock/{holder}",
     "serializable": "/v1/rivals/serializable/{holder}",
     "double entry": "/v1/rivals/double-entry/{holder}",
     "sum at read": "/v1/rivals/sum-at-read/{holder}",
 }
-HOT = ("ledger", "orm", "row lock", "table lock", "serializable")
+LOCKS = {
+    "row lock": "SELECT FOR UPDATE on a holder row",
+    "table lock": "LOCK TABLE",
+    "serializable": "SERIALIZABLE with retries",
+}
+HOT = ("ledger", "orm", "advisory", *LOCKS)
 
 ORM_LOTS = """
 INSERT INTO rivals.holder (holder_id, balance)
@@ -37,7 +48,7 @@ INSERT INTO rivals.entry
 SELECT 'bench-' || n, 'credits', s, 'grant', 10::bigint ^ 12, s * 10::bigint ^ 12,
        (SELECT jsonb_agg(jsonb_build_array(l, 10::bigint ^ 12, 1700000000000000, NULL, 100, 0)) FROM generate_series(1, s) l),
        '[]', 'lot-' || s, repeat('0', 64), now(), 'key:bench', '', '', repeat('0', 64), repeat('0', 64)
-FROM generate_series(0, %(holders)s - 1) n, generate_series(1, 3) s
+FROM generate_series(0, %(holders)s - 1) n, generate_series(1, 3) s;
 """
 SHAPES = """
 INSERT INTO rivals.account SELECT holder_id, balance FROM rivals.holder UNION ALL SELECT 'revenue', 0;
@@ -46,13 +57,16 @@ SELECT holder_id, 10::bigint ^ 9, 'lot-' || n, '' FROM rivals.holder, generate_s
 """
 
 
+def rivals_rows(holders: int) -> str:
+    """SQL that makes the rivals' own rows of `bench-0` and so on."""
+    return f"{ORM_LOTS}{ORM_FIRST}{SHAPES}".replace("%(holders)s", str(holders))
+
+
 def furnish(ground: Ground) -> None:
     """10,000 holders with three lots each, for us and for the rivals."""
     ground.grant_to_all()
     with ground.superuser() as connection:
-        connection.execute(ORM_LOTS.replace("%(holders)s", str(HOLDERS)))
-        connection.execute(ORM_FIRST.replace("%(holders)s", str(HOLDERS)))
-        connection.execute(SHAPES)
+        connection.execute(rivals_rows(HOLDERS))
     ground.settle()
 
 
@@ -89,16 +103,7 @@ def _results(rates: dict[str, list[float]]) -> list[Result]:
         result("http", HOT_SPENDS, "spread over 10,000 holders", rates["ledger, hot"], ours, aim=">= 0.5",
                context=f"{median(rates['ledger, hot']):.0f}/s"),
     ]  # fmt: skip
-    for name, words in (
-        ("row lock", "SELECT FOR UPDATE on a holder row with a cached balance"),
-        ("table lock", "LOCK TABLE"),
-        ("serializable", "SERIALIZABLE with retries"),
-    ):
-        hot = rates[f"{name}, hot"]
-        lines += [
-            result("http", SPENDS, words, ours, rates[name], aim=">= 1.0", context=f"{median(rates[name]):.0f}/s"),
-            result("http", HOT_SPENDS, words, rates["ledger, hot"], hot, aim=">= 1.0", context=f"{median(hot):.0f}/s"),
-        ]
+    lines += _lock_alone(rates) + _as_it_runs(rates)
     for name, words in (
         ("double entry", "double entry with a shared counter-account, in one server function"),
         ("sum at read", "a sum over 100 entries at every spend, in one server function"),
@@ -111,4 +116,27 @@ def _results(rates: dict[str, list[float]]) -> list[Result]:
         result("http", SPENDS, "Django's handler that answers at once", ours, rates["nothing"],
                context=f"{median(rates['nothing']):.0f}/s"),
     ]  # fmt: skip
+    return lines
+
+
+def _lock_alone(rates: dict[str, list[float]]) -> list[Result]:
+    """The advisory lock beside each other protection, in spends that differ in nothing else."""
+    lines = []
+    for name, words in LOCKS.items():
+        for what, spread_or_hot in ((LOCK_ALONE, ""), (HOT_LOCK_ALONE, ", hot")):
+            ours, other = rates[f"advisory{spread_or_hot}"], rates[f"{name}{spread_or_hot}"]
+            context = f"{median(ours):.0f}/s beside {median(other):.0f}/s"
+            lines.append(result("http", what, words, ours, other, aim=">= 1.0", context=context))
+    return lines
+
+
+def _as_it_runs(rates: dict[str, list[float]]) -> list[Result]:
+    """The ledger, which shares transactions, beside each protection with a transaction for each spend."""
+    lines = []
+    for name, words in ({"advisory": "the ledger's own lock"} | LOCKS).items():
+        for what, spread_or_hot in ((SPENDS, ""), (HOT_SPENDS, ", hot")):
+            ours, other = rates[f"ledger{spread_or_hot}"], rates[f"{name}{spread_or_hot}"]
+            aim = None if name == "advisory" else ">= 1.0"
+            beside = f"{words}, one transaction for each spend"
+            lines.append(result("http", what, beside, ours, other, aim=aim, context=f"{median(other):.0f}/s"))
     return lines
