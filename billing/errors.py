@@ -1,48 +1,48 @@
-"""What billing can answer other than yes. Statuses are given in `ledger_project.problems`."""
+"""Why billing refuses a request. Statuses are given in `ledger_project.problems`."""
 
 from ledger.errors import Invalid, LockBusy, Misuse, Refused
 
 
 class AlreadyExists(Refused):
-    """Something of this name is there, with other content. Facts: resource, ref."""
+    """The name belongs to an existing resource with other content. Facts: resource, ref."""
 
     code = "already-exists"
     title = "The name is taken"
 
 
 class NotFound(Refused):
-    """There is nothing of this name. Facts: resource, ref."""
+    """No resource of this kind has this name. Facts: resource, ref."""
 
     code = "not-found"
-    title = "There is no such thing"
+    title = "The resource does not exist"
 
 
 class InvalidTransition(Refused):
-    """The document is not in a state from which it can go there. Facts: invoice, state, wanted."""
+    """The document's state does not allow this transition. Facts: invoice, state, wanted."""
 
     code = "invalid-transition"
-    title = "The invoice cannot go there from its state"
+    title = "The invoice's state does not allow this"
 
 
 class InvoiceCorrectedLater(InvalidTransition):
-    """A line of this invoice is credited or continued by a later one, which has to be voided first. Facts: invoice, by."""
+    """A later invoice corrects a line of this one; void the later one first. Facts: invoice, by."""
 
     code = "invalid-transition"
     title = "A later invoice corrects this one"
 
 
 class CreditExceedsInvoice(Refused):
-    """More is to be credited than is left of the invoice. Facts: invoice, creditable_minor (with tax), lines (before tax)."""
+    """The credit note exceeds the rest of the invoice. Facts: invoice, creditable_minor (with tax), lines (before tax)."""
 
     code = "credit-exceeds-invoice"
-    title = "More than is left of the invoice"
+    title = "The credit note exceeds the rest of the invoice"
 
 
 class CouponNotApplicable(Refused):
-    """The coupon cannot be given to this customer: another currency, or given already. Facts: coupon, why."""
+    """The customer cannot get the coupon: its currency differs, or the customer has it already. Facts: coupon, why."""
 
     code = "coupon-not-applicable"
-    title = "The coupon does not apply"
+    title = "The customer cannot get this coupon"
 
 
 class NotParked(Refused):
@@ -53,25 +53,25 @@ class NotParked(Refused):
 
 
 class InvoiceGenerationBusy(LockBusy):
-    """Another process makes invoices for this subscription at this moment; come back later. Facts: key, subscription."""
+    """Another process is generating invoices for this subscription; try again later. Facts: key, subscription."""
 
     code = "invoice-generation-busy"
-    title = "Invoices for this subscription are being made"
+    title = "Another process is generating invoices for this subscription"
 
 
 class PeriodAlreadyBilled(Misuse):
-    """The database refused a claim that overlaps another: somebody billed this period without holding the lock.
+    """The database refused an overlapping claim: another process billed this period without holding the lock.
 
-    Nothing of the transaction is written. It is a Misuse because whoever holds `invoice_gen/<ref>` cannot meet it; the
+    Nothing of the transaction is written. It is a Misuse because no holder of `invoice_gen/<ref>` can meet it; the
     generator counts it as `conflict` and goes on with the next subscription. Facts: subscription.
     """
 
     code = "period-already-billed"
-    title = "The period is billed already"
+    title = "The period is already billed"
 
 
 class Parked(Refused):
-    """The generator will not bill this subscription until somebody has looked at it. Facts: subscription, reason."""
+    """The generator bills this subscription only after a person has checked and unparked it. Facts: subscription, reason."""
 
     code = "subscription-parked"
     title = "The subscription is parked"

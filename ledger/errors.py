@@ -1,6 +1,6 @@
-"""What can go wrong, told apart by what a caller does about it. Imports nothing.
+"""What can go wrong, grouped by what a caller does about it. Imports nothing.
 
-- `Refused`: the answer is no. It is a recorded fact; the same key gets the same no.
+- `Refused`: the ledger refuses the request and records that; the same key gets the same refusal.
 - `Retryable`: nothing was written; the same key is safe to repeat.
 - `Invalid`: the request itself is wrong; nothing was written, nothing is recorded.
 - `Misuse`: a bug in the caller. Never catch it.
@@ -15,7 +15,7 @@ class LedgerError(Exception):
     """Base of all; carries a stable `code` and the facts of the case."""
 
     code: ClassVar[str] = "ledger-error"
-    title: ClassVar[str] = "The ledger could not do this"
+    title: ClassVar[str] = "The ledger could not execute the request"
 
     def __init__(self, **facts: Any) -> None:
         self.facts = facts
@@ -26,33 +26,33 @@ class LedgerError(Exception):
 
 
 class Refused(LedgerError):
-    """The ledger said no, and keeps that on record under the request's key."""
+    """The ledger refused the request and recorded the refusal under the request's key."""
 
     code = "refused"
-    title = "Refused"
+    title = "The ledger refused the request"
 
     replayed: bool = False
-    """True when this no was given before, to the same key."""
+    """True when the same key got this refusal before."""
     request_id: str = ""
-    """The request that was answered so first."""
+    """The request that was refused first."""
 
 
 class InsufficientCredits(Refused):
-    """Less is available than was asked for.
+    """The account has fewer credits available than the request needs.
 
     Facts: available, balance, requested, shortfall; what made it so: held, expired, not_yet_effective, and up to ten of the lots
     and of the holds; earliest_sufficient_at, the instant from which enough will be available if nobody does anything, or None.
     """
 
     code = "insufficient-credits"
-    title = "Not enough credits"
+    title = "The account has too few credits"
 
 
 class EntryNotFound(Refused):
     """The account has no entry of this sequence. Facts: sequence, credit_type."""
 
     code = "entry-not-found"
-    title = "No such entry"
+    title = "The entry does not exist"
 
 
 class NotRefundable(Refused):
@@ -63,10 +63,10 @@ class NotRefundable(Refused):
 
 
 class RefundExceedsSpend(Refused):
-    """More than what is left of the spend was asked back. Facts: sequence, refundable, requested."""
+    """The refund asks for more than the unrefunded rest of the spend. Facts: sequence, refundable, requested."""
 
     code = "refund-exceeds-spend"
-    title = "More than was spent"
+    title = "The refund exceeds the spend"
 
 
 class NotRevocable(Refused):
@@ -77,24 +77,24 @@ class NotRevocable(Refused):
 
 
 class RevocationExceedsGrant(Refused):
-    """More than the unspent rest of the grant was to be taken back. Facts: sequence, revocable, requested."""
+    """The revocation asks for more than the unspent rest of the grant. Facts: sequence, revocable, requested."""
 
     code = "revocation-exceeds-grant"
-    title = "More than is left of the grant"
+    title = "The revocation exceeds the rest of the grant"
 
 
 class LotLimit(Refused):
-    """The account would have more open lots than it may. Facts: open_lots, limit."""
+    """The account would exceed its limit of open lots. Facts: open_lots, limit."""
 
     code = "lot-limit"
-    title = "Too many open lots"
+    title = "The account has too many open lots"
 
 
 class HoldLimit(Refused):
-    """The open holds of the account would set aside too many lots. Facts: held_lots, limit."""
+    """The open holds of the account would exceed the limit of held lots. Facts: held_lots, limit."""
 
     code = "hold-limit"
-    title = "Too many open holds"
+    title = "The open holds of the account hold too many lots"
 
 
 class NotAHold(Refused):
@@ -105,31 +105,31 @@ class NotAHold(Refused):
 
 
 class HoldClosed(Refused):
-    """The hold sets nothing aside any more. Facts: sequence, how ("captured", "released", "expired"), closed_by."""
+    """The hold was captured or released, or has expired. Facts: sequence, how ("captured", "released", "expired"), closed_by."""
 
     code = "hold-closed"
     title = "The hold is closed"
 
 
 class CaptureExceedsHold(Refused):
-    """More than what is held was to be captured. Facts: sequence, held, requested."""
+    """The capture asks for more than the hold still holds. Facts: sequence, held, requested."""
 
     code = "capture-exceeds-hold"
-    title = "More than is held"
+    title = "The capture exceeds the hold"
 
 
 class UnknownRate(Refused):
-    """There is no rate of this name. Facts: rate, credit_type."""
+    """No rate has this name. Facts: rate, credit_type."""
 
     code = "unknown-rate"
-    title = "No such rate"
+    title = "The rate does not exist"
 
 
 class AmountLimit(Refused):
-    """Rate times quantity is more than one operation may move. Facts: rate, quantity, limit."""
+    """Rate times quantity exceeds the largest amount of one operation. Facts: rate, quantity, limit."""
 
     code = "amount-limit"
-    title = "The amount would become too large"
+    title = "The amount is too large"
 
 
 REFUSALS: dict[str, type[Refused]] = {
@@ -160,49 +160,49 @@ class Retryable(LedgerError):
     """Nothing was written. The same request with the same key may be sent again."""
 
     code = "retryable"
-    title = "Try again"
+    title = "The request can be sent again"
 
 
 class HolderBusy(Retryable):
-    """The holder's lock was not to be had within `lock_timeout`. Facts: key."""
+    """The holder's lock was not free within `lock_timeout`. Facts: key."""
 
     code = "holder-busy"
     title = "The holder is busy"
 
 
 class LockBusy(Retryable):
-    """Somebody else holds a lock that is only tried for, never waited for. Facts: key."""
+    """Another process holds a lock that this request does not wait for. Facts: key."""
 
     code = "lock-busy"
-    title = "Somebody else is at it"
+    title = "Another process holds this lock"
 
 
 class SequenceTaken(Retryable):
     """Another writer, without the lock, took the sequence number. Facts: holder_id, credit_type."""
 
     code = "sequence-taken"
-    title = "The account moved on"
+    title = "Another writer added an entry first"
 
 
 class ServerBusy(Retryable):
-    """More requests wait in this process than it takes in, or it is stopping."""
+    """The queue of this process is full, or the process is stopping."""
 
     code = "server-busy"
     title = "The server is busy"
 
 
 class OutcomeUnknown(LedgerError):
-    """The connection was lost during COMMIT: written or not, only the same request with the same key can tell."""
+    """The connection broke during COMMIT. Sending the same request with the same key tells if it was written."""
 
     code = "outcome-unknown"
-    title = "The outcome is not known"
+    title = "The outcome is unknown"
 
 
 # The request is wrong --------------------------------------------------------------------------------
 
 
 class Invalid(LedgerError):
-    """A value is outside what its field may be. Facts: pointer, rule."""
+    """A field has a value that its rule does not allow. Facts: pointer, rule."""
 
     code = "invalid-request"
     title = "The request is not valid"
@@ -215,24 +215,24 @@ class IdempotencyKeyReused(LedgerError):
     """The key belongs to another request of this holder. Facts: idempotency_key."""
 
     code = "idempotency-key-reused"
-    title = "The idempotency key was used for something else"
+    title = "Another request has used this idempotency key"
 
 
 class BatchRejected(LedgerError):
-    """An atomic batch was given up because of one of its operations. Facts: index, problem (of that operation), results."""
+    """One operation of an atomic batch failed; the ledger executed none. Facts: index, problem (of that operation), results."""
 
     code = "batch-rejected"
-    title = "The batch was given up"
+    title = "The ledger rejected the batch"
 
     replayed: bool = False
     request_id: str = ""
 
 
 class AccountMovedOn(LedgerError):
-    """The account is no longer at the sequence that the caller had seen; nothing was written. Facts: expected, sequence."""
+    """The account has a later entry than the request expects; nothing was written. Facts: expected, sequence."""
 
     code = "account-moved-on"
-    title = "The account has moved on"
+    title = "The account has a later entry"
 
 
 REJECTIONS: dict[str, type[LedgerError]] = {error.code: error for error in (Invalid, IdempotencyKeyReused, AccountMovedOn)}

@@ -34,14 +34,14 @@ MEDIA_TYPE = "application/problem+json"
 NOT_EXECUTED = "not_executed"
 UNKNOWN = "unknown"
 
-AGAIN = "Nothing was written; send the same request again with the same key."
+AGAIN = "Nothing was written. Send the same request again with the same key."
 
 
 # What can go wrong with the server, beyond what the ledger names itself ------------------------------
 
 
 class DatabaseBusy(errors.Retryable):
-    """A statement took too long, or met another one in a deadlock or a serialization failure, three times over."""
+    """A statement timed out, deadlocked or failed to serialize, three times in a row."""
 
     code = "database-busy"
     title = "The database is busy"
@@ -55,24 +55,24 @@ class DatabaseUnavailable(errors.Retryable):
 
 
 class DiskFull(errors.Retryable):
-    """The database has no room left."""
+    """The database server's disk is full."""
 
     code = "disk-full"
-    title = "The database has no room left"
+    title = "The database server's disk is full"
 
 
 class Forbidden(request_errors.Rejected):
-    """The server may not, or will not, do this for anyone."""
+    """The server does this for no client."""
 
     code = "forbidden"
-    title = "This is not allowed"
+    title = "The request is not allowed"
 
 
 class InternalError(errors.LedgerError):
-    """Something that nobody foresaw; the log has it under the request's id."""
+    """The server has a bug; the log has the details under the request's id."""
 
     code = "internal-error"
-    title = "Something went wrong here"
+    title = "The server failed"
 
 
 # Error class -> status -------------------------------------------------------------------------------
@@ -88,57 +88,63 @@ class Kind(NamedTuple):
 
 
 KINDS: dict[type[errors.LedgerError], Kind] = {
-    # Refused: no, on record, and no again for the same key
+    # Refused: recorded; the same key gets the same refusal
     errors.Refused: Kind(409, ""),
-    errors.InsufficientCredits: Kind(402, "{requested} asked for, {available} available."),
-    errors.EntryNotFound: Kind(404, "There is no entry {sequence} of {credit_type}."),
+    errors.InsufficientCredits: Kind(402, "The request needs {requested} credits; {available} are available."),
+    errors.EntryNotFound: Kind(404, "Entry {sequence} of {credit_type} does not exist."),
     errors.NotRefundable: Kind(409, "Entry {sequence} is of kind {kind}; only a spend can be refunded."),
-    errors.RefundExceedsSpend: Kind(409, "Of spend {sequence}, {refundable} can be refunded."),
+    errors.RefundExceedsSpend: Kind(
+        409, "Spend {sequence} has {refundable} credits left to refund; the request asks for {requested}."
+    ),
     errors.NotRevocable: Kind(409, "Entry {sequence} is of kind {kind}; only a grant can be revoked."),
-    errors.RevocationExceedsGrant: Kind(409, "Of grant {sequence}, {revocable} can be revoked."),
-    errors.LotLimit: Kind(409, "There are {open_lots} open lots; there may be {limit}."),
-    errors.HoldLimit: Kind(409, "{held_lots} lots would be set aside; there may be {limit}."),
+    errors.RevocationExceedsGrant: Kind(
+        409, "Grant {sequence} has {revocable} credits left to revoke; the request asks for {requested}."
+    ),
+    errors.LotLimit: Kind(409, "The account has {open_lots} open lots; the limit is {limit}."),
+    errors.HoldLimit: Kind(409, "The open holds would hold {held_lots} lots; the limit is {limit}."),
     errors.NotAHold: Kind(409, "Entry {sequence} is of kind {kind}; only a hold can be captured, released or extended."),
-    errors.HoldClosed: Kind(409, "Hold {sequence} was {how}."),
-    errors.CaptureExceedsHold: Kind(409, "{requested} asked for, {held} held by hold {sequence}."),
-    errors.UnknownRate: Kind(409, "There is no rate {rate} of {credit_type}."),
-    errors.AmountLimit: Kind(409, "One operation moves at most {limit}."),
+    errors.HoldClosed: Kind(409, "Hold {sequence} is closed: {how}."),
+    errors.CaptureExceedsHold: Kind(409, "Hold {sequence} holds {held} credits; the request asks for {requested}."),
+    errors.UnknownRate: Kind(409, "Rate {rate} of {credit_type} does not exist."),
+    errors.AmountLimit: Kind(409, "One operation moves at most {limit} credits."),
     # Retryable: nothing was written
     errors.Retryable: Kind(503, AGAIN, retry_after_seconds=1),
-    errors.LockBusy: Kind(409, "Another process is at it. Nothing was written; come back later."),
+    errors.LockBusy: Kind(409, "Another process holds this lock. Nothing was written; try again later."),
     DatabaseUnavailable: Kind(503, AGAIN, retry_after_seconds=2),
     DiskFull: Kind(503, AGAIN, retry_after_seconds=60),
     errors.UnsafeDatabase: Kind(
-        503, "The database does not do what the ledger needs; nothing is done on it.", retry_after_seconds=60
+        503,
+        "The database does not give the guarantees that the ledger needs; the ledger does not use it.",
+        retry_after_seconds=60,
     ),
-    # Nobody knows
+    # Written or not
     errors.OutcomeUnknown: Kind(
         503, "The connection broke during COMMIT. Send the same request with the same key to learn the outcome.", UNKNOWN, 1
     ),
-    errors.LedgerError: Kind(500, "It is in the log under this request_id.", UNKNOWN),
+    errors.LedgerError: Kind(500, "The log has the details under this request_id.", UNKNOWN),
     # The request is wrong
-    errors.Invalid: Kind(400, "See `errors`."),
-    errors.IdempotencyKeyReused: Kind(422, "This Idempotency-Key belongs to another request; a new request needs a new key."),
-    errors.BatchRejected: Kind(409, "Operation {index} was answered no, so nothing of the batch was done."),
-    errors.AccountMovedOn: Kind(412, "The last entry is {sequence}, not {expected}; read again and decide anew."),
+    errors.Invalid: Kind(400, "`errors` lists every fault."),
+    errors.IdempotencyKeyReused: Kind(422, "Another request has used this Idempotency-Key. A new request needs a new key."),
+    errors.BatchRejected: Kind(409, "Operation {index} failed, so the ledger executed no operation of the batch."),
+    errors.AccountMovedOn: Kind(412, "The last entry is {sequence}, not {expected}. Read the account again before you retry."),
     request_errors.Rejected: Kind(400, ""),
-    request_errors.MalformedRequest: Kind(400, "See `errors`."),
-    request_errors.InvalidRequest: Kind(400, "See `errors`."),
-    request_errors.IdempotencyKeyMissing: Kind(400, "See `errors`."),
-    request_errors.IdempotencyKeyInvalid: Kind(400, "See `errors`."),
-    request_errors.Unauthenticated: Kind(401, "Send `Authorization: Bearer <api key>` with a key that is good."),
+    request_errors.MalformedRequest: Kind(400, "`errors` lists every fault."),
+    request_errors.InvalidRequest: Kind(400, "`errors` lists every fault."),
+    request_errors.IdempotencyKeyMissing: Kind(400, "`errors` lists every fault."),
+    request_errors.IdempotencyKeyInvalid: Kind(400, "`errors` lists every fault."),
+    request_errors.Unauthenticated: Kind(401, "Send `Authorization: Bearer <api key>` with a valid key."),
     request_errors.ScopeMissing: Kind(403, "The key needs the scope {scope}."),
-    Forbidden: Kind(403, "This is not allowed here."),
-    request_errors.NotFound: Kind(404, "There is nothing here."),
-    request_errors.MethodNotAllowed: Kind(405, "See the Allow header."),
-    request_errors.NotAcceptable: Kind(406, "This is served as {served}."),
-    request_errors.BodyTimeout: Kind(408, "A body has {seconds} s to arrive; nothing was done."),
-    request_errors.BodyTooLarge: Kind(413, "At most {limit_bytes} bytes are taken here."),
+    Forbidden: Kind(403, "The server does not allow this request."),
+    request_errors.NotFound: Kind(404, "The resource does not exist, or this key may not see it."),
+    request_errors.MethodNotAllowed: Kind(405, "The Allow header lists the supported methods."),
+    request_errors.NotAcceptable: Kind(406, "This path serves {served}."),
+    request_errors.BodyTimeout: Kind(408, "The body must arrive within {seconds} s. Nothing was executed."),
+    request_errors.BodyTooLarge: Kind(413, "The body must be at most {limit_bytes} bytes."),
     request_errors.UnsupportedMediaType: Kind(415, "Send {accepted} in UTF-8, uncompressed."),
-    request_errors.TooManyRequests: Kind(429, "Come back in {retry_after_seconds} s."),
+    request_errors.TooManyRequests: Kind(429, "Try again in {retry_after_seconds} s."),
     # Billing
-    billing_errors.NotFound: Kind(404, "There is no such thing."),
-    billing_errors.PeriodAlreadyBilled: Kind(409, "Somebody has billed this period; nothing was written."),
+    billing_errors.NotFound: Kind(404, "The {resource} {ref} does not exist."),
+    billing_errors.PeriodAlreadyBilled: Kind(409, "Another process has billed this period. Nothing was written."),
 }
 
 
@@ -200,10 +206,10 @@ _FROM_DJANGO: tuple[tuple[type[Exception], Callable[[], errors.LedgerError]], ..
     (Http404, request_errors.NotFound),
     (django_errors.PermissionDenied, Forbidden),
     (django_errors.RequestDataTooBig, lambda: request_errors.BodyTooLarge(limit_bytes=64 * 1024)),
-    (django_errors.DisallowedHost, _malformed("host", "The Host header names no host that is served here.")),
-    (django_errors.SuspiciousOperation, _malformed("suspicious", "The request is not one that a client sends.")),
+    (django_errors.DisallowedHost, _malformed("host", "This server does not serve the host in the Host header.")),
+    (django_errors.SuspiciousOperation, _malformed("suspicious", "The request looks forged.")),
     (django_errors.BadRequest, _malformed("bad-request", "The request is not well-formed.")),
-    (UnreadablePostError, _malformed("truncated", "The body broke off.")),
+    (UnreadablePostError, _malformed("truncated", "The body ended early.")),
 )
 _BY_STATUS: dict[int, Callable[[], errors.LedgerError]] = {
     400: _malformed("bad-request", "The request is not well-formed."),
@@ -359,7 +365,9 @@ _WITH_INPUT: tuple[errors.LedgerError, ...] = (
     request_errors.InvalidRequest([request_errors.Flaw("/limit", "too-large", "This must be at most 200.")]),
 )
 _WITH_BODY: tuple[errors.LedgerError, ...] = (
-    request_errors.MalformedRequest(request_errors.Flaw("", "malformed-json", "Not JSON at character 12: Expecting value.")),
+    request_errors.MalformedRequest(
+        request_errors.Flaw("", "malformed-json", "The body is not JSON at character 12: Expecting value.")
+    ),
     request_errors.InvalidRequest(
         [request_errors.Flaw("/amount", "not-an-integer", "This must be a JSON integer, not a string.")]
     ),
@@ -375,7 +383,7 @@ _WITH_KEY: tuple[errors.LedgerError, ...] = (
 
 _PROBLEM_SCHEMA = {
     "type": "object",
-    "description": "What went wrong, as RFC 9457 has it, with the facts of the case beside.",
+    "description": "What went wrong, in the format of RFC 9457, with the facts of the case as further members.",
     "required": ["type", "title", "status", "detail", "request_id", "outcome"],
     "properties": {
         "type": {"type": "string", "format": "uri", "description": "Stable; ends in the problem's slug."},
@@ -386,11 +394,11 @@ _PROBLEM_SCHEMA = {
         "outcome": {
             "type": "string",
             "enum": [NOT_EXECUTED, UNKNOWN],
-            "description": "Whether anything took effect. `unknown`: send the same request with the same key to learn it.",
+            "description": "Whether the request took effect. `unknown`: send the same request with the same key to find out.",
         },
         "errors": {
             "type": "array",
-            "description": "For 400: everything that is wrong with the request.",
+            "description": "For 400: every fault of the request.",
             "items": {
                 "type": "object",
                 "required": ["pointer", "code", "detail"],

@@ -364,14 +364,14 @@ def _answerable(rating: Rating) -> Rating:
         InvalidRequest: it passes 2^53 - 1 minor units.
     """
     if abs(rating.amount_minor) > MAX_MINOR:
-        detail = f"This comes to more than {MAX_MINOR} minor units, the most that a line can say."
+        detail = f"The amount exceeds {MAX_MINOR} minor units, the limit of one line."
         raise InvalidRequest([Flaw("", "amount-too-large", detail)])
     return rating
 
 
 def _rated_in_credits(fields: dict[str, Any], price: Any, known: Any, billed: Decimal) -> dict[str, Any]:
     if price.credits is None:
-        raise InvalidRequest([Flaw("/credits_available", "not-used", "The price takes no credits.")])
+        raise InvalidRequest([Flaw("/credits_available", "not-used", "The price does not take credits.")])
     available = fields["credits_available"]
     rating, coverage = quote_covered(price, known, fields["currency"], billed=billed, available=available)
     _answerable(rating)
@@ -615,7 +615,7 @@ class Amendments(_Writes):
         query = read_query(bodies.AmendmentQuery, request)
         dry_run = query["dry_run"]
         if "as_of" in query and not dry_run:
-            raise Invalid(pointer="/as_of", rule="dry-run-only", detail="goes with dry_run=true: an amendment is billed by runs")
+            raise Invalid(pointer="/as_of", rule="dry-run-only", detail="works only with dry_run=true; runs bill the amendment")
 
         def amended(fields: dict[str, Any]) -> Any:
             wish = Wish(

@@ -230,9 +230,9 @@ def _by_position(lines: Sequence[LineLeft], wanted: Sequence[Wanted]) -> Mapping
     for index, one in enumerate(wanted):
         pointer = f"/lines/{index}/position"
         if one.position not in known:
-            raise Invalid(pointer=pointer, rule="unknown-line", detail="The invoice has no line at this position.")
+            raise Invalid(pointer=pointer, rule="unknown-line", detail="the invoice has no line at this position")
         if one.position in found:
-            raise Invalid(pointer=pointer, rule="duplicate", detail="This position is named twice.")
+            raise Invalid(pointer=pointer, rule="duplicate", detail="another line names this position")
         if one.amount_minor < 1:
             raise Invalid(pointer=f"/lines/{index}/amount_minor", rule="too-small", detail="must be at least 1")
         found[one.position] = one.amount_minor

@@ -200,7 +200,7 @@ class EarlyGrants:
                         grant=one.grant,
                         credit_type=one.credit_type,
                         idempotency_key=f"allowance/{head.ref}/lapsed/{one.grant}",
-                        reason="Allowance that had expired",
+                        reason="Expired allowance",
                         reference=f"subscription {head.ref}",
                         actor="billing",
                     )
@@ -273,7 +273,7 @@ def _lapse(holder: Lock, head: Head, allowance: Allowance, standing: dict[str, l
             amount=amount,
             credit_type=span.credit_type,
             idempotency_key=f"{_key(head, allowance)}/cap/{grant}",
-            reason="Allowance beyond what rolls over",
+            reason="Allowance above the rollover limit",
             reference=f"subscription {head.ref}",
             actor="billing",
         )

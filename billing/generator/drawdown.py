@@ -152,7 +152,7 @@ def _moved(
     for spent in reversed(spends):
         amount = min(spent.credits, back)
         if amount:
-            entries.append(give_back(holder, spent, amount, occasion, "Less was used"))
+            entries.append(give_back(holder, spent, amount, occasion, "Usage was corrected downwards"))
         if spent.credits > amount:
             kept.insert(0, replace(spent, credits=spent.credits - amount))
         back -= amount
@@ -163,6 +163,6 @@ def _given_back(holder: Lock, head: Head, credit: Credit, invoice_of: Callable[[
     """Give back all the credits of a claim that is given back."""
     claim = credit.claim
     occasion = Occasion(invoice_of(claim.currency), head.ref, claim.price.key, claim.item_id, claim.start, claim.end)
-    entries = [give_back(holder, spent, spent.credits, occasion, "Rated anew") for spent in claim.spends]
+    entries = [give_back(holder, spent, spent.credits, occasion, "Usage was rated again") for spent in claim.spends]
     made = tuple(entry for entry in entries if entry is not None)
     return moved_by(claim.price, claim.coverage, NOTHING_COVERED, claim.spends[-1].holder_id, made)

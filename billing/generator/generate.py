@@ -168,7 +168,7 @@ def check_as_of(as_of: datetime, *, dry_run: bool, allow_future: bool = False) -
     """
     check_instant("/as_of", as_of)
     if as_of > timezone.now() and not (dry_run or allow_future):
-        detail = "lies in the future: invoices are made up to now at the latest; a dry run may look ahead"
+        detail = "lies in the future: only a dry run may look ahead"
         raise Invalid(pointer="/as_of", rule="in-the-future", detail=detail)
 
 

@@ -61,7 +61,7 @@ def give_coupon(*, customer_id: int, customer_ref: str, customer_currency: str, 
     """
     coupon = Coupon.objects.filter(code=code).first()
     if coupon is None:
-        raise Invalid(pointer="/coupon", rule="exists", detail=f"there is no coupon {code!r}")
+        raise Invalid(pointer="/coupon", rule="exists", detail=f"coupon {code!r} does not exist")
     if coupon.currency and coupon.currency != customer_currency:
         raise CouponNotApplicable(coupon=code, why="its currency is not the customer's")
     with transaction.atomic(), advisory_lock(coupons_key(customer_ref)):
@@ -98,4 +98,4 @@ def _check(kind: str, value: Decimal, currency: str, duration: str, periods: int
     if value <= 0 or (kind == "percentage" and value > 100):
         raise Invalid(pointer="/value", rule="range", detail="must be above 0, and a percentage at most 100")
     if (duration == Duration.RECURRING) != (periods is not None):
-        raise Invalid(pointer="/periods", rule="recurring-only", detail="periods go with a recurring coupon, and only with it")
+        raise Invalid(pointer="/periods", rule="recurring-only", detail="only a recurring coupon has periods, and it needs them")

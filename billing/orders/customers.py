@@ -72,7 +72,7 @@ def create_customer(
     """
     _ensure_vat_status(vat_status, vat_id)
     if credits is not None and not holder_id:
-        raise Invalid(pointer="/credits", rule="needs-holder", detail="credits that pay need a holder_id whose they are")
+        raise Invalid(pointer="/credits", rule="needs-holder", detail="a customer who pays with credits needs a holder_id")
     if credits is not None and not SMALLEST_MONEY <= credits.unit_value <= MAX_MONEY:
         raise Invalid(pointer="/credits/unit_value", rule="out-of-range", detail=f"must be above 0 and at most {MAX_MONEY}")
     with transaction.atomic(), advisory_lock(CUSTOMER(ref)):

@@ -88,7 +88,7 @@ def latest_plan(code: str, *, pointer: str = "/plan") -> Plan:
     """
     plan = Plan.objects.filter(code=code).order_by("-version").first()
     if plan is None:
-        raise Invalid(pointer=pointer, rule="exists", detail=f"there is no plan {code!r}")
+        raise Invalid(pointer=pointer, rule="exists", detail=f"plan {code!r} does not exist")
     return plan
 
 
@@ -136,7 +136,7 @@ def _checked(currency: str, prices: Sequence[Any], minimum: Decimal | None, maxi
     if fault is not None:
         raise PriceInvalid([fault])
     if minimum is not None and maximum is not None and minimum > maximum:
-        raise Invalid(pointer="/minimum", rule="below-maximum", detail="the minimum is above the maximum")
+        raise Invalid(pointer="/minimum", rule="below-maximum", detail="the minimum must not exceed the maximum")
     return parse_prices(prices)
 
 

@@ -67,11 +67,11 @@ def create_subscription(
         check_instant(f"/{name}", instant)
     payer = Customer.objects.filter(ref=customer).first()
     if payer is None:
-        raise Invalid(pointer="/customer", rule="exists", detail=f"there is no customer {customer!r}")
+        raise Invalid(pointer="/customer", rule="exists", detail=f"customer {customer!r} does not exist")
     version = plans.latest_plan(plan)
     _check_quantities(version.pk, quantities or {})
     if ends_at is not None and ends_at <= started_at:
-        raise Invalid(pointer="/ends_at", rule="after-start", detail="a subscription ends after it starts")
+        raise Invalid(pointer="/ends_at", rule="after-start", detail="a subscription must end after it starts")
     with transaction.atomic(), advisory_lock(SUBSCRIPTION_INTENT(ref)) as lock:
         if Subscription.objects.filter(ref=ref).exists():
             raise AlreadyExists(resource="subscription", ref=ref)
@@ -105,7 +105,7 @@ def amend_subscription(*, ref: str, effective_at: datetime, wish: Wish, actor: s
     check_instant("/trial_end", wish.trial_end)
     subscription = subscription_of(ref)
     if effective_at < subscription.started_at:
-        raise Invalid(pointer="/effective_at", rule="after-start", detail="an amendment takes effect after the start")
+        raise Invalid(pointer="/effective_at", rule="after-start", detail="an amendment must take effect after the start")
     with transaction.atomic(), advisory_lock(SUBSCRIPTION_INTENT(ref)) as lock:
         change = _change(subscription, wish, effective_at)
         if wish.trial_end is not None:
@@ -164,7 +164,7 @@ def _change(subscription: Subscription, wish: Wish, effective_at: datetime) -> d
         wish.plan is not None, wish.quantities is not None, wish.sets_end, wish.paused is not None, wish.trial_end is not None,
     ]  # fmt: skip
     if sum(given) != 1:
-        raise Invalid(pointer="", rule="one-change", detail="give one of plan, quantities, ends_at, paused, trial_end")
+        raise Invalid(pointer="", rule="one-change", detail="give exactly one of plan, quantities, ends_at, paused, trial_end")
     if wish.trial_end is not None:
         _check_extension(subscription, wish.trial_end)
         return {"trial_end": _iso(wish.trial_end)}
@@ -175,7 +175,7 @@ def _change(subscription: Subscription, wish: Wish, effective_at: datetime) -> d
         return {"quantities": _as_text(wish.quantities)}
     if wish.sets_end:
         if wish.ends_at is not None and wish.ends_at < subscription.started_at:
-            raise Invalid(pointer="/ends_at", rule="after-start", detail="a subscription ends after it starts")
+            raise Invalid(pointer="/ends_at", rule="after-start", detail="a subscription must end after it starts")
         return {"ends_at": _iso(wish.ends_at)}
     return {"paused": wish.paused}
 
@@ -184,9 +184,9 @@ def _check_extension(subscription: Subscription, trial_end: datetime) -> None:
     """Only a trial that goes on is extended: what comes after its end may be billed already."""
     subscription.refresh_from_db(fields=["trial_end"])
     if subscription.trial_end is None or subscription.trial_end <= timezone.now():
-        raise Invalid(pointer="/trial_end", rule="trial-goes-on", detail="the subscription has no trial that goes on")
+        raise Invalid(pointer="/trial_end", rule="trial-goes-on", detail="the subscription is not in a trial")
     if trial_end <= subscription.trial_end:
-        raise Invalid(pointer="/trial_end", rule="later", detail="a trial is extended to a time after its end")
+        raise Invalid(pointer="/trial_end", rule="later", detail="the new end of a trial must be after its current end")
 
 
 def _check_quantities(plan_id: int, quantities: Mapping[str, Decimal]) -> None:

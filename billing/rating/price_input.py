@@ -286,7 +286,7 @@ def _check_whole(reader: _Reader, price: Price, given: Mapping[str, Any]) -> Non
     if price.tax_rate > 100:
         reader.fault("tax_rate", "too-large", "a tax rate is 0..100 percent")
     if price.tax_category in UNTAXED_CATEGORIES and price.tax_rate:
-        reader.fault("tax_rate", "rate-not-for-category", f"category {price.tax_category} has a rate of 0")
+        reader.fault("tax_rate", "rate-not-for-category", f"category {price.tax_category} needs a rate of 0")
 
 
 def _check_usage(reader: _Reader, price: Price, given: Mapping[str, Any]) -> None:
@@ -300,11 +300,9 @@ def _check_usage(reader: _Reader, price: Price, given: Mapping[str, Any]) -> Non
         reader.fault("property", "not-used", "aggregation count does not use property")
     if "credits" in given and price.model not in IN_CREDITS:
         allowed = ", ".join(sorted(IN_CREDITS))
-        reader.fault(
-            "credits", "credits-not-for-model", f"units of model {price.model} cannot be paid in credits; of {allowed} they can"
-        )
+        reader.fault("credits", "credits-not-for-model", f"credits cannot pay for model {price.model}, only for {allowed}")
     if price.model in PERCENTAGES and price.aggregation not in (None, Aggregation.SUM):
-        reader.fault("aggregation", "aggregation-not-for-model", f"model {price.model} takes its rate of a sum")
+        reader.fault("aggregation", "aggregation-not-for-model", f"model {price.model} needs the aggregation sum")
 
 
 def _read_key(reader: _Reader, given: Mapping[str, Any]) -> str:
@@ -359,7 +357,7 @@ def _check_tiers(reader: _Reader, tiers: Sequence[Tier]) -> None:
         at = f"tiers/{index}/up_to"
         if last and tier.up_to is not None:
             above = decimal_text(tier.up_to)
-            reader.fault(at, "no-last-tier", f"nothing prices units above {above}: the last tier has up_to null")
+            reader.fault(at, "no-last-tier", f"no tier prices units above {above}: the last tier must have up_to null")
         if not last and tier.up_to is None:
             reader.fault(at, "tier-overlap", f"tier {index} has no upper end, so tier {index + 1} overlaps it")
         if tier.up_to is None:
@@ -393,7 +391,7 @@ def _read_filters(reader: _Reader, given: Mapping[str, Any]) -> Filters:
     if value is None:
         return ()
     if not isinstance(value, Mapping) or len(value) > MAX_FILTERS:
-        reader.fault("filters", "type", f"must be an object of at most {MAX_FILTERS} properties and the values that pass")
+        reader.fault("filters", "type", f"must be an object of at most {MAX_FILTERS} properties, each with its allowed values")
         return ()
     filters: list[tuple[str, tuple[str, ...]]] = []
     for name, allowed in value.items():

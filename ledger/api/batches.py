@@ -202,7 +202,13 @@ class Reader:
             return NotFound()
         key = fields.pop("idempotency_key", None) or f"{self.batch_key}/{index}"
         if len(key) > KEY_LIMIT:
-            flaws.append(Flaw("/Idempotency-Key", "too-long", f"With / and an index behind, it must be at most {KEY_LIMIT}."))
+            flaws.append(
+                Flaw(
+                    "/Idempotency-Key",
+                    "too-long",
+                    f"The key with / and an operation's index must be at most {KEY_LIMIT} characters.",
+                )
+            )
         if flaws:
             return InvalidRequest(flaws)
         if kind.names and fields[kind.names] > MAX_SEQUENCE:

@@ -209,7 +209,7 @@ def _state(sequence: int, available: int) -> dict[str, Any]:
 EXPLANATION: dict[str, Any] = {
     "sequence": 2,
     "kind": "spend",
-    "text": "3 were spent from 1 lot, in the order priority, soonest expiry, promotional before purchased, oldest.",
+    "text": "The spend took 3 credits from 1 lot, in the order priority, soonest expiry, promotional before purchased, oldest.",
     "before": _state(1, 100),
     "after": _state(2, 97),
     "lots": [
@@ -217,7 +217,7 @@ EXPLANATION: dict[str, Any] = {
             "grant": 1,
             "amount": 3,
             "decision": "drawn",
-            "text": "Used 3 of 100; 97 are left. It is the last that can be used.",
+            "text": "Used 3 of 100; 97 remain. It is the last usable lot.",
         }
     ],
     "booked_before": [],
@@ -229,9 +229,9 @@ REFUSAL: dict[str, Any] = {
     "operation": "spend",
     "problem": {
         "type": "https://credit-ledger.example/problems/insufficient-credits",
-        "title": "Not enough credits",
+        "title": "The account has too few credits",
         "status": 402,
-        "detail": "5000 asked for, 98 available.",
+        "detail": "The request needs 5000 credits; 98 are available.",
         "request_id": "0198c0de-7a1e-7b00-8000-000000000001",
         "outcome": "not_executed",
         "available": 98,

@@ -103,9 +103,9 @@ def _hold(hold: Hold, now_us: int) -> dict[str, Any]:
 
 def _booked(entry: Entry) -> dict[str, Any]:
     text = {
-        "release": f"Hold {entry.refers_to} gave back {entry.amount}: {entry.reason}.",
-        "expire": f"Lot {entry.refers_to} expired with {-entry.amount} left.",
-        "adjust": f"{_total(entry.drawn)} repaid what was owed.",
+        "release": f"Hold {entry.refers_to} returned {entry.amount} credits: {entry.reason}.",
+        "expire": f"Lot {entry.refers_to} expired with {-entry.amount} credits left.",
+        "adjust": f"{_total(entry.drawn)} credits repaid the overdraft.",
     }[entry.kind]
     return {
         "sequence": entry.sequence,
@@ -134,10 +134,10 @@ def _lots(entry: Entry, before: Account) -> list[dict[str, Any]]:
 
 
 _SAID = {
-    "capture": ("captured", "It was held, or drawn beyond what was held."),
-    "release": ("returned", "It was held, and went back to the lot that it came from."),
-    "refund": ("returned", "It went back to the lot that it came from; the last lot drawn gets its part first."),
-    "revoke": ("revoked", "The unspent rest of the grant was taken back."),
+    "capture": ("captured", "The capture took these credits from the hold, or from the balance beyond the hold."),
+    "release": ("returned", "The release returned these credits from the hold to their lot."),
+    "refund": ("returned", "The refund returned these credits to their lot; the lot drawn last gets its part first."),
+    "revoke": ("revoked", "The revocation took back the unspent rest of the grant."),
     "expire": ("expired", "The lot reached its expiry."),
 }
 
@@ -148,20 +148,20 @@ def _decision(grant: int, amount: int, decision: str, text: str) -> dict[str, An
 
 def _taken(lot: Lot, before: Account, amount: int) -> dict[str, Any]:
     if amount:
-        rest = f"; {lot.remaining - amount} are left" if amount < lot.remaining else ""
+        rest = f"; {lot.remaining - amount} remain" if amount < lot.remaining else ""
         return _decision(lot.grant, amount, "drawn", f"Used {amount} of {lot.remaining}{rest}. {_ahead(lot, before)}")
     if lot.is_expired(before.now_us):
-        return _decision(lot.grant, 0, "expired", f"Passed over: it expired at {to_text(lot.expires_us or 0)}.")
+        return _decision(lot.grant, 0, "expired", f"Skipped: the lot expired at {to_text(lot.expires_us or 0)}.")
     if not lot.is_spendable(before.now_us):
-        return _decision(lot.grant, 0, "not_yet_effective", f"Passed over: it counts from {to_text(lot.effective_us)} on.")
-    return _decision(lot.grant, 0, "not_needed", "The lots before it were enough.")
+        return _decision(lot.grant, 0, "not_yet_effective", f"Skipped: the lot is effective from {to_text(lot.effective_us)}.")
+    return _decision(lot.grant, 0, "not_needed", "The lots before it had enough credits.")
 
 
 def _ahead(lot: Lot, before: Account) -> str:
     """By which part of the order the lot comes before the next one that could have been used."""
     behind = [other for other in before.lots if other.burn_rank > lot.burn_rank and other.is_spendable(before.now_us)]
     if not behind:
-        return "It is the last that can be used."
+        return "It is the last usable lot."
     following = behind[0]
     if lot.priority != following.priority:
         why = f"its priority {lot.priority} is ahead of {following.priority}"
@@ -189,9 +189,9 @@ def _returned(entry: Entry, before: Account, grant: int) -> str:
     lot = next((each for each in entry.lots if each.grant == grant), None)
     if grant == entry.sequence:
         until = "" if lot is None or lot.expires_us is None else f" until {to_text(lot.expires_us)}"
-        return f"The lot that it came from has expired: it forms a new one{until}."
+        return f"The original lot has expired: the credits form a new lot{until}."
     if before.lot(grant) is None:
-        return "The lot was used up; it is open again, with the terms that it had."
+        return "The lot was used up; it is open again with its old terms."
     return ""
 
 
@@ -200,28 +200,29 @@ def _returned(entry: Entry, before: Account, grant: int) -> str:
 
 def _sentence(entry: Entry, before: Account) -> str:
     amount, lots = abs(entry.amount), _counted(len(entry.drawn), "lot")
-    repaid = f"{_total(entry.drawn)} of {lots} repaid what was owed on the overdraft."
+    repaid = f"{_total(entry.drawn)} credits from {lots} repaid the overdraft."
     return {
-        "grant": f"{amount} came in as a lot of their own.",
-        "spend": f"{amount} were spent from {lots}{_on_overdraft(entry)}, in the order {ORDER}.",
-        "refund": f"{amount} of entry {entry.refers_to} were given back to {lots}{_repaying(entry)}.",
-        "revoke": f"{amount} of grant {entry.refers_to} were taken back.",
-        "expire": f"{amount} of grant {entry.refers_to} expired.",
-        "hold": f"{amount} were set aside from {lots}, in the order {ORDER}."
+        "grant": f"The grant added {amount} credits as a new lot.",
+        "spend": f"The spend took {amount} credits from {lots}{_on_overdraft(entry)}, in the order {ORDER}.",
+        "refund": f"The refund returned {amount} credits of entry {entry.refers_to} to {lots}{_repaying(entry)}.",
+        "revoke": f"The revocation took back {amount} credits of grant {entry.refers_to}.",
+        "expire": f"{amount} credits of grant {entry.refers_to} expired.",
+        "hold": f"The hold set aside {amount} credits from {lots}, in the order {ORDER}."
         if entry.refers_to is None
-        else f"Hold {entry.refers_to} expires at another instant; nothing was moved.",
-        "capture": f"{_total(entry.drawn)} were spent: {_total(entry.drawn) - amount} of hold {entry.refers_to}"
-        + (f", and {amount} beyond it from the balance." if amount else "."),
-        "release": f"{amount} of hold {entry.refers_to} went back to {lots}" + (f": {entry.reason}." if entry.reason else "."),
-        "transfer_in": f"{amount} came from {_other(entry)} as a lot with the terms that they had there.",
-        "transfer_out": f"{amount} went to {_other(entry)} from {lots}, in the order {ORDER}.",
-        "refusal": f"{_refused(entry)} Nothing was moved.",
+        else f"Hold {entry.refers_to} has a new expiry; no credits moved.",
+        "capture": f"The capture took {_total(entry.drawn)} credits: {_total(entry.drawn) - amount} from hold {entry.refers_to}"
+        + (f", and {amount} from the balance beyond it." if amount else "."),
+        "release": f"The release returned {amount} credits of hold {entry.refers_to} to {lots}"
+        + (f": {entry.reason}." if entry.reason else "."),
+        "transfer_in": f"{_other(entry)} transferred {amount} credits; they form a new lot with the terms they had there.",
+        "transfer_out": f"The transfer moved {amount} credits from {lots} to {_other(entry)}, in the order {ORDER}.",
+        "refusal": f"{_refused(entry)} No credits moved.",
         "adjust": repaid if entry.drawn else f"Spends may take the balance down to {-(entry.overdraft or 0)} from now on.",
     }[entry.kind]
 
 
 def _refused(entry: Entry) -> str:
-    return f"The {entry.refusal['operation']} was refused: {entry.refusal['code']}." if entry.refusal else ""
+    return f"The ledger refused the {entry.refusal['operation']}: {entry.refusal['code']}." if entry.refusal else ""
 
 
 def _counted(count: int, noun: str) -> str:
@@ -239,7 +240,7 @@ def _on_overdraft(entry: Entry) -> str:
 
 def _repaying(entry: Entry) -> str:
     repaid = entry.amount - _total(entry.drawn)
-    return f", and {repaid} lowered what was owed" if repaid else ""
+    return f", and {repaid} repaid the overdraft" if repaid else ""
 
 
 def _other(entry: Entry) -> str:
@@ -255,13 +256,17 @@ def _referred(entry: Entry, before: Account, referred: Entry) -> dict[str, Any]:
         returned = entry.refunded_total or 0
         facts |= {"taken": referred.taken, "returned_before": returned - entry.amount, "returned": returned}
         facts["refundable"] = referred.taken - returned
-        facts["text"] = f"Of {referred.taken} taken, {returned} are given back and {facts['refundable']} can be."
+        facts["text"] = (
+            f"Refunds have returned {returned} of the {referred.taken} credits taken; {facts['refundable']} remain refundable."
+        )
     elif referred.kind == "hold":
         held = next((hold.amount for hold in before.holds if hold.sequence == referred.sequence), 0)
         rest = 0 if entry.hold is None else entry.hold.amount
         facts |= {"held_before": held, "held": rest, "expires_at": to_text(entry.hold.expires_us) if entry.hold else None}
-        facts["text"] = f"Of the hold's {-referred.amount}, {held} were still held before and {rest} are after."
+        facts["text"] = (
+            f"The hold set aside {-referred.amount} credits; it held {held} before this entry and holds {rest} after it."
+        )
     else:
         lot = next((lot.remaining for lot in entry.lots if lot.grant == referred.sequence), 0)
-        facts |= {"remaining": lot, "text": f"Of the grant's {referred.amount}, {lot} are left in its lot."}
+        facts |= {"remaining": lot, "text": f"The grant's lot has {lot} of {referred.amount} credits left."}
     return facts

@@ -165,7 +165,7 @@ class PricedRequest(Request):
         if (self.amount is None) == (self.rate is None):
             raise Invalid(pointer="/amount", rule="required", detail="give either amount, or rate and quantity")
         if (self.quantity is None) != (self.rate is None):
-            raise Invalid(pointer="/quantity", rule="required", detail="goes with rate, and rate with it")
+            raise Invalid(pointer="/quantity", rule="required", detail="give rate and quantity together")
         if self.amount is not None:
             check_amount("/amount", self.amount)
         if self.rate is not None:

@@ -31,7 +31,7 @@ def create_api_key(
     """
     unknown = [scope for scope in scopes if scope not in SCOPES]
     if unknown or not scopes:
-        raise Invalid(pointer="/scopes", rule="choice", detail=f"must be some of {', '.join(SCOPES)}")
+        raise Invalid(pointer="/scopes", rule="choice", detail=f"must be one or more of {', '.join(SCOPES)}")
     if holder_id is not None:
         check_holder_id(holder_id)
     if not 1 <= len(name) <= 100:
@@ -50,7 +50,7 @@ def create_api_key(
                 created_by=actor,
             )
     except IntegrityError as error:
-        raise Invalid(pointer="/name", rule="unique", detail="a key of this name, or this key, exists already") from error
+        raise Invalid(pointer="/name", rule="unique", detail="another API key has this name or this secret") from error
     return stored, text
 
 

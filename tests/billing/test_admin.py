@@ -248,7 +248,7 @@ def test_a_move_that_the_state_does_not_allow_is_refused_with_its_facts_and_not_
     before = figures()
     response = move(client, invoice, "void", reason="too late")
     assert response.status_code == 422
-    assert f"The invoice cannot go there from its state: invoice {invoice.pk}, state paid, wanted void" in (
+    assert f"The invoice&#x27;s state does not allow this: invoice {invoice.pk}, state paid, wanted void" in (
         response.content.decode()
     )
     assert figures() == before

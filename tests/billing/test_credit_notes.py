@@ -471,7 +471,7 @@ def test_an_operator_credits_the_rest_and_the_button_goes():
     key = hidden_key(client.get(url).content.decode())
     too_much = client.post(url, {"idempotency_key": key, "line_2": "5.56", "reason": "x"})
     assert too_much.status_code == 422
-    assert "More than is left of the invoice" in too_much.content.decode()
+    assert "The credit note exceeds the rest of the invoice" in too_much.content.decode()
     key = hidden_key(too_much.content.decode())
     assert client.post(url, {"idempotency_key": key, "reason": "cancelled"}).status_code == 302
     assert CreditNote.objects.get().amount_minor == 1794

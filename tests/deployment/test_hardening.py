@@ -27,7 +27,7 @@ def test_another_host_is_refused_everywhere(path: str) -> None:
     assert answer.status_code == 400
     if not path.startswith("/admin"):
         assert answer.json()["errors"] == [
-            {"pointer": "", "code": "host", "detail": "The Host header names no host that is served here."}
+            {"pointer": "", "code": "host", "detail": "This server does not serve the host in the Host header."}
         ]
 
 

@@ -277,7 +277,8 @@ def test_a_transfer_moves_credits_and_a_double_click_moves_them_once(client, hel
 def test_a_transfer_of_too_much_is_refused_with_its_facts(client, held):
     response = form(client, account(page="transfer"), to="bob", holder_again="bob", amount="71", reason="x")
     assert response.status_code == 422
-    assert "Not enough credits: available 70, balance 70, requested 71, shortfall 1, held 30" in response.content.decode()
+    page = response.content.decode()
+    assert "The account has too few credits: available 70, balance 70, requested 71, shortfall 1, held 30" in page
     assert rows() == (2, 1)
 
 

@@ -95,7 +95,7 @@ def test_a_form_that_was_changed_after_it_was_sent_is_told_so(client):
     client.post(GRANT, values)
     response = client.post(GRANT, values | {"amount": "51"})
     assert response.status_code == 422
-    assert "The idempotency key was used for something else" in response.content.decode()
+    assert "Another request has used this idempotency key" in response.content.decode()
     assert hidden_key(response.content.decode()) != values["idempotency_key"]
     assert rows() == (1, 0)
 
@@ -189,7 +189,7 @@ def test_a_refund_of_too_much_is_refused_with_its_facts_and_the_form_can_be_mend
     response = form(client, url("refund", 2), reason="oops", amount="31")
     page = response.content.decode()
     assert response.status_code == 422
-    assert "More than was spent: sequence 2, refundable 30, requested 31" in page
+    assert "The refund exceeds the spend: sequence 2, refundable 30, requested 31" in page
     assert rows() == (2, 1)
     [refusal] = selectors.refusals("ada")
     assert (refusal.code, refusal.actor) == ("refund-exceeds-spend", "admin:mara")
@@ -300,7 +300,7 @@ def test_a_key_is_shown_once_and_kept_nowhere(client):
         ({"scopes": []}, "required"),
         ({"scopes": ["root"]}, "Select a valid choice"),
         ({"holder_id": "a b"}, "1 to 64 characters"),
-        ({"name": "taken"}, "exists already"),
+        ({"name": "taken"}, "another API key has this name"),
     ],
 )
 def test_a_key_that_cannot_be_is_told_and_not_made(client, changed, told):

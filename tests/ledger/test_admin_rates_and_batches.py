@@ -80,7 +80,7 @@ def test_a_double_click_publishes_once(client):
     assert "was done already, by the first click" in client.get(second["Location"]).content.decode()
     changed = client.post(PUBLISH, values | {"price": "5"})
     assert changed.status_code == 422
-    assert "The idempotency key was used for something else" in changed.content.decode()
+    assert "Another request has used this idempotency key" in changed.content.decode()
     assert Rate.objects.count() == 1
 
 

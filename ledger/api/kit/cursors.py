@@ -109,7 +109,7 @@ def _decoded(cursor: str, list_name: bytes) -> tuple[bool, Keyset]:
         data = b""
     mac, payload = data[:_MAC_LENGTH_BYTES], data[_MAC_LENGTH_BYTES:]
     if not hmac.compare_digest(mac, _mac(payload, list_name)):
-        raise InvalidRequest([Flaw("/cursor", "not-a-cursor", "This cursor was not given out for this list with these filters.")])
+        raise InvalidRequest([Flaw("/cursor", "not-a-cursor", "This cursor belongs to another list or other filters.")])
     backwards, parts = orjson.loads(payload)
     return backwards, tuple(_unpacked(part) for part in parts)
 

@@ -43,4 +43,4 @@ def is_known(request: HttpRequest, sequence: int) -> bool:
 def refuse_condition(request: HttpRequest) -> None:
     """Return, or raise `InvalidRequest` where there is no one account whose state If-Match could mean."""
     if "HTTP_IF_MATCH" in request.META:
-        raise InvalidRequest([Flaw("/If-Match", "not-here", "There is no one account here whose state this could mean.")])
+        raise InvalidRequest([Flaw("/If-Match", "not-here", "If-Match needs a path of one account.")])

@@ -250,7 +250,7 @@ class TimeField(StrictField):
         try:
             moment = datetime.fromisoformat(text).astimezone(UTC)
         except (ValueError, OverflowError) as error:
-            raise Unfit("not-a-time", "There is no such time.") from error
+            raise Unfit("not-a-time", "This time does not exist in the calendar.") from error
         if not EARLIEST_YEAR <= moment.year <= LATEST_YEAR:
             raise Unfit("out-of-range", f"This must be in the years {EARLIEST_YEAR} to {LATEST_YEAR}, in UTC.")
         return moment
@@ -540,12 +540,12 @@ def _neither(value: dict[str, Any], groups: tuple[tuple[str, ...], ...], pointer
         choice = ", or ".join(" and ".join(group) for group in groups)
         return [Flaw(f"{pointer}/{groups[0][0]}", "required", f"Give {choice}.")]
     if len(begun) > 1:
-        return [Flaw(f"{pointer}/{begun[1][0]}", "not-both", f"This cannot be given beside {begun[0][0]}.")]
+        return [Flaw(f"{pointer}/{begun[1][0]}", "not-both", f"Give either this or {begun[0][0]}, not both.")]
     return [Flaw(f"{pointer}/{name}", "required", "This is required.") for name in begun[0] if name not in value]
 
 
 def _unknown(value: dict[str, Any], names: frozenset[str], pointer: str) -> list[Flaw]:
-    detail = f"There is no such field here; there are {', '.join(sorted(names))}." if names else "Nothing may be sent here."
+    detail = f"This field does not exist; the fields are {', '.join(sorted(names))}." if names else "This object takes no fields."
     return [Flaw(pointer + pointer_part(key), "unknown-field", detail) for key in value if key not in names]
 
 
@@ -582,13 +582,15 @@ def query_parameters(request: HttpRequest) -> dict[str, str]:
     try:
         pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=50)
     except ValueError as error:  # UnicodeDecodeError is one
-        raise MalformedRequest(Flaw("", "malformed-query", "The query is not UTF-8, or has too many parameters.")) from error
+        raise MalformedRequest(
+            Flaw("", "malformed-query", "The query is not valid UTF-8, or it has too many parameters.")
+        ) from error
     parameters: dict[str, str] = {}
     for name, value in pairs:
         if not (is_storable(name) and is_storable(value)):
             raise MalformedRequest(Flaw(pointer_part(name), "forbidden-character", "NUL and unpaired surrogates are refused."))
         if name in parameters:
-            raise MalformedRequest(Flaw(pointer_part(name), "duplicate-key", "The parameter is given twice."))
+            raise MalformedRequest(Flaw(pointer_part(name), "duplicate-key", "The query contains this parameter twice."))
         parameters[name] = value
     return parameters
 

@@ -34,7 +34,7 @@ def read_body(request: HttpRequest) -> dict[str, Any]:
         MalformedRequest: not one well-formed JSON object.
     """
     if _is_bare(request):
-        raise _malformed("empty-body", "There is no body; it must be a JSON object.")
+        raise _malformed("empty-body", "The request has no body; send a JSON object.")
     ensure_json(request)
     error: Exception | None = getattr(request, "body_error", None)
     if error is not None:
@@ -72,16 +72,16 @@ def parse_object(body: bytes) -> dict[str, Any]:
     Source: RFC 8259; RFC 7493 (I-JSON), which asks for the same.
     """
     if not body:
-        raise _malformed("empty-body", "The body is empty; it must be a JSON object.")
+        raise _malformed("empty-body", "The body is empty; send a JSON object.")
     if body.startswith(_UTF8_BOM):
         raise _malformed("byte-order-mark", "The body begins with a byte order mark.")
     _ensure_shallow(body)
     try:
         value = _DECODER.decode(body.decode("utf-8"))
     except UnicodeDecodeError as error:
-        raise _malformed("not-utf-8", f"The body is not UTF-8 at byte {error.start}.") from error
+        raise _malformed("not-utf-8", f"The body is not valid UTF-8 at byte {error.start}.") from error
     except json.JSONDecodeError as error:
-        raise _malformed("malformed-json", f"Not JSON at character {error.pos}: {error.msg}.") from error
+        raise _malformed("malformed-json", f"The body is not JSON at character {error.pos}: {error.msg}.") from error
     if type(value) is not dict:
         raise _malformed("not-an-object", "The body must be a JSON object.")
     if b"\\u" in body:  # unescaped, the decoder and UTF-8 have refused them already
@@ -109,7 +109,7 @@ def _ensure_shallow(body: bytes) -> None:
     for bracket in _BRACKET.findall(_STRING.sub(b"", body)):
         depth += 1 if bracket in b"[{" else -1
         if depth > DEPTH_LIMIT:
-            raise _malformed("too-deep", f"The body is nested deeper than {DEPTH_LIMIT}.")
+            raise _malformed("too-deep", f"The body is nested deeper than {DEPTH_LIMIT} levels.")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(value) < len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise MalformedRequest(Flaw(pointer_part(twice), "duplicate-key", "The key stands twice in its object."))
+        raise MalformedRequest(Flaw(pointer_part(twice), "duplicate-key", "The object contains this key twice."))
     return value
 
 

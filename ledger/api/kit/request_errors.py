@@ -1,4 +1,4 @@
-"""What is turned away at the door, before the ledger is asked: nothing was written, nothing is recorded.
+"""What the API rejects before it calls the ledger: nothing was written, nothing is recorded.
 
 Statuses are given in `ledger_project.problems`, nowhere else.
 """
@@ -21,10 +21,10 @@ class Flaw(NamedTuple):
 
 
 class Rejected(LedgerError):
-    """Base of what the delivery refuses by itself."""
+    """Base of what the API rejects."""
 
     code = "rejected"
-    title = "The request was turned away"
+    title = "The API rejected the request"
 
 
 class MalformedRequest(Rejected):
@@ -50,7 +50,7 @@ class InvalidRequest(Rejected):
 
 
 class IdempotencyKeyMissing(Rejected):
-    """A write came without an Idempotency-Key."""
+    """The write has no Idempotency-Key header."""
 
     code = "idempotency-key-missing"
     title = "A write needs an Idempotency-Key"
@@ -58,57 +58,57 @@ class IdempotencyKeyMissing(Rejected):
 
 
 class IdempotencyKeyInvalid(Rejected):
-    """The Idempotency-Key is too long, or has other characters than printable ASCII."""
+    """The Idempotency-Key is too long or contains characters other than printable ASCII."""
 
     code = "idempotency-key-invalid"
     title = "The Idempotency-Key is not valid"
-    flaws = (Flaw("/Idempotency-Key", "pattern", "An Idempotency-Key is 1 to 255 printable ASCII characters."),)
+    flaws = (Flaw("/Idempotency-Key", "pattern", "An Idempotency-Key must be 1 to 255 printable ASCII characters."),)
 
 
 class Unauthenticated(Rejected):
-    """No API key, or one that does not exist or was revoked; which of them is not told."""
+    """The request has no API key, or its key does not exist or is revoked; the answer is the same for all three."""
 
     code = "unauthenticated"
-    title = "A valid API key is needed"
+    title = "The request needs a valid API key"
 
 
 class ScopeMissing(Rejected):
-    """The API key is good, but not for this. Facts: scope."""
+    """The API key is valid but lacks a scope. Facts: scope."""
 
     code = "scope-missing"
-    title = "The API key may not do this"
+    title = "The API key lacks a scope"
 
 
 class NotFound(Rejected):
-    """There is nothing here, or nothing that this key may see; the two look the same."""
+    """The resource does not exist, or this key may not see it; the answer is the same for both."""
 
     code = "not-found"
     title = "Not found"
 
 
 class MethodNotAllowed(Rejected):
-    """The path exists, not with this method. Facts: method, allowed."""
+    """The path does not support this method. Facts: method, allowed."""
 
     code = "method-not-allowed"
-    title = "This method is not allowed here"
+    title = "The path does not support this method"
 
 
 class NotAcceptable(Rejected):
-    """The client accepts nothing that is served here. Facts: served."""
+    """The client accepts no media type that this path serves. Facts: served."""
 
     code = "not-acceptable"
-    title = "Only JSON is served here"
+    title = "This path serves only JSON"
 
 
 class UnsupportedMediaType(Rejected):
-    """The body is of another kind than JSON in UTF-8. Facts: accepted."""
+    """The body is not JSON in UTF-8, or it is compressed. Facts: accepted."""
 
     code = "unsupported-media-type"
     title = "The body must be application/json"
 
 
 class BodyTooLarge(Rejected):
-    """The body is longer than this path takes. Facts: limit_bytes."""
+    """The body exceeds the limit of this path. Facts: limit_bytes."""
 
     code = "body-too-large"
     title = "The body is too large"
@@ -122,7 +122,7 @@ class BodyTimeout(Rejected):
 
 
 class TooManyRequests(Rejected):
-    """The key has sent too many requests, or has too many running. Facts: retry_after_seconds."""
+    """The API key has sent too many requests, or too many of its requests are running. Facts: retry_after_seconds."""
 
     code = "too-many-requests"
-    title = "Too many requests with this key"
+    title = "The API key has sent too many requests"

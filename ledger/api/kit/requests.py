@@ -78,7 +78,7 @@ class Request(ASGIRequest):
         if not is_storable(self.path):
             raise MalformedRequest(_NUL_IN_PATH)
         if self.given_twice:
-            raise MalformedRequest(Flaw(f"/{self.given_twice}", "duplicate-header", "The header is given twice."))
+            raise MalformedRequest(Flaw(f"/{self.given_twice}", "duplicate-header", "The request contains this header twice."))
 
     def ensure_host(self) -> None:
         """Return if the request names a host that is served here, or raise `DisallowedHost`."""

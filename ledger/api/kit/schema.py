@@ -35,7 +35,7 @@ HOLDER_PATH = OpenApiParameter(
     "holder",
     {"type": "string", "pattern": f"^{HOLDER_PATTERN}$", "minLength": 1, "maxLength": 64},
     OpenApiParameter.PATH,
-    description="Who owns the credits. A holder never seen before has none, and comes into being with its first grant.",
+    description="The owner of the credits. A new holder has no credits; its first grant creates it.",
     examples=[OpenApiExample("holder", "customer-42")],
 )
 SEQUENCE_PATH = OpenApiParameter(
@@ -57,41 +57,41 @@ IDEMPOTENCY_KEY_HEADER = OpenApiParameter(
     {"type": "string", "pattern": "^[!-~]([ -~]{0,253}[!-~])?$", "minLength": 1, "maxLength": 255},
     OpenApiParameter.HEADER,
     required=True,
-    description="Names this write, for good. Sent again with the same body, it gets the first answer again and takes no effect.",
+    description="Identifies this write permanently. The same key and body sent again return the first answer and have no effect.",
     examples=[OpenApiExample("key", "order-7781")],
 )
 OPTIONAL_KEY_HEADER = OpenApiParameter(
     "Idempotency-Key",
     IDEMPOTENCY_KEY_HEADER.type,
     OpenApiParameter.HEADER,
-    description=f"Required, but with `dry_run`. {IDEMPOTENCY_KEY_HEADER.description}",
+    description=f"Required, except with `dry_run`. {IDEMPOTENCY_KEY_HEADER.description}",
     examples=IDEMPOTENCY_KEY_HEADER.examples,
 )
 REPLAYED_HEADER = OpenApiParameter(
     "Idempotency-Replayed",
     {"type": "string", "enum": ["true"]},
     OpenApiParameter.HEADER,
-    description="Present when this is the first answer again.",
+    description="Present when the server repeats the first answer.",
     response=[200, 201],
 )
 DRY_RUN_QUERY = OpenApiParameter(
     "dry_run",
     {"type": "boolean", "default": False},
     OpenApiParameter.QUERY,
-    description="Answer what would be answered, with 200 instead of 201, and write nothing. No Idempotency-Key is needed.",
+    description="Return the answer that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key.",
 )
 IF_MATCH_HEADER = OpenApiParameter(
     "If-Match",
     {"type": "string", "pattern": r'^("(0|[1-9][0-9]{0,18})"|\*)$'},
     OpenApiParameter.HEADER,
-    description="The ETag of the balance that was read: write only if the account has no later entry. `*` sets no condition.",
+    description="The ETag of the balance you read: the write needs an account without a later entry. `*` sets no condition.",
     examples=[OpenApiExample("tag", "*")],
 )
 IF_NONE_MATCH_HEADER = OpenApiParameter(
     "If-None-Match",
     {"type": "string"},
     OpenApiParameter.HEADER,
-    description="ETags of balances that are known: 304 when it is still one of them.",
+    description="ETags of balances you know: the answer is 304 if one of them is current.",
     examples=[OpenApiExample("tag", '"7"')],
 )
 ETAG_HEADER = OpenApiParameter(
@@ -105,7 +105,7 @@ REQUEST_ID_HEADER = OpenApiParameter(
     "X-Request-Id",
     {"type": "string"},
     OpenApiParameter.HEADER,
-    description="What this request is called in logs: the one that was sent, or a new one.",
+    description="The id of this request in the logs: the id you sent, or a new id.",
     response=True,
 )
 
@@ -165,7 +165,7 @@ def operation(
     if conditional:
         problems = [*problems, AccountMovedOn(expected=7, sequence=8)]
     if previewed and 200 not in answers:
-        answers = {200: answers[201]._replace(description="With `dry_run`: what would be answered."), **answers}
+        answers = {200: answers[201]._replace(description="With `dry_run`: the answer that the write would get."), **answers}
     return extend_schema(
         operation_id=name,
         summary=summary,

@@ -105,7 +105,7 @@ def test_an_atomic_batch_with_a_refusal_is_given_up_whole(api: ApiClient, holder
     problem = body_of(answer, 409)
     assert answer["Content-Type"] == "application/problem+json"
     assert problem["type"] == problems.TYPE_BASE + "batch-rejected"
-    assert problem["detail"] == "Operation 1 was answered no, so nothing of the batch was done."
+    assert problem["detail"] == "Operation 1 failed, so the ledger executed no operation of the batch."
     assert (problem["index"], problem["outcome"]) == (1, "not_executed")
     assert (problem["problem"]["status"], problem["problem"]["available"], problem["problem"]["requested"]) == (402, 97, 101)
     assert problem["results"] == [{"status": 424}, {"status": 402, "problem": problem["problem"]}, {"status": 424}]

@@ -101,9 +101,9 @@ def test_a_spend_beyond_the_balance_is_a_402_with_the_facts(api: ApiClient, hold
     assert answer.status_code == 402
     assert problem_of(answer) == {
         "type": "https://credit-ledger.example/problems/insufficient-credits",
-        "title": "Not enough credits",
+        "title": "The account has too few credits",
         "status": 402,
-        "detail": "250 asked for, 100 available.",
+        "detail": "The request needs 250 credits; 100 are available.",
         "outcome": "not_executed",
         "available": 100,
         "balance": 100,
@@ -141,10 +141,10 @@ REFUSED_REFUNDS = [
         {"spend": 2, "amount": 9},
         409,
         "refund-exceeds-spend",
-        "Of spend 2, 8 can be refunded.",
+        "Spend 2 has 8 credits left to refund; the request asks for 9.",
         {"sequence": 2, "refundable": 8, "requested": 9},
     ),
-    ({"spend": 99}, 404, "entry-not-found", "There is no entry 99 of credits.", {"sequence": 99, "credit_type": "credits"}),
+    ({"spend": 99}, 404, "entry-not-found", "Entry 99 of credits does not exist.", {"sequence": 99, "credit_type": "credits"}),
 ]
 
 
@@ -257,7 +257,7 @@ def test_an_entry_that_is_not_there_is_a_404(api: ApiClient, holder: str, path: 
         "type": "https://credit-ledger.example/problems/not-found",
         "title": "Not found",
         "status": 404,
-        "detail": "There is nothing here.",
+        "detail": "The resource does not exist, or this key may not see it.",
         "outcome": "not_executed",
     }
 

@@ -40,13 +40,13 @@ def test_a_spend_says_what_became_of_every_lot_and_why(api: ApiClient, holder: s
     ]  # fmt: skip
     assert (found["sequence"], found["kind"], found["refers_to"]) == (6, "spend", None)
     order = "priority, soonest expiry, promotional before purchased, oldest"
-    assert found["text"] == f"12 were spent from 3 lots, in the order {order}."
+    assert found["text"] == f"The spend took 12 credits from 3 lots, in the order {order}."
     assert found["lots"] == [
         {
             "grant": 3,
             "amount": 0,
             "decision": "not_yet_effective",
-            "text": f"Passed over: it counts from {text(NOW + timedelta(days=1))} on.",
+            "text": f"Skipped: the lot is effective from {text(NOW + timedelta(days=1))}.",
         },
         {
             "grant": 4,
@@ -64,9 +64,9 @@ def test_a_spend_says_what_became_of_every_lot_and_why(api: ApiClient, holder: s
             "grant": 1,
             "amount": 3,
             "decision": "drawn",
-            "text": "Used 3 of 100; 97 are left. It comes before lot 5: it is older.",
+            "text": "Used 3 of 100; 97 remain. It comes before lot 5: it is older.",
         },
-        {"grant": 5, "amount": 0, "decision": "not_needed", "text": "The lots before it were enough."},
+        {"grant": 5, "amount": 0, "decision": "not_needed", "text": "The lots before it had enough credits."},
     ]
     before, after = found["before"], found["after"]
     assert (before["sequence"], before["available"], before["balance"]) == (5, 159, 164)
@@ -84,7 +84,7 @@ def test_promotional_credits_and_the_sooner_expiry_come_first(api: ApiClient, ho
         "Used 1 of 1. It comes before lot 3: it expires sooner.",
         "Used 1 of 1. It comes before lot 2: it expires, and the other does not.",
         "Used 1 of 1. It comes before lot 1: promotional credits are used first.",
-        "Used 100 of 100. It is the last that can be used.",
+        "Used 100 of 100. It is the last usable lot.",
     ]
 
 
@@ -93,7 +93,7 @@ def test_a_refund_says_what_is_left_to_refund(api: ApiClient, holder: str) -> No
     services.refund(holder_id=holder, spend=2, amount=3, idempotency_key="r1")
     services.refund(holder_id=holder, spend=2, amount=4, idempotency_key="r2")
     found = explained(api, holder, 4)
-    assert found["text"] == "4 of entry 2 were given back to 1 lot."
+    assert found["text"] == "The refund returned 4 credits of entry 2 to 1 lot."
     assert found["refers_to"] == {
         "sequence": 2,
         "kind": "spend",
@@ -102,7 +102,7 @@ def test_a_refund_says_what_is_left_to_refund(api: ApiClient, holder: str) -> No
         "returned_before": 3,
         "returned": 7,
         "refundable": 1,
-        "text": "Of 8 taken, 7 are given back and 1 can be.",
+        "text": "Refunds have returned 7 of the 8 credits taken; 1 remain refundable.",
     }
     assert decisions(found) == [(1, 4, "returned")]
 
@@ -111,15 +111,18 @@ def test_a_capture_says_what_of_the_hold_it_took_and_what_went_back(api: ApiClie
     services.hold(holder_id=holder, amount=30, idempotency_key="h")
     services.capture(holder_id=holder, hold=2, amount=20, idempotency_key="c")
     found = explained(api, holder, 4)
-    assert found["text"] == "20 were spent: 20 of hold 2."
+    assert found["text"] == "The capture took 20 credits: 20 from hold 2."
     assert decisions(found) == [(1, 20, "captured")]
     assert [(each["sequence"], each["kind"], each["text"]) for each in found["booked_before"]] == [
-        (3, "release", "Hold 2 gave back 10: captured less.")
+        (3, "release", "Hold 2 returned 10 credits: captured less.")
     ]
     assert (found["before"]["held"], found["after"]["held"]) == (20, 0)
     assert (found["refers_to"]["held_before"], found["refers_to"]["held"], found["refers_to"]["expires_at"]) == (20, 0, None)
     released = explained(api, holder, 3)
-    assert (released["text"], released["booked_after"]) == ("10 of hold 2 went back to 1 lot: captured less.", [])
+    assert (released["text"], released["booked_after"]) == (
+        "The release returned 10 credits of hold 2 to 1 lot: captured less.",
+        [],
+    )
 
 
 def test_a_hold_a_release_and_an_extension_are_explained(api: ApiClient, holder: str) -> None:
@@ -128,9 +131,9 @@ def test_a_hold_a_release_and_an_extension_are_explained(api: ApiClient, holder:
     services.release(holder_id=holder, hold=2, idempotency_key="r")
     assert decisions(explained(api, holder, 2)) == [(1, 30, "drawn")]
     extended = explained(api, holder, 3)
-    assert extended["text"] == "Hold 2 expires at another instant; nothing was moved."
+    assert extended["text"] == "Hold 2 has a new expiry; no credits moved."
     assert extended["refers_to"]["expires_at"] == text(NOW + timedelta(days=2))
-    assert explained(api, holder, 4)["text"] == "30 of hold 2 went back to 1 lot."
+    assert explained(api, holder, 4)["text"] == "The release returned 30 credits of hold 2 to 1 lot."
 
 
 def test_what_had_come_due_is_told_with_the_entry_that_booked_it(
@@ -143,11 +146,11 @@ def test_what_had_come_due_is_told_with_the_entry_that_booked_it(
     found = explained(api, holder, 4)
     assert [
         (each["sequence"], each["kind"], each["amount"], each["refers_to"], each["text"]) for each in found["booked_before"]
-    ] == [(3, "expire", -5, 2, "Lot 2 expired with 5 left.")]
+    ] == [(3, "expire", -5, 2, "Lot 2 expired with 5 credits left.")]
     assert decisions(found) == [(1, 1, "drawn")]
     expired = explained(api, holder, 3)
     assert (expired["text"], expired["refers_to"]["kind"], decisions(expired)) == (
-        "5 of grant 2 expired.",
+        "5 credits of grant 2 expired.",
         "grant",
         [(2, 5, "expired")],
     )
@@ -159,15 +162,15 @@ def test_grants_transfers_overdrafts_and_repayments_are_explained(api: ApiClient
     services.grant(holder_id=holder, amount=40, idempotency_key="g")
     services.transfer(holder_id=holder, to="team-7", amount=10, idempotency_key="t")
     assert explained(api, holder, 2)["text"] == "Spends may take the balance down to -50 from now on."
-    assert explained(api, holder, 3)["text"].startswith("130 were spent from 1 lot and 30 on the overdraft, ")
+    assert explained(api, holder, 3)["text"].startswith("The spend took 130 credits from 1 lot and 30 on the overdraft, ")
     granted = explained(api, holder, 4)
     assert decisions(granted) == [(4, 40, "opened")]
-    assert [(each["kind"], each["text"]) for each in granted["booked_after"]] == [("adjust", "30 repaid what was owed.")]
-    assert explained(api, holder, 5)["text"] == "30 of 1 lot repaid what was owed on the overdraft."
-    assert explained(api, holder, 6)["text"].startswith("10 went to team-7 from 1 lot, ")
+    assert [(each["kind"], each["text"]) for each in granted["booked_after"]] == [("adjust", "30 credits repaid the overdraft.")]
+    assert explained(api, holder, 5)["text"] == "30 credits from 1 lot repaid the overdraft."
+    assert explained(api, holder, 6)["text"].startswith("The transfer moved 10 credits from 1 lot to team-7, ")
     came = explained(api, "team-7", 1)
     assert (came["text"], decisions(came)) == (
-        "10 came from customer-42 as a lot with the terms that they had there.",
+        "customer-42 transferred 10 credits; they form a new lot with the terms they had there.",
         [(1, 10, "opened")],
     )
     assert (came["before"]["sequence"], came["before"]["lots"]) == (0, [])

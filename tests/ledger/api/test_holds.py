@@ -128,7 +128,7 @@ def test_a_closed_hold_says_how_it_was_closed(
     answer = api.post(f"{HOLDS}/2/{again}", {"expires_at": text(LATER)} if again == "extend" else {})
     refused = problem(answer, 409, "hold-closed")
     assert (refused["sequence"], refused["how"], refused["closed_by"]) == (2, how, closed_by)
-    assert refused["detail"] == f"Hold 2 was {how}."
+    assert refused["detail"] == f"Hold 2 is closed: {how}."
     assert rows_of(holder) == (before[0], before[1] + 1)
 
 

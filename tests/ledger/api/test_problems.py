@@ -96,7 +96,7 @@ def test_a_connection_that_breaks_during_commit_leaves_the_outcome_unknown(
     assert (answer.status_code, answer["Retry-After"]) == (503, "1")
     assert json.loads(answer.content) == {
         "type": "https://credit-ledger.example/problems/outcome-unknown",
-        "title": "The outcome is not known",
+        "title": "The outcome is unknown",
         "status": 503,
         "detail": "The connection broke during COMMIT. Send the same request with the same key to learn the outcome.",
         "request_id": "r-1",
@@ -128,9 +128,9 @@ def test_what_nobody_foresaw_is_told_to_the_log_and_not_to_the_caller(
     assert answer.status_code == 500
     assert json.loads(answer.content) == {
         "type": "https://credit-ledger.example/problems/internal-error",
-        "title": "Something went wrong here",
+        "title": "The server failed",
         "status": 500,
-        "detail": "It is in the log under this request_id.",
+        "detail": "The log has the details under this request_id.",
         "request_id": "r-1",
         "outcome": "unknown",
     }
@@ -187,8 +187,9 @@ def test_a_body_lists_its_facts_by_name_so_that_it_is_always_the_same() -> None:
     one = problems.body(errors.InsufficientCredits(available=3, balance=4, requested=5, shortfall=2), "r")
     two = problems.body(errors.InsufficientCredits(shortfall=2, requested=5, balance=4, available=3), "r")
     golden = (
-        '{"type": "https://credit-ledger.example/problems/insufficient-credits", "title": "Not enough credits", "status": 402, '
-        '"detail": "5 asked for, 3 available.", "request_id": "r", "outcome": "not_executed", '
+        '{"type": "https://credit-ledger.example/problems/insufficient-credits", '
+        '"title": "The account has too few credits", "status": 402, '
+        '"detail": "The request needs 5 credits; 3 are available.", "request_id": "r", "outcome": "not_executed", '
         '"available": 3, "balance": 4, "requested": 5, "shortfall": 2}'
     )
     assert [json.dumps(one), json.dumps(two)] == [golden, golden]

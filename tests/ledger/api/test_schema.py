@@ -184,7 +184,7 @@ def test_writes_document_their_key_and_their_refusals(document: dict[str, Any]) 
     spend = document["paths"]["/v1/holders/{holder}/spends"]["post"]
     key = next(parameter for parameter in spend["parameters"] if parameter["name"] == "Idempotency-Key")
     # The one thing that the document cannot say: it is required unless dry_run is true.
-    assert (key["in"], "required" in key, key["description"][:30]) == ("header", False, "Required, but with `dry_run`. ")
+    assert (key["in"], "required" in key, key["description"][:31]) == ("header", False, "Required, except with `dry_run`")
     refused = {"400", "401", "402", "403", "404", "406", "409", "412", "413", "415", "422", "429", "503"}
     assert set(spend["responses"]) == {"200", "201"} | refused
     assert set(spend["responses"]["503"]["content"][problems.MEDIA_TYPE]["examples"]) == {
