@@ -51,7 +51,7 @@ HOLDERS: Final = "SELECT DISTINCT holder_id FROM ledger_entry WHERE sequence = 1
 
 HIDDEN: Final = "<insufficient privilege>"
 """What the server shows as the query of another role's session to a role that may not read it."""
-HIDDEN_HINT: Final = "Sessions of other roles are hidden from this one; as a superuser: GRANT pg_read_all_stats TO {role};"
+HIDDEN_HINT: Final = "PostgreSQL hides the sessions of other roles; run as a superuser: GRANT pg_read_all_stats TO {role};"
 
 
 @dataclass(frozen=True, kw_only=True)

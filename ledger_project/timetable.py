@@ -45,8 +45,8 @@ SOME_LEFT: Final = frozenset({3, 4})
 
 TIMETABLE: Final = (
     Task("expire_credits", "Book credits and holds that have expired", MINUTE_S, by_every_worker=True, passing=SOME_LEFT),
-    Task("generate_invoices", "Make the invoices that are due", MINUTE_S, by_every_worker=True, passing=SOME_LEFT),
-    Task("usage_partitions", "Make the months of the usage table ahead", DAY_S),
+    Task("generate_invoices", "Generate the due invoices", MINUTE_S, by_every_worker=True, passing=SOME_LEFT),
+    Task("usage_partitions", "Create the usage table's coming partitions", DAY_S),
     Task("audit_ledger", "Check every law of the ledger", DAY_S),
     Task("generate_invoices", "Check that billing is consistent", DAY_S, arguments=("--check",)),
 )
@@ -61,7 +61,7 @@ def named(names: Sequence[str]) -> tuple[Task, ...]:
     known = {task.name for task in TIMETABLE}
     unknown = sorted(set(names) - known)
     if unknown:
-        raise ValueError(f"there is no task {', '.join(map(repr, unknown))}; there are {', '.join(sorted(known))}")
+        raise ValueError(f"unknown task {', '.join(map(repr, unknown))}; the tasks are {', '.join(sorted(known))}")
     return tuple(task for task in TIMETABLE if not names or task.name in names)
 
 

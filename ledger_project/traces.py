@@ -56,7 +56,7 @@ def read_trace(path: Path, *, limit: int | None = None) -> list[Use]:
             raise TraceInvalid(f"{path}: the first line must name {', '.join(COLUMNS)}")
         uses = [_use(path, number, row) for number, row in enumerate(islice(rows, limit), 1)]
     if not uses:
-        raise TraceInvalid(f"{path}: no requests are recorded in it")
+        raise TraceInvalid(f"{path} contains no requests")
     return uses
 
 

@@ -130,7 +130,7 @@ class Report:
         lines += [f"  {name}: {count} series verified" for name, count in sorted(self.chains.items()) if count]
         if self.anchor:
             lines.append("  anchor " + ", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in self.anchor.items()))
-        lines.append("No law is broken." if self.is_clean else self._findings_as_text())
+        lines.append("Clean: no violations found." if self.is_clean else self._findings_as_text())
         return "\n".join(lines)
 
     def _findings_as_text(self) -> str:

@@ -128,8 +128,8 @@ def test_customer_and_currency_choose_the_subscriptions(plan: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--customer", "NOPE"), "--customer: there is no customer NOPE"),
-        (("--plan", "NOPE"), "--plan: there is no plan NOPE"),
+        (("--customer", "NOPE"), "--customer: unknown customer NOPE"),
+        (("--plan", "NOPE"), "--plan: unknown plan NOPE"),
         (("--currency", "XXX"), "invalid choice: 'XXX'"),
         (("--explain", "NOPE"), "--explain: there is no subscription 'NOPE'"),
         (("--max-runtime", "-1"), "must be 0 to 604800 seconds"),
@@ -137,7 +137,7 @@ def test_customer_and_currency_choose_the_subscriptions(plan: str) -> None:
         (("--retry-wait", "soon"), "'soon' is no number of seconds"),
         (("--max-periods", "0"), "must be at least 1"),
         (("--late-lookback", "-1"), "must not be negative"),
-        (("--max-failures", "few"), "'few' is no whole number"),
+        (("--max-failures", "few"), "'few' is not a whole number"),
         (("--as-of", "9999-12-31", "--allow-future"), "--as-of must be in the years 2000 to 2200, in UTC"),
     ],
 )
@@ -148,7 +148,7 @@ def test_unknown_names_and_wrong_numbers_are_refused(arguments: tuple[str, ...],
 def test_a_run_id_is_used_once(plan: str) -> None:
     run_id = str(uuid.uuid4())
     run_json("--as-of", JANUARY, "--plan", plan, "--run-id", run_id)
-    assert refused("--as-of", JANUARY, "--plan", plan, "--run-id", run_id) == f"--run-id: there is a run {run_id} already"
+    assert refused("--as-of", JANUARY, "--plan", plan, "--run-id", run_id) == f"--run-id: run {run_id} already exists"
 
 
 def test_an_unknown_subscription_fails_by_name_and_the_others_are_billed(plan: str) -> None:
@@ -169,7 +169,7 @@ def test_what_is_suspended_is_billed_only_when_included(plan: str) -> None:
 def test_nothing_due_is_said_and_what_is_due_is_listed_in_each_format(plan: str) -> None:
     as_of = "2026-01-01T00:00:00+00:00"
     arguments = ("--as-of", JANUARY, "--plan", plan, "--list-due")
-    assert run(*arguments) == (0, "", f"Nothing is due as of {as_of}.\n")
+    assert run(*arguments) == (0, "", f"No subscription is due as of {as_of}.\n")
     assert run_json(*arguments) == (0, {"as_of": as_of, "count": 0, "due": []})
     one, other = sorted(SubscriptionFactory(plan=plan).ref for _ in range(2))
     code, listed = run_json(*arguments)

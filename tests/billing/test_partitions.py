@@ -139,13 +139,13 @@ def test_months_whose_events_came_first_are_told_and_the_others_made():
 def test_the_command_drops_only_what_is_old_there_and_billed():
     partitions.make_month(connection, JANUARY)
     use(SubscriptionFactory(plan=PlanFactory(prices=[metered()]).code), "1", at(1, 5))
-    with pytest.raises(CommandError, match="still looked at"):
+    with pytest.raises(CommandError, match="can still get late usage"):
         command("--drop", f"{datetime.now(UTC):%Y-%m}")
-    with pytest.raises(CommandError, match="there is no partition billing_usageevent_2020_01"):
+    with pytest.raises(CommandError, match="partition billing_usageevent_2020_01 does not exist"):
         command("--drop", "2020-01")
     with pytest.raises(CommandError, match="not billed yet: 2026-01"):
         command("--drop", "2026-01")
-    with pytest.raises(CommandError, match="is no month"):
+    with pytest.raises(CommandError, match="is not a month"):
         command("--drop", "January")
     assert "billing_usageevent_2026_01  FOR VALUES FROM ('2026-01-01" in command("--list")
     assert rows_in("billing_usageevent_2026_01") == 1

@@ -46,7 +46,7 @@ def test_it_is_made_within_seconds_and_summed_up() -> None:
 
     assert text == (
         "Demo data: 25 holders with 85 entries and 2 refusals; 12 subscriptions, 1 invoice; "
-        "the others are due: manage.py generate_invoices\n"
+        "manage.py generate_invoices bills the others\n"
     )
     assert took_s < 5
     assert rows()["ledger_entry"] - before == 85 + 2

@@ -54,7 +54,7 @@ def test_tasks_are_chosen_by_name() -> None:
         "audit_ledger",
         "generate_invoices --check",
     ]
-    with pytest.raises(CommandError, match="there is no task 'NOPE'; there are audit_ledger, ") as refused:
+    with pytest.raises(CommandError, match="unknown task 'NOPE'; the tasks are audit_ledger, ") as refused:
         call_command("work", "NOPE")
     assert refused.value.returncode == 2
     out = StringIO()

@@ -166,7 +166,7 @@ def test_the_command_prints_json(holder: psycopg.Connection[Any], waiter: int, n
 def test_the_command_says_so_when_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ledger.management.commands.locks.current_locks", lambda **options: [])
 
-    assert printed() == "No advisory lock is held or awaited.\n"
+    assert printed() == "No session holds or awaits an advisory lock.\n"
     assert json.loads(printed(format="json")) == []
 
 
@@ -227,4 +227,4 @@ def test_the_application_is_told_what_sessions_of_other_roles_do(raw_connection:
     finally:
         superuser.execute(sql.SQL("GRANT pg_read_all_stats TO {}").format(role))
     what_to_do = f"as a superuser: GRANT pg_read_all_stats TO {settings.LEDGER_APP_ROLE};"
-    assert said.getvalue() == f"Sessions of other roles are hidden from this one; {what_to_do}\n"
+    assert said.getvalue() == f"PostgreSQL hides the sessions of other roles; {what_to_do}\n"

@@ -42,46 +42,54 @@ class Command(BaseCommand):
     """Bill target minus billed for each subscription that is due, one short transaction each."""
 
     help = (
-        "Make the invoices that are due. Any number of these may run at once, on any number of machines: they share the work. "
-        "Exit codes: 0 done, 1 error or findings, 2 bad arguments or unknown names, 3 some failed or are suspended, 4 only busy "
-        "or deferred ones left, 5 limit reached, 6 stopped at --max-runtime with work left, 130 or 143 ended by a signal after "
-        "finishing the current subscription."
+        "Generate all due invoices. Any number of processes may run this command at once, on any number of machines; they share "
+        "the work. Exit codes: 0 done, 1 error or findings, 2 bad arguments or unknown names, 3 some subscriptions failed or "
+        "are suspended, 4 only busy or deferred subscriptions left, 5 limit reached, 6 --max-runtime reached with work left, "
+        "130 or 143 a signal ended the run after the current subscription."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""
         what = parser.add_argument_group("what to bill")
-        what.add_argument("--as-of", type=_instant, help="RFC 3339 with offset, or a day (00:00 UTC); now by default")
-        what.add_argument("--allow-future", action="store_true", help="take an --as-of that lies in the future")
-        what.add_argument("--subscription", action="append", default=[], metavar="REF", help="this one; may be repeated")
+        what.add_argument("--as-of", type=_instant, help="RFC 3339 time with offset, or a day (00:00 UTC); default: now")
+        what.add_argument("--allow-future", action="store_true", help="allow an --as-of in the future")
+        what.add_argument(
+            "--subscription", action="append", default=[], metavar="REF", help="bill only this subscription; repeatable"
+        )
         what.add_argument("--customer", action="append", default=[], metavar="REF")
         what.add_argument("--plan", action="append", default=[], metavar="CODE")
-        what.add_argument("--currency", choices=sorted(MINOR_DIGITS), metavar="CODE", help="plans in this ISO 4217 currency")
+        what.add_argument(
+            "--currency", choices=sorted(MINOR_DIGITS), metavar="CODE", help="bill only plans in this ISO 4217 currency"
+        )
         what.add_argument("--only", choices=[scope.value for scope in Scope])
-        what.add_argument("--max-periods", type=_positive, help="at most so many due instants per subscription")
+        what.add_argument("--max-periods", type=_positive, help="bill at most this many due instants per subscription")
         what.add_argument(
             "--late-lookback", type=_whole, default=LATE_LOOKBACK_PERIODS, metavar="PERIODS",
-            help="look for late usage in so many billed periods (2)",
+            help="look for late usage in this many billed periods (2)",
         )  # fmt: skip
-        what.add_argument("--include-parked", action="store_true", help="also subscriptions whose billing is suspended")
+        what.add_argument("--include-parked", action="store_true", help="also bill suspended subscriptions")
         how = parser.add_argument_group("how")
         state = how.add_mutually_exclusive_group()
-        state.add_argument("--draft", action="store_true", help="leave drafts, without numbers")
-        state.add_argument("--finalize", action="store_true", help="give numbers (the default)")
-        how.add_argument("--dry-run", action="store_true", help="do all of it and roll it back")
+        state.add_argument("--draft", action="store_true", help="leave the invoices as drafts without numbers")
+        state.add_argument("--finalize", action="store_true", help="finalize the invoices (default)")
+        how.add_argument("--dry-run", action="store_true", help="do everything, then roll back")
         how.add_argument("--workers", type=_positive, default=1, metavar="N")
-        how.add_argument("--limit", type=_positive, metavar="N", help="bill at most so many subscriptions")
-        how.add_argument("--max-runtime", type=_seconds, metavar="SECONDS", help="begin no subscription after so long")
-        how.add_argument("--retry-busy", type=_whole, default=3, metavar="N", help="come back to busy ones so often (3)")
-        how.add_argument("--retry-wait", type=_seconds, default=0.2, metavar="SECONDS", help="and wait so long before (0.2)")
-        how.add_argument("--fail-fast", action="store_true", help="end at the first failure")
-        how.add_argument("--max-failures", type=_whole, metavar="N", help="end after more failures than this")
+        how.add_argument("--limit", type=_positive, metavar="N", help="bill at most N subscriptions")
+        how.add_argument("--max-runtime", type=_seconds, metavar="SECONDS", help="start no subscription after this time")
+        how.add_argument("--retry-busy", type=_whole, default=3, metavar="N", help="retry busy subscriptions N times (3)")
+        how.add_argument(
+            "--retry-wait", type=_seconds, default=0.2, metavar="SECONDS", help="wait this long before each retry (0.2)"
+        )
+        how.add_argument("--fail-fast", action="store_true", help="stop at the first failure")
+        how.add_argument("--max-failures", type=_whole, metavar="N", help="stop after more than N failures")
         how.add_argument("--run-id", type=uuid.UUID)
         show = parser.add_argument_group("what to show")
         mode = show.add_mutually_exclusive_group()
-        mode.add_argument("--list-due", action="store_true", help="list what is due and do nothing")
-        mode.add_argument("--explain", metavar="REF", help="why a subscription is due or not, and who is at it")
-        mode.add_argument("--check", action="store_true", help="look for overlaps, wrong sums and holes in the numbering")
+        mode.add_argument("--list-due", action="store_true", help="list the due subscriptions and bill nothing")
+        mode.add_argument(
+            "--explain", metavar="REF", help="tell why a subscription is due or not, and which process holds its lock"
+        )
+        mode.add_argument("--check", action="store_true", help="check for overlaps, wrong sums and gaps in the numbering")
         show.add_argument("--format", choices=["text", "json", "jsonl"], default="text")
         show.add_argument("--no-progress", action="store_true")
 
@@ -166,7 +174,7 @@ class Command(BaseCommand):
         try:
             told = auditing.explain(ref, as_of)
         except NotFound as error:
-            raise CommandError(f"--explain: there is no subscription {ref!r}", returncode=BAD_ARGUMENTS) from error
+            raise CommandError(f"--explain: subscription {ref!r} does not exist", returncode=BAD_ARGUMENTS) from error
         self._show(told, form)
 
     def _list_due(self, job: Work, form: str) -> None:
@@ -181,7 +189,7 @@ class Command(BaseCommand):
             self.stdout.write(ref if form == "text" else json.dumps({"subscription": ref}))
         if not found:
             # What reads the list line by line is not to take this for a subscription.
-            self.stderr.write(f"Nothing is due as of {as_of}.")
+            self.stderr.write(f"No subscription is due as of {as_of}.")
         return None
 
     def _check(self, as_of: datetime, form: str) -> None:
@@ -288,9 +296,9 @@ def _ensure_known(given: dict[str, Any]) -> None:
     for name, names in known.items():
         unknown = sorted(set(given[name]) - set(names))
         if unknown:
-            raise CommandError(f"--{name}: there is no {name} {', '.join(unknown)}", returncode=BAD_ARGUMENTS)
+            raise CommandError(f"--{name}: unknown {name} {', '.join(unknown)}", returncode=BAD_ARGUMENTS)
     if given["run_id"] is not None and Run.objects.filter(pk=given["run_id"]).exists():
-        raise CommandError(f"--run-id: there is a run {given['run_id']} already", returncode=BAD_ARGUMENTS)
+        raise CommandError(f"--run-id: run {given['run_id']} already exists", returncode=BAD_ARGUMENTS)
 
 
 def _usage_never_billed(job: Work) -> list[dict[str, Any]] | str:
@@ -307,7 +315,7 @@ def _usage_never_billed(job: Work) -> list[dict[str, Any]] | str:
     except OperationalError as error:
         if sqlstate(error) != QUERY_CANCELED:
             raise
-        return "not looked for: it took too long; --check looks at all usage"
+        return "unknown: the query timed out; --check looks at all usage"
     return by_reason(found)
 
 
@@ -343,7 +351,7 @@ def _instant(text: str) -> datetime:
     try:
         instant = datetime.fromisoformat(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no RFC 3339 time and no day") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is neither an RFC 3339 time nor a day") from None
     if instant.tzinfo is None:
         if len(text) != len("2026-01-31"):
             raise argparse.ArgumentTypeError(f"{text!r} needs an offset, e.g. {text}Z")
@@ -355,7 +363,7 @@ def _seconds(text: str) -> float:
     try:
         seconds = float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
     if not 0 <= seconds <= LONGEST_S:
         raise argparse.ArgumentTypeError(f"must be 0 to {LONGEST_S} seconds")
     return seconds
@@ -372,7 +380,7 @@ def _whole(text: str) -> int:
     try:
         number = int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
     if number < 0:
         raise argparse.ArgumentTypeError("must not be negative")
     return number

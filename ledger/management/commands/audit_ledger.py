@@ -24,23 +24,28 @@ class Command(BaseCommand):
     """Reads everything in one read-only snapshot while writers go on; changes nothing in the database."""
 
     help = (
-        "Check every law of the ledger: numbers without gaps, balances, lots, burn order, holds, refunds, transfers, digests, "
-        "refusals, and that all credits are accounted for. Exits 0 when no law is broken, 1 when one is, 2 on bad arguments or "
-        "when the audit could not be done."
+        "Check every law of the ledger: gapless numbers, balances, lots, burn order, holds, refunds, transfers, digests, "
+        "refusals, and the sum of all credits. Exit codes: 0 clean, 1 violations found, 2 bad arguments, invalid anchor or "
+        "unreadable ledger."
     )
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """See `help`."""
-        parser.add_argument("--holder", help="only this holder")
+        parser.add_argument("--holder", help="audit only this holder")
         parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
-        parser.add_argument("--no-progress", action="store_true", help="no progress on the terminal")
+        parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
         parser.add_argument(
-            "--anchor-write", type=Path, metavar="FILE", help="write the accounts' heads to a new file, if no law is broken"
+            "--anchor-write", type=Path, metavar="FILE", help="write the accounts' heads to a new file if the ledger is clean"
         )
-        parser.add_argument("--anchor-check", type=Path, metavar="FILE", help="compare with an anchor written earlier")
-        parser.add_argument("--workers", type=int, default=2, help="sessions at once, 1 .. 32 (default: %(default)s)")
-        parser.add_argument("--findings", type=int, default=100, help="listed per law; all are counted (default: %(default)s)")
+        parser.add_argument("--anchor-check", type=Path, metavar="FILE", help="compare the ledger with an earlier anchor")
+        parser.add_argument("--workers", type=int, default=2, help="number of parallel sessions, 1 to 32 (default: %(default)s)")
+        parser.add_argument(
+            "--findings",
+            type=int,
+            default=100,
+            help="list at most this many findings per law; the report counts all (default: %(default)s)",
+        )
         parser.add_argument("--database", default="default", help="default: %(default)s")
 
     def handle(self, *, format: str, no_progress: bool, **options: Any) -> None:  # noqa: A002
@@ -52,9 +57,9 @@ class Command(BaseCommand):
         except (AnchorUnreadable, OSError) as error:
             raise CommandError(str(error), returncode=BAD_ARGUMENTS) from error
         except psycopg.Error as error:
-            raise CommandError(f"The ledger could not be read: {str(error).strip()}", returncode=BAD_ARGUMENTS) from error
+            raise CommandError(f"The audit cannot read the ledger: {str(error).strip()}", returncode=BAD_ARGUMENTS) from error
         if options["holder"] is not None and not report.accounts + report.refusals:
-            raise CommandError(f"--holder: there is no holder {options['holder']!r}", returncode=BAD_ARGUMENTS)
+            raise CommandError(f"--holder: holder {options['holder']!r} does not exist", returncode=BAD_ARGUMENTS)
         self.stdout.write(json.dumps(report.as_json(), indent=2) if format == "json" else report.as_text())
         if not report.is_clean:
             sys.exit(FOUND_SOMETHING)
@@ -66,9 +71,9 @@ def _check(options: dict[str, Any]) -> None:
     if not 0 <= options["findings"] <= 100_000:
         raise CommandError("--findings must be 0 .. 100000", returncode=BAD_ARGUMENTS)
     if options["anchor_write"] and options["anchor_write"].exists():
-        raise CommandError(f"{options['anchor_write']} exists; an anchor is kept, never written over", returncode=BAD_ARGUMENTS)
+        raise CommandError(f"{options['anchor_write']} exists; the audit never overwrites an anchor", returncode=BAD_ARGUMENTS)
     if options["holder"] and options["anchor_write"]:
-        raise CommandError("--anchor-write is for all holders, not for one", returncode=BAD_ARGUMENTS)
+        raise CommandError("--anchor-write covers all holders; omit --holder", returncode=BAD_ARGUMENTS)
     try:
         if options["holder"] is not None:
             check_holder_id(options["holder"])

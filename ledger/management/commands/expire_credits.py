@@ -20,20 +20,20 @@ class Command(BaseCommand):
     """Any number may run at once, on any number of machines; meant for a timer, and nothing goes wrong when it is late."""
 
     help = (
-        "Book expired lots and holds: `expire` and `release` entries, one short transaction per account. Busy holders are "
-        "passed by and tried again at the end. Exit codes: 0 done, 2 arguments, 3 some failed, 4 only busy ones left, "
-        "5 limit reached, 130 or 143 ended by a signal after the accounts under way."
+        "Book expired lots and holds as `expire` and `release` entries, one short transaction per account. The command skips "
+        "busy holders and retries them at the end. Exit codes: 0 done, 2 bad arguments, 3 some accounts failed, 4 only busy "
+        "accounts left, 5 limit reached, 130 or 143 a signal ended the command after its current accounts."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """See `help`."""
-        parser.add_argument("--limit", type=int, metavar="N", help="book at most so many accounts")
-        parser.add_argument("--dry-run", action="store_true", help="count what is due and write nothing")
+        parser.add_argument("--limit", type=int, metavar="N", help="book at most N accounts")
+        parser.add_argument("--dry-run", action="store_true", help="count the due accounts and write nothing")
         parser.add_argument(
-            "--workers", type=int, default=1, metavar="N", help="sessions at once, 1 .. 32 (default: %(default)s)"
+            "--workers", type=int, default=1, metavar="N", help="number of parallel sessions, 1 to 32 (default: %(default)s)"
         )
         parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
-        parser.add_argument("--no-progress", action="store_true", help="no progress on the terminal")
+        parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
 
     def handle(self, *, limit: int | None, workers: int, **options: Any) -> None:
         """Sweep, show, and leave with the exit code that says how it went."""

@@ -18,16 +18,18 @@ class Command(BaseCommand):
     """Prints the advisory locks of this database and changes nothing; exits 0 whether there are any or not."""
 
     help = (
-        "List who holds and who waits for which advisory lock. A lock is known by its number; its readable name is shown where a "
-        "session's own query tells it, where it is given here, or (with --names) where a table has it. FOR is the time "
-        "waited or, for a lock that is held, the time that its transaction has been open."
+        "List the sessions that hold an advisory lock or wait for one. PostgreSQL knows a lock by its number. The command shows "
+        "a name if a session's query contains it, if you give it as an argument, or (with --names) if a table contains it. FOR "
+        "is the waiting time or, for a held lock, the age of its transaction."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """See `help`."""
-        parser.add_argument("name", nargs="*", help="a name that a number may stand for, such as ledger/42")
-        parser.add_argument("--names", action="store_true", help="also try the names of all holders and subscriptions")
-        parser.add_argument("--limit", type=int, default=100_000, help="with --names: how many of each (default: %(default)s)")
+        parser.add_argument("name", nargs="*", help="a lock name to match with the numbers, such as ledger/42")
+        parser.add_argument("--names", action="store_true", help="also match the names of all holders and subscriptions")
+        parser.add_argument(
+            "--limit", type=int, default=100_000, help="with --names: match at most this many of each (default: %(default)s)"
+        )
         parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
         parser.add_argument("--database", default="default", help="default: %(default)s")
 
@@ -48,7 +50,7 @@ class Command(BaseCommand):
 def as_table(locks: list[HeldOrAwaited]) -> str:
     """One line per lock and session, in columns; the query shortened to one line."""
     if not locks:
-        return "No advisory lock is held or awaited."
+        return "No session holds or awaits an advisory lock."
     rows = [COLUMNS, *map(_cells, locks)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)

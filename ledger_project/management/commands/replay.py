@@ -30,23 +30,23 @@ class Command(BaseCommand):
     """Play a trace and report; end with 1 when the ledger answered, kept or billed anything that it must not."""
 
     help = (
-        "Play recorded requests to an LLM as spends over HTTP, several at once, with repeated requests and lost answers; "
-        "then check every balance, audit the ledger and invoice the usage. Without --url, a ledger is started for it."
+        "Replay recorded LLM requests as parallel spends over HTTP, with repeated requests and lost answers; then check every "
+        "balance, audit the ledger and invoice the usage. Without --url, the command starts a temporary ledger."
     )
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""
-        parser.add_argument("trace", nargs="?", type=Path, default=TRACE, help=f"CSV file; {TRACE} by default")
+        parser.add_argument("trace", nargs="?", type=Path, default=TRACE, help=f"CSV file (default: {TRACE})")
         parser.add_argument(
-            "--speed", type=float, default=0.0, help="times as fast as recorded; 0, the default: as fast as possible"
+            "--speed", type=float, default=0.0, help="speed relative to the recording; 0 (default): as fast as possible"
         )
-        parser.add_argument("--limit", type=int, help="play only the first so many requests")
-        parser.add_argument("--concurrency", type=int, default=16, help="so many clients at once; 16 by default")
-        parser.add_argument("--repeat-every", type=int, default=10, help="repeat every n-th request with its key; 0: none")
-        parser.add_argument("--drop-every", type=int, default=25, help="lose the answer of every n-th request; 0: none")
-        parser.add_argument("--url", help="a running ledger, such as http://127.0.0.1:8000")
-        parser.add_argument("--api-key", help="of that ledger; LEDGER_BOOTSTRAP_API_KEY or one made for the run by default")
+        parser.add_argument("--limit", type=int, help="replay only the first LIMIT requests")
+        parser.add_argument("--concurrency", type=int, default=16, help="number of parallel clients (default: 16)")
+        parser.add_argument("--repeat-every", type=int, default=10, help="repeat every N-th request with its key; 0: never")
+        parser.add_argument("--drop-every", type=int, default=25, help="drop the answer to every N-th request; 0: never")
+        parser.add_argument("--url", help="the URL of a running ledger, such as http://127.0.0.1:8000")
+        parser.add_argument("--api-key", help="API key of that ledger; default: LEDGER_BOOTSTRAP_API_KEY or a temporary key")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Play, check, audit, invoice, report."""
@@ -70,24 +70,24 @@ class Command(BaseCommand):
         tally = spend_all(target, uses, concurrency=options["concurrency"], speed=options["speed"], accidents=accidents)
         tally.granted = granted
         self._report_tally(tally, options["concurrency"])
-        self._report("Balances", f"{check_balances(target, tally)} of {users} holders have what their answers say")
+        self._report("Balances", f"{check_balances(target, tally)} of {users} holders have the balance of their answers")
         if _is_our_database(target, uses):
             self._audit()
             self._invoice(target, tally)
         else:
-            self._report("Audit", "left out, as are the invoices: these settings lead to another database than that ledger's")
+            self._report("Audit", "skipped, like the invoices: these settings use another database than that ledger")
 
     def _report_tally(self, tally: Tally, concurrency: int) -> None:
         rate = tally.answers / tally.took_s
-        self._report("Answers", f"{tally.answers:,} in {tally.took_s:.1f} s, {concurrency} clients at once: {rate:,.0f}/s")
+        self._report("Answers", f"{tally.answers:,} in {tally.took_s:.1f} s, {concurrency} parallel clients: {rate:,.0f}/s")
         self._report("Latency", ", ".join(f"p{percent} {tally.latency_ms(percent):.1f} ms" for percent in (50, 90, 99)))
         spent = sum(use.credits for use in tally.accepted)
         self._report("Accepted", f"{len(tally.accepted):,} spends of {spent:,} credits")
-        self._report("Refused", f"{tally.refused:,} for want of credits")
+        self._report("Refused", f"{tally.refused:,} for lack of credits")
         sent_again = (
-            f"{tally.repeated:,} repeated though answered",
+            f"{tally.repeated:,} after an answer",
             f"{tally.dropped:,} after a lost answer",
-            f"{tally.retried:,} when told to come back",
+            f"{tally.retried:,} after a Retry-After",
         )
         self._report("Retries", f"{', '.join(sent_again)}; {tally.replays:,} answered by replay")
 
@@ -104,7 +104,7 @@ class Command(BaseCommand):
         self._report(
             "Invoices",
             f"{made.invoices} from {made.events:,} usage events: {CURRENCY} {made.total_minor / 100:,.2f}; "
-            f"by the trace it must be {CURRENCY} {made.expected_minor / 100:,.2f}",
+            f"expected from the trace: {CURRENCY} {made.expected_minor / 100:,.2f}",
         )
 
     def _report(self, label: str, *lines: str) -> None:
@@ -118,7 +118,7 @@ def _read(path: Path, limit: int | None) -> list[Use]:
         return read_trace(path, limit=limit)
     except FileNotFoundError:
         raise CommandError(
-            f"There is no trace at {path}. Name a CSV file: manage.py replay FILE, or make replay TRACE=FILE. One is at {SOURCE}"
+            f"{path} does not exist. Name a CSV file: manage.py replay FILE, or make replay TRACE=FILE. Download: {SOURCE}"
         ) from None
     except (OSError, UnicodeDecodeError, TraceInvalid) as error:
         raise CommandError(str(error)) from error
@@ -150,7 +150,7 @@ def _key_for(run: str, api_key: str | None) -> Iterator[str]:
     try:
         stored, made = services.create_api_key(name=run, scopes=SCOPES, actor="replay")
     except DatabaseError as error:
-        raise CommandError(f"Give --api-key: no key could be made, because the database cannot be reached: {error}") from error
+        raise CommandError(f"Give --api-key: the command cannot reach the database to make a key: {error}") from error
     try:
         yield made
     finally:

@@ -48,7 +48,7 @@ class Command(BaseCommand):
         except (StartRefused, embedded_postgres.EmbeddedPostgresError) as error:
             raise CommandError(str(error)) from error
         except supervisor.WebServerDoesNotStay as error:
-            raise CommandError("The web server does not stay up; what it said stands above.") from error
+            raise CommandError("The web server does not stay up; see its output above.") from error
         self.stdout.write("Stopped.")
 
     def _serve(self, port: int) -> None:
@@ -88,11 +88,13 @@ class Command(BaseCommand):
                 migrate_and_grant_rights(owner, verbosity=0)
         except NotTheOwner as error:
             # Right where the owner has prepared it already. Where not, the next step says what is missing.
-            self.stderr.write(f"Not prepared, because this is not the owner's role ({error}); see LEDGER_OWNER_DATABASE_URL.")
+            self.stderr.write(
+                f"This role does not own the database, so serve did not prepare it ({error}); see LEDGER_OWNER_DATABASE_URL."
+            )
         except OperationalError as error:
-            raise CommandError(f"The database cannot be reached: {error}") from error
+            raise CommandError(f"serve cannot reach the database: {error}") from error
         except UnsafeDatabase as error:
-            raise CommandError(f"Refused to serve on this database: {error}") from error
+            raise CommandError(f"serve refuses this database: {error}") from error
 
     def _seed(self) -> Secrets:
         try:
@@ -100,9 +102,7 @@ class Command(BaseCommand):
         except Invalid as error:
             raise CommandError(f"LEDGER_BOOTSTRAP_API_KEY {error.facts['detail']}") from error
         except ProgrammingError as error:
-            raise CommandError(
-                f"This database was not prepared: run `manage.py prepare_database` as its owner. {error}"
-            ) from error
+            raise CommandError(f"The database is not prepared: run `manage.py prepare_database` as its owner. {error}") from error
 
     # What the operator sees
 

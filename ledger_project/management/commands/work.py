@@ -14,17 +14,17 @@ class Command(BaseCommand):
     """Runs until SIGINT or SIGTERM, and then finishes the subscription or account that it is at."""
 
     help = (
-        "Do the tasks of the timetable as they become due: expire credits, make invoices, make the usage table's months, audit, "
-        "check. Any number of these may run at once, on any number of machines. Exit codes: 0 told to stop, 1 the database was "
-        "gone for several rounds, 2 arguments."
+        "Run the tasks of the timetable when they are due: expire credits, generate invoices, create the usage table's "
+        "partitions, audit, check. Any number of workers may run at once, on any number of machines. Exit codes: 0 stopped by a "
+        "signal, 1 the database was unreachable for several rounds, 2 bad arguments."
     )
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Take which tasks, and whether to go on."""
-        parser.add_argument("task", nargs="*", help="only these, such as usage_partitions; all by default")
-        parser.add_argument("--once", action="store_true", help="do what is due now and end, for a timer of your own")
-        parser.add_argument("--list", action="store_true", help="show the timetable and do nothing")
+        parser.add_argument("task", nargs="*", help="run only these tasks, such as usage_partitions; default: all")
+        parser.add_argument("--once", action="store_true", help="run the tasks that are due now and exit, for use with a timer")
+        parser.add_argument("--list", action="store_true", help="show the timetable and run nothing")
 
     def handle(self, *args: Any, **given: Any) -> None:
         """Work, or show the timetable."""
