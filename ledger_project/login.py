@@ -52,7 +52,7 @@ def _a_turn() -> Iterator[None]:
 
 
 def _busy() -> ValidationError:
-    return ValidationError("Too many people are logging in right now. Try again in a few seconds.", code="busy")
+    return ValidationError("Too many operators are logging in. Try again in a few seconds.", code="busy")
 
 
 def locked_out(request: HttpRequest, response: HttpResponse | None, credentials: Any) -> HttpResponse:
@@ -60,8 +60,8 @@ def locked_out(request: HttpRequest, response: HttpResponse | None, credentials:
     minutes = int(settings.AXES_COOLOFF_TIME.total_seconds() // 60)
     messages.error(
         request,
-        f"After {settings.AXES_FAILURE_LIMIT} wrong passwords, logging in with this name from this address is locked for "
-        f'{minutes} minutes. Another operator can lift the lock under "Failed logins".',
+        f"After {settings.AXES_FAILURE_LIMIT} wrong passwords, the server locks this name for this address for "
+        f'{minutes} minutes. Another operator can remove the lock under "Failed logins".',
     )
     context = {
         **admin.site.each_context(request),

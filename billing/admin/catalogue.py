@@ -45,15 +45,15 @@ class PlanAdmin(ReadOnlyAdmin):
         words = row.interval_unit.replace("_", " ")
         return words if row.interval_count == 1 else f"{row.interval_count} {words}s"
 
-    @display(description="Made (UTC)")
+    @display(description="Created (UTC)")
     def created(self, row: Plan) -> SafeString | str:
         return moment(row.created_at)
 
-    @display(description="At least")
+    @display(description="Minimum")
     def least(self, row: Plan) -> str:
         return plain(row.minimum)
 
-    @display(description="At most")
+    @display(description="Maximum")
     def most(self, row: Plan) -> str:
         return plain(row.maximum)
 
@@ -93,7 +93,7 @@ class CouponAdmin(ReadOnlyAdmin):
     def value_cell(self, row: Coupon) -> str:
         return f"{plain(row.value)} %" if row.kind == "percentage" else plain(row.value)
 
-    @display(description="Made (UTC)")
+    @display(description="Created (UTC)")
     def created(self, row: Coupon) -> SafeString | str:
         return moment(row.created_at)
 

@@ -51,7 +51,7 @@ class CreditNoteAdmin(ReadOnlyAdmin):
     fieldsets = (
         (None, {"fields": (("state_label", "kind", "issued"), ("total", "left"), ("invoice_cell", "subscription_cell"))}),
         ("Who, why, when (UTC)", {"fields": (("actor", "recorded", "released"), "reason")}),
-        ("Where it went", {"fields": (("lowered", "returned"),)}),
+        ("Use", {"fields": (("lowered", "returned"),)}),
     )
     readonly_fields = (
         "name",
@@ -105,7 +105,7 @@ class CreditNoteAdmin(ReadOnlyAdmin):
                 "parts": [
                     ("Lines", _lines_table(note)),
                     ("Taxes", _taxes_table(note)),
-                    ("Set against", _uses_table(note)),
+                    ("Used on invoices", _uses_table(note)),
                 ],
             }
         response: HttpResponse = super().change_view(request, object_id, form_url, context)
@@ -142,11 +142,11 @@ class CreditNoteAdmin(ReadOnlyAdmin):
     def left(self, row: Any) -> SafeString | str:
         return money(note_left_minor(row, sum(row.used.values())), row.currency)
 
-    @display(description="Lowered what is due by")
+    @display(description="Lowered the amount due by")
     def lowered(self, row: Any) -> SafeString | str:
         return money(row.used.get(row.invoice_id, 0), row.currency)
 
-    @display(description="Prepaid credits given back")
+    @display(description="Prepaid credits returned")
     def returned(self, row: CreditNote) -> SafeString | str:
         paid = CreditPayment.objects.filter(invoice_id=row.invoice_id).first() if row.refund_sequence else None
         if paid is None or row.refund_sequence is None:
@@ -216,7 +216,7 @@ def _uses_table(note: CreditNote) -> dict[str, Any]:
     uses = list(CreditNoteUse.objects.filter(credit_note_id=note.pk).order_by("pk"))
     invoices = by_pk(Invoice, [use.invoice_id for use in uses])
     return table(
-        ["Invoice", "Amount", "Used (UTC)", "Given back (UTC)"],
+        ["Invoice", "Amount", "Used (UTC)", "Returned (UTC)"],
         [
             (
                 invoice_link(use.invoice_id, str(invoices[use.invoice_id]) if use.invoice_id in invoices else ""),
@@ -242,7 +242,7 @@ def notes_table(invoice: Invoice) -> dict[str, Any]:
         .values_list("credit_note_id", "used_minor")
     )
     return table(
-        ["Credit note", "Amount", "Left", "Reason", "Actor", "Made (UTC)", "Given up (UTC)"],
+        ["Credit note", "Amount", "Left", "Reason", "Actor", "Created (UTC)", "Given up (UTC)"],
         [
             (
                 row_link(CreditNote, note.pk, str(note)),
@@ -297,7 +297,7 @@ def _form_of(invoice: Invoice, left_by_position: dict[int, int]) -> type[KeyedFo
             min_value=Decimal(1).scaleb(-digits),
             decimal_places=digits,
             max_digits=19,
-            help_text=f"Before tax; {left:f} {invoice.currency} left.",
+            help_text=f"Before tax, at most {left:f} {invoice.currency}.",
             widget=UnfoldAdminDecimalFieldWidget(attrs={"autocomplete": "off"}),
         )
     return type("CreditForm", (KeyedForm,), {**fields, "field_order": [*fields, "reason"]})

@@ -29,7 +29,7 @@ class CustomerAdmin(ReadOnlyAdmin):
     fieldsets = (
         (None, {"fields": (("ref", "name"), ("currency", "terms_days", "grace_days"), ("language", "time_zone"))}),
         ("Tax", {"fields": (("vat_id", "vat_status"), "address_text")}),
-        ("Credits that pay", {"fields": (("holder", "credit_type", "unit_value"),)}),
+        ("Payment with credits", {"fields": (("holder", "credit_type", "unit_value"),)}),
     )
     readonly_fields = ("holder", "created", "address_text", "unit_value")
 
@@ -53,7 +53,7 @@ class CustomerAdmin(ReadOnlyAdmin):
         response: HttpResponse = super().change_view(request, object_id, form_url, context)
         return response
 
-    @display(description="Holder whose credits pay")
+    @display(description="Holder who pays")
     def holder(self, row: Customer) -> SafeString | str:
         if not row.holder_id:
             return ""
@@ -61,7 +61,7 @@ class CustomerAdmin(ReadOnlyAdmin):
             return link(accounts_url(holder=row.holder_id), row.holder_id)
         return account_link(row.holder_id, row.credit_type)
 
-    @display(description="One credit pays")
+    @display(description="Value of one credit")
     def unit_value(self, row: Customer) -> str:
         return plain(row.credit_unit_value)
 
@@ -69,7 +69,7 @@ class CustomerAdmin(ReadOnlyAdmin):
     def address_text(self, row: Customer) -> SafeString:
         return pairs(row.address)
 
-    @display(description="Made (UTC)")
+    @display(description="Created (UTC)")
     def created(self, row: Customer) -> SafeString | str:
         return moment(row.created_at)
 
@@ -95,7 +95,7 @@ def _coupons_table(customer: Customer) -> dict[str, Any]:
     for use in uses:
         taken.setdefault(use["customer_coupon_id"], []).append(use)
     return table(
-        ["Coupon", "Worth", "Given (UTC)", "Taken off so far", "On invoices"],
+        ["Coupon", "Worth", "Given (UTC)", "Discount so far", "On invoices"],
         [
             (
                 row_link(Coupon, row.coupon_id, coupons[row.coupon_id].code),

@@ -43,7 +43,7 @@ STATE_COLOURS = {
 def invoices_table(invoices: Sequence[Invoice]) -> dict[str, Any]:
     """Invoices in short, inside another page."""
     return table(
-        ["Invoice", "State", "Issued", "Total", "Due", "Made (UTC)"],
+        ["Invoice", "State", "Issued", "Total", "Due", "Created (UTC)"],
         [
             (
                 invoice_link(row.pk, str(row)),
@@ -71,7 +71,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
     change_form_outer_after_template = "admin/ledger/details.html"
     fieldsets = (
         (None, {"fields": (("state_label", "total", "due"), ("subscription_cell", "customer_cell"), ("issued", "due_on"))}),
-        ("Buyer, as it was", {"classes": ("collapse",), "fields": ("buyer_text",)}),
+        ("Buyer at that time", {"classes": ("collapse",), "fields": ("buyer_text",)}),
         (
             "History (UTC)",
             {"classes": ("collapse",), "fields": (("made", "until"), ("finalized", "paid"), ("voided", "uncollectible"), "run")},
@@ -132,7 +132,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
                     ("Coupons used", _coupons_table(invoice)),
                     ("Credit notes used", _notes_used_table(invoice)),
                     ("Credit notes about this invoice", notes_table(invoice)),
-                    ("Who moved it, and why", moves_table(invoice)),
+                    ("State changes", moves_table(invoice)),
                 ],
                 "links": [(list_url(Invoice, q=invoice.subscription_ref), "All invoices of this subscription")],
             }
@@ -252,7 +252,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
     def buyer_text(self, row: Invoice) -> SafeString:
         return pairs(row.buyer)
 
-    @display(description="Made")
+    @display(description="Created")
     def made(self, row: Invoice) -> SafeString | str:
         return moment(row.created_at)
 
@@ -268,7 +268,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
     def voided(self, row: Invoice) -> SafeString | str:
         return moment(row.voided_at)
 
-    @display(description="Given up")
+    @display(description="Uncollectible since")
     def uncollectible(self, row: Invoice) -> SafeString | str:
         return moment(row.uncollectible_at)
 
@@ -347,7 +347,7 @@ def _payment_table(paid: CreditPayment, currency: str) -> dict[str, Any]:
         return "" if sequence is None else entry_link(paid.holder_id, paid.credit_type, sequence)
 
     return table(
-        ["Holder", "Credits", "Amount", "Spend", "Given back by"],
+        ["Holder", "Credits", "Amount", "Spend", "Returned by"],
         [
             (
                 account_link(paid.holder_id, paid.credit_type),
@@ -371,7 +371,7 @@ def _coupons_table(invoice: Invoice) -> dict[str, Any]:
         return "" if found is None else row_link(Coupon, found.pk, found.code)
 
     return table(
-        ["Coupon", "Took off", "Times", "Used (UTC)", "Given back (UTC)"],
+        ["Coupon", "Discount", "Times", "Used (UTC)", "Returned (UTC)"],
         [
             (coupon(use), money(use.amount_minor, use.currency), use.periods, moment(use.used_at), moment(use.released_at))
             for use in uses
@@ -382,7 +382,7 @@ def _coupons_table(invoice: Invoice) -> dict[str, Any]:
 def _notes_used_table(invoice: Invoice) -> dict[str, Any]:
     uses = CreditNoteUse.objects.filter(invoice_id=invoice.pk).select_related("credit_note").order_by("pk")
     return table(
-        ["Arose on", "Set against this", "Used (UTC)", "Given back (UTC)"],
+        ["Source invoice", "Used on this invoice", "Used (UTC)", "Returned (UTC)"],
         [
             (
                 "this invoice" if use.credit_note.invoice_id == invoice.pk else invoice_link(use.credit_note.invoice_id),

@@ -29,20 +29,24 @@ class Words:
 WORDS: Final = {
     "finalize": Words(
         "Finalise",
-        "Credits are set against it, it gets its number, and from then on it cannot be changed.",
+        "The invoice uses the available credits, gets its number and becomes final.",
         {"draft"},
     ),
-    "pay": Words("Mark as paid", "For money that arrived in another way than by credits.", {"open", "uncollectible"}),
+    "pay": Words("Mark as paid", "The customer has paid the amount due by other means than credits.", {"open", "uncollectible"}),
     "void": Words(
         "Void",
-        "Its periods can be billed again, and the credits that paid part of it are given back. It keeps its number. Later "
-        "invoices of 0 that correct it are voided with it.",
+        "Voiding returns the credits that paid part of the invoice and frees its periods for billing. The invoice keeps its "
+        "number. Later invoices of 0 that correct it become void too.",
         {"open", "uncollectible"},
     ),
-    "give_up": Words("Mark as uncollectible", "Nobody expects the money any more. It can still be paid or voided.", {"open"}),
+    "give_up": Words(
+        "Mark as uncollectible",
+        "You no longer expect this payment. You can still mark the invoice as paid, or void it.",
+        {"open"},
+    ),
     "delete": Words(
         "Delete draft",
-        "Its periods can be billed again, and what it used is given back. Who deleted it stays on record.",
+        "Deleting returns the credits the draft used and frees its periods for billing. Your name and reason stay on record.",
         {"draft"},
     ),
 }
@@ -84,7 +88,7 @@ def deletion_view(model_admin: ReadOnlyAdmin, request: HttpRequest, invoice_id: 
         fixed={"invoice_id": invoice_id, "move": transitions.DELETE, "subscription_id": kept.subscription_id},
         title=f"{words.title}: draft {invoice_id}",
         button=words.title,
-        explanation=f"{kept.actor} has deleted it.",
+        explanation=f"{kept.actor} has deleted this draft.",
         back=row_url(Subscription, kept.subscription_id),
     )
 

@@ -75,7 +75,7 @@ class RunAdmin(ReadOnlyAdmin):
                 "links": [(reverse("admin:billing_outcomes", args=[run.pk]), "All outcomes")],
                 "parts": [
                     ("Money", _money_table(run)),
-                    ("To look at: failed, conflict, parked, busy, deferred", _outcomes_table(outcomes)),
+                    ("Needs attention: failed, conflict, parked, busy, deferred", _outcomes_table(outcomes)),
                     ("Slowest", _slowest_table(run)),
                 ],
             }
@@ -133,7 +133,7 @@ class RunAdmin(ReadOnlyAdmin):
 
     @display(description="Finished (UTC)")
     def finished(self, row: Run) -> SafeString | str:
-        return moment(row.finished_at) or "not yet, or killed"
+        return moment(row.finished_at) or "running or killed"
 
     @display(description="Bills up to (UTC)")
     def until(self, row: Run) -> SafeString | str:

@@ -93,8 +93,8 @@ class SubscriptionAdmin(ReadOnlyAdmin):
                     ("Amendments", _amendments_table(row)),
                     ("One-off charges", _charges_table(row)),
                     ("Latest invoices", invoices_table(invoices)),
-                    ("Latest periods billed", _claims_table(row)),
-                    ("Drafts deleted", deletions_table(row.pk)),
+                    ("Latest billed periods", _claims_table(row)),
+                    ("Deleted drafts", deletions_table(row.pk)),
                 ],
                 "links": [
                     (reverse("admin:billing_usage", args=[row.pk]), "Usage events"),
@@ -122,7 +122,7 @@ class SubscriptionAdmin(ReadOnlyAdmin):
             except LedgerError as error:
                 messages.error(request, said(error))
             else:
-                messages.success(request, f"{row.ref} will be billed by the next run.")
+                messages.success(request, f"The next run bills {row.ref}.")
             return HttpResponseRedirect(back)
         context = {
             **self.admin_site.each_context(request),
@@ -130,7 +130,7 @@ class SubscriptionAdmin(ReadOnlyAdmin):
             "title": f"Unpark subscription {row.ref}",
             "form": form,
             "button": "Unpark",
-            "explanation": f"It was parked for “{row.parking_row.reason}”. The next run bills it again.",
+            "explanation": f"The generator parked the subscription: “{row.parking_row.reason}”. The next run bills it again.",
             "back": back,
         }
         status = 422 if request.method == "POST" else 200
@@ -194,7 +194,7 @@ class SubscriptionAdmin(ReadOnlyAdmin):
     def next_due(self, row: Any) -> SafeString | str:
         cursor = row.cursor_row
         if cursor is None:
-            return "never looked at"
+            return "not yet computed"
         instants = [at for at in (cursor.recurring_due_at, cursor.usage_due_at) if at is not None]
         return moment(min(instants)) if instants else "nothing"
 
@@ -224,7 +224,7 @@ def _items_table(subscription: Subscription) -> dict[str, Any]:
     items = by_pk(Item, [row.item_id for row in versions])
     plans = by_pk(Plan, [row.plan_id for row in versions])
     return table(
-        ["Price", "Plan", "Quantity", "Counts (UTC)", "By amendment"],
+        ["Price", "Plan", "Quantity", "Effective (UTC)", "By amendment"],
         [
             (
                 (items[row.item_id].price_key if row.item_id in items else "") or "the subscription",

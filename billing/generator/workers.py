@@ -192,7 +192,7 @@ def bill_one(ref: str, options: Options, act: Callable[..., Generated] = generat
     except PeriodAlreadyBilled as error:
         return Done(ref, OutcomeKind.CONFLICT, str(error))
     except NotFound:
-        return Done(ref, OutcomeKind.FAILED, "there is no such subscription")
+        return Done(ref, OutcomeKind.FAILED, "the subscription does not exist")
     except Exception as error:
         # One failure never stops the others; it is kept with its traceback.
         if isinstance(error, Error):

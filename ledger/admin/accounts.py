@@ -146,7 +146,7 @@ class AccountAdmin(ReadOnlyAdmin):
         if cursor:
             holder_id, slash, credit_type = cursor.partition("/")
             if not slash or "\x00" in cursor:
-                raise WrongFilter("This is not a place in the list.")
+                raise WrongFilter("The page link is not valid for this list.")
             after = (holder_id, credit_type)
         values = cl.values()
         wanted, holder = values.get("credit_type"), values.get("holder")
@@ -160,7 +160,7 @@ class AccountAdmin(ReadOnlyAdmin):
         if len(fitting) > PAGE_ROWS:
             return Page(rows=rows, older=rows[-1].pk)
         if wanted and len(found) == ACCOUNTS_LOOKED_AT:
-            note = f"Looked at {ACCOUNTS_LOOKED_AT:,} accounts, up to {found[-1].holder_id}. “Further” looks on."
+            note = f"The search covers {ACCOUNTS_LOOKED_AT:,} accounts, up to {found[-1].holder_id}. “Further” continues it."
             return Page(rows=rows, older=account_id(found[-1].holder_id, found[-1].credit_type), note=note)
         return Page(rows=rows)
 
@@ -278,7 +278,7 @@ class AccountAdmin(ReadOnlyAdmin):
     def held_now(self, row: Any) -> SafeString | str:
         return number(row.now.held)
 
-    @display(description="May be overdrawn by")
+    @display(description="Overdraft limit")
     def overdraft_now(self, row: Any) -> SafeString | str:
         return number(row.now.overdraft)
 

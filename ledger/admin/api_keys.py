@@ -24,7 +24,7 @@ class KeyForm(forms.Form):
     name = forms.CharField(
         max_length=100,
         widget=UnfoldAdminTextInputWidget(attrs={"autocomplete": "off"}),
-        help_text="What is done with the key is recorded under key: and this name.",
+        help_text="The ledger records the key's operations under key: and this name.",
     )
     scopes = forms.MultipleChoiceField(
         choices=[(scope, scope) for scope in SCOPES], widget=UnfoldAdminCheckboxSelectMultipleWidget()
@@ -34,7 +34,7 @@ class KeyForm(forms.Form):
         required=False,
         max_length=64,
         widget=UnfoldAdminTextInputWidget(attrs={"autocomplete": "off"}),
-        help_text="The one holder that the key is confined to; empty for all.",
+        help_text="The only holder that the key can use; empty for all holders.",
     )
 
 
@@ -78,8 +78,8 @@ class ApiKeyAdmin(ReadOnlyAdmin):
             "opts": self.opts,
             "title": "New API key",
             "form": form,
-            "button": "Make the key",
-            "explanation": "The key is shown once, on the next page.",
+            "button": "Create the key",
+            "explanation": "The next page shows the key once.",
             "back": reverse("admin:ledger_apikey_changelist"),
         }
         status = 422 if request.method == "POST" else 200
@@ -112,7 +112,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
             "title": f"Revoke API key {key}",
             "form": forms.Form(),
             "button": "Revoke",
-            "explanation": "Requests with this key are refused from now on. It cannot be undone; a new key can be made.",
+            "explanation": "The ledger refuses all further requests with this key. You cannot undo this.",
             "back": row_url(ApiKey, key.pk),
         }
         return TemplateResponse(request, "admin/ledger/operation.html", context)
@@ -131,7 +131,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
     def holder(self, row: ApiKey) -> str:
         return row.holder_id or "all holders"
 
-    @display(description="Made (UTC)")
+    @display(description="Created (UTC)")
     def created(self, row: ApiKey) -> SafeString | str:
         return moment(row.created_at)
 

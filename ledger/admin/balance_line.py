@@ -69,7 +69,7 @@ def balance_line(points: Sequence[Point], *, now: datetime, title: str, note: st
     across = Scale(0, seconds, LEFT, WIDTH - RIGHT)
     up = Scale(rows[0], rows[-1], HEIGHT - BOTTOM, TOP)
     description = (
-        f"From {first:%Y-%m-%d} to {last:%Y-%m-%d}: it began at {points[0].balance}, is {points[-1].balance} now, "
+        f"From {first:%Y-%m-%d} to {last:%Y-%m-%d}: the balance began at {points[0].balance}, is {points[-1].balance} now, "
         f"was at least {min(point.balance for point in points)} and at most {max(point.balance for point in points)}."
     )
     return format_html(

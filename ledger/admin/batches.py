@@ -83,7 +83,7 @@ class BatchAdmin(ReadOnlyAdmin):
         return queryset, False
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> BatchListing | None:
-        """The batch of that id, `confined to/idempotency key`; a key holds no NUL."""
+        """The batch of that id, `confined to/idempotency key`; a key must not contain NUL."""
         confined_to, slash, key = object_id.partition("/")
         if not slash or "\x00" in object_id:
             return None
@@ -143,7 +143,7 @@ def _counts(row: BatchListing) -> Counter[str]:
 
 def _operations_table(row: BatchListing) -> dict[str, Any]:
     return table(
-        ["Operation", "What came of it", "Entry", "Code", "Facts"],
+        ["Operation", "Outcome", "Entry", "Code", "Facts"],
         [
             (
                 place,

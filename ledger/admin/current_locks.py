@@ -39,7 +39,7 @@ def page(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
 
 def _table(found: list[HeldOrAwaited]) -> dict[str, Any]:
     return table(
-        ["Lock", "Mode", "State", "For at most", "Session", "Transaction began (UTC)", "Blocked by"],
+        ["Lock", "Mode", "State", "At most for", "Session", "Transaction began (UTC)", "Blocked by"],
         [
             (
                 lock.name or mono(lock.number),

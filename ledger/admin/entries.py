@@ -189,7 +189,7 @@ def _of_accounts_like(prefix: str, values: dict[str, str], asked: Asked) -> Page
     found = selectors.holders(prefix=prefix, limit=ACCOUNTS_SEARCHED + 1)
     note = ""
     if len(found) > ACCOUNTS_SEARCHED:
-        note = f"Only the first {ACCOUNTS_SEARCHED} accounts that begin with “{prefix}” were looked at; write more of it."
+        note = f"The search covers only the first {ACCOUNTS_SEARCHED} accounts that begin with “{prefix}”; type a longer prefix."
     accounts = [(each.holder_id, each.credit_type) for each in found[:ACCOUNTS_SEARCHED]]
     return merged(HISTORY, _of_accounts(accounts, values, asked), note=note)
 
@@ -515,7 +515,7 @@ class EntryAdmin(ReadOnlyAdmin):
                 "referring_table": entries_table(related.referring),
                 "closed_table": entries_table([related.closed] if related.closed else []),
                 "drawn_table": drawn_table(entry),
-                "drawn_title": "Given back to" if entry.amount > 0 else "Taken from",
+                "drawn_title": "Returned to" if entry.amount > 0 else "Taken from",
                 "has_drawn": bool(entry.drawn) or entry.kind == "spend",
                 "arrived_table": entries_table(arrived),
                 "arrived_title": f"Arrived at {row.counterpart['holder_id']} as" if arrived else "",
@@ -638,7 +638,7 @@ class EntryAdmin(ReadOnlyAdmin):
     def hold_state(self, row: Any) -> str:
         return str(row.hold_now.state)
 
-    @display(description="What became of it")
+    @display(description="Outcome")
     def hold_amounts(self, row: Any) -> str:
         now: HoldState = row.hold_now
         parts = [(now.held, "still held"), (now.captured, "captured"), (now.released, "released")]
@@ -653,7 +653,7 @@ class EntryAdmin(ReadOnlyAdmin):
         rated = row.rating
         return format_html("{} of {}", number(rated["quantity"]), rate_link(row.credit_type, rated["rate"], rated["version"]))
 
-    @display(description="May be overdrawn by")
+    @display(description="Overdraft limit")
     def overdraft_after(self, row: EntryListing) -> SafeString | str:
         return number(row.overdraft)
 
@@ -693,7 +693,7 @@ class EntryAdmin(ReadOnlyAdmin):
     def digest_hex(self, row: EntryListing) -> SafeString | str:
         return mono(bytes(row.digest).hex())
 
-    @display(description="Digest of the entry before")
+    @display(description="Digest of the previous entry")
     def previous_digest_hex(self, row: Any) -> SafeString | str:
         return "missing" if row.previous_digest is None else mono(row.previous_digest.hex())
 

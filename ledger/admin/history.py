@@ -86,7 +86,7 @@ class History:
         at, *rest = text.split("/", len(self.order) - 1)
         is_numbered = self.order[-1] == "sequence"
         if len(rest) != len(self.order) - 1 or "\x00" in text or (is_numbered and not SEQUENCE.fullmatch(rest[-1])):
-            raise WrongFilter("This is not a place in the list.")
+            raise WrongFilter("The page link is not valid for this list.")
         return (read_instant_cursor(at), *rest[:-1], int(rest[-1]) if is_numbered else rest[-1])
 
     def bounds(self, *, since: datetime | None, until: datetime | None, before: tuple[Any, ...] | None) -> Conditions:
@@ -142,7 +142,7 @@ class History:
             return self.first_page(found)
         last_position = [getattr(rows[0], f"last_{column}") for column in self.order]
         until = last_position[0].astimezone(UTC).strftime(TIME_FORMAT)
-        note = f"Looked at {WINDOW_ROWS:,} rows, back to {until}. “Older” looks further."
+        note = f"The search covers {WINDOW_ROWS:,} rows, back to {until}. “Older” continues it."
         return Page(rows=found, older=self.cursor(last_position), note=note)
 
 

@@ -43,8 +43,8 @@ class HoldState:
     def sentence(self) -> str:
         """For whom is about to release it."""
         if not self.is_open:
-            return f"It is {self.state} already."
-        return f"{figure(self.held)} of {figure(self.asked)} are held until {self.expires_at.strftime(TIME_FORMAT)} UTC."
+            return f"The hold is already {self.state}."
+        return f"{figure(self.held)} of {figure(self.asked)} credits are held until {self.expires_at.strftime(TIME_FORMAT)} UTC."
 
 
 def state_of(hold: Any, referring: Sequence[Any], *, now: datetime) -> HoldState:

@@ -20,13 +20,13 @@ from ledger.rules.requests import HOLDER_ID, MAX_PRIORITY
 class OperationForm(KeyedForm):
     """What every entry takes beside what it is about."""
 
-    reference = text_field(label="Reference", help_text="Your own id of what this is about, such as a ticket.")
+    reference = text_field(label="Reference", help_text="Your id of the related case, such as a ticket.")
 
 
 class AmountForm(OperationForm):
     """A refund or a revocation: how much, or all."""
 
-    amount = amount_field(required=False, help_text="Empty for all that is left.")
+    amount = amount_field(required=False, help_text="Empty for the whole rest.")
     field_order = ["amount", "reason", "reference"]
 
 
@@ -34,7 +34,7 @@ class RecipientForm(OperationForm):
     """Gives credits to the holder whose id is typed; a new holder's is asked for twice, because a mistyped one is new too."""
 
     recipient = "holder_id"
-    holder_again = text_field(label="New holder, once more", most=64)
+    holder_again = text_field(label="New holder, again", most=64)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -47,7 +47,7 @@ class RecipientForm(OperationForm):
         if HOLDER_ID.fullmatch(holder_id) and not selectors.is_known(holder_id):
             self._show_again()
             if self.data.get("holder_again", "").strip() != holder_id:
-                why = f"{holder_id} is a new holder: nobody has had credits under this id. Type it again to give it some."
+                why = f"{holder_id} is a new holder without credits. Type the id again to confirm it."
                 self.add_error("holder_again", why)
         return asked
 
@@ -66,16 +66,16 @@ class GrantForm(RecipientForm):
     source = forms.ChoiceField(
         choices=[("", "Choose one"), ("purchased", "purchased"), ("promotional", "promotional")],
         widget=UnfoldAdminSelectWidget(),
-        help_text="Whether it was paid for.",
+        help_text="Purchased: the holder paid for the credits.",
     )
-    expires_at = instant_field(label="Expires at (UTC)", help_text="From this instant on it cannot be spent; empty for never.")
-    effective_at = instant_field(label="Effective at (UTC)", help_text="Empty for now.")
+    expires_at = instant_field(label="Expires at (UTC)", help_text="The credits expire at this time; empty for never.")
+    effective_at = instant_field(label="Effective at (UTC)", help_text="The credits are usable from this time; empty for now.")
     priority = forms.IntegerField(
         initial=100,
         min_value=0,
         max_value=MAX_PRIORITY,
         widget=UnfoldAdminIntegerFieldWidget(),
-        help_text="Lower is used first.",
+        help_text="The ledger uses lots with a lower number first.",
     )
     field_order = [
         "holder_id",
@@ -93,7 +93,7 @@ class GrantForm(RecipientForm):
 class OverdraftForm(OperationForm):
     """How far below 0 spends may take the balance."""
 
-    limit = amount_field(label="Limit", least=0, help_text="0 for none. What is owed already stays owed.")
+    limit = amount_field(label="Limit", least=0, help_text="0 for no overdraft. An existing debt stays.")
     field_order = ["limit", "reason", "reference"]
 
 
@@ -102,7 +102,7 @@ class TransferForm(RecipientForm):
 
     recipient = "to"
     to = text_field(label="To holder", required=True, most=64)
-    amount = amount_field(help_text="In the smallest unit of the credit type. An overdraft cannot be given away.")
+    amount = amount_field(help_text="In the smallest unit of the credit type. Only available credits can be transferred.")
     field_order = ["to", "amount", "reason", "reference"]
 
 
@@ -112,7 +112,7 @@ class TransferForm(RecipientForm):
 def refund_view(model_admin: ReadOnlyAdmin, request: HttpRequest, spend: EntryListing, *, refunded: int) -> HttpResponse:
     """Show the form of a refund of this spend or capture, of which `refunded` was given back before, or do it."""
     left = taken(spend) - refunded
-    before = f"; {figure(refunded)} were refunded before" if refunded else ""
+    before = f"; earlier refunds returned {figure(refunded)}" if refunded else ""
     return operation_view(
         model_admin,
         request,
@@ -123,8 +123,8 @@ def refund_view(model_admin: ReadOnlyAdmin, request: HttpRequest, spend: EntryLi
         button="Refund",
         initial={"amount": left or None},
         explanation=(
-            f"It took {figure(taken(spend))} {spend.credit_type}{before}: {figure(left)} can be refunded. "
-            "Credits go back to the lots that they came from."
+            f"The entry took {figure(taken(spend))} {spend.credit_type}{before}. You can refund {figure(left)}. "
+            "The credits return to their lots."
         ),
         back=_url_of(spend),
     )
@@ -142,8 +142,8 @@ def revoke_view(model_admin: ReadOnlyAdmin, request: HttpRequest, grant: EntryLi
         button="Revoke",
         initial={"amount": unspent or None},
         explanation=(
-            f"{figure(grant.amount)} {grant.credit_type} were granted by it, and {figure(unspent)} of them are unspent: "
-            "only those can be taken back."
+            f"The grant added {figure(grant.amount)} {grant.credit_type}; {figure(unspent)} are unspent. "
+            "Revoking takes back only unspent credits."
         ),
         back=_url_of(grant),
     )
@@ -159,7 +159,7 @@ def release_view(model_admin: ReadOnlyAdmin, request: HttpRequest, hold: EntryLi
         fixed=_account_of(hold) | {"hold": hold.sequence},
         title=f"Release hold #{hold.sequence} of {hold.holder_id}",
         button="Release",
-        explanation=f"{how_it_stands} What is held goes back to the lots that it came from.",
+        explanation=f"{how_it_stands} The held credits return to their lots.",
         back=_url_of(hold),
     )
 
@@ -179,7 +179,7 @@ def grant_view(
         operation=_booked(services.grant),
         title=f"Grant credits to {holder_id}" if holder_id else "Grant credits",
         button="Grant",
-        explanation="A new lot, as a purchase or as a present.",
+        explanation="The grant adds a new lot.",
         back=account_url(holder_id, credit_type) if holder_id else reverse("admin:ledger_account_changelist"),
     )
 
@@ -197,7 +197,7 @@ def overdraft_view(
         fixed={"holder_id": holder_id, "credit_type": credit_type},
         title=f"Overdraft of {holder_id}",
         button="Set the limit",
-        explanation=f"How far below 0 spends may take the balance of {credit_type}; holds and transfers may not.",
+        explanation=f"Spends may take the balance of {credit_type} down to this far below 0. Holds and transfers may not.",
         back=account_url(holder_id, credit_type),
     )
 
@@ -214,7 +214,7 @@ def transfer_view(
         fixed={"holder_id": holder_id, "credit_type": credit_type},
         title=f"Transfer credits of {holder_id}",
         button="Transfer",
-        explanation=f"{figure(available)} {credit_type} are available. It keeps its expiry, priority and source.",
+        explanation=f"{figure(available)} {credit_type} are available. The credits keep their expiry, priority and source.",
         back=account_url(holder_id, credit_type),
     )
 

@@ -37,10 +37,12 @@ VERSIONS_SHOWN = 100
 class PublishForm(KeyedForm):
     """What something costs from now on."""
 
-    code = text_field(label="Code", required=True, most=64, help_text="What is priced, such as gpt-4o.output.")
+    code = text_field(label="Code", required=True, most=64, help_text="The priced unit, such as gpt-4o.output.")
     credit_type = text_field(label="Credit type", required=True, most=32)
     price = amount_field(label="Credits")
-    per = amount_field(label="For so many units", help_text="3 credits for 1000 units; started credits are counted whole.")
+    per = amount_field(
+        label="Per units", help_text="For example, 3 credits per 1000 units. The ledger rounds up to whole credits."
+    )
     field_order = ["code", "credit_type", "price", "per", "reason"]
 
 
@@ -149,7 +151,7 @@ class RateAdmin(ReadOnlyAdmin):
             initial=initial,
             title=f"New price of {initial['code']}" if "code" in initial else "Publish a rate",
             button="Publish",
-            explanation="The next version counts from now on. What was priced before keeps the version that it was priced by.",
+            explanation="The new version is effective immediately. Earlier entries keep the version that priced them.",
             back=back,
         )
 
@@ -214,7 +216,7 @@ def _versions_table(row: RateListing) -> dict[str, Any]:
 def _read_cursor(text: str) -> tuple[str, str, int]:
     parts = text.split("/")
     if len(parts) != 3 or "\x00" in text:
-        raise WrongFilter("This is not a place in the list.")
+        raise WrongFilter("The page link is not valid for this list.")
     return parts[0], parts[1], min(read_number(parts[2]), 2**31 - 1)
 
 

@@ -143,7 +143,7 @@ class RefusalAdmin(ReadOnlyAdmin):
     def account(self, row: RefusalListing) -> SafeString:
         return account_link(row.holder_id, row.credit_type, f"{row.holder_id}, {row.credit_type}")
 
-    @display(description="Was to change")
+    @display(description="Target entry")
     def about(self, row: RefusalListing) -> SafeString | str:
         named = next(((word, row.request[word]) for word in NAMED_BY if isinstance(row.request.get(word), int)), None)
         return "" if named is None else entry_link(row.holder_id, row.credit_type, named[1], f"{named[0]} #{named[1]}")
@@ -164,7 +164,7 @@ class RefusalAdmin(ReadOnlyAdmin):
     def key(self, row: RefusalListing) -> SafeString | str:
         return mono(row.idempotency_key)
 
-    @display(description="Asked for")
+    @display(description="Request")
     def request_text(self, row: RefusalListing) -> SafeString:
         asked = [(name, value) for name, value in row.request.items() if value not in (None, "", {})]
         return format_html_join("", "<div><code>{}</code>: {}</div>", ((name, str(value)) for name, value in asked))

@@ -131,10 +131,10 @@ def test_customer_and_currency_choose_the_subscriptions(plan: str) -> None:
         (("--customer", "NOPE"), "--customer: unknown customer NOPE"),
         (("--plan", "NOPE"), "--plan: unknown plan NOPE"),
         (("--currency", "XXX"), "invalid choice: 'XXX'"),
-        (("--explain", "NOPE"), "--explain: there is no subscription 'NOPE'"),
+        (("--explain", "NOPE"), "--explain: subscription 'NOPE' does not exist"),
         (("--max-runtime", "-1"), "must be 0 to 604800 seconds"),
         (("--max-runtime", "nan"), "must be 0 to 604800 seconds"),
-        (("--retry-wait", "soon"), "'soon' is no number of seconds"),
+        (("--retry-wait", "soon"), "'soon' is not a number of seconds"),
         (("--max-periods", "0"), "must be at least 1"),
         (("--late-lookback", "-1"), "must not be negative"),
         (("--max-failures", "few"), "'few' is not a whole number"),
@@ -154,7 +154,7 @@ def test_a_run_id_is_used_once(plan: str) -> None:
 def test_an_unknown_subscription_fails_by_name_and_the_others_are_billed(plan: str) -> None:
     good = SubscriptionFactory(plan=plan).ref
     code, _, err = run("--as-of", JANUARY, "--subscription", "NOPE", "--subscription", good, "--no-progress")
-    assert (code, err.strip(), invoices_of(good)) == (3, "NOPE: failed: there is no such subscription", {good: 1})
+    assert (code, err.strip(), invoices_of(good)) == (3, "NOPE: failed: the subscription does not exist", {good: 1})
 
 
 def test_what_is_suspended_is_billed_only_when_included(plan: str) -> None:

@@ -451,7 +451,7 @@ def test_an_operator_credits_lines_with_a_reason_and_a_double_click_is_told_so()
     values["reason"] = "told so by phone"
     first, second = client.post(url, values), client.post(url, values)
     assert (first.status_code, second.status_code) == (302, 302)
-    assert "was done already, by the first click" in client.get(second["Location"]).content.decode()
+    assert "was already done by the first click" in client.get(second["Location"]).content.decode()
     note = CreditNote.objects.get()
     assert (note.amount_minor, note.actor, note.reason) == (1200, "admin:mara", "told so by phone")
     page = client.get(f"/admin/billing/creditnote/{note.pk}/change/").content.decode()

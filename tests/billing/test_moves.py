@@ -207,7 +207,7 @@ def test_an_operator_deletes_a_draft_with_a_reason_and_a_double_click_is_told_so
     first, second = client.post(url, values), client.post(url, values)
     assert (first.status_code, second.status_code) == (302, 302)
     page = client.get(second["Location"]).content.decode()
-    assert "was done already, by the first click" in page
+    assert "was already done by the first click" in page
     assert "ordered twice" in page
     assert noted(draft) == [("delete", "admin:mara", "ordered twice")]
     assert not Invoice.objects.filter(pk=draft.pk).exists()

@@ -45,7 +45,7 @@ def test_five_wrong_passwords_lock_the_name_for_the_address_and_for_nobody_else(
     lock("mara")
     refused = log_in("mara", PASSWORD)
     assert refused.status_code == 429
-    assert "logging in with this name from this address is locked for 15 minutes" in refused.content.decode()
+    assert "the server locks this name for this address for 15 minutes" in refused.content.decode()
     assert "sessionid" not in refused.cookies
     assert log_in("mara", PASSWORD, "198.51.100.7").status_code == 302
     assert log_in("ben", PASSWORD).status_code == 302
@@ -196,7 +196,7 @@ def test_a_refusal_for_want_of_a_turn_is_no_failed_guess(monkeypatch: pytest.Mon
     for _ in range(6):
         answer = log_in("mara", PASSWORD)
         assert answer.status_code == 200
-        assert "Too many people are logging in right now." in answer.content.decode()
+        assert "Too many operators are logging in." in answer.content.decode()
     assert not AccessAttempt.objects.exists()
 
 

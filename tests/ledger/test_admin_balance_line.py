@@ -31,7 +31,7 @@ def test_it_is_told_in_words_too_and_asks_for_nothing_outside():
     assert root.get("role") == "img"
     assert root.findtext("title") == '<a> & "b"'
     assert root.findtext("desc") == (
-        "From 2026-01-01 to 2026-01-01: it began at 100, is -50 now, was at least -50 and at most 100."
+        "From 2026-01-01 to 2026-01-01: the balance began at 100, is -50 now, was at least -50 and at most 100."
     )
     assert [root.get("aria-labelledby")] == [" ".join(each.get("id") for each in root if each.get("id"))]
     labels = [each.text for each in root.iter("text")]

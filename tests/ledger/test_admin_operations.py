@@ -81,7 +81,7 @@ def test_a_double_click_grants_once(client):
     assert (first.status_code, second.status_code) == (302, 302)
     assert first["Location"] == second["Location"]
     assert rows() == (1, 0)
-    assert "was done already, by the first click" in client.get(second["Location"]).content.decode()
+    assert "was already done by the first click" in client.get(second["Location"]).content.decode()
 
 
 def test_two_forms_are_two_grants(client):
@@ -129,7 +129,7 @@ def test_a_grant_to_a_new_holder_is_asked_for_twice_and_one_to_a_known_holder_is
     response = form(client, GRANT, **mistyped)
     page = response.content.decode()
     assert response.status_code == 422
-    assert "ada is a new holder: nobody has had credits under this id. Type it again to give it some." in page
+    assert "ada is a new holder without credits. Type the id again to confirm it." in page
     assert 'name="holder_again"' in page
     assert form(client, GRANT, **mistyped | {"holder_again": "adda"}).status_code == 422
     assert rows() == (0, 0)
@@ -159,13 +159,13 @@ def test_a_refund_offers_what_is_left_of_a_spend_and_a_revocation_what_is_unspen
         return re.sub(r"\s+", " ", page), found and found[1]
 
     page, amount = offered(url("refund", 2))
-    assert ("It took 30 credits: 30 can be refunded." in page, amount) == (True, "30")
+    assert ("The entry took 30 credits. You can refund 30." in page, amount) == (True, "30")
     page, amount = offered(url("revoke", 1))
     assert ("100 credits were granted by it, and 70 of them are unspent" in page, amount) == (True, "70")
 
     services.refund(holder_id="ada", spend=2, amount=10, idempotency_key="r")
     page, amount = offered(url("refund", 2))
-    assert ("It took 30 credits; 10 were refunded before: 20 can be refunded." in page, amount) == (True, "20")
+    assert ("The entry took 30 credits; earlier refunds returned 10. You can refund 20." in page, amount) == (True, "20")
     assert offered(url("revoke", 1))[1] == "80"
 
     services.refund(holder_id="ada", spend=2, idempotency_key="rest")

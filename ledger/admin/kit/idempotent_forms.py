@@ -136,9 +136,11 @@ def _do(request: HttpRequest, form: KeyedForm, operation: Operation, fixed: dict
     except Retryable as error:
         messages.warning(request, f"{said(error)}. Nothing was written; press the button again.")
     except OutcomeUnknown:
-        messages.warning(request, "The connection was lost: done or not, nobody knows. Press the button again; it is done once.")
+        messages.warning(
+            request, "The connection broke, so the outcome is unknown. Press the button again; the ledger executes it only once."
+        )
     else:
-        how = "was done already, by the first click" if done.is_replayed else "is done"
+        how = "was already done by the first click" if done.is_replayed else "is done"
         messages.success(request, f"{done.what} {how}: {done.detail}.")
         return done
     return None

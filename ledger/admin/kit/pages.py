@@ -94,7 +94,7 @@ class UncountedList(ChangeList):
         found = {spec.parameter_name: value for spec in self.filter_specs if (value := spec.value()) not in (None, "")}
         for name, value in found.items():
             if "\x00" in value:
-                raise WrongFilter(f"A {name.replace('_', ' ')} holds no NUL.")
+                raise WrongFilter(f"A {name.replace('_', ' ')} must not contain NUL.")
         return found
 
     def get_results(self, request: HttpRequest) -> None:
@@ -199,7 +199,7 @@ def read_number(text: str) -> int:
     except ValueError:
         number = -1
     if not (text.isascii() and 0 <= number < 2**63):
-        raise WrongFilter(f"“{text[:40]}” is not a place in this list.")
+        raise WrongFilter(f"“{text[:40]}” is not a valid page link for this list.")
     return number
 
 
@@ -214,7 +214,7 @@ class Choice(DropdownFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         value = self.value()
         if value and value not in dict(self.lookup_choices):
-            raise WrongFilter(f"“{value[:40]}” is no {self.title}.")
+            raise WrongFilter(f"“{value[:40]}” is not a valid {self.title}.")
         return queryset.filter(**{self.column: value}) if self.column and value else queryset
 
 
@@ -296,7 +296,7 @@ def instant_cursor(at: datetime) -> str:
 def read_instant_cursor(text: str) -> datetime:
     """The inverse of `instant_cursor`; or raise WrongFilter."""
     if not (text.isascii() and text.isdecimal() and len(text) <= 17):
-        raise WrongFilter("This is not a place in the list.")
+        raise WrongFilter("The page link is not valid for this list.")
     return from_us(int(text))
 
 
@@ -307,7 +307,9 @@ class ReasonForm(forms.Form):
     """Why something is done."""
 
     reason = forms.CharField(
-        max_length=MAX_REASON_CHARACTERS, widget=UnfoldAdminTextInputWidget(), help_text="Recorded with your name, for good."
+        max_length=MAX_REASON_CHARACTERS,
+        widget=UnfoldAdminTextInputWidget(),
+        help_text="The ledger records it permanently with your name.",
     )
 
 
