@@ -81,7 +81,7 @@ class Resources(Endpoint):
     is_public = True
 
     @operation(
-        "listResources", "List what there is", "Every path with its methods, and the scope that each needs. No key is asked for.",
+        "listResources", "List the paths", "Every path with its methods and the scope each method needs. The call needs no key.",
         tag="About", scope="", answers={200: Answer(ResourcesSerializer, RESOURCES, "All paths.")},
     )  # fmt: skip
     def get(self, request: HttpRequest) -> HttpResponse:

@@ -152,11 +152,11 @@ class NewCustomerSerializer(StrictSerializer):
     """Who pays."""
 
     ref = RefField(help_text="Your name for the customer.")
-    name = TextField(max_length=200, min_length=1, help_text="As it stands on the invoice.")
+    name = TextField(max_length=200, min_length=1, help_text="As printed on the invoice.")
     currency = CurrencyField(help_text="ISO 4217.")
     time_zone = ZoneField(default="UTC", help_text="For dates on documents.")
     language = TextField(max_length=16, min_length=2, default="en", help_text="BCP 47.")
-    address = MetadataField(required=False, help_text="As it stands on the invoice.")
+    address = MetadataField(required=False, help_text="As printed on the invoice.")
     vat_id = TextField(max_length=32, default="", help_text="VAT identification number; needed for reverse charge.")
     vat_status = ChoiceField(
         choices=[status.value for status in VatStatus], default=VatStatus.TAXABLE.value,
@@ -164,7 +164,10 @@ class NewCustomerSerializer(StrictSerializer):
     )  # fmt: skip
     terms_days = WholeNumberField(min_value=0, max_value=MAX_TERMS_DAYS, default=30, help_text="Days from issue to due date.")
     grace_days = WholeNumberField(
-        min_value=0, max_value=MAX_GRACE_DAYS, default=0, help_text="Days for which an invoice stays a draft that is rated anew."
+        min_value=0,
+        max_value=MAX_GRACE_DAYS,
+        default=0,
+        help_text="Days for which an invoice stays a draft; each run rates it again.",
     )
     holder_id = HolderField(required=False, allow_null=True, help_text="Whose credits pay first.")
     credits = NewCreditsSerializer(required=False, allow_null=True, help_text="Which of them, and what one is worth.")
@@ -255,8 +258,8 @@ class NewAmendmentSerializer(StrictSerializer):
     ends_at = TimeField(
         required=False,
         allow_null=True,
-        help_text="Where the subscription ends; null: it goes on, which withdraws a planned end. After it has ended, it is "
-        "active again from `effective_at` on; the time in between is not billed.",
+        help_text="When the subscription ends; null withdraws a planned end. An ended subscription becomes active again "
+        "from `effective_at`; billing skips the time between.",
     )
     paused = TruthField(required=False, help_text="True stops it, false resumes it.")
     trial_end = TimeField(required=False, help_text="Extends a trial that has not ended yet; later than its end is now.")
@@ -271,7 +274,7 @@ class NewAmendmentSerializer(StrictSerializer):
 class AmendmentQuery(StrictSerializer):
     """How to amend."""
 
-    dry_run = QueryTruthField(default=False, help_text="Only show what it would bring.")
+    dry_run = QueryTruthField(default=False, help_text="Only show the effect.")
     as_of = TimeField(
         required=False,
         help_text="With `dry_run`: up to when, past or future; when the amendment takes effect by default, now if that is past.",
@@ -282,7 +285,7 @@ class NewChargeSerializer(StrictSerializer):
     """A one-off charge."""
 
     amount_minor = WholeNumberField(min_value=1, max_value=MAX_AMOUNT, help_text="In minor units of the customer's currency.")
-    description = TextField(max_length=500, min_length=1, help_text="As it stands on the invoice.")
+    description = TextField(max_length=500, min_length=1, help_text="As printed on the invoice.")
     tax_rate = DecimalStringField(default="0", min_value=0, max_value=100, help_text="Percent.")
 
 
@@ -295,8 +298,10 @@ class NewCouponSerializer(StrictSerializer):
     currency = CurrencyField(required=False, allow_null=True, help_text="Of an amount.")
     duration = ChoiceField(choices=["once", "recurring", "forever"], help_text="How long it lasts.")
     periods = WholeNumberField(min_value=1, max_value=1000, required=False, allow_null=True, help_text="Of a recurring one.")
-    prices = ListOfField(child=RefField(), max_items=100, required=False, help_text="Price keys that it is limited to.")
-    plans = ListOfField(child=RefField(), max_items=100, required=False, help_text="Plans that it is limited to.")
+    prices = ListOfField(
+        child=RefField(), max_items=100, required=False, help_text="The coupon applies only to these price keys."
+    )
+    plans = ListOfField(child=RefField(), max_items=100, required=False, help_text="The coupon applies only to these plans.")
 
 
 class NewGivenCouponSerializer(StrictSerializer):
@@ -308,7 +313,7 @@ class NewGivenCouponSerializer(StrictSerializer):
 class UsageEventSerializer(StrictSerializer):
     """One thing that was used."""
 
-    idempotency_key = TextField(max_length=255, min_length=1, pattern=r"[\x20-\x7e]+", help_text="Unique for good.")
+    idempotency_key = TextField(max_length=255, min_length=1, pattern=r"[\x20-\x7e]+", help_text="Permanently unique.")
     subscription = RefField(help_text="Whose use it is.")
     meter = RefField(help_text="What was used.")
     value = used(help_text="How much.")
@@ -382,7 +387,7 @@ class NewCreditNoteSerializer(StrictSerializer):
         child=CreditLineSerializer(), min_items=1, max_items=1000, required=False, allow_null=True,
         help_text="What of which line; all that is left of the invoice by default.",
     )  # fmt: skip
-    reason = TextField(max_length=500, min_length=1, help_text="As it stands on the credit note.")
+    reason = TextField(max_length=500, min_length=1, help_text="As printed on the credit note.")
 
 
 class CreditNotesQuery(ListQuery):
@@ -482,9 +487,9 @@ class PlanQuery(StrictSerializer):
 class CustomerChangeSerializer(StrictSerializer):
     """What is to be different from the next document on. What is not given stays."""
 
-    name = TextField(max_length=200, min_length=1, required=False, help_text="As it stands on the invoice.")
+    name = TextField(max_length=200, min_length=1, required=False, help_text="As printed on the invoice.")
     language = TextField(max_length=16, min_length=2, required=False, help_text="BCP 47.")
-    address = MetadataField(required=False, help_text="As it stands on the invoice; replaces the whole address.")
+    address = MetadataField(required=False, help_text="As printed on the invoice; replaces the whole address.")
     vat_id = TextField(max_length=32, required=False, help_text="VAT identification number; needed for reverse charge.")
     vat_status = ChoiceField(choices=[status.value for status in VatStatus], required=False, help_text="See the creation.")
     terms_days = WholeNumberField(min_value=0, max_value=MAX_TERMS_DAYS, required=False, help_text="Days from issue to due date.")

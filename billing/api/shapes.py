@@ -301,7 +301,7 @@ RatingShape = shape(
     amount_minor=_minor(), exact=_text(), steps=StepShape(many=True), covered=CoveredShape(required=False),
 )  # fmt: skip
 PeriodShape = shape("Period", "Half-open.", start=_text(), end=_text())
-SuspendedShape = shape("Suspension", "Why billing waits until somebody has looked.", reason=_text(), since=_text())
+SuspendedShape = shape("Suspension", "Why billing is suspended until a person checks it.", reason=_text(), since=_text())
 SUMMARY: dict[str, Any] = {
     "ref": _text(), "customer": _text(), "plan": _text(), "plan_version": serializers.IntegerField(),
     "state": _text(), "started_at": _text(), "anchor_at": _text(), "time_zone": _text(),
@@ -337,7 +337,7 @@ LineShape = shape(
 TaxShape = shape(
     "InvoiceTax", "Tax of one category.",
     category=_text(), rate=_text(), base_minor=_minor(), amount_minor=_minor(),
-    note=serializers.CharField(required=False, help_text="Why there is no tax, where there is a reason: `Reverse charge` …"),
+    note=serializers.CharField(required=False, help_text="Why the invoice has no tax, if there is a reason: `Reverse charge` …"),
 )  # fmt: skip
 InvoiceShape = shape(
     "Invoice", "A document.",
@@ -356,8 +356,8 @@ CreditNoteShape = shape(
     invoice_number=_text(null=True), subscription=_text(), customer=_text(), currency=_text(), issue_date=_text(null=True),
     reason=_text(), actor=_text(), subtotal_minor=serializers.IntegerField(allow_null=True, help_text="Before tax."),
     tax_minor=serializers.IntegerField(allow_null=True), total_minor=_minor(),
-    lowers_due_minor=_minor("By so much it lowers what is due on its own invoice."),
-    credits_returned=serializers.IntegerField(help_text="Prepaid credits that went back to the holder."),
+    lowers_due_minor=_minor("The amount by which the note lowers the amount due of its invoice."),
+    credits_returned=serializers.IntegerField(help_text="Prepaid credits returned to the holder."),
     credits_returned_minor=_minor("The part of the payment that they were."),
     left_minor=_minor("What is left of it to be set against the next invoices."), lines=CreditNoteLineShape(many=True),
     taxes=TaxShape(many=True),

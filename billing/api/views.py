@@ -606,7 +606,7 @@ class Amendments(_Writes):
         takes=Taken(bodies.NewAmendmentSerializer, {"more": examples.AMENDMENT_BODY}),
         answers={
             201: Answer(shapes.AmendmentShape, examples.AMENDMENT, "The amendment."),
-            200: Answer(shapes.InvoicesShape, {"invoices": [examples.INVOICE]}, "What it would bring (dry run)."),
+            200: Answer(shapes.InvoicesShape, {"invoices": [examples.INVOICE]}, "The effect (dry run)."),
         },
         problems=[NO_SUBSCRIPTION, BUSY],
     )  # fmt: skip
@@ -744,7 +744,7 @@ class UsageEvents(_Writes):
         return json_answer(window.page(events, keyset=lambda event: event.keyset, body=shapes.usage_event_body))
 
     @operation(
-        "takeInUsage", "Send usage events", "Up to 1,000, each judged by itself; the key of an event is unique for good.",
+        "takeInUsage", "Send usage events", "Up to 1,000 events, each with a result. An event's key is permanently unique.",
         tag=USAGE, scope=BILLING_WRITE, keyed=True,
         takes=Taken(bodies.UsageSerializer, {"one event": examples.USAGE_BODY}),
         answers={200: Answer(shapes.UsageResultsShape, examples.USAGE, "accepted, duplicate, conflict or invalid, for each.")},
@@ -788,9 +788,9 @@ class SubscriptionInvoices(_Writes):
     collection = "subscription-invoices"
 
     @operation(
-        "generateInvoices", "Make the invoices of a subscription",
-        "The same as the command does, for one subscription, up to `as_of`: 400 when that lies in the future, unless it is a dry "
-        "run. Answers 409 at once when another process is at it: come back later.",
+        "generateInvoices", "Generate the invoices of a subscription",
+        "Does the same as the command, for one subscription, up to `as_of`: 400 if that lies in the future, except in a dry run. "
+        "Answers 409 at once if another process is generating its invoices; try again later.",
         tag=INVOICES, scope=BILLING_WRITE, keyed=True, parameters=[REF_PATH],
         takes=Taken(bodies.GenerationSerializer, {"all that is due": examples.GENERATION_BODY}),
         answers={
@@ -863,7 +863,7 @@ class OneInvoice(_Writes):
 
     @operation(
         "deleteDraft", "Delete a draft",
-        "Its periods can be billed again, and what it used is given back. Who deleted it stays among the moves of its id.",
+        "Returns the credits the draft used and frees its periods for billing. The moves of its id keep the actor and reason.",
         tag=INVOICES, scope=BILLING_WRITE, keyed=True, parameters=[INVOICE_PATH], query=bodies.DeletionQuery,
         answers={200: Answer(shapes.DocumentMoveShape, examples.DELETION, "What is kept of it.")},
         problems=[NO_INVOICE, InvalidTransition(invoice=1, state="open", wanted="deleted"), BUSY],
@@ -1014,7 +1014,9 @@ class Pay(_Moves):
 class Void(_Moves):
     """It never was."""
 
-    @_move_operation("voidInvoice", "Void an invoice", "Releases its periods and gives the credits that it used back, once.")
+    @_move_operation(
+        "voidInvoice", "Void an invoice", "Frees the invoice's periods for billing and returns the credits it used, once."
+    )
     def post(self, request: HttpRequest, invoice_id: int) -> HttpResponse:
         """Void an invoice."""
         return self.move(request, invoice_id, "void")

@@ -72,15 +72,15 @@ class Batches(Endpoint):
     @operation(
         "runBatch",
         "Run a batch",
-        "Up to 1,000 operations of any kind over any holders, done in their order, in one transaction; later ones see what "
-        "earlier ones did. With mode `atomic` all are done or none; with `each`, a problem of one does not stop the others. "
+        "Executes up to 1,000 operations of any kind on any holders, in order, in one transaction; later operations see earlier "
+        "ones. Mode `atomic` executes all or nothing; with `each`, a failed operation does not stop the others. "
         "Each operation takes what its own call takes, with `operation`, `holder` and, for what is about a hold, `hold`, and "
         "needs the scope of its own call; its `idempotency_key` is by default that of the batch, `/` and the index. At most 4 "
         "MiB.",
         tag="Batches",
         scope="",
         takes=Taken(bodies.BatchSerializer, {"atomic": examples.BATCH_BODY, "each": {**examples.BATCH_BODY, "mode": "each"}}),
-        answers={200: Answer(shapes.BatchBodySerializer, examples.BATCH, "What came of each operation.")},
+        answers={200: Answer(shapes.BatchBodySerializer, examples.BATCH, "The outcome of each operation.")},
         problems=[
             ScopeMissing(scope=LEDGER_SPEND),
             BatchRejected(index=1, problem=examples.REFUSAL["problem"], results=examples.REJECTED_RESULTS),

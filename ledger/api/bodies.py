@@ -32,7 +32,7 @@ MODES = ("atomic", "each")
 class WriteQuery(StrictSerializer):
     """How a write is meant."""
 
-    dry_run = QueryTruthField(default=False, help_text="Answer what would be answered, and write nothing.")
+    dry_run = QueryTruthField(default=False, help_text="Return the answer that the write would get, and write nothing.")
 
 
 class _Write(StrictSerializer):
@@ -135,7 +135,7 @@ class RateSerializer(StrictSerializer):
 
     code = RateField(help_text="Its name.")
     price = AmountField(help_text="So many credits …")
-    per = AmountField(help_text="… for so many units; started credits are counted whole.")
+    per = AmountField(help_text="Units per price; the ledger rounds up to whole credits.")
     credit_type = CreditTypeField(default="credits", help_text="What is counted.")
     reason = TextField(max_length=500, default="", help_text="Why, for people.")
 
@@ -231,7 +231,7 @@ OPERATIONS: dict[str, type[StrictSerializer]] = {
 class BatchSerializer(StrictSerializer):
     """Operations to be done in their order, in one transaction."""
 
-    mode = ChoiceField(choices=MODES, help_text="All or none (`atomic`), or each by itself, whatever becomes of the others.")
+    mode = ChoiceField(choices=MODES, help_text="`atomic`: all or nothing. `each`: each operation independently.")
     operations = AnyOfField(by="operation", shapes=OPERATIONS, min_items=1, max_items=MAX_OPERATIONS, help_text="What is asked.")
 
 

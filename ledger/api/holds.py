@@ -49,8 +49,8 @@ class Holds(Write):
     @operation(
         "listHolds",
         "List holds",
-        "The holds that set credits aside, the oldest first: what `held` is made of. A hold that has expired withholds nothing "
-        "any more (`state` is `expired`), and is listed until that is booked.",
+        "The open holds, oldest first; `held` is their sum. An expired hold (`state` is `expired`) holds nothing; the list "
+        "contains it until the ledger books its expiry.",
         tag=HOLDS,
         scope=LEDGER_READ,
         parameters=[HOLDER_PATH],
@@ -92,9 +92,8 @@ class Captures(_OfAHold):
     @write(
         "captureHold",
         "Capture a hold",
-        "Spends what is held, or less: then the rest goes back to the lots that it came from, or stays held with `final`: "
-        "false, for more captures. A lot that expired while it was held can still be captured. Captures are refunded like "
-        "spends.",
+        "Spends the held credits, or a part of them. The rest returns to its lots, or stays held for more captures with "
+        "`final`: false. A capture can also use a lot that expired during the hold. You refund a capture like a spend.",
         tag=HOLDS,
         scope=LEDGER_SPEND,
         parameters=[SEQUENCE_PATH],
@@ -119,7 +118,7 @@ class Release(_OfAHold):
     @write(
         "releaseHold",
         "Release a hold",
-        "Gives all that is still held back to the lots that it came from; what has expired there meanwhile expires at once.",
+        "Returns all held credits to their lots. Credits of a lot that expired during the hold expire at once.",
         tag=HOLDS,
         scope=LEDGER_SPEND,
         parameters=[SEQUENCE_PATH],

@@ -28,8 +28,8 @@ class Rates(Endpoint):
     @operation(
         "publishRate",
         "Publish a rate",
-        "Makes the next version of a rate, which counts from now on. Entries keep the version that they were priced by. A key "
-        "that is confined to a holder publishes none. The Idempotency-Key is kept per rates, whatever their code.",
+        "Creates the next version of a rate, effective immediately. Entries keep the version that priced them. A key of one "
+        "holder cannot publish rates. All rates share one space of Idempotency-Keys.",
         tag=RATES,
         scope=LEDGER_ADMIN,
         takes=Taken(bodies.RateSerializer, {"3 per 1,000 tokens": examples.RATE_BODY}),
@@ -78,7 +78,7 @@ class RateVersions(Endpoint):
     @operation(
         "listRateVersions",
         "List the versions of a rate",
-        "The newest first: that one counts.",
+        "The newest version first; it is the current one.",
         tag=RATES,
         scope=LEDGER_READ,
         parameters=[RATE_PATH],
@@ -113,7 +113,7 @@ class Quotes(Endpoint):
     @operation(
         "quoteRate",
         "Quote a quantity",
-        "What a quantity of something costs now, by its rate. Nothing is stored, so it needs no Idempotency-Key.",
+        "The price of a quantity at the current rate. The call stores nothing, so it needs no Idempotency-Key.",
         tag=RATES,
         scope=LEDGER_READ,
         takes=Taken(bodies.QuoteSerializer, {"1,250 tokens": examples.QUOTE_BODY}),

@@ -173,7 +173,7 @@ class EntrySerializer(serializers.Serializer):
     metadata = serializers.DictField(help_text="The caller's own.")
     idempotency_key = serializers.CharField(allow_null=True, help_text="The request that it answers.")
     digest = serializers.RegexField(r"^[0-9a-f]{64}$", help_text="SHA-256 over the previous entry's digest and this entry.")
-    expires_at = serializers.DateTimeField(required=False, help_text="Of a hold: from when on it holds nothing any more.")
+    expires_at = serializers.DateTimeField(required=False, help_text="Of a hold: when it expires.")
     counterpart = CounterpartSerializer(required=False, help_text="Of a transfer: its other side.")
     rating = EntryRatingSerializer(required=False, help_text="Where the amount came from a rate: which, and for how much.")
     refunded_total = _Whole(required=False, help_text="Of a refund: how much of the spend has been given back in all.")
@@ -208,9 +208,9 @@ class HoldBodySerializer(serializers.Serializer):
 
     hold = _Whole(min_value=1, help_text="The hold, by the sequence of its entry.")
     amount = _Whole(min_value=1, help_text="What it still sets aside.")
-    expires_at = serializers.DateTimeField(help_text="From when on it holds nothing any more.")
+    expires_at = serializers.DateTimeField(help_text="When the hold expires.")
     state = serializers.ChoiceField(
-        choices=HOLD_STATES, help_text="A hold that has expired withholds nothing, and is listed until that is booked."
+        choices=HOLD_STATES, help_text="An expired hold holds nothing; the list contains it until the ledger books its expiry."
     )
 
 
@@ -251,7 +251,7 @@ class RateBodySerializer(serializers.Serializer):
     credit_type = serializers.CharField(help_text="What is counted.")
     version = serializers.IntegerField(min_value=1, help_text="1, 2, 3 …; the highest counts.")
     price = _Whole(min_value=1, help_text="So many credits …")
-    per = _Whole(min_value=1, help_text="… for so many units; started credits are counted whole.")
+    per = _Whole(min_value=1, help_text="Units per price; the ledger rounds up to whole credits.")
     published_at = serializers.DateTimeField(help_text="From when on it counted.")
     published_by = serializers.CharField(help_text="Who made it.")
     reason = serializers.CharField(help_text="Why.")
@@ -356,6 +356,6 @@ class ExplanationSerializer(serializers.Serializer):
     before = StateSerializer(help_text="The account when it was decided.")
     after = StateSerializer(help_text="The account after it.")
     lots = DecisionSerializer(many=True, help_text="Each lot that was used or passed over, in order.")
-    booked_before = BookedSerializer(many=True, help_text="What had come due and was booked just before, by the same writer.")
+    booked_before = BookedSerializer(many=True, help_text="Due changes that the same writer booked just before.")
     booked_after = BookedSerializer(many=True, help_text="What followed from it and was booked just after.")
-    refers_to = ReferredSerializer(allow_null=True, help_text="What the entry refers to; null for nothing.")
+    refers_to = ReferredSerializer(allow_null=True, help_text="The entry that this one refers to, or null.")

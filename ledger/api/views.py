@@ -58,8 +58,7 @@ class Grants(Write):
     @write(
         "grantCredits",
         "Grant credits",
-        "Puts credits in, as a lot of its own that can expire. A holder comes into being with its first grant. What is owed on "
-        "an overdraft is repaid first.",
+        "Adds credits as a new lot, which can expire. The first grant creates the holder. New credits repay the overdraft first.",
         tag=CREDITS,
         scope=LEDGER_GRANT,
         takes=bodies.GrantSerializer,
@@ -80,8 +79,8 @@ class Spends(Write):
     @write(
         "spendCredits",
         "Spend credits",
-        "Takes credits out, all or nothing, from the lots by priority, soonest expiry, promotional before purchased, oldest; "
-        "then on the overdraft, where one was agreed. Instead of an amount, a rate and a quantity may be given.",
+        "Takes credits, all or nothing, from the lots by priority, soonest expiry, promotional before purchased, oldest; then "
+        "from the overdraft, if the account has one. Give an amount, or a rate and a quantity.",
         tag=CREDITS,
         scope=LEDGER_SPEND,
         takes=bodies.SpendSerializer,
@@ -210,9 +209,9 @@ class HolderBalance(Endpoint):
     @operation(
         "readBalance",
         "Read a balance",
-        "What can be spent now, or could be at an instant, with the open lots in the order in which they are spent. For a "
-        "holder never seen: zeros. Nothing is locked: what is read here may be spent by another request meanwhile. Without `at` "
-        "the answer has an ETag: a write with it as If-Match is done only while the account has no later entry.",
+        "The credits you can spend now, or at an instant, with the open lots in burn order. An unknown holder has zeros. The "
+        "call takes no lock: another request may spend the credits before you do. Without `at` the answer has an ETag; a write "
+        "with this ETag as If-Match needs an account without a later entry.",
         tag=HISTORY,
         scope=LEDGER_READ,
         parameters=[HOLDER_PATH, IF_NONE_MATCH_HEADER, ETAG_HEADER],
@@ -304,7 +303,7 @@ class EntryExplanation(Endpoint):
     @operation(
         "explainEntry",
         "Explain an entry",
-        "The account before and after it; each lot that was used or passed over, and why; what had come due and was booked with "
+        "The account before and after the entry; each used or skipped lot, and why; what had come due and was booked with "
         "it; what is left of the spend, hold or grant that it refers to. Everything is read off the entries, which never change.",
         tag=HISTORY,
         scope=LEDGER_READ,
@@ -329,7 +328,7 @@ class HolderRefusals(Endpoint):
     @operation(
         "listRefusals",
         "List refusals",
-        "Requests of a holder that were refused, newest first, each with the problem that was answered.",
+        "The refused requests of a holder, newest first, each with its problem.",
         tag=HISTORY,
         scope=LEDGER_READ,
         parameters=[HOLDER_PATH],
@@ -373,7 +372,7 @@ class Holders(Endpoint):
     @operation(
         "listHolders",
         "List holders",
-        "Accounts with their balances, by holder and credit type. A key that is confined to a holder sees that one.",
+        "Accounts with their balances, by holder and credit type. A key of one holder sees only that holder.",
         tag=HISTORY,
         scope=LEDGER_READ,
         query=bodies.HoldersQuery,

@@ -132,7 +132,7 @@ def test_months_whose_events_came_first_are_told_and_the_others_made():
     out, err = StringIO(), StringIO()
     call_command("usage_partitions", "--ahead", "0", stdout=out, stderr=err)
     assert [line.split()[0] for line in out.getvalue().splitlines()] == [*months_from_now(1), "billing_usageevent_default"]
-    assert "the default partition holds events of this month already" in err.getvalue()
+    assert "the default partition already contains events of this month" in err.getvalue()
 
 
 @pytest.mark.usefixtures("_here")
@@ -143,7 +143,7 @@ def test_the_command_drops_only_what_is_old_there_and_billed():
         command("--drop", f"{datetime.now(UTC):%Y-%m}")
     with pytest.raises(CommandError, match="partition billing_usageevent_2020_01 does not exist"):
         command("--drop", "2020-01")
-    with pytest.raises(CommandError, match="not billed yet: 2026-01"):
+    with pytest.raises(CommandError, match="the month has unbilled usage: 2026-01"):
         command("--drop", "2026-01")
     with pytest.raises(CommandError, match="is not a month"):
         command("--drop", "January")

@@ -226,5 +226,5 @@ def test_the_application_is_told_what_sessions_of_other_roles_do(raw_connection:
         call_command("locks", stdout=StringIO(), stderr=said)
     finally:
         superuser.execute(sql.SQL("GRANT pg_read_all_stats TO {}").format(role))
-    what_to_do = f"as a superuser: GRANT pg_read_all_stats TO {settings.LEDGER_APP_ROLE};"
+    what_to_do = f"run as a superuser: GRANT pg_read_all_stats TO {settings.LEDGER_APP_ROLE};"
     assert said.getvalue() == f"PostgreSQL hides the sessions of other roles; {what_to_do}\n"
