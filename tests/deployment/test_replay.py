@@ -194,7 +194,7 @@ def test_against_a_running_ledger_it_makes_a_key_for_the_run_and_leaves_out_what
     lines = said.getvalue().splitlines()
     assert lines[0].startswith("Trace     trace.csv: 20 requests by 18 holders, run replay-")
     assert lines[-2] == "Balances  18 of 18 holders have the balance of their answers"
-    assert lines[-1].startswith("Audit     left out, as are the invoices")
+    assert lines[-1].startswith("Audit     skipped, like the invoices")
     key = ApiKey.objects.get(name=lines[0].rsplit(" ", 1)[1])
     assert key.revoked_at is not None
 
