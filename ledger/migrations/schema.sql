@@ -390,47 +390,70 @@ CREATE FUNCTION ledger_movements(holder text, type text, since bigint, upto bigi
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     found bigint[] := '{}';
-    place bigint;
+    one   record;
+    place bigint := CASE WHEN newest THEN upto - 1 ELSE since + 1 END;
     high  bigint;
     low   bigint;
     mid   bigint;
     after bigint;
 BEGIN
+    WHILE newest LOOP
+        after := NULL;
+        FOR one IN
+            SELECT e.sequence, (e.refusal ->> 'after')::bigint AS after
+            FROM ledger_entry e
+            WHERE e.holder_id = holder AND e.credit_type = type AND e.sequence > since AND e.sequence <= place
+            ORDER BY e.sequence DESC
+            LIMIT many - cardinality(found)
+        LOOP
+            after := one.after;
+            EXIT WHEN after IS NOT NULL;
+            found := found || one.sequence;
+        END LOOP;
+        IF after IS NULL THEN
+            RETURN found;
+        END IF;
+        place := after;
+    END LOOP;
+
     SELECT LEAST(upto - 1, COALESCE(max(e.sequence), 0)) INTO high
     FROM ledger_entry e
     WHERE e.holder_id = holder AND e.credit_type = type;
-    place := CASE WHEN newest THEN high ELSE since + 1 END;
-    WHILE place > since AND place <= high AND cardinality(found) < many LOOP
-        SELECT (e.refusal ->> 'after')::bigint INTO after
-        FROM ledger_entry e
-        WHERE e.holder_id = holder AND e.credit_type = type AND e.sequence = place;
+    LOOP
+        after := NULL;
+        FOR one IN
+            SELECT e.sequence, (e.refusal ->> 'after')::bigint AS after
+            FROM ledger_entry e
+            WHERE e.holder_id = holder AND e.credit_type = type AND e.sequence >= place AND e.sequence <= high
+            ORDER BY e.sequence
+            LIMIT many - cardinality(found)
+        LOOP
+            after := one.after;
+            EXIT WHEN after IS NOT NULL;
+            found := found || one.sequence;
+        END LOOP;
         IF after IS NULL THEN
-            found := found || place;
-            place := place + CASE WHEN newest THEN -1 ELSE 1 END;
-        ELSIF newest THEN
-            place := after;
-        ELSE
-            -- All refusals of a run name the same entry; the first number behind them that does not is found by halving.
-            low := place;
-            mid := high + 1;
-            WHILE mid - low > 1 LOOP
-                IF EXISTS (
-                    SELECT
-                    FROM ledger_entry e
-                    WHERE e.holder_id = holder
-                        AND e.credit_type = type
-                        AND e.sequence = low + (mid - low) / 2
-                        AND (e.refusal ->> 'after')::bigint = after
-                ) THEN
-                    low := low + (mid - low) / 2;
-                ELSE
-                    mid := low + (mid - low) / 2;
-                END IF;
-            END LOOP;
-            place := mid;
+            RETURN found;
         END IF;
+        -- All refusals of a run name the same entry; the first number behind them that does not is found by halving.
+        low := one.sequence;
+        mid := high + 1;
+        WHILE mid - low > 1 LOOP
+            IF EXISTS (
+                SELECT
+                FROM ledger_entry e
+                WHERE e.holder_id = holder
+                    AND e.credit_type = type
+                    AND e.sequence = low + (mid - low) / 2
+                    AND (e.refusal ->> 'after')::bigint = after
+            ) THEN
+                low := low + (mid - low) / 2;
+            ELSE
+                mid := low + (mid - low) / 2;
+            END IF;
+        END LOOP;
+        place := mid;
     END LOOP;
-    RETURN found;
 END $$;
 
 -- An entry with a text key, for tools that cannot take a composite one, such as Django's admin.

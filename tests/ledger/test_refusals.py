@@ -136,7 +136,7 @@ def test_an_explanation_says_what_was_refused():
     refuse()
     told = selectors.explanation("ada", "credits", 2)
     assert told is not None
-    assert told["text"] == "The spend was refused: insufficient-credits. Nothing was moved."
+    assert told["text"] == "The ledger refused the spend: insufficient-credits. No credits moved."
     assert told["before"] | {"sequence": 2} == told["after"]
     assert told["lots"] == []
 
@@ -194,5 +194,5 @@ def test_what_a_page_reads_does_not_grow_with_the_refusals_between(refusals):
     for arguments in ({}, {"after": (first.recorded_at, first.credit_type, first.sequence)}):
         before = rows_read()
         assert len(selectors.entries("ada", **arguments)) == 10 - bool(arguments)
-        # Twice the page, and the halving of the run and of the times.
-        assert rows_read() - before < 60
+        # Twice the page, what a cursor fetches ahead into the run, and the halving of the run and of the times.
+        assert rows_read() - before < 100
