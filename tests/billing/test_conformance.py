@@ -45,7 +45,7 @@ def web(key: str, server_processes: Callable[..., list[Any]]) -> Any:
 
 @pytest.mark.parametrize("part", PARTS)
 def test_the_server_does_as_its_document_says(web: Any, key: str, tmp_path: Path, part: str) -> None:
-    ensure_conforms(web, key, tmp_path, part, examples=5)
+    ensure_conforms(web, key, tmp_path, part, examples=2)
 
 
 @pytest.mark.slow

@@ -19,7 +19,14 @@ def key(committed_db: None, new_holder: Callable[[], str]) -> str:
 
 
 def test_the_server_does_as_its_document_says(key: str, server_processes: Callable[..., list[Any]], tmp_path: Path) -> None:
-    ensure_conforms(server_processes(1)[0], key, tmp_path, "ledger", examples=25)
+    ensure_conforms(server_processes(1)[0], key, tmp_path, "ledger", examples=3)
+
+
+@pytest.mark.slow
+def test_the_server_does_so_for_many_made_up_requests(
+    key: str, server_processes: Callable[..., list[Any]], tmp_path: Path
+) -> None:
+    ensure_conforms(server_processes(1)[0], key, tmp_path, "ledger", examples=150)
 
 
 def test_every_path_of_the_document_is_in_one_part_that_is_tested() -> None:
