@@ -164,9 +164,12 @@ def working_beside(tasks: Sequence[Task]) -> Iterator[None]:
     stop = threading.Event()
 
     def work() -> None:
-        while not stop.is_set():
-            with suppress(DatabaseGone):
-                Worker(tasks, stop).run()
+        try:
+            while not stop.is_set():
+                with suppress(DatabaseGone):
+                    Worker(tasks, stop).run()
+        finally:
+            connection.close()
 
     thread = threading.Thread(target=work, name="timetable", daemon=True)
     thread.start()
