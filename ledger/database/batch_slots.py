@@ -15,7 +15,7 @@ from ledger.database.locks import lock_number
 from ledger.errors import HolderBusy
 
 SLOT_LOCKS: Final = 100
-"""What one slot stands for: so many locks on holders."""
+"""How many locks on holders one slot stands for."""
 MOST_SLOTS: Final = 250
 """Half of a table of 50,000 locks; a larger table admits no more."""
 

@@ -39,6 +39,11 @@ WAIT_MANY_SHARED = "SELECT pg_advisory_xact_lock_shared(number) FROM unnest(%s::
 ONE_BY_ONE = 8
 """Up to so many locks are taken one statement each, which names what is waited for; more of them in one round trip."""
 TRY = "SELECT pg_try_advisory_xact_lock(%s)"
+# Never longer than it is: a database may have been given less than LOCK_TIMEOUT_MS.
+SHORTEN = """
+SELECT set_config('lock_timeout', %s, true)
+WHERE current_setting('lock_timeout')::interval = '0' OR current_setting('lock_timeout')::interval > %s::interval
+"""
 BOUND_STATEMENT = "SELECT current_setting('statement_timeout'), set_config('statement_timeout', %s, true)"
 TRY_SHARED = "SELECT pg_try_advisory_xact_lock_shared(%s)"
 
@@ -199,7 +204,7 @@ def keep_to_deadline(using: str = "default") -> None:
     left_ms = _left_ms()
     if left_ms is not None and left_ms < LOCK_TIMEOUT_MS:
         with connections[using].cursor() as cursor:
-            cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{left_ms}ms"])
+            cursor.execute(SHORTEN, [f"{left_ms}ms"] * 2)
 
 
 @contextmanager

@@ -115,3 +115,13 @@ def test_the_inner_bound_does_not_lengthen_the_outer_one(committed_db: None) -> 
     with locks.waits_bounded(0.0), locks.waits_bounded(60.0):
         assert locks._left_ms() == 1
     assert locks._left_ms() is None
+
+
+@pytest.mark.parametrize(("before", "after"), [("100ms", "100ms"), ("0", "1ms"), ("2s", "1ms")])
+def test_a_lock_timeout_is_shortened_and_never_lengthened(committed_db: None, before: str, after: str) -> None:
+    left_s = 0.0 if after == "1ms" else 1.5
+    with locks.waits_bounded(left_s), transaction.atomic(durable=True), connection.cursor() as cursor:
+        cursor.execute(f"SET LOCAL lock_timeout = '{before}'")
+        locks.keep_to_deadline()
+        cursor.execute("SHOW lock_timeout")
+        assert cursor.fetchone() == (after,)
