@@ -24,8 +24,10 @@ FROM python:3.11.14-slim-bookworm AS app
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 DJANGO_SETTINGS_MODULE=ledger_project.settings LEDGER_STATIC_ROOT=/srv/static
 RUN useradd --system --uid 10001 --no-create-home ledger
 WORKDIR /srv/ledger
-COPY requirements.txt .
-RUN pip install --no-cache-dir --disable-pip-version-check --require-hashes --no-deps --requirement requirements.txt
+# requirements-tracing.txt has OpenTelemetry besides, for LEDGER_TRACING.
+ARG REQUIREMENTS=requirements.txt
+COPY requirements.txt requirements-tracing.txt ./
+RUN pip install --no-cache-dir --disable-pip-version-check --require-hashes --no-deps --requirement $REQUIREMENTS
 COPY manage.py LICENSE ./
 COPY ledger ledger
 COPY billing billing
@@ -35,4 +37,4 @@ RUN SECRET_KEY=unused DATABASE_URL=postgresql://unused@unused/unused python mana
     && python -m compileall -q ledger billing ledger_project
 USER ledger
 EXPOSE 8000
-CMD ["python", "-m", "ledger_project.web_server"]
+CMD ["python", "-m", "ledger_project.serving.web"]

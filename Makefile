@@ -4,8 +4,18 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-JOBS ?= 2
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --require-hashes --no-deps
+# One more than the two cores of CI: many a test waits for a server.
+JOBS ?= 3
+# Files go to the workers in the order of tests/conftest.py, the longest first.
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --progress-bar off --require-hashes --no-deps
+# How far pip is, on one line that goes away; pip tells of failures on standard error. Where nobody watches, nothing is shown.
+SHOW_PROGRESS = awk -v total="$$(grep -c '^[a-zA-Z0-9].*==' $(1))" -v shown="$$(test -t 2 && echo 1)" ' \
+	/^(Collecting|Requirement already satisfied)/ { n++; if (shown) printf "\r\033[K  %d of %d: %s", n, total, $$1 == "Collecting" ? $$2 : $$4; fflush() } \
+	/^Installing collected/ { if (shown) printf "\r\033[K  unpacking %d packages", n; fflush() } \
+	END { if (shown) printf "\r\033[K" }'
+# Installs a file of requirements; the mark tells of a failure, which a pipe hides.
+INSTALL = ( $(PIP) -r $(1) || touch $(VENV)/.failed ) | $(SHOW_PROGRESS); ! rm $(VENV)/.failed 2>/dev/null
 # The first of these that is Python 3.11 or newer.
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
@@ -17,7 +27,7 @@ run: $(VENV)/.installed  ## Start everything on http://127.0.0.1:$PORT (8000); C
 	@exec $(BIN)/python manage.py serve
 
 test: $(VENV)/.installed-dev  ## Run the whole test suite on a PostgreSQL of its own
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" $(ARGS)
+	$(PYTEST) -m "not slow" $(ARGS)
 
 replay: $(VENV)/.installed  ## Play a recorded trace as spends over HTTP, audit, invoice: TRACE=FILE ARGS="--speed 10"
 	@exec $(BIN)/python manage.py replay $(TRACE) $(ARGS)
@@ -26,7 +36,7 @@ bench: $(VENV)/.installed-dev  ## Measure ratios on a PostgreSQL of its own: ROW
 	@exec $(BIN)/python -m tests.benchmarks $(if $(ROWS),--rows $(ROWS))
 
 prove: $(VENV)/.installed-dev  ## Run what takes long: every test that is marked slow
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m slow $(ARGS)
+	$(PYTEST) -m slow $(ARGS)
 
 check: lint types layers migrations test  ## Run everything that CI runs: the static checks, then the tests
 
@@ -52,20 +62,22 @@ lock: $(VENV)/.installed-dev  ## Pin requirements*.in with hashes into requireme
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
 		requirements.in -o requirements.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
-		requirements-dev.in -o requirements-dev.txt -c requirements.txt
+		requirements-tracing.in -o requirements-tracing.txt -c requirements.txt
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+		requirements-dev.in -o requirements-dev.txt -c requirements-tracing.txt
 
 # A stamp is written when an installation is whole, so that an interrupted one is done again.
 
 $(VENV)/.installed: requirements.txt
 	@$(MAKE) --no-print-directory $(VENV)/bin/pip
 	@echo "Installing requirements.txt ..."
-	@$(PIP) -r requirements.txt
+	@$(call INSTALL,requirements.txt)
 	@touch $@
 
 $(VENV)/.installed-dev: requirements-dev.txt requirements.txt
 	@$(MAKE) --no-print-directory $(VENV)/bin/pip
 	@echo "Installing requirements-dev.txt ..."
-	@$(PIP) -r requirements-dev.txt
+	@$(call INSTALL,requirements-dev.txt)
 	@touch $@ $(VENV)/.installed
 
 $(VENV)/bin/pip:

@@ -6,19 +6,12 @@ import sys
 
 
 def main() -> None:
-    """Run the command that is named. Where it is `serve`, PostgreSQL comes up while Django is loaded."""
+    """Run the command that is named. `serve` starts the web server and PostgreSQL before it loads Django."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ledger_project.settings")
     if sys.argv[1:] == ["serve"]:
-        from ledger_project.serving.supervisor import begun_from_environment
+        from ledger_project.serving import serve
 
-        with begun_from_environment():
-            run()
-    else:
-        run()
-
-
-def run() -> None:
-    """Load Django and run it."""
+        sys.exit(serve.main())
     from django.core.management import execute_from_command_line
 
     execute_from_command_line(sys.argv)

@@ -1,22 +1,38 @@
 """Billing as a Django application."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from django.apps import AppConfig
 
+if TYPE_CHECKING:
+    from ledger.operator_pages import Attention, Found, Section
+
 
 class BillingConfig(AppConfig):
-    """Money: what a subscription owes, and the invoices that say so."""
+    """Money: what subscriptions cost, and their invoices."""
 
     name = "billing"
     verbose_name = "Billing"
 
     def ready(self) -> None:
-        """Have the ledger's audit verify the chain of documents, and its anchor hold their heads."""
-        from billing.documents.chain import DOCUMENTS
+        """Register what billing adds: statuses of errors, chains for the audit and its anchor, parts of a holder's page."""
+        from billing.api.problems import KINDS
+        from billing.documents.chain import DOCUMENTS, TRANSITIONS
+        from billing.documents.month_end import payments, usage
+        from ledger import operator_pages
+        from ledger.api.kit import statuses
         from ledger.audit.chains import register
+        from ledger.totals.ties import register_ties
 
+        statuses.register(KINDS)
+        register_ties(payments)
+        register_ties(usage)
         register(DOCUMENTS)
+        operator_pages.register_holder_sections(_holder_sections)
+        operator_pages.register_attention(_attention)
+        operator_pages.register_search(_search)
+        register(TRANSITIONS)
 
     def lock_names(self, limit: int) -> Iterable[str]:
         """The names of the locks on at most `limit` subscriptions, for `manage.py locks --names`."""
@@ -26,3 +42,22 @@ class BillingConfig(AppConfig):
         for ref in Subscription.objects.order_by("-id").values_list("ref", flat=True)[:limit]:
             yield INVOICE_GENERATION(ref)
             yield SUBSCRIPTION_INTENT(ref)
+
+
+def _holder_sections(request: Any, holder_id: str) -> "list[Section]":
+    """Import the sections with the first page: a command without pages starts faster."""
+    from billing.admin.holders import sections
+
+    return sections(request, holder_id)
+
+
+def _attention(request: Any) -> "list[Attention]":
+    from billing.admin.attention import items
+
+    return items(request)
+
+
+def _search(request: Any, word: str) -> "list[Found]":
+    from billing.admin.search import find
+
+    return find(request, word)

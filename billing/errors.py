@@ -1,6 +1,6 @@
-"""Why billing refuses a request. Statuses are given in `ledger_project.problems`."""
+"""Why billing refuses a request. Statuses are given in `billing.api.problems`."""
 
-from ledger.errors import Invalid, LockBusy, Misuse, Refused
+from ledger.errors import Invalid, LedgerError, LockBusy, Misuse, Refused
 
 
 class AlreadyExists(Refused):
@@ -25,7 +25,7 @@ class InvalidTransition(Refused):
 
 
 class InvoiceCorrectedLater(InvalidTransition):
-    """A later invoice corrects a line of this one; void the later one first. Facts: invoice, by."""
+    """A later invoice corrects a line of this one, or bills time that this one gave back; void that first. Facts: invoice, by."""
 
     code = "invalid-transition"
     title = "A later invoice corrects this one"
@@ -38,6 +38,20 @@ class CreditExceedsInvoice(Refused):
     title = "The credit note exceeds the rest of the invoice"
 
 
+class CustomerStillBilled(Refused):
+    """A customer cannot be erased while something is to be billed. Facts: customer, subscription, why."""
+
+    code = "customer-still-billed"
+    title = "The customer is still billed"
+
+
+class SellerMissing(LedgerError):
+    """A document cannot be printed before the seller is recorded: `manage.py seller`. Nothing was written."""
+
+    code = "seller-missing"
+    title = "No seller is recorded"
+
+
 class CouponNotApplicable(Refused):
     """The customer cannot get the coupon: its currency differs, or the customer has it already. Facts: coupon, why."""
 
@@ -45,11 +59,11 @@ class CouponNotApplicable(Refused):
     title = "The customer cannot get this coupon"
 
 
-class NotParked(Refused):
-    """The subscription is not parked. Facts: subscription."""
+class BillingNotSuspended(Refused):
+    """Billing of the subscription is not suspended. Facts: subscription."""
 
     code = "not-parked"
-    title = "The subscription is not parked"
+    title = "Billing of the subscription is not suspended"
 
 
 class InvoiceGenerationBusy(LockBusy):
@@ -70,15 +84,17 @@ class PeriodAlreadyBilled(Misuse):
     title = "The period is already billed"
 
 
-class Parked(Refused):
-    """The generator bills this subscription only after a person has checked and unparked it. Facts: subscription, reason."""
+class BillingSuspended(Refused):
+    """The generator bills this subscription again only after a person has resumed billing. Facts: subscription, reason."""
 
     code = "subscription-parked"
-    title = "The subscription is parked"
+    title = "Billing of the subscription is suspended"
 
 
 __all__ = [
     "AlreadyExists",
+    "BillingNotSuspended",
+    "BillingSuspended",
     "CouponNotApplicable",
     "CreditExceedsInvoice",
     "Invalid",
@@ -86,7 +102,6 @@ __all__ = [
     "InvoiceCorrectedLater",
     "InvoiceGenerationBusy",
     "NotFound",
-    "NotParked",
-    "Parked",
     "PeriodAlreadyBilled",
+    "SellerMissing",
 ]

@@ -1,6 +1,8 @@
-"""A write over REST takes effect at most once: its key, and the answer that it got, refusals included."""
+"""A write over REST takes effect at most once: its key is stored with its result, also when it was refused."""
 
-from collections.abc import Callable, Iterator
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,37 +15,42 @@ from ledger.errors import IdempotencyKeyReused, Refused
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a request was answered: a status and a body of JSON."""
+class WriteResult:
+    """The result of a write: a status and a body of JSON."""
 
     status: int
     body: Any
     replayed: bool = False
 
 
-def answer_once(
+def request_digest_of(facts: Mapping[str, Any]) -> bytes:
+    """SHA-256 over what a request asks for, as JSON with sorted keys."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()
+
+
+def execute_once(
     *,
     collection: str,
     idempotency_key: str,
     request_digest: bytes,
-    act: Callable[[], Answer],
+    act: Callable[[], WriteResult],
     on_refusal: Callable[[Refused], None] | None = None,
-) -> Answer:
-    """Do what a request asks for and remember the answer with it, or give the answer that its key got before.
+) -> WriteResult:
+    """Execute a write and store its result under its key, or return the result that is stored there.
 
-    The key is remembered in the transaction of the act, so either both happen or neither. A refusal undoes the act and
-    is remembered all the same. Anything else that `act` raises leaves nothing behind, and the same key may be sent again.
-    All that it waits for locks takes at most `locks.WAIT_SECONDS`.
+    The key is stored in the transaction of the act: both take effect, or neither does. A refusal undoes the act and is stored
+    as well. Any other exception of `act` leaves nothing behind, and the client can send the same key again.
+    The call waits for locks for `locks.WAIT_SECONDS` at most.
 
     Args:
         collection: the resource collection that keys are unique in, e.g. `plans`.
         request_digest: SHA-256 of route and body.
         act: runs inside the transaction; may take further locks.
-        on_refusal: what is to be written with a refusal although the act is undone; not called for a replay.
+        on_refusal: writes what must stay although the refusal undoes the act; not called for a replay.
 
     Raises:
         IdempotencyKeyReused: the key belongs to another request.
-        HolderBusy: the same key is being answered, for longer than lock_timeout.
+        HolderBusy: another request with the same key takes longer than lock_timeout.
         Refused: whatever `act` raised, now or the first time; then `replayed` is True.
     """
     refusal: Refused | None = None
@@ -51,10 +58,10 @@ def answer_once(
         known = RequestKey.objects.filter(collection=collection, idempotency_key=idempotency_key).first()
         if known is not None:
             return _replay(known, request_digest)
-        answer: Answer | None = None
+        result: WriteResult | None = None
         try:
             with transaction.atomic():
-                answer = act()
+                result = act()
         except Refused as error:
             refusal = error
             if on_refusal is not None:
@@ -63,25 +70,25 @@ def answer_once(
             collection=collection,
             idempotency_key=idempotency_key,
             request_digest=request_digest,
-            status=answer.status if answer else None,
-            body=answer.body if answer else None,
+            status=result.status if result else None,
+            body=result.body if result else None,
             refusal=refusal.code if refusal else "",
             facts=refusal.facts if refusal else None,
         )
     if refusal is not None:
         raise refusal
-    assert answer is not None
-    return answer
+    assert result is not None
+    return result
 
 
-def _replay(known: RequestKey, request_digest: bytes) -> Answer:
+def _replay(known: RequestKey, request_digest: bytes) -> WriteResult:
     if bytes(known.request_digest) != request_digest:
         raise IdempotencyKeyReused(idempotency_key=known.idempotency_key)
     if known.status is None:
         refusal = _refusal_class(known.refusal)(**(known.facts or {}))
         refusal.replayed = True
         raise refusal
-    return Answer(known.status, known.body, replayed=True)
+    return WriteResult(known.status, known.body, replayed=True)
 
 
 def _refusal_class(code: str) -> type[Refused]:

@@ -4,13 +4,16 @@ from django.apps import AppConfig
 
 
 class LedgerConfig(AppConfig):
-    """Credits: who has how many, and why."""
+    """The Django application of credits."""
 
     name = "ledger"
     verbose_name = "Ledger"
 
     def ready(self) -> None:
-        """Register the checks, and have each process look at its database once. See ledger.checks."""
+        """Register the statuses of errors and the checks of settings, and let each process verify its database once."""
         from ledger import checks
+        from ledger.api.kit import statuses
+        from ledger.api.problems import KINDS
 
+        statuses.register(KINDS)
         checks.register()

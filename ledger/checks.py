@@ -1,11 +1,12 @@
-"""Refuse to work on a database, or with settings, that would let wrong balances through.
+"""Refuses to work with a database, or with settings, that would let wrong balances through.
 
-Two doors. Django's system checks look at the settings, without a connection. `verify_database` looks at a living
-connection; every process does so once, when it first connects. See docs/OPERATIONS.md, "What is refused at the start".
+There are two kinds of checks. Django's system checks check the settings, without a connection. `verify_database` checks an open
+connection; every process calls it once, when it first connects. See docs/OPERATIONS.md, "What is refused at the start".
 """
 
 import secrets
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 from django.conf import settings
@@ -15,13 +16,12 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import NotSupportedError, OperationalError, ProgrammingError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
+from django.db.migrations.executor import MigrationExecutor
 from psycopg import IsolationLevel
 
+from ledger.database.cluster import CAN_BE_LOST, DURABLE, verify_cluster
 from ledger.database.locks import holder_key, lock_number
 from ledger.errors import UnsafeDatabase
-
-DURABILITY = ("fsync", "full_page_writes", "synchronous_commit")
-SAFE_SYNCHRONOUS_COMMIT = {"on", "local", "remote_write", "remote_apply"}
 
 SERVER_SETTINGS = """
     SELECT name, setting
@@ -34,15 +34,16 @@ ONE_TRANSACTION_PER_REQUEST = "use-cases open their own transaction; inside anot
 
 
 class NoSecondConnection(OperationalError):
-    """The server refused the self-test its second connection; all that the first one showed was as needed."""
+    """The server refused the second connection, which the test of advisory locks needs. All other checks passed."""
 
 
-_looking = threading.Lock()
+_verifying = threading.Lock()
 _verified: set[str] = set()
+"""The aliases of the databases that this process has verified."""
 
 
 def register() -> None:
-    """Register the system checks, and look at each database when this process first connects to it."""
+    """Register the system checks, and verify each database when this process first connects to it."""
     register_check(check_settings, "ledger")
     connection_created.connect(_verify_once, dispatch_uid="ledger.checks")
 
@@ -51,7 +52,7 @@ def register() -> None:
 
 
 def check_settings(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Report ATOMIC_REQUESTS (ledger.E001), another isolation level than READ COMMITTED (E002), wrong lock settings (E003)."""
+    """Report ATOMIC_REQUESTS (ledger.E001), isolation levels other than READ COMMITTED (E002), wrong lock settings (E003)."""
     found: list[CheckMessage] = []
     for alias, database in settings.DATABASES.items():
         if database.get("ATOMIC_REQUESTS"):
@@ -66,63 +67,73 @@ def check_settings(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     return found
 
 
-# A living connection ---------------------------------------------------------------------------------
+# An open connection ----------------------------------------------------------------------------------
 
 
 def verify_database(connection: BaseDatabaseWrapper, *, needs_lock_timeout: bool = False) -> None:
-    """Look whether the ledger can rely on this database, or raise; nothing is written.
+    """Return if the ledger can rely on this database, or raise; nothing is written.
 
-    Opens a second connection for a moment, to see that advisory locks exclude.
+    Opens a second connection for a moment, to test that advisory locks exclude.
 
     Args:
-        connection: the connection whose settings and server are looked at; outside a transaction.
-        needs_lock_timeout: also refuse waiting for locks without an end. A database has its `lock_timeout` from
-            `manage.py prepare_database`, so this is asked only by processes that start after it.
+        connection: the connection whose settings and server are checked; outside a transaction.
+        needs_lock_timeout: also refuse a database without `lock_timeout`, and a cluster whose nodes are not set up. `manage.py
+            prepare_database` does both, so only processes that start after that command ask for this check.
 
     Raises:
-        UnsafeDatabase: the isolation level, ATOMIC_REQUESTS, durability, advisory locks or `lock_timeout` are not as needed.
-        NoSecondConnection: everything but the locks was looked at and is as needed; the server takes no further connection.
+        UnsafeDatabase: the isolation level, ATOMIC_REQUESTS, durability, advisory locks or `lock_timeout` are unsafe.
+        NoSecondConnection: the server accepts no further connection, so the locks are untested; all other checks passed.
     """
-    # Django settles the isolation level on connecting.
+    # Django determines the isolation level on connecting.
     connection.ensure_connection()
-    _verify_client(connection)
-    found = _server_settings(connection)
-    _verify_durability(found)
-    if found.get("default_transaction_isolation", "read committed") != "read committed":
-        raise UnsafeDatabase(
-            what=f"default_transaction_isolation = {found['default_transaction_isolation']}", why=REPEATABLE_SNAPSHOT
-        )
-    if needs_lock_timeout and found.get("lock_timeout", "0") == "0":
-        raise UnsafeDatabase(what="lock_timeout = 0", why="a spend would wait for ever; run `manage.py prepare_database`")
-    _verify_advisory_locks(connection)
+    found = server_settings(connection)
+    verify_isolation(connection, found)
+    verify_durability(found)
+    if needs_lock_timeout:
+        verify_lock_timeout(found)
+        verify_cluster(connection, is_wanted=settings.LEDGER["DISTRIBUTED"])
+    verify_advisory_locks(connection)
 
 
-def _verify_client(connection: BaseDatabaseWrapper) -> None:
+def verify_isolation(connection: BaseDatabaseWrapper, found: Mapping[str, str]) -> None:
+    """Return, or raise UnsafeDatabase if a transaction would read older data than its lock, or is not the use-case's own."""
     if connection.settings_dict.get("ATOMIC_REQUESTS"):
         raise UnsafeDatabase(what="ATOMIC_REQUESTS = True", why=ONE_TRANSACTION_PER_REQUEST)
     level = getattr(connection, "isolation_level", IsolationLevel.READ_COMMITTED)
     if level not in (None, IsolationLevel.READ_COMMITTED):
         raise UnsafeDatabase(what=f"isolation_level = {IsolationLevel(level).name}", why=REPEATABLE_SNAPSHOT)
+    if found.get("default_transaction_isolation", "read committed") != "read committed":
+        raise UnsafeDatabase(
+            what=f"default_transaction_isolation = {found['default_transaction_isolation']}", why=REPEATABLE_SNAPSHOT
+        )
 
 
-def _server_settings(connection: BaseDatabaseWrapper) -> dict[str, str]:
+def server_settings(connection: BaseDatabaseWrapper) -> dict[str, str]:
+    """Return the server's settings that the ledger relies on."""
     with connection.cursor() as cursor:
         cursor.execute(SERVER_SETTINGS)
         return dict(cursor.fetchall())
 
 
-def _verify_durability(found: dict[str, str]) -> None:
-    for name in DURABILITY:
+def verify_durability(found: Mapping[str, str]) -> None:
+    """Return, or raise UnsafeDatabase if a crash could lose a committed write."""
+    for name, safe in DURABLE.items():
         value = found.get(name, "on")
-        if value != "on" and not (name == "synchronous_commit" and value in SAFE_SYNCHRONOUS_COMMIT):
-            raise UnsafeDatabase(what=f"{name} = {value}", why="a spend that was answered could be gone after a crash")
+        if value not in safe:
+            raise UnsafeDatabase(what=f"{name} = {value}", why=CAN_BE_LOST)
 
 
-def _verify_advisory_locks(connection: BaseDatabaseWrapper) -> None:
-    """See that a second connection does not get the lock that the first one holds; some look-alikes of PostgreSQL give it."""
-    # A number of our own, so that two processes that start at the same time do not meet here.
+def verify_lock_timeout(found: Mapping[str, str]) -> None:
+    """Return, or raise UnsafeDatabase if the server bounds no wait for a lock."""
+    if found.get("lock_timeout", "0") == "0":
+        raise UnsafeDatabase(what="lock_timeout = 0", why="a spend could wait for ever; run `manage.py prepare_database`")
+
+
+def verify_advisory_locks(connection: BaseDatabaseWrapper) -> None:
+    """Test that a second connection does not get a lock that the first one holds, as with some look-alikes of PostgreSQL."""
+    # A random number, so that two processes that start at the same time do not collide.
     number = secrets.randbits(62)
-    # Under another alias, so that it is not itself looked at; outside a pool, so that it is really another one.
+    # Under another alias, so that it is not verified in turn; outside a pool, so that it is really another connection.
     second = connection.copy(alias=f"{connection.alias} (second)")
     second.settings_dict["OPTIONS"].pop("pool", None)
     try:
@@ -147,11 +158,23 @@ def _verify_advisory_locks(connection: BaseDatabaseWrapper) -> None:
         raise UnsafeDatabase(what="advisory locks do nothing", why="two connections hold one lock at the same time")
 
 
+def pending_migrations(connection: BaseDatabaseWrapper) -> list[str]:
+    """Return the migrations of this version that the database does not have yet, such as `ledger.0001_initial`."""
+    executor = MigrationExecutor(connection)
+    plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    return [f"{migration.app_label}.{migration.name}" for migration, _ in plan]
+
+
+def leave_unverified(alias: str) -> None:
+    """Let this process connect to the database of that alias without verifying it: for who verifies it step by step."""
+    _verified.add(alias)
+
+
 def _verify_once(sender: Any, connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
-    """Look at a database when this process first connects to it; refuse the connection as long as it is unsafe."""
+    """Verify a database when this process first connects to it; close the connection and raise if the database is unsafe."""
     if connection.alias not in settings.DATABASES or connection.alias in _verified:
         return
-    with _looking:
+    with _verifying:
         if connection.alias in _verified:
             return
         try:

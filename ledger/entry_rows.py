@@ -1,9 +1,10 @@
-"""Entries as rows of `ledger_entry`: what is sent of them, in PostgreSQL's text form, and back."""
+"""Converts entries to rows of `ledger_entry`, in PostgreSQL's text form, and rows back to entries."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from ledger.database.statements import Loader, instant_us, integer
 from ledger.rules import Entry
 from ledger.rules.holds import decode_holds, encode_holds
 from ledger.rules.instants import to_text, to_us
@@ -18,11 +19,18 @@ COLUMNS = (
 """In the order of `Entry`'s fields."""
 
 READ_COLUMNS = (
-    COLUMNS.replace("lots, drawn, holds", "lots::text, drawn::text, holds::text")
+    COLUMNS.replace("lots, drawn, holds", "lots::text, drawn::text, COALESCE(holds::text, '[]')")
     .replace("effective_at", "COALESCE(effective_at, recorded_at)")
-    .replace("metadata", "metadata::text")
+    .replace("metadata", "COALESCE(metadata::text, '{}')")
     .replace("counterpart, rating, refusal", "counterpart::text, rating::text, refusal::text")
 )
+
+LOADERS: tuple[Loader, ...] = (
+    bytes.decode, bytes.decode, integer, bytes.decode, integer, integer, integer, decode, decode_drawn, decode_holds, integer,
+    integer, integer, bytes.decode, bytes, instant_us, instant_us, bytes.decode, bytes.decode, bytes.decode,
+    json.loads, json.loads, json.loads, json.loads, bytes,
+)  # fmt: skip
+"""For READ_COLUMNS of a prepared statement; its row is made by `entry_of`."""
 
 TYPES = {
     **dict.fromkeys(COLUMNS.split(", "), "text"),
@@ -36,9 +44,10 @@ COPY_NULL: Final = r"\N"
 
 
 def texts(entry: Entry) -> list[str | None]:
-    """The values of COLUMNS in PostgreSQL's text form; None for null.
+    """Return the values of COLUMNS in PostgreSQL's text form; None for null.
 
-    By hand, for every entry comes through here: the driver's `write_row` takes a line of COPY more than twice as long.
+    Every entry passes through here, so the encoding is written out: for a line of COPY the driver's `write_row` takes more than
+    twice as long.
     """
     return [
         entry.holder_id,
@@ -51,9 +60,9 @@ def texts(entry: Entry) -> list[str | None]:
         encode(entry.lots),
         encode_drawn(entry.drawn),
         encode_holds(entry.holds),
-        _number(entry.overdraft),
-        _number(entry.refers_to),
-        _number(entry.refunded_total),
+        None if entry.overdraft is None else str(entry.overdraft),
+        None if entry.refers_to is None else str(entry.refers_to),
+        None if entry.refunded_total is None else str(entry.refunded_total),
         entry.idempotency_key,
         None if entry.request_digest is None else rf"\x{entry.request_digest.hex()}",
         None if entry.effective_us == entry.recorded_us else to_text(entry.effective_us),
@@ -70,12 +79,15 @@ def texts(entry: Entry) -> list[str | None]:
 
 
 def parameters(entry: Entry) -> list[bytes | None]:
-    """The values of COLUMNS as parameters of a statement."""
+    """Return the values of COLUMNS as parameters of a statement."""
     return [None if value is None else value.encode() for value in texts(entry)]
 
 
 def copy_line(entry: Entry) -> str:
-    """The entry as COPY's text format has it, its line feed included. Source: PostgreSQL's documentation of COPY."""
+    """Return the entry as one line of COPY's text format, with its line feed.
+
+    Source: PostgreSQL's documentation of COPY.
+    """
     return "\t".join([COPY_NULL if value is None else _escaped(value) for value in texts(entry)]) + "\n"
 
 
@@ -86,22 +98,28 @@ def _escaped(value: str) -> str:
     return value
 
 
-def _number(value: int | None) -> str | None:
-    return None if value is None else str(value)
+def entry_of(values: Sequence[Any]) -> Entry:
+    """An `Entry` from what LOADERS have loaded."""
+    return Entry(*values)
+
+
+CONVERTERS: Final[dict[str, Callable[[Any], Any]]] = {
+    "lots": decode,
+    "drawn": decode_drawn,
+    "holds": decode_holds,
+    **dict.fromkeys(("request_digest", "digest"), bytes),
+    **dict.fromkeys(("effective_at", "recorded_at"), to_us),
+    **dict.fromkeys(("metadata", "counterpart", "rating", "refusal"), json.loads),
+}
+"""What makes the values of an entry out of those that the driver has loaded; the other columns stay as they are."""
+
+_CONVERTED: Final = [(place, CONVERTERS[name]) for place, name in enumerate(COLUMNS.split(", ")) if name in CONVERTERS]
 
 
 def entry_from_row(row: Sequence[Any]) -> Entry:
-    """An `Entry` from a row of READ_COLUMNS."""
+    """Return the `Entry` of a row of READ_COLUMNS."""
     values = list(row)
-    values[7] = decode(row[7])
-    values[8] = decode_drawn(row[8])
-    values[9] = decode_holds(row[9])
-    values[14] = None if row[14] is None else bytes(row[14])
-    values[15] = to_us(row[15])
-    values[16] = to_us(row[16])
-    values[20] = {} if row[20] is None else json.loads(row[20])
-    values[21] = None if row[21] is None else json.loads(row[21])
-    values[22] = None if row[22] is None else json.loads(row[22])
-    values[23] = None if row[23] is None else json.loads(row[23])
-    values[24] = bytes(row[24])
+    for place, convert in _CONVERTED:
+        if values[place] is not None:
+            values[place] = convert(values[place])
     return Entry(*values)

@@ -5,7 +5,7 @@
 - `Invalid`: the request itself is wrong; nothing was written, nothing is recorded.
 - `Misuse`: a bug in the caller. Never catch it.
 
-Statuses are given in `ledger_project.problems`, nowhere else.
+Statuses are given in `ledger.api.problems`, nowhere else.
 """
 
 from typing import Any, ClassVar
@@ -22,7 +22,7 @@ class LedgerError(Exception):
         super().__init__(", ".join(f"{name}={value!r}" for name, value in facts.items()))
 
 
-# Answered no, and recorded ---------------------------------------------------------------------------
+# The ledger refuses, and records that ----------------------------------------------------------------
 
 
 class Refused(LedgerError):
@@ -40,8 +40,8 @@ class Refused(LedgerError):
 class InsufficientCredits(Refused):
     """The account has fewer credits available than the request needs.
 
-    Facts: available, balance, requested, shortfall; what made it so: held, expired, not_yet_effective, and up to ten of the lots
-    and of the holds; earliest_sufficient_at, the instant from which enough will be available if nobody does anything, or None.
+    Facts: available, balance, requested, shortfall; the causes: held, expired, not_yet_effective, up to ten lots and holds;
+    earliest_sufficient_at, the time from which enough credits will be available if nothing else happens, or None.
     """
 
     code = "insufficient-credits"
@@ -150,7 +150,7 @@ REFUSALS: dict[str, type[Refused]] = {
         AmountLimit,
     )
 }
-"""By code, as they are found again on record."""
+"""By code, as recorded refusals name them."""
 
 
 # Nothing was written, try again ----------------------------------------------------------------------
@@ -235,8 +235,15 @@ class AccountMovedOn(LedgerError):
     title = "The account has a later entry"
 
 
+class DocumentTooLong(LedgerError):
+    """The document has more rows than a PDF is made of. Nothing was written. Facts: rows, limit."""
+
+    code = "document-too-long"
+    title = "The document is too long for a PDF"
+
+
 REJECTIONS: dict[str, type[LedgerError]] = {error.code: error for error in (Invalid, IdempotencyKeyReused, AccountMovedOn)}
-"""By code: what ends one operation without being put on record as a refusal."""
+"""By code: errors that end one operation of a batch and are not recorded as refusals."""
 
 
 # Bugs ------------------------------------------------------------------------------------------------
@@ -250,18 +257,18 @@ class Misuse(LedgerError):
 
 
 class LockNotHeld(Misuse):
-    """A journal function was called with a lock that is not held here: leaked, rolled back, or another holder's."""
+    """A journal function got a lock that is not held here: it has ended, was rolled back, or is another holder's."""
 
     code = "lock-not-held"
 
 
 class NotInTransaction(Misuse):
-    """A transaction-level lock was asked for outside a transaction: it would end with its own statement."""
+    """A transaction-level lock was requested outside a transaction, where it would end with its own statement."""
 
     code = "not-in-transaction"
 
 
 class UnsafeDatabase(Misuse):
-    """The database, or the way Django is set up to use it, would let wrong balances through. Facts: what, why."""
+    """The database, or Django's settings for it, would let wrong balances through. Facts: what, why."""
 
     code = "unsafe-database"

@@ -1,7 +1,7 @@
-"""Who holds and who waits for which advisory lock, with readable names where they can be known. Changes nothing.
+"""Reports which sessions hold an advisory lock or wait for one, with the lock's readable name where it can be found.
 
-The server knows numbers only, and a number cannot be turned back. So likely names are gathered and numbered, and one whose
-number is among those locked is its name: a guess can be missing, but not be wrong (short of a collision of the scheme).
+The server knows only the number of a lock, and a hash cannot be reversed. So the report collects likely names, computes their
+numbers, and shows a name if its number is locked. A name can be missing, but it is never wrong, unless two names have one number.
 """
 
 import re
@@ -20,9 +20,9 @@ from ledger.database.locks import lock_number
 NAME_IN_A_COMMENT: Final = re.compile(r"/\* ([A-Za-z0-9_.:@+/-]{1,160}) \*/", re.ASCII)
 LITERAL: Final = re.compile(r"'((?:[^']|''){1,255})'")
 NAMES_FOR_LITERALS: Final = (HOLDER, INVOICE_GENERATION)
-"""What an id in a running query may be locked as."""
+"""An id in a running query may be the id of one of these locks."""
 
-# The server does not keep when a lock was granted; the start of its transaction is the earliest it can have been.
+# The server does not record when it granted a lock. The start of the transaction is the earliest possible time.
 CURRENT_LOCKS: Final = """
 SELECT lock.classid::bigint << 32 | lock.objid::bigint,
        lock.objsubid = 2,
@@ -45,21 +45,21 @@ SELECT lock.classid::bigint << 32 | lock.objid::bigint,
  ORDER BY 2, 1, lock.granted DESC, coalesce(lock.waitstart, session.xact_start), lock.pid
 """
 
-# By the index of first entries, however many entries each holder has.
+# Reads the index of first entries: the cost does not depend on how many entries a holder has.
 HOLDERS: Final = "SELECT DISTINCT holder_id FROM ledger_entry WHERE sequence = 1 ORDER BY holder_id LIMIT %s"
 
 
 HIDDEN: Final = "<insufficient privilege>"
-"""What the server shows as the query of another role's session to a role that may not read it."""
+"""The text that the server shows instead of a query that this role may not read."""
 HIDDEN_HINT: Final = "PostgreSQL hides the sessions of other roles; run as a superuser: GRANT pg_read_all_stats TO {role};"
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldOrAwaited:
-    """One session and one advisory lock, at the instant of the report.
+class SessionLock:
+    """One session that holds an advisory lock or waits for it, at the time of the report.
 
-    `seconds` is how long it has been waiting, or, when granted, how long its transaction has been open: no longer than that
-    has the lock been held. `two_part` marks a lock of another application, on a pair of 32-bit numbers.
+    `seconds` is how long the session has waited. If the lock is granted, it is the age of the session's transaction: the lock has
+    been held no longer than that. `two_part` marks a lock on a pair of 32-bit numbers, which only other applications take.
     """
 
     number: int
@@ -79,14 +79,16 @@ class HeldOrAwaited:
     query: str
 
 
-def current_locks(*, names: Iterable[str] = (), using: str = "default") -> list[HeldOrAwaited]:
-    """Every advisory lock held or awaited in this database: by number, holders before those who wait, the longest first.
+def current_locks(*, names: Iterable[str] = (), using: str = "default") -> list[SessionLock]:
+    """Return every advisory lock that a session of this database holds or awaits, sorted by number.
+
+    For one lock, the sessions that hold it come before those that wait, and the longest time comes first.
 
     Args:
-        names: what the numbers may stand for, besides what the sessions' own queries tell.
+        names: names to match with the numbers, in addition to those found in the sessions' queries.
     """
     with connections[using].cursor() as cursor:
-        # Inside a transaction the server would show the sessions as they were when they were first looked at.
+        # Inside a transaction the server would otherwise repeat the statistics that it showed first.
         cursor.execute("SELECT pg_stat_clear_snapshot()")
         cursor.execute(CURRENT_LOCKS)
         rows = [_from_row(row) for row in cursor.fetchall()]
@@ -94,17 +96,17 @@ def current_locks(*, names: Iterable[str] = (), using: str = "default") -> list[
     return [replace(row, name=None if row.two_part else known.get(row.number)) for row in rows]
 
 
-def hint_about_hidden(locks: Iterable[HeldOrAwaited], *, using: str = "default") -> str:
-    """What to do so that every session is told, or nothing where every one is."""
+def hint_about_hidden(locks: Iterable[SessionLock], *, using: str = "default") -> str:
+    """Return how to make hidden sessions visible, or an empty text if no session is hidden."""
     if any(lock.query == HIDDEN for lock in locks):
         return HIDDEN_HINT.format(role=connections[using].settings_dict["USER"])
     return ""
 
 
 def known_names(*, limit: int, using: str = "default") -> Iterable[str]:
-    """The names that may be locked: at most `limit` holders from the tables, the slots of batches, and what other apps tell.
+    """Yield names that may be locked: at most `limit` holders from the ledger, the slots of batches, and names from other apps.
 
-    An app has locks of its own named here by giving its AppConfig a method `lock_names(limit: int) -> Iterable[str]`.
+    An app adds the names of its locks by a method of its AppConfig: `lock_names(limit: int) -> Iterable[str]`.
     """
     with connections[using].cursor() as cursor:
         cursor.execute(HOLDERS, [limit])
@@ -115,7 +117,7 @@ def known_names(*, limit: int, using: str = "default") -> Iterable[str]:
             yield from app.lock_names(limit)
 
 
-def _from_row(row: tuple[Any, ...]) -> HeldOrAwaited:
+def _from_row(row: tuple[Any, ...]) -> SessionLock:
     (
         number,
         two_part,
@@ -132,7 +134,7 @@ def _from_row(row: tuple[Any, ...]) -> HeldOrAwaited:
         blocked_by,
         query,
     ) = row
-    return HeldOrAwaited(
+    return SessionLock(
         number=number,
         two_part=two_part,
         name=None,

@@ -1,8 +1,7 @@
-"""The ledger's tables as Django sees them.
+"""Django's models of the ledger's tables and views.
 
-Rows of entries are written by `ledger.journal` alone, with SQL: the ORM's part here is to read, and to know the
-schema.
-migrations/schema.sql makes the tables, with their constraints, triggers and views, and says what each column is.
+The ORM only reads entries: `ledger.journal` alone writes them, by SQL. migrations/schema.sql creates the tables with their
+constraints, triggers and views, and its comments explain each column.
 """
 
 from typing import Any
@@ -13,31 +12,31 @@ SCOPES = ("ledger:read", "ledger:spend", "ledger:grant", "ledger:admin", "billin
 
 
 class ExactJSON(models.JSONField):
-    """A column of PostgreSQL's `json` type, which keeps the text as it was written: digests are computed over it."""
+    """A column of PostgreSQL's type `json`, which keeps the text as it was written: digests are computed over that text."""
 
     def db_type(self, connection: Any) -> str:
         return "json"
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
-        """psycopg has decoded it already."""
+        """Return the value unchanged: psycopg has decoded it."""
         return value
 
 
 class AppendOnly(models.Model):
-    """Refuses what the database refuses too, before it is sent."""
+    """Refuses `save` and `delete`, before anything is sent to the database, which would refuse them too."""
 
     class Meta:
         abstract = True
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        raise TypeError("written by ledger.journal alone")
+        raise TypeError("append-only: written by SQL alone")
 
     def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
         raise TypeError("append-only")
 
 
 class EntryColumns(AppendOnly):
-    """What an entry has, for the table and for the views that show it."""
+    """The columns of an entry, in its table and in the views that show it."""
 
     holder_id = models.TextField("holder")
     credit_type = models.TextField()
@@ -74,7 +73,7 @@ class Entry(EntryColumns):
 
     pk = models.CompositePrimaryKey("holder_id", "credit_type", "sequence")
     effective_at = models.DateTimeField(null=True)  # type: ignore[assignment]
-    """Null where it is `recorded_at`; the views show it always."""
+    """Null in the table if it equals `recorded_at`; the views always show a time."""
 
     class Meta:
         db_table = "ledger_entry"
@@ -83,7 +82,7 @@ class Entry(EntryColumns):
 
 
 class EntryListing(EntryColumns):
-    """An entry under a key of one column, `holder/credit type/sequence`: Django's admin cannot show a composite one."""
+    """An entry with a key of one column, `holder/credit type/sequence`, because Django's admin cannot show composite keys."""
 
     id = models.TextField(primary_key=True)
 
@@ -126,7 +125,7 @@ class Account(EntryColumns):
 
 
 class RefusalListing(AppendOnly):
-    """A refusal, with its members as columns, under a key of one column, `holder/credit type/sequence`."""
+    """A refusal, with its members as columns and a key of one column, `holder/credit type/sequence`."""
 
     id = models.TextField(primary_key=True)
     holder_id = models.TextField("holder")
@@ -156,7 +155,7 @@ class RefusalListing(AppendOnly):
 
 
 class ApiKey(models.Model):
-    """Who may call the REST API, and for what. The key itself is shown once and never stored."""
+    """The right to call the REST API, within scopes. The key itself is shown once and never stored."""
 
     name = models.CharField(max_length=100, unique=True)
     prefix = models.CharField(max_length=8)
@@ -177,8 +176,26 @@ class ApiKey(models.Model):
         return f"{self.name} ({self.prefix}…)"
 
 
+class CreditType(models.Model):
+    """How a credit type is shown to people. The ledger counts types that have no row here too, and never reads these."""
+
+    code = models.TextField("credit type", primary_key=True, help_text="The type as requests name it, such as usd_cents.")
+    name = models.CharField(max_length=60, help_text="What it is called in full, such as US dollars.")
+    unit = models.CharField(max_length=16, help_text="What stands behind an amount, such as USD.")
+    scale = models.SmallIntegerField(
+        "decimals", default=0, db_default=0, help_text="How many decimals an amount has: with 2, 12345 is shown as 123.45."
+    )
+
+    class Meta:
+        db_table = "ledger_credit_type"
+        verbose_name = "credit type"
+
+    def __str__(self) -> str:
+        return self.code
+
+
 class RateColumns(models.Model):
-    """What a version of a rate has, for the table and for the view that shows it."""
+    """The columns of a version of a rate, in its table and in the view that shows it."""
 
     credit_type = models.TextField()
     code = models.TextField()
@@ -209,7 +226,7 @@ class Rate(RateColumns):
 
 
 class RateListing(RateColumns):
-    """A version of a rate under a key of one column, `credit type/code/version`."""
+    """A version of a rate with a key of one column, `credit type/code/version`."""
 
     id = models.TextField(primary_key=True)
 
@@ -222,7 +239,7 @@ class RateListing(RateColumns):
 
 
 class BatchColumns(AppendOnly):
-    """What a batch is made of; `confined_to` is the holder that the API key is confined to, empty for none."""
+    """The columns of a batch. `confined_to` is the holder to which the API key is confined, empty if it is not confined."""
 
     idempotency_key = models.TextField()
     confined_to = models.TextField()
@@ -241,7 +258,7 @@ class BatchColumns(AppendOnly):
 
 
 class Batch(BatchColumns):
-    """A batch that was answered: what came of each of its operations, so that a retry gets the same."""
+    """An executed batch with the outcome of each of its operations, so that a retry gets the same outcomes."""
 
     pk = models.CompositePrimaryKey("idempotency_key", "confined_to")
 
@@ -251,7 +268,7 @@ class Batch(BatchColumns):
 
 
 class BatchListing(BatchColumns):
-    """A batch under a key of one column, `confined to/idempotency key`."""
+    """A batch with a key of one column, `confined to/idempotency key`."""
 
     id = models.TextField(primary_key=True)
 
@@ -261,3 +278,103 @@ class BatchListing(BatchColumns):
         default_permissions = ("view",)
         verbose_name = "batch"
         verbose_name_plural = "batches"
+
+
+class DailyTotal(models.Model):
+    """What the entries of a day (UTC) come to over all accounts of a credit type. Written by `ledger.totals` alone."""
+
+    pk = models.CompositePrimaryKey("day", "credit_type")
+    day = models.DateField()
+    credit_type = models.TextField()
+    granted_purchased = models.DecimalField(max_digits=38, decimal_places=0)
+    granted_promotional = models.DecimalField(max_digits=38, decimal_places=0)
+    spent = models.DecimalField(max_digits=38, decimal_places=0)
+    refunded = models.DecimalField(max_digits=38, decimal_places=0)
+    expired = models.DecimalField(max_digits=38, decimal_places=0)
+    revoked = models.DecimalField(max_digits=38, decimal_places=0)
+    transferred_in = models.DecimalField(max_digits=38, decimal_places=0)
+    transferred_out = models.DecimalField(max_digits=38, decimal_places=0)
+    held_change = models.DecimalField(max_digits=38, decimal_places=0)
+    refusals = models.BigIntegerField()
+    entries = models.BigIntegerField()
+    late_entries = models.BigIntegerField(default=0)
+
+    class Meta:
+        db_table = "ledger_daily_total"
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return f"{self.day} {self.credit_type}"
+
+
+class TotalState(models.Model):
+    """How far the entries are counted; one row."""
+
+    is_only = models.BooleanField(primary_key=True, default=True)
+    counted_until = models.DateTimeField()
+
+    class Meta:
+        db_table = "ledger_total_state"
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return str(self.counted_until)
+
+
+class MonthClose(AppendOnly):
+    """What all accounts of a credit type come to at the end of a month."""
+
+    pk = models.CompositePrimaryKey("month", "credit_type")
+    month = models.DateField()
+    credit_type = models.TextField()
+    accounts = models.BigIntegerField()
+    entries = models.BigIntegerField()
+    balance = models.DecimalField(max_digits=38, decimal_places=0)
+    held = models.DecimalField(max_digits=38, decimal_places=0)
+    outstanding = ExactJSON()
+    paid = ExactJSON()
+    ties = ExactJSON()
+    closed_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "ledger_month_close"
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.month:%Y-%m} {self.credit_type}"
+
+
+class StaffEvent(AppendOnly):
+    """What an operator did, or who tried to log in. Written by `ledger.staff_log` alone."""
+
+    id = models.BigAutoField(primary_key=True)
+    recorded_at = models.DateTimeField()
+    actor = models.TextField()
+    address = models.TextField()
+    action = models.TextField()
+    object = models.TextField()
+    details = models.TextField()
+    request_id = models.TextField()
+
+    class Meta:
+        db_table = "ledger_staff_event"
+        default_permissions = ("view",)
+        verbose_name = "staff event"
+        verbose_name_plural = "staff log"
+
+    def __str__(self) -> str:
+        return f"{self.action} by {self.actor}"
+
+
+class Operator(models.Model):
+    """How an operator wants pages to be shown."""
+
+    user_id = models.IntegerField(primary_key=True)
+    time_zone = models.CharField(max_length=64)
+
+    class Meta:
+        db_table = "ledger_operator"
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return str(self.user_id)

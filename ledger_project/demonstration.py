@@ -1,11 +1,13 @@
-"""Demo data: a company that sells AI tokens by credits, with a little of everything that can happen to them.
+"""Demo data: a company that sells AI tokens for credits, with an example of everything that can happen to credits.
 
 All of it goes through the services, under fixed idempotency keys and names, so that making it twice changes nothing. What has to
 lie in time is placed around one instant, at which the first entry was recorded; a later run finds that instant in the ledger.
 """
 
+import logging
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -13,15 +15,16 @@ from typing import Any, Final
 
 from django.utils import timezone
 
+from billing.documents.sellers import current_seller, record_seller
 from billing.errors import AlreadyExists, NotFound
 from billing.generator import generate
-from billing.generator.generate import Options
+from billing.generator.options import Options
 from billing.metering import usage
 from billing.models import Invoice
 from billing.orders import customers, plans, subscriptions
 from billing.orders.customers import CreditTerms
 from billing.rating.periods import Interval, IntervalUnit
-from ledger import selectors, services
+from ledger import reads, services
 from ledger.errors import Invalid, Refused
 from ledger.rules import Entry
 
@@ -30,12 +33,12 @@ PLAN: Final = "team"
 METER: Final = "tokens"
 SUBSCRIPTIONS: Final = 12
 SOON: Final = timedelta(milliseconds=200)
-"""How long the credits live that are to be seen expired."""
+"""How long the demo's trial credits live, so that they are expired when the demo is ready."""
 
 
 @dataclass(frozen=True)
-class Furnished:
-    """What there is of the demo's afterwards, made now or before."""
+class DemoSummary:
+    """The size of the demo data, whether made now or earlier."""
 
     holders: int
     entries: int
@@ -82,19 +85,30 @@ class Account:
         return {"holder_id": self.holder_id, "idempotency_key": f"demo:{key}", "actor": "demo"}
 
 
-def furnish_demo() -> Furnished:
-    """Make the demo data, or what is missing of it."""
+@contextmanager
+def _without_refusals_in_the_log() -> Iterator[None]:
+    """For the block, refusals are not logged: the demo's refusals concern no operator."""
+    log = logging.getLogger("ledger.refusals")
+    usual = log.level
+    log.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        log.setLevel(usual)
+
+
+@_without_refusals_in_the_log()
+def seed_demo() -> DemoSummary:
+    """Make the demo data, or the missing part of it."""
     start = Account("ada").grant(5_000, "starter", reason="starter package", reference="payment-1001").recorded_at
     expires_at = _companies(start)
     _people(start)
     _sell_subscriptions(start)
     _use_and_bill(start)
     _after_the_trials(expires_at)
-    accounts = [
-        account for holder_id in HOLDERS for account in selectors.holders(prefix=holder_id) if account.holder_id == holder_id
-    ]
-    refusals = sum(len(selectors.refusals(holder_id)) for holder_id in HOLDERS)
-    return Furnished(
+    accounts = [account for holder_id in HOLDERS for account in reads.holders(prefix=holder_id) if account.holder_id == holder_id]
+    refusals = sum(len(reads.refusals(holder_id)) for holder_id in HOLDERS)
+    return DemoSummary(
         holders=len(HOLDERS),
         entries=sum(account.sequence for account in accounts) - refusals,
         refusals=refusals,
@@ -107,7 +121,7 @@ def furnish_demo() -> Furnished:
 
 
 def _people(start: datetime) -> None:
-    """Spends, refunds, a hold, a transfer, and two refusals."""
+    """Make spends, refunds, a hold, a transfer, and two refusals."""
     ada, grace = Account("ada"), Account("grace")
     ada.grant(
         500, "promotion", source="promotional", expires_at=start + timedelta(days=30), priority=50, reason="spring promotion"
@@ -133,7 +147,7 @@ def _people(start: datetime) -> None:
 
 
 def _companies(start: datetime) -> datetime:
-    """Several credit types, credits for later, a revocation, and trials that expire; returns when they do."""
+    """Make several credit types, credits for later, a revocation, and expiring trials; return when these expire."""
     acme, globex, initech = Account("acme"), Account("globex"), Account("initech")
     expires_at = start + SOON
     # Too late for these when an earlier run ended between its first entry and here.
@@ -154,7 +168,7 @@ def _companies(start: datetime) -> datetime:
 
 
 def _after_the_trials(expires_at: datetime) -> None:
-    """Have two lots that have expired, one booked, one not yet. By now there is hardly anything left to wait for."""
+    """Wait until the trials expire, usually no time at all, then book the expiry of one."""
     time.sleep(max(0.0, (expires_at - timezone.now()).total_seconds() + 0.001))
     Account("globex").spend(640, "batch-2", reason="nightly summaries", reference="batch-2")
 
@@ -167,6 +181,10 @@ CUSTOMERS: Final = {
     # Prepaid cents pay its invoices: one credit is worth one cent.
     "CUST-INITECH": ("Initech Inc.", "initech", CreditTerms(credit_type="usd_cents", unit_value=Decimal("0.01"))),
 }
+SELLER: Final = {
+    "name": "Example Tokens GmbH", "line1": "Musterstraße 1", "postal_code": "10115", "city": "Berlin", "country": "DE",
+    "vat_id": "DE123456789", "email": "billing@example.com",
+}  # fmt: skip
 PRICES: Final[list[dict[str, Any]]] = [
     {"key": "base", "kind": "recurring", "timing": "advance", "model": "flat", "unit_amount": "49.00", "tax_rate": "20"},
     {"key": "seats", "kind": "recurring", "timing": "advance", "model": "unit", "unit_amount": "12.00", "tax_rate": "20"},
@@ -178,7 +196,9 @@ PRICES: Final[list[dict[str, Any]]] = [
 
 
 def _sell_subscriptions(start: datetime) -> None:
-    """A plan, three customers, and subscriptions whose first periods are over and not yet billed."""
+    """Make the seller, a plan, three customers, and subscriptions whose first periods are over and not yet billed."""
+    if current_seller() is None:
+        record_seller(SELLER, actor="demo")
     try:
         plans.plan_of(PLAN)
     except NotFound:
@@ -199,7 +219,7 @@ def _sell_subscriptions(start: datetime) -> None:
 
 
 def _use_and_bill(start: datetime) -> None:
-    """Last month's usage of all, and the first invoice of one; the others are due."""
+    """Record last month's usage of all subscriptions, and invoice one of them; the others are due."""
     period_start = _month_before(_first_of_month(start))
     usage.take_in(
         [

@@ -95,7 +95,7 @@ def _traceback(record: logging.LogRecord) -> str:
 
 
 def _one_line(text: str) -> str:
-    """What a client sent must not look like a line of its own."""
+    """What a client sent must not look like a separate line."""
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 

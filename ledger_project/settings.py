@@ -6,15 +6,19 @@ from pathlib import Path
 import environ
 from csp.constants import NONE, SELF, UNSAFE_EVAL, UNSAFE_INLINE
 
-from ledger_project import admin_appearance, database_urls, embedded_postgres, logs
+from ledger_project import logs
+from ledger_project.database import connection_urls
+from ledger_project.operators import appearance
+from ledger_project.serving import postgres
 
 env = environ.Env()
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-DATA_DIR = embedded_postgres.data_dir_from_environment()
+DATA_DIR = postgres.data_dir_from_environment()
 
 DEBUG = env.bool("DEBUG", False)
-SECRET_KEY = env.str("SECRET_KEY", "") or embedded_postgres.secret_key(DATA_DIR)
+EMBEDDED_SERVER = not env.str("DATABASE_URL", "")
+SECRET_KEY = env.str("SECRET_KEY", "") or postgres.secret_key(DATA_DIR)
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]"])
 CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
 
@@ -28,11 +32,15 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "axes",
+    "django_otp",
+    "django_otp.plugins.otp_totp",
+    "django_otp.plugins.otp_static",
     "rest_framework",
     "drf_spectacular",
     "drf_spectacular_sidecar",
     "ledger",
     "billing",
+    "ledger_project.operators",
     "ledger_project",
 ]
 
@@ -43,7 +51,9 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django_otp.middleware.OTPMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
+    "ledger_project.operators.middleware.OperatorMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "csp.middleware.CSPMiddleware",
     "axes.middleware.AxesMiddleware",
@@ -58,6 +68,8 @@ LOGIN_REDIRECT_URL = "admin:index"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
+        # Before those of the applications: what is said here instead of by unfold.
+        "DIRS": [BASE_DIR / "ledger_project" / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -69,17 +81,16 @@ TEMPLATES = [
     },
 ]
 
-DATABASE_URL = env.str("DATABASE_URL", "") or embedded_postgres.application_url(DATA_DIR)
+DATABASE_URL = env.str("DATABASE_URL", "") or postgres.credentials_of(DATA_DIR).application_url
 # The role that owns the tables, for `prepare_database` and `serve`. Another server's DATABASE_URL may be the owner's itself.
 OWNER_DATABASE_URL = (
-    env.str("LEDGER_OWNER_DATABASE_URL", "") or env.str("DATABASE_URL", "") or embedded_postgres.owner_url(DATA_DIR)
+    env.str("LEDGER_OWNER_DATABASE_URL", "") or env.str("DATABASE_URL", "") or postgres.credentials_of(DATA_DIR).owner_url
 )
 # The role that gets the application's rights, where it exists.
-LEDGER_APP_ROLE = env.str("LEDGER_APP_ROLE", embedded_postgres.APPLICATION)
+LEDGER_APP_ROLE = env.str("LEDGER_APP_ROLE", postgres.APPLICATION)
 DATABASES = {
-    "default": database_urls.parse(DATABASE_URL)
+    "default": connection_urls.parse(DATABASE_URL)
     | {
-        "ENGINE": "ledger_project.postgresql",
         "ATOMIC_REQUESTS": False,
         "CONN_HEALTH_CHECKS": True,
         "CONN_MAX_AGE": env.int("DATABASE_CONN_MAX_AGE", 600),
@@ -90,7 +101,7 @@ DATABASES = {
 
 # What a browser is told -------------------------------------------------------------------------------
 
-CSRF_FAILURE_VIEW = "ledger_project.problems.csrf_failure"
+CSRF_FAILURE_VIEW = "ledger_project.api.error_handlers.csrf_failure"
 # Pages get scripts, styles and pictures from here and nowhere else. Alpine, which the admin's pages are made with, evaluates the
 # expressions in its attributes, and sets styles on elements.
 CONTENT_SECURITY_POLICY = {
@@ -123,12 +134,19 @@ AXES_COOLOFF_TIME = timedelta(minutes=15)
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_RESET_ON_SUCCESS = True
 AXES_CLIENT_IP_CALLABLE = "ledger.api.kit.request_log.client_address"
-AXES_LOCKOUT_CALLABLE = "ledger_project.login.locked_out"
-# The page of it is made in ledger_project.admin, in the look of the others.
+AXES_LOCKOUT_CALLABLE = "ledger_project.operators.login.locked_out"
+# The page of it is made in ledger_project.operators.admin, in the look of the others.
 AXES_ENABLE_ADMIN = False
 AXES_DISABLE_ACCESS_LOG = True
 AXES_VERBOSE = False
+# What of a failed login is not kept as it was typed.
+AXES_SENSITIVE_PARAMETERS = ["username", "ip_address", "code"]
 
+# Two-step login: which groups must have it, `all` for every operator, empty if it is optional for everybody.
+LEDGER_TWO_STEP = env.list("LEDGER_TWO_STEP", default=[])
+OTP_TOTP_ISSUER = "Credit ledger"
+
+PASSWORD_HASHERS = ["ledger_project.operators.passwords.LowPriorityHasher"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
@@ -160,21 +178,36 @@ LEDGER = {
     "PREPARE_STATEMENTS": env.bool("LEDGER_PREPARE_STATEMENTS", not env.bool("DATABASE_BEHIND_PGBOUNCER", False)),
     # How many calls that arrive at the same time one transaction executes at most; 1 gives each its own.
     "REQUESTS_PER_TRANSACTION": env.int("LEDGER_REQUESTS_PER_TRANSACTION", 32),
+    # The database is a Citus cluster: `prepare_database` distributes the ledger by holder (docs/OPERATIONS.md).
+    "DISTRIBUTED": env.bool("LEDGER_DISTRIBUTED", False),
+    # Into how many parts, for good: a part is what moves to another node.
+    "SHARDS": env.int("LEDGER_SHARDS", 32),
     # What a refund does for a lot that has expired since the spend: "new-lot" or "gone".
     "REFUND_TO_EXPIRED_LOT": env.str("LEDGER_REFUND_TO_EXPIRED_LOT", "new-lot"),
     # How long such a new lot can be spent.
     "REFUND_LOT_DAYS": env.int("LEDGER_REFUND_LOT_DAYS", 30),
+    # Folders of fonts for documents in scripts that those of the compiler lack (docs/OPERATIONS.md).
+    "DOCUMENT_FONTS": env.list("LEDGER_DOCUMENT_FONTS", default=[]),
     # What one API key may ask of one process; 0 is no limit. A limit over all processes belongs to the proxy in front.
     "KEY_REQUESTS_PER_SECOND": env.int("LEDGER_KEY_REQUESTS_PER_SECOND", 0),
     "KEY_CONCURRENT_REQUESTS": env.int("LEDGER_KEY_CONCURRENT_REQUESTS", 0),
     # How many proxies of ours pass a request on, each of which adds to X-Forwarded-For the address that it saw.
     "TRUSTED_PROXIES": env.int("LEDGER_TRUSTED_PROXIES", 0),
 }
+# What /metrics asks for; without one there is no /metrics. `serve` makes one.
+METRICS_TOKEN = env.str("LEDGER_METRICS_TOKEN", "")
+# Where anchors of `audit_ledger --anchor-write` are kept, for `doctor` and /metrics to see how old the newest is.
+ANCHOR_DIR = Path(env.str("LEDGER_ANCHOR_DIR")) if env.str("LEDGER_ANCHOR_DIR", "") else None
+# Spans of OpenTelemetry; its own OTEL_… variables say where they go (docs/OPERATIONS.md).
+TRACING = env.bool("LEDGER_TRACING", False)
 LEDGER_BOOTSTRAP_API_KEY = env.str("LEDGER_BOOTSTRAP_API_KEY", "")
 
 # Admin -----------------------------------------------------------------------------------------------
 
-UNFOLD = admin_appearance.UNFOLD
+# What the badge of each page says: "live", or "test" where nobody's money is at stake.
+LEDGER_ENVIRONMENT = env.str("LEDGER_ENVIRONMENT", "") or ("test" if DEBUG or not env.str("DATABASE_URL", "") else "live")
+
+UNFOLD = appearance.UNFOLD
 
 # REST ------------------------------------------------------------------------------------------------
 
@@ -185,17 +218,35 @@ REST_FRAMEWORK = {
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
     "DEFAULT_RENDERER_CLASSES": ["ledger.api.kit.rendering.JSONRenderer"],
     "DEFAULT_SCHEMA_CLASS": "ledger.api.kit.schema.CallSchema",
-    "EXCEPTION_HANDLER": "ledger_project.problems.exception_handler",
+    "EXCEPTION_HANDLER": "ledger.api.kit.problems.exception_handler",
     "UNAUTHENTICATED_USER": None,
     "UNAUTHENTICATED_TOKEN": None,
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Credit ledger",
     "DESCRIPTION": (
-        "An append-only ledger of credits, and the billing on top of it. Every write needs an `Idempotency-Key`: sent again, it "
-        "gets the first answer again. Every error is an `application/problem+json` that says whether anything took effect. See "
-        "docs/API.md."
+        "An append-only ledger of credits, and the billing on top of it. Send your API key as `Authorization: Bearer <key>`. "
+        "Every write needs an `Idempotency-Key`: the same key and body again return the first response. Every error is an "
+        "`application/problem+json` that says whether the request took effect. [All paths](/v1/) · "
+        "[this document as JSON](/v1/schema)"
     ),
+    "TAGS": [
+        {"name": "Credits", "description": "Start here: grant credits, spend them, give them back."},
+        {"name": "History", "description": "Balances, entries and refusals. Reads take no lock."},
+        {
+            "name": "Holds",
+            "description": "Set credits aside for work whose price is not known yet, then capture or release them.",
+        },
+        {"name": "Rates", "description": "Spend by quantity: named prices in credits."},
+        {"name": "Batches", "description": "Up to 1,000 operations in one request."},
+        {"name": "Catalogue", "description": "Billing: customers, plans, prices and coupons."},
+        {"name": "Subscriptions", "description": "Who has which plan, and what changes when."},
+        {"name": "Usage", "description": "Events that metered prices are billed by."},
+        {"name": "Invoices", "description": "From drafts to paid invoices and credit notes."},
+        {"name": "Operation", "description": "Whether the server lives and can serve. These calls need no key."},
+        {"name": "About", "description": "What this API has."},
+    ],
+    "SORT_OPERATIONS": False,
     "VERSION": "1",
     "OAS_VERSION": "3.1.0",
     "SCHEMA_PATH_PREFIX": "/v1",
@@ -210,7 +261,7 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
-        "ledger_project.problems.document_problems",
+        "ledger_project.api.documented_problems.document_problems",
     ],
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
 }

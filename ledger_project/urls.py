@@ -11,12 +11,18 @@ from django.urls import include, path
 from django.views.generic import RedirectView
 from drf_spectacular.views import SpectacularSwaggerSplitView
 
+from ledger import operator_pages
+from ledger.admin.search import find_anything
 from ledger.api.health import Health, Readiness
+from ledger.api.kit import problems
 from ledger.api.kit.request_errors import MethodNotAllowed
-from ledger_project import problems
-from ledger_project.documents import ProblemPage, Resources, Schema
+from ledger_project.api.documents import ProblemPage, Resources, Schema
+from ledger_project.monitoring import attention
+from ledger_project.monitoring.metrics_page import Metrics
+from ledger_project.operators import preferences, two_step_pages
 
 admin.autodiscover()
+operator_pages.register_attention(attention.items)
 
 _billing = [path("v1/", include("billing.api.urls"))] if find_spec("billing.api.urls") else []
 
@@ -41,13 +47,18 @@ urlpatterns = [
     path("v1/schema", Schema.as_view(), name="schema"),
     path("healthz", Health.as_view()),
     path("readyz", Readiness.as_view()),
+    path("metrics", Metrics.as_view()),
     path("problems/<slug:slug>", ProblemPage.as_view()),
     path("docs", _docs),
+    # Instead of unfold's, which keeps what it found for five minutes and asks in lower case.
+    path("admin/search/", admin.site.admin_view(find_anything)),
+    path("admin/preferences/", admin.site.admin_view(preferences.page), name="preferences"),
+    path("admin/two-step/", admin.site.admin_view(two_step_pages.page), name="two-step"),
     path("admin/", admin.site.urls),
     path("", Root.as_view()),
 ]
 
-handler400 = "ledger_project.problems.bad_request"
-handler403 = "ledger_project.problems.permission_denied"
-handler404 = "ledger_project.problems.page_not_found"
-handler500 = "ledger_project.problems.server_error"
+handler400 = "ledger_project.api.error_handlers.bad_request"
+handler403 = "ledger_project.api.error_handlers.permission_denied"
+handler404 = "ledger_project.api.error_handlers.page_not_found"
+handler500 = "ledger_project.api.error_handlers.server_error"

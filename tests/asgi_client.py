@@ -72,14 +72,16 @@ def scope_of(environ: dict[str, Any]) -> dict[str, Any]:
 
 async def ask(scope: MutableMapping[str, Any], *chunks: bytes) -> HttpResponse:
     """Send a request with its body in these chunks; the response."""
-    from ledger_project.application import application
+    from ledger_project.serving.application import application
 
     waiting = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
     waiting[-1]["more_body"] = False
     sent: list[MutableMapping[str, Any]] = []
 
     async def receive() -> MutableMapping[str, Any]:
-        return waiting.pop(0) if waiting else {"type": "http.disconnect"}
+        if not waiting:
+            await asyncio.Event().wait()  # the client stays until it has the response
+        return waiting.pop(0)
 
     async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(message)
@@ -119,7 +121,7 @@ def loop() -> asyncio.AbstractEventLoop:
 def close() -> None:
     """End the application's threads and their connections, so that the next request gets new ones."""
     if loop.cache_info().currsize:
-        from ledger_project.application import application
+        from ledger_project.serving.application import application
 
         asyncio.run_coroutine_threadsafe(application.close(), loop()).result(TIMEOUT_S)
 

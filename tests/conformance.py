@@ -38,8 +38,8 @@ checks.negative_data_rejection.expected-statuses = [200, 400, 401, 403, 404, 405
 """
 
 
-def ensure_conforms(web: Any, key: str, folder: Path, part: str, *, examples: int) -> None:
-    """Let Schemathesis call a part of the API, with so many made-up requests for each call; fail with what it found.
+def ensure_conforms(web: Any, key: str, folder: Path, *parts: str, examples: int) -> None:
+    """Let Schemathesis call parts of the API, with `examples` made-up requests for each call; fail with what it found.
 
     The examples and the values at each field's bounds come on top of those.
     """
@@ -48,7 +48,7 @@ def ensure_conforms(web: Any, key: str, folder: Path, part: str, *, examples: in
         "run",
         f"{web.url}/v1/schema",
         "--include-path-regex",
-        PATHS[part],
+        "|".join(PATHS[part] for part in parts),
         "--header",
         f"Authorization: Bearer {key}",
         "--checks",
@@ -66,6 +66,8 @@ def ensure_conforms(web: Any, key: str, folder: Path, part: str, *, examples: in
         "--suppress-health-check",
         "all",
         "--continue-on-failure",
+        "--request-timeout",
+        "60",
         "--no-color",
     ]
     (folder / "schemathesis.toml").write_text(RESULT_FOR_EACH)

@@ -20,21 +20,26 @@ from urllib.parse import quote
 import psycopg
 import pytest
 from django.conf import settings
+from django.core.management import call_command
 from django.db import connection, connections
 from django.test.utils import setup_databases, teardown_databases
 from psycopg import sql
 from pytest_django.plugin import DjangoDbBlocker
 
 from billing.orders import plans
-from ledger_project import database_urls, embedded_postgres, web_server
+from ledger_project.database import connection_urls
+from ledger_project.database.distribution import distribute
+from ledger_project.serving import postgres
 from ledger_project.serving.bootstrap import provision
+from ledger_project.serving.web import command
 from tests import asgi_client
-from tests.settings import TEST_DATA_DIR, USES_EMBEDDED_SERVER
+from tests.distributed.cluster import Cluster
+from tests.settings import CITUS, TEST_DATA_DIR, USES_EMBEDDED_SERVER
 
 APPLICATION_PASSWORD = "only-for-tests"
 COMMITTED = "_committed"
 
-_server: embedded_postgres.Server | None = None
+_server: postgres.Server | Cluster | None = None
 _lock: Any = None
 
 
@@ -54,10 +59,11 @@ def pytest_configure(config: pytest.Config) -> None:
         fcntl.flock(_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise pytest.UsageError(f"another test run uses {TEST_DATA_DIR}; wait for it, or set LEDGER_DATA_DIR") from None
-    _server = embedded_postgres.Server(TEST_DATA_DIR, shared_buffers="128MB").start()
+    server = Cluster(TEST_DATA_DIR, CITUS) if CITUS else postgres.Server(TEST_DATA_DIR, shared_buffers="128MB")
+    _server = server.start()
     # The port may have changed since the settings were read.
     os.environ["DATABASE_URL"] = _server.owner_url
-    connections["default"].settings_dict.update(database_urls.parse(_server.owner_url))
+    connections["default"].settings_dict.update(connection_urls.parse(_server.owner_url))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -68,8 +74,31 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         _lock.close()
 
 
+# The longest files, in which each worker waits for servers by turns and computes by turns. With `--no-loadscope-reorder` they are
+# the first that workers get, so that none is left alone with a long one at the end.
+LONGEST_FIRST = (
+    "deployment/serving/test_serve.py",
+    "billing/random_subscriptions/test_random_subscriptions.py",
+    "concurrency/test_invoice_scale.py",
+    "ledger/api/test_conformance.py",
+    "deployment/serving/test_postgres.py",
+    "billing/random_subscriptions/test_day_by_day.py",
+    "deployment/replay/test_replay.py",
+    "browser/test_pages.py",
+    "billing/api/test_conformance.py",
+    "concurrency/test_signals.py",
+    "concurrency/test_invoices_races.py",
+    "deployment/test_slow_clients.py",
+    "billing/random_subscriptions/test_worked_examples.py",
+    "deployment/test_nginx.py",
+    "deployment/test_hardening.py",
+)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse what would TRUNCATE between tests: the ledger's tables do not allow it."""
+    """Put the longest files first, and refuse what would TRUNCATE between tests: the ledger's tables do not allow it."""
+    ranks = {str(Path(__file__).parent / name): rank for rank, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: ranks.get(str(item.path), len(ranks)))
     for item in items:
         marker = item.get_closest_marker("django_db")
         flushes = marker is not None and (marker.kwargs.get("transaction") or (marker.args and marker.args[0]))
@@ -91,14 +120,17 @@ def django_db_setup(
     test, run alone, would work in the database that the settings name.
     """
     with django_db_blocker.unblock():
-        made = setup_databases(verbosity=0, interactive=False, keepdb=django_db_keepdb and not django_db_createdb)
+        if isinstance(_server, Cluster):
+            _server.make_database(connection.creation._get_test_db_name())
+        is_made = isinstance(_server, Cluster) or (django_db_keepdb and not django_db_createdb)
+        made = setup_databases(verbosity=0, interactive=False, keepdb=is_made)
         if not USES_EMBEDDED_SERVER:
             with suppress(psycopg.Error), psycopg.connect(_conninfo("owner"), autocommit=True) as owner:
                 owner.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(settings.LEDGER_APP_ROLE)))
             with suppress(psycopg.Error), psycopg.connect(_conninfo("owner"), autocommit=True) as owner:
                 change = sql.SQL("ALTER ROLE {} PASSWORD {}")
                 owner.execute(change.format(sql.Identifier(settings.LEDGER_APP_ROLE), sql.Literal(APPLICATION_PASSWORD)))
-        provision(connection)
+        _provision()
         connection.close()
         _make_committed_database()
     yield
@@ -107,12 +139,28 @@ def django_db_setup(
             # A backend may still be on its way out; the next run drops what is left.
             with suppress(psycopg.Error):
                 _drop_committed_database()
-            teardown_databases(made, verbosity=0)
+            if isinstance(_server, Cluster):
+                _server.drop_database(connection.settings_dict["NAME"])
+            else:
+                teardown_databases(made, verbosity=0)
+
+
+def _provision() -> None:
+    if isinstance(_server, Cluster):
+        distribute(connection)
+    provision(connection)
 
 
 def _make_committed_database() -> None:
     """Copy the test database for the tests that commit, so that the others find theirs as empty as it was made."""
     rolled_back = connection.settings_dict["NAME"]
+    if isinstance(_server, Cluster):
+        # A template is of one node.
+        _server.make_database(rolled_back + COMMITTED)
+        with on_committed_database():
+            call_command("migrate", interactive=False, verbosity=0)
+            _provision()
+        return
     _drop_committed_database()
     with psycopg.connect(_conninfo("owner", dbname="postgres"), autocommit=True) as owner:
         names = sql.Identifier(rolled_back + COMMITTED), sql.Identifier(rolled_back)
@@ -123,6 +171,9 @@ def _make_committed_database() -> None:
 
 
 def _drop_committed_database() -> None:
+    if isinstance(_server, Cluster):
+        _server.drop_database(connection.settings_dict["NAME"] + COMMITTED)
+        return
     with psycopg.connect(_conninfo("owner", dbname="postgres"), autocommit=True) as owner:
         name = sql.Identifier(connection.settings_dict["NAME"] + COMMITTED)
         owner.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(name))
@@ -130,7 +181,7 @@ def _drop_committed_database() -> None:
 
 @contextmanager
 def on_committed_database() -> Iterator[None]:
-    """Lead Django's connections of all threads, and processes started meanwhile, to the database of the tests that commit."""
+    """Lead Django's connections of all threads, and processes started in that time, to the database of the tests that commit."""
     rolled_back = connection.settings_dict["NAME"]
     _lead_to(rolled_back + COMMITTED)
     try:
@@ -175,11 +226,11 @@ def _conninfo(role: str, **changes: str) -> str:
         if key in {"dbname", "user", "password", "host", "port"}
     }
     if role != "owner":
-        kept = embedded_postgres.Server(TEST_DATA_DIR).credentials if USES_EMBEDDED_SERVER else None
+        kept = postgres.Server(TEST_DATA_DIR).credentials if USES_EMBEDDED_SERVER else None
         if role == "application":
             params |= {"user": settings.LEDGER_APP_ROLE, "password": kept.application_password if kept else APPLICATION_PASSWORD}
         elif role == "superuser" and kept:
-            params |= {"user": embedded_postgres.SUPERUSER, "password": kept.superuser_password}
+            params |= {"user": postgres.SUPERUSER, "password": kept.superuser_password}
         else:
             pytest.skip(f"this server gives no {role}")
     return psycopg.conninfo.make_conninfo("", **(params | changes))
@@ -223,7 +274,7 @@ def as_application(committed_db: None) -> Iterator[None]:
     connection.settings_dict.update(before)
 
 
-def wait_until_waiting(observer: psycopg.Connection[Any], pid: int, timeout_s: float = 10) -> None:
+def wait_until_waiting(observer: psycopg.Connection[Any], pid: int, timeout_s: float = 60) -> None:
     """Return as soon as the backend `pid` is seen to wait for a lock; fail when it never does.
 
     `observer` must be in autocommit: inside a transaction it would look at one moment for ever.
@@ -252,7 +303,7 @@ def run_threads(committed_db: None) -> Callable[..., list[Any]]:
         def one(index: int) -> Any:
             try:
                 connection.ensure_connection()
-                start.wait(timeout=30)
+                start.wait(timeout=60)
                 return work(index)
             except Exception as error:
                 return error
@@ -270,7 +321,7 @@ def run_threads(committed_db: None) -> Callable[..., list[Any]]:
 
 @dataclass
 class WebProcess:
-    """A web server of its own process group, as production runs it."""
+    """A web server in its own process group, as production runs it."""
 
     url: str
     process: subprocess.Popen[bytes]
@@ -319,11 +370,12 @@ def web_servers(log_dir: Path) -> Iterator[Callable[..., list[WebProcess]]]:
                 "LANG": "C.UTF-8",
                 "SECRET_KEY": "only-for-tests",
                 "DATABASE_URL": dsn or database_url("application"),
+                "LEDGER_DISTRIBUTED": str(bool(CITUS)),
                 **(env or {}),
             }
             with log.open("wb") as output:
                 process = subprocess.Popen(
-                    web_server.command(port=port, **({"workers": 1} | options)),
+                    command(port=port, **({"workers": 1} | options)),
                     cwd=settings.BASE_DIR, env=environment, process_group=0,
                     stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                 )  # fmt: skip
@@ -353,8 +405,20 @@ def server_processes(committed_db: None, tmp_path: Path) -> Iterator[Callable[..
         yield start
 
 
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """The browser; a `tests.browser.chromium.Chromium`. The tests that use it are skipped where there is none."""
+    from tests.browser.chromium import CHROMIUM, Chromium
+
+    if CHROMIUM is None:
+        pytest.skip("no chromium; .ci/run installs it")
+    browser = Chromium()
+    yield browser
+    browser.close()
+
+
 def database_url(role: str = "owner", *, host: str | None = None, port: int | None = None) -> str:
-    """The URL of this worker's test database, for processes of their own; with another host and port for a pooler before it."""
+    """The URL of this worker's test database, for separate processes; with another host and port for a pooler before it."""
     found = psycopg.conninfo.conninfo_to_dict(_conninfo(role))
     user, password, database = (quote(str(found.get(name, "")), safe="") for name in ("user", "password", "dbname"))
     address = quote(host or str(found.get("host", "")), safe="")

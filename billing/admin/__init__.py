@@ -1,4 +1,4 @@
-"""Billing for operators: everything is shown; intent, usage and documents are changed through the API and the generator alone."""
+"""Billing's pages for operators. They show everything; changes go through the services of the REST API and the generator."""
 
 from billing.admin import catalogue, credit_notes, customers, invoices, runs, subscriptions
 

@@ -1,17 +1,57 @@
-"""Plans with their prices, and coupons: never changed, so that documents can refer to them."""
+"""Pages of plans with their prices, and of coupons. Both never change, so documents can refer to them."""
 
+from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
-from django.http import HttpRequest, HttpResponse
-from django.utils.html import format_html
+from django.core.exceptions import PermissionDenied
+from django.db.models import Q
+from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
-from unfold.decorators import display
+from unfold.decorators import action, display
 
-from billing.admin.cells import pairs, plain
-from billing.models import Coupon, Plan, Price
-from ledger.admin.kit.pages import ReadOnlyAdmin, moment, table
+from billing.admin.order_forms import coupons as coupon_forms
+from billing.admin.order_forms import plans as plan_forms
+from billing.admin.prose import coupon_words, every, plan_sentences
+from billing.models import Coupon, Plan
+from billing.orders.plans import terms_of
+from billing.rating.periods import Interval, IntervalUnit
+from ledger.admin.kit.bounded_reads import Wanted
+from ledger.admin.kit.csv_files import Column
+from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, choice, moment, row_link, table, text
+
+VERSIONS_SHOWN = 50
+
+
+def interval_of(plan: Plan) -> Interval:
+    """How long a period of the plan is."""
+    return Interval(IntervalUnit(plan.interval_unit), plan.interval_count)
+
+
+PLAN_CSV: Sequence[Column] = (
+    ("Plan", attrgetter("code")),
+    ("Version", attrgetter("version")),
+    ("Name", attrgetter("name")),
+    ("Currency", attrgetter("currency")),
+    ("Billed every", lambda plan: every(interval_of(plan))),
+    ("At least", attrgetter("minimum")),
+    ("At most", attrgetter("maximum")),
+    ("Terms", lambda plan: " ".join(plan_sentences(terms_of(plan.pk)))),
+    ("Created (UTC)", attrgetter("created_at")),
+)
+COUPON_CSV: Sequence[Column] = (
+    ("Coupon", attrgetter("code")),
+    ("Kind", attrgetter("kind")),
+    ("Value", attrgetter("value")),
+    ("Currency", attrgetter("currency")),
+    ("Duration", attrgetter("duration")),
+    ("Invoices", attrgetter("periods")),
+    ("Only prices", lambda coupon: ", ".join(coupon.prices)),
+    ("Only plans", lambda coupon: ", ".join(coupon.plans)),
+    ("Created (UTC)", attrgetter("created_at")),
+)
 
 
 @admin.register(Plan)
@@ -19,87 +59,123 @@ class PlanAdmin(ReadOnlyAdmin):
     """One row per version of a plan."""
 
     list_display = ("code", "version", "name", "currency", "interval", "created")
+    list_filter = (text("currency"), text("code", title="plan"))
     search_fields = ("code__startswith",)
     search_help_text = "Beginning of a plan's code"
+    csv_columns = PLAN_CSV
+    starts = "A plan says what you sell: its prices, and how often it is billed."
+    actions_detail = ("new_version",)
+    change_form_outer_before_template = "admin/ledger/sentences.html"
     change_form_outer_after_template = "admin/ledger/details.html"
-    fieldsets = (
-        (None, {"fields": (("code", "version"), ("name", "currency"), ("interval", "created"))}),
-        ("Each period", {"fields": (("least", "most"), "allowance_text")}),
-    )
-    readonly_fields = ("interval", "created", "least", "most", "allowance_text")
+    fieldsets = ((None, {"fields": (("code", "version", "created"),)}),)
+    readonly_fields = ("interval", "created")
+
+    def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
+        """Newest first; the versions of a plan by their index."""
+        values = cl.values()
+        rows = cl.queryset.filter(code=values["code"]) if "code" in values else cl.queryset
+        fits = Q(currency=values["currency"].upper()) if "currency" in values else Q()
+        return Wanted(rows=rows, fits=fits).page(cursor, most=cl.page_rows)
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """The plan, and its prices."""
+        """The plan in sentences, among its versions."""
         context = {**(extra_context or {}), "subtitle": ""}
         plan = self.get_object(request, unquote(object_id))
         if plan is not None:
-            prices = Price.objects.filter(plan_id=plan.pk).order_by("position")
-            context |= {"title": f"{plan.name} ({plan})", "parts": [("Prices", _prices_table(list(prices)))]}
+            context |= {
+                "title": f"{plan.name} ({plan})",
+                "sentences": plan_sentences(terms_of(plan.pk)),
+                "parts": [("Versions", _versions_table(plan))],
+            }
         response: HttpResponse = super().change_view(request, object_id, form_url, context)
         return response
 
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Whether the operator may use the form in two steps."""
+        return bool(request.user.has_perm("billing.add_plan"))
+
+    def has_new_version_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return self.has_add_permission(request)
+
+    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """Create a plan."""
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        return plan_forms.create_view(self, request)
+
+    @action(description="New version", icon="add", permissions=["new_version"], url_path="new-version")
+    def new_version(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Create the next version of the plan, beginning with this one."""
+        plan = self.get_object(request, unquote(object_id))
+        if plan is None:
+            raise Http404
+        return plan_forms.version_view(self, request, plan)
+
     @display(description="Billed every")
     def interval(self, row: Plan) -> str:
-        words = row.interval_unit.replace("_", " ")
-        return words if row.interval_count == 1 else f"{row.interval_count} {words}s"
+        return every(interval_of(row))
 
-    @display(description="Created (UTC)")
+    @display(description="Created")
     def created(self, row: Plan) -> SafeString | str:
         return moment(row.created_at)
 
-    @display(description="Minimum")
-    def least(self, row: Plan) -> str:
-        return plain(row.minimum)
 
-    @display(description="Maximum")
-    def most(self, row: Plan) -> str:
-        return plain(row.maximum)
-
-    @display(description="Credits granted")
-    def allowance_text(self, row: Plan) -> SafeString:
-        return pairs(row.allowance)
-
-
-def _prices_table(prices: list[Price]) -> dict[str, Any]:
+def _versions_table(plan: Plan) -> dict[str, Any]:
+    versions = Plan.objects.filter(code=plan.code).order_by("-version")[:VERSIONS_SHOWN]
     return table(
-        ["Price", "Kind", "Timing", "Model", "Meter", "Definition"],
-        [(price.key, price.kind, price.timing, price.model, price.meter, _definition(price)) for price in prices],
+        ["Version", "Name", "Created"],
+        [(row_link(Plan, row.pk, f"v{row.version}"), row.name, moment(row.created_at)) for row in versions],
     )
-
-
-def _definition(price: Price) -> SafeString:
-    shown = {"key", "kind", "timing", "model", "meter"}
-    told = {name: value for name, value in price.definition.items() if name not in shown and value is not None}
-    if "credits" in told:
-        told["credits"] = f"{told['credits']['per_unit']} {told['credits']['credit_type']} a unit first"
-    return format_html("{}", ", ".join(f"{name} {value}" for name, value in told.items()))
 
 
 @admin.register(Coupon)
 class CouponAdmin(ReadOnlyAdmin):
-    """Discounts that customers can be given."""
+    """Discounts for customers."""
 
-    list_display = ("code", "kind", "value_cell", "currency", "duration", "periods", "created")
+    list_display = ("code", "worth_cell", "created")
+    list_filter = (choice("kind", ["amount", "percentage"]), text("currency"))
     search_fields = ("code__startswith",)
     search_help_text = "Beginning of a coupon's code"
-    fieldsets = (
-        (None, {"fields": (("code", "kind"), ("value_cell", "currency"), ("duration", "periods"), ("prices", "plans"))}),
-    )
-    readonly_fields = ("value_cell", "created")
+    csv_columns = COUPON_CSV
+    starts = "A coupon is a discount: create one, then give it to customers on their pages."
+    change_form_outer_before_template = "admin/ledger/sentences.html"
+    fieldsets = ((None, {"fields": (("code", "worth_cell", "created"),)}),)
+    readonly_fields = ("worth_cell", "created")
 
-    @display(description="Value")
-    def value_cell(self, row: Coupon) -> str:
-        return f"{plain(row.value)} %" if row.kind == "percentage" else plain(row.value)
+    def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
+        """Newest first."""
+        values = cl.values()
+        fits = Q(kind=values["kind"]) if "kind" in values else Q()
+        fits &= Q(currency=values["currency"].upper()) if "currency" in values else Q()
+        return Wanted(rows=cl.queryset, fits=fits).page(cursor, most=cl.page_rows)
 
-    @display(description="Created (UTC)")
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """The coupon in a sentence."""
+        context = {**(extra_context or {}), "subtitle": ""}
+        coupon = self.get_object(request, unquote(object_id))
+        if coupon is not None:
+            context |= {"title": f"Coupon {coupon.code}", "sentences": [f"{coupon.code}: {coupon_words(coupon)}."]}
+        response: HttpResponse = super().change_view(request, object_id, form_url, context)
+        return response
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Whether the operator may use the form in two steps."""
+        return bool(request.user.has_perm("billing.add_coupon"))
+
+    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """Create a coupon."""
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        return coupon_forms.create_view(self, request)
+
+    @display(description="Worth")
+    def worth_cell(self, row: Coupon) -> str:
+        return coupon_words(row)
+
+    @display(description="Created")
     def created(self, row: Coupon) -> SafeString | str:
         return moment(row.created_at)
-
-
-def worth(coupon: Coupon) -> str:
-    """What it takes off, and how often."""
-    what = f"{plain(coupon.value)} {'%' if coupon.kind == 'percentage' else coupon.currency}"
-    often = f"{coupon.periods} times" if coupon.duration == "recurring" else coupon.duration
-    return f"{what}, {often}"

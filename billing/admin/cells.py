@@ -1,4 +1,4 @@
-"""What stands in the cells of billing's pages: money, periods, and links from row to row."""
+"""Contents of the cells of billing's pages: money, periods, and links from row to row."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 
 from billing.models import Customer, Invoice, Plan, Subscription
 from billing.rating.money import minor_digits
-from ledger.admin.kit.pages import moment, row_link
+from ledger.admin.kit.pages import link, moment, row_link
 
 MORE_ROWS = 100
 
@@ -24,8 +24,13 @@ def money(amount_minor: int | None, currency: str) -> SafeString | str:
         return ""
     digits = minor_digits(currency)
     major = Decimal(amount_minor).scaleb(-digits)
-    figure = f"{major:,.{digits}f}".replace(",", "\u202f").replace("-", "−")
-    return format_html('<span class="figure">{} {}</span>', figure, currency)
+    written = f"{major:,.{digits}f}".replace("-", "−")
+    return format_html('<span class="figure">{} {}</span>', written, currency)
+
+
+def decimal(amount_minor: int, currency: str) -> Decimal:
+    """An amount of minor units in major units, for a file."""
+    return Decimal(amount_minor).scaleb(-minor_digits(currency))
 
 
 def plain(value: Decimal | None) -> str:
@@ -34,7 +39,7 @@ def plain(value: Decimal | None) -> str:
 
 
 def period(starts_at: datetime | None, ends_at: datetime | None) -> SafeString | str:
-    """[start, end) in UTC."""
+    """[start, end), in the zone of the operator."""
     if starts_at is None:
         return ""
     return format_html("{} – {}", moment(starts_at), moment(ends_at) or "open")
@@ -46,7 +51,7 @@ def pairs(found: Mapping[str, Any] | None) -> SafeString:
 
 
 def list_url(model: type[Model], **filters: Any) -> str:
-    """Where the list of that model is, filtered so."""
+    """The address of the model's list with these filters."""
     opts = model._meta
     return f"{reverse(f'admin:{opts.app_label}_{opts.model_name}_changelist')}?{urlencode(filters)}"
 
@@ -59,8 +64,14 @@ def subscription_link(pk: int, ref: str) -> SafeString:
     return row_link(Subscription, pk, ref)
 
 
-def invoice_link(pk: int | None, words: str = "") -> SafeString | str:
-    return "" if pk is None else row_link(Invoice, pk, words or f"invoice {pk}")
+def document_link(invoice: Invoice | None) -> SafeString | str:
+    """A link to an invoice by its number; a draft has no number."""
+    return "" if invoice is None else row_link(Invoice, invoice.pk, invoice.number or "draft")
+
+
+def pdf_link(invoice: Invoice) -> SafeString:
+    """A link to the PDF of an invoice."""
+    return link(reverse("admin:billing_invoice_show_pdf", args=[invoice.pk]), "PDF")
 
 
 def plan_link(plan: Plan) -> SafeString:

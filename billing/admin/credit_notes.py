@@ -1,26 +1,30 @@
-"""Credit notes: shown, and issued from the page of the invoice that they correct."""
+"""Pages of credit notes, and the form on an invoice's page that issues one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from django import forms
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
 from django.db.models import Q, QuerySet, Sum
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from unfold.decorators import display
+from unfold.decorators import action, display
 from unfold.widgets import UnfoldAdminDecimalFieldWidget
 
-from billing.admin.cells import by_pk, customer_link, invoice_link, money, plain, subscription_link
+from billing.admin.cells import by_pk, customer_link, decimal, document_link, money, plain, subscription_link
+from billing.admin.document_page import credit_note_document, note_sentences
+from billing.admin.invoice_lists import totals_of
+from billing.admin.pdfs import pdf_view
+from billing.admin.transitions import invoices_named
 from billing.documents import credit_notes
-from billing.documents.credit_notes import Wanted
+from billing.documents.credit_notes import LineCredit
+from billing.documents.printing.printed import credit_note_pdf
 from billing.models import (
     CreditNote,
-    CreditNoteLine,
-    CreditNoteTax,
     CreditNoteUse,
     CreditPayment,
     Customer,
@@ -30,28 +34,73 @@ from billing.models import (
 )
 from billing.rating.money import minor_digits
 from billing.reads import note_left_minor
+from ledger.admin.kit.bounded_reads import Wanted
+from ledger.admin.kit.csv_files import Column
 from ledger.admin.kit.idempotent_forms import Done, KeyedForm, operation_view
-from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, choice, moment, number, row_link, row_url, table
+from ledger.admin.kit.pages import (
+    Page,
+    ReadOnlyAdmin,
+    UncountedList,
+    choice,
+    day,
+    moment,
+    number,
+    read_day,
+    row_link,
+    row_url,
+    table,
+    text,
+)
+from ledger.admin.kit.saved_lists import Totals
 from ledger.admin.links import entry_link
 
 LINES_SHOWN = 100
 STATE_COLOURS = {"issued": "success", "void": "danger"}
 
 
+CSV: Sequence[Column] = (
+    ("Credit note", lambda note: note.number),
+    ("Kind", lambda note: note.kind),
+    ("State", lambda note: "void" if note.released_at else "issued"),
+    ("Invoice", lambda note: note.invoice_row.number if note.invoice_row else None),
+    ("Customer", lambda note: note.invoice_row.customer_ref if note.invoice_row else None),
+    ("Subscription", lambda note: note.invoice_row.subscription_ref if note.invoice_row else None),
+    ("Issued", lambda note: note.issue_date),
+    ("Currency", lambda note: note.currency),
+    ("Total", lambda note: decimal(note.amount_minor, note.currency)),
+    ("Left", lambda note: decimal(note_left_minor(note, sum(note.used.values())), note.currency)),
+    ("Reason", lambda note: note.reason),
+    ("Recorded (UTC)", lambda note: note.recorded_at),
+)
+
+
 @admin.register(CreditNote)
 class CreditNoteAdmin(ReadOnlyAdmin):
-    """What invoices gave back, newest first."""
+    """The credit notes, newest first."""
 
     list_display = ("name", "kind", "state_label", "invoice_cell", "subscription_cell", "total", "left", "issued", "reason")
     list_display_links = ("name",)
-    list_filter = (choice("kind", CreditNote.Kind.values, of_column="kind"),)
+    list_filter = (
+        choice("kind", CreditNote.Kind.values),
+        text("customer"),
+        text("subscription"),
+        text("currency"),
+        day("since", title="issued from"),
+        day("until", title="issued before"),
+    )
+    csv_columns = CSV
+    starts = "A credit note is issued on the page of the invoice that it corrects, or by a run that owes a customer something."
     search_fields = ("number",)
     search_help_text = "Number of the note or its invoice, subscription or customer"
+    actions_detail = ("show_pdf",)
+    change_form_outer_before_template = "admin/billing/document.html"
     change_form_outer_after_template = "admin/ledger/details.html"
     fieldsets = (
-        (None, {"fields": (("state_label", "kind", "issued"), ("total", "left"), ("invoice_cell", "subscription_cell"))}),
-        ("Who, why, when (UTC)", {"fields": (("actor", "recorded", "released"), "reason")}),
-        ("Use", {"fields": (("lowered", "returned"),)}),
+        (None, {"fields": (("state_label", "invoice_cell", "subscription_cell"),)}),
+        (
+            "Who, when, use",
+            {"classes": ("collapse",), "fields": (("actor", "recorded", "released"), ("lowered", "returned"))},
+        ),
     )
     readonly_fields = (
         "name",
@@ -68,13 +117,19 @@ class CreditNoteAdmin(ReadOnlyAdmin):
     )
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
-        """With what has been used of each, its invoice and subscription, by one query each."""
-        page = super().read_page(request, cl, cursor)
+        """The rows with the used part of each, its invoice and its subscription, by one query each."""
+        page = _wanted(cl.queryset, cl.values()).page(cursor, most=cl.page_rows)
         _attach(page.rows)
         return page
 
+    def totals(self, request: HttpRequest, cl: UncountedList) -> Totals:
+        """The total of the notes for each currency."""
+        return totals_of(
+            _wanted(cl.queryset, cl.values()).sums(by="currency", of=(Sum("amount_minor"),)), "credit note", ("in total",)
+        )
+
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> CreditNote | None:
-        """With what has been used of it."""
+        """The note with its used part."""
         row: CreditNote | None = super().get_object(request, object_id, from_field)
         if row is not None:
             _attach([row])
@@ -83,7 +138,7 @@ class CreditNoteAdmin(ReadOnlyAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[CreditNote], search_term: str
     ) -> tuple[QuerySet[CreditNote], bool]:
-        """By number, or by the invoice, subscription or customer of that name: each has its index."""
+        """Search by number, or by the name of an invoice, subscription or customer: each has its index."""
         word = search_term.strip()
         if not word:
             return queryset, False
@@ -96,20 +151,34 @@ class CreditNoteAdmin(ReadOnlyAdmin):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """The note as a document: lines, taxes, and which invoices used it."""
+        """Show the note as a document: lines, taxes, and the invoices that used it."""
         context = {**(extra_context or {}), "subtitle": ""}
         note = self.get_object(request, unquote(object_id))
         if note is not None:
+            used: Any = note
             context |= {
-                "title": f"Credit note {note.number}" if note.number else f"Credit note {note.pk}, carried",
+                "title": f"Credit note {note.number}" if note.number else "Credit carried to later invoices",
+                "sentences": note_sentences(note, left_minor=note_left_minor(note, sum(used.used.values()))),
+                "document": credit_note_document(note),
                 "parts": [
-                    ("Lines", _lines_table(note)),
-                    ("Taxes", _taxes_table(note)),
                     ("Used on invoices", _uses_table(note)),
                 ],
             }
         response: HttpResponse = super().change_view(request, object_id, form_url, context)
         return response
+
+    def has_nothing_left(self, request: HttpRequest, object_id: str) -> list[str]:
+        """A carried note has no number and no PDF."""
+        note = self.get_object(request, unquote(object_id))
+        return [] if note is None or note.number else ["show_pdf"]
+
+    @action(description="PDF", icon="picture_as_pdf", permissions=["view"], url_path="pdf", attrs={"target": "_blank"})
+    def show_pdf(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Show the note's PDF."""
+        note = self.get_object(request, unquote(object_id))
+        if note is None:
+            raise Http404
+        return pdf_view(request, partial(credit_note_pdf, note.pk), back=row_url(CreditNote, note.pk))
 
     @display(description="Credit note")
     def name(self, row: CreditNote) -> str:
@@ -121,7 +190,7 @@ class CreditNoteAdmin(ReadOnlyAdmin):
 
     @display(description="Invoice")
     def invoice_cell(self, row: Any) -> SafeString | str:
-        return invoice_link(row.invoice_id, str(row.invoice_row) if row.invoice_row else "")
+        return document_link(row.invoice_row)
 
     @display(description="Subscription")
     def subscription_cell(self, row: Any) -> SafeString | str:
@@ -171,6 +240,22 @@ class CreditNoteAdmin(ReadOnlyAdmin):
         return moment(row.released_at)
 
 
+def _wanted(rows: QuerySet[CreditNote], values: Mapping[str, str]) -> Wanted:
+    """The notes that match the filters; notes of a customer or subscription by their index."""
+    if "subscription" in values or "customer" in values:
+        owned = Subscription.objects.all()
+        owned = owned.filter(ref=values["subscription"]) if "subscription" in values else owned
+        owned = owned.filter(customer__ref=values["customer"]) if "customer" in values else owned
+        rows = rows.filter(subscription_id__in=owned.values("pk"))
+    fits = Q()
+    fits &= Q(kind=values["kind"]) if "kind" in values else Q()
+    fits &= Q(currency=values["currency"].upper()) if "currency" in values else Q()
+    since, until = read_day(values, "since"), read_day(values, "until")
+    fits &= Q(issue_date__gte=since) if since else Q()
+    fits &= Q(issue_date__lt=until) if until else Q()
+    return Wanted(rows=rows, fits=fits)
+
+
 def _subscriptions(word: str) -> QuerySet[Any]:
     customer = Customer.objects.filter(ref=word).values("pk")
     return Subscription.objects.filter(Q(ref=word) | Q(customer_id__in=customer)).values("pk")
@@ -185,41 +270,14 @@ def _attach(rows: Sequence[Any]) -> None:
         row.invoice_row, row.used = invoices.get(row.invoice_id), used[row.pk]
 
 
-def _lines_table(note: CreditNote) -> dict[str, Any]:
-    lines = CreditNoteLine.objects.filter(credit_note_id=note.pk).order_by("position")
-    return table(
-        ["Line", "Description", "Amount", "Tax"],
-        [
-            (
-                line.position,
-                line.description,
-                money(line.amount_minor, note.currency),
-                f"{line.tax_category} {plain(line.tax_rate)} %",
-            )
-            for line in lines
-        ],
-    )
-
-
-def _taxes_table(note: CreditNote) -> dict[str, Any]:
-    taxes = CreditNoteTax.objects.filter(credit_note_id=note.pk).order_by("category", "rate")
-    return table(
-        ["Category", "Rate", "Base", "Tax"],
-        [
-            (tax.category, f"{plain(tax.rate)} %", money(tax.base_minor, note.currency), money(tax.amount_minor, note.currency))
-            for tax in taxes
-        ],
-    )
-
-
 def _uses_table(note: CreditNote) -> dict[str, Any]:
     uses = list(CreditNoteUse.objects.filter(credit_note_id=note.pk).order_by("pk"))
     invoices = by_pk(Invoice, [use.invoice_id for use in uses])
     return table(
-        ["Invoice", "Amount", "Used (UTC)", "Returned (UTC)"],
+        ["Invoice", "Amount", "Used", "Returned"],
         [
             (
-                invoice_link(use.invoice_id, str(invoices[use.invoice_id]) if use.invoice_id in invoices else ""),
+                document_link(invoices.get(use.invoice_id)),
                 money(use.amount_minor, note.currency),
                 moment(use.recorded_at),
                 moment(use.released_at),
@@ -233,7 +291,7 @@ def _uses_table(note: CreditNote) -> dict[str, Any]:
 
 
 def notes_table(invoice: Invoice) -> dict[str, Any]:
-    """The credit notes about an invoice, and what is left of each."""
+    """The credit notes about an invoice, and the unused part of each."""
     notes = list(CreditNote.objects.filter(invoice_id=invoice.pk).order_by("pk"))
     used = dict(
         CreditNoteUse.objects.filter(credit_note_id__in=[note.pk for note in notes], released_at=None)
@@ -242,7 +300,7 @@ def notes_table(invoice: Invoice) -> dict[str, Any]:
         .values_list("credit_note_id", "used_minor")
     )
     return table(
-        ["Credit note", "Amount", "Left", "Reason", "Actor", "Created (UTC)", "Given up (UTC)"],
+        ["Credit note", "Amount", "Left", "Reason", "Actor", "Created", "Voided"],
         [
             (
                 row_link(CreditNote, note.pk, str(note)),
@@ -259,12 +317,12 @@ def notes_table(invoice: Invoice) -> dict[str, Any]:
 
 
 def can_be_credited(invoice: Invoice) -> bool:
-    """Whether anything is left of it."""
+    """Whether any amount of the invoice is left."""
     return credit_notes.left_of(invoice)[0] > 0
 
 
 def credit_view(model_admin: ReadOnlyAdmin, request: HttpRequest, invoice: Invoice) -> HttpResponse:
-    """Show the form that credits lines of this invoice or all that is left, or do it."""
+    """Show the form that credits lines of this invoice or its whole rest, or issue the credit note."""
     left_minor, by_position = credit_notes.left_of(invoice)
     return operation_view(
         model_admin,
@@ -275,8 +333,8 @@ def credit_view(model_admin: ReadOnlyAdmin, request: HttpRequest, invoice: Invoi
         title=f"Credit: {invoice}",
         button="Credit",
         explanation=format_html(
-            "{} for {}: {} with tax can be credited. Leave the lines empty to credit all of it. It lowers what is due first; of "
-            "what was paid, money is set against the next invoices and prepaid credits go back to the holder.",
+            "{} for {}: {} with tax can be credited. Leave the lines empty to credit all of it. The credit note first lowers the "
+            "amount due; of the paid part, money reduces the next invoices and prepaid credits go back to the holder.",
             invoice.customer_ref,
             invoice.subscription_ref,
             money(left_minor, invoice.currency),
@@ -286,7 +344,7 @@ def credit_view(model_admin: ReadOnlyAdmin, request: HttpRequest, invoice: Invoi
 
 
 def _form_of(invoice: Invoice, left_by_position: dict[int, int]) -> type[KeyedForm]:
-    """A field per line with a charge, also when nothing is left of it: the form is the same for the second click."""
+    """A field per line with a charge, even if the line has no rest: the form stays the same for the second click."""
     digits = minor_digits(invoice.currency)
     fields: dict[str, Any] = {}
     for line in Line.objects.filter(invoice_id=invoice.pk, amount_minor__gt=0).order_by("position")[:LINES_SHOWN]:
@@ -305,8 +363,9 @@ def _form_of(invoice: Invoice, left_by_position: dict[int, int]) -> type[KeyedFo
 
 def _issue(*, currency: str, **asked: Any) -> Done:
     names = sorted((name for name in asked if name.startswith("line_")), key=lambda name: int(name.removeprefix("line_")))
-    lines = [Wanted(int(name.removeprefix("line_")), int(asked.pop(name).scaleb(minor_digits(currency)))) for name in names]
-    issued = credit_notes.issue(**asked, lines=lines or None)
+    lines = [LineCredit(int(name.removeprefix("line_")), int(asked.pop(name).scaleb(minor_digits(currency)))) for name in names]
+    with invoices_named():
+        issued = credit_notes.issue(**asked, lines=lines or None)
     note = CreditNote.objects.get(pk=issued.id)
     return Done(
         f"Credit note {issued.number}",

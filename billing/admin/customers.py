@@ -1,75 +1,164 @@
-"""Customers: who pays, with their subscriptions, latest invoices and coupons."""
+"""Pages of customers, with their subscriptions, latest invoices and coupons."""
 
+from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
-from django.db.models import Count, Sum
-from django.http import HttpRequest, HttpResponse
+from django.core.exceptions import PermissionDenied
+from django.db.models import Count, Q, Sum
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html_join
+from django.utils.http import urlencode
 from django.utils.safestring import SafeString
-from unfold.decorators import display
+from unfold.decorators import action, display
 
-from billing.admin.catalogue import worth
-from billing.admin.cells import MORE_ROWS, by_pk, list_url, money, pairs, plain, subscription_link
+from billing.admin.cells import MORE_ROWS, by_pk, list_url, money, subscription_link
 from billing.admin.invoices import invoices_table
+from billing.admin.order_forms import customers as order_forms
+from billing.admin.order_forms.customers import customer_sentences
+from billing.admin.prose import coupon_words
 from billing.models import Coupon, CouponUse, Customer, CustomerCoupon, Invoice, Subscription
-from ledger.admin.kit.pages import ReadOnlyAdmin, link, moment, row_link, table
-from ledger.admin.links import account_link, accounts_url
+from ledger.admin.kit.bounded_reads import Wanted
+from ledger.admin.kit.csv_files import Column
+from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, link, moment, row_link, table, text
+from ledger.admin.links import holder_link
+from ledger.admin.statements import last_month, statement_url
+
+CSV: Sequence[Column] = (
+    ("Customer", attrgetter("ref")),
+    ("Name", attrgetter("name")),
+    ("Currency", attrgetter("currency")),
+    ("Time zone", attrgetter("time_zone")),
+    ("Language", attrgetter("language")),
+    ("VAT id", attrgetter("vat_id")),
+    ("VAT status", attrgetter("vat_status")),
+    ("Terms (days)", attrgetter("terms_days")),
+    ("Grace (days)", attrgetter("grace_days")),
+    ("Holder", attrgetter("holder_id")),
+    ("Credit type", attrgetter("credit_type")),
+    ("Value of one credit", attrgetter("credit_unit_value")),
+    ("Created (UTC)", attrgetter("created_at")),
+)
 
 
 @admin.register(Customer)
 class CustomerAdmin(ReadOnlyAdmin):
-    """Who pays. Searched by the beginning of their reference."""
+    """The customers. The search takes the beginning of a reference."""
 
     list_display = ("ref", "name", "currency", "time_zone", "terms_days", "holder", "created")
     search_fields = ("ref__startswith",)
     search_help_text = "Beginning of a customer's reference"
+    list_filter = (text("currency"), text("holder", title="holder who pays"))
+    csv_columns = CSV
+    starts = "A customer pays invoices: create a customer, then a subscription for it."
+    actions_detail = ("edit", "subscribe", "give_coupon")
+    change_form_outer_before_template = "admin/ledger/sentences.html"
     change_form_outer_after_template = "admin/ledger/details.html"
-    fieldsets = (
-        (None, {"fields": (("ref", "name"), ("currency", "terms_days", "grace_days"), ("language", "time_zone"))}),
-        ("Tax", {"fields": (("vat_id", "vat_status"), "address_text")}),
-        ("Payment with credits", {"fields": (("holder", "credit_type", "unit_value"),)}),
-    )
-    readonly_fields = ("holder", "created", "address_text", "unit_value")
+    fieldsets = ((None, {"fields": (("holder", "language", "created"),)}),)
+    readonly_fields = ("holder", "language", "created")
+
+    def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
+        """Newest first; those of a holder by its index."""
+        values = cl.values()
+        rows = cl.queryset
+        if "holder" in values:
+            # The index is of customers who have a holder.
+            rows = rows.filter(holder_id=values["holder"]).exclude(holder_id="")
+        fits = Q(currency=values["currency"].upper()) if "currency" in values else Q()
+        return Wanted(rows=rows, fits=fits).page(cursor, most=cl.page_rows)
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """The customer, and what is about it."""
+        """Show the customer with the tables about it."""
         context = {**(extra_context or {}), "subtitle": ""}
         customer = self.get_object(request, unquote(object_id))
         if customer is not None:
-            invoices = list(Invoice.objects.filter(customer_id=customer.pk).order_by("-pk")[:MORE_ROWS])
+            may = request.user.has_perm
+            invoices = Invoice.objects.filter(customer_id=customer.pk).order_by("-pk")[:MORE_ROWS]
             context |= {
                 "title": f"{customer.ref}: {customer.name}",
+                "sentences": customer_sentences(customer),
                 "parts": [
-                    ("Subscriptions", _subscriptions_table(customer)),
-                    ("Latest invoices", invoices_table(invoices)),
-                    ("Coupons", _coupons_table(customer)),
+                    *([("Subscriptions", _subscriptions_table(customer))] if may("billing.view_subscription") else []),
+                    *([("Latest invoices", invoices_table(invoices))] if may("billing.view_invoice") else []),
+                    ("Coupons", _coupons_table(customer, may_take=self.has_take_coupon_permission(request))),
                 ],
-                "links": [(list_url(Invoice, q=customer.ref), "All invoices of this customer")],
+                "links": [(list_url(Invoice, q=customer.ref), "All invoices of this customer"), *_statement(request, customer)],
             }
         response: HttpResponse = super().change_view(request, object_id, form_url, context)
         return response
+
+    # What can be done ---------------------------------------------------------------------------------
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Whether the operator may use the form in two steps."""
+        return bool(request.user.has_perm("billing.add_customer"))
+
+    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """Create a customer."""
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        return order_forms.create_view(self, request)
+
+    def has_edit_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        """Whether the operator may change what documents say about a customer."""
+        return bool(request.user.has_perm("billing.change_customer"))
+
+    def has_subscribe_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return bool(request.user.has_perm("billing.add_subscription"))
+
+    def has_give_coupon_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return bool(request.user.has_perm("billing.add_customercoupon"))
+
+    def has_take_coupon_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return bool(request.user.has_perm("billing.change_customercoupon"))
+
+    @action(description="Edit", icon="edit", permissions=["edit"])
+    def edit(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Change what documents say about the customer."""
+        return order_forms.change_view(self, request, self._of(request, object_id))
+
+    @action(description="New subscription", icon="add", permissions=["subscribe"])
+    def subscribe(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Go to the form of a subscription, with this customer in it."""
+        query = urlencode({"customer": self._of(request, object_id).ref})
+        return HttpResponseRedirect(f"{reverse('admin:billing_subscription_add')}?{query}")
+
+    @action(description="Give a coupon", icon="percent", permissions=["give_coupon"], url_path="give-coupon")
+    def give_coupon(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Give the customer a coupon."""
+        return order_forms.give_coupon_view(self, request, self._of(request, object_id))
+
+    def take_coupon(self, request: HttpRequest, pk: int, code: str) -> HttpResponse:
+        """Take a coupon away from the customer."""
+        if not self.has_take_coupon_permission(request):
+            raise PermissionDenied
+        return order_forms.take_coupon_view(self, request, self._of(request, str(pk)), code)
+
+    def get_urls(self) -> list[URLPattern]:
+        """With the form that takes a coupon away."""
+        view = self.admin_site.admin_view(self.take_coupon)
+        return [path("<int:pk>/coupons/<str:code>/take/", view, name="billing_take_coupon"), *super().get_urls()]
+
+    def _of(self, request: HttpRequest, object_id: str) -> Customer:
+        customer: Customer | None = self.get_object(request, unquote(object_id))
+        if customer is None:
+            raise Http404
+        return customer
+
+    # Columns ------------------------------------------------------------------------------------------
 
     @display(description="Holder who pays")
     def holder(self, row: Customer) -> SafeString | str:
         if not row.holder_id:
             return ""
-        if not row.credit_type:
-            return link(accounts_url(holder=row.holder_id), row.holder_id)
-        return account_link(row.holder_id, row.credit_type)
+        return holder_link(row.holder_id, **({"type": row.credit_type} if row.credit_type else {}))
 
-    @display(description="Value of one credit")
-    def unit_value(self, row: Customer) -> str:
-        return plain(row.credit_unit_value)
-
-    @display(description="Address")
-    def address_text(self, row: Customer) -> SafeString:
-        return pairs(row.address)
-
-    @display(description="Created (UTC)")
+    @display(description="Created")
     def created(self, row: Customer) -> SafeString | str:
         return moment(row.created_at)
 
@@ -77,12 +166,20 @@ class CustomerAdmin(ReadOnlyAdmin):
 def _subscriptions_table(customer: Customer) -> dict[str, Any]:
     rows = Subscription.objects.filter(customer_id=customer.pk).order_by("-pk")[:MORE_ROWS]
     return table(
-        ["Subscription", "Started (UTC)", "Anchor (UTC)", "Time zone"],
+        ["Subscription", "Started", "Anchor", "Time zone"],
         [(subscription_link(row.pk, row.ref), moment(row.started_at), moment(row.anchor_at), row.time_zone) for row in rows],
     )
 
 
-def _coupons_table(customer: Customer) -> dict[str, Any]:
+def _statement(request: HttpRequest, customer: Customer) -> list[tuple[str, str]]:
+    """The link to the last month's statement of the customer's holder."""
+    if not customer.holder_id or not request.user.has_perm("ledger.view_entrylisting"):
+        return []
+    url = statement_url(customer.holder_id, type=customer.credit_type or "credits", language=customer.language)
+    return [(url, f"Credit statement of {last_month():%B %Y} (PDF)")]
+
+
+def _coupons_table(customer: Customer, *, may_take: bool) -> dict[str, Any]:
     given = list(CustomerCoupon.objects.filter(customer_id=customer.pk).order_by("-pk")[:MORE_ROWS])
     coupons = by_pk(Coupon, [row.coupon_id for row in given])
     uses = (
@@ -95,16 +192,22 @@ def _coupons_table(customer: Customer) -> dict[str, Any]:
     for use in uses:
         taken.setdefault(use["customer_coupon_id"], []).append(use)
     return table(
-        ["Coupon", "Worth", "Given (UTC)", "Discount so far", "On invoices"],
+        ["Coupon", "Worth", "Given", "Taken away", "Discount so far", "On invoices", ""],
         [
             (
                 row_link(Coupon, row.coupon_id, coupons[row.coupon_id].code),
-                worth(coupons[row.coupon_id]),
+                coupon_words(coupons[row.coupon_id]),
                 moment(row.given_at),
+                moment(row.taken_off_at),
                 format_html_join(", ", "{}", ((money(use["taken_minor"], use["currency"]),) for use in taken.get(row.pk, []))),
                 sum(use["invoices"] for use in taken.get(row.pk, [])),
+                _take_link(customer, coupons[row.coupon_id]) if may_take and row.taken_off_at is None else "",
             )
             for row in given
             if row.coupon_id in coupons
         ],
     )
+
+
+def _take_link(customer: Customer, coupon: Coupon) -> SafeString:
+    return link(reverse("admin:billing_take_coupon", args=[customer.pk, coupon.code]), f"Take {coupon.code} away")

@@ -1,19 +1,23 @@
-"""Invoices with their lines, taxes and what paid them."""
+"""Pages of invoices with their lines, taxes and payments."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
-from django.db.models import Q, QuerySet
+from django.db.models import Q, QuerySet, Sum
 from django.http import Http404, HttpRequest, HttpResponse
-from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from unfold.decorators import action, display
 
-from billing.admin.cells import by_pk, customer_link, invoice_link, list_url, money, pairs, period, plain, subscription_link
+from billing.admin.cells import by_pk, customer_link, document_link, list_url, money, pdf_link, subscription_link
 from billing.admin.credit_notes import can_be_credited, credit_view, notes_table
-from billing.admin.moves import deletion_view, impossible, move_view, moves_table
+from billing.admin.document_page import invoice_document, invoice_sentences
+from billing.admin.invoice_lists import CSV, STILL_DUE, totals_of, wanted_invoices
+from billing.admin.pdfs import pdf_view
+from billing.admin.transitions import deletion_view, impossible, transition_view, transitions_table
+from billing.documents.printing.printed import invoice_pdf
 from billing.models import (
     Coupon,
     CouponUse,
@@ -22,15 +26,26 @@ from billing.models import (
     Customer,
     CustomerCoupon,
     Invoice,
-    InvoiceTax,
-    Line,
     Run,
     Subscription,
 )
-from billing.rating.tax import NOTES
-from ledger.admin.kit.pages import ReadOnlyAdmin, choice, moment, number, row_link, table
+from ledger.admin.kit.pages import (
+    Page,
+    ReadOnlyAdmin,
+    UncountedList,
+    choice,
+    day,
+    moment,
+    number,
+    row_link,
+    row_url,
+    table,
+    text,
+)
+from ledger.admin.kit.saved_lists import Totals
 from ledger.admin.links import account_link, entry_link
 
+MAX_ID_DIGITS = 19
 STATE_COLOURS = {
     "draft": "warning",
     "open": "info",
@@ -40,18 +55,19 @@ STATE_COLOURS = {
 }
 
 
-def invoices_table(invoices: Sequence[Invoice]) -> dict[str, Any]:
-    """Invoices in short, inside another page."""
+def invoices_table(invoices: Iterable[Invoice]) -> dict[str, Any]:
+    """A short table of invoices for other pages."""
     return table(
-        ["Invoice", "State", "Issued", "Total", "Due", "Created (UTC)"],
+        ["Invoice", "State", "Issued", "Total", "Due", "Created", ""],
         [
             (
-                invoice_link(row.pk, str(row)),
+                document_link(row),
                 row.state,
                 row.issue_date.isoformat() if row.issue_date else "",
                 money(row.total_minor, row.currency),
                 money(row.amount_due_minor, row.currency),
                 moment(row.created_at),
+                pdf_link(row),
             )
             for row in invoices
         ],
@@ -60,33 +76,39 @@ def invoices_table(invoices: Sequence[Invoice]) -> dict[str, Any]:
 
 @admin.register(Invoice)
 class InvoiceAdmin(ReadOnlyAdmin):
-    """Documents, newest first. What stands in them nobody changes here; they are moved from state to state."""
+    """The invoices, newest first. Operators can change their state, never their content."""
 
     list_display = ("name", "state_label", "subscription_cell", "customer_cell", "issued", "total", "due", "due_on", "made")
     list_display_links = ("name",)
-    list_filter = (choice("state", Invoice.State.values, of_column="state"),)
+    list_filter = (
+        choice("state", Invoice.State.values),
+        choice("overdue", ["yes"]),
+        text("customer"),
+        text("subscription"),
+        text("plan"),
+        text("currency"),
+        day("since", title="issued from"),
+        day("until", title="issued before"),
+    )
+    csv_columns = CSV
+    starts = "A run of the generator makes invoices of what subscriptions owe: manage.py generate_invoices."
     search_fields = ("number",)
     search_help_text = "Number, subscription or customer"
-    actions_detail = ("finalize", "pay", "credit", "void", "give_up", "delete_draft")
+    actions_detail = ("show_pdf", "finalize", "pay", "credit", "void", "mark_uncollectible", "delete_draft")
+    change_form_outer_before_template = "admin/billing/document.html"
     change_form_outer_after_template = "admin/ledger/details.html"
     fieldsets = (
-        (None, {"fields": (("state_label", "total", "due"), ("subscription_cell", "customer_cell"), ("issued", "due_on"))}),
-        ("Buyer at that time", {"classes": ("collapse",), "fields": ("buyer_text",)}),
+        (None, {"fields": (("state_label", "subscription_cell", "customer_cell"),)}),
         (
-            "History (UTC)",
+            "History",
             {"classes": ("collapse",), "fields": (("made", "until"), ("finalized", "paid"), ("voided", "uncollectible"), "run")},
         ),
     )
     readonly_fields = (
         "name",
         "state_label",
-        "issued",
-        "due_on",
-        "total",
-        "due",
         "subscription_cell",
         "customer_cell",
-        "buyer_text",
         "made",
         "finalized",
         "paid",
@@ -96,10 +118,19 @@ class InvoiceAdmin(ReadOnlyAdmin):
         "run",
     )
 
+    def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
+        """Read by the index that serves the filters best."""
+        return wanted_invoices(cl.queryset, cl.values()).page(cursor, most=cl.page_rows)
+
+    def totals(self, request: HttpRequest, cl: UncountedList) -> Totals:
+        """The invoiced amount and the amount due for each currency."""
+        sums = wanted_invoices(cl.queryset, cl.values()).sums(by="currency", of=(Sum("total_minor"), STILL_DUE))
+        return totals_of(sums, "invoice", ("in total", "due"))
+
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Invoice], search_term: str
     ) -> tuple[QuerySet[Invoice], bool]:
-        """By number, or by the subscription or customer of that reference: each has its index."""
+        """Search by number, or by the reference of a subscription or customer: each has its index."""
         word = search_term.strip()
         if not word:
             return queryset, False
@@ -115,24 +146,21 @@ class InvoiceAdmin(ReadOnlyAdmin):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """The invoice as a document: lines, taxes, totals."""
+        """Show the invoice as a document: lines, taxes, totals."""
         context = {**(extra_context or {}), "subtitle": ""}
         invoice = self.get_object(request, unquote(object_id))
         if invoice is not None:
-            lines = list(Line.objects.filter(invoice_id=invoice.pk).order_by("position"))
-            taxes = list(InvoiceTax.objects.filter(invoice_id=invoice.pk).order_by("category", "rate"))
             paid = CreditPayment.objects.filter(invoice_id=invoice.pk).first()
             context |= {
-                "title": f"Invoice {invoice.number}" if invoice.number else f"Draft {invoice.pk}",
+                "title": f"Invoice {invoice.number}" if invoice.number else f"Draft for {invoice.subscription_ref}",
+                "sentences": invoice_sentences(invoice),
+                "document": invoice_document(invoice),
                 "parts": [
-                    ("Lines", lines_table(lines, invoice.currency)),
-                    ("Taxes", _taxes_table(taxes, invoice.currency)),
-                    ("Totals", _totals_table(invoice)),
                     *([("Paid with credits", _payment_table(paid, invoice.currency))] if paid else []),
                     ("Coupons used", _coupons_table(invoice)),
                     ("Credit notes used", _notes_used_table(invoice)),
                     ("Credit notes about this invoice", notes_table(invoice)),
-                    ("State changes", moves_table(invoice)),
+                    ("State changes", transitions_table(invoice)),
                 ],
                 "links": [(list_url(Invoice, q=invoice.subscription_ref), "All invoices of this subscription")],
             }
@@ -142,68 +170,77 @@ class InvoiceAdmin(ReadOnlyAdmin):
     # What can be done ---------------------------------------------------------------------------------
 
     def has_finalize_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        """By a method, as those below: a permission by name would have Django's checks ask the database for it."""
+        """Whether the operator may finalise. For a permission by name, Django's checks would query the database."""
         return bool(request.user.has_perm("billing.finalize_invoice"))
 
     def has_pay_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        """Who may note that the money has arrived."""
+        """Whether the operator may mark invoices as paid."""
         return bool(request.user.has_perm("billing.pay_invoice"))
 
     def has_void_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        """Who may take a document back."""
+        """Whether the operator may void invoices."""
         return bool(request.user.has_perm("billing.void_invoice"))
 
-    def has_give_up_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        """Who may expect the money no more."""
-        return bool(request.user.has_perm("billing.give_up_invoice"))
+    def has_mark_uncollectible_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        """Whether the operator may mark invoices as uncollectible."""
+        return bool(request.user.has_perm("billing.mark_invoice_uncollectible"))
 
     def has_credit_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        """Who may give back what was charged."""
+        """Whether the operator may issue credit notes."""
         return bool(request.user.has_perm("billing.credit_invoice"))
 
     def has_delete_draft_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        """Who may take a draft away."""
+        """Whether the operator may delete drafts."""
         return bool(request.user.has_perm("billing.delete_draft"))
 
     def has_nothing_left(self, request: HttpRequest, object_id: str) -> list[str]:
-        """What the state does not allow is not offered."""
+        """Hide the actions that the invoice's state does not allow."""
         invoice = self.get_object(request, unquote(object_id))
         if invoice is None:
             return []
         return [*impossible(invoice), *([] if can_be_credited(invoice) else ["credit"])]
 
+    @action(description="PDF", icon="picture_as_pdf", permissions=["view"], url_path="pdf", attrs={"target": "_blank"})
+    def show_pdf(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Show the invoice's PDF."""
+        invoice = self._of(request, object_id)
+        return pdf_view(request, partial(invoice_pdf, invoice.pk), back=row_url(Invoice, invoice.pk))
+
     @action(description="Finalise", icon="task_alt", permissions=["finalize"])
     def finalize(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Make a draft a document."""
-        return move_view(self, request, self._of(request, object_id), "finalize")
+        """Finalise a draft."""
+        return transition_view(self, request, self._of(request, object_id), "finalize")
 
     @action(description="Mark as paid", icon="payments", permissions=["pay"])
     def pay(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Note that the money has arrived."""
-        return move_view(self, request, self._of(request, object_id), "pay")
+        """Mark the invoice as paid."""
+        return transition_view(self, request, self._of(request, object_id), "pay")
 
     @action(description="Credit", icon="undo", permissions=["credit"])
     def credit(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Give back what was charged, line by line or all that is left."""
+        """Credit lines of the invoice, or its whole rest."""
         return credit_view(self, request, self._of(request, object_id))
 
     @action(description="Void", icon="block", permissions=["void"])
     def void(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Take the document back."""
-        return move_view(self, request, self._of(request, object_id), "void")
+        """Void the invoice."""
+        return transition_view(self, request, self._of(request, object_id), "void")
 
-    @action(description="Mark as uncollectible", icon="money_off", permissions=["give_up"], url_path="give-up")
-    def give_up(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Expect the money no more."""
-        return move_view(self, request, self._of(request, object_id), "give_up")
+    @action(
+        description="Mark as uncollectible", icon="money_off", permissions=["mark_uncollectible"], url_path="mark-uncollectible"
+    )
+    def mark_uncollectible(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Mark the invoice as uncollectible."""
+        return transition_view(self, request, self._of(request, object_id), "mark_uncollectible")
 
     @action(description="Delete draft", icon="delete", permissions=["delete_draft"], url_path="delete-draft")
     def delete_draft(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Take a draft away; that it was there stays on record."""
+        """Delete a draft; the deletion stays on record."""
         draft = self.get_object(request, unquote(object_id))
         if draft is not None:
-            return move_view(self, request, draft, "delete")
-        deleted = deletion_view(self, request, int(object_id)) if object_id.isdecimal() else None
+            return transition_view(self, request, draft, "delete")
+        is_id = object_id.isdecimal() and len(object_id) <= MAX_ID_DIGITS
+        deleted = deletion_view(self, request, int(object_id)) if is_id else None
         if deleted is None:
             raise Http404
         return deleted
@@ -248,10 +285,6 @@ class InvoiceAdmin(ReadOnlyAdmin):
     def due_on(self, row: Invoice) -> str:
         return row.due_date.isoformat() if row.due_date else ""
 
-    @display(description="Buyer")
-    def buyer_text(self, row: Invoice) -> SafeString:
-        return pairs(row.buyer)
-
     @display(description="Created")
     def made(self, row: Invoice) -> SafeString | str:
         return moment(row.created_at)
@@ -278,68 +311,8 @@ class InvoiceAdmin(ReadOnlyAdmin):
 
     @display(description="Run")
     def run(self, row: Invoice) -> SafeString | str:
-        return "" if row.run_id is None else row_link(Run, row.run_id, row.run_id)
-
-
-def covered_cell(line: Line) -> SafeString | str:
-    """What of a line is paid in credits, with the entries of the ledger."""
-    covered = line.rating.get("covered")
-    if not covered or not (covered["credits"] or covered["entries"]):
-        return ""
-    what = f"{covered['units']} units for {covered['credits']} {covered['credit_type']}".replace("-", "−")
-    entries = [(entry_link(covered["holder_id"], covered["credit_type"], sequence),) for sequence in covered["entries"]]
-    return format_html("{} {}", what, format_html_join(" ", "{}", entries))
-
-
-def lines_table(lines: Sequence[Line], currency: str) -> dict[str, Any]:
-    """The lines in the order in which they are printed."""
-    return table(
-        ["", "Description", "Period (UTC)", "Quantity", "In credits", "Unit price", "Amount", "Discount", "Tax"],
-        [
-            (
-                line.position,
-                format_html('{} <span class="text-subtle">{}</span>', line.description, line.kind),
-                period(line.starts_at, line.ends_at),
-                plain(line.quantity),
-                covered_cell(line),
-                plain(line.unit_amount),
-                money(line.amount_minor, currency),
-                money(line.discount_minor, currency) if line.discount_minor else "",
-                f"{line.tax_category} {plain(line.tax_rate)} %",
-            )
-            for line in lines
-        ],
-    )
-
-
-def _taxes_table(taxes: Sequence[InvoiceTax], currency: str) -> dict[str, Any]:
-    return table(
-        ["Category", "Rate", "Base", "Tax", "Note"],
-        [
-            (
-                tax.category,
-                f"{plain(tax.rate)} %",
-                money(tax.base_minor, currency),
-                money(tax.amount_minor, currency),
-                NOTES.get(tax.category, ""),
-            )
-            for tax in taxes
-        ],
-    )
-
-
-def _totals_table(invoice: Invoice) -> dict[str, Any]:
-    currency = invoice.currency
-    steps = [
-        ("Subtotal", invoice.subtotal_minor, True),
-        ("Discounts", -invoice.discount_minor, False),
-        ("Tax", invoice.tax_minor, True),
-        ("Total", invoice.total_minor, True),
-        ("Credit notes", -invoice.credit_notes_minor, False),
-        ("Paid with credits", -invoice.credits_applied_minor, False),
-        ("Amount due", invoice.amount_due_minor, True),
-    ]
-    return table(["", "Amount"], [(words, money(amount, currency)) for words, amount, is_always in steps if amount or is_always])
+        run = Run.objects.filter(pk=row.run_id).first() if row.run_id else None
+        return "" if run is None else row_link(Run, run.pk, run)
 
 
 def _payment_table(paid: CreditPayment, currency: str) -> dict[str, Any]:
@@ -371,7 +344,7 @@ def _coupons_table(invoice: Invoice) -> dict[str, Any]:
         return "" if found is None else row_link(Coupon, found.pk, found.code)
 
     return table(
-        ["Coupon", "Discount", "Times", "Used (UTC)", "Returned (UTC)"],
+        ["Coupon", "Discount", "Times", "Used", "Returned"],
         [
             (coupon(use), money(use.amount_minor, use.currency), use.periods, moment(use.used_at), moment(use.released_at))
             for use in uses
@@ -381,11 +354,14 @@ def _coupons_table(invoice: Invoice) -> dict[str, Any]:
 
 def _notes_used_table(invoice: Invoice) -> dict[str, Any]:
     uses = CreditNoteUse.objects.filter(invoice_id=invoice.pk).select_related("credit_note").order_by("pk")
+    sources = by_pk(Invoice, [use.credit_note.invoice_id for use in uses])
     return table(
-        ["Source invoice", "Used on this invoice", "Used (UTC)", "Returned (UTC)"],
+        ["Source invoice", "Used on this invoice", "Used", "Returned"],
         [
             (
-                "this invoice" if use.credit_note.invoice_id == invoice.pk else invoice_link(use.credit_note.invoice_id),
+                "this invoice"
+                if use.credit_note.invoice_id == invoice.pk
+                else document_link(sources.get(use.credit_note.invoice_id)),
                 money(use.amount_minor, use.credit_note.currency),
                 moment(use.recorded_at),
                 moment(use.released_at),

@@ -1,12 +1,14 @@
-"""Runs of the invoice generator, and what each did that somebody should look at."""
+"""Pages of the invoice generator's runs, with the outcomes that need attention."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
+from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -16,27 +18,47 @@ from django.utils.safestring import SafeString
 from unfold.decorators import display
 
 from billing.admin.cells import money, pairs, subscription_link
-from billing.generator.workers import OutcomeKind
-from billing.models import Outcome, Run, Subscription
+from billing.admin.run_sentences import outcome_words, outcomes_of, run_sentences, words
+from billing.generator.outcomes import Outcome
+from billing.models import Run, RunResult, Subscription
+from ledger.admin.kit.bounded_reads import Order, Wanted
+from ledger.admin.kit.csv_files import Column
 from ledger.admin.kit.pages import (
     PAGE_ROWS,
     Page,
     ReadOnlyAdmin,
     UncountedList,
     WrongFilter,
-    figure,
-    instant_cursor,
+    choice,
+    instant,
     moment,
     number,
-    read_instant_cursor,
+    number_text,
+    read_instant,
     read_number,
     table,
 )
 
-TO_LOOK_AT = ("failed", "conflict", "parked", "busy", "deferred")
+TO_LOOK_AT = ("failed", "conflict", "suspended", "busy", "deferred")
 OUTCOMES_SHOWN = 50
-KEPT = tuple(kind.value for kind in OutcomeKind if kind != OutcomeKind.NOTHING_DUE)
+KEPT = tuple(kind.value for kind in Outcome if kind != Outcome.NOTHING_DUE)
 """That nothing was due is counted, not kept."""
+
+
+BY_START = Order(("started_at", "run_id"))
+ENDED = {
+    "well": Q(exit_code=0),
+    "badly": Q(exit_code__isnull=False) & ~Q(exit_code=0),
+    "not yet": Q(finished_at__isnull=True),
+}
+CSV: Sequence[Column] = (
+    ("Started (UTC)", attrgetter("started_at")),
+    ("Finished (UTC)", attrgetter("finished_at")),
+    ("Host", attrgetter("host")),
+    ("Bills up to (UTC)", attrgetter("as_of")),
+    ("Exit code", attrgetter("exit_code")),
+    ("Outcomes", outcome_words),
+)
 
 
 @admin.register(Run)
@@ -44,38 +66,42 @@ class RunAdmin(ReadOnlyAdmin):
     """Calls of generate_invoices, latest first."""
 
     list_display = ("started", "host", "until", "finished", "exit_code", "summary_text")
+    starts = "manage.py generate_invoices makes invoices; manage.py work runs it by its timetable."
+    csv_columns = CSV
+    list_filter = (choice("ended", ["well", "badly", "not yet"]), instant("since", title="started from"))
+    change_form_outer_before_template = "admin/ledger/sentences.html"
     change_form_outer_after_template = "admin/ledger/details.html"
     fieldsets = (
-        (None, {"fields": (("started", "finished"), ("host", "until"), ("exit_code", "run_id"))}),
-        ("Summary", {"fields": (("summary_lines", "figures"), "options_text")}),
+        (None, {"fields": (("started", "finished"),)}),
+        ("Figures", {"classes": ("collapse",), "fields": (("summary_lines", "figures"), ("host", "exit_code", "run_id"))}),
     )
-    readonly_fields = ("started", "finished", "until", "summary_text", "summary_lines", "figures", "options_text", "run_id")
+    readonly_fields = ("started", "finished", "until", "summary_text", "summary_lines", "figures", "run_id")
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
         """By when they started."""
-        rows = cl.queryset.order_by("-started_at")
-        if cursor:
-            rows = rows.filter(started_at__lt=read_instant_cursor(cursor))
-        found = list(rows[: PAGE_ROWS + 1])
-        shown = found[:PAGE_ROWS]
-        return Page(rows=shown, older=instant_cursor(shown[-1].started_at) if len(found) > PAGE_ROWS else None)
+        values = cl.values()
+        since = read_instant(values, "since")
+        rows = cl.queryset.filter(started_at__gte=since) if since else cl.queryset
+        fits = ENDED[values["ended"]] if "ended" in values else Q()
+        return Wanted(rows=rows, fits=fits, order=BY_START).page(cursor, most=cl.page_rows)
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """The run, and the outcomes that are not simply done."""
+        """Show the run and the outcomes that need attention."""
         context = {**(extra_context or {}), "subtitle": ""}
         run = self.get_object(request, unquote(object_id))
         if run is not None:
             # By the index on (run_id, outcome, id), in its order.
-            looked_for = Outcome.objects.filter(run_id=run.pk, outcome__in=TO_LOOK_AT)
+            looked_for = RunResult.objects.filter(run_id=run.pk, outcome__in=TO_LOOK_AT)
             outcomes = list(looked_for.order_by("outcome", "pk")[:OUTCOMES_SHOWN])
             context |= {
                 "title": f"Run of {run.started_at:%Y-%m-%d %H:%M}",
+                "sentences": run_sentences(run),
                 "links": [(reverse("admin:billing_outcomes", args=[run.pk]), "All outcomes")],
                 "parts": [
                     ("Money", _money_table(run)),
-                    ("Needs attention: failed, conflict, parked, busy, deferred", _outcomes_table(outcomes)),
+                    ("Needs attention: failed, conflict, suspended, busy, deferred", _outcomes_table(outcomes)),
                     ("Slowest", _slowest_table(run)),
                 ],
             }
@@ -83,7 +109,7 @@ class RunAdmin(ReadOnlyAdmin):
         return response
 
     def get_urls(self) -> list[URLPattern]:
-        """The outcomes stand behind their run."""
+        """Add the addresses of a run's outcomes."""
         return [
             path("<uuid:pk>/outcomes/", self.admin_site.admin_view(self.outcomes_view), name="billing_outcomes"),
             *super().get_urls(),
@@ -111,7 +137,7 @@ class RunAdmin(ReadOnlyAdmin):
             "tabs": [
                 (
                     f"{own}?{urlencode({'outcome': each})}",
-                    f"{_words(each)} {figure(counted[each]) if each in counted else ''}".strip(),
+                    f"{words(each)} {number_text(counted[each]) if each in counted else ''}".strip(),
                     each == kind,
                 )
                 for each in KEPT
@@ -127,50 +153,34 @@ class RunAdmin(ReadOnlyAdmin):
         }
         return TemplateResponse(request, "admin/billing/rows.html", context)
 
-    @display(description="Started (UTC)")
+    @display(description="Started")
     def started(self, row: Run) -> SafeString | str:
         return moment(row.started_at)
 
-    @display(description="Finished (UTC)")
+    @display(description="Finished")
     def finished(self, row: Run) -> SafeString | str:
         return moment(row.finished_at) or "running or killed"
 
-    @display(description="Bills up to (UTC)")
+    @display(description="Bills up to")
     def until(self, row: Run) -> SafeString | str:
         return moment(row.as_of)
 
     @display(description="Summary")
     def summary_text(self, row: Run) -> str:
-        return ", ".join(f"{_words(name)} {figure(value)}" for name, value in _outcomes_of(row) if value)
+        return outcome_words(row)
 
     @display(description="Outcomes")
     def summary_lines(self, row: Run) -> SafeString:
-        return pairs({_words(name): figure(value) for name, value in _outcomes_of(row)})
+        return pairs({words(name): number_text(value) for name, value in outcomes_of(row)})
 
     @display(description="Figures")
     def figures(self, row: Run) -> SafeString:
-        found = {_words(name): value for name, value in row.summary.items() if isinstance(value, int | float | str)}
+        found = {words(name): value for name, value in row.summary.items() if isinstance(value, int | float | str)}
         for name in ("credits_granted", "credits_spent_on_usage"):
-            moved = row.summary.get(name, {})
-            found |= (
-                {_words(name): ", ".join(f"{figure(amount)} {one}" for one, amount in sorted(moved.items()))} if moved else {}
-            )
+            if moved := row.summary.get(name):
+                found[words(name)] = ", ".join(f"{number_text(amount)} {one}" for one, amount in sorted(moved.items()))
         took = row.summary.get("milliseconds", {})
         return pairs(found | {f"{name} of an invoice": f"{value} ms" for name, value in sorted(took.items(), reverse=True)})
-
-    @display(description="Options")
-    def options_text(self, row: Run) -> SafeString:
-        return pairs(row.options)
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
-
-
-def _outcomes_of(row: Run) -> list[tuple[str, int]]:
-    """How many subscriptions came to what, in the order of the kinds."""
-    counted = row.summary.get("outcomes", {})
-    return [(kind.value, counted[kind.value]) for kind in OutcomeKind if kind.value in counted]
 
 
 def _money_table(run: Run) -> dict[str, Any]:
@@ -195,14 +205,14 @@ def _slowest_table(run: Run) -> dict[str, Any]:
 
 
 def _linked(refs: Collection[str]) -> Callable[[str], SafeString | str]:
-    """Makes links of these references, by one query; of what is gone, its reference remains."""
+    """Make links of these references, by one query; a reference whose row is gone stays text."""
     pks = dict(Subscription.objects.filter(ref__in=refs).values_list("ref", "pk")) if refs else {}
     return lambda ref: subscription_link(pks[ref], ref) if ref in pks else ref
 
 
-def _outcomes_page(run: Run, kind: str, cursor: str) -> tuple[list[Outcome], str | None]:
+def _outcomes_page(run: Run, kind: str, cursor: str) -> tuple[list[RunResult], str | None]:
     """Outcomes of one kind and the cursor of the next page: by the index on run, outcome and id."""
-    rows = Outcome.objects.filter(run_id=run.pk, outcome=kind).order_by("pk")
+    rows = RunResult.objects.filter(run_id=run.pk, outcome=kind).order_by("pk")
     if cursor:
         rows = rows.filter(pk__gt=read_number(cursor))
     found = list(rows[: PAGE_ROWS + 1])
@@ -210,15 +220,15 @@ def _outcomes_page(run: Run, kind: str, cursor: str) -> tuple[list[Outcome], str
     return shown, str(shown[-1].pk) if len(found) > PAGE_ROWS else None
 
 
-def _outcomes_table(outcomes: list[Outcome]) -> dict[str, Any]:
+def _outcomes_table(outcomes: list[RunResult]) -> dict[str, Any]:
     subscription = _linked({row.subscription_ref for row in outcomes})
     return table(
-        ["Subscription", "Outcome", "Detail", "Recorded (UTC)"],
-        [(subscription(row.subscription_ref), _words(row.outcome), _detail(row), moment(row.recorded_at)) for row in outcomes],
+        ["Subscription", "Outcome", "Detail", "Recorded"],
+        [(subscription(row.subscription_ref), words(row.outcome), _detail(row), moment(row.recorded_at)) for row in outcomes],
     )
 
 
-def _detail(row: Outcome) -> SafeString | str:
+def _detail(row: RunResult) -> SafeString | str:
     if not row.traceback:
         return row.detail
     return format_html(

@@ -1,99 +1,169 @@
-"""Subscriptions: what was ordered, how it was amended, what has been billed, what was used."""
+"""Pages of subscriptions: the order, its amendments, billed periods and usage."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
-from django.utils.http import urlencode
+from django.urls import URLPattern, reverse
 from django.utils.safestring import SafeString
 from unfold.decorators import action, display
 
-from billing.admin.cells import MORE_ROWS, by_pk, customer_link, invoice_link, list_url, money, pairs, period, plain, plan_link
+from billing import reads
+from billing.admin import usage
+from billing.admin.cells import MORE_ROWS, customer_link, list_url
 from billing.admin.invoices import invoices_table
-from billing.admin.moves import deletions_table
-from billing.models import (
-    Amendment,
-    Charge,
-    Claim,
-    Cursor,
-    Customer,
-    Invoice,
-    Item,
-    ItemVersion,
-    Parking,
-    Plan,
-    Price,
-    Subscription,
-    UsageEvent,
-)
+from billing.admin.order_forms import subscriptions as order_forms
+from billing.admin.order_forms.amendments import WAYS, amend_view
+from billing.admin.prose import every, number
+from billing.admin.subscription_tables import amendments_table, charges_table, claims_table, items_table
+from billing.admin.transitions import deletions_table
+from billing.errors import NotFound
+from billing.models import Customer, Invoice, Subscription, SuspendedBilling
 from billing.orders import suspension
-from billing.rating.prepaid_units import covered_of
+from billing.rating.periods import Interval, IntervalUnit
+from billing.reads.subscriptions import STATES, SubscriptionDetail, SubscriptionRow
+from ledger import staff_log
+from ledger.admin.kit.csv_files import Column
 from ledger.admin.kit.pages import (
-    PAGE_ROWS,
     Page,
     ReadOnlyAdmin,
     ReasonForm,
     UncountedList,
-    WrongFilter,
     actor,
-    instant_cursor,
+    choice,
+    instant,
     moment,
-    mono,
-    number,
-    read_instant_cursor,
+    read_instant,
+    read_number,
     said,
-    table,
+    text,
 )
 from ledger.errors import LedgerError
+from ledger.typesetting.languages import ENGLISH
+
+WINDOW_ROWS = 1_000
+"""How many subscriptions a click looks at if a filter has no index, because it computes the state of each."""
+STATE_COLOURS = {"scheduled": "info", "active": "success", "paused": "warning", "ended": "default"}
+CSV: Sequence[Column] = (
+    ("Subscription", lambda row: row.ref),
+    ("Customer", lambda row: row.now.customer),
+    ("Plan", lambda row: row.now.plan),
+    ("Version", lambda row: row.now.plan_version),
+    ("Currency", lambda row: row.now.currency),
+    ("State", lambda row: row.now.state),
+    ("Started (UTC)", lambda row: row.started_at),
+    ("Trial ends (UTC)", lambda row: row.trial_end),
+    ("Ends (UTC)", lambda row: row.now.ends_at),
+    ("Next due (UTC)", lambda row: row.now.due_at),
+    ("Billing suspended", lambda row: row.now.suspended_reason),
+)
+
+
+def _amendment(name: str, icon: str) -> Callable[..., HttpResponse]:
+    """The action for a kind of amendment."""
+
+    @action(description=WAYS[name].title, icon=icon, permissions=["amend"], url_path=name.replace("_", "-"))
+    def amend(self: "SubscriptionAdmin", request: HttpRequest, object_id: str) -> HttpResponse:
+        return amend_view(self, request, self._of(request, object_id), name)
+
+    made: Callable[..., HttpResponse] = amend
+    return made
 
 
 @admin.register(Subscription)
 class SubscriptionAdmin(ReadOnlyAdmin):
-    """What customers ordered. Searched by the beginning of its reference."""
+    """The subscriptions. The search takes the beginning of a reference."""
 
-    list_display = ("ref", "customer_cell", "started", "anchor", "time_zone", "trial", "next_due", "parked")
+    list_display = ("ref", "customer_cell", "plan", "state_label", "started", "next_due", "billing_suspended")
+    list_filter = (
+        choice("state", STATES),
+        choice("suspended", ["yes"], title="suspended billing"),
+        text("plan"),
+        text("customer"),
+        instant("since", title="started from"),
+        instant("until", title="started before"),
+    )
     search_fields = ("ref__startswith",)
     search_help_text = "Beginning of a subscription's reference"
+    csv_columns = CSV
+    starts = "A subscription is a customer on a plan. Create the plan and the customer first."
+    change_form_outer_before_template = "admin/ledger/sentences.html"
     change_form_outer_after_template = "admin/ledger/details.html"
-    fieldsets = (
-        (None, {"fields": (("ref", "customer_cell"), ("started", "anchor", "time_zone"), ("trial", "next_due", "parked"))}),
+    fieldsets = ((None, {"fields": (("customer_cell", "plan", "state_label"), ("started", "anchor", "next_due"))}),)
+    actions_detail = (
+        {"title": "Amend", "icon": "edit", "items": ["change_plan", "change_quantities", "extend_trial", "pause", "go_on"]},
+        "cancel",
+        "withdraw_cancellation",
+        "resume_billing",
     )
-    actions_detail = ("unpark",)
-    readonly_fields = ("customer_cell", "started", "anchor", "trial", "next_due", "parked")
+    readonly_fields = ("customer_cell", "plan", "state_label", "started", "anchor", "next_due", "billing_suspended")
+
+    change_plan = _amendment("change_plan", "sell")
+    change_quantities = _amendment("change_quantities", "exposure")
+    extend_trial = _amendment("extend_trial", "event")
+    pause = _amendment("pause", "pause")
+    go_on = _amendment("go_on", "play_arrow")
+    cancel = _amendment("cancel", "cancel")
+    withdraw_cancellation = _amendment("withdraw_cancellation", "undo")
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
-        """With each row's customer, cursor and parking, by one query each."""
-        page = super().read_page(request, cl, cursor)
-        _attach(page.rows)
-        return page
+        """Newest first, with the state of each; by the index on customers or suspended billing, else WINDOW_ROWS at a time."""
+        values = cl.values()
+        rows = cl.queryset.order_by("-pk")
+        if "customer" in values:
+            rows = rows.filter(customer_id__in=Customer.objects.filter(ref=values["customer"]).values("pk"))
+        if "suspended" in values:
+            rows = rows.filter(pk__in=_suspended(cursor))
+        if cursor:
+            rows = rows.filter(pk__lt=read_number(cursor))
+        fits: dict[str, Any] = {name: values[name] for name in ("state", "plan") if name in values}
+        bounds = {name: read_instant(values, name) for name in ("since", "until")}
+        fits |= {name: at for name, at in bounds.items() if at is not None}
+        looked_at = {row.pk: row for row in rows[: WINDOW_ROWS if fits else cl.page_rows + 1]}
+        found = reads.subscriptions(among=list(looked_at), limit=cl.page_rows + 1, **fits)
+        shown = [_with(looked_at[row.id], row) for row in found[: cl.page_rows]]
+        if len(found) > cl.page_rows:
+            return Page(rows=shown, older=str(shown[-1].pk))
+        if not fits or len(looked_at) < WINDOW_ROWS:
+            return Page(rows=shown)
+        last = list(looked_at.values())[-1]
+        note = f"The search covers {WINDOW_ROWS:,} subscriptions, back to {last.ref}. “Older” continues it."
+        return Page(rows=shown, older=str(last.pk), note=note)
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Subscription | None:
-        """With its customer, cursor and parking."""
+        """The subscription with its present state and its parts."""
         row: Subscription | None = super().get_object(request, object_id, from_field)
         if row is not None:
-            _attach([row])
+            try:
+                row.detail = reads.subscription(row.ref)  # type: ignore[attr-defined]
+            except NotFound:  # its customer is missing, which the audit says
+                return None
+            _with(row, row.detail.row)  # type: ignore[attr-defined]
         return row
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """The subscription, and all that is about it."""
+        """Show the subscription with all tables about it."""
         context = {**(extra_context or {}), "subtitle": ""}
-        row = self.get_object(request, unquote(object_id))
+        row: Any = self.get_object(request, unquote(object_id))
         if row is not None:
-            invoices = list(Invoice.objects.filter(subscription_id=row.pk).order_by("-pk")[:MORE_ROWS])
+            may_view_invoices = request.user.has_perm("billing.view_invoice")
+            invoices = Invoice.objects.filter(subscription_id=row.pk).order_by("-pk")[:MORE_ROWS]
             context |= {
                 "title": f"Subscription {row.ref}",
+                "sentences": subscription_sentences(row.detail),
                 "parts": [
-                    ("Items", _items_table(row)),
-                    ("Amendments", _amendments_table(row)),
-                    ("One-off charges", _charges_table(row)),
-                    ("Latest invoices", invoices_table(invoices)),
-                    ("Latest billed periods", _claims_table(row)),
+                    ("Items", items_table(row)),
+                    ("Amendments", amendments_table(row)),
+                    ("One-off charges", charges_table(row)),
+                    *([("Latest invoices", invoices_table(invoices))] if may_view_invoices else []),
+                    ("Latest billed periods", claims_table(row)),
                     ("Deleted drafts", deletions_table(row.pk)),
                 ],
                 "links": [
@@ -104,216 +174,147 @@ class SubscriptionAdmin(ReadOnlyAdmin):
         response: HttpResponse = super().change_view(request, object_id, form_url, context)
         return response
 
-    def has_unpark_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        if not request.user.has_perm("billing.change_parking"):
-            return False
-        row = self.get_object(request, unquote(object_id)) if object_id else None
-        return row is not None and row.parking_row is not None  # type: ignore[attr-defined]
+    def get_urls(self) -> list[URLPattern]:
+        """Add the address of a subscription's usage events."""
+        return [usage.url(self), *super().get_urls()]
 
-    @action(description="Unpark", icon="play_arrow", permissions=["unpark"])
-    def unpark(self, request: HttpRequest, object_id: str) -> HttpResponse:
+    # What can be done ---------------------------------------------------------------------------------
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Whether the operator may use the form in two steps."""
+        return bool(request.user.has_perm("billing.add_subscription"))
+
+    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """Create a subscription."""
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        return order_forms.create_view(self, request)
+
+    def has_amend_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        """Whether the operator may write amendments."""
+        return bool(request.user.has_perm("billing.add_amendment"))
+
+    def has_nothing_left(self, request: HttpRequest, object_id: str) -> list[str]:
+        """Hide the actions that its state does not allow, or that would change nothing."""
+        row: Any = self.get_object(request, unquote(object_id))
+        return [] if row is None else _impossible(row.detail)
+
+    def has_resume_billing_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        if not request.user.has_perm("billing.change_suspendedbilling"):
+            return False
+        row: Any = self.get_object(request, unquote(object_id)) if object_id else None
+        return row is not None and row.now.suspended_reason is not None
+
+    @action(description="Resume billing", icon="play_arrow", permissions=["resume_billing"], url_path="resume-billing")
+    def resume_billing(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Let the generator bill it again, with a reason."""
         row: Any = self.get_object(request, unquote(object_id))
         back = reverse("admin:billing_subscription_change", args=[row.pk])
+        title = f"Resume the billing of {row.ref}"
         form = ReasonForm(request.POST or None)
         if request.method == "POST" and form.is_valid():
             try:
-                suspension.unpark(ref=row.ref, actor=actor(request), reason=form.cleaned_data["reason"])
+                suspension.resume(ref=row.ref, actor=actor(request), reason=form.cleaned_data["reason"])
             except LedgerError as error:
                 messages.error(request, said(error))
             else:
+                staff_log.record(request, "form", about=title, details=form.cleaned_data["reason"])
                 messages.success(request, f"The next run bills {row.ref}.")
             return HttpResponseRedirect(back)
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
-            "title": f"Unpark subscription {row.ref}",
+            "title": title,
             "form": form,
-            "button": "Unpark",
-            "explanation": f"The generator parked the subscription: “{row.parking_row.reason}”. The next run bills it again.",
+            "button": "Resume billing",
+            "explanation": f"The generator suspended billing: “{row.now.suspended_reason}”. "
+            "After you resume billing, the next run bills the subscription.",
             "back": back,
         }
         status = 422 if request.method == "POST" else 200
         return TemplateResponse(request, "admin/ledger/operation.html", context, status=status)
 
-    def get_urls(self) -> list[URLPattern]:
-        """The usage events stand behind their subscription."""
-        return [
-            path("<int:pk>/usage/", self.admin_site.admin_view(self.usage_view), name="billing_usage"),
-            *super().get_urls(),
-        ]
-
-    def usage_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Show a page of one meter's events, latest first."""
-        if not request.user.has_perm("billing.view_usageevent"):
-            raise PermissionDenied
-        subscription = Subscription.objects.filter(pk=pk).first()
-        if subscription is None:
+    def _of(self, request: HttpRequest, object_id: str) -> Subscription:
+        row: Subscription | None = self.get_object(request, unquote(object_id))
+        if row is None:
             raise Http404
-        meters = _meters(subscription)
-        meter = request.GET.get("meter", "").replace("\x00", "") or (meters[0] if meters else "")
-        try:
-            events, older = _usage_page(subscription, meter, request.GET.get("p", "").replace("\x00", ""))
-        except WrongFilter as error:
-            messages.error(request, str(error))
-            events, older = [], None
-        own = reverse("admin:billing_usage", args=[pk])
-        context = {
-            **self.admin_site.each_context(request),
-            "title": f"Usage of {subscription.ref}",
-            "tabs": [(f"{own}?{urlencode({'meter': each})}", each, each == meter) for each in meters],
-            "tabs_label": "Meters",
-            "rows_table": _usage_table(events),
-            "first_words": "Newest",
-            "first_link": f"{own}?{urlencode({'meter': meter})}",
-            "next_words": "Older",
-            "next_link": f"{own}?{urlencode({'meter': meter, 'p': older})}" if older else None,
-            "back": reverse("admin:billing_subscription_change", args=[pk]),
-            "back_words": "Subscription",
-        }
-        return TemplateResponse(request, "admin/billing/rows.html", context)
+        return row
+
+    # Columns ------------------------------------------------------------------------------------------
 
     @display(description="Customer")
     def customer_cell(self, row: Any) -> SafeString | str:
-        customer = row.customer_row
-        return customer_link(row.customer_id, customer.ref if customer else f"missing: {row.customer_id}")
+        return customer_link(row.customer_id, row.now.customer)
 
-    @display(description="Started (UTC)")
+    @display(description="Plan")
+    def plan(self, row: Any) -> str:
+        return f"{row.now.plan} v{row.now.plan_version}"
+
+    @display(description="State", label=STATE_COLOURS)
+    def state_label(self, row: Any) -> str:
+        return str(row.now.state)
+
+    @display(description="Started")
     def started(self, row: Subscription) -> SafeString | str:
         return moment(row.started_at)
 
-    @display(description="Anchor (UTC)")
+    @display(description="Periods count from")
     def anchor(self, row: Subscription) -> SafeString | str:
         return moment(row.anchor_at)
 
-    @display(description="Trial ends (UTC)")
-    def trial(self, row: Subscription) -> SafeString | str:
-        return moment(row.trial_end)
-
-    @display(description="Next due (UTC)")
+    @display(description="Next due")
     def next_due(self, row: Any) -> SafeString | str:
-        cursor = row.cursor_row
-        if cursor is None:
-            return "not yet computed"
-        instants = [at for at in (cursor.recurring_due_at, cursor.usage_due_at) if at is not None]
-        return moment(min(instants)) if instants else "nothing"
+        return moment(row.now.due_at) or "nothing"
 
-    @display(description="Parked")
-    def parked(self, row: Any) -> str:
-        return row.parking_row.reason if row.parking_row else ""
+    @display(description="Billing suspended")
+    def billing_suspended(self, row: Any) -> str:
+        return row.now.suspended_reason or ""
 
 
-def _attach(rows: Any) -> None:
-    """Put customer, cursor and parking beside each row: three queries for all of them."""
-    pks = [row.pk for row in rows]
-    customers = by_pk(Customer, [row.customer_id for row in rows])
-    cursors = by_pk(Cursor, pks)
-    parkings = {row.subscription_id: row for row in Parking.objects.filter(subscription_id__in=pks, unparked_at=None)}
-    for row in rows:
-        row.customer_row = customers.get(row.customer_id)
-        row.cursor_row = cursors.get(row.pk)
-        row.parking_row = parkings.get(row.pk)
+def _with(row: Subscription, now: SubscriptionRow) -> Subscription:
+    """Return the row with the present state attached."""
+    row.now = now  # type: ignore[attr-defined]
+    return row
 
 
-# What stands below -----------------------------------------------------------------------------------
-
-
-def _items_table(subscription: Subscription) -> dict[str, Any]:
-    current = ItemVersion.objects.filter(subscription_id=subscription.pk, superseded_at=None).order_by("starts_at", "pk")
-    versions = list(current[:MORE_ROWS])
-    items = by_pk(Item, [row.item_id for row in versions])
-    plans = by_pk(Plan, [row.plan_id for row in versions])
-    return table(
-        ["Price", "Plan", "Quantity", "Effective (UTC)", "By amendment"],
-        [
-            (
-                (items[row.item_id].price_key if row.item_id in items else "") or "the subscription",
-                plan_link(plans[row.plan_id]) if row.plan_id in plans else f"missing: {row.plan_id}",
-                plain(row.quantity),
-                period(row.starts_at, row.ends_at),
-                "" if row.amendment is None else row.amendment,
-            )
-            for row in versions
-        ],
-    )
-
-
-def _amendments_table(subscription: Subscription) -> dict[str, Any]:
-    rows = Amendment.objects.filter(subscription_id=subscription.pk).order_by("-sequence")[:MORE_ROWS]
-    return table(
-        ["", "Effective (UTC)", "Change", "Actor", "Recorded (UTC)"],
-        [(row.sequence, moment(row.effective_at), pairs(row.change), row.actor, moment(row.recorded_at)) for row in rows],
-    )
-
-
-def _charges_table(subscription: Subscription) -> dict[str, Any]:
-    rows = Charge.objects.filter(subscription_id=subscription.pk).order_by("-sequence")[:MORE_ROWS]
-    return table(
-        ["", "Description", "Amount", "Actor", "Recorded (UTC)"],
-        [
-            (row.sequence, row.description, money(row.amount_minor, row.currency), row.actor, moment(row.recorded_at))
-            for row in rows
-        ],
-    )
-
-
-def _claims_table(subscription: Subscription) -> dict[str, Any]:
-    claims = list(Claim.objects.filter(subscription_id=subscription.pk, released_at=None).order_by("-ends_at")[:MORE_ROWS])
-    items = by_pk(Item, [row.item_id for row in claims])
-    return table(
-        ["Period (UTC)", "Price", "Kind", "Quantity", "Credits spent", "Amount in minor units", "Invoice"],
-        [
-            (
-                period(row.starts_at, row.ends_at),
-                items[row.item_id].price_key if row.item_id in items else "",
-                row.get_kind_display().lower(),
-                plain(row.quantity),
-                _credits_spent(row),
-                number(row.amount_minor),
-                invoice_link(row.invoice_id),
-            )
-            for row in claims
-        ],
-    )
-
-
-def _credits_spent(claim: Claim) -> str:
-    spends = covered_of(claim.basis["covered"])[1] if "covered" in claim.basis else ()
-    return ", ".join(f"{spent.credits:,} {spent.credit_type}" for spent in spends)
-
-
-# Usage -----------------------------------------------------------------------------------------------
-
-
-def _meters(subscription: Subscription) -> list[str]:
-    prices = by_pk(Price, ItemVersion.objects.filter(subscription_id=subscription.pk).values_list("price_id", flat=True))
-    return sorted({price.meter for price in prices.values() if price.meter})
-
-
-def _usage_page(subscription: Subscription, meter: str, cursor: str) -> tuple[list[UsageEvent], str | None]:
-    """Events of one meter and the cursor of the next page: by the index on subscription, meter and time."""
-    events = UsageEvent.objects.filter(subscription_id=subscription.pk, meter=meter).order_by("-occurred_at", "-idempotency_key")
+def _suspended(cursor: str) -> list[int]:
+    """The newest subscriptions whose billing is suspended, by the index on those; at most WINDOW_ROWS."""
+    rows = SuspendedBilling.objects.filter(resumed_at=None)
     if cursor:
-        at, _, key = cursor.partition("/")
-        instant = read_instant_cursor(at)
-        events = events.filter(occurred_at__lte=instant).exclude(occurred_at=instant, idempotency_key__gte=key)
-    rows = list(events[: PAGE_ROWS + 1])
-    shown = rows[:PAGE_ROWS]
-    last = shown[-1] if len(rows) > PAGE_ROWS else None
-    return shown, None if last is None else f"{instant_cursor(last.occurred_at)}/{last.idempotency_key}"
+        rows = rows.filter(subscription_id__lt=read_number(cursor))
+    return list(rows.order_by("-subscription_id").values_list("subscription_id", flat=True)[:WINDOW_ROWS])
 
 
-def _usage_table(events: list[UsageEvent]) -> dict[str, Any]:
-    return table(
-        ["Occurred (UTC)", "Value", "Properties", "Key", "Recorded (UTC)"],
-        [
-            (
-                moment(event.occurred_at),
-                plain(event.value),
-                pairs(event.properties),
-                mono(event.idempotency_key),
-                moment(event.recorded_at),
-            )
-            for event in events
-        ],
-    )
+def _impossible(detail: SubscriptionDetail) -> list[str]:
+    """The amendments that would change nothing, or be refused."""
+    row = detail.row
+    hidden = ["go_on"] if row.state != "paused" else ["pause"]
+    if row.trial_end is None or row.trial_end <= detail.as_of:
+        hidden.append("extend_trial")
+    if row.ends_at is None:
+        hidden.append("withdraw_cancellation")
+    if row.state == "ended":
+        hidden += ["cancel", "pause", "change_plan", "change_quantities"]
+    return hidden
+
+
+def subscription_sentences(detail: SubscriptionDetail) -> list[str]:
+    """The present state of a subscription in sentences: its plan, end, quantities and next billing."""
+    row = detail.row
+    zone = ZoneInfo(row.time_zone)
+    interval = every(Interval(IntervalUnit(row.interval_unit), row.interval_count))
+    verb = {"scheduled": "will be", "ended": "was", "paused": "is paused,"}.get(row.state, "is")
+    sentences = [f"{row.customer} {verb} on {row.plan} v{row.plan_version}, billed every {interval} in {row.currency}."]
+    current = [item for item in detail.items if item.starts_at <= detail.as_of and item.quantity != 1]
+    if current:
+        sentences.append(f"Quantities: {', '.join(f'{item.price_key} {number(item.quantity)}' for item in current)}.")
+    period = row.current_period(detail.as_of)
+    if period is not None:
+        sentences.append(f"The current period is {ENGLISH.period(period.full_start, period.full_end, zone)}, in {row.time_zone}.")
+    if row.trial_end is not None and row.trial_end > detail.as_of:
+        sentences.append(f"The trial ends {ENGLISH.moment(row.trial_end, zone)}.")
+    if row.ends_at is not None:
+        sentences.append(f"It {'ended' if row.state == 'ended' else 'ends'} {ENGLISH.moment(row.ends_at, zone)}.")
+    if row.suspended_reason is not None:
+        sentences.append(f"Billing is suspended until somebody resumes it: {row.suspended_reason}.")
+    return sentences

@@ -73,7 +73,7 @@ INVOICE: dict[str, Any] = {
     ],
     "taxes": [{"category": "S", "rate": "20", "base_minor": 1400, "amount_minor": 280}],
 }  # fmt: skip
-PARKING: dict[str, Any] = {
+SUSPENDED_BILLING: dict[str, Any] = {
     "subscription": "SUB-1234", "reason": "too-many-periods", "parked_at": "2026-02-01T00:00:00.000000Z",
     "unparked_at": "2026-02-01T09:30:00.000000Z", "unparked_by": "key:shop", "unparked_reason": "Checked by hand",
 }  # fmt: skip
@@ -86,12 +86,12 @@ CREDIT_NOTE: dict[str, Any] = {
     "lines": [{"position": 1, "description": "calls", "amount_minor": 100, "tax_category": "S", "tax_rate": "20"}],
     "taxes": [{"category": "S", "rate": "20", "base_minor": 100, "amount_minor": 20}],
 }  # fmt: skip
-MOVE: dict[str, Any] = {
+TRANSITION: dict[str, Any] = {
     "invoice": 1, "move": "void", "actor": "key:shop", "reason": "Told so by phone", "recorded_at": "2026-02-03T09:30:00.123456Z",
     "draft": None,
 }  # fmt: skip
 DELETION: dict[str, Any] = {
-    **MOVE, "move": "delete",
+    **TRANSITION, "move": "delete",
     "draft": {"subscription": "SUB-1234", "customer": "CUST-7", "currency": "EUR", "total_minor": 1680},
 }  # fmt: skip
 CUSTOMER_COUPON: dict[str, Any] = {**GIVEN_COUPON, "taken_off_at": None, "used_minor": 0, "used_invoices": 0}

@@ -1,9 +1,9 @@
-"""Paths of billing's calls. What does not fit a path's pattern is not there: 404, without a look at anything."""
+"""The paths of billing's calls. A value that does not match its pattern gets 404, without a query."""
 
 from django.urls import URLPattern, path, register_converter
 
-from billing.api import views
-from billing.api.bodies import REF_PATTERN
+from billing.api import coupons, credit_notes, customers, generation, invoices, pdfs, plans, ratings, subscriptions, usage
+from billing.api.request_fields import REF_PATTERN
 
 
 class RefConverter:
@@ -16,7 +16,7 @@ class RefConverter:
         return value
 
     def to_url(self, value: str) -> str:
-        """Return the ref as it stands in a path."""
+        """Return the ref for a path."""
         return value
 
 
@@ -30,7 +30,7 @@ class InvoiceIdConverter:
         return int(value)
 
     def to_url(self, value: int) -> str:
-        """Return the id as it stands in a path."""
+        """Return the id for a path."""
         return str(value)
 
 
@@ -44,7 +44,7 @@ class EventKeyConverter:
         return value
 
     def to_url(self, value: str) -> str:
-        """Return the key as it stands in a path."""
+        """Return the key for a path."""
         return value
 
 
@@ -53,31 +53,33 @@ register_converter(EventKeyConverter, "event_key")
 register_converter(InvoiceIdConverter, "invoice_id")
 
 urlpatterns: list[URLPattern] = [
-    path("customers", views.Customers.as_view()),
-    path("customers/<ref:ref>", views.OneCustomer.as_view()),
-    path("customers/<ref:ref>/coupons/<ref:code>", views.OneCustomerCoupon.as_view()),
-    path("customers/<ref:ref>/coupons", views.CustomerCoupons.as_view()),
-    path("plans", views.Plans.as_view()),
-    path("plans/<ref:ref>", views.OnePlan.as_view()),
-    path("ratings", views.Ratings.as_view()),
-    path("coupons", views.Coupons.as_view()),
-    path("coupons/<ref:ref>", views.OneCoupon.as_view()),
-    path("subscriptions", views.Subscriptions.as_view()),
-    path("subscriptions/<ref:ref>", views.OneSubscription.as_view()),
-    path("subscriptions/<ref:ref>/amendments", views.Amendments.as_view()),
-    path("subscriptions/<ref:ref>/charges", views.Charges.as_view()),
-    path("subscriptions/<ref:ref>/invoices", views.SubscriptionInvoices.as_view()),
-    path("subscriptions/<ref:ref>/unpark", views.Unpark.as_view()),
-    path("usage-events", views.UsageEvents.as_view()),
-    path("usage-events/<event_key:key>", views.OneUsageEvent.as_view()),
-    path("invoices", views.Invoices.as_view()),
-    path("invoices/<invoice_id:invoice_id>", views.OneInvoice.as_view()),
-    path("invoices/<invoice_id:invoice_id>/moves", views.InvoiceMoves.as_view()),
-    path("invoices/<invoice_id:invoice_id>/credit-notes", views.InvoiceCreditNotes.as_view()),
-    path("credit-notes", views.CreditNotes.as_view()),
-    path("credit-notes/<invoice_id:credit_note_id>", views.OneCreditNote.as_view()),
-    path("invoices/<invoice_id:invoice_id>/finalize", views.Finalize.as_view()),
-    path("invoices/<invoice_id:invoice_id>/pay", views.Pay.as_view()),
-    path("invoices/<invoice_id:invoice_id>/void", views.Void.as_view()),
-    path("invoices/<invoice_id:invoice_id>/mark-uncollectible", views.MarkUncollectible.as_view()),
+    path("customers", customers.Customers.as_view()),
+    path("customers/<ref:ref>", customers.OneCustomer.as_view()),
+    path("customers/<ref:ref>/coupons/<ref:code>", customers.OneCustomerCoupon.as_view()),
+    path("customers/<ref:ref>/coupons", customers.CustomerCoupons.as_view()),
+    path("plans", plans.Plans.as_view()),
+    path("plans/<ref:ref>", plans.OnePlan.as_view()),
+    path("ratings", ratings.Ratings.as_view()),
+    path("coupons", coupons.Coupons.as_view()),
+    path("coupons/<ref:ref>", coupons.OneCoupon.as_view()),
+    path("subscriptions", subscriptions.Subscriptions.as_view()),
+    path("subscriptions/<ref:ref>", subscriptions.OneSubscription.as_view()),
+    path("subscriptions/<ref:ref>/amendments", subscriptions.Amendments.as_view()),
+    path("subscriptions/<ref:ref>/charges", subscriptions.Charges.as_view()),
+    path("subscriptions/<ref:ref>/invoices", generation.SubscriptionInvoices.as_view()),
+    path("subscriptions/<ref:ref>/unpark", subscriptions.ResumeBilling.as_view()),
+    path("usage-events", usage.UsageEvents.as_view()),
+    path("usage-events/<event_key:key>", usage.OneUsageEvent.as_view()),
+    path("invoices", invoices.Invoices.as_view()),
+    path("invoices/<invoice_id:invoice_id>", invoices.OneInvoice.as_view()),
+    path("invoices/<invoice_id:invoice_id>.pdf", pdfs.InvoicePdf.as_view()),
+    path("invoices/<invoice_id:invoice_id>/moves", invoices.InvoiceTransitions.as_view()),
+    path("invoices/<invoice_id:invoice_id>/credit-notes", credit_notes.InvoiceCreditNotes.as_view()),
+    path("credit-notes", credit_notes.CreditNotes.as_view()),
+    path("credit-notes/<invoice_id:credit_note_id>", credit_notes.OneCreditNote.as_view()),
+    path("credit-notes/<invoice_id:credit_note_id>.pdf", pdfs.CreditNotePdf.as_view()),
+    path("invoices/<invoice_id:invoice_id>/finalize", invoices.Finalize.as_view()),
+    path("invoices/<invoice_id:invoice_id>/pay", invoices.Pay.as_view()),
+    path("invoices/<invoice_id:invoice_id>/void", invoices.Void.as_view()),
+    path("invoices/<invoice_id:invoice_id>/mark-uncollectible", invoices.MarkUncollectible.as_view()),
 ]

@@ -1,28 +1,28 @@
-"""Looking at billing from outside: is everything consistent, and why is a subscription due or not? Reads only."""
+"""Checks of billing: whether everything is consistent, and why a subscription is due. Reads only."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
-from django.db import connection
 from django.db.models import Q
 
 from billing.auditing.documents import DOCUMENT_LAWS
-from billing.auditing.origins import origin_findings
-from billing.documents.chain import DOCUMENTS
-from billing.documents.invoices import invoice_key
+from billing.auditing.origins import origin_laws
+from billing.documents.chain import DOCUMENTS, INTENT_LAWS, TRANSITIONS
+from billing.documents.invoice_locks import invoice_key
 from billing.errors import NotFound
-from billing.generator.generate import LATE_LOOKBACK_PERIODS
-from billing.generator.unbilled_usage import NeverBilled, never_billed
-from billing.models import Claim, Cursor, ItemVersion, Parking, Subscription
+from billing.generator.options import LATE_LOOKBACK_PERIODS
+from billing.generator.unbilled_usage import UnbilledUsage, never_billed
+from billing.models import Claim, Cursor, ItemVersion, Subscription, SuspendedBilling
 from billing.orders import plans
 from billing.rating.periods import Schedule
-from ledger import services as ledger
+from ledger.audit import cross_check
+from ledger.audit.chains import Chain
 from ledger.database.locks import lock_number
-from ledger.services import NamedEntry
+from ledger.database.rows import fetch_rows
 
-# What a finding is called, and how to find it: each row is one finding in words.
+# The name of a finding and its query: each row is a finding in words.
 CHECKS = {
     "hole in the numbering": """
         SELECT format('%s: %s numbers, the last is %s', series, count(*), max(series_value))
@@ -33,7 +33,7 @@ CHECKS = {
         HAVING count(*) <> max(series_value)
     """,
     "series does not match its documents": """
-        SELECT format('%s stands at %s', s.name, s.last_value) FROM billing_numberseries AS s
+        SELECT format('the last number of %s is %s', s.name, s.last_value) FROM billing_numberseries AS s
         WHERE s.last_value <> greatest(
             (SELECT coalesce(max(i.series_value), 0) FROM billing_invoice AS i WHERE i.series = s.name),
             (SELECT coalesce(max(n.series_value), 0) FROM billing_creditnote AS n WHERE n.series = s.name))
@@ -107,28 +107,26 @@ CHECKS = {
         SELECT format('invoice %s of %s: grace ended at %s', i.id, i.subscription_ref, i.grace_ends_at) FROM billing_invoice AS i
         WHERE i.state = 'draft' AND i.grace_ends_at <= clock_timestamp()
     """,
-    # Every spend on usage is named by the claim that it was made for, and by those that continue it. What the claims that are not
-    # released say of it is what the ledger has not given back; where none does, all of it has been.
+    # The claim of a spend on usage names it, and so do the claims that continue it. What open claims say of it is what the
+    # ledger has not given back; where no open claim names it, the ledger has given all of it back.
     "credits spent on usage differ from the ledger": """
-        SELECT format('spend %s of %s in %s: the claims say %s, the ledger %s', said.sequence, said.holder_id, said.credit_type,
-            said.credits, coalesce(there.credits::text, 'has no such spend'))
-        FROM (
+        WITH said AS MATERIALIZED (
             SELECT spend ->> 0 AS holder_id, spend ->> 1 AS credit_type, (spend ->> 2)::bigint AS sequence,
                 coalesce(sum((spend ->> 3)::bigint) FILTER (WHERE c.released_at IS NULL), 0) AS credits
-            FROM billing_claim AS c CROSS JOIN LATERAL jsonb_array_elements(c.basis -> 'covered' -> 'spends') AS spend
-            WHERE c.kind = 2 AND c.basis ? 'covered'
+            FROM billing_claim AS c CROSS JOIN LATERAL jsonb_array_elements(c.snapshot -> 'covered' -> 'spends') AS spend
+            WHERE c.kind = 2 AND c.snapshot ? 'covered'
             GROUP BY 1, 2, 3
-        ) AS said
-        LEFT JOIN LATERAL (
-            SELECT -e.amount - coalesce((
-                SELECT r.refunded_total FROM ledger_entry AS r
-                WHERE r.holder_id = e.holder_id AND r.credit_type = e.credit_type AND r.refers_to = e.sequence
-                    AND r.kind = 'refund'
-                ORDER BY r.sequence DESC LIMIT 1), 0) AS credits
-            FROM ledger_entry AS e
-            WHERE e.holder_id = said.holder_id AND e.credit_type = said.credit_type AND e.sequence = said.sequence
-                AND e.kind = 'spend'
-        ) AS there ON true
+        ), there AS MATERIALIZED (
+            SELECT e.holder_id, e.credit_type, e.sequence, -e.amount - coalesce(max(r.refunded_total), 0) AS credits
+            FROM said JOIN ledger_entry AS e USING (holder_id, credit_type, sequence)
+            LEFT JOIN ledger_entry AS r ON r.holder_id = e.holder_id AND r.credit_type = e.credit_type
+                AND r.refers_to = e.sequence AND r.kind = 'refund'
+            WHERE e.kind = 'spend'
+            GROUP BY e.holder_id, e.credit_type, e.sequence, e.amount
+        )
+        SELECT format('spend %s of %s in %s: the claims say %s, the ledger %s', said.sequence, said.holder_id, said.credit_type,
+            said.credits, coalesce(there.credits::text, 'has no such spend'))
+        FROM said LEFT JOIN there USING (holder_id, credit_type, sequence)
         WHERE there.credits IS DISTINCT FROM said.credits
     """,
     "claim of a void invoice": """
@@ -147,11 +145,11 @@ CHECKS = {
     """,
 }
 
-# What billing names of the ledger: whose words they are, and holder, credit type, sequence and kind of the entry.
+# The entries of the ledger that billing names: which record names them, and their holder, credit type, sequence and kind.
 NAMED_ENTRIES = """
-    SELECT format('allowance claim %s', c.id), c.basis ->> 'holder_id', c.basis ->> 'credit_type', (c.basis ->> 'grant')::bigint,
-        'grant'
-    FROM billing_claim AS c WHERE c.kind = 5 AND c.basis ->> 'grant' IS NOT NULL
+    SELECT format('allowance claim %s', c.id), c.snapshot ->> 'holder_id', c.snapshot ->> 'credit_type',
+        (c.snapshot ->> 'grant')::bigint, 'grant'
+    FROM billing_claim AS c WHERE c.kind = 5 AND c.snapshot ->> 'grant' IS NOT NULL
     UNION ALL
     SELECT format('payment of invoice %s', p.invoice_id), p.holder_id, p.credit_type, p.spend_sequence, 'spend'
     FROM billing_creditpayment AS p
@@ -178,57 +176,92 @@ WHO_HOLDS = """
 """
 
 
+class _BrokenDigest(NamedTuple):
+    """A link of a chain with another digest than that of its content."""
+
+    series: str
+    number: int
+    found: str
+    expected: str
+
+
+class _NamedEntry(NamedTuple):
+    """A row of NAMED_ENTRIES."""
+
+    whose: str
+    holder_id: str
+    credit_type: str
+    sequence: int
+    kind: str
+
+    @property
+    def entry(self) -> cross_check.EntryRef:
+        """The entry that is named."""
+        return cross_check.EntryRef(self.holder_id, self.credit_type, self.sequence, self.kind)
+
+
+class _LockHolder(NamedTuple):
+    """A row of WHO_HOLDS."""
+
+    pid: int
+    application_name: str
+    client_addr: str | None
+    since: datetime
+
+
 def check() -> list[dict[str, str]]:
-    """Every law of billing that a query can see broken, one finding each; empty when all is well."""
-    findings: list[dict[str, str]] = []
-    with connection.cursor() as cursor:
-        for name, sql in (CHECKS | DOCUMENT_LAWS).items():
-            cursor.execute(sql)
-            findings += [{"finding": name, "what": what} for (what,) in cursor.fetchall()]
-    return [*findings, *_broken_chain(), *origin_findings(), *_missing_in_the_ledger(), *_unknown_to_billing()]
+    """Every violation of a law of billing, as a finding; empty when there is none."""
+    return [{"finding": name, "what": what} for name, findings in laws() for what in findings]
 
 
-def _broken_chain() -> Iterator[dict[str, str]]:
-    """Documents that are not what they were when they got their number, or that follow another one."""
-    with connection.cursor() as cursor:
-        cursor.execute(DOCUMENTS.broken)
-        for series, number, found, expected in cursor.fetchall():
-            yield {"finding": "digest of a document", "what": f"{series} {number}: found {found}, expected {expected}"}
+def laws() -> Iterator[tuple[str, Iterable[str]]]:
+    """The name of each law's violation with its findings in words. A law is checked when its findings are read."""
+    for name, sql in (CHECKS | DOCUMENT_LAWS | INTENT_LAWS).items():
+        yield name, _found(sql)
+    yield "digest of a document", _broken(DOCUMENTS, "{} {}")
+    yield "digest of a transition", _broken(TRANSITIONS, "subscription {}, transition {}")
+    yield from origin_laws()
+    yield "missing in the ledger", _missing_in_the_ledger()
+    yield "unknown to billing", _unknown_to_billing()
 
 
-def usage_never_billed(as_of: datetime, *, subscription_id: int | None = None) -> list[NeverBilled]:
-    """Usage that no run with the usual look-back will bill: of one subscription, or of all."""
+def _found(sql: str) -> Iterator[str]:
+    yield from fetch_rows(str, sql)
+
+
+def _broken(chain: Chain, what: str) -> Iterator[str]:
+    """The links of a chain whose digest differs from that of their content."""
+    for row in fetch_rows(_BrokenDigest, chain.broken):
+        yield f"{what.format(row.series, row.number)}: found {row.found}, expected {row.expected}"
+
+
+def usage_never_billed(as_of: datetime, *, subscription_id: int | None = None) -> list[UnbilledUsage]:
+    """Usage that no run with the usual look-back will bill, of one subscription or of all."""
     return never_billed(as_of=as_of, lookback=LATE_LOOKBACK_PERIODS, subscription_id=subscription_id)
 
 
-def _missing_in_the_ledger() -> Iterator[dict[str, str]]:
-    """Grants, payments and what was given back that billing names and the ledger does not have."""
-    with connection.cursor() as cursor:
-        cursor.execute(NAMED_ENTRIES)
-        named = {NamedEntry(*row[1:]): row[0] for row in cursor.fetchall()}
-    for entry in ledger.missing_entries(named):
-        what = f"{named[entry]}: no {entry.kind} {entry.sequence} of {entry.holder_id} in {entry.credit_type}"
-        yield {"finding": "missing in the ledger", "what": what}
+def _missing_in_the_ledger() -> Iterator[str]:
+    """Grants, payments and refunds that billing names and the ledger does not have."""
+    named = {row.entry: row.whose for row in fetch_rows(_NamedEntry, NAMED_ENTRIES)}
+    for entry in cross_check.missing_entries(named):
+        yield f"{named[entry]}: no {entry.kind} {entry.sequence} of {entry.holder_id} in {entry.credit_type}"
 
 
-def _unknown_to_billing() -> Iterator[dict[str, str]]:
-    """Entries of the ledger that say they are of an invoice that does not exist.
+def _unknown_to_billing() -> Iterator[str]:
+    """Entries of the ledger that name an invoice that does not exist.
 
-    Credits that usage took are for the check of usage: a draft that took them may be gone, and they stand with the next one.
+    Another check is for credits that paid usage: their draft may be deleted, and then the next draft has them.
     """
     prefix = "invoice "
-    references = ledger.references_of(actor="billing", prefix=prefix)
+    references = cross_check.references_of(actor="billing", prefix=prefix)
     named = {reference.removeprefix(prefix): (reference, holder) for reference, holder in references}
-    with connection.cursor() as cursor:
-        cursor.execute(UNKNOWN_INVOICES, [list(named)])
-        unknown = sorted(row[0] for row in cursor.fetchall())
-    for invoice_id in unknown:
+    for invoice_id in sorted(fetch_rows(str, UNKNOWN_INVOICES, [list(named)])):
         reference, holder = named[invoice_id]
-        yield {"finding": "unknown to billing", "what": f"an entry of {holder} is of {reference}, which does not exist"}
+        yield f"an entry of {holder} is of {reference}, which does not exist"
 
 
 def explain(ref: str, as_of: datetime) -> dict[str, Any]:
-    """What the generator would look at: cursor, boundaries, versions, newest claims, parking, and who holds the lock.
+    """What the generator would read: cursor, boundaries, versions, newest claims, suspended billing, and who holds the lock.
 
     Raises:
         NotFound: there is no such subscription.
@@ -246,17 +279,19 @@ def explain(ref: str, as_of: datetime) -> dict[str, Any]:
         "cursor": cursor_row,
         "periods": _periods(subscription, as_of),
         "versions": list(versions.values("item_id", "plan_id", "price_id", "quantity", "starts_at", "ends_at")),
-        "newest_claims": [_claim(row) for row in claims.values(*CLAIM_SHOWN, "basis")],
+        "newest_claims": [_claim(row) for row in claims.values(*CLAIM_SHOWN, "snapshot")],
         "usage_never_billed": [one.as_dict() for one in usage_never_billed(as_of, subscription_id=subscription.pk)],
-        "parked": Parking.objects.filter(subscription_id=subscription.pk, unparked_at=None).values("reason", "facts").first(),
+        "suspended": SuspendedBilling.objects.filter(subscription_id=subscription.pk, resumed_at=None)
+        .values("reason", "facts")
+        .first(),
         "lock": {"name": invoice_key(ref), "number": lock_number(invoice_key(ref)), "held_by": _holders(ref)},
     }
 
 
 def _claim(row: dict[str, Any]) -> dict[str, Any]:
-    """A claim in short, with what of it is paid in credits."""
-    basis = row.pop("basis")
-    return row | ({"covered": basis["covered"]} if "covered" in basis else {})
+    """A claim in short, with the units that are paid in credits."""
+    snapshot = row.pop("snapshot")
+    return row | ({"covered": snapshot["covered"]} if "covered" in snapshot else {})
 
 
 def _periods(subscription: Subscription, as_of: datetime) -> list[dict[str, Any]]:
@@ -282,7 +317,4 @@ def _why_due(subscription: Subscription, cursor_row: Mapping[str, Any] | None, a
 
 
 def _holders(ref: str) -> list[dict[str, Any]]:
-    with connection.cursor() as cursor:
-        cursor.execute(WHO_HOLDS, [lock_number(invoice_key(ref))])
-        columns = ("pid", "application_name", "client_addr", "since")
-        return [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
+    return [holder._asdict() for holder in fetch_rows(_LockHolder, WHO_HOLDS, [lock_number(invoice_key(ref))])]

@@ -1,4 +1,4 @@
-"""Every finalised document worked out again from what is stored: its lines, what paid for it, and who moved it.
+"""Every finalised document computed again from stored rows: its lines, what paid for it, and who changed its state.
 
 Each is a query whose rows are findings in words. They share nothing with the code that made the documents.
 """
@@ -17,7 +17,7 @@ DOCUMENT_LAWS = {
         WHERE tax.base_minor IS DISTINCT FROM due.base_minor
             OR tax.amount_minor IS DISTINCT FROM round(due.base_minor * due.rate / 100)
     """,
-    # A void invoice keeps its figures, so the uses that its voiding released count as well.
+    # A void invoice keeps its amounts, so the uses that its voiding released count as well.
     "amount due does not follow from what was set against it": """
         SELECT format('invoice %s: %s of credit notes and %s of credits are set against %s, the invoice says %s, %s and %s due',
             i.id, noted.minor, paid.minor, i.total_minor, i.credit_notes_minor, i.credits_applied_minor, i.amount_due_minor)
@@ -32,20 +32,20 @@ DOCUMENT_LAWS = {
             <> (noted.minor, paid.minor, i.total_minor - noted.minor - paid.minor,
                 i.subtotal_minor - i.discount_minor + i.tax_minor)
     """,
-    # The generator and a credit note leave an invoice with nothing due paid; everything else is somebody's move.
-    "state does not follow from the moves": """
-        SELECT format('invoice %s is %s, after its moves it must be %s', state.id, state.state, state.wanted)
+    # The generator and a credit note leave an invoice with nothing due paid; every other state has a recorded transition.
+    "state does not follow from the transitions": """
+        SELECT format('invoice %s is %s, after its transitions it must be %s', state.id, state.state, state.wanted)
         FROM (
-            SELECT i.id, i.state, i.paid_at, i.voided_at, i.uncollectible_at, last.move, CASE
-                WHEN last.move = 'pay' THEN 'paid'
-                WHEN last.move = 'void' THEN 'void'
+            SELECT i.id, i.state, i.paid_at, i.voided_at, i.uncollectible_at, last.kind, CASE
+                WHEN last.kind = 'pay' THEN 'paid'
+                WHEN last.kind = 'void' THEN 'void'
                 WHEN i.amount_due_minor = 0 THEN 'paid'
-                WHEN last.move = 'give_up' THEN 'uncollectible'
+                WHEN last.kind = 'mark_uncollectible' THEN 'uncollectible'
                 ELSE 'open' END AS wanted
             FROM billing_invoice AS i
             LEFT JOIN LATERAL (
-                SELECT m.move FROM billing_documentmove AS m WHERE m.invoice_id = i.id AND m.move <> 'finalize'
-                ORDER BY m.id DESC LIMIT 1
+                SELECT t.kind FROM billing_transition AS t WHERE t.invoice_id = i.id AND t.kind <> 'finalize'
+                ORDER BY t.id DESC LIMIT 1
             ) AS last ON true
             WHERE i.state <> 'draft'
         ) AS state
@@ -54,8 +54,8 @@ DOCUMENT_LAWS = {
             OR (state.state = 'void' AND state.voided_at IS NULL)
             OR (state.state = 'uncollectible' AND state.uncollectible_at IS NULL)
     """,
-    # What is billed of an item is what the lines of invoices that are not void say of it. A credit note takes back of a line what
-    # no later invoice credits, so the lines may be ahead by as much.
+    # The claims of an item come to its lines on invoices that are not void. No later invoice credits what a credit note has taken
+    # back of a line, so the lines may exceed the claims by that amount.
     "claims do not add up to the lines": """
         WITH billed AS (
             SELECT l.item_id, sum(l.amount_minor - l.discount_minor) AS minor
@@ -129,7 +129,7 @@ DOCUMENT_LAWS = {
             UNION ALL SELECT 'claim', id, made_by FROM billing_claim WHERE released_at IS NULL AND made_by <> invoice_id
             UNION ALL SELECT 'credit payment', id, invoice_id FROM billing_creditpayment
             UNION ALL SELECT 'credit note', id, invoice_id FROM billing_creditnote WHERE released_at IS NULL
-            UNION ALL SELECT 'move', id, invoice_id FROM billing_documentmove WHERE move <> 'delete'
+            UNION ALL SELECT 'transition', id, invoice_id FROM billing_transition WHERE kind <> 'delete'
         ) AS named
         WHERE named.invoice_id IS NOT NULL AND NOT EXISTS (SELECT FROM billing_invoice AS i WHERE i.id = named.invoice_id)
     """,

@@ -1,9 +1,11 @@
-"""Whether what was billed still follows from what it was made of: amendments, and usage events."""
+"""Whether the bills still follow from amendments and usage events."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime, time, timedelta
-from itertools import groupby
+from decimal import Decimal
+from itertools import groupby, starmap
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from django.core.exceptions import ObjectDoesNotExist
@@ -16,10 +18,11 @@ from billing.orders import plans
 from billing.orders.subscriptions import follows_from_amendments
 from billing.rating.aggregation import Aggregation
 from billing.rating.periods import Schedule
+from ledger.database.rows import fetch_rows
 
 EVENTS_PER_FETCH = 5_000
 LONGEST_TRANSACTION = timedelta(minutes=1)
-"""How long before a claim an event may have been recorded that the claim's run did not see, because it was not committed yet."""
+"""The longest time before a claim at which an event was recorded but not committed, so that the claim's run did not see it."""
 
 UNNUMBERED = """
     SELECT format('subscription %s: %s amendments, the last is %s', s.ref, count(a.sequence), coalesce(max(a.sequence), 0))
@@ -42,24 +45,30 @@ MISSING_EVENTS = """
 """
 
 
-def origin_findings() -> Iterator[dict[str, str]]:
-    """Every amendment and usage event that is not what it was, or not there any more, one finding each."""
-    with connection.cursor() as cursor:
-        cursor.execute(UNNUMBERED)
-        unnumbered = [what for (what,) in cursor.fetchall()]
-        cursor.execute(MISSING_EVENTS)
-        (missing,) = cursor.fetchone()
-    for what in unnumbered:
-        yield {"finding": "hole in the amendments", "what": what}
-    if not unnumbered:
-        for ref in _misversioned():
-            yield {"finding": "item versions do not follow from the amendments", "what": f"subscription {ref}"}
-    if missing:
-        yield {"finding": "usage events are missing", "what": f"{missing} keys have no event"}
-    for key in _changed_events():
-        yield {"finding": "usage event differs from its key", "what": f"event {key}"}
-    for what in _remeasured():
-        yield {"finding": "usage differs from what was billed", "what": what}
+class _StoredEvent(NamedTuple):
+    """A row of EVENTS."""
+
+    idempotency_key: str
+    subscription: str
+    meter: str
+    value: Decimal
+    occurred_at: datetime
+    properties: Any
+    digest: bytes | None
+
+
+def origin_laws() -> Iterator[tuple[str, Iterable[str]]]:
+    """The laws of amendments and usage events with their findings in words: rows that changed or are missing."""
+    unnumbered = _unnumbered()
+    yield "hole in the amendments", unnumbered
+    yield "item versions do not follow from the amendments", [] if unnumbered else _misversioned()
+    yield "usage events are missing", _missing_events()
+    yield "usage event differs from its key", _changed_events()
+    yield "usage differs from what was billed", _remeasured()
+
+
+def _unnumbered() -> list[str]:
+    return fetch_rows(str, UNNUMBERED)
 
 
 def _misversioned() -> Iterator[str]:
@@ -67,28 +76,34 @@ def _misversioned() -> Iterator[str]:
         try:
             follows = follows_from_amendments(subscription)
         except ObjectDoesNotExist:
-            # The plan or price that is named is gone.
+            # The plan or price does not exist any more.
             follows = False
         if not follows:
-            yield subscription.ref
+            yield f"subscription {subscription.ref}"
+
+
+def _missing_events() -> Iterator[str]:
+    [missing] = fetch_rows(int, MISSING_EVENTS)
+    if missing:
+        yield f"{missing} keys have no event"
 
 
 def _changed_events() -> Iterator[str]:
-    # A cursor in the server, which needs a transaction: what is fetched at once does not grow with the number of events.
+    # A cursor in the server, which needs a transaction, so that memory does not grow with the number of events.
     with transaction.atomic(), connection.chunked_cursor() as cursor:
         cursor.execute(EVENTS)
         while rows := cursor.fetchmany(EVENTS_PER_FETCH):
-            for key, ref, meter, value, occurred_at, properties, digest in rows:
-                known = properties if isinstance(properties, dict) else json.loads(properties)
-                event = NewEvent(key, ref, meter, value, occurred_at, known)
-                if digest is None or event.content_digest() != bytes(digest):
-                    yield key
+            for row in starmap(_StoredEvent, rows):
+                known = row.properties if isinstance(row.properties, dict) else json.loads(row.properties)
+                event = NewEvent(row.idempotency_key, row.subscription, row.meter, row.value, row.occurred_at, known)
+                if row.digest is None or event.content_digest() != bytes(row.digest):
+                    yield f"event {row.idempotency_key}"
 
 
 def _remeasured() -> Iterator[str]:
-    """Usage claims whose events, measured again, are fewer than were billed, or as many with another quantity.
+    """Usage claims with fewer events than were billed, or the same number with another quantity.
 
-    More events are no finding: they came late, and are billed as a difference or told of as never billed.
+    More events are not a finding: they came late, and are billed as a difference or reported as never billed.
     """
     months = DroppedMonth.objects.values_list("month", flat=True)
     dropped = [(_midnight(month), _midnight(month_after(month, 1))) for month in months]
@@ -100,7 +115,7 @@ def _remeasured() -> Iterator[str]:
         if subscription is None or not there:
             continue
         for claim, found in zip(there, measure(subscription_id, [_window(subscription, one) for one in there]), strict=True):
-            billed = claim.basis["usage"]
+            billed = claim.snapshot["usage"]
             is_other = found.events == billed["events"] and str(found.quantity) != billed["quantity"]
             if found.events < billed["events"] or (is_other and not _level_came_later(claim)):
                 yield (
@@ -110,7 +125,7 @@ def _remeasured() -> Iterator[str]:
 
 
 def _level_came_later(claim: Claim) -> bool:
-    """True where a level may have been reported since that held when the claim's time began: it is not among its events."""
+    """True where a level may have been reported later that held at the start of the claim: it is not among the claim's events."""
     _, price = plans.price_of(claim.price_id)
     return (
         price.aggregation == Aggregation.WEIGHTED_SUM

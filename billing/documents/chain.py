@@ -1,7 +1,8 @@
-"""The chain of numbered documents: each has a digest over the one before it in its series and its own canonical form.
+"""The chains of billing: numbered documents, and who changed their state; and the rows of intent that their digests cover.
 
-The digests are made by the triggers that freeze invoices and credit notes (migrations/schema.sql); docs/BILLING.md has the form.
-The ledger's audit verifies them and its anchor holds the last of each series: see `ledger.audit.chains`.
+Triggers make the digests (migrations/schema.sql); docs/BILLING.md has the forms. The ledger's audit verifies the two chains, and
+its anchor holds the last digest of each series: see `ledger.audit.chains`. The anchor does not hold amendments, charges, prices
+and coupons: the digest of an invoice covers those that it was made from.
 """
 
 from typing import Final
@@ -40,6 +41,16 @@ BROKEN = """
     ORDER BY 1, 2
 """
 
+
+def _chained(table: str) -> str:
+    """The rows of a table that are numbered per subscription, each with the digest that its chain expects."""
+    return f"""
+        SELECT subscription_id, sequence, digest, billing_chained_digest(
+            lag(digest) OVER (PARTITION BY subscription_id ORDER BY sequence), billing_row_form(numbered)) AS expected
+        FROM {table} AS numbered
+    """
+
+
 DOCUMENTS: Final = Chain(
     name="documents",
     law="The digest of an invoice or credit note is SHA-256 over the digest of the document before it in its series, 32 zero "
@@ -48,3 +59,55 @@ DOCUMENTS: Final = Chain(
     found_at=FOUND_AT,
     broken=BROKEN,
 )
+
+# A series is a subscription: its transitions are numbered from 1 on, under its lock.
+TRANSITION_HEADS = """
+    SELECT DISTINCT ON (subscription_id::text COLLATE "C") subscription_id::text, sequence::bigint, encode(digest, 'hex')
+    FROM billing_transition ORDER BY subscription_id::text COLLATE "C", sequence DESC
+"""
+
+TRANSITIONS_FOUND_AT = """
+    SELECT anchored.series, anchored.number, encode(transition.digest, 'hex'), (
+        SELECT max(sequence)::bigint FROM billing_transition WHERE subscription_id = anchored.series::bigint)
+    FROM unnest(%s::text[], %s::bigint[]) AS anchored(series, number)
+    LEFT JOIN billing_transition AS transition
+        ON transition.subscription_id = anchored.series::bigint AND transition.sequence = anchored.number
+"""
+
+TRANSITIONS_BROKEN = f"""
+    SELECT subscription_id::text, sequence::bigint, coalesce(encode(digest, 'hex'), 'none'), encode(expected, 'hex')
+    FROM ({_chained("billing_transition")}) AS chained
+    WHERE digest IS DISTINCT FROM expected
+    ORDER BY subscription_id, sequence
+"""
+
+TRANSITIONS: Final = Chain(
+    name="transitions",
+    law="The digest of a transition of a document is SHA-256 over the digest of the subscription's transition before it, 32 zero "
+    "bytes for the first, and its own canonical form.",
+    heads=TRANSITION_HEADS,
+    found_at=TRANSITIONS_FOUND_AT,
+    broken=TRANSITIONS_BROKEN,
+)
+
+# Rows of intent whose digest differs from that of their content; each row is a finding in words.
+INTENT_LAWS: Final = {
+    "digest of an amendment": f"""
+        SELECT format('subscription %s, amendment %s', subscription_id, sequence)
+        FROM ({_chained("billing_amendment")}) AS chained
+        WHERE digest IS DISTINCT FROM expected
+    """,
+    "digest of a charge": f"""
+        SELECT format('subscription %s, charge %s', subscription_id, sequence)
+        FROM ({_chained("billing_charge")}) AS chained
+        WHERE digest IS DISTINCT FROM expected
+    """,
+    "digest of a price": """
+        SELECT format('price %s of plan %s', price.id, price.plan_id) FROM billing_price AS price
+        WHERE digest IS DISTINCT FROM billing_price_digest(price)
+    """,
+    "digest of a coupon": """
+        SELECT format('coupon %s', code) FROM billing_coupon AS coupon
+        WHERE digest IS DISTINCT FROM billing_coupon_digest(coupon)
+    """,
+}

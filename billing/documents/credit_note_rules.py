@@ -1,7 +1,7 @@
 """What a credit note on request takes back of an invoice: lines, tax per category, and how the money goes back. Pure.
 
-Tax is worked out on all that was credited of a category so far, not on each note by itself: the notes of a category together come
-to what one note would have, and the one that takes the last cent of the base takes the last cent of the tax.
+Tax is computed on everything that was credited of a category so far, not per note. So all notes of a category come to the same
+tax as a single note, and the note that takes the last cent of the base takes the last cent of the tax.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,12 +16,12 @@ Category = tuple[str, Decimal]
 
 
 @dataclass(frozen=True, slots=True)
-class LineLeft:
-    """A line of the invoice and what is left of it.
+class LineRest:
+    """A line of the invoice and its rest.
 
     Args:
         net_minor: after its discounts, before tax; negative for a credit.
-        left_minor: that, less what was credited of it.
+        left_minor: the net amount less what was credited of it.
     """
 
     position: int
@@ -33,8 +33,8 @@ class LineLeft:
 
 
 @dataclass(frozen=True, slots=True)
-class TaxLeft:
-    """The tax of a category on the invoice, and what of its base the notes have credited so far."""
+class TaxRest:
+    """The tax of a category on the invoice, and the part of its base that notes have credited so far."""
 
     category: str
     rate: Decimal
@@ -45,7 +45,7 @@ class TaxLeft:
 
 @dataclass(frozen=True, slots=True)
 class CreditedLine:
-    """What a note takes back of a line; negative where a credit on the invoice is taken back with its charge."""
+    """What a note takes back of a line; negative where it takes back a credit together with its charge."""
 
     position: int
     description: str
@@ -55,8 +55,8 @@ class CreditedLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Credited:
-    """A credit note in figures."""
+class CreditNoteAmounts:
+    """The amounts of a credit note."""
 
     lines: tuple[CreditedLine, ...]
     taxes: tuple[TaxLine, ...]
@@ -78,13 +78,13 @@ class Credited:
 
 
 @dataclass(frozen=True, slots=True)
-class GivenBack:
-    """Where the worth of a note goes; the three amounts of money add up to it.
+class NoteSettlement:
+    """What a note is settled with; the three amounts of money add up to its worth.
 
     Args:
-        lowers_due_minor: what nobody has to pay any more.
+        lowers_due_minor: lowers the amount due of the invoice.
         credits, credits_minor: prepaid credits that go back to the holder, and the part of the payment that they were.
-        left_minor: what is set against the next invoices.
+        left_minor: set against the next invoices.
     """
 
     lowers_due_minor: int
@@ -93,7 +93,7 @@ class GivenBack:
     left_minor: int
 
 
-def creditable(lines: Iterable[LineLeft]) -> dict[int, int]:
+def creditable(lines: Iterable[LineRest]) -> dict[int, int]:
     """What can still be credited of each line with a charge, in minor units before tax, by position.
 
     A line is not credited beyond what is left of its category: a charge and the credit beside it are one amount to the tax.
@@ -107,19 +107,19 @@ def creditable(lines: Iterable[LineLeft]) -> dict[int, int]:
     }
 
 
-def whole_rest(lines: Sequence[LineLeft], taxes: Sequence[TaxLeft]) -> Credited:
-    """All that is left of the invoice; without lines when nothing is."""
+def whole_rest(lines: Sequence[LineRest], taxes: Sequence[TaxRest]) -> CreditNoteAmounts:
+    """The whole rest of the invoice; without lines where nothing is left."""
     rests = _rests(lines)
     taken = [
         CreditedLine(line.position, line.description, line.category, line.rate, line.left_minor)
         for line in lines
         if line.left_minor and rests[line.category, line.rate] > 0
     ]
-    return Credited(tuple(taken), _taxes(taken, taxes))
+    return CreditNoteAmounts(tuple(taken), _taxes(taken, taxes))
 
 
-def parts(lines: Sequence[LineLeft], taxes: Sequence[TaxLeft], wanted: Mapping[int, int]) -> Credited | None:
-    """These amounts, in minor units before tax, of the lines at these positions; None when that is more than is left.
+def parts(lines: Sequence[LineRest], taxes: Sequence[TaxRest], wanted: Mapping[int, int]) -> CreditNoteAmounts | None:
+    """These amounts, in minor units before tax, of the lines at these positions; None where they exceed the rest.
 
     Args:
         wanted: by position; each of a line of the invoice and above 0.
@@ -137,37 +137,39 @@ def parts(lines: Sequence[LineLeft], taxes: Sequence[TaxLeft], wanted: Mapping[i
         return None
     if any(amount > rests[group] for group, amount in asked.items()):
         return None
-    return Credited(tuple(taken), _taxes(taken, taxes))
+    return CreditNoteAmounts(tuple(taken), _taxes(taken, taxes))
 
 
-def given_back(total_minor: int, *, due_minor: int, paid_minor: int, credits_left: int, credits_left_minor: int) -> GivenBack:
-    """How a note's worth goes back: the way that an invoice is paid, backwards.
+def given_back(
+    total_minor: int, *, due_minor: int, paid_minor: int, credits_left: int, credits_left_minor: int
+) -> NoteSettlement:
+    """Settle a note: the reverse of how an invoice is paid.
 
     Args:
-        due_minor: what is still to be paid on the invoice; 0 once it is paid.
-        paid_minor: what of it was paid in money and not credited yet.
-        credits_left, credits_left_minor: what of the prepaid credits that paid for it was not given back yet, and its worth.
+        due_minor: the amount due of the invoice; 0 once it is paid.
+        paid_minor: the part of it that was paid in money and not credited yet.
+        credits_left, credits_left_minor: the prepaid credits that paid for it and were not given back yet, and their worth.
 
     Returns:
-        First it lowers what is due. What was paid in money comes next and is left for the next invoices. Then credits go back,
-        whole ones only, rounded down; the last of them with the last cent that they paid. What remains is left as well.
+        The note first lowers the amount due. Next comes what was paid in money: that is left for the next invoices. Then whole
+        credits go back, rounded down; the last credit goes back with the last cent that it paid. The remainder is left as well.
     """
     lowers = min(total_minor, due_minor)
     money = min(total_minor - lowers, paid_minor)
     back_minor = min(total_minor - lowers - money, credits_left_minor)
     count = back_minor * credits_left // credits_left_minor if back_minor else 0
     worth = -(-count * credits_left_minor // credits_left) if count else 0
-    return GivenBack(lowers, count, worth, total_minor - lowers - worth)
+    return NoteSettlement(lowers, count, worth, total_minor - lowers - worth)
 
 
-def _rests(lines: Iterable[LineLeft]) -> dict[Category, int]:
+def _rests(lines: Iterable[LineRest]) -> dict[Category, int]:
     rests: dict[Category, int] = {}
     for line in lines:
         rests[line.category, line.rate] = rests.get((line.category, line.rate), 0) + line.left_minor
     return rests
 
 
-def _taxes(taken: Sequence[CreditedLine], taxes: Sequence[TaxLeft]) -> tuple[TaxLine, ...]:
+def _taxes(taken: Sequence[CreditedLine], taxes: Sequence[TaxRest]) -> tuple[TaxLine, ...]:
     bases: dict[Category, int] = {}
     for line in taken:
         bases[line.category, line.rate] = bases.get((line.category, line.rate), 0) + line.amount_minor
@@ -178,6 +180,6 @@ def _taxes(taken: Sequence[CreditedLine], taxes: Sequence[TaxLeft]) -> tuple[Tax
     )
 
 
-def _tax_until(tax: TaxLeft, credited_minor: int) -> int:
-    """The tax of so much of the base: a share of what the invoice says, rounded half up once."""
+def _tax_until(tax: TaxRest, credited_minor: int) -> int:
+    """The tax of this part of the base: a share of the invoice's tax, rounded half up once."""
     return round_half_up(Fraction(tax.tax_minor * credited_minor, tax.base_minor))

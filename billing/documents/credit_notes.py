@@ -1,22 +1,29 @@
 """Credit notes on request: what corrects a finalised invoice, which itself never changes.
 
-A note is numbered in a series of its own, last in the transaction, and frozen like an invoice. The sum of an invoice's notes
+A note is numbered in a separate series, last in the transaction, and frozen like an invoice. The sum of an invoice's notes
 never exceeds it: that is decided under the lock of the subscription, and the database looks again when the number is given.
 """
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from django.db import IntegrityError, connection, transaction
-from django.db.models import Sum
+from django.db.models import Q, Sum
 from django.utils import timezone
 
-from billing.documents.credit_note_rules import Credited, GivenBack, LineLeft, TaxLeft, creditable, given_back, parts, whole_rest
-from billing.documents.invoices import invoice_key
+from billing.documents.credit_note_rules import (
+    CreditNoteAmounts,
+    LineRest,
+    NoteSettlement,
+    TaxRest,
+    creditable,
+    given_back,
+    parts,
+    whole_rest,
+)
+from billing.documents.invoice_locks import invoice_key
 from billing.errors import CreditExceedsInvoice, InvalidTransition, InvoiceGenerationBusy, NotFound
 from billing.models import (
     Claim,
@@ -30,7 +37,7 @@ from billing.models import (
     InvoiceTax,
     Line,
 )
-from billing.request_keys import Answer, answer_once
+from billing.request_keys import WriteResult, execute_once, request_digest_of
 from ledger import services as ledger
 from ledger.database.locks import Lock, holder_lock, sqlstate, try_advisory_lock
 from ledger.errors import Invalid, LockBusy
@@ -52,6 +59,7 @@ NUMBER = """
     )
     UPDATE billing_creditnote
     SET series = %(series)s, series_value = taken.last_value, issue_date = %(issue_date)s,
+        seller_id = (SELECT max(seller.id) FROM billing_seller AS seller),
         number = %(series)s || '-' || lpad(taken.last_value::text, greatest(6, length(taken.last_value::text)), '0')
     FROM taken
     WHERE id = %(id)s
@@ -68,29 +76,31 @@ LOWER_DUE = """
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is to be credited of a line: above 0, in minor units, after discounts and before tax."""
+class LineCredit:
+    """The amount to credit of a line: above 0, in minor units, after discounts and before tax."""
 
     position: int
     amount_minor: int
 
 
 @dataclass(frozen=True, slots=True)
-class Issued:
-    """A credit note that was issued; `replayed` when an earlier request with the key did."""
+class IssuedNote:
+    """An issued credit note; `replayed` when an earlier request with the key issued it."""
 
     id: int
     number: str
     replayed: bool
 
 
-def issue(*, invoice_id: int, reason: str, actor: str, idempotency_key: str, lines: Sequence[Wanted] | None = None) -> Issued:
+def issue(
+    *, invoice_id: int, reason: str, actor: str, idempotency_key: str, lines: Sequence[LineCredit] | None = None
+) -> IssuedNote:
     """Credit an invoice, or raise, with only the refusal kept under the key.
 
     Args:
-        lines: what to credit of which line; None: all that is left of the invoice.
+        lines: the amounts to credit; None: the whole rest of the invoice.
         reason: 1 to 500 characters.
-        actor: who, such as `admin:mara`.
+        actor: who issues it, such as `admin:mara`.
 
     Raises:
         Invalid: there is no reason, or a position is not one of the invoice's, or named twice.
@@ -102,20 +112,20 @@ def issue(*, invoice_id: int, reason: str, actor: str, idempotency_key: str, lin
     wanted = None if lines is None else [[one.position, one.amount_minor] for one in lines]
     facts = {"invoice": invoice_id, "lines": wanted, "reason": reason, "actor": actor}
 
-    def act() -> Answer:
+    def act() -> WriteResult:
         note = issue_in(invoice_id=invoice_id, lines=lines, reason=reason, actor=actor)
-        return Answer(201, {"id": note.pk, "number": note.number})
+        return WriteResult(201, {"id": note.pk, "number": note.number})
 
-    answer = answer_once(
+    result = execute_once(
         collection=COLLECTION,
         idempotency_key=idempotency_key,
-        request_digest=hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest(),
+        request_digest=request_digest_of(facts),
         act=act,
     )
-    return Issued(answer.body["id"], answer.body["number"], answer.replayed)
+    return IssuedNote(result.body["id"], result.body["number"], result.replayed)
 
 
-def issue_in(*, invoice_id: int, reason: str, actor: str, lines: Sequence[Wanted] | None = None) -> CreditNote:
+def issue_in(*, invoice_id: int, reason: str, actor: str, lines: Sequence[LineCredit] | None = None) -> CreditNote:
     """As `issue`, inside the transaction of a caller who remembers the key."""
     if not reason.strip():
         raise Invalid(pointer="/reason", rule="required", detail="is required")
@@ -130,19 +140,19 @@ def issue_in(*, invoice_id: int, reason: str, actor: str, lines: Sequence[Wanted
     except IntegrityError as error:
         if sqlstate(error) != CHECK_VIOLATION:
             raise
-        # Somebody credits without the lock, and was first.
+        # Another process credits without the lock, and was first.
         raise _exceeds(invoice_id, _lines_left(Invoice.objects.get(pk=invoice_id))) from error
 
 
 def left_of(invoice: Invoice) -> tuple[int, dict[int, int]]:
-    """What can be credited of an invoice as it is: the whole rest with tax, and by position before tax. For showing."""
+    """What can be credited of an invoice now: the whole rest with tax, and the rest of each line before tax. For showing only."""
     if invoice.state not in CREDITED_STATES:
         return 0, {}
     lines = _lines_left(invoice)
     return whole_rest(lines, _taxes_left(invoice.pk)).total_minor, creditable(lines)
 
 
-def _issue_under(lock: Lock, invoice_id: int, wanted: Sequence[Wanted] | None, reason: str, actor: str) -> CreditNote:
+def _issue_under(lock: Lock, invoice_id: int, wanted: Sequence[LineCredit] | None, reason: str, actor: str) -> CreditNote:
     """Lock order: the subscription's is held, then the holder's, then the row of the series."""
     invoice = Invoice.objects.get(pk=invoice_id)
     lock.ensure_held(invoice_key(invoice.subscription_ref))
@@ -164,42 +174,71 @@ def _issue_under(lock: Lock, invoice_id: int, wanted: Sequence[Wanted] | None, r
 # What is left ----------------------------------------------------------------------------------------
 
 
-def _lines_left(invoice: Invoice) -> list[LineLeft]:
-    """The invoice's lines, less what notes have credited and what later invoices have given back of them."""
+def _lines_left(invoice: Invoice) -> list[LineRest]:
+    """The invoice's lines with their rest: less what credit notes and later invoices have given back."""
     noted = dict(
         CreditNoteLine.objects.filter(credit_note__invoice_id=invoice.pk, credit_note__released_at=None)
         .values("position")
         .annotate(credited_minor=Sum("amount_minor"))
         .values_list("position", "credited_minor")
     )
+    lines = list(Line.objects.filter(invoice_id=invoice.pk).order_by("position"))
+    claims = _claims_of(invoice, lines)
     return [
-        LineLeft(
+        LineRest(
             line.position,
             line.description,
             line.tax_category,
             line.tax_rate,
             line.amount_minor - line.discount_minor,
-            _standing_minor(invoice, line) - noted.get(line.position, 0),
+            _claimed_minor(line, claims) - noted.get(line.position, 0),
         )
-        for line in Line.objects.filter(invoice_id=invoice.pk).order_by("position")
+        for line in lines
     ]
 
 
-def _standing_minor(invoice: Invoice, line: Line) -> int:
-    """What of a line, after discounts, the claims still stand for: a later invoice may have given some of it back."""
+def _is_claimed(line: Line) -> bool:
+    """Claims say what is billed of the line: it is a charge for a period of an item."""
     net = line.amount_minor - line.discount_minor
-    if net <= 0 or line.kind not in CLAIM_OF or line.item_id is None or line.starts_at is None or line.ends_at is None:
-        return net
-    claims = Claim.objects.filter(
-        item_id=line.item_id, kind=CLAIM_OF[line.kind], released_at=None, starts_at__lt=line.ends_at, ends_at__gt=line.starts_at
+    return net > 0 and line.kind in CLAIM_OF and None not in (line.item_id, line.starts_at, line.ends_at)
+
+
+def _claims_of(invoice: Invoice, lines: Sequence[Line]) -> list[Claim]:
+    """The open claims of the subscription that may bill a part of these lines, by one query."""
+    claimed = [line for line in lines if _is_claimed(line)]
+    if not claimed:
+        return []
+    found = Claim.objects.filter(
+        subscription_id=invoice.subscription_id,
+        item_id__in={line.item_id for line in claimed},
+        kind__in={CLAIM_OF[line.kind] for line in claimed},
+        released_at=None,
+        starts_at__lt=max(line.ends_at for line in claimed if line.ends_at is not None),
+        ends_at__gt=min(line.starts_at for line in claimed if line.starts_at is not None),
     )
-    if line.kind == "recurring":
-        claims = claims.filter(invoice_id=invoice.pk, line_position=line.position)
-    standing: int = claims.aggregate(minor=Sum("amount_minor"))["minor"] or 0
-    return min(net, max(standing, 0))
+    # Each invoice has separate claims of recurring prices; usage may be claimed again by a later one.
+    return list(found.filter(~Q(kind=CLAIM_OF["recurring"]) | Q(invoice_id=invoice.pk)))
 
 
-def _taxes_left(invoice_id: int) -> list[TaxLeft]:
+def _claimed_minor(line: Line, claims: Sequence[Claim]) -> int:
+    """The amount of a line, after discounts, that open claims still bill: a later invoice may have given a part back."""
+    net = line.amount_minor - line.discount_minor
+    if not _is_claimed(line):
+        return net
+    assert line.starts_at is not None
+    assert line.ends_at is not None
+    claimed = sum(
+        claim.amount_minor
+        for claim in claims
+        if (claim.item_id, claim.kind) == (line.item_id, CLAIM_OF[line.kind])
+        and claim.starts_at < line.ends_at
+        and claim.ends_at > line.starts_at
+        and (line.kind != "recurring" or claim.line_position == line.position)
+    )
+    return min(net, max(claimed, 0))
+
+
+def _taxes_left(invoice_id: int) -> list[TaxRest]:
     credited = {
         (one["category"], one["rate"]): one["credited_minor"]
         for one in CreditNoteTax.objects.filter(credit_note__invoice_id=invoice_id, credit_note__released_at=None)
@@ -207,12 +246,12 @@ def _taxes_left(invoice_id: int) -> list[TaxLeft]:
         .annotate(credited_minor=Sum("base_minor"))
     }
     return [
-        TaxLeft(tax.category, tax.rate, tax.base_minor, tax.amount_minor, credited.get((tax.category, tax.rate), 0))
+        TaxRest(tax.category, tax.rate, tax.base_minor, tax.amount_minor, credited.get((tax.category, tax.rate), 0))
         for tax in InvoiceTax.objects.filter(invoice_id=invoice_id)
     ]
 
 
-def _credited(invoice: Invoice, lines: Sequence[LineLeft], wanted: Sequence[Wanted] | None) -> Credited:
+def _credited(invoice: Invoice, lines: Sequence[LineRest], wanted: Sequence[LineCredit] | None) -> CreditNoteAmounts:
     taxes = _taxes_left(invoice.pk)
     if wanted is None:
         rest = whole_rest(lines, taxes)
@@ -225,7 +264,7 @@ def _credited(invoice: Invoice, lines: Sequence[LineLeft], wanted: Sequence[Want
     return part
 
 
-def _by_position(lines: Sequence[LineLeft], wanted: Sequence[Wanted]) -> Mapping[int, int]:
+def _by_position(lines: Sequence[LineRest], wanted: Sequence[LineCredit]) -> Mapping[int, int]:
     known, found = {line.position for line in lines}, dict[int, int]()
     for index, one in enumerate(wanted):
         pointer = f"/lines/{index}/position"
@@ -239,7 +278,7 @@ def _by_position(lines: Sequence[LineLeft], wanted: Sequence[Wanted]) -> Mapping
     return found
 
 
-def _exceeds(invoice_id: int, lines: Sequence[LineLeft]) -> CreditExceedsInvoice:
+def _exceeds(invoice_id: int, lines: Sequence[LineRest]) -> CreditExceedsInvoice:
     return CreditExceedsInvoice(
         invoice=invoice_id,
         creditable_minor=whole_rest(lines, _taxes_left(invoice_id)).total_minor,
@@ -247,7 +286,7 @@ def _exceeds(invoice_id: int, lines: Sequence[LineLeft]) -> CreditExceedsInvoice
     )
 
 
-def _given_back(invoice: Invoice, total_minor: int) -> GivenBack:
+def _given_back(invoice: Invoice, total_minor: int) -> NoteSettlement:
     earlier = CreditNote.objects.filter(invoice_id=invoice.pk, kind=REQUESTED, released_at=None)
     used = CreditNoteUse.objects.filter(credit_note__in=earlier, invoice_id=invoice.pk, released_at=None)
     sums = earlier.aggregate(worth=Sum("amount_minor"), credits=Sum("credits_returned"), minor=Sum("credits_returned_minor"))
@@ -267,7 +306,7 @@ def _given_back(invoice: Invoice, total_minor: int) -> GivenBack:
 # Writing ---------------------------------------------------------------------------------------------
 
 
-def _write(invoice: Invoice, credited: Credited, reason: str, actor: str) -> CreditNote:
+def _write(invoice: Invoice, credited: CreditNoteAmounts, reason: str, actor: str) -> CreditNote:
     note = CreditNote.objects.create(
         kind=REQUESTED,
         subscription_id=invoice.subscription_id,
@@ -300,13 +339,13 @@ def _write(invoice: Invoice, credited: Credited, reason: str, actor: str) -> Cre
 
 
 def _lower_due(invoice: Invoice, note: CreditNote, amount_minor: int) -> None:
-    """Nobody has to pay that any more; with nothing left to pay the invoice is paid."""
+    """Lower the amount due of the invoice; at 0 it becomes paid."""
     CreditNoteUse.objects.create(credit_note=note, invoice_id=invoice.pk, amount_minor=amount_minor)
     with connection.cursor() as cursor:
         cursor.execute(LOWER_DUE, {"id": invoice.pk, "amount": amount_minor, "now": timezone.now()})
 
 
-def _give_credits_back(invoice: Invoice, note: CreditNote, back: GivenBack) -> None:
+def _give_credits_back(invoice: Invoice, note: CreditNote, back: NoteSettlement) -> None:
     payment = CreditPayment.objects.get(invoice_id=invoice.pk)
     with holder_lock(payment.holder_id) as holder:
         entry = ledger.refund_under(

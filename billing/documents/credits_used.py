@@ -1,7 +1,7 @@
 """Spending a holder's credits on units of usage, and giving them back: the ledger's side of `billing.rating.prepaid_units`.
 
-Every spend is named by a usage claim that is not released, for as much of it as has not been given back. So what the claims say
-and what the ledger has are the same, which `generate_invoices --check` looks at.
+An open usage claim names every spend, with the part of it that was not given back. So claims and ledger agree, which
+`generate_invoices --check` verifies.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,18 +13,18 @@ from django.db.models import QuerySet
 
 from billing.models import Claim, Invoice
 from billing.orders import plans
-from billing.rating.prepaid_units import Spent, afford, covered_basis, covered_of, stretches_of
-from ledger import journal
+from billing.rating.prepaid_units import CreditSpend, afford, covered_of, covered_snapshot, stretches_of
+from ledger import earlier_entries, journal
 from ledger import services as ledger
 from ledger.database.locks import Lock, holder_lock
 
 MOST_AT_ONCE = 2**53 - 1
-"""Credits of one spend; the ledger takes no more."""
+"""The most credits of one spend that the ledger accepts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Occasion:
-    """What credits are moved for, as the entry tells it."""
+    """What credits are spent or given back for, as the entry records it."""
 
     invoice_id: int
     subscription_ref: str
@@ -35,10 +35,10 @@ class Occasion:
 
     @property
     def key(self) -> str:
-        """Each period of an item is moved once by each invoice, which the ledger's idempotency key sees to as well."""
+        """The key of the entry: each invoice spends on each period of an item once."""
         return f"usage/{self.invoice_id}/{self.item_id}/{self.start.isoformat()}"
 
-    def told(self) -> dict[str, Any]:
+    def entry_fields(self) -> dict[str, Any]:
         """Actor, reference and metadata of the entry."""
         return {
             "actor": "billing",
@@ -53,11 +53,11 @@ class Occasion:
 
 
 def spendable(holder: Lock, holder_id: str, credit_type: str) -> int:
-    """The credits that one spend can take now; the lock is the proof that it stays so."""
+    """The credits that a spend can take now. They cannot change while the lock is held."""
     return min(ledger.available_under(holder, holder_id=holder_id, credit_type=credit_type), MOST_AT_ONCE)
 
 
-def spend(holder: Lock, holder_id: str, credit_type: str, amount: int, occasion: Occasion, key: str = "") -> Spent:
+def spend(holder: Lock, holder_id: str, credit_type: str, amount: int, occasion: Occasion, key: str = "") -> CreditSpend:
     """Spend credits on units of a period, or raise and write nothing."""
     entry = ledger.spend_under(
         holder,
@@ -66,21 +66,21 @@ def spend(holder: Lock, holder_id: str, credit_type: str, amount: int, occasion:
         credit_type=credit_type,
         idempotency_key=key or occasion.key,
         reason=f"Usage of {occasion.price_key}",
-        **occasion.told(),
+        **occasion.entry_fields(),
     )
-    return Spent(holder_id, credit_type, entry.sequence, amount)
+    return CreditSpend(holder_id, credit_type, entry.sequence, amount)
 
 
-def give_back(holder: Lock, spent: Spent, amount: int, occasion: Occasion, reason: str, key: str = "") -> int | None:
-    """Refund so much of a spend, to the lots that the ledger decides on.
+def give_back(holder: Lock, spent: CreditSpend, amount: int, occasion: Occasion, reason: str, key: str = "") -> int | None:
+    """Refund this amount of a spend, to the lots that the ledger chooses.
 
     Returns:
-        The sequence of the refund; None where somebody has refunded all of the spend by hand.
+        The sequence of the refund; None where an operator has refunded the whole spend by hand.
     """
     account = journal.read(holder, spent.holder_id, spent.credit_type)
-    entry = journal.entry(account, spent.sequence)
+    entry = earlier_entries.entry(account, spent.sequence)
     assert entry is not None
-    left = min(amount, entry.taken - journal.refunded(account, spent.sequence))
+    left = min(amount, entry.taken - earlier_entries.refunded(account, spent.sequence))
     if left <= 0:
         return None
     refund = ledger.refund_under(
@@ -91,7 +91,7 @@ def give_back(holder: Lock, spent: Spent, amount: int, occasion: Occasion, reaso
         credit_type=spent.credit_type,
         idempotency_key=key or f"{occasion.key}/back/{spent.sequence}",
         reason=reason,
-        **occasion.told(),
+        **occasion.entry_fields(),
     )
     return refund.sequence
 
@@ -100,39 +100,39 @@ def give_back(holder: Lock, spent: Spent, amount: int, occasion: Occasion, reaso
 
 
 def covered_claims(claims: QuerySet[Claim]) -> list[Claim]:
-    """Those of them of whose usage something is paid in credits."""
-    return list(claims.filter(kind=Claim.Kind.USAGE, basis__has_key="covered").order_by("id"))
+    """The claims among them whose usage is paid in credits, in whole or in part."""
+    return list(claims.filter(kind=Claim.Kind.USAGE, snapshot__has_key="covered").order_by("id"))
 
 
 def undo(invoice: Invoice, released: Sequence[Claim], restored: Sequence[Claim]) -> None:
-    """Give back what an invoice spent on usage, and spend again what it gave back, as far as it is there still.
+    """Give back what an invoice spent on usage, and spend again what it gave back, as far as credits are available.
 
-    A claim for which the credits are not there any more stands on fewer of them and says what it is short of: the next run
-    bills the units that are not covered.
+    Where too few credits are available, the claim keeps fewer covered units and stores what it is short of: the next run
+    bills the other units.
 
     Args:
         released: the claims with coverage that the invoice had written.
-        restored: those with coverage that it had corrected and that stand again.
+        restored: the claims with coverage that it had corrected and that count again.
     """
-    stood, stands = _by_spend(released), _by_spend(restored)
-    holders = {holder_id for holder_id, _, _ in stood.keys() | stands.keys()}
-    if stood == stands:
+    before, after = _by_spend(released), _by_spend(restored)
+    holders = {holder_id for holder_id, _, _ in before.keys() | after.keys()}
+    if before == after:
         return
     with holder_lock(*sorted(holders)) as holder:
         for claim in released:
-            for spent in covered_of(claim.basis["covered"])[1]:
-                amount = spent.credits - stands.get(_name(spent), 0)
+            for spent in covered_of(claim.snapshot["covered"])[1]:
+                amount = spent.credits - after.get(_name(spent), 0)
                 key = f"usage/{invoice.pk}/undone/{spent.sequence}"
                 if amount > 0:
                     give_back(holder, spent, amount, _occasion(invoice, claim), "Invoice voided or deleted", key)
         for claim in restored:
-            _spend_again(holder, invoice, claim, stood)
+            _spend_again(holder, invoice, claim, before)
 
 
-def _spend_again(holder: Lock, invoice: Invoice, claim: Claim, stood: Mapping[tuple[str, str, int], int]) -> None:
+def _spend_again(holder: Lock, invoice: Invoice, claim: Claim, before: Mapping[tuple[str, str, int], int]) -> None:
     _, price = plans.price_of(claim.price_id)
-    coverage, spends = covered_of(claim.basis["covered"])
-    kept = [replace(one, credits=min(one.credits, stood.get(_name(one), 0))) for one in spends]
+    coverage, spends = covered_of(claim.snapshot["covered"])
+    kept = [replace(one, credits=min(one.credits, before.get(_name(one), 0))) for one in spends]
     missing = coverage.credits - sum(one.credits for one in kept)
     if missing <= 0:
         return
@@ -142,18 +142,18 @@ def _spend_again(holder: Lock, invoice: Invoice, claim: Claim, stood: Mapping[tu
     if again > 0:
         key = f"usage/{invoice.pk}/restored/{claim.pk}"
         kept.append(spend(holder, holder_id, credit_type, again, _occasion(invoice, claim), key))
-    standing = [one for one in kept if one.credits]
-    known = claim.basis["covered"]
+    spends = tuple(one for one in kept if one.credits)
+    known = claim.snapshot["covered"]
     short_of = stretches_of(known.get("short_of", known["stretches"])) if left != coverage or "short_of" in known else ()
-    basis = claim.basis | {"covered": covered_basis(left, standing, short_of)}
-    Claim.objects.filter(pk=claim.pk).update(basis=basis)
+    snapshot = claim.snapshot | {"covered": covered_snapshot(left, spends, short_of)}
+    Claim.objects.filter(pk=claim.pk).update(snapshot=snapshot)
 
 
 def _by_spend(claims: Iterable[Claim]) -> dict[tuple[str, str, int], int]:
-    return {_name(spent): spent.credits for claim in claims for spent in covered_of(claim.basis["covered"])[1]}
+    return {_name(spent): spent.credits for claim in claims for spent in covered_of(claim.snapshot["covered"])[1]}
 
 
-def _name(spent: Spent) -> tuple[str, str, int]:
+def _name(spent: CreditSpend) -> tuple[str, str, int]:
     return spent.holder_id, spent.credit_type, spent.sequence
 
 

@@ -1,30 +1,36 @@
-"""Moving a document on somebody's word: from state to state, or away with a draft; with the name of who did it and why."""
+"""What a person does with a document: changes its state, or deletes a draft. Who did it and why is recorded with it."""
 
-import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from django.db.models import Max
+
 from billing.documents import invoices
-from billing.models import DocumentMove, Invoice
-from billing.request_keys import Answer, answer_once
+from billing.documents.invoice_locks import invoice_key, locked_invoice
+from billing.models import Invoice, Transition
+from billing.request_keys import WriteResult, execute_once, request_digest_of
+from ledger.database.locks import Lock
 from ledger.errors import Invalid
 
-COLLECTION: Final = "document-moves"
+COLLECTION: Final = "invoice-transitions"
 DELETE: Final = "delete"
+KEPT_OF_A_DRAFT: Final = (
+    "subscription_id", "subscription_ref", "customer_ref", "currency", "subtotal_minor", "discount_minor", "tax_minor",
+    "total_minor",
+)  # fmt: skip
 
-MOVES: Final[dict[str, Callable[[int], Invoice]]] = {
+TRANSITIONS: Final[dict[str, Callable[[int], Invoice]]] = {
     "finalize": invoices.finalize,
     "pay": invoices.pay,
     "void": invoices.void,
-    "give_up": invoices.mark_uncollectible,
+    "mark_uncollectible": invoices.mark_uncollectible,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
-    """The invoice after the move; `replayed` when an earlier request with the key made it."""
+class TransitionResult:
+    """The invoice after the transition; `replayed` when an earlier request with the key made it."""
 
     invoice_id: int
     number: str | None
@@ -32,80 +38,79 @@ class Moved:
     replayed: bool
 
 
-def move(*, invoice_id: int, move: str, actor: str, reason: str, idempotency_key: str) -> Moved:
-    """Move an invoice and note who did it and why, in one transaction; or raise, with only the refusal kept under the key.
+def apply(*, invoice_id: int, kind: str, actor: str, reason: str, idempotency_key: str) -> TransitionResult:
+    """Change the state of an invoice and record who did it and why; or raise, with only the refusal kept under the key.
 
     Args:
-        move: finalize, pay, void, give_up or delete.
-        actor: who, such as `admin:mara`.
+        kind: finalize, pay, void, mark_uncollectible or delete.
+        actor: who did it, such as `admin:mara`.
         reason: 1 to 500 characters.
 
     Returns:
-        The invoice as it is then; the state of a draft that was deleted is `deleted`.
+        The invoice after the transition; the state of a deleted draft is `deleted`.
 
     Raises:
         Invalid: there is no reason.
-        Refused: as the move's own use-case in `documents` says.
+        Refused: as the use-case in `documents` that makes the transition says.
         InvoiceGenerationBusy, HolderBusy: nothing was written; repeat it with the same key.
-        IdempotencyKeyReused: the key belongs to another move.
+        IdempotencyKeyReused: the key belongs to another transition.
     """
     if not reason.strip():
         raise Invalid(pointer="/reason", rule="required", detail="is required")
-    facts = {"invoice": invoice_id, "move": move, "reason": reason, "actor": actor}
+    facts = {"invoice": invoice_id, "kind": kind, "reason": reason, "actor": actor}
 
-    def act() -> Answer:
-        if move == DELETE:
+    def act() -> WriteResult:
+        if kind == DELETE:
             delete_draft_in(invoice_id=invoice_id, actor=actor, reason=reason)
-            return Answer(200, {"state": "deleted", "number": None})
-        invoice = move_in(invoice_id=invoice_id, move=move, actor=actor, reason=reason)
-        return Answer(200, {"state": invoice.state, "number": invoice.number})
+            return WriteResult(200, {"state": "deleted", "number": None})
+        invoice = apply_in(invoice_id=invoice_id, kind=kind, actor=actor, reason=reason)
+        return WriteResult(200, {"state": invoice.state, "number": invoice.number})
 
-    answer = answer_once(
+    result = execute_once(
         collection=COLLECTION,
         idempotency_key=idempotency_key,
-        request_digest=hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest(),
+        request_digest=request_digest_of(facts),
         act=act,
     )
-    return Moved(invoice_id, answer.body["number"], answer.body["state"], answer.replayed)
+    return TransitionResult(invoice_id, result.body["number"], result.body["state"], result.replayed)
 
 
-def move_in(*, invoice_id: int, move: str, actor: str, reason: str = "") -> Invoice:
-    """As `move`, inside the transaction of a caller who remembers the key; the reason may be empty.
+def apply_in(*, invoice_id: int, kind: str, actor: str, reason: str = "") -> Invoice:
+    """As `apply`, inside the transaction of a caller who remembers the key; the reason may be empty.
 
-    What is voided with an invoice has the same name and reason on record.
+    What is voided with an invoice is recorded with the same actor and reason.
     """
-    # The note first: finalisation takes the number last, whose row others wait for. Voiding what is void changes nothing.
-    if move != "void" or not Invoice.objects.filter(pk=invoice_id, state=Invoice.State.VOID).exists():
-        DocumentMove.objects.create(invoice_id=invoice_id, move=move, actor=actor, reason=reason)
-    if move != "void":
-        return MOVES[move](invoice_id)
-    *corrections, invoice = invoices.void_with_corrections(invoice_id)
-    DocumentMove.objects.bulk_create(
-        DocumentMove(invoice_id=other.pk, move=move, actor=actor, reason=reason) for other in corrections
-    )
-    return invoice
+    with locked_invoice(invoice_id) as (lock, invoice):
+        # The record first: finalisation takes the number last, because others wait for its row. Voiding a void invoice changes
+        # nothing.
+        if kind != "void" or invoice.state != Invoice.State.VOID:
+            _note(lock, invoice, kind=kind, actor=actor, reason=reason)
+        if kind != "void":
+            return TRANSITIONS[kind](invoice_id)
+        *corrections, voided = invoices.void_with_corrections(invoice_id)
+        for other in corrections:
+            _note(lock, other, kind=kind, actor=actor, reason=reason)
+    return voided
 
 
-def delete_draft_in(*, invoice_id: int, actor: str, reason: str = "") -> DocumentMove:
-    """Delete a draft and keep on record what it was, who deleted it and why; inside the caller's transaction.
+def delete_draft_in(*, invoice_id: int, actor: str, reason: str = "") -> Transition:
+    """Delete a draft and record what it was, who deleted it and why; inside the caller's transaction.
 
     Raises: as `documents.delete_draft`.
     """
-    draft: dict[str, Any] = Invoice.objects.filter(pk=invoice_id).values(*KEPT_OF_A_DRAFT).first() or {}
-    invoices.delete_draft(invoice_id)
-    noted = DocumentMove.objects.create(
-        invoice_id=invoice_id,
-        move=DELETE,
-        actor=actor,
-        reason=reason,
-        subscription_id=draft["subscription_id"],
-        draft={**draft, "as_of": draft["as_of"].isoformat()},
-    )
+    with locked_invoice(invoice_id) as (lock, invoice):
+        draft = {name: getattr(invoice, name) for name in KEPT_OF_A_DRAFT} | {"as_of": invoice.as_of.isoformat()}
+        invoices.delete_draft(invoice_id)
+        noted = _note(lock, invoice, kind=DELETE, actor=actor, reason=reason, draft=draft)
     noted.refresh_from_db()
     return noted
 
 
-KEPT_OF_A_DRAFT: Final = (
-    "subscription_id", "subscription_ref", "customer_ref", "currency", "as_of", "subtotal_minor", "discount_minor", "tax_minor",
-    "total_minor",
-)  # fmt: skip
+def _note(lock: Lock, invoice: Invoice, *, kind: str, actor: str, reason: str, draft: dict[str, Any] | None = None) -> Transition:
+    """Record who changed the state of an invoice and why, under the next number of its subscription."""
+    lock.ensure_held(invoice_key(invoice.subscription_ref))
+    last = Transition.objects.filter(subscription_id=invoice.subscription_id).aggregate(last=Max("sequence"))["last"]
+    return Transition.objects.create(
+        subscription_id=invoice.subscription_id, sequence=(last or 0) + 1, invoice_id=invoice.pk,
+        kind=kind, actor=actor, reason=reason, draft=draft,
+    )  # fmt: skip

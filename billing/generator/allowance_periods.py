@@ -1,7 +1,7 @@
-"""Which allowances of credits a subscription is to be given, and what of earlier ones lapses. Pure.
+"""Which allowances a subscription gets, and how much of earlier ones lapses. Pure.
 
-An allowance belongs to a period of the plan and is due at its start. A part of a period is given its share of days, whole
-credits only. A period that has had its allowance, or part of it, gets no other: a change of plan grants from the next period on.
+An allowance belongs to a period of the plan and is due at its start. A part of a period gets its share of days, in whole credits.
+A period that has its allowance, or a part of it, gets no other: after a change of plan the next period gets the new allowance.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,20 +9,20 @@ from dataclasses import dataclass
 from datetime import datetime
 from math import floor
 
-from billing.rating.periods import Period, Schedule, periods
-from billing.rating.pricing import Proration
+from billing.rating.periods import Period, Schedule, TimeSpan, periods
+from billing.rating.prices import Proration
 from billing.rating.proration import share
 
 
 @dataclass(frozen=True, slots=True)
 class AllowanceSpan:
-    """That a subscription was on a plan that grants credits in `[start, end)`; an end of None is open.
+    """The subscription was on a plan that grants credits in `[start, end)`; an end of None is open.
 
     Args:
         amount: credits of a full period, above 0.
-        rollover_cap: how many unspent ones may be taken along into the next period; None: they expire with their period.
-        pays_usage: usage of the same plan is paid in these credits. It is rated when its period is over, so they expire one
-            period later.
+        rollover_cap: the number of unspent credits that go over into the next period; None: they expire with their period.
+        pays_usage: usage of the same plan is paid in these credits. A run rates usage when its period is over, so the credits
+            expire a period later.
     """
 
     item_id: int
@@ -37,7 +37,7 @@ class AllowanceSpan:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What is to be given for one period; `amount` is 0 or more."""
+    """The allowance of one period; `amount` is 0 or more."""
 
     span: AllowanceSpan
     part: Period
@@ -45,38 +45,38 @@ class Allowance:
 
     @property
     def expires_at(self) -> datetime | None:
-        """When what is unspent expires; None for what rolls over."""
+        """When unspent credits expire; None where they roll over."""
         if self.span.rollover_cap is not None:
             return None
         return self.span.schedule.period_at(self.part.end).end if self.span.pays_usage else self.part.end
 
     def is_lost(self, now: datetime) -> bool:
-        """True when the credits would have expired before anybody could have spent them."""
+        """True when the credits would be expired already."""
         return self.expires_at is not None and self.expires_at <= now
 
 
 def due_allowances(
-    spans: Iterable[AllowanceSpan], granted: Sequence[tuple[datetime, datetime]], as_of: datetime, since: datetime | None
+    spans: Iterable[AllowanceSpan], granted: Sequence[TimeSpan], as_of: datetime, since: datetime | None
 ) -> list[Allowance]:
-    """The allowances whose period has begun and that were not given, oldest first.
+    """The allowances of periods that have begun and have none yet, oldest first.
 
     Args:
-        granted: the stretches `[start, end)` that have been seen to.
-        since: what begins before is settled; None: nothing is.
+        granted: the stretches whose allowance was given, or passed over.
+        since: periods that begin before it are settled; None: no period is.
     """
     found: list[Allowance] = []
     for span in spans:
         for part in periods(span.schedule, max(span.start, since) if since else span.start, span.end):
             if part.start > as_of:
                 break
-            if not any(start < part.end and part.start < end for start, end in granted):
+            if not any(one.start < part.end and part.start < one.end for one in granted):
                 fraction = share(span.schedule, part, Proration.DAY).fraction
                 found.append(Allowance(span, part, floor(span.amount * fraction)))
     return sorted(found, key=lambda one: one.part.start)
 
 
 def next_allowance(spans: Iterable[AllowanceSpan], as_of: datetime) -> datetime | None:
-    """The first instant after `as_of` at which a period with an allowance begins; None when none ever will."""
+    """The start of the first period with an allowance after `as_of`; None where there is no such period."""
     instants: list[datetime] = []
     for span in spans:
         for part in periods(span.schedule, max(span.start, span.schedule.period_at(as_of).start), span.end):
@@ -87,10 +87,10 @@ def next_allowance(spans: Iterable[AllowanceSpan], as_of: datetime) -> datetime 
 
 
 def over_cap(unspent: Sequence[tuple[int, int]], cap: int) -> list[tuple[int, int]]:
-    """What has to be taken back so that no more than the cap is taken along: the oldest first.
+    """The credits to take back so that at most the cap goes over into the next period: the oldest first.
 
     Args:
-        unspent: grant and what is left of it, oldest first.
+        unspent: each grant with its rest, oldest first.
 
     Returns:
         Grant and amount, above 0.

@@ -1,25 +1,27 @@
-"""Giving the credits that a plan grants each period: in the transaction of the run, under the holder's lock, once per period.
+"""Granting the allowances of a plan: in the transaction of the run, under the holder's lock, once per period.
 
-A claim of the kind ALLOWANCE says that a period was seen to. It belongs to no invoice, so voiding one neither takes the credits
-back nor gives them again; the idempotency key in the ledger says the same a second time.
+A claim of the kind ALLOWANCE records that a period has had its allowance. It belongs to no invoice, so voiding one neither takes
+the credits back nor grants them again. The idempotency key in the ledger protects against a second grant as well.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
-from django.db import connection
 from django.utils import timezone
 
-from billing.documents.invoices import invoice_key
+from billing.documents.invoice_locks import invoice_key
 from billing.generator.allowance_periods import Allowance, AllowanceSpan, over_cap
-from billing.generator.load import Head
+from billing.generator.claims import LONG_AGO
+from billing.generator.subscription_state import SubscriptionState
 from billing.models import Claim
-from ledger import journal
+from billing.rating.periods import TimeSpan
+from ledger import earlier_entries, journal
 from ledger import services as ledger
 from ledger.database.locks import Lock, holder_lock
+from ledger.database.rows import fetch_rows
 
 GRANTED = """
     SELECT starts_at, ends_at FROM billing_claim
@@ -28,42 +30,40 @@ GRANTED = """
 
 # The newest claim names the grants that may still have something unspent, so a long history costs nothing.
 NEWEST = """
-    SELECT basis FROM billing_claim
+    SELECT snapshot FROM billing_claim
     WHERE subscription_id = %s AND released_at IS NULL AND kind = 5
     ORDER BY ends_at DESC
     LIMIT 1
 """
 
-# Allowances that began before an instant and had not lapsed by then; they end with its period or the one before.
+# Allowances that began before an instant and had not lapsed by then: those of its period and of the period before.
 LAPSED_SINCE = """
-    SELECT id, starts_at, basis FROM billing_claim
+    SELECT id, starts_at, snapshot FROM billing_claim
     WHERE subscription_id = %s AND released_at IS NULL AND kind = 5 AND starts_at < %s AND ends_at >= %s
-        AND (basis ->> 'expires_at')::timestamptz > %s AND (basis ->> 'pays_usage')::boolean AND basis ->> 'holder_id' = %s
+        AND (snapshot ->> 'expires_at')::timestamptz > %s AND (snapshot ->> 'pays_usage')::boolean
+        AND snapshot ->> 'holder_id' = %s
     ORDER BY starts_at
 """
 LATER = """
-    SELECT (basis ->> 'grant')::bigint FROM billing_claim
-    WHERE subscription_id = %s AND released_at IS NULL AND kind = 5 AND starts_at >= %s AND basis ->> 'grant' IS NOT NULL
-        AND basis ->> 'holder_id' = %s AND basis ->> 'credit_type' = %s
+    SELECT (snapshot ->> 'grant')::bigint FROM billing_claim
+    WHERE subscription_id = %s AND released_at IS NULL AND kind = 5 AND starts_at >= %s AND snapshot ->> 'grant' IS NOT NULL
+        AND snapshot ->> 'holder_id' = %s AND snapshot ->> 'credit_type' = %s
 """
-LONG_AGO = "0001-01-01T00:00:00+00:00"
-
-
-TIDED_OVER = timedelta(days=30)
-"""How long credits live that would have expired by now, and are given only to cover usage in the same transaction: what is not
-spent is taken away in it, and what is given back later, when the invoice is voided, can cover the period again."""
+TEMPORARY_LIFETIME = timedelta(days=30)
+"""The lifetime of credits that would have expired by now. They are granted only to cover usage in the same transaction, which
+takes the rest away. When the invoice is voided later, the credits that go back can cover the period again."""
 FIRST = 0
-"""Their priority: in time they would have been used before what expires later."""
+"""Their priority: runs in time would have spent them before credits that expire later."""
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
-    """Credits that a run has given; `amount` is above 0.
+class AllowanceGrant:
+    """Credits that a run has granted; `amount` is above 0.
 
     Args:
         grant: their sequence in the ledger.
-        lapsed_at: when they would have expired, had each run come in time; None: they live on.
-        claim_id: of the claim that says that the period was seen to.
+        lapsed_at: when they would have expired if each run had come in time; None: they are not temporary.
+        claim_id: the claim of the period.
     """
 
     credit_type: str
@@ -73,254 +73,275 @@ class Granted:
     claim_id: int
 
 
-def read_granted(lock: Lock, head: Head, since: datetime | None) -> list[tuple[datetime, datetime]]:
-    """The stretches whose allowance has been seen to and that end after `since`."""
-    lock.ensure_held(invoice_key(head.ref))
-    with connection.cursor() as cursor:
-        cursor.execute(GRANTED, [head.subscription_id, since or LONG_AGO])
-        return list(cursor.fetchall())
+class _AllowanceClaim(NamedTuple):
+    """A row of LAPSED_SINCE."""
+
+    id: int
+    starts_at: datetime
+    snapshot: dict[str, Any]
 
 
-def grant_allowances(lock: Lock, head: Head, allowances: Sequence[Allowance], *, before_usage: bool = False) -> list[Granted]:
-    """Give the holder what is due, oldest first, and claim each period; or raise and leave nothing behind.
+def _allowance_claim(claim_id: int, starts_at: datetime, snapshot: Any) -> _AllowanceClaim:
+    return _AllowanceClaim(claim_id, starts_at, _json(snapshot))
+
+
+def _json(raw: Any) -> dict[str, Any]:
+    snapshot: dict[str, Any] = json.loads(raw) if isinstance(raw, str) else raw
+    return snapshot
+
+
+def read_granted(lock: Lock, subscription: SubscriptionState, since: datetime | None) -> list[TimeSpan]:
+    """The stretches that have had their allowance and that end after `since`."""
+    lock.ensure_held(invoice_key(subscription.ref))
+    return fetch_rows(TimeSpan, GRANTED, [subscription.id, since or LONG_AGO])
+
+
+def grant_allowances(
+    lock: Lock, subscription: SubscriptionState, allowances: Sequence[Allowance], *, before_usage: bool = False
+) -> list[AllowanceGrant]:
+    """Grant the holder what is due, oldest first, and claim each period; or raise and leave nothing behind.
 
     Lock order: the subscription's is held, then the holder's; the number series has not been locked yet.
 
     Args:
-        before_usage: usage that is about to be rated may be covered by it, so what would have expired meanwhile is given too.
-            Who asks for that takes it away again: see `EarlyGrants`.
+        before_usage: the allowances may cover usage that the run rates next, so those that would have expired by now are granted
+            too, as temporary ones. The caller takes these away: see `EarlyGrants`.
 
     Raises:
         Refused: the ledger will not take the grant: LotLimit.
         HolderBusy: lock_timeout passed.
     """
-    lock.ensure_held(invoice_key(head.ref))
+    lock.ensure_held(invoice_key(subscription.ref))
     if not allowances:
         return []
-    given: list[Granted] = []
-    standing = _standing(head)
+    given: list[AllowanceGrant] = []
+    rollover_grants = _rollover_grants(subscription)
     now = timezone.now()
-    with holder_lock(head.holder_id) as holder:
+    with holder_lock(subscription.holder_id) as holder:
         for allowance in allowances:
             span = allowance.span
-            lapsed = 0 if span.rollover_cap is None else _lapse(holder, head, allowance, standing)
+            lapsed = 0 if span.rollover_cap is None else _lapse(holder, subscription, allowance, rollover_grants)
             is_late = allowance.is_lost(now)
-            tides_over = is_late and before_usage and span.pays_usage
+            is_temporary = is_late and before_usage and span.pays_usage
             grant = None
-            if allowance.amount and (tides_over or not is_late):
+            if allowance.amount and (is_temporary or not is_late):
                 terms = (
-                    {"expires_at": now + TIDED_OVER, "priority": FIRST} if tides_over else {"expires_at": allowance.expires_at}
+                    {"expires_at": now + TEMPORARY_LIFETIME, "priority": FIRST}
+                    if is_temporary
+                    else {"expires_at": allowance.expires_at}
                 )
-                grant = _grant(holder, head, allowance, terms)
+                grant = _grant(holder, subscription, allowance, terms)
                 if span.rollover_cap is not None:
-                    standing.setdefault(span.credit_type, []).append(grant)
-            claim = _claim(head, allowance, grant, standing, lapsed)
+                    rollover_grants.setdefault(span.credit_type, []).append(grant)
+            claim = _claim(subscription, allowance, grant, rollover_grants, lapsed)
             if grant is not None:
-                lapsed_at = allowance.expires_at if tides_over else None
-                given.append(Granted(span.credit_type, allowance.amount, grant, lapsed_at, claim.pk))
+                lapsed_at = allowance.expires_at if is_temporary else None
+                given.append(AllowanceGrant(span.credit_type, allowance.amount, grant, lapsed_at, claim.pk))
     return given
 
 
 class EarlyGrants:
-    """The allowances that usage which is about to be rated may be paid from: those that runs in time would have found.
+    """The allowances that can pay for the usage that a run rates: those that runs in time would have found.
 
-    In whatever steps and however late runs come, the usage of a period is covered by what its own allowance had left. What has
-    not been given yet is given first; what has expired since, or was passed over because it had, is given again. It covers usage
-    up to the instant at which it would have expired, and what is left of it is taken away. What began later is for later usage.
+    However late runs come, and in any steps, the rest of a period's allowance covers the usage of that period. Allowances that
+    are due are granted first; those that have expired since, or that a run passed over because they had expired, are granted
+    again. They cover usage up to the instant at which they would have expired; then the rest is taken away. Later allowances
+    are for later usage.
 
     Args:
-        due: the allowances that no run has seen to.
+        due: the allowances that no run has granted.
         spans: when the subscription was on which plan with an allowance.
     """
 
-    def __init__(self, lock: Lock, head: Head, due: Sequence[Allowance], spans: Sequence[AllowanceSpan]) -> None:
-        self._lock, self._head = lock, head
+    def __init__(
+        self, lock: Lock, subscription: SubscriptionState, due: Sequence[Allowance], spans: Sequence[AllowanceSpan]
+    ) -> None:
+        self._lock, self._subscription = lock, subscription
         self._spans = [span for span in spans if span.pays_usage]
         self.due = list(due)
-        self.given: list[Granted] = []
-        self._tiding_over: list[Granted] = []
+        self.given: list[AllowanceGrant] = []
+        self._temporary: list[AllowanceGrant] = []
 
     def give_before(self, instant: datetime) -> None:
-        """Give what began before the instant, at which usage became due, and take away what would have expired by then."""
+        """Grant the allowances that began before usage became due, and take away those that would have expired by then."""
         early = [one for one in self.due if one.part.start < instant]
         if early:
             self.due = [one for one in self.due if one.part.start >= instant]
-            given = grant_allowances(self._lock, self._head, early, before_usage=True)
+            given = grant_allowances(self._lock, self._subscription, early, before_usage=True)
             self.given += given
-            self._tiding_over += [one for one in given if one.lapsed_at is not None]
-        self._take_away([one for one in self._tiding_over if one.lapsed_at is not None and one.lapsed_at <= instant])
+            self._temporary += [one for one in given if one.lapsed_at is not None]
+        self._take_away([one for one in self._temporary if one.lapsed_at is not None and one.lapsed_at <= instant])
         self._give_again(instant)
 
     def held_back(self, instant: datetime, credit_type: str) -> int:
-        """What the holder has of allowances of periods that began at the instant or later: it is for their own usage."""
+        """The holder's credits from allowances of periods that began at the instant or later: they are for later usage."""
         if not self._spans:
             return 0
-        with connection.cursor() as cursor:
-            cursor.execute(LATER, [self._head.subscription_id, instant, self._head.holder_id, credit_type])
-            grants = {grant for (grant,) in cursor.fetchall()}
+        grants = set(fetch_rows(int, LATER, [self._subscription.id, instant, self._subscription.holder_id, credit_type]))
         if not grants:
             return 0
-        with holder_lock(self._head.holder_id) as holder:
-            state = journal.read(holder, self._head.holder_id, credit_type).state
+        with holder_lock(self._subscription.holder_id) as holder:
+            state = journal.read(holder, self._subscription.holder_id, credit_type).state
         return sum(lot.remaining for lot in state.lots if lot.grant in grants)
 
     def end(self) -> None:
-        """Take away what is left of all that would have expired."""
-        self._take_away(self._tiding_over)
+        """Take away the rest of all temporary credits."""
+        self._take_away(self._temporary)
 
     def _give_again(self, instant: datetime) -> None:
-        """Give what is left of the allowances that have lapsed since, but had not by then."""
+        """Grant the rest of the allowances again that had not lapsed by the instant, but have since."""
         if not self._spans:
             return
         oldest = min(span.schedule.period_at(instant).start for span in self._spans)
-        with connection.cursor() as cursor:
-            cursor.execute(LAPSED_SINCE, [self._head.subscription_id, instant, oldest, instant, self._head.holder_id])
-            rows = [(claim_id, starts_at, _basis(raw)) for claim_id, starts_at, raw in cursor.fetchall()]
-        if not rows:
+        subscription = self._subscription
+        claims = fetch_rows(_allowance_claim, LAPSED_SINCE, [subscription.id, instant, oldest, instant, subscription.holder_id])
+        if not claims:
             return
-        standing = {one.claim_id for one in self._tiding_over}
-        with holder_lock(self._head.holder_id) as holder:
-            for claim_id, starts_at, basis in rows:
-                amount = 0 if claim_id in standing else _left(holder, basis)
+        given = {one.claim_id for one in self._temporary}
+        with holder_lock(subscription.holder_id) as holder:
+            for claim in claims:
+                amount = 0 if claim.id in given else _left(holder, claim.snapshot)
                 if amount:
-                    self._tiding_over.append(_grant_again(holder, self._head, claim_id, starts_at, basis, amount))
+                    self._temporary.append(_grant_again(holder, subscription, claim, amount))
 
-    def _take_away(self, lapsed: Sequence[Granted]) -> None:
+    def _take_away(self, lapsed: Sequence[AllowanceGrant]) -> None:
         if not lapsed:
             return
-        self._tiding_over = [one for one in self._tiding_over if one not in lapsed]
-        head = self._head
-        with holder_lock(head.holder_id) as holder:
+        self._temporary = [one for one in self._temporary if one not in lapsed]
+        subscription = self._subscription
+        with holder_lock(subscription.holder_id) as holder:
             for one in lapsed:
-                lot = journal.read(holder, head.holder_id, one.credit_type).state.lot(one.grant)
+                lot = journal.read(holder, subscription.holder_id, one.credit_type).state.lot(one.grant)
                 if lot is not None:
                     entry = ledger.revoke_under(
                         holder,
-                        holder_id=head.holder_id,
+                        holder_id=subscription.holder_id,
                         grant=one.grant,
                         credit_type=one.credit_type,
-                        idempotency_key=f"allowance/{head.ref}/lapsed/{one.grant}",
+                        idempotency_key=f"allowance/{subscription.ref}/lapsed/{one.grant}",
                         reason="Expired allowance",
-                        reference=f"subscription {head.ref}",
+                        reference=f"subscription {subscription.ref}",
                         actor="billing",
                     )
                     claim = Claim.objects.get(pk=one.claim_id)
-                    Claim.objects.filter(pk=claim.pk).update(basis=claim.basis | {"left": -entry.amount})
+                    Claim.objects.filter(pk=claim.pk).update(snapshot=claim.snapshot | {"left": -entry.amount})
 
 
-def _left(holder: Lock, basis: Mapping[str, Any]) -> int:
-    """What of an allowance nobody could spend before it lapsed: passed over, taken away, or expired in the ledger."""
-    left: int = basis["left"]
-    if basis["grant"] is None:
+def _left(holder: Lock, snapshot: Mapping[str, Any]) -> int:
+    """The credits of an allowance that lapsed unspent: passed over, taken away, or expired in the ledger."""
+    left: int = snapshot["left"]
+    if snapshot["grant"] is None:
         return left
-    account = journal.read(holder, basis["holder_id"], basis["credit_type"])
-    lot = account.state.lot(basis["grant"])
+    account = journal.read(holder, snapshot["holder_id"], snapshot["credit_type"])
+    lot = account.state.lot(snapshot["grant"])
     if lot is not None:
         return left + (lot.remaining if lot.is_expired(account.state.now_us) else 0)
-    last = journal.last_closing(account, basis["grant"])
+    last = earlier_entries.last_closing(account, snapshot["grant"])
     return left - (last.amount if last is not None and last.kind == "expire" else 0)
 
 
-def _grant_again(holder: Lock, head: Head, claim_id: int, starts_at: datetime, basis: Mapping[str, Any], amount: int) -> Granted:
-    times = basis["times"] + 1
+def _grant_again(holder: Lock, subscription: SubscriptionState, claim: _AllowanceClaim, amount: int) -> AllowanceGrant:
+    snapshot = claim.snapshot
+    times = snapshot["times"] + 1
     entry = ledger.grant_under(
         holder,
-        holder_id=head.holder_id,
+        holder_id=subscription.holder_id,
         amount=amount,
-        credit_type=basis["credit_type"],
-        idempotency_key=f"allowance/{head.ref}/{starts_at.astimezone(UTC).isoformat()}/again/{times}",
+        credit_type=snapshot["credit_type"],
+        idempotency_key=f"allowance/{subscription.ref}/{claim.starts_at.astimezone(UTC).isoformat()}/again/{times}",
         source="promotional",
-        effective_at=starts_at,
-        expires_at=timezone.now() + TIDED_OVER,
+        effective_at=claim.starts_at,
+        expires_at=timezone.now() + TEMPORARY_LIFETIME,
         priority=FIRST,
         reason="Plan allowance, for usage of its period",
-        reference=f"subscription {head.ref}",
+        reference=f"subscription {subscription.ref}",
         actor="billing",
     )
-    Claim.objects.filter(pk=claim_id).update(basis={**basis, "grant": entry.sequence, "left": 0, "times": times})
-    return Granted(basis["credit_type"], amount, entry.sequence, datetime.fromisoformat(basis["expires_at"]), claim_id)
+    Claim.objects.filter(pk=claim.id).update(snapshot={**snapshot, "grant": entry.sequence, "left": 0, "times": times})
+    return AllowanceGrant(
+        snapshot["credit_type"], amount, entry.sequence, datetime.fromisoformat(snapshot["expires_at"]), claim.id
+    )
 
 
-def _basis(raw: Any) -> dict[str, Any]:
-    basis: dict[str, Any] = json.loads(raw) if isinstance(raw, str) else raw
-    return basis
-
-
-def _standing(head: Head) -> dict[str, list[int]]:
+def _rollover_grants(subscription: SubscriptionState) -> dict[str, list[int]]:
     """The holder's grants of earlier periods that roll over, by credit type."""
-    with connection.cursor() as cursor:
-        cursor.execute(NEWEST, [head.subscription_id])
-        row = cursor.fetchone()
-    if row is None:
+    newest = fetch_rows(_json, NEWEST, [subscription.id])
+    if not newest:
         return {}
-    basis: Mapping[str, Any] = json.loads(row[0]) if isinstance(row[0], str) else row[0]
-    return dict(basis["standing"]) if basis["holder_id"] == head.holder_id else {}
+    [snapshot] = newest
+    return dict(snapshot["rollover_grants"]) if snapshot["holder_id"] == subscription.holder_id else {}
 
 
-def _lapse(holder: Lock, head: Head, allowance: Allowance, standing: dict[str, list[int]]) -> int:
-    """Take back what is unspent beyond the cap; `standing` keeps the grants that have something left."""
+def _lapse(holder: Lock, subscription: SubscriptionState, allowance: Allowance, rollover_grants: dict[str, list[int]]) -> int:
+    """Take back unspent credits beyond the cap; `rollover_grants` keeps the grants with unspent credits."""
     span = allowance.span
     assert span.rollover_cap is not None
-    state = journal.read(holder, head.holder_id, span.credit_type).state
+    state = journal.read(holder, subscription.holder_id, span.credit_type).state
     left = {lot.grant: lot.remaining for lot in state.lots}
-    unspent = [(grant, left[grant]) for grant in standing.get(span.credit_type, []) if left.get(grant)]
+    unspent = [(grant, left[grant]) for grant in rollover_grants.get(span.credit_type, []) if left.get(grant)]
     lapsing = over_cap(unspent, span.rollover_cap)
     for grant, amount in lapsing:
         ledger.revoke_under(
             holder,
-            holder_id=head.holder_id,
+            holder_id=subscription.holder_id,
             grant=grant,
             amount=amount,
             credit_type=span.credit_type,
-            idempotency_key=f"{_key(head, allowance)}/cap/{grant}",
+            idempotency_key=f"{_key(subscription, allowance)}/cap/{grant}",
             reason="Allowance above the rollover limit",
-            reference=f"subscription {head.ref}",
+            reference=f"subscription {subscription.ref}",
             actor="billing",
         )
     taken = dict(lapsing)
-    standing[span.credit_type] = [grant for grant, amount in unspent if amount > taken.get(grant, 0)]
+    rollover_grants[span.credit_type] = [grant for grant, amount in unspent if amount > taken.get(grant, 0)]
     return sum(taken.values())
 
 
-def _grant(holder: Lock, head: Head, allowance: Allowance, terms: Mapping[str, Any]) -> int:
-    """Returns the sequence of the grant."""
+def _grant(holder: Lock, subscription: SubscriptionState, allowance: Allowance, terms: Mapping[str, Any]) -> int:
+    """Grant an allowance and return the sequence of the grant."""
     entry = ledger.grant_under(
         holder,
-        holder_id=head.holder_id,
+        holder_id=subscription.holder_id,
         amount=allowance.amount,
         credit_type=allowance.span.credit_type,
-        idempotency_key=_key(head, allowance),
+        idempotency_key=_key(subscription, allowance),
         source="promotional",
         effective_at=allowance.part.start,
         **terms,
         reason="Plan allowance",
-        reference=f"subscription {head.ref}",
+        reference=f"subscription {subscription.ref}",
         actor="billing",
     )
     return entry.sequence
 
 
-def _key(head: Head, allowance: Allowance) -> str:
-    return f"allowance/{head.ref}/{allowance.part.start.isoformat()}"
+def _key(subscription: SubscriptionState, allowance: Allowance) -> str:
+    return f"allowance/{subscription.ref}/{allowance.part.start.isoformat()}"
 
 
-def _claim(head: Head, allowance: Allowance, grant: int | None, standing: Mapping[str, list[int]], lapsed: int) -> Claim:
+def _claim(
+    subscription: SubscriptionState,
+    allowance: Allowance,
+    grant: int | None,
+    rollover_grants: Mapping[str, list[int]],
+    lapsed: int,
+) -> Claim:
     expires_at = allowance.expires_at
     return Claim.objects.create(
-        subscription_id=head.subscription_id,
+        subscription_id=subscription.id,
         item_id=allowance.span.item_id,
         kind=Claim.Kind.ALLOWANCE,
         starts_at=allowance.part.start,
         ends_at=allowance.part.end,
         quantity=allowance.amount if grant is not None else 0,
         amount_minor=0,
-        basis={
+        snapshot={
             "credit_type": allowance.span.credit_type,
-            "holder_id": head.holder_id,
+            "holder_id": subscription.holder_id,
             "grant": grant,
-            "standing": standing,
+            "rollover_grants": rollover_grants,
             "lapsed": lapsed,
-            # What usage that is rated late needs to know: see `EarlyGrants`.
+            # For usage that a run rates late: see `EarlyGrants`.
             "expires_at": expires_at.isoformat() if expires_at else None,
             "pays_usage": allowance.span.pays_usage,
             "left": allowance.amount if grant is None else 0,

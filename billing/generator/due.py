@@ -1,21 +1,22 @@
-"""Which subscriptions have something to bill: hints for the generator, which looks again under the lock. Locks nothing."""
+"""Which subscriptions may have something to bill. Takes no lock: the generator looks again under its own."""
 
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
-from django.db import connection
+from ledger.database.rows import fetch_rows
 
 CHUNK_ROWS = 100
 MISSES_TO_LOOK_AGAIN = 3
 TOGETHER = 1_000
-"""Subscriptions of one customer in one transaction at most: each has a lock, and the server has room for so many."""
+"""The most subscriptions of a customer in one transaction: each has a lock, and the server has room for a bounded number."""
 
-# By keyset on the id and a chunk at a time: memory stays flat however many are due, what others have billed meanwhile drops
-# out of the next chunk, and nothing is held open through a pooler between two transactions.
+# By keyset on the id, a chunk at a time: memory does not grow with the number of due subscriptions, the next chunk leaves out
+# what other processes have billed, and no cursor is open between two transactions.
 _FROM = """
     FROM billing_subscription AS s
     LEFT JOIN billing_cursor AS cursor ON cursor.subscription_id = s.id
@@ -37,8 +38,8 @@ _IS_DUE = """
             OR EXISTS (SELECT FROM billing_invoice AS i
                 WHERE i.subscription_id = s.id AND i.state = 'draft' AND i.grace_ends_at <= %(as_of)s)
         )
-        AND (%(parked)s OR NOT EXISTS (
-            SELECT FROM billing_parking AS p WHERE p.subscription_id = s.id AND p.unparked_at IS NULL))
+        AND (%(suspended)s OR NOT EXISTS (
+            SELECT FROM billing_suspendedbilling AS b WHERE b.subscription_id = s.id AND b.resumed_at IS NULL))
         AND (%(customers)s::text[] IS NULL OR EXISTS (
             SELECT FROM billing_customer AS c WHERE c.id = s.customer_id AND c.ref = ANY(%(customers)s)))
         AND ((%(plans)s::text[] IS NULL AND %(currency)s::text IS NULL) OR EXISTS (
@@ -55,7 +56,7 @@ DUE = f"""
     ORDER BY s.id
     LIMIT %(rows)s
 """
-# Whose subscriptions share credits or coupons.
+# Customers, and whether their subscriptions share credits or coupons.
 CUSTOMERS = """
     SELECT c.id, c.holder_id <> '' OR EXISTS (SELECT FROM billing_customercoupon AS cc WHERE cc.customer_id = c.id)
     FROM billing_customer AS c
@@ -71,34 +72,56 @@ DUE_OF_CUSTOMERS = f"""
     ORDER BY s.customer_id, s.id
 """
 CUSTOMERS_OF = """
-    SELECT s.ref, s.customer_id FROM billing_subscription AS s WHERE s.ref = ANY(%s) ORDER BY s.id
+    SELECT s.customer_id, s.ref FROM billing_subscription AS s WHERE s.ref = ANY(%s) ORDER BY s.id
 """
 HOW_MANY = f"SELECT count(*) {_FROM} {_IS_DUE}"
 
 
+class _Due(NamedTuple):
+    """A row of DUE."""
+
+    id: int
+    ref: str
+    customer_id: int
+
+
+class _CustomerRow(NamedTuple):
+    """A row of CUSTOMERS."""
+
+    id: int
+    shares: bool
+    """True when subscriptions of the customer share credits or coupons."""
+
+
+class _OfCustomer(NamedTuple):
+    """A row of DUE_OF_CUSTOMERS, and of CUSTOMERS_OF."""
+
+    customer_id: int
+    ref: str
+
+
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which subscriptions a run looks at; None is all.
+    """Which subscriptions a run looks at. None: all.
 
     Args:
-        recurring, usage: what is billed.
-        parked: those that are parked as well.
+        recurring, usage: which prices the run bills.
+        suspended: also those whose billing is suspended.
     """
 
     as_of: datetime
     recurring: bool = True
     usage: bool = True
-    parked: bool = False
+    suspended: bool = False
     customers: tuple[str, ...] | None = None
     plans: tuple[str, ...] | None = None
     currency: str | None = None
 
 
 def how_many(wanted: Filter) -> int:
-    """How many subscriptions are due at this moment: for an estimate of the time left, since it looks at all of them."""
-    with connection.cursor() as cursor:
-        cursor.execute(HOW_MANY, _parameters(wanted))
-        return int(cursor.fetchone()[0])
+    """The number of subscriptions that are due at this moment. Looks at all of them; for an estimate of the time left."""
+    [count] = fetch_rows(int, HOW_MANY, _parameters(wanted))
+    return count
 
 
 def _parameters(wanted: Filter) -> dict[str, Any]:
@@ -106,7 +129,7 @@ def _parameters(wanted: Filter) -> dict[str, Any]:
         "as_of": wanted.as_of,
         "recurring": wanted.recurring,
         "usage": wanted.usage,
-        "parked": wanted.parked,
+        "suspended": wanted.suspended,
         "customers": list(wanted.customers) if wanted.customers else None,
         "plans": list(wanted.plans) if wanted.plans else None,
         "currency": wanted.currency,
@@ -114,11 +137,11 @@ def _parameters(wanted: Filter) -> dict[str, Any]:
 
 
 class DueWalk:
-    """The refs of subscriptions that may be due, each once, in chunks by id; within one, the customers in no particular order.
+    """The refs of subscriptions that may be due, each once, in chunks by id; within a chunk the customers are in random order.
 
     The subscriptions of a customer come by id, so credits that they share go to the same ones in every run of one worker.
-    The workers of a run divide the ids among themselves. Several runs walk the same ids: whoever misses a few times in a row,
-    because another run is at this chunk, looks again at what is still due instead of going through what is done.
+    The workers of a run divide the ids among themselves. Several runs walk the same ids: after a few misses in a row another
+    run is probably at this chunk, so this run reads the chunk again, without the subscriptions that are done.
 
     Args:
         shard, shards: which ids, by their remainder.
@@ -130,18 +153,18 @@ class DueWalk:
         self._misses = 0
 
     def missed(self, missed: bool) -> None:
-        """Say whether the ref that was given last was busy or done by others."""
+        """Record whether the last ref was busy, or billed by another process."""
         self._misses = self._misses + 1 if missed else 0
 
     def __iter__(self) -> Iterator[str]:
         after, tried = 0, list[int]()
         while rows := self._chunk(after, tried):
-            last_id = rows[-1][0]
+            last_id = rows[-1].id
             is_last = len(rows) < CHUNK_ROWS
-            place = {customer_id: random.random() for _, _, customer_id in rows}
-            for subscription_id, ref, _ in sorted(rows, key=lambda row: (place[row[2]], row[0])):
-                tried.append(subscription_id)
-                yield ref
+            place = {row.customer_id: random.random() for row in rows}
+            for row in sorted(rows, key=lambda row: (place[row.customer_id], row.id)):
+                tried.append(row.id)
+                yield row.ref
                 if self._misses >= MISSES_TO_LOOK_AGAIN:
                     break
             else:
@@ -150,7 +173,7 @@ class DueWalk:
                 after, tried = last_id, []
             self._misses = 0
 
-    def _chunk(self, after: int, tried: list[int]) -> list[tuple[int, str, int]]:
+    def _chunk(self, after: int, tried: list[int]) -> list[_Due]:
         place = {
             "after": after,
             "shard": self._shard,
@@ -158,43 +181,37 @@ class DueWalk:
             "tried": tried,
             "rows": CHUNK_ROWS,
         }
-        with connection.cursor() as cursor:
-            cursor.execute(DUE, _parameters(self._wanted) | place)
-            return cursor.fetchall()
+        return fetch_rows(_Due, DUE, _parameters(self._wanted) | place)
 
 
 def due_together(wanted: Filter, refs: Sequence[str] = (), *, shard: int = 0, shards: int = 1) -> Iterator[tuple[str, ...]]:
-    """The refs of subscriptions that may be due, those of one customer together and by id where they share credits or coupons.
+    """The refs of subscriptions that may be due. Those of a customer come together, by id, where they share credits or coupons.
 
     Args:
-        refs: these and no others; empty: those that are due.
+        refs: only these; empty: all that are due.
         shard, shards: which customers, by the remainder of their ids.
     """
     if refs:
         yield from _by_customer(refs)[shard::shards]
         return
     after = 0
-    while customers := _page(CUSTOMERS, {"after": after, "shard": shard, "shards": shards, "rows": CHUNK_ROWS}):
-        after = customers[-1][0]
-        sharing = {customer_id for customer_id, has_shared in customers if has_shared}
-        of_customers = [customer_id for customer_id, _ in customers]
-        due = _page(DUE_OF_CUSTOMERS, _parameters(wanted) | {"of_customers": of_customers})
-        for customer_id, rows in groupby(due, key=lambda row: row[0]):
-            found = tuple(ref for _, ref in rows)
+    page = {"shard": shard, "shards": shards, "rows": CHUNK_ROWS}
+    while customers := fetch_rows(_CustomerRow, CUSTOMERS, page | {"after": after}):
+        after = customers[-1].id
+        sharing = {customer.id for customer in customers if customer.shares}
+        of_customers = {"of_customers": [customer.id for customer in customers]}
+        due = fetch_rows(_OfCustomer, DUE_OF_CUSTOMERS, _parameters(wanted) | of_customers)
+        for customer_id, rows in groupby(due, key=attrgetter("customer_id")):
+            found = tuple(row.ref for row in rows)
             size = TOGETHER if customer_id in sharing else 1
             yield from (found[first : first + size] for first in range(0, len(found), size))
 
 
 def _by_customer(refs: Sequence[str]) -> list[tuple[str, ...]]:
-    """Those that do not exist are by themselves: billing them says so."""
-    known: dict[str, int] = dict(_page(CUSTOMERS_OF, [list(refs)]))
+    """By customer. A ref that does not exist is a separate group, and its result reports that."""
+    known = fetch_rows(_OfCustomer, CUSTOMERS_OF, [list(refs)])
     groups: dict[int, list[str]] = {}
-    for ref, customer_id in known.items():
-        groups.setdefault(customer_id, []).append(ref)
-    return [*map(tuple, groups.values()), *((ref,) for ref in dict.fromkeys(refs) if ref not in known)]
-
-
-def _page(sql: str, parameters: Any) -> list[tuple[Any, ...]]:
-    with connection.cursor() as cursor:
-        cursor.execute(sql, parameters)
-        return cursor.fetchall()
+    for row in known:
+        groups.setdefault(row.customer_id, []).append(row.ref)
+    unknown = dict.fromkeys(refs).keys() - {row.ref for row in known}
+    return [*map(tuple, groups.values()), *((ref,) for ref in dict.fromkeys(refs) if ref in unknown)]

@@ -1,7 +1,7 @@
-"""Minimum and maximum per subscription and period: what lifts or lowers all that a period came to. Pure.
+"""Minimum and maximum per subscription and period: they raise or lower the sum of a period. Pure.
 
-A period is bounded once it is over. What was billed for it is known from the claims and from the lines of this run; the claim
-on the bound says what it came to, so that late usage or a correction bills only the difference.
+A period is bounded once it is over. The claims and the lines of this run say what was billed for it. The claim of the bound
+stores the amount, so that late usage or a correction bills only the difference.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -11,16 +11,16 @@ from decimal import Decimal
 from fractions import Fraction
 from itertools import takewhile
 
-from billing.generator.draft import MAXIMUM, MINIMUM, DraftLine
+from billing.generator.draft_lines import MAXIMUM, MINIMUM, DraftLine
 from billing.rating.money import to_minor
 from billing.rating.periods import Period, Schedule, periods
-from billing.rating.pricing import Proration
+from billing.rating.prices import Proration
 from billing.rating.proration import share
 
 
 @dataclass(frozen=True, slots=True)
-class Billed:
-    """What is billed for a stretch of time that begins at `start`, after discounts and a price's own minimum."""
+class BilledAmount:
+    """The amount billed for a stretch of time from `start` on, after discounts and the minimum of the price."""
 
     currency: str
     start: datetime
@@ -29,7 +29,7 @@ class Billed:
 
 @dataclass(frozen=True, slots=True)
 class BoundTerms:
-    """Of which plan a bound is, and how its line is taxed: what has to agree for one line to correct another."""
+    """The plan of a bound and the tax of its line. A line can correct another only where these agree."""
 
     plan_code: str
     currency: str
@@ -39,7 +39,7 @@ class BoundTerms:
 
 @dataclass(frozen=True, slots=True)
 class BoundedSpan:
-    """That a subscription was on a plan with a minimum or maximum in `[start, end)`; money in major units."""
+    """The subscription was on a plan with a minimum or maximum in `[start, end)`; money in major units."""
 
     item_id: int
     terms: BoundTerms
@@ -52,7 +52,7 @@ class BoundedSpan:
 
 @dataclass(frozen=True, slots=True)
 class BoundClaim:
-    """What the bounds of a period came to: above zero a true-up, below a reduction."""
+    """The amount of the bounds of a period: above zero a minimum fee, below zero a reduction."""
 
     id: int
     item_id: int
@@ -64,9 +64,9 @@ class BoundClaim:
 
 @dataclass(frozen=True, slots=True)
 class BoundChange:
-    """That the bounds of a period come to `amount_minor` now; `lines` bill the difference, one for each bound that moved.
+    """The new amount of the bounds of a period; `lines` bill the difference, one per bound that changed.
 
-    An amount of None: there is no such period any more, and its claim is only released.
+    An amount of None: the period no longer exists, and its claim is only released.
     """
 
     item_id: int
@@ -83,13 +83,13 @@ class Bounds:
     """The bounds of one subscription in one run.
 
     Args:
-        billed: what is billed once this run has been, given its lines with their discounts.
-        until: periods that end by then are bounded.
-        since: periods that begin before are settled.
+        billed: what is billed after this run, with the discounts of its lines.
+        until: bound the periods that end by then.
+        since: periods that begin before it are settled.
     """
 
     spans: Sequence[BoundedSpan]
-    billed: Callable[[Sequence[DraftLine]], Sequence[Billed]]
+    billed: Callable[[], Sequence[BilledAmount]]
     claims: Sequence[BoundClaim]
     until: datetime
     since: datetime | None = None
@@ -97,45 +97,42 @@ class Bounds:
 
     @property
     def currencies(self) -> set[str]:
-        """The currencies in which something may have to be lifted although nothing was used."""
+        """The currencies in which a minimum may be owed although nothing was used."""
         return {span.terms.currency for span in self.spans} | {claim.terms.currency for claim in self.claims}
 
-    def lines(self, currency: str, lines: Sequence[DraftLine]) -> list[DraftLine]:
-        """The lines that bring the periods that are over to their bounds, given all others with their discounts."""
+    def lines(self, currency: str) -> list[DraftLine]:
+        """The lines that bring past periods to their bounds, once all other lines have their discounts."""
+        billed = self.billed() if self.spans else ()
         changes = [_gone(claim) for claim in self._stale() if claim.terms.currency == currency]
         for span in self.spans:
             if span.terms.currency == currency:
-                changes += [change for part in self._over(span) if (change := self._change(span, part, lines)) is not None]
+                changes += [change for part in self._over(span) if (change := self._change(span, part, billed)) is not None]
         self.changes += changes
         return [line for change in changes for line in change.lines]
 
     def _stale(self) -> list[BoundClaim]:
-        """Claims on periods that have another shape or plan now, by an amendment that came late: they are given back whole."""
+        """Claims of periods that a late amendment has given another shape or plan: they are given back as a whole."""
         if not self.claims:
             return []
         last = max(claim.end for claim in self.claims)
-        standing = {
+        known = {
             (span.terms, part.start, part.end)
             for span in self.spans
             for part in takewhile(lambda part: part.start < last, periods(span.schedule, span.start, span.end))
         }
         judged = [claim for claim in self.claims if self.since is None or claim.start >= self.since]
-        return [claim for claim in judged if (claim.terms, claim.start, claim.end) not in standing]
+        return [claim for claim in judged if (claim.terms, claim.start, claim.end) not in known]
 
     def _over(self, span: BoundedSpan) -> Iterable[Period]:
-        # With everything before `since` settled, only periods of which all claims were read can be judged.
+        # Everything before `since` is settled, and its claims were not read: only later periods can be judged.
         for part in periods(span.schedule, span.start, span.end):
             if part.end > self.until:
                 return
             if self.since is None or part.start >= self.since:
                 yield part
 
-    def _change(self, span: BoundedSpan, part: Period, lines: Sequence[DraftLine]) -> BoundChange | None:
-        net = sum(
-            one.net_minor
-            for one in self.billed(lines)
-            if one.currency == span.terms.currency and part.start <= one.start < part.end
-        )
+    def _change(self, span: BoundedSpan, part: Period, billed: Sequence[BilledAmount]) -> BoundChange | None:
+        net = sum(one.net_minor for one in billed if one.currency == span.terms.currency and part.start <= one.start < part.end)
         wanted = _adjustment(span, part, net)
         wanted_claim = (span.terms, part.start, part.end)
         claim = next((one for one in self.claims if (one.terms, one.start, one.end) == wanted_claim), None)
@@ -163,7 +160,7 @@ def next_bound(spans: Iterable[BoundedSpan], as_of: datetime) -> datetime | None
 
 
 def _adjustment(span: BoundedSpan, part: Period, net_minor: int) -> int:
-    """What lifts (above zero) or lowers what a period came to, with bounds prorated by days."""
+    """What raises (above zero) or lowers the sum of a period, with bounds prorated by days."""
     fraction = share(span.schedule, part, Proration.DAY).fraction
     if span.minimum is not None:
         least = to_minor(Fraction(span.minimum) * fraction, span.terms.currency)
@@ -179,15 +176,15 @@ def _adjustment(span: BoundedSpan, part: Period, net_minor: int) -> int:
 def _lines(
     item_id: int, terms: BoundTerms, start: datetime, end: datetime, before_minor: int, wanted_minor: int
 ) -> tuple[DraftLine, ...]:
-    """What takes the bounds of a period from one amount to another: a minimum counts above zero, a maximum below.
+    """The lines that take the bounds of a period from one amount to another: a minimum counts above zero, a maximum below.
 
-    What is less of a minimum is a line of the minimum: a plan without a maximum never shows one.
+    Where a minimum becomes smaller, the line is one of the minimum: a plan without a maximum never shows a maximum.
     """
-    moved = {
+    changes = {
         MINIMUM: max(wanted_minor, 0) - max(before_minor, 0),
         MAXIMUM: min(wanted_minor, 0) - min(before_minor, 0),
     }
-    return tuple(_line(kind, item_id, terms, start, end, amount) for kind, amount in moved.items() if amount)
+    return tuple(_line(kind, item_id, terms, start, end, amount) for kind, amount in changes.items() if amount)
 
 
 def _line(kind: str, item_id: int, terms: BoundTerms, start: datetime, end: datetime, amount_minor: int) -> DraftLine:

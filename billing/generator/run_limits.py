@@ -1,4 +1,4 @@
-"""What is too much for one subscription in one run: its billing is suspended with the reason, rather than billed nonsense.
+"""What is too much for one subscription in one run: its billing is suspended with the reason, so that no nonsense is billed.
 
 Dates and periods are checked before anything is measured or rated, so that a wrong century costs a few microseconds.
 Quantities and amounts are checked before they are written, so that the database never has to refuse them.
@@ -15,36 +15,41 @@ from django.conf import settings
 from django.db import connection
 
 from billing.generator.allowance_periods import AllowanceSpan
-from billing.generator.draft import Bill, DraftLine
-from billing.generator.load import Head, Intent
+from billing.generator.draft import Bill
+from billing.generator.draft_lines import DraftLine
+from billing.generator.item_spans import ItemSpan
+from billing.generator.items import BillableItems
 from billing.generator.minimums import BoundedSpan
-from billing.generator.reconcile import Counted, UsageDue
+from billing.generator.reconcile import UsageDue
+from billing.generator.subscription_state import SubscriptionState
 from billing.rating.aggregation import Usage
 from billing.rating.limits import MAX_COUNTED, MAX_MINOR, is_in_range
 from billing.rating.money import decimal_text
 from billing.rating.periods import Timing
-from billing.rating.pricing import PriceKind
+from billing.rating.prices import PriceKind
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is too much for one subscription in one run; None is no limit. From settings.BILLING_LIMITS.
+    """The limits of one subscription in one run. None: no limit. From settings.BILLING_LIMITS.
 
     Args:
-        periods: due instants that are caught up at once.
+        periods: due instants of an item that a run catches up on.
+        usage_periods: periods that a run measures, of all usage prices together, with or without usage.
         lines: of one run.
         lines_per_day: lines of one run whose time begins on one day, in UTC.
-        times_usual: an invoice compared with the largest of the last ones, per period.
+        times_usual: how many times the largest of the last invoices a new one may be, per period.
     """
 
     periods: int | None = 1000
+    usage_periods: int | None = 10_000
     lines: int | None = 10_000
     lines_per_day: int | None = 1_000
     times_usual: int | None = None
 
 
 class OutOfBounds(Exception):
-    """What would be billed is out of bounds; undoes the transaction, and then the subscription's billing is suspended."""
+    """The bill would be out of bounds. Rolls the transaction back; then the billing of the subscription is suspended."""
 
     def __init__(self, reason: str, **facts: Any) -> None:
         super().__init__(reason)
@@ -68,40 +73,44 @@ def limits() -> Limits:
 # Before anything is rated ----------------------------------------------------------------------------
 
 
-def ensure_dates(head: Head, intent: Intent) -> None:
+def ensure_dates(subscription: SubscriptionState, items: BillableItems) -> None:
     """Return when all dates of the subscription lie in the years 2000 to 2200.
 
     Raises:
-        OutOfBounds: `date-out-of-range`, with the first that does not.
+        OutOfBounds: `date-out-of-range`, with the first date outside of them.
     """
-    spans: list[Counted | BoundedSpan | AllowanceSpan] = [*intent.all_of({*PriceKind}), *intent.bounded, *intent.allowances]
+    spans: list[ItemSpan | BoundedSpan | AllowanceSpan] = [*items.all_of({*PriceKind}), *items.bounded, *items.allowances]
     ends = (instant for span in spans for instant in (span.start, span.end))
-    for instant in chain((head.anchor_at, head.active_from), ends):
+    for instant in chain((subscription.anchor_at, subscription.active_from), ends):
         if instant is not None and not is_in_range(instant):
             raise OutOfBounds("date-out-of-range", date=instant.isoformat())
 
 
-def ensure_periods(unbilled: Iterable[Sequence[Counted]], as_of: datetime) -> None:
-    """Return when there are not too many periods to catch up, of an item and of all; counted by arithmetic, not one by one.
+def ensure_periods(unbilled: Iterable[Sequence[ItemSpan]], as_of: datetime) -> None:
+    """Return when the periods to catch up on, of each item and of all, are within the limits. Computes them without a loop.
 
     Args:
-        unbilled: of each item the spans behind its last claim.
+        unbilled: the spans of each item after its last claim.
 
     Raises:
-        OutOfBounds: `too-many-periods`; or `too-many-lines`, since each period of a recurring price is a line.
+        OutOfBounds: `too-many-periods` of one item; `too-many-usage-periods`, since each is measured, with or without usage; or
+            `too-many-lines`, since each period of a recurring price is a line.
     """
     most = limits()
-    counts = [(spans, sum(_periods_due(span, as_of) for span in spans)) for spans in unbilled]
+    counts = [(spans[0].price.kind, sum(_periods_due(span, as_of) for span in spans)) for spans in unbilled if spans]
     periods = max((count for _, count in counts), default=0)
     if most.periods is not None and periods > most.periods:
         raise OutOfBounds("too-many-periods", periods=periods, limit=most.periods)
-    lines = sum(count for spans, count in counts if spans and spans[0].price.kind == PriceKind.RECURRING)
+    of_usage = sum(count for kind, count in counts if kind == PriceKind.USAGE)
+    if most.usage_periods is not None and of_usage > most.usage_periods:
+        raise OutOfBounds("too-many-usage-periods", periods=of_usage, limit=most.usage_periods)
+    lines = sum(count for kind, count in counts if kind == PriceKind.RECURRING)
     if most.lines is not None and lines > most.lines:
         raise OutOfBounds("too-many-lines", lines=lines, limit=most.lines)
 
 
-def _periods_due(span: Counted, as_of: datetime) -> int:
-    """How many periods of a span are due at `as_of`."""
+def _periods_due(span: ItemSpan, as_of: datetime) -> int:
+    """The number of periods of a span that are due at `as_of`."""
     if span.start > as_of:
         return 0
     first = span.schedule.index_at(span.start)
@@ -115,19 +124,19 @@ def _periods_due(span: Counted, as_of: datetime) -> int:
 
 
 def ensure_countable(measured: Iterable[tuple[UsageDue, Usage]]) -> None:
-    """Return when what was used in each period has at most 26 digits before the point.
+    """Return when the usage of each period has at most 26 digits before the point.
 
     Raises:
         OutOfBounds: `quantity-too-large`.
     """
     for due, usage in measured:
         if abs(usage.quantity) >= MAX_COUNTED:
-            facts = {"price": due.counted.price.key, "start": due.part.start.isoformat(), "end": due.part.end.isoformat()}
+            facts = {"price": due.span.price.key, "start": due.part.start.isoformat(), "end": due.part.end.isoformat()}
             raise OutOfBounds("quantity-too-large", **facts, quantity=decimal_text(usage.quantity)[:120])
 
 
 def ensure_billable(currency: str, bill: Bill) -> None:
-    """Return when no line and no total passes 2^53 - 1 minor units.
+    """Return when no line and no total exceeds 2^53 - 1 minor units.
 
     Raises:
         OutOfBounds: `amount-too-large`, with the largest amount.
@@ -139,7 +148,7 @@ def ensure_billable(currency: str, bill: Bill) -> None:
 
 
 def ensure_few_lines(lines: Sequence[tuple[str, DraftLine]]) -> None:
-    """Return when there are not too many lines in all, and on one day: a loop that sends amendments is told so.
+    """Return when the number of lines, in all and on each day, is within the limits. This stops a client that amends in a loop.
 
     Raises:
         OutOfBounds: `too-many-lines` or `too-many-lines-per-day`.
@@ -153,8 +162,8 @@ def ensure_few_lines(lines: Sequence[tuple[str, DraftLine]]) -> None:
         raise OutOfBounds("too-many-lines-per-day", day=day.isoformat(), lines=on_it, limit=most.lines_per_day)
 
 
-def ensure_usual(head: Head, currency: str, invoice_id: int, bill: Bill) -> None:
-    """Return unless the invoice is so many times the largest of the last ones; the first has nothing to be compared with.
+def ensure_usual(subscription: SubscriptionState, currency: str, invoice_id: int, bill: Bill) -> None:
+    """Return unless the invoice exceeds the largest of the last invoices by the limit. The first invoice always passes.
 
     Raises:
         OutOfBounds: `unusual-amount`.
@@ -163,7 +172,7 @@ def ensure_usual(head: Head, currency: str, invoice_id: int, bill: Bill) -> None
     if times_usual is None:
         return
     with connection.cursor() as cursor:
-        cursor.execute(USUAL, [head.subscription_id, currency, invoice_id])
+        cursor.execute(USUAL, [subscription.id, currency, invoice_id])
         (usual_minor,) = cursor.fetchone()
     per_period_minor = bill.total_minor // max(len({line.due_at for line in bill.lines}), 1)
     if usual_minor and per_period_minor > times_usual * usual_minor:

@@ -1,6 +1,6 @@
 """Usage that no run will ever bill: too late, of an unknown meter, before the start, after the end. Reads only, locks nothing.
 
-What is still due, or late but within the look-back, is not among it: the next run bills that.
+Usage that is still due, or late but within the look-back, is not part of it: the next run bills that.
 """
 
 from collections import defaultdict
@@ -8,19 +8,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
-from django.db import connection
-
-from billing.generator.reconcile import Counted, late_usage_until
+from billing.generator.item_spans import ItemSpan, late_usage_until, recent_periods
+from billing.metering.usage import PASSES
 from billing.orders import plans
 from billing.rating.money import decimal_text
-from billing.rating.periods import Schedule
+from billing.rating.periods import Period, Schedule
+from ledger.database.rows import fetch_rows
 
 TOO_LATE = "too-late"
 
-# The prices that count a meter, from when until when; what is used in a trial is not counted.
+# The prices that count a meter, from when until when; usage in a trial does not count.
 _COUNTED = """
     counted AS (
         SELECT v.subscription_id, p.meter, coalesce(p.definition -> 'filters', '{}') AS filters,
@@ -36,15 +36,9 @@ _IN_SCOPE = """
         (%(subscription)s::bigint IS NULL OR e.subscription_id = %(subscription)s)
         AND (%(since)s::timestamptz IS NULL OR e.recorded_at > %(since)s)
 """
-_PASSES = """
-        NOT EXISTS (
-            SELECT FROM jsonb_each({filters}) AS filter
-            WHERE NOT coalesce(
-                jsonb_typeof(e.properties -> filter.key) NOT IN ('object', 'array', 'null')
-                AND filter.value ? (e.properties ->> filter.key), false))
-"""
+_IS_COUNTED = PASSES.format(event="e", filters="c.filters")
 
-# Events that no price counts are found first, as a set; only those are asked why.
+# Events that no price counts are found first, as a set; only for these the reason is found.
 NOT_COUNTED = f"""
     WITH {_COUNTED}, left_over AS MATERIALIZED (
         SELECT e.subscription_id, e.meter, e.occurred_at, e.value
@@ -52,7 +46,7 @@ NOT_COUNTED = f"""
         WHERE {_IN_SCOPE} AND NOT EXISTS (
             SELECT FROM counted AS c
             WHERE c.subscription_id = e.subscription_id AND c.meter = e.meter
-                AND c.starts_at <= e.occurred_at AND c.ends_at > e.occurred_at AND {_PASSES.format(filters="c.filters")})
+                AND c.starts_at <= e.occurred_at AND c.ends_at > e.occurred_at AND {_IS_COUNTED})
     )
     SELECT s.ref, e.meter,
         CASE
@@ -72,7 +66,7 @@ NOT_COUNTED = f"""
     GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 """
 
-# Events that came after the claim on their time was written. Whether a run still looks there follows from the item's periods.
+# Events that came after the claim of their period was written. Whether runs still look there follows from the item's periods.
 AFTER_THE_CLAIM = f"""
     SELECT s.id, s.ref, s.anchor_at, s.time_zone, c.item_id, c.starts_at, c.price_id, p.meter,
         count(*), sum(e.value), min(e.occurred_at), max(e.occurred_at)
@@ -81,7 +75,7 @@ AFTER_THE_CLAIM = f"""
     JOIN billing_claim AS c ON c.subscription_id = e.subscription_id AND c.kind = 2 AND c.released_at IS NULL
         AND c.starts_at <= e.occurred_at AND c.ends_at > e.occurred_at AND c.created_at < e.recorded_at
     JOIN billing_price AS p ON p.id = c.price_id AND p.meter = e.meter
-    WHERE {_IN_SCOPE} AND {_PASSES.format(filters="coalesce(p.definition -> 'filters', '{}')")}
+    WHERE {_IN_SCOPE} AND {PASSES.format(event="e", filters="coalesce(p.definition -> 'filters', '{}')")}
     GROUP BY s.id, s.ref, s.anchor_at, s.time_zone, c.item_id, c.starts_at, c.price_id, p.meter
 """
 BILLED_STARTS = """
@@ -96,8 +90,8 @@ VERSIONS = """
 
 
 @dataclass(frozen=True, slots=True)
-class NeverBilled:
-    """Events of one meter of a subscription that no run will bill, and why.
+class UnbilledUsage:
+    """Events of a meter of a subscription that no run will bill, with the reason.
 
     Args:
         reason: too-late, unknown-meter, before-start, in-trial, after-end, filtered-out (no price's filters let it pass) or
@@ -115,7 +109,7 @@ class NeverBilled:
     last: datetime
 
     def as_dict(self) -> dict[str, Any]:
-        """As the command shows it."""
+        """The usage as the command shows it."""
         return {
             "subscription": self.subscription,
             "reason": self.reason,
@@ -127,29 +121,66 @@ class NeverBilled:
         }
 
 
+class _LateUsage(NamedTuple):
+    """A row of AFTER_THE_CLAIM: events that came after the claim on their time, and where that claim belongs."""
+
+    subscription_id: int
+    ref: str
+    anchor_at: datetime
+    time_zone: str
+    item_id: int
+    starts_at: datetime
+    price_id: int
+    meter: str
+    events: int
+    value: Decimal
+    first: datetime
+    last: datetime
+
+    @property
+    def schedule(self) -> Schedule:
+        """The periods of the claim's price."""
+        return _schedule(self, self.price_id)
+
+
+class _BilledStart(NamedTuple):
+    """A row of BILLED_STARTS."""
+
+    item_id: int
+    starts_at: datetime
+    price_id: int
+
+
+class _Version(NamedTuple):
+    """A row of VERSIONS."""
+
+    item_id: int
+    price_id: int
+    quantity: Decimal
+    starts_at: datetime
+    ends_at: datetime | None
+
+
 def never_billed(
     *, as_of: datetime, lookback: int, subscription_id: int | None = None, recorded_since: datetime | None = None
-) -> list[NeverBilled]:
+) -> list[UnbilledUsage]:
     """Usage that no run will bill, by subscription, meter and reason.
 
     Args:
-        as_of: when it is asked; what ended long before it is looked at no more.
-        lookback: in how many billed periods runs look for late usage.
-        subscription_id: of this subscription only; None: of all.
-        recorded_since: of events that came in after this instant; None: of all.
+        as_of: runs no longer look at periods that ended long before it.
+        lookback: the number of billed periods in which runs look for late usage.
+        subscription_id: only this subscription; None: all.
+        recorded_since: only events recorded after this instant; None: all.
     """
     scope = {"subscription": subscription_id, "since": recorded_since}
-    with connection.cursor() as cursor:
-        cursor.execute(NOT_COUNTED, scope)
-        found = [NeverBilled(*row) for row in cursor.fetchall()]
-        cursor.execute(AFTER_THE_CLAIM, scope)
-        late = cursor.fetchall()
+    found = fetch_rows(UnbilledUsage, NOT_COUNTED, scope)
+    late = fetch_rows(_LateUsage, AFTER_THE_CLAIM, scope)
     return sorted([*found, *_too_late(late, as_of, lookback)], key=lambda one: (one.subscription, one.reason, one.meter))
 
 
-def by_reason(found: Iterable[NeverBilled]) -> list[dict[str, Any]]:
+def by_reason(found: Iterable[UnbilledUsage]) -> list[dict[str, Any]]:
     """The sums over all subscriptions, by reason and meter."""
-    sums: dict[tuple[str, str], list[NeverBilled]] = defaultdict(list)
+    sums: dict[tuple[str, str], list[UnbilledUsage]] = defaultdict(list)
     for one in found:
         sums[one.reason, one.meter].append(one)
     return [
@@ -164,17 +195,18 @@ def by_reason(found: Iterable[NeverBilled]) -> list[dict[str, Any]]:
     ]
 
 
-def _too_late(rows: Sequence[tuple[Any, ...]], as_of: datetime, lookback: int) -> Iterator[NeverBilled]:
-    """Of what came after its claim, what lies in no period that a run still looks at; summed up per subscription and meter."""
-    if not rows:
+def _too_late(late: Sequence[_LateUsage], as_of: datetime, lookback: int) -> Iterator[UnbilledUsage]:
+    """Late usage in periods that no run looks at any more, summed up per subscription and meter."""
+    if not late:
         return
-    items = _Items(rows)
-    merged: dict[tuple[str, str], NeverBilled] = {}
-    for _, ref, _, _, item_id, starts_at, price_id, meter, *figures in rows:
-        if items.is_looked_at(item_id, starts_at, price_id, as_of, lookback):
+    items = _Items(late)
+    merged: dict[tuple[str, str], UnbilledUsage] = {}
+    for row in late:
+        if items.is_looked_at(row, as_of, lookback):
             continue
-        one, known = NeverBilled(ref, meter, TOO_LATE, *figures), merged.get((ref, meter))
-        merged[ref, meter] = one if known is None else replace(
+        one = UnbilledUsage(row.ref, row.meter, TOO_LATE, row.events, row.value, row.first, row.last)
+        known = merged.get((row.ref, row.meter))
+        merged[row.ref, row.meter] = one if known is None else replace(
             known, events=known.events + one.events, value=known.value + one.value,
             first=min(known.first, one.first), last=max(known.last, one.last),
         )  # fmt: skip
@@ -182,40 +214,43 @@ def _too_late(rows: Sequence[tuple[Any, ...]], as_of: datetime, lookback: int) -
 
 
 class _Items:
-    """Of the items that have late usage: which periods are billed, and when they counted."""
+    """The items that have late usage: which of their periods are billed, and when they counted."""
 
-    def __init__(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        self._places = {row[4]: (row[2], ZoneInfo(row[3])) for row in rows}
-        named = [sorted({row[0] for row in rows}), sorted(self._places)]
-        self._billed: dict[int, dict[tuple[datetime, datetime], datetime]] = defaultdict(dict)
-        self._spans: dict[int, list[Counted]] = defaultdict(list)
-        with connection.cursor() as cursor:
-            cursor.execute(BILLED_STARTS, named)
-            for item_id, starts_at, price_id in cursor.fetchall():
-                period = self._schedule(item_id, price_id).period_at(starts_at)
-                full = (period.start, period.end)
-                self._billed[item_id][full] = max(starts_at, self._billed[item_id].get(full, starts_at))
-            cursor.execute(VERSIONS, named)
-            for row in cursor.fetchall():
-                self._spans[row[0]].append(self._span(*row))
+    def __init__(self, late: Sequence[_LateUsage]) -> None:
+        self._of_item = {row.item_id: row for row in late}
+        named = [sorted({row.subscription_id for row in late}), sorted(self._of_item)]
+        self._billed: dict[int, list[tuple[Period, datetime]]] = defaultdict(list)
+        for claim in fetch_rows(_BilledStart, BILLED_STARTS, named):
+            schedule = _schedule(self._of_item[claim.item_id], claim.price_id)
+            self._billed[claim.item_id].append((schedule.period_at(claim.starts_at), claim.starts_at))
+        self._spans: dict[int, list[ItemSpan]] = defaultdict(list)
+        for version in fetch_rows(_Version, VERSIONS, named):
+            self._spans[version.item_id].append(self._span(version))
 
-    def is_looked_at(self, item_id: int, starts_at: datetime, price_id: int, as_of: datetime, lookback: int) -> bool:
-        """True when a run at `as_of` looks for late usage in the period that a claim lies in."""
-        period = self._schedule(item_id, price_id).period_at(starts_at)
-        billed = self._billed[item_id]
-        recent = sorted(billed, key=lambda full: billed[full])[-lookback:] if lookback else []
-        if (period.start, period.end) not in recent:
+    def is_looked_at(self, row: _LateUsage, as_of: datetime, lookback: int) -> bool:
+        """True when a run at `as_of` looks for late usage in the period of the row's claim."""
+        period = row.schedule.period_at(row.starts_at)
+        if (period.start, period.end) not in recent_periods(self._billed[row.item_id], lookback):
             return False
-        spans = self._spans[item_id]
-        here = next((one for one in spans if one.start <= starts_at and (one.end is None or one.end > starts_at)), None)
+        spans = self._spans[row.item_id]
+        here = next((one for one in spans if one.start <= row.starts_at and (one.end is None or one.end > row.starts_at)), None)
         until = None if here is None else late_usage_until(here, spans, lookback)
         return here is not None and (until is None or as_of < until)
 
-    def _schedule(self, item_id: int, price_id: int) -> Schedule:
-        anchor_at, zone = self._places[item_id]
-        return Schedule.anchored_at(anchor_at, zone, plans.price_of(price_id)[0].interval)
+    def _span(self, version: _Version) -> ItemSpan:
+        terms, price = plans.price_of(version.price_id)
+        return ItemSpan(
+            item_id=version.item_id,
+            price_id=version.price_id,
+            price=price,
+            plan_code=terms.code,
+            currency=terms.currency,
+            schedule=_schedule(self._of_item[version.item_id], version.price_id),
+            quantity=version.quantity,
+            start=version.starts_at,
+            end=version.ends_at,
+        )
 
-    def _span(self, item_id: int, price_id: int, quantity: Decimal, starts_at: datetime, ends_at: datetime | None) -> Counted:
-        terms, price = plans.price_of(price_id)
-        schedule = self._schedule(item_id, price_id)
-        return Counted(item_id, price_id, price, terms.code, terms.currency, schedule, quantity, starts_at, ends_at)
+
+def _schedule(row: _LateUsage, price_id: int) -> Schedule:
+    return Schedule.anchored_at(row.anchor_at, ZoneInfo(row.time_zone), plans.price_of(price_id)[0].interval)

@@ -1,6 +1,6 @@
-"""The usage table by months: partitions made ahead, and dropped once all in them is billed. For the owner of the tables.
+"""The usage table by months: partitions are made ahead, and dropped once they are billed. For the owner of the tables.
 
-Whatever has no partition of its own lands in the default one, so nothing is ever refused for want of a month.
+An event of a month without a partition goes into the default partition, so no event is refused.
 """
 
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ PARTITIONS = """
 
 MAKE = "SELECT billing_make_usage_month(%s)"
 
-# Grouped first: one claim covers millions of events. A day counts as billed when no usage price counted on it, or when a claim
-# reaches over its end, or to where the price stopped counting. What is used in a trial is never billed.
+# Grouped first: a claim covers millions of events. A day is billed when no usage price counted on it, when a claim reaches over
+# its end, or when a claim reaches to where the price stopped counting. Usage in a trial is never billed.
 NOT_BILLED = """
     SELECT count(*) FROM (
         SELECT DISTINCT subscription_id, meter, date_trunc('day', occurred_at) AS day FROM {name}
@@ -41,7 +41,7 @@ NOT_BILLED = """
 """
 
 
-# A month may be made again, for events that come later still, and dropped again.
+# A month can be made again, for events that come later, and dropped again.
 REMEMBER = """
     INSERT INTO billing_droppedmonth AS dropped (month, events) SELECT %s, count(*) FROM {name}
     ON CONFLICT (month) DO UPDATE SET events = dropped.events + excluded.events
@@ -53,12 +53,12 @@ class MonthNotBilled(Exception):
 
 
 class MonthInDefault(Exception):
-    """The default partition holds events of the month already, so it cannot get one of its own."""
+    """The default partition already has events of the month, so the month cannot get a partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition as the catalogue has it; `rows` is PostgreSQL's estimate, -1 before the first ANALYZE."""
+    """A partition as in the catalogue of PostgreSQL; `rows` is PostgreSQL's estimate, -1 before the first ANALYZE."""
 
     name: str
     bounds: str
@@ -74,7 +74,7 @@ def partitions(database: BaseDatabaseWrapper) -> list[Partition]:
 
 
 def month_after(month: date, months: int) -> date:
-    """The first day of the month so many months later, or earlier."""
+    """The first day of the month that many months later, or earlier."""
     year, month0 = divmod(month.year * 12 + month.month - 1 + months, 12)
     return date(year, month0 + 1, 1)
 
@@ -87,7 +87,7 @@ def name_of(month: date) -> str:
 def make_month(database: BaseDatabaseWrapper, month: date) -> str | None:
     """Make the partition of a month, with its trigger; returns its name, or None when it is there already.
 
-    Waits for no longer than lock_timeout: what is being written to the usage table goes on, and the call can be repeated.
+    Waits for lock_timeout at most, while usage is written; the call can be repeated.
 
     Raises:
         MonthInDefault: events of the month came before its partition; nothing was made.
@@ -100,11 +100,20 @@ def make_month(database: BaseDatabaseWrapper, month: date) -> str | None:
     return name_of(month) if result == "made" else None
 
 
+def months_ahead(database: BaseDatabaseWrapper, today: date) -> int:
+    """How many of the coming months, without a gap from this one on, have a partition; -1 where this month has none."""
+    names = {one.name for one in partitions(database)}
+    ahead = -1
+    while name_of(month_after(today.replace(day=1), ahead + 1)) in names:
+        ahead += 1
+    return ahead
+
+
 def drop_month(database: BaseDatabaseWrapper, month: date) -> None:
     """Drop the partition of a month with all its events; their idempotency keys stay, so none can come in again.
 
     Raises:
-        MonthNotBilled: a usage price that counted then has not been billed up to its end; nothing was dropped.
+        MonthNotBilled: a usage price of that time is not billed up to the end of the month; nothing was dropped.
     """
     name = name_of(month)
     with database.cursor() as cursor:

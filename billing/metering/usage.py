@@ -1,4 +1,4 @@
-"""Usage events: taken in by the thousand, each key once for good; and measured in SQL, each event read once."""
+"""Usage events: recorded by the thousand, each key once and permanently; and measured in SQL, each event read once."""
 
 import hashlib
 import json
@@ -15,13 +15,14 @@ from django.db import connection, transaction
 from billing.models import Subscription
 from billing.rating.aggregation import MICROSECOND, Aggregation, Usage
 from billing.rating.money import decimal_text
-from billing.rating.pricing import PERCENTAGES, Price
+from billing.rating.prices import PERCENTAGES, Price
+from ledger.database.statements import Loader, Statement, integer, parameter
 
 MAX_EVENTS = 1_000
 
 
 class Result(StrEnum):
-    """What became of one event of a request."""
+    """The result of one event of a request."""
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
@@ -34,7 +35,7 @@ class NewEvent:
     """An event as it was sent, its form already checked.
 
     Args:
-        idempotency_key: unique for good, over all subscriptions.
+        idempotency_key: permanently unique, over all subscriptions.
         value: up to 12 decimals.
         occurred_at: aware.
     """
@@ -47,7 +48,7 @@ class NewEvent:
     properties: Mapping[str, Any]
 
     def content_digest(self) -> bytes:
-        """SHA-256 over what the key stands for; numbers and times in one canonical form."""
+        """SHA-256 over the content of the event; numbers and times in one canonical form."""
         content = [
             self.subscription,
             self.meter,
@@ -60,16 +61,16 @@ class NewEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """The answer to one event; `detail` says why it is invalid."""
+class EventResult:
+    """The result of one event; `detail` says why it is invalid. A key of None: the event has no key."""
 
-    idempotency_key: str
+    idempotency_key: str | None
     result: Result
     detail: str = ""
 
 
-# Keys go in sorted, so that two requests that share some wait for each other in one order. What was new comes back and
-# only that becomes an event; both in one statement, so a key without its event cannot be.
+# Keys are inserted in sorted order, so that two requests with common keys wait for each other in one order. Only a new key gets
+# an event; both are written by one statement, so no key is without its event.
 TAKE_IN = """
     WITH sent AS (
         SELECT * FROM jsonb_to_recordset(%s::jsonb) AS sent(
@@ -93,11 +94,11 @@ TAKE_IN = """
 KNOWN_DIGESTS = "SELECT idempotency_key, content_digest FROM billing_usagekey WHERE idempotency_key = ANY(%s)"
 
 
-def take_in(events: Sequence[NewEvent]) -> list[Outcome]:
-    """Write the events whose key is new and say of each what became of it; all in one transaction.
+def take_in(events: Sequence[NewEvent]) -> list[EventResult]:
+    """Write the events whose key is new, and return the result of each; all in one transaction.
 
-    A key that is there with the same content is a duplicate; with other content it is a conflict and changes nothing.
-    An unknown subscription is invalid and does not use up the key.
+    A known key with the same content is a duplicate; with other content it is a conflict and changes nothing. An event of an
+    unknown subscription is invalid and leaves its key unused.
     """
     ids = dict(Subscription.objects.filter(ref__in={event.subscription for event in events}).values_list("ref", "id"))
     first: dict[str, NewEvent] = {}
@@ -131,13 +132,13 @@ def _outcome(
     first: Mapping[str, NewEvent],
     accepted: set[str],
     known: Mapping[str, bytes],
-) -> Outcome:
+) -> EventResult:
     key = event.idempotency_key
     if event.subscription not in ids:
-        return Outcome(key, Result.INVALID, f"there is no subscription {event.subscription!r}")
+        return EventResult(key, Result.INVALID, f"there is no subscription {event.subscription!r}")
     if key in accepted and first[key] is event:
-        return Outcome(key, Result.ACCEPTED)
-    return Outcome(key, Result.DUPLICATE if known[key] == event.content_digest() else Result.CONFLICT)
+        return EventResult(key, Result.ACCEPTED)
+    return EventResult(key, Result.DUPLICATE if known[key] == event.content_digest() else Result.CONFLICT)
 
 
 # Measuring -------------------------------------------------------------------------------------------
@@ -148,7 +149,7 @@ class Measure:
     """What to measure: a usage price over `[start, end)` of one subscription.
 
     Args:
-        full_start, full_end: the full period around it, whose seconds a weighted sum is weighted by; the window by default.
+        full_start, full_end: the full period around it; a weighted sum is weighted by its seconds. By default the window.
     """
 
     price: Price
@@ -159,38 +160,48 @@ class Measure:
 
     @property
     def full_microseconds(self) -> int:
-        """How long the full period is."""
+        """The length of the full period."""
         return ((self.full_end or self.end) - (self.full_start or self.start)) // MICROSECOND
 
 
-# Shared by all aggregations: the windows to measure, and for each the events that pass its filters, with the number that
-# each contributes (its value, or what a property says where that is a number).
-_EVENTS = """
-    WITH wanted AS (
-        SELECT * FROM jsonb_to_recordset(%s::jsonb) AS wanted(
-            n int, meter text, starts_at timestamptz, ends_at timestamptz, full_us bigint, property text, filters jsonb,
-            free_events bigint, free_amount numeric
-        )
-    ), counted AS (
-        SELECT wanted.*, event.occurred_at, event.recorded_at, event.idempotency_key, event.value,
-            event.properties ->> wanted.property AS text,
+# True where an event passes the filters of a price: each property is a scalar, and its text one of those allowed.
+PASSES = """
+        NOT EXISTS (
+            SELECT FROM jsonb_each({filters}) AS filter
+            WHERE NOT coalesce(
+                jsonb_typeof({event}.properties -> filter.key) NOT IN ('object', 'array', 'null')
+                AND filter.value ? ({event}.properties ->> filter.key), false))
+"""
+_PASSES = PASSES.format(event="event", filters="wanted.filters")
+
+# What an event contributes: its value, or the number in a property.
+_NUMBER = """
             CASE
                 WHEN wanted.property IS NULL THEN event.value
                 WHEN jsonb_typeof(event.properties -> wanted.property) IN ('number', 'string')
                     AND event.properties ->> wanted.property ~ '^[+-]?([0-9]+\\.?[0-9]*|\\.[0-9]+)([eE][+-]?[0-9]{1,3})?$'
                 THEN (event.properties ->> wanted.property)::numeric
-            END AS number
+            END
+"""
+
+# Shared by all aggregations: the windows to measure, and for each the events that pass its filters.
+_EVENTS = f"""
+    WITH wanted AS (
+        SELECT * FROM jsonb_to_recordset(%(wanted)s::jsonb) AS wanted(
+            n int, meter text, starts_at timestamptz, ends_at timestamptz, full_us bigint, property text, filters jsonb,
+            free_events bigint, free_amount numeric
+        )
+    ), counted AS (
+        SELECT wanted.*, event.occurred_at, event.recorded_at, event.idempotency_key, event.value,
+            CASE WHEN jsonb_typeof(event.properties -> wanted.property) NOT IN ('object', 'array')
+                THEN event.properties ->> wanted.property END AS text,
+            {_NUMBER} AS number
         FROM wanted
-        JOIN billing_usageevent AS event ON event.subscription_id = %s
+        JOIN billing_usageevent AS event ON event.subscription_id = %(subscription)s
             AND event.meter = wanted.meter
             AND event.occurred_at >= wanted.starts_at
             AND event.occurred_at < wanted.ends_at
-        WHERE NOT EXISTS (
-            SELECT FROM jsonb_each(wanted.filters) AS filter
-            WHERE NOT coalesce(
-                jsonb_typeof(event.properties -> filter.key) NOT IN ('object', 'array', 'null')
-                AND filter.value ? (event.properties ->> filter.key), false)
-        )
+        WHERE {_PASSES}
     )
 """
 
@@ -215,24 +226,20 @@ _UNIQUE = (
     FROM counted GROUP BY n
 """
 )
-# Each value holds until the next event, or the end of the window; what held at its start is the last event before it. Ten units
-# held for half of the period are five, also where the other half was not active.
+# Each value holds until the next event or the end of the window; the last event before the window says what held at its start.
+# Ten units held for half of the period are five, also where the subscription was not active in the other half.
 _WEIGHTED_SUM = (
     _EVENTS
-    + """
+    + f"""
     , before AS (
         SELECT wanted.n, wanted.full_us, wanted.ends_at, wanted.starts_at AS at, coalesce(held.number, 0) AS number,
             '-infinity'::timestamptz AS recorded_at, '' AS idempotency_key
         FROM wanted
         LEFT JOIN LATERAL (
-            SELECT CASE WHEN wanted.property IS NULL THEN event.value
-                ELSE (event.properties ->> wanted.property)::numeric END AS number
+            SELECT {_NUMBER} AS number
             FROM billing_usageevent AS event
-            WHERE event.subscription_id = %s AND event.meter = wanted.meter AND event.occurred_at < wanted.starts_at
-                AND (wanted.property IS NULL OR jsonb_typeof(event.properties -> wanted.property) = 'number')
-                AND NOT EXISTS (
-                    SELECT FROM jsonb_each(wanted.filters) AS filter
-                    WHERE NOT coalesce(filter.value ? (event.properties ->> filter.key), false))
+            WHERE event.subscription_id = %(subscription)s AND event.meter = wanted.meter AND event.occurred_at < wanted.starts_at
+                AND {_NUMBER} IS NOT NULL AND {_PASSES}
             ORDER BY event.occurred_at DESC, event.recorded_at DESC, event.idempotency_key DESC
             LIMIT 1
         ) AS held ON true
@@ -251,7 +258,7 @@ _WEIGHTED_SUM = (
     FROM held GROUP BY n
 """
 )
-# Percentages count what is free until either allowance is exceeded: the running position and sum of each event tell.
+# Percentages count what is free until either allowance is exceeded: the running position and sum of each event show that.
 _PERCENTAGE = (
     _EVENTS
     + """
@@ -287,13 +294,18 @@ _PERCENTAGE = (
 """
 )
 
+_LOADERS: list[Loader] = [integer, bytes.decode, integer, bytes.decode, integer]
+_OF_PERCENTAGES = Statement("usage_percentage", _PERCENTAGE, _LOADERS)
 _BY_AGGREGATION = {
-    Aggregation.COUNT: _COUNT,
-    Aggregation.SUM: _SUM,
-    Aggregation.MAX: _MAX,
-    Aggregation.LAST: _LAST,
-    Aggregation.UNIQUE: _UNIQUE,
-    Aggregation.WEIGHTED_SUM: _WEIGHTED_SUM,
+    aggregation: Statement(f"usage_{aggregation.value}", sql, _LOADERS)
+    for aggregation, sql in (
+        (Aggregation.COUNT, _COUNT),
+        (Aggregation.SUM, _SUM),
+        (Aggregation.MAX, _MAX),
+        (Aggregation.LAST, _LAST),
+        (Aggregation.UNIQUE, _UNIQUE),
+        (Aggregation.WEIGHTED_SUM, _WEIGHTED_SUM),
+    )
 }
 
 
@@ -302,12 +314,8 @@ def measure(subscription_id: int, measures: Sequence[Measure]) -> list[Usage]:
     found: dict[int, Usage] = {}
     for sql in {_statement(one.price) for one in measures}:
         wanted = [_wanted(n, one) for n, one in enumerate(measures) if _statement(one.price) == sql]
-        parameters: list[Any] = [json.dumps(wanted), subscription_id]
-        if sql == _WEIGHTED_SUM:
-            parameters.append(subscription_id)
-        with connection.cursor() as cursor:
-            cursor.execute(sql, parameters)
-            found |= _usages(cursor.fetchall())
+        parameters = {"wanted": parameter(json.dumps(wanted)), "subscription": parameter(subscription_id)}
+        found |= _usages(sql.read(parameters))
     return [found.get(n, Usage(Fraction(0))) for n in range(len(measures))]
 
 
@@ -324,9 +332,9 @@ def _quantity(text: str) -> Fraction:
     return Fraction(numerator) / Fraction(denominator or 1)
 
 
-def _statement(price: Price) -> str:
+def _statement(price: Price) -> Statement:
     if price.model in PERCENTAGES:
-        return _PERCENTAGE
+        return _OF_PERCENTAGES
     assert price.aggregation is not None
     return _BY_AGGREGATION[price.aggregation]
 

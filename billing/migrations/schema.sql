@@ -1,5 +1,5 @@
 -- What the database itself refuses and Django's models cannot say. Tables, columns, keys, checks and indexes that they can say
--- are in billing/models.py; the function refuse_change() is the ledger's.
+-- are in billing/models; the function refuse_change() is the ledger's.
 
 
 -- Periods ---------------------------------------------------------------------------------------------
@@ -24,9 +24,8 @@ ALTER TABLE billing_itemversion
 
 -- Usage events ----------------------------------------------------------------------------------------
 
--- Partitioned by the time of use: what has been billed and is past every look-back is detached and dropped in one step.
--- Everything lands in the default partition until somebody creates narrower ones. The key is unique in billing_usagekey, which is
--- never pruned.
+-- Partitioned by the time of use: a month that is billed and past every look-back is detached and dropped in one step. All events
+-- go into the default partition until there are partitions of months. The key is unique in billing_usagekey, which is never pruned.
 CREATE TABLE billing_usageevent (
     subscription_id bigint         NOT NULL,
     meter           varchar(64)    NOT NULL,
@@ -34,11 +33,12 @@ CREATE TABLE billing_usageevent (
     idempotency_key varchar(255)   NOT NULL,
     value           numeric(38,12) NOT NULL,
     properties      jsonb          NOT NULL,
-    recorded_at     timestamptz    NOT NULL DEFAULT clock_timestamp()
+    recorded_at     timestamptz    NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT billing_usageevent_years CHECK (occurred_at >= '2000-01-01 00:00:00+00' AND occurred_at < '2201-01-01 00:00:00+00')
 ) PARTITION BY RANGE (occurred_at);
 CREATE TABLE billing_usageevent_default PARTITION OF billing_usageevent DEFAULT;
 CREATE INDEX billing_usageevent_period ON billing_usageevent (subscription_id, meter, occurred_at);
--- What came in since the last run: events are only ever appended, so a few bytes for every 128 pages say where those of a time lie.
+-- For events since the last run: events are only appended, so a few bytes for every 128 pages say where the events of a time are.
 CREATE INDEX billing_usageevent_recorded ON billing_usageevent USING brin (recorded_at) WITH (autosummarize = on);
 
 -- Makes the partition of a month: 'made', 'known' where it is there, or 'in-default' where events of the month came before it and lie
@@ -72,18 +72,78 @@ REVOKE ALL ON FUNCTION billing_make_usage_month(date) FROM PUBLIC;
 
 -- Digests ---------------------------------------------------------------------------------------------
 
--- The canonical form of a finalised invoice: a JSON array of all that does not change any more, and of what it was made from and
--- paid with. What moves later (the state, what credit notes lower) is not in it. docs/BILLING.md names the fields.
+-- The canonical form of a row of intent: all of its columns but the digest, as a JSON object with times in UTC.
+CREATE FUNCTION billing_row_form(content anyelement) RETURNS text
+LANGUAGE plpgsql STABLE SET timezone = 'UTC' AS $$
+BEGIN
+    RETURN (to_jsonb(content) - 'digest')::text;
+END;
+$$;
+
+-- SHA-256 over the digest before it, 32 zero bytes where there is none, and a form.
+CREATE FUNCTION billing_chained_digest(before bytea, form text) RETURNS bytea
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN sha256(coalesce(before, decode(repeat('00', 32), 'hex')) || convert_to(form, 'UTF8'));
+
+-- A price is what it says and what its plan says: one digest over both.
+CREATE FUNCTION billing_price_digest(price billing_price) RETURNS bytea
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    plan billing_plan;
+BEGIN
+    SELECT * INTO plan FROM billing_plan WHERE id = price.plan_id;
+    RETURN sha256(convert_to(billing_row_form(plan) || billing_row_form(price), 'UTF8'));
+END;
+$$;
+
+CREATE FUNCTION billing_coupon_digest(coupon billing_coupon) RETURNS bytea
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN sha256(convert_to(billing_row_form(coupon), 'UTF8'));
+END;
+$$;
+
+CREATE FUNCTION billing_digest_price() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    NEW.digest := billing_price_digest(NEW);
+    RETURN NEW;
+END;
+$$;
+
+CREATE FUNCTION billing_digest_coupon() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    NEW.digest := billing_coupon_digest(NEW);
+    RETURN NEW;
+END;
+$$;
+
+-- Rows numbered 1, 2, 3 … per subscription: each is chained to the one before it.
+CREATE FUNCTION billing_chain_row() RETURNS trigger
+LANGUAGE plpgsql AS $$
+DECLARE
+    before bytea;
+BEGIN
+    EXECUTE format('SELECT digest FROM %I WHERE subscription_id = $1 AND sequence = $2', TG_TABLE_NAME)
+        INTO before USING NEW.subscription_id, NEW.sequence - 1;
+    NEW.digest := billing_chained_digest(before, billing_row_form(NEW));
+    RETURN NEW;
+END;
+$$;
+
 CREATE FUNCTION billing_microseconds(instant timestamptz) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN (extract(epoch FROM instant) * 1000000)::bigint;
 
+-- The canonical form of a finalised invoice: a JSON array of all that does not change any more, and of what it was made from and
+-- paid with. What changes later (the state, what credit notes lower) is not in it. docs/BILLING.md names the fields.
 CREATE FUNCTION billing_invoice_form(i billing_invoice) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN json_build_array(
         'invoice', i.id, i.series, i.series_value, i.number, i.subscription_id, i.subscription_ref, i.customer_id, i.customer_ref,
-        i.buyer, i.currency, i.scope, billing_microseconds(i.as_of), i.issue_date, i.due_date, i.subtotal_minor, i.discount_minor,
+        i.seller_id, i.buyer, i.currency, i.scope, billing_microseconds(i.as_of), i.issue_date, i.due_date, i.subtotal_minor, i.discount_minor,
         i.tax_minor, i.total_minor, i.credits_applied_minor, i.run_id, billing_microseconds(i.grace_ends_at),
         billing_microseconds(i.created_at), billing_microseconds(i.finalized_at),
         (
@@ -99,18 +159,21 @@ BEGIN
                 ORDER BY t.category COLLATE "C", t.rate), '[]')
             FROM billing_invoicetax AS t WHERE t.invoice_id = i.id
         ),
-        -- As they were written: what restores one later is a row of its own.
+        -- As they were written: a claim that restores another later is a separate row.
         (
             SELECT coalesce(json_agg(json_build_array(
                 c.id, c.item_id, c.kind, billing_microseconds(c.starts_at), billing_microseconds(c.ends_at), c.price_id, c.quantity,
-                c.amount_minor, c.invoice_id, c.line_position, c.basis
+                c.amount_minor, c.invoice_id, c.line_position, c.snapshot
             ) ORDER BY c.id), '[]')
             FROM billing_claim AS c WHERE c.made_by = i.id AND c.restores IS NULL
         ),
         (
-            SELECT coalesce(json_agg(json_build_array(u.customer_coupon_id, u.amount_minor, u.periods, u.currency)
-                ORDER BY u.id), '[]')
-            FROM billing_couponuse AS u WHERE u.invoice_id = i.id
+            SELECT coalesce(json_agg(json_build_array(u.customer_coupon_id, u.amount_minor, u.periods, u.currency,
+                encode(coupon.digest, 'hex')) ORDER BY u.id), '[]')
+            FROM billing_couponuse AS u
+            LEFT JOIN billing_customercoupon AS given ON given.id = u.customer_coupon_id
+            LEFT JOIN billing_coupon AS coupon ON coupon.id = given.coupon_id
+            WHERE u.invoice_id = i.id
         ),
         (
             SELECT coalesce(json_agg(json_build_array(n.id, n.amount_minor) ORDER BY n.id), '[]')
@@ -125,6 +188,23 @@ BEGIN
         (
             SELECT json_build_array(p.holder_id, p.credit_type, p.credits, p.amount_minor, p.spend_sequence)
             FROM billing_creditpayment AS p WHERE p.invoice_id = i.id
+        ),
+        -- What was ordered, and what it costs: what it was made of cannot change behind it.
+        (
+            SELECT json_build_array(s.customer_id, billing_microseconds(s.started_at), billing_microseconds(s.anchor_at),
+                s.time_zone, a.sequence, encode(a.digest, 'hex'))
+            FROM billing_subscription AS s
+            LEFT JOIN billing_amendment AS a ON a.subscription_id = s.id AND a.sequence = i.amendments_seen
+            WHERE s.id = i.subscription_id
+        ),
+        (
+            SELECT coalesce(json_agg(json_build_array(p.id, encode(p.digest, 'hex')) ORDER BY p.id), '[]')
+            FROM billing_price AS p WHERE p.id IN (SELECT l.price_id FROM billing_line AS l WHERE l.invoice_id = i.id)
+        ),
+        (
+            SELECT coalesce(json_agg(json_build_array(o.id, encode(o.digest, 'hex')) ORDER BY o.id), '[]')
+            FROM billing_claim AS c JOIN billing_charge AS o ON o.id = c.item_id
+            WHERE c.made_by = i.id AND c.kind = 3 AND c.restores IS NULL
         )
     )::text;
 END;
@@ -136,7 +216,7 @@ LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN json_build_array(
         'credit note', n.id, n.series, n.series_value, n.number, n.subscription_id, n.invoice_id, n.currency, n.issue_date,
-        n.subtotal_minor, n.tax_minor, n.amount_minor, n.credits_returned, n.credits_returned_minor, n.refund_sequence, n.reason,
+        n.seller_id, n.subtotal_minor, n.tax_minor, n.amount_minor, n.credits_returned, n.credits_returned_minor, n.refund_sequence, n.reason,
         n.actor, billing_microseconds(n.recorded_at),
         (
             SELECT coalesce(json_agg(json_build_array(l.position, l.description, l.amount_minor, l.tax_category, l.tax_rate)
@@ -156,24 +236,25 @@ END;
 $$;
 
 -- The digest that a document must have: SHA-256 over the digest of the document before it in its series, 32 zero bytes where there
--- is none, and its canonical form. Numbers of a series are given one after the other, so the one before is committed or our own.
+-- is none, and its canonical form. Numbers of a series are given one after the other, so the one before is committed or of the same
+-- transaction.
 CREATE FUNCTION billing_invoice_digest(i billing_invoice) RETURNS bytea
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN sha256(coalesce(
+    RETURN billing_chained_digest(
         (SELECT p.digest FROM billing_invoice AS p WHERE p.series = i.series AND p.series_value = i.series_value - 1),
-        decode(repeat('00', 32), 'hex')
-    ) || convert_to(billing_invoice_form(i), 'UTF8'));
+        billing_invoice_form(i)
+    );
 END;
 $$;
 
 CREATE FUNCTION billing_creditnote_digest(n billing_creditnote) RETURNS bytea
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN sha256(coalesce(
+    RETURN billing_chained_digest(
         (SELECT p.digest FROM billing_creditnote AS p WHERE p.series = n.series AND p.series_value = n.series_value - 1),
-        decode(repeat('00', 32), 'hex')
-    ) || convert_to(billing_creditnote_form(n), 'UTF8'));
+        billing_creditnote_form(n)
+    );
 END;
 $$;
 
@@ -186,7 +267,7 @@ $$;
 CREATE FUNCTION billing_freeze_invoice() RETURNS trigger
 LANGUAGE plpgsql AS $$
 DECLARE
-    moving text[] := ARRAY['state', 'paid_at', 'voided_at', 'uncollectible_at'];
+    changeable text[] := ARRAY['state', 'paid_at', 'voided_at', 'uncollectible_at'];
     is_lowered boolean;
 BEGIN
     IF TG_OP = 'INSERT' THEN
@@ -212,12 +293,12 @@ BEGIN
         AND NEW.credit_notes_minor = (
             SELECT sum(amount_minor) FROM billing_creditnoteuse WHERE invoice_id = OLD.id AND released_at IS NULL);
     IF is_lowered THEN
-        moving := moving || ARRAY['credit_notes_minor', 'amount_due_minor'];
+        changeable := changeable || ARRAY['credit_notes_minor', 'amount_due_minor'];
     END IF;
     IF NOT (is_lowered AND NEW.state = OLD.state) AND (OLD.state, NEW.state) NOT IN (
         ('open', 'paid'), ('open', 'void'), ('open', 'uncollectible'), ('uncollectible', 'paid'), ('uncollectible', 'void')
     ) AND NOT (OLD.state = 'paid' AND NEW.state = 'void' AND OLD.total_minor = 0)
-    OR to_jsonb(NEW) - moving IS DISTINCT FROM to_jsonb(OLD) - moving THEN
+    OR to_jsonb(NEW) - changeable IS DISTINCT FROM to_jsonb(OLD) - changeable THEN
         RAISE EXCEPTION 'billing_invoice: % is % and frozen', OLD.number, OLD.state USING ERRCODE = 'LG001';
     END IF;
     RETURN NEW;
@@ -244,7 +325,7 @@ $$;
 -- Credit notes ----------------------------------------------------------------------------------------
 
 -- A note gets its number last; from then on it only ends with its invoice. Numbers of one series are given one after the other,
--- so what is summed up here is all that was credited before, also by somebody without the lock.
+-- so this sum has everything that was credited before, also by a process without the lock.
 CREATE FUNCTION billing_freeze_creditnote() RETURNS trigger
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -305,6 +386,28 @@ END;
 $$;
 
 
+-- Stored responses -------------------------------------------------------------------------------------
+
+-- Stored responses are kept for replays. The personal data of a customer can be erased from them; no other change is possible.
+CREATE FUNCTION billing_keep_response() RETURNS trigger
+LANGUAGE plpgsql AS $$
+DECLARE
+    personal CONSTANT text[] := ARRAY['name', 'address', 'vat_id'];
+BEGIN
+    IF TG_OP = 'UPDATE' AND OLD.collection = 'customers'
+        AND to_jsonb(NEW) - 'body' = to_jsonb(OLD) - 'body'
+        AND NEW.body - personal = OLD.body - personal
+        AND NEW.body ->> 'name' ~ '^Erased on [0-9]{4}-[0-9]{2}-[0-9]{2}$'
+        AND NEW.body -> 'address' = '{}'
+        AND NEW.body ->> 'vat_id' = ''
+    THEN
+        RETURN NEW;
+    END IF;
+    RAISE EXCEPTION 'billing_requestkey: stored responses are kept' USING ERRCODE = 'LG001';
+END;
+$$;
+
+
 -- Triggers --------------------------------------------------------------------------------------------
 
 -- ENABLE ALWAYS: they also fire under session_replication_role = replica.
@@ -315,7 +418,7 @@ BEGIN
     -- Only ever inserted.
     FOREACH name IN ARRAY ARRAY[
         'billing_usageevent', 'billing_usageevent_default', 'billing_usagekey', 'billing_amendment', 'billing_charge',
-        'billing_documentmove', 'billing_requestkey'
+        'billing_transition', 'billing_seller'
     ] LOOP
         EXECUTE format('CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON %I
             FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()', name);
@@ -329,6 +432,19 @@ BEGIN
             FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()', name);
         EXECUTE format('ALTER TABLE %I ENABLE ALWAYS TRIGGER frozen', name);
     END LOOP;
+
+    -- What the server says of a row when it is inserted.
+    FOREACH name IN ARRAY ARRAY['billing_amendment', 'billing_charge', 'billing_transition'] LOOP
+        EXECUTE format('CREATE TRIGGER chained BEFORE INSERT ON %I FOR EACH ROW EXECUTE FUNCTION billing_chain_row()', name);
+        EXECUTE format('ALTER TABLE %I ENABLE ALWAYS TRIGGER chained', name);
+    END LOOP;
+    CREATE TRIGGER digested BEFORE INSERT ON billing_price FOR EACH ROW EXECUTE FUNCTION billing_digest_price();
+    ALTER TABLE billing_price ENABLE ALWAYS TRIGGER digested;
+    CREATE TRIGGER digested BEFORE INSERT ON billing_coupon FOR EACH ROW EXECUTE FUNCTION billing_digest_coupon();
+    ALTER TABLE billing_coupon ENABLE ALWAYS TRIGGER digested;
+
+    CREATE TRIGGER kept BEFORE UPDATE OR DELETE ON billing_requestkey FOR EACH ROW EXECUTE FUNCTION billing_keep_response();
+    ALTER TABLE billing_requestkey ENABLE ALWAYS TRIGGER kept;
 
     -- Frozen row by row, once their document is.
     CREATE TRIGGER frozen BEFORE INSERT OR UPDATE OR DELETE ON billing_invoice
@@ -353,7 +469,7 @@ BEGIN
     -- What row triggers do not see.
     FOREACH name IN ARRAY ARRAY[
         'billing_claim', 'billing_invoice', 'billing_line', 'billing_invoicetax', 'billing_creditnote', 'billing_creditnoteline',
-        'billing_creditnotetax'
+        'billing_creditnotetax', 'billing_requestkey'
     ] LOOP
         EXECUTE format('CREATE TRIGGER never_truncated BEFORE TRUNCATE ON %I
             FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()', name);

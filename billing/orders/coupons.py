@@ -1,4 +1,4 @@
-"""Coupons: made once, and given to customers. What is left of one follows from its uses, see `billing.generator.coupon_uses`."""
+"""Coupons: created once, and given to customers. Their rests follow from their uses: see `billing.generator.coupon_uses`."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -71,7 +71,7 @@ def give_coupon(*, customer_id: int, customer_ref: str, customer_currency: str, 
 
 
 def take_coupon_off(*, customer_id: int, customer_ref: str, code: str) -> CustomerCoupon:
-    """Have invoices no longer use a customer's coupon, from now on; or raise and write nothing. What was used stays used.
+    """Take a coupon from a customer: new invoices do not use it; or raise and write nothing. Earlier uses stay.
 
     Raises:
         NotFound: the customer does not have it.
@@ -86,7 +86,7 @@ def take_coupon_off(*, customer_id: int, customer_ref: str, code: str) -> Custom
 
 
 def coupons_key(customer_ref: str) -> str:
-    """The name of the lock under which a customer's coupons are used; taken after the subscription's."""
+    """The name of the lock for the uses of a customer's coupons; taken after the subscription's."""
     return CUSTOMER_COUPONS(customer_ref)
 
 

@@ -1,4 +1,4 @@
-"""Customers: who pays, on what terms, and whose credits pay first."""
+"""Customers: who pays, on which terms, and whose credits pay first."""
 
 import re
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ VAT_ID = re.compile(r"[A-Z]{2}[0-9A-Z+*]{2,13}")
 
 @dataclass(frozen=True, slots=True)
 class CreditTerms:
-    """Which credits of the holder pay, and what one of them is worth.
+    """The credits of the holder that pay, and the worth of one of them.
 
     Args:
         unit_value: money per credit, in major units of the customer's currency; above 0.
@@ -32,7 +32,7 @@ class CreditTerms:
 
 
 class CustomerChanges(TypedDict, total=False):
-    """What of a customer can change: what documents say, not what was billed depends on."""
+    """The changeable fields of a customer: what the next documents print. No past bill depends on them."""
 
     name: str
     language: str
@@ -63,12 +63,11 @@ def create_customer(
     Args:
         vat_status: taxable, reverse_charge (only with a VAT id, country first) or exempt.
         terms_days: from issue to due date.
-        grace_days: for how long an invoice stays a draft that takes in late usage, before a run finalises it.
+        grace_days: how long an invoice stays a draft that takes late usage, before a run finalises it.
 
     Raises:
         AlreadyExists: there is a customer of this ref.
-        Invalid: credits are named without a holder or are worth nothing, there is no such VAT status, or reverse charge
-            is without a VAT id.
+        Invalid: credits without a holder or without worth, an unknown VAT status, or reverse charge without a VAT id.
     """
     _ensure_vat_status(vat_status, vat_id)
     if credits is not None and not holder_id:
@@ -96,11 +95,11 @@ def create_customer(
 
 
 def change_customer(*, ref: str, **changes: Unpack[CustomerChanges]) -> Customer:
-    """Change what the next documents say of a customer, or raise and write nothing.
+    """Change what the next documents print of a customer, or raise and write nothing.
 
     Raises:
         NotFound: there is no such customer.
-        Invalid: nothing is to change, there is no such VAT status, or reverse charge is without a VAT id.
+        Invalid: no change, an unknown VAT status, or reverse charge without a VAT id.
     """
     if not changes:
         raise Invalid(pointer="", rule="required", detail="give at least one field to change")
@@ -125,7 +124,7 @@ def customer_of(ref: str) -> Customer:
     """The customer that a path names.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     customer = Customer.objects.filter(ref=ref).first()
     if customer is None:

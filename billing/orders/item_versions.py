@@ -1,7 +1,7 @@
-"""From wishes to facts: which prices counted when, after all amendments in the order in which they take effect. Pure.
+"""From amendments to item versions: which price counted when, after all amendments in the order in which they take effect. Pure.
 
-The order itself is amendment 1. A timeline is derived from all amendments anew each time, so a back-dated one changes what
-came after it and a later one that is effective earlier does not undo what is planned behind it.
+The order itself is amendment 1. Each time, the timeline is derived from all amendments. So a back-dated amendment changes what
+came after it, and keeps what is planned after it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,22 +10,21 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 WHOLE = ""
-"""The key of the item that stands for the subscription itself: its versions say when it was active, and on which plan."""
+"""The key of the item for the subscription as a whole: its versions say when it was active, and on which plan."""
 
-Stretch = tuple[datetime, datetime | None]
+ActiveTime = tuple[datetime, datetime | None]
 """`[start, end)`; an end of None is open."""
 FIRST = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """One amendment. Only what is given changes.
+class AmendmentChange:
+    """An amendment. Only what is given changes.
 
     Args:
-        plan_id: from then on this version of a plan.
-        quantities: from then on, by price key; other keys keep theirs.
-        ends_at: where the subscription ends, as far as `effective_at` and what follows it are concerned; with `sets_end` and None
-            it goes on for ever.
+        plan_id: the version of a plan from then on.
+        quantities: the quantities from then on, by price key; other keys keep theirs.
+        ends_at: the end of the subscription, for the time from `effective_at` on; with `sets_end` and None it has no end.
         paused: True stops it, False resumes it.
     """
 
@@ -39,8 +38,8 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """That an item counted at a price and quantity in `[starts_at, ends_at)`; an end of None is open."""
+class VersionSpan:
+    """An item counted at a price and quantity in `[starts_at, ends_at)`; an end of None is open."""
 
     key: str
     plan_id: int
@@ -60,7 +59,7 @@ class _State:
     amendment: int
 
 
-def timeline(changes: Sequence[Change], prices_of: Callable[[int], Mapping[str, int]]) -> list[Span]:
+def timeline(changes: Sequence[AmendmentChange], prices_of: Callable[[int], Mapping[str, int]]) -> list[VersionSpan]:
     """The spans of every item, the subscription's own included, in order of time for each key.
 
     Args:
@@ -68,7 +67,7 @@ def timeline(changes: Sequence[Change], prices_of: Callable[[int], Mapping[str, 
         prices_of: price ids by key of a version of a plan.
     """
     active = _active(changes)
-    spans: list[Span] = []
+    spans: list[VersionSpan] = []
     for state, starts_at, ends_at in _states(changes):
         if state.paused:
             continue
@@ -80,12 +79,12 @@ def timeline(changes: Sequence[Change], prices_of: Callable[[int], Mapping[str, 
             terminates = active_to is not None and stop == active_to
             for key, price_id in keyed:
                 quantity = state.quantities.get(key, Decimal(1))
-                spans.append(Span(key, state.plan_id, price_id, quantity, start, stop, terminates, state.amendment))
+                spans.append(VersionSpan(key, state.plan_id, price_id, quantity, start, stop, terminates, state.amendment))
     return _merged(spans)
 
 
-def plan_at(changes: Sequence[Change], instant: datetime) -> int:
-    """The version of the plan that counts at an instant, active or not."""
+def plan_at(changes: Sequence[AmendmentChange], instant: datetime) -> int:
+    """The version of the plan at an instant, whether the subscription is active or not."""
     planned = [change for change in changes if change.plan_id is not None]
     known = [change for change in planned if change.effective_at <= instant] or planned[:1]
     plan_id = max(known, key=lambda change: (change.effective_at, change.sequence)).plan_id
@@ -93,7 +92,7 @@ def plan_at(changes: Sequence[Change], instant: datetime) -> int:
     return plan_id
 
 
-def _states(changes: Sequence[Change]) -> Iterable[tuple[_State, datetime, datetime | None]]:
+def _states(changes: Sequence[AmendmentChange]) -> Iterable[tuple[_State, datetime, datetime | None]]:
     ordered = sorted(changes, key=lambda change: (change.effective_at, change.sequence))
     state = _State(plan_id=0, quantities={}, paused=False, amendment=0)
     for position, change in enumerate(ordered):
@@ -108,13 +107,14 @@ def _states(changes: Sequence[Change]) -> Iterable[tuple[_State, datetime, datet
             yield state, change.effective_at, following
 
 
-def _active(changes: Iterable[Change]) -> list[Stretch]:
+def _active(changes: Iterable[AmendmentChange]) -> list[ActiveTime]:
     """When the subscription was and will be active, in order of time: up to its end, and again from a reactivation on.
 
-    Each amendment that speaks of the end says what holds from its `effective_at` on, whatever was planned before it. Time before
-    that stays as it was: what had ended by then was not active until then, and is never billed. An end in the past ends it there.
+    Each amendment of the end holds from its `effective_at` on and replaces what was planned before. The time before that does
+    not change: a subscription that had ended was not active until then, and is never billed for it. An end in the past counts
+    from there.
     """
-    active: list[Stretch] = [(FIRST, None)]
+    active: list[ActiveTime] = [(FIRST, None)]
     for change in sorted(changes, key=lambda change: change.sequence):
         if change.sets_end and change.ends_at is not None and change.ends_at <= change.effective_at:
             active = _until(active, change.ends_at)
@@ -123,13 +123,13 @@ def _active(changes: Iterable[Change]) -> list[Stretch]:
     return active
 
 
-def _until(stretches: Iterable[Stretch], instant: datetime) -> list[Stretch]:
+def _until(stretches: Iterable[ActiveTime], instant: datetime) -> list[ActiveTime]:
     return [(start, _earlier(end, instant)) for start, end in stretches if start < instant]
 
 
-def _joined(stretches: Iterable[Stretch]) -> list[Stretch]:
+def _joined(stretches: Iterable[ActiveTime]) -> list[ActiveTime]:
     """Stretches in order of time, those that touch as one."""
-    joined: list[Stretch] = []
+    joined: list[ActiveTime] = []
     for start, end in stretches:
         if joined and joined[-1][1] == start:
             joined[-1] = (joined[-1][0], end)
@@ -142,9 +142,9 @@ def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:
     return min((instant for instant in (one, other) if instant is not None), default=None)
 
 
-def _merged(spans: Iterable[Span]) -> list[Span]:
-    """Adjacent spans that say the same are one: an amendment of one item does not cut the others."""
-    merged: dict[str, list[Span]] = {}
+def _merged(spans: Iterable[VersionSpan]) -> list[VersionSpan]:
+    """Merge adjacent spans with the same terms: an amendment of one item does not cut the others."""
+    merged: dict[str, list[VersionSpan]] = {}
     for span in spans:
         before = merged.setdefault(span.key, [])
         if before and _continues(before[-1], span):
@@ -154,6 +154,6 @@ def _merged(spans: Iterable[Span]) -> list[Span]:
     return [span for key in merged for span in merged[key]]
 
 
-def _continues(before: Span, span: Span) -> bool:
+def _continues(before: VersionSpan, span: VersionSpan) -> bool:
     same = (before.plan_id, before.price_id, before.quantity) == (span.plan_id, span.price_id, span.quantity)
     return same and before.ends_at == span.starts_at

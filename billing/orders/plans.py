@@ -1,4 +1,4 @@
-"""The catalogue: plans, whose versions never change once written, and their prices."""
+"""The catalogue: plans with their prices. A written version of a plan never changes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +13,9 @@ from billing.errors import NotFound
 from billing.models import Plan
 from billing.models import Price as PriceRow
 from billing.rating.periods import Interval, IntervalUnit
-from billing.rating.price_input import PriceInvalid, currency_fault, parse_prices, price_dict
-from billing.rating.pricing import Price
+from billing.rating.price_fields import PriceInvalid
+from billing.rating.price_input import currency_fault, parse_prices, price_dict
+from billing.rating.prices import Price
 from ledger.database.lock_names import PLAN
 from ledger.database.locks import advisory_lock
 from ledger.errors import Invalid
@@ -47,9 +48,9 @@ def create_plan(
     maximum: Decimal | None = None,
     allowance: dict[str, Any] | None = None,
 ) -> Plan:
-    """Write a plan, or the next version of it when the code is there already; or raise and write nothing.
+    """Write a plan, or its next version where the code exists; or raise and write nothing.
 
-    Subscriptions keep the version that they were made with until an amendment names the plan again.
+    Subscriptions keep the version of their order until an amendment names the plan again.
 
     Args:
         prices: as the REST contract gives them; each is checked by `billing.rating.price_input`.
@@ -57,7 +58,7 @@ def create_plan(
         allowance: credits granted each period: `credit_type`, `amount`, `rollover_cap` (None: they expire with the period).
 
     Raises:
-        PriceInvalid: a price or the currency is not valid; names every fault by its field.
+        PriceInvalid: a price or the currency is not valid; has every fault with its field.
         Invalid: the minimum is above the maximum.
     """
     parsed = _checked(currency, prices, minimum, maximum)
@@ -84,7 +85,7 @@ def latest_plan(code: str, *, pointer: str = "/plan") -> Plan:
     """The newest version of a plan.
 
     Raises:
-        Invalid: there is none; nothing was written.
+        Invalid: it does not exist; nothing was written.
     """
     plan = Plan.objects.filter(code=code).order_by("-version").first()
     if plan is None:
@@ -96,7 +97,7 @@ def plan_of(code: str) -> Plan:
     """The newest version of a plan that a path names.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     plan = Plan.objects.filter(code=code).order_by("-version").first()
     if plan is None:
@@ -141,10 +142,10 @@ def _checked(currency: str, prices: Sequence[Any], minimum: Decimal | None, maxi
 
 
 def _whole_allowance(allowance: dict[str, Any] | None) -> dict[str, Any] | None:
-    """An allowance with all its fields, in the order in which they are answered.
+    """An allowance with all its fields, in the order of responses.
 
     Raises:
-        Invalid: it grants nothing, or what may be taken along is below zero.
+        Invalid: it grants nothing, or its rollover cap is below zero.
     """
     if allowance is None:
         return None

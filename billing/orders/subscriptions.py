@@ -1,7 +1,7 @@
-"""Orders and amendments: they insert intent and return at once; the generator picks it up on its next run.
+"""Orders and amendments: they insert intent and return at once; the generator reads it on its next run.
 
-Nothing here takes or looks at `invoice_gen/<ref>`: an amendment never waits for invoices, nor they for it. Amendments of one
-subscription are put in order by a lock of their own, `subscription_intent/<ref>`.
+Nothing here takes the lock `invoice_gen/<ref>`: an amendment never waits for invoices, and invoices never wait for it. The
+separate lock `subscription_intent/<ref>` puts the amendments of a subscription in order.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,10 +18,10 @@ from django.utils import timezone
 from billing.errors import AlreadyExists, NotFound
 from billing.models import Amendment, Charge, Customer, Item, ItemVersion, Subscription
 from billing.orders import plans
-from billing.orders.item_versions import Change, Span, plan_at, timeline
+from billing.orders.item_versions import AmendmentChange, VersionSpan, plan_at, timeline
 from billing.rating.limits import check_instant, check_quantity
 from billing.rating.periods import first_charged_instant
-from billing.rating.pricing import PriceKind
+from billing.rating.prices import PriceKind
 from ledger.database.lock_names import SUBSCRIPTION_INTENT
 from ledger.database.locks import Lock, advisory_lock
 from ledger.errors import Invalid
@@ -91,14 +91,14 @@ def create_subscription(
 
 
 def amend_subscription(*, ref: str, effective_at: datetime, wish: Wish, actor: str = "") -> Amendment:
-    """Write the wish to change a subscription from an instant on, past or future, or raise and write nothing.
+    """Write an amendment that changes a subscription from an instant on, past or future; or raise and write nothing.
 
-    It is billed by the next run: the generator bills what should be less what has been.
+    The next run bills it: the generator bills the difference between what should be billed and what is.
 
     Raises:
         NotFound: there is no such subscription.
         Invalid: nothing or several things to change, an unknown plan or price key, an instant before the start or outside
-            the years 2000 to 2200, a quantity above 10^18, or a trial end that does not extend a trial that goes on.
+            the years 2000 to 2200, a quantity above 10^18, or a trial end that does not extend the current trial.
     """
     check_instant("/effective_at", effective_at)
     check_instant("/ends_at", wish.ends_at)
@@ -150,7 +150,7 @@ def subscription_of(ref: str) -> Subscription:
     """The subscription that a path names.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     subscription = Subscription.objects.filter(ref=ref).first()
     if subscription is None:
@@ -159,7 +159,7 @@ def subscription_of(ref: str) -> Subscription:
 
 
 def _change(subscription: Subscription, wish: Wish, effective_at: datetime) -> dict[str, Any]:
-    """The amendment as it is stored: with the version of the plan that was the newest when it was ordered."""
+    """The amendment as stored: with the newest version of the plan at this time."""
     given = [
         wish.plan is not None, wish.quantities is not None, wish.sets_end, wish.paused is not None, wish.trial_end is not None,
     ]  # fmt: skip
@@ -181,7 +181,7 @@ def _change(subscription: Subscription, wish: Wish, effective_at: datetime) -> d
 
 
 def _check_extension(subscription: Subscription, trial_end: datetime) -> None:
-    """Only a trial that goes on is extended: what comes after its end may be billed already."""
+    """Refuse to extend a trial that is over: the time after its end may be billed already."""
     subscription.refresh_from_db(fields=["trial_end"])
     if subscription.trial_end is None or subscription.trial_end <= timezone.now():
         raise Invalid(pointer="/trial_end", rule="trial-goes-on", detail="the subscription is not in a trial")
@@ -219,14 +219,14 @@ def _next(model: type[Amendment] | type[Charge], subscription: Subscription) -> 
     return (last or 0) + 1
 
 
-def _changes(subscription: Subscription) -> list[Change]:
+def _changes(subscription: Subscription) -> list[AmendmentChange]:
     rows = Amendment.objects.filter(subscription_id=subscription.pk).order_by("sequence")
     return [_change_of(row) for row in rows]
 
 
-def _change_of(row: Amendment) -> Change:
+def _change_of(row: Amendment) -> AmendmentChange:
     ends_at = row.change.get("ends_at")
-    return Change(
+    return AmendmentChange(
         sequence=row.sequence,
         effective_at=row.effective_at,
         plan_id=row.change.get("plan"),
@@ -242,7 +242,7 @@ def _prices_of(plan_id: int) -> Mapping[str, int]:
 
 
 def _store_timeline(lock: Lock, subscription: Subscription) -> None:
-    """Supersede the versions that are no longer so, and insert what is so instead."""
+    """Supersede the item versions that no longer hold, and insert those that hold instead."""
     lock.ensure_held(SUBSCRIPTION_INTENT(subscription.ref))
     wanted = {_identity(span): span for span in timeline(_changes(subscription), _prices_of)}
     items = _items(subscription, {span.key for span in wanted.values()})
@@ -268,23 +268,25 @@ def _store_timeline(lock: Lock, subscription: Subscription) -> None:
     )
 
 
-def _identity(span: Span) -> tuple[Any, ...]:
+def _identity(span: VersionSpan) -> tuple[Any, ...]:
     return (span.key, span.plan_id, span.price_id, span.quantity, span.starts_at, span.ends_at, span.is_termination)
 
 
-def _span_of(row: ItemVersion, key: str) -> Span:
-    return Span(key, row.plan_id, row.price_id, row.quantity, row.starts_at, row.ends_at, row.is_termination, row.amendment or 0)
+def _span_of(row: ItemVersion, key: str) -> VersionSpan:
+    return VersionSpan(
+        key, row.plan_id, row.price_id, row.quantity, row.starts_at, row.ends_at, row.is_termination, row.amendment or 0
+    )
 
 
 def _items(subscription: Subscription, keys: set[str]) -> dict[str, int]:
-    """Ids of the items by key; new keys get an item, old ones keep theirs."""
+    """The ids of the items by key. A new key gets a new item."""
     known: dict[str, int] = dict(Item.objects.filter(subscription_id=subscription.pk).values_list("price_key", "id"))
     new = Item.objects.bulk_create(Item(subscription_id=subscription.pk, price_key=key) for key in sorted(keys - known.keys()))
     return known | {item.price_key: item.pk for item in new}
 
 
 def follows_from_amendments(subscription: Subscription) -> bool:
-    """True when the versions of items that count are those that the amendments give."""
+    """True when the current item versions are those that follow from the amendments."""
     wanted = {_identity(span) for span in timeline(_changes(subscription), _prices_of)}
     keys = dict(Item.objects.filter(subscription_id=subscription.pk).values_list("id", "price_key"))
     current = ItemVersion.objects.filter(subscription_id=subscription.pk, superseded_at=None)

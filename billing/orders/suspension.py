@@ -1,4 +1,4 @@
-"""Parking: a subscription that would be billed nonsense waits for somebody to look at it."""
+"""Suspended billing: the generator leaves a subscription alone, rather than bill nonsense, until a person resumes billing."""
 
 from typing import Any
 from uuid import UUID
@@ -6,38 +6,42 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models.functions import Now
 
-from billing.errors import NotParked
-from billing.models import Parking
+from billing.errors import BillingNotSuspended
+from billing.models import SuspendedBilling
 from billing.orders.subscriptions import subscription_of
 from ledger.database.lock_names import SUSPENSION
 from ledger.database.locks import advisory_lock
 
 
-def park(*, ref: str, reason: str, facts: dict[str, Any] | None = None, run_id: UUID | None = None) -> Parking:
-    """Keep the generator away from a subscription; parking what is parked changes nothing.
+def suspend(*, ref: str, reason: str, facts: dict[str, Any] | None = None, run_id: UUID | None = None) -> SuspendedBilling:
+    """Suspend the billing of a subscription. Returns the first row, and changes nothing, where it is suspended already.
 
     Raises:
         NotFound: there is no such subscription.
     """
     subscription = subscription_of(ref)
     with transaction.atomic(), advisory_lock(SUSPENSION(ref)):
-        standing = Parking.objects.filter(subscription_id=subscription.pk, unparked_at=None).first()
-        if standing is not None:
-            return standing
-        return Parking.objects.create(subscription_id=subscription.pk, reason=reason, facts=facts or {}, run_id=run_id)
+        suspended = _suspended(subscription.pk)
+        if suspended is not None:
+            return suspended
+        return SuspendedBilling.objects.create(subscription_id=subscription.pk, reason=reason, facts=facts or {}, run_id=run_id)
 
 
-def unpark(*, ref: str, actor: str, reason: str) -> Parking:
-    """Let the generator bill a subscription again, or raise and change nothing.
+def resume(*, ref: str, actor: str, reason: str) -> SuspendedBilling:
+    """Resume the billing of a subscription, or raise and change nothing.
 
     Raises:
-        NotFound, NotParked: there is no such subscription, or it is not parked.
+        NotFound, BillingNotSuspended: there is no such subscription, or its billing is not suspended.
     """
     subscription = subscription_of(ref)
     with transaction.atomic(), advisory_lock(SUSPENSION(ref)):
-        standing = Parking.objects.filter(subscription_id=subscription.pk, unparked_at=None).first()
-        if standing is None:
-            raise NotParked(subscription=ref)
-        Parking.objects.filter(pk=standing.pk).update(unparked_at=Now(), unparked_by=actor, unparked_reason=reason)
-        standing.refresh_from_db()
-    return standing
+        suspended = _suspended(subscription.pk)
+        if suspended is None:
+            raise BillingNotSuspended(subscription=ref)
+        SuspendedBilling.objects.filter(pk=suspended.pk).update(resumed_at=Now(), resumed_by=actor, resume_reason=reason)
+        suspended.refresh_from_db()
+    return suspended
+
+
+def _suspended(subscription_id: int) -> SuspendedBilling | None:
+    return SuspendedBilling.objects.filter(subscription_id=subscription_id, resumed_at=None).first()

@@ -1,4 +1,4 @@
-"""From usage events to one quantity: the reference that the SQL of rating has to agree with.
+"""From usage events to a quantity: the reference that the SQL of rating has to agree with.
 
 All functions take the events of one meter and one period `[start, end)`; order does not matter, they sort by
 `(occurred_at, sequence)` where it does.
@@ -93,7 +93,7 @@ def event_number(event: Event, property_name: str | None) -> Decimal | None:
     if property_name is None:
         return event.value
     text = property_text(event.properties.get(property_name))
-    # fullmatch, because `$` also stands before a final newline.
+    # fullmatch, because `$` also matches before a final newline.
     return Decimal(text) if text is not None and _NUMBER.fullmatch(text) else None
 
 

@@ -1,7 +1,7 @@
-"""What billing takes at most: years, money, quantities. Checked where values enter, and again before they are billed. Pure.
+"""The limits of billing: years, money, quantities. Checked where values enter, and again before they are billed. Pure.
 
-The API's fields have the same bounds: a body outside of them is refused by field and rule. What comes from elsewhere, or grows
-beyond them by being multiplied and added up, suspends the billing of its subscription with the reason.
+The API's fields have the same bounds: a body outside of them is refused by field and rule. A value from elsewhere, or a product
+or sum beyond them, suspends the billing of its subscription with the reason.
 """
 
 from datetime import UTC, datetime
@@ -25,8 +25,17 @@ MAX_QUANTITY = Decimal(10**18)
 MAX_MINOR = 2**53 - 1
 """A line and a total, in minor units: the largest integer that every JSON reader holds exactly. Source: RFC 7493, 2.2."""
 
+MAX_TERMS_DAYS = 3650
+"""From issue to due date."""
+
+MAX_GRACE_DAYS = 90
+"""For how long an invoice stays a draft that takes in late usage."""
+
+MAX_COUPON_PERIODS = 1000
+"""How many invoices a recurring coupon lasts."""
+
 MAX_COUNTED = Decimal(10**26)
-"""What the usage of a period stays below: the digits before the point that a line has."""
+"""The usage of a period stays below it: a line has this number of digits before the point."""
 
 
 def is_in_range(instant: datetime) -> bool:

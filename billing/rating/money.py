@@ -65,7 +65,7 @@ def round_half_up(amount: Exact) -> int:
 
 
 def decimal_text(amount: Exact) -> str:
-    """A number in plain notation without trailing zeros; exact, or rounded to 12 decimals where none is exact.
+    """A number in plain notation without trailing zeros; exact, or rounded to 12 decimals where it has no exact form.
 
     Returns:
         "12.5", "0", "-0.333333333333"; never an exponent.

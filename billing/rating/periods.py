@@ -3,17 +3,17 @@
 Boundary n of a schedule is anchor + n intervals, counted in local time and always from the anchor, never from the
 boundary before: Jan 31, Feb 28, Mar 31. Periods are half-open, `[start, end)`, and their ends are UTC instants.
 
-A **part** is what of a full period was active and not billed yet: a leading stub, a trailing one, the rest after a
-change, or the whole. It remembers the full period that it is measured against.
+A **part** is the active and unbilled part of a full period: a leading stub, a trailing stub, the rest after a change, or the
+whole period. It keeps the full period that it is measured against.
 """
 
 from calendar import monthrange
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 
@@ -40,12 +40,12 @@ DAYS_PER_UNIT = {IntervalUnit.DAY: 1, IntervalUnit.WEEK: 7}
 MAX_INTERVAL_COUNT = 1_000
 SCHEDULES_KEPT = 4_096
 KEPT_OF_A_SCHEDULE = 512
-"""How many schedules a process remembers, and how many periods of each: some 4 MB where each has billed two years of months."""
+"""How many schedules a process keeps, and how many periods of each: about 4 MB where each has billed two years of months."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The length of a billing period: `count` units, so many months or so many days.
+    """The length of a billing period: `count` units, each of some months or some days.
 
     Args:
         unit: day, week, month, quarter (3 months), half_year (6) or year (12).
@@ -74,6 +74,13 @@ class Interval:
         return DAYS_PER_UNIT.get(self.unit, 0) * self.count
 
 
+class TimeSpan(NamedTuple):
+    """A stretch of time `[start, end)`."""
+
+    start: datetime
+    end: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class Period:
     """A part `[start, end)` of the full period number `index`; the whole of it when the ends agree.
@@ -82,7 +89,7 @@ class Period:
         index: n of the boundary that the full period starts at; 0 starts at the anchor, and it may be negative.
         start, end: UTC instants of the part; `start < end`.
         full_start, full_end: UTC instants of the full period around it.
-        continues: something of the same full period lies before this part and was billed, or will be, by itself.
+        continues: an earlier part of the same full period was billed, or will be, separately.
     """
 
     index: int
@@ -100,7 +107,7 @@ class Period:
     def clip(self, start: datetime | None = None, end: datetime | None = None) -> "Period | None":
         """The part of this one inside `[start, end)`, or None when nothing is left.
 
-        What is cut off in front counts as another part of the same full period, so the result then `continues`.
+        The part that is cut off in front is another part of the same full period, so the result then `continues`.
         """
         new_start = self.start if start is None else max(self.start, start)
         new_end = self.end if end is None else min(self.end, end)
@@ -113,7 +120,7 @@ class Period:
 class Schedule:
     """All boundaries of a subscription: an anchor in local time, its zone and the interval.
 
-    A boundary is worked out once: bills ask for the same few over and over. See `SCHEDULES_KEPT`.
+    A boundary is computed once: bills need the same few boundaries repeatedly. See `SCHEDULES_KEPT`.
 
     Args:
         anchor: naive local date and time, the clock on the wall of `zone`.
@@ -200,7 +207,7 @@ def _anchored_at(instant: datetime, zone: ZoneInfo, interval: Interval) -> Sched
 
 
 def _remember(known: dict[Any, Any], key: Any, value: Any) -> None:
-    """Keep a value, and no more than so many: what is asked for beyond is worked out again."""
+    """Keep a value, up to a bound; beyond it, values are computed again."""
     if len(known) >= KEPT_OF_A_SCHEDULE:
         known.clear()
     known[key] = value
@@ -231,13 +238,13 @@ def add_months(local: datetime, months: int) -> datetime:
 def periods(schedule: Schedule, start: datetime, end: datetime | None = None, *, continues: bool = False) -> Iterator[Period]:
     """Every period from `start` on, oldest first: a leading stub, full ones, and a trailing stub at `end`.
 
-    Starting where the last claim stopped yields what comes after it, whatever shape that claim had: what was billed
-    is not rewritten.
+    From the end of the last claim on, this yields what comes after it, whatever the shape of that claim: billed periods do not
+    change.
 
     Args:
         start: the first active (or not yet billed) instant.
-        end: the instant from which on nothing is active; None for endless, and then so is the iterator.
-        continues: the time before `start` was billed by itself; marks a first period that begins inside a full one.
+        end: the end of the active time; None for no end, and then the iterator has no end either.
+        continues: the time before `start` was billed separately; marks a first period that begins inside a full one.
     """
     n, cursor = schedule.index_at(start), _aware(start)
     while end is None or cursor < end:
@@ -257,42 +264,8 @@ def due(timing: Timing, period: Period, as_of: datetime) -> bool:
     return as_of >= (period.start if timing == Timing.ADVANCE else period.end)
 
 
-def periods_due(
-    schedule: Schedule,
-    *,
-    timing: Timing,
-    start: datetime,
-    end: datetime | None,
-    as_of: datetime,
-    continues: bool = False,
-) -> Iterator[Period]:
-    """The periods from `start` on that are due at `as_of`, oldest first; finite also when `end` is None."""
-    for period in periods(schedule, start, end, continues=continues):
-        if not due(timing, period, as_of):
-            return
-        yield period
-
-
-def active_parts(period: Period, active: Iterable[tuple[datetime, datetime | None]]) -> list[Period]:
-    """The parts of a period in which the subscription was active; time outside of them is never billed.
-
-    Args:
-        active: disjoint `[start, end)` spans in order of time; an end of None is open.
-
-    Returns:
-        Parts in order of time; each after the first `continues` the period.
-    """
-    parts: list[Period] = []
-    for start, end in active:
-        part = period.clip(start, end)
-        if part is not None:
-            # Cut off in front by inactivity is not "billed before": only an earlier part of the period is.
-            parts.append(replace(part, continues=period.continues or bool(parts)))
-    return parts
-
-
 def first_charged_instant(started_at: datetime, trial_end: datetime | None) -> datetime:
-    """Where billing begins: the start, or the end of the trial when that is later."""
+    """When billing begins: at the start, or at the end of the trial where that is later."""
     return started_at if trial_end is None else max(started_at, trial_end)
 
 

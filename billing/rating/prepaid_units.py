@@ -1,11 +1,11 @@
 """Which units of a usage period are paid in credits, and how many credits that takes. Pure.
 
-What is covered are stretches `(from, to]` of the period's quantity. Free units come first and take no credits; what is covered
-lies before what is not, so the overage goes on in the tier that it falls in. A part that is billed later begins where the first
-stopped: its own units are covered first, and what was invoiced stays invoiced.
+Covered units are stretches `(from, to]` of the period's quantity. Free units come first and take no credits. Covered units come
+before the others, so the overage continues in the tier that it falls in. A part that is billed later begins where the first
+stopped: its own units are covered first, and invoiced units stay invoiced.
 
-A unit is what `unit_amount` is the price of: one of the quantity, or a started package. All of the units are covered, however
-small the last one is, or whole ones; the credits of a period are rounded up once, in however many parts they are spent.
+`unit_amount` is the price of a unit: one of the quantity, or a started package. Either all units are covered, even where the last
+one is not whole, or a number of whole ones. The credits of a period are rounded up once, in any number of spends.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,22 +16,23 @@ from typing import Any
 
 from billing.rating.aggregation import Usage
 from billing.rating.money import Exact
-from billing.rating.pricing import Price, PriceModel, Rating, quote
+from billing.rating.prices import Price, PriceModel
+from billing.rating.pricing import Rating, quote
 
 Stretch = tuple[Fraction, Fraction]
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What of a period is covered: stretches that do not overlap, lowest first, and the credits that were spent on them."""
+    """The covered units of a period: stretches that do not overlap, lowest first, and the credits that were spent on them."""
 
     stretches: tuple[Stretch, ...] = ()
     credits: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
-    """Credits of one spend in the ledger that a claim still stands on; `credits` is above 0."""
+class CreditSpend:
+    """Credits of a spend in the ledger that still pay for a claim; `credits` is above 0."""
 
     holder_id: str
     credit_type: str
@@ -43,7 +44,7 @@ NOTHING_COVERED = Coverage()
 
 
 def free_quantity(price: Price) -> Fraction | None:
-    """Up to where nothing is owed: the free units, or the first tiers without any amount. None: nothing ever is."""
+    """The quantity up to which nothing is owed: the free units, or the first tiers without an amount. None: all is free."""
     free = Fraction(price.free_units or 0)
     for tier in price.tiers:
         if tier.per_unit or tier.flat_amount:
@@ -55,7 +56,7 @@ def free_quantity(price: Price) -> Fraction | None:
 
 
 def units_at(price: Price, quantity: Fraction) -> Fraction:
-    """How many units of the quantity are owed, in money or credits: beyond the free ones, and packages once they are started."""
+    """The number of units to pay, in money or credits: those beyond the free units; of packages, the started ones."""
     free = free_quantity(price)
     beyond = Fraction(0) if free is None else max(quantity - free, Fraction(0))
     if price.model != PriceModel.PACKAGE:
@@ -64,18 +65,18 @@ def units_at(price: Price, quantity: Fraction) -> Fraction:
 
 
 def units_of(price: Price, coverage: Coverage) -> Fraction:
-    """How many units are covered."""
+    """The number of covered units."""
     return sum((units_at(price, upper) - units_at(price, lower) for lower, upper in coverage.stretches), Fraction(0))
 
 
 def credits_for(price: Price, units: Fraction) -> int:
-    """The credits that so many units of a period take, a started one counted."""
+    """The credits that this number of units of a period takes, rounded up."""
     assert price.credits is not None
     return ceil(Fraction(price.credits.per_unit) * units)
 
 
 def extend(price: Price, coverage: Coverage, *, billed: Fraction, total: Fraction, available: int) -> Coverage:
-    """Cover what has been used beyond `billed`, as far as the credits reach.
+    """Cover the usage beyond `billed`, as far as the credits reach.
 
     Args:
         billed: the quantity up to which the period was billed before, in money or credits.
@@ -97,13 +98,13 @@ def extend(price: Price, coverage: Coverage, *, billed: Fraction, total: Fractio
 
 
 def cut(price: Price, coverage: Coverage, total: Fraction) -> Coverage:
-    """What stays covered when the quantity of the period has shrunk to `total`."""
+    """The coverage after the quantity of the period has shrunk to `total`."""
     kept = tuple((lower, min(upper, total)) for lower, upper in coverage.stretches)
     return _priced(price, kept, coverage.credits)
 
 
 def afford(price: Price, coverage: Coverage, available: int) -> Coverage:
-    """What stays covered when of its credits only so many could be spent again: the lowest units."""
+    """The coverage where only a part of its credits could be spent again: the lowest units."""
     if available >= coverage.credits:
         return coverage
     assert price.credits is not None
@@ -120,7 +121,7 @@ def afford(price: Price, coverage: Coverage, available: int) -> Coverage:
 
 
 def joined(price: Price, coverages: Iterable[Coverage], total: Fraction) -> Coverage:
-    """The coverage of a period whose parts were billed as periods of their own: as many units, and from the first on."""
+    """The coverage of a period whose parts were billed as separate periods: the same number of units, from the first on."""
     known = [one for one in coverages if one.stretches]
     units = sum((units_of(price, one) for one in known), Fraction(0))
     if not units:
@@ -130,7 +131,7 @@ def joined(price: Price, coverages: Iterable[Coverage], total: Fraction) -> Cove
 
 
 def quote_covered(price: Price, usage: Usage | Exact, currency: str, *, billed: Exact, available: int) -> tuple[Rating, Coverage]:
-    """What a customer with so many credits would pay for the usage beyond `billed`, in money and in credits."""
+    """What a customer with these credits would pay for the usage beyond `billed`, in money and in credits."""
     total = max(usage.quantity if isinstance(usage, Usage) else Fraction(usage), Fraction(0))
     before = min(Fraction(billed), total)
     coverage = extend(price, NOTHING_COVERED, billed=before, total=total, available=available)
@@ -157,35 +158,35 @@ def _start(price: Price, billed: Fraction) -> Fraction:
 
 
 def _reach(price: Price, lower: Fraction, units: Fraction) -> Fraction:
-    """The quantity at which so many units more are owed than at `lower`."""
+    """The quantity with this number of units more to pay than at `lower`."""
     free = free_quantity(price) or Fraction(0)
     if price.model != PriceModel.PACKAGE:
         return max(lower, free) + units
     return free + Fraction(price.package_size or 1) * (units_at(price, lower) + units)
 
 
-# As a claim keeps it ---------------------------------------------------------------------------------
+# As a claim stores it --------------------------------------------------------------------------------
 
 
-def covered_basis(coverage: Coverage, spends: Sequence[Spent], short_of: Sequence[Stretch] = ()) -> dict[str, Any]:
-    """What a usage claim keeps of its coverage.
+def covered_snapshot(coverage: Coverage, spends: Sequence[CreditSpend], short_of: Sequence[Stretch] = ()) -> dict[str, Any]:
+    """What a usage claim stores of its coverage.
 
     Args:
-        short_of: what was covered when its money was billed, where not all of that could be spent again; the next run rates it
-            anew.
+        short_of: the units that were covered when its money was billed, where not all of their credits could be spent again; the
+            next run rates the period again.
     """
-    basis = {"stretches": _texts(coverage.stretches), "spends": [list(astuple(spent)) for spent in spends]}
-    return basis | ({"short_of": _texts(short_of)} if short_of else {})
+    snapshot = {"stretches": _texts(coverage.stretches), "spends": [list(astuple(spent)) for spent in spends]}
+    return snapshot | ({"short_of": _texts(short_of)} if short_of else {})
 
 
-def covered_of(basis: Mapping[str, Any]) -> tuple[Coverage, tuple[Spent, ...]]:
-    """What `covered_basis` kept; its credits are those of the spends."""
-    spends = tuple(Spent(*spent) for spent in basis["spends"])
-    return Coverage(stretches_of(basis["stretches"]), sum(spent.credits for spent in spends)), spends
+def covered_of(snapshot: Mapping[str, Any]) -> tuple[Coverage, tuple[CreditSpend, ...]]:
+    """What `covered_snapshot` stored; the credits are the sum of the spends."""
+    spends = tuple(CreditSpend(*spent) for spent in snapshot["spends"])
+    return Coverage(stretches_of(snapshot["stretches"]), sum(spent.credits for spent in spends)), spends
 
 
 def stretches_of(texts: Iterable[Sequence[str]]) -> tuple[Stretch, ...]:
-    """Stretches as a claim keeps them."""
+    """The stretches from the form in which a claim stores them."""
     return tuple((Fraction(lower), Fraction(upper)) for lower, upper in texts)
 
 

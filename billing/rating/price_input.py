@@ -10,22 +10,20 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any
 
 from billing.rating.aggregation import Aggregation, Filters
-from billing.rating.limits import MAX_MONEY, MAX_QUANTITY
 from billing.rating.money import MINOR_DIGITS, decimal_text
 from billing.rating.periods import Timing
-from billing.rating.pricing import PERCENTAGES, InCredits, Price, PriceKind, PriceModel, Proration, Tier
+from billing.rating.price_fields import FieldError, FieldReader, PriceInvalid
+from billing.rating.prices import PERCENTAGES, CreditPrice, Price, PriceKind, PriceModel, Proration, Tier
 
-DECIMAL_PLACES = 12
 MAX_TIERS = 100
 MAX_PRICES = 100
 MAX_FILTERS = 20
 MAX_FILTER_VALUES = 100
 MAX_FREE_EVENTS = 2**53 - 1
 
-_DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?", re.ASCII)
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}", re.ASCII)
 _CREDIT_TYPE = re.compile(r"[a-z0-9_]{1,32}", re.ASCII)
 _CATEGORY = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}", re.ASCII)
@@ -50,27 +48,11 @@ _OPTIONAL_BY_MODEL = {
     PriceModel.PACKAGE: frozenset({"free_units"}),
     PriceModel.PERCENTAGE: frozenset({"fixed_amount", "free_events", "free_amount"}),
 }
-# Where each unit has a price of its own. In `volume` a covered unit would make all others cheaper or dearer, `flat` has one price
-# for all of them, and of a percentage the units are money.
+# The models in which each unit has a separate price. In `volume` a covered unit would change the price of all others, `flat`
+# has one price for all units, and the units of a percentage are money.
 IN_CREDITS = frozenset({PriceModel.UNIT, PriceModel.GRADUATED, PriceModel.PACKAGE})
 _FIELDS = frozenset(field.name for field in fields(Price))
 _MONEY = ("unit_amount", "fixed_amount", "free_amount", "minimum", "maximum")
-
-
-class FieldError(NamedTuple):
-    """One fault of the input: where (RFC 6901), which rule, and what a person should know."""
-
-    pointer: str
-    code: str
-    detail: str
-
-
-class PriceInvalid(ValueError):
-    """The input is not a price. `errors` has every fault found; nothing was made."""
-
-    def __init__(self, errors: Sequence[FieldError]) -> None:
-        self.errors = tuple(errors)
-        super().__init__("; ".join(f"{error.pointer}: {error.detail}" for error in errors))
 
 
 def parse_price(data: Any, *, pointer: str = "/price") -> Price:
@@ -78,12 +60,12 @@ def parse_price(data: Any, *, pointer: str = "/price") -> Price:
 
     Args:
         data: the decoded JSON value.
-        pointer: where it stands in the request; leads every fault's pointer.
+        pointer: its place in the request; the pointer of every fault begins with it.
 
     Raises:
         PriceInvalid: with all faults at once.
     """
-    reader = _Reader(pointer)
+    reader = FieldReader(pointer)
     price = _read_price(reader, data)
     if price is None or reader.errors:
         raise PriceInvalid(reader.errors)
@@ -141,84 +123,7 @@ def currency_fault(currency: Any, *, pointer: str = "/currency") -> FieldError |
     return FieldError(pointer, "unknown-currency", "must be an active ISO 4217 code such as EUR, with 0, 2 or 3 decimals")
 
 
-class _Reader:
-    """Reads single values and collects what is wrong with them."""
-
-    def __init__(self, pointer: str) -> None:
-        self.pointer = pointer
-        self.errors: list[FieldError] = []
-
-    def fault(self, name: str, code: str, detail: str) -> None:
-        self.errors.append(FieldError(f"{self.pointer}/{name}" if name else self.pointer, code, detail))
-
-    def choice(self, data: Mapping[str, Any], name: str, kind: Any, default: Any = None) -> Any:
-        value = data.get(name)
-        if value is None:
-            if default is None:
-                self.fault(name, "required", f"{name} is required")
-            return default
-        try:
-            return kind(value) if isinstance(value, str) else self._not_one_of(name, kind)
-        except ValueError:
-            return self._not_one_of(name, kind)
-
-    def _not_one_of(self, name: str, kind: Any) -> None:
-        self.fault(name, "choice", f"must be one of {', '.join(member.value for member in kind)}")
-
-    def pattern(self, data: Mapping[str, Any], name: str, pattern: re.Pattern[str], default: str | None = None) -> str | None:
-        value = data.get(name, default) if data.get(name) is not None else default
-        if value is None:
-            return None
-        if not isinstance(value, str) or not pattern.fullmatch(value):
-            self.fault(name, "format", f"must match {pattern.pattern}")
-            return None
-        return value
-
-    def amount(self, data: Mapping[str, Any], name: str, at: str = "") -> Decimal | None:
-        """Money or a rate: a decimal string, 0 to 10^12."""
-        value = data.get(name)
-        if value is None:
-            return None
-        if not isinstance(value, str):
-            self.fault(at + name, "type", 'must be a decimal string such as "12.50"')
-            return None
-        return self._decimal(value, at + name, MAX_MONEY)
-
-    def quantity(self, data: Mapping[str, Any], name: str, at: str = "") -> Decimal | None:
-        """A number of units: a JSON number or a decimal string, 0 to 10^18."""
-        value = data.get(name)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
-            self.fault(at + name, "type", "must be a number")
-            return None
-        if isinstance(value, int) and value.bit_length() > 128:
-            self.fault(at + name, "too-large", f"must be at most {MAX_QUANTITY}")
-            return None
-        if isinstance(value, float):
-            # The shortest text that reads back as this float is what the sender wrote.
-            value = Decimal(repr(value))
-        return self._decimal(format(value, "f") if isinstance(value, Decimal) else str(value), at + name, MAX_QUANTITY)
-
-    def _decimal(self, text: str, name: str, most: Decimal) -> Decimal | None:
-        if len(text) > 200 or not _DECIMAL.fullmatch(text):
-            self.fault(name, "format", "must be a plain decimal number, without exponent, spaces or separators")
-            return None
-        number = Decimal(text)
-        places = text.partition(".")[2]
-        if len(places.rstrip("0")) > DECIMAL_PLACES:
-            self.fault(name, "too-many-decimals", f"has more than {DECIMAL_PLACES} decimals")
-        elif number > most:
-            self.fault(name, "too-large", f"must be at most {most}")
-        elif number < 0:
-            self.fault(name, "negative", "must not be negative")
-        else:
-            # Without the sign of a "-0"; `abs` would round to the context's 28 digits.
-            return number.copy_abs()
-        return None
-
-
-def _read_price(reader: _Reader, data: Any) -> Price | None:
+def _read_price(reader: FieldReader, data: Any) -> Price | None:
     if not isinstance(data, Mapping):
         reader.fault("", "type", "must be an object")
         return None
@@ -256,13 +161,13 @@ def _read_price(reader: _Reader, data: Any) -> Price | None:
     return price
 
 
-def _refuse_unknown(reader: _Reader, data: Mapping[str, Any]) -> None:
+def _refuse_unknown(reader: FieldReader, data: Mapping[str, Any]) -> None:
     for name in data:
         if name not in _FIELDS:
             reader.fault(str(name).replace("~", "~0").replace("/", "~1"), "unknown-field", "a price has no such field")
 
 
-def _refuse_unused(reader: _Reader, given: Mapping[str, Any], kind: PriceKind, model: PriceModel) -> None:
+def _refuse_unused(reader: FieldReader, given: Mapping[str, Any], kind: PriceKind, model: PriceModel) -> None:
     required = _REQUIRED_BY_MODEL[model]
     usage = _USAGE if kind == PriceKind.USAGE else frozenset()
     allowed = _COMMON | required | _OPTIONAL_BY_MODEL.get(model, frozenset()) | usage
@@ -273,7 +178,7 @@ def _refuse_unused(reader: _Reader, given: Mapping[str, Any], kind: PriceKind, m
         reader.fault(name, "not-used", f"{what} does not use {name}")
 
 
-def _check_whole(reader: _Reader, price: Price, given: Mapping[str, Any]) -> None:
+def _check_whole(reader: FieldReader, price: Price, given: Mapping[str, Any]) -> None:
     """The rules that look at more than one field."""
     if price.kind == PriceKind.USAGE:
         _check_usage(reader, price, given)
@@ -289,7 +194,7 @@ def _check_whole(reader: _Reader, price: Price, given: Mapping[str, Any]) -> Non
         reader.fault("tax_rate", "rate-not-for-category", f"category {price.tax_category} needs a rate of 0")
 
 
-def _check_usage(reader: _Reader, price: Price, given: Mapping[str, Any]) -> None:
+def _check_usage(reader: FieldReader, price: Price, given: Mapping[str, Any]) -> None:
     if price.timing == Timing.ADVANCE:
         reader.fault("timing", "usage-in-advance", "usage is known, and billed, in arrears")
     if "meter" not in given:
@@ -305,13 +210,13 @@ def _check_usage(reader: _Reader, price: Price, given: Mapping[str, Any]) -> Non
         reader.fault("aggregation", "aggregation-not-for-model", f"model {price.model} needs the aggregation sum")
 
 
-def _read_key(reader: _Reader, given: Mapping[str, Any]) -> str:
+def _read_key(reader: FieldReader, given: Mapping[str, Any]) -> str:
     if "key" not in given:
         reader.fault("key", "required", "key is required")
     return reader.pattern(given, "key", _KEY) or ""
 
 
-def _read_tiers(reader: _Reader, given: Mapping[str, Any], model: PriceModel) -> tuple[Tier, ...]:
+def _read_tiers(reader: FieldReader, given: Mapping[str, Any], model: PriceModel) -> tuple[Tier, ...]:
     items = given.get("tiers")
     if items is None or "tiers" not in _REQUIRED_BY_MODEL[model]:
         return ()
@@ -325,7 +230,7 @@ def _read_tiers(reader: _Reader, given: Mapping[str, Any], model: PriceModel) ->
     return tuple(known)
 
 
-def _read_tier(reader: _Reader, item: Any, index: int, model: PriceModel) -> Tier | None:
+def _read_tier(reader: FieldReader, item: Any, index: int, model: PriceModel) -> Tier | None:
     at = f"tiers/{index}/"
     if not isinstance(item, Mapping):
         reader.fault(f"tiers/{index}", "type", "must be an object")
@@ -349,7 +254,7 @@ def _read_tier(reader: _Reader, item: Any, index: int, model: PriceModel) -> Tie
     return Tier(up_to, price if price is not None else Decimal(0), flat_amount)
 
 
-def _check_tiers(reader: _Reader, tiers: Sequence[Tier]) -> None:
+def _check_tiers(reader: FieldReader, tiers: Sequence[Tier]) -> None:
     """Each tier begins where the one before ends, and the last takes all that is above."""
     lower = Decimal(0)
     for index, tier in enumerate(tiers):
@@ -368,7 +273,7 @@ def _check_tiers(reader: _Reader, tiers: Sequence[Tier]) -> None:
         lower = max(lower, tier.up_to)
 
 
-def _read_free_events(reader: _Reader, given: Mapping[str, Any]) -> int | None:
+def _read_free_events(reader: FieldReader, given: Mapping[str, Any]) -> int | None:
     number = reader.quantity(given, "free_events")
     if number is None:
         return None
@@ -378,7 +283,7 @@ def _read_free_events(reader: _Reader, given: Mapping[str, Any]) -> int | None:
     return int(number)
 
 
-def _read_property(reader: _Reader, given: Mapping[str, Any]) -> str | None:
+def _read_property(reader: FieldReader, given: Mapping[str, Any]) -> str | None:
     value = given.get("property")
     if value is None or _is_property_name(value):
         return value
@@ -386,7 +291,7 @@ def _read_property(reader: _Reader, given: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _read_filters(reader: _Reader, given: Mapping[str, Any]) -> Filters:
+def _read_filters(reader: FieldReader, given: Mapping[str, Any]) -> Filters:
     value = given.get("filters")
     if value is None:
         return ()
@@ -403,7 +308,7 @@ def _read_filters(reader: _Reader, given: Mapping[str, Any]) -> Filters:
     return tuple(sorted(filters))
 
 
-def _read_credits(reader: _Reader, given: Mapping[str, Any]) -> InCredits | None:
+def _read_credits(reader: FieldReader, given: Mapping[str, Any]) -> CreditPrice | None:
     value = given.get("credits")
     if value is None:
         return None
@@ -424,7 +329,7 @@ def _read_credits(reader: _Reader, given: Mapping[str, Any]) -> InCredits | None
     if per_unit is not None and per_unit <= 0:
         reader.fault(at + "per_unit", "not-positive", "a unit takes more than 0 credits")
         return None
-    return None if per_unit is None else InCredits(credit_type, per_unit)
+    return None if per_unit is None else CreditPrice(credit_type, per_unit)
 
 
 def _is_property_name(value: Any) -> bool:
@@ -437,7 +342,7 @@ def _is_filter_list(values: Any) -> bool:
     return all(isinstance(value, str) and len(value) <= 200 and "\0" not in value for value in values)
 
 
-def _read_flag(reader: _Reader, given: Mapping[str, Any], name: str) -> bool:
+def _read_flag(reader: FieldReader, given: Mapping[str, Any], name: str) -> bool:
     value = given.get(name, False)
     if not isinstance(value, bool):
         reader.fault(name, "type", "must be true or false")

@@ -9,117 +9,16 @@ Arithmetic is in `Fraction`, which rounds nothing; money is in major units until
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
-from enum import StrEnum
 from fractions import Fraction
 from typing import Any
 
-from billing.rating.aggregation import Aggregation, Event, Filters, Usage, aggregate, event_number, ordered, percentage_usage
+from billing.rating.aggregation import Event, Usage, aggregate, percentage_usage
 from billing.rating.money import Exact, decimal_text, to_minor
-from billing.rating.periods import Timing
+from billing.rating.prices import PERCENTAGES, Price, PriceKind, PriceModel
 
-
-class PriceKind(StrEnum):
-    """Recurring prices bill a quantity that is agreed, usage prices one that is measured."""
-
-    RECURRING = "recurring"
-    USAGE = "usage"
-
-
-class PriceModel(StrEnum):
-    """How a quantity becomes an amount."""
-
-    FLAT = "flat"
-    UNIT = "unit"
-    GRADUATED = "graduated"
-    VOLUME = "volume"
-    PACKAGE = "package"
-    PERCENTAGE = "percentage"
-    GRADUATED_PERCENTAGE = "graduated_percentage"
-
-
-class Proration(StrEnum):
-    """How a part of a period is measured against the full one."""
-
-    DAY = "day"
-    SECOND = "second"
-    NONE = "none"
-    FIXED_30 = "fixed_30"
-
-
-_LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 Covered = Sequence[tuple[Fraction, Fraction]]
-PERCENTAGES = frozenset({PriceModel.PERCENTAGE, PriceModel.GRADUATED_PERCENTAGE})
-
-
-@dataclass(frozen=True, slots=True)
-class Tier:
-    """The units above the tier before, up to and including `up_to` (cumulative); the last has none.
-
-    Args:
-        unit_amount: money per unit, for `graduated` and `volume`.
-        rate: percent, for `graduated_percentage`.
-        flat_amount: money, owed once when the tier is entered.
-    """
-
-    up_to: Decimal | None
-    unit_amount: Decimal | None = None
-    flat_amount: Decimal | None = None
-    rate: Decimal | None = None
-
-    @property
-    def per_unit(self) -> Fraction:
-        """Money per unit of quantity, whichever way the tier says it."""
-        return Fraction(self.rate) / 100 if self.rate is not None else Fraction(self.unit_amount or 0)
-
-
-@dataclass(frozen=True, slots=True)
-class InCredits:
-    """That units of a price are paid in credits of the holder first, and in money where those do not reach.
-
-    Args:
-        per_unit: credits per unit, above 0; a unit is what `unit_amount` is the price of.
-    """
-
-    credit_type: str
-    per_unit: Decimal
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """One price of a plan, as the REST contract names its fields; None is "not given". Made by `price_input.parse_price`.
-
-    Args:
-        unit_amount, fixed_amount, free_amount, minimum, maximum: money in major units.
-        rate, tax_rate: percent.
-        filters: see `aggregation.Filters`.
-        credits: see `billing.rating.prepaid_units`.
-    """
-
-    key: str
-    kind: PriceKind
-    model: PriceModel
-    timing: Timing
-    unit_amount: Decimal | None = None
-    tiers: tuple[Tier, ...] = ()
-    free_units: Decimal | None = None
-    package_size: Decimal | None = None
-    rate: Decimal | None = None
-    fixed_amount: Decimal | None = None
-    free_events: int | None = None
-    free_amount: Decimal | None = None
-    minimum: Decimal | None = None
-    maximum: Decimal | None = None
-    meter: str | None = None
-    aggregation: Aggregation | None = None
-    property: str | None = None
-    filters: Filters = ()
-    credits: InCredits | None = None
-    proration: Proration = Proration.DAY
-    bill_last_day: bool = False
-    tax_category: str = "S"
-    tax_rate: Decimal = Decimal(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +26,7 @@ class Step:
     """A line of the calculation: the units between `lower` and `upper` and what they cost, exact.
 
     Args:
-        lower, upper: the stretch of quantity (exclusive, inclusive) that this step prices; None for a limit's true-up.
+        lower, upper: the stretch of quantity (exclusive, inclusive) that this step prices; None for what a minimum adds.
         units: what was multiplied: units, packages or money, and negative where a step is taken back.
         amount: `units × unit_amount + flat_amount`.
     """
@@ -185,7 +84,7 @@ def usage_of(
     period: tuple[datetime, datetime] | None = None,
     held_before: Decimal = Decimal(0),
 ) -> Usage:
-    """What a usage price has to rate: its events, filtered and aggregated as it says.
+    """The usage of a price: its events, filtered and aggregated as the price says.
 
     Args:
         period: `[start, end)` of the full period, for `weighted_sum`.
@@ -242,7 +141,7 @@ def rate(price: Price, usage: Usage | Exact, currency: str) -> Rating:
 
 
 def rate_rest(price: Price, total: Usage | Exact, first: Usage | Exact | None, currency: str) -> Rating:
-    """What a period still owes when its first part was billed: amount(total) − amount(first).
+    """What is left to bill of a period whose first part is billed: amount(total) − amount(first).
 
     Args:
         total: the usage of the whole period so far, the first part included.
@@ -286,7 +185,7 @@ def quote(
 ) -> Rating:
     """What a customer would pay for the usage, the price's own minimum and maximum included as a step.
 
-    An invoice shows those as lines of their own (`totals.Limit`) because discounts come in between.
+    An invoice shows those as separate lines (`totals.Limit`) because discounts come in between.
 
     Args:
         first: as for `rate_rest`.
@@ -296,61 +195,6 @@ def quote(
     if first is None:
         return whole
     return _difference(whole, _limited(price, rate_uncovered(price, first, covered_first, currency), currency))
-
-
-def quote_request(
-    price: Price,
-    *,
-    currency: str,
-    quantity: Decimal | None = None,
-    events: Sequence[Event] = (),
-    already_billed: Decimal = Decimal(0),
-) -> Rating:
-    """What a quantity, or these events, would cost after `already_billed` units of the same period; nothing is stored.
-
-    For percentages what was billed counts as one earlier event of that amount. A weighted sum is taken over the
-    calendar month (UTC) of the earliest event, since the request names no period.
-
-    Args:
-        quantity: 0 or more; None to rate the events.
-
-    Raises:
-        ValueError: events for a price without an aggregation.
-    """
-    earlier = usage_of_amount(price, already_billed) if already_billed > 0 else None
-    if price.model in PERCENTAGES:
-        amounts = _event_amounts(price, events) if quantity is None else [quantity] if quantity > 0 else []
-        total = _percentage_total(price, [already_billed, *amounts] if earlier else amounts)
-    elif quantity is not None:
-        total = Usage(Fraction(already_billed) + Fraction(quantity))
-    else:
-        total = _total_usage(price, events, already_billed)
-    return quote(price, total, currency, earlier)
-
-
-def _event_amounts(price: Price, events: Sequence[Event]) -> list[Decimal]:
-    numbers = (event_number(event, price.property) for event in ordered(events, price.filters))
-    return [number for number in numbers if number is not None]
-
-
-def _percentage_total(price: Price, amounts: Sequence[Decimal]) -> Usage:
-    events = [Event(amount, _LONG_AGO, sequence=index) for index, amount in enumerate(amounts)]
-    return percentage_usage(events, free_events=price.free_events, free_amount=price.free_amount)
-
-
-def _total_usage(price: Price, events: Sequence[Event], already_billed: Decimal) -> Usage:
-    more = usage_of(price, events, period=_month_of(events)).quantity
-    if price.aggregation == Aggregation.MAX:
-        return Usage(max(more, Fraction(already_billed)))
-    if price.aggregation == Aggregation.LAST and events:
-        return Usage(more)
-    return Usage(more + Fraction(already_billed))
-
-
-def _month_of(events: Sequence[Event]) -> tuple[datetime, datetime]:
-    earliest = min((event.occurred_at for event in events), default=_LONG_AGO).astimezone(UTC)
-    start = earliest.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    return start, (start + timedelta(days=31)).replace(day=1)
 
 
 # The models ------------------------------------------------------------------------------------------
@@ -447,12 +291,12 @@ def _limited(price: Price, rating: Rating, currency: str) -> Rating:
 
 
 def _difference(whole: Rating, first: Rating) -> Rating:
-    """Take the steps of the first part out of those of the whole; what the whole no longer has is taken back."""
+    """Subtract the steps of the first part from those of the whole. Steps that the whole does not have become negative."""
     taken = {(step.lower, step.unit_amount): step for step in first.steps}
     steps = [_step_rest(step, taken.pop((step.lower, step.unit_amount), None)) for step in whole.steps]
     steps += [replace(before, units=-before.units, flat_amount=-before.flat_amount) for before in taken.values()]
-    told = tuple(step for step in steps if step.units or step.flat_amount)
-    return Rating(whole.exact - first.exact, whole.amount_minor - first.amount_minor, told)
+    shown = tuple(step for step in steps if step.units or step.flat_amount)
+    return Rating(whole.exact - first.exact, whole.amount_minor - first.amount_minor, shown)
 
 
 def _step_rest(step: Step, before: Step | None) -> Step:

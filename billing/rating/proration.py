@@ -1,4 +1,4 @@
-"""What a part of a period owes, and what a change in the middle of one gives back. Pure and exact.
+"""What a part of a period costs, and what a change within a period gives back. Pure and exact.
 
 A part is measured in calendar days of the billing zone against its full period, never in hours / 24: the days of its
 parts add up to the days of the whole, because the day of a change belongs to the part that begins on it.
@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from billing.rating.money import Exact, from_minor, to_minor
 from billing.rating.periods import Period, Schedule
-from billing.rating.pricing import Proration
+from billing.rating.prices import Proration
 
 MICROSECOND = timedelta(microseconds=1)
 
@@ -38,7 +38,7 @@ NOTHING = Share(0, 1)
 
 @dataclass(frozen=True, slots=True)
 class BilledLine:
-    """A line as it was billed in advance, which a change or an early end gives something back on.
+    """A line that was billed in advance. A change or an early end gives a part of it back.
 
     Args:
         full_amount: exact price of a full period at the line's quantity, major units.
@@ -57,16 +57,6 @@ class BilledLine:
     def left_minor(self) -> int:
         """What can still be given back on this line."""
         return max(self.amount_minor - self.discount_minor - self.credited_minor, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """The two lines of a change in a period billed in advance, in minor units."""
-
-    credit_minor: int
-    """0 or less: the unused part of the original line."""
-    charge_minor: int
-    """0 or more: the rest of the period at the new price."""
 
 
 def share(schedule: Schedule, part: Period, mode: Proration, *, terminated: bool = False, bill_last_day: bool = False) -> Share:
@@ -92,26 +82,6 @@ def share(schedule: Schedule, part: Period, mode: Proration, *, terminated: bool
             return Share(last - _position(schedule, part, part.start, mode), of)
     # Also where no midnight lies inside the period: a day that the zone's clocks jumped over.
     return Share((part.end - part.start) // MICROSECOND, (part.full_end - part.full_start) // MICROSECOND)
-
-
-def unused_share(
-    schedule: Schedule, part: Period, instant: datetime, mode: Proration, *, terminated: bool = False, bill_last_day: bool = False
-) -> Share:
-    """What of a billed part is left when it ends or changes at an instant: its share less what was used by then.
-
-    For `none` that is nothing once the part has begun: what was charged stays, and a new price starts with the next
-    period.
-
-    Args:
-        part: as it was billed.
-        terminated, bill_last_day: as for `share`; the last day is then used, not unused.
-    """
-    billed = share(schedule, part, mode)
-    used_part = part.clip(end=instant)
-    if used_part is None:
-        return billed
-    used = share(schedule, used_part, mode, terminated=terminated, bill_last_day=bill_last_day)
-    return Share(max(billed.used - used.used, 0), billed.of)
 
 
 def prorated_minor(full_amount: Exact, part: Share, currency: str, *, before: Share = NOTHING) -> int:
@@ -141,16 +111,6 @@ def unused_credit_minor(line: BilledLine, unused: Share, currency: str) -> int:
     discount = from_minor(line.discount_minor, currency) * unused.fraction / line.share.fraction
     exact = Fraction(line.full_amount) * unused.fraction - discount
     return min(max(to_minor(exact, currency), 0), line.left_minor)
-
-
-def change(line: BilledLine, unused: Share, new_full_amount: Exact, currency: str, *, new: Share | None = None) -> Change:
-    """The credit for what a line leaves unused and the charge for the same time at another price.
-
-    Args:
-        new: the share at the new price, where that is prorated in another way; the unused share by default.
-    """
-    charged = unused if new is None else new
-    return Change(-unused_credit_minor(line, unused, currency), prorated_minor(new_full_amount, charged, currency))
 
 
 def _position(schedule: Schedule, part: Period, instant: datetime, mode: Proration, *, include_day: bool = False) -> int:

@@ -3,7 +3,7 @@
 1. Coupons: limited to prices, then to plans, then general; within each in the order given. Each takes from what is
    left of its lines and is spread over them so that the parts add up exactly.
 2. Maximums: a discount of what exceeds them after coupons; per price first, then per subscription.
-3. Minimums: true-up lines for what is missing after discounts; per price first, then per subscription.
+3. Minimums: lines for what is missing after discounts; per price first, then per subscription.
 4. Credit lines that are larger than the fees of their tax category: what would fall below zero is carried to a credit
    note, with its tax.
 5. Tax per category, total, credit notes (those carried included), prepaid credits, amount due.
@@ -43,7 +43,7 @@ class FeeLine:
 
 
 class Duration(StrEnum):
-    """How long a coupon lasts; how many periods are left of a recurring one is the caller's to count."""
+    """How long a coupon lasts. The caller counts the periods of a recurring one."""
 
     ONCE = "once"
     RECURRING = "recurring"
@@ -51,7 +51,7 @@ class Duration(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Coupon:
+class CouponTerms:
     """A discount that the customer holds: an amount or a percentage.
 
     Args:
@@ -95,10 +95,10 @@ class Limit:
     """A minimum and maximum per price or per subscription and period, prorated already.
 
     Args:
-        name: names its true-up line and its discounts, e.g. "minimum/api-calls".
+        name: names its line of a minimum and its discounts, e.g. "minimum/api-calls".
         positions: the lines that count; None for all.
         subscription_wide: comes after the limits of prices, and what those brought counts towards it.
-        tax_category, tax_rate: of the true-up line.
+        tax_category, tax_rate: of that line.
     """
 
     name: str
@@ -125,14 +125,14 @@ class Discount:
 
 
 @dataclass(frozen=True, slots=True)
-class CouponUse:
-    """What became of a coupon on this invoice.
+class CouponEffect:
+    """The effect of a coupon on this invoice.
 
     Args:
-        applied_minor: what it took off.
-        rest_minor: what an amount used `once` carries to the next invoice; 0 for every other.
-        used: it met a fee that it covers: one of its periods is gone.
-        exhausted: a `once` coupon that has nothing left for a later invoice.
+        applied_minor: the amount that it took off.
+        rest_minor: the rest of an amount used `once`, for the next invoice; 0 for other coupons.
+        used: there was a fee that it covers, so it used up one of its periods.
+        exhausted: a `once` coupon has nothing left for a later invoice.
     """
 
     code: str
@@ -143,8 +143,8 @@ class CouponUse:
 
 
 @dataclass(frozen=True, slots=True)
-class TrueUp:
-    """The line that lifts fees to a minimum; `amount_minor` is above 0."""
+class MinimumFee:
+    """The line that raises fees to a minimum; `amount_minor` is above 0."""
 
     name: str
     amount_minor: int
@@ -153,8 +153,8 @@ class TrueUp:
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
-    """What credits left below zero in a tax category: lifted out of the invoice into a credit note.
+class CarriedCredit:
+    """The amount below zero that credits left in a tax category: it goes from the invoice into a credit note.
 
     Args:
         net_minor: a line of this amount brings the category's base back to 0.
@@ -173,7 +173,7 @@ class Carried:
 
 
 @dataclass(frozen=True, slots=True)
-class CreditNote:
+class OpenCreditNote:
     """A credit note of the customer with something left on it."""
 
     ref: str
@@ -181,8 +181,8 @@ class CreditNote:
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
-    """What was taken from one credit note."""
+class AppliedNote:
+    """The amount that was taken from a credit note."""
 
     ref: str
     amount_minor: int
@@ -190,34 +190,34 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The figures of an invoice: subtotal − discount + tax = total; total − credit notes − prepaid = amount due.
+    """The amounts of an invoice: subtotal − discount + tax = total; total − credit notes − prepaid = amount due.
 
     Args:
-        subtotal_minor: fee lines, true-ups and carried lines, before discounts.
+        subtotal_minor: fee lines, minimum fees and carried credits, before discounts.
         carried_left_minor: of `carried`, what this invoice did not use up itself.
     """
 
     discounts: tuple[Discount, ...]
-    coupons: tuple[CouponUse, ...]
-    true_ups: tuple[TrueUp, ...]
-    carried: tuple[Carried, ...]
+    coupons: tuple[CouponEffect, ...]
+    minimum_fees: tuple[MinimumFee, ...]
+    carried: tuple[CarriedCredit, ...]
     taxes: tuple[TaxLine, ...]
     subtotal_minor: int
     discount_minor: int
     tax_minor: int
     total_minor: int
-    credit_notes: tuple[Applied, ...]
+    credit_notes: tuple[AppliedNote, ...]
     credit_notes_minor: int
     carried_left_minor: int
     prepaid_minor: int
     amount_due_minor: int
 
     def discount_of(self, position: int) -> int:
-        """All that was taken off one line."""
+        """The sum of the discounts of a line."""
         return sum(d.amount_minor for d in self.discounts if d.position == position)
 
     def coupons_of(self, position: int) -> int:
-        """What coupons took off one line."""
+        """The sum that coupons took off a line."""
         return sum(d.amount_minor for d in self.discounts if d.position == position and d.is_coupon)
 
 
@@ -233,15 +233,15 @@ CARRIED_REF = "carried"
 """The ref under which an invoice's own carried credit appears among the credit notes applied to it."""
 
 
-def settle(
+def compute_totals(
     lines: Sequence[FeeLine],
     *,
-    coupons: Sequence[Coupon] = (),
+    coupons: Sequence[CouponTerms] = (),
     limits: Sequence[Limit] = (),
-    credit_notes: Sequence[CreditNote] = (),
+    credit_notes: Sequence[OpenCreditNote] = (),
     prepaid_minor: int = 0,
 ) -> Totals:
-    """All figures of an invoice from its fee lines.
+    """Compute all amounts of an invoice from its fee lines.
 
     Args:
         coupons: in the order in which they apply within their rank.
@@ -252,27 +252,27 @@ def settle(
     fees = _Fees(lines)
     ordered_limits = sorted(limits, key=lambda limit: limit.subscription_wide)
     discounts: list[Discount] = []
-    uses: dict[int, CouponUse] = {}
+    uses: dict[int, CouponEffect] = {}
     for index in sorted(range(len(coupons)), key=lambda index: coupons[index].rank):
         taken, uses[index] = fees.redeem(coupons[index])
         discounts += taken
     discounts += [discount for limit in ordered_limits for discount in fees.cap(limit)]
-    true_ups = _true_ups(fees, ordered_limits)
-    carried = _carried(fees, true_ups)
-    tax_lines = taxes(_taxables(fees, true_ups, carried))
+    minimum_fees = _minimum_fees(fees, ordered_limits)
+    carried = _carried(fees, minimum_fees)
+    tax_lines = taxes(_taxables(fees, minimum_fees, carried))
     subtotal = sum(line.amount_minor for line in lines)
-    subtotal += sum(t.amount_minor for t in true_ups) + sum(c.net_minor for c in carried)
+    subtotal += sum(t.amount_minor for t in minimum_fees) + sum(c.net_minor for c in carried)
     discount = sum(d.amount_minor for d in discounts)
     tax = sum(line.tax_minor for line in tax_lines)
     total = subtotal - discount + tax
     own = sum(c.total_minor for c in carried)
-    applied = apply_credit_notes(total, [CreditNote(CARRIED_REF, own), *credit_notes])
+    applied = apply_credit_notes(total, [OpenCreditNote(CARRIED_REF, own), *credit_notes])
     noted = sum(a.amount_minor for a in applied)
     prepaid = min(max(prepaid_minor, 0), total - noted)
     return Totals(
         discounts=tuple(discounts),
         coupons=tuple(uses[index] for index in range(len(coupons))),
-        true_ups=tuple(true_ups),
+        minimum_fees=tuple(minimum_fees),
         carried=tuple(carried),
         taxes=tax_lines,
         subtotal_minor=subtotal,
@@ -287,19 +287,19 @@ def settle(
     )
 
 
-def apply_credit_notes(total_minor: int, credit_notes: Iterable[CreditNote]) -> tuple[Applied, ...]:
-    """What is taken from each credit note, in order, until the total is paid; nothing below zero."""
+def apply_credit_notes(total_minor: int, credit_notes: Iterable[OpenCreditNote]) -> tuple[AppliedNote, ...]:
+    """The amounts to take from the credit notes, in order, until the total is paid."""
     left, applied = total_minor, []
     for note in credit_notes:
         amount = min(left, note.left_minor)
         if amount > 0:
-            applied.append(Applied(note.ref, amount))
+            applied.append(AppliedNote(note.ref, amount))
             left -= amount
     return tuple(applied)
 
 
 def credits_for(due_minor: int, *, available_units: int, unit_value: Decimal, currency: str) -> CreditsUsed:
-    """The most whole credits that can pay for an amount without exceeding it, and the money they stand for.
+    """The most whole credits that can pay for an amount without exceeding it, and their worth.
 
     Args:
         due_minor: what is owed after tax and credit notes; nothing is used for 0 or less.
@@ -307,8 +307,8 @@ def credits_for(due_minor: int, *, available_units: int, unit_value: Decimal, cu
         unit_value: money per credit in major units, above 0.
 
     Returns:
-        Units and their worth in whole minor units, rounded down, so that no money is booked that credits do not cover;
-        and no more units than that worth takes: of credits worth a tenth of a cent, 57 pay 5 cents with 50.
+        Units and their worth in whole minor units, rounded down, so that credits cover all booked money; and only the units that
+        this worth takes: of 57 credits worth a tenth of a cent each, 50 pay 5 cents.
     """
     if unit_value <= 0:
         raise ValueError("a credit is worth more than nothing")
@@ -329,14 +329,14 @@ class _Fees:
         self.left = {line.position: line.amount_minor for line in lines}
 
     def cap(self, limit: Limit) -> list[Discount]:
-        """Take off what the counted lines exceed a maximum by."""
+        """Take off the amount by which the counted lines exceed a maximum."""
         if limit.maximum_minor is None:
             return []
         counted = [position for position in self.lines if limit.counts(position)]
         excess = sum(self.left[position] for position in counted) - limit.maximum_minor
         return self._take(limit.name, counted, excess)
 
-    def redeem(self, coupon: Coupon) -> tuple[list[Discount], CouponUse]:
+    def redeem(self, coupon: CouponTerms) -> tuple[list[Discount], CouponEffect]:
         """Take a coupon off what is left of the lines that it covers."""
         covered = [position for position, line in self.lines.items() if coupon.covers(line)]
         open_minor = sum(max(self.left[position], 0) for position in covered)
@@ -350,7 +350,7 @@ class _Fees:
         rest = worth - applied if once and coupon.percent is None else 0
         used = open_minor > 0
         exhausted = once and rest == 0 and (used or coupon.amount_minor == 0)
-        return discounts, CouponUse(coupon.code, applied, rest, used, exhausted)
+        return discounts, CouponEffect(coupon.code, applied, rest, used, exhausted)
 
     def _take(self, source: str, positions: Sequence[int], amount_minor: int) -> list[Discount]:
         """Spread an amount over what is left of the lines, as far as it goes."""
@@ -362,32 +362,32 @@ class _Fees:
         return taken
 
 
-def _true_ups(fees: _Fees, limits: Iterable[Limit]) -> list[TrueUp]:
-    true_ups: list[TrueUp] = []
+def _minimum_fees(fees: _Fees, limits: Iterable[Limit]) -> list[MinimumFee]:
+    minimum_fees: list[MinimumFee] = []
     for limit in limits:
         if limit.minimum_minor is None:
             continue
         reached = sum(left for position, left in fees.left.items() if limit.counts(position))
         if limit.subscription_wide:
             # What a price's own minimum brought counts towards the subscription's.
-            reached += sum(true_up.amount_minor for true_up in true_ups)
+            reached += sum(minimum_fee.amount_minor for minimum_fee in minimum_fees)
         if reached < limit.minimum_minor:
             missing = limit.minimum_minor - reached
-            true_ups.append(TrueUp(limit.name, missing, limit.tax_category, limit.tax_rate))
-    return true_ups
+            minimum_fees.append(MinimumFee(limit.name, missing, limit.tax_category, limit.tax_rate))
+    return minimum_fees
 
 
-def _carried(fees: _Fees, true_ups: Iterable[TrueUp]) -> list[Carried]:
+def _carried(fees: _Fees, minimum_fees: Iterable[MinimumFee]) -> list[CarriedCredit]:
     return [
-        Carried(line.category, line.rate, -line.base_minor, tax_minor(-line.base_minor, line.rate))
-        for line in taxes(_taxables(fees, true_ups, ()))
+        CarriedCredit(line.category, line.rate, -line.base_minor, tax_minor(-line.base_minor, line.rate))
+        for line in taxes(_taxables(fees, minimum_fees, ()))
         if line.base_minor < 0
     ]
 
 
-def _taxables(fees: _Fees, true_ups: Iterable[TrueUp], carried: Iterable[Carried]) -> list[Taxable]:
+def _taxables(fees: _Fees, minimum_fees: Iterable[MinimumFee], carried: Iterable[CarriedCredit]) -> list[Taxable]:
     return [
         *(Taxable(line.tax_category, line.tax_rate, fees.left[position]) for position, line in fees.lines.items()),
-        *(Taxable(t.tax_category, t.tax_rate, t.amount_minor) for t in true_ups),
+        *(Taxable(t.tax_category, t.tax_rate, t.amount_minor) for t in minimum_fees),
         *(Taxable(c.tax_category, c.tax_rate, c.net_minor) for c in carried),
     ]

@@ -1,4 +1,4 @@
-"""Lock-free reads, for showing only: nothing is decided by them."""
+"""Reads without a lock, for showing only: no decision is made from them."""
 
 from billing.reads.catalogue import coupon, coupons, customer, customer_coupons, customers, plan, plans
 from billing.reads.documents import (
@@ -7,8 +7,8 @@ from billing.reads.documents import (
     invoice_document,
     invoice_documents,
     invoices,
-    moves,
     note_left_minor,
+    transitions,
 )
 from billing.reads.subscriptions import amendments, charges, subscription, subscriptions
 from billing.reads.usage import usage_event, usage_events
@@ -26,12 +26,12 @@ __all__ = [
     "invoice_document",
     "invoice_documents",
     "invoices",
-    "moves",
     "note_left_minor",
     "plan",
     "plans",
     "subscription",
     "subscriptions",
+    "transitions",
     "usage_event",
     "usage_events",
 ]

@@ -1,4 +1,4 @@
-"""Customers, plans and coupons, each by what the caller calls it and as lists."""
+"""Customers, plans and coupons, by their references and as lists."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -15,7 +15,7 @@ def customer(ref: str) -> Customer:
     """The customer of that ref.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     return _found(Customer.objects.filter(ref=ref), "customer", ref)
 
@@ -48,7 +48,7 @@ def plan(code: str, version: int | None = None) -> Plan:
     """That version of a plan, the newest by default.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     rows = _equal(Plan.objects.filter(code=code), {"version": version})
     return _found(rows.order_by("-version"), "plan", code if version is None else f"{code} v{version}")
@@ -85,7 +85,7 @@ def coupon(code: str) -> Coupon:
     """The coupon of that code.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     return _found(Coupon.objects.filter(code=code), "coupon", code)
 
@@ -106,7 +106,7 @@ def coupons(
 
 
 class GivenCoupon(NamedTuple):
-    """A coupon in a customer's hands, and what invoices have used of it."""
+    """A customer's coupon, and what invoices have used of it."""
 
     row: CustomerCoupon
     code: str
@@ -115,7 +115,7 @@ class GivenCoupon(NamedTuple):
 
 
 def customer_coupons(ref: str, *, before: int | None = None, after: int | None = None, limit: int) -> list[GivenCoupon]:
-    """What coupons a customer was given, newest first, also those that were taken off.
+    """The coupons that a customer was given, newest first, with those that were taken off.
 
     Raises:
         NotFound: there is no such customer.

@@ -1,4 +1,4 @@
-"""Subscriptions with what they are now: state, items, current period, and when they are next due."""
+"""Subscriptions as they are now: state, items, current period, and when they are next due."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -17,8 +17,9 @@ from billing.reads.pages import page
 
 STATES: Final = ("scheduled", "active", "paused", "ended")
 
-# What an amendment says of the end holds from its effective time on, and an end in the past ends it there; of those that speak
-# for now, the last one counts. The empty price key is the subscription as a whole: it has a version wherever it is active.
+# The end in an amendment holds from the amendment's effective time on, and an end in the past counts from there; of the
+# amendments that hold now, the last one counts. The empty price key is the subscription as a whole: it has a version whenever
+# it is active.
 ROWS: Final = """
 SELECT * FROM (
     SELECT s.id, s.ref, c.ref AS customer, s.started_at, s.anchor_at, s.time_zone, s.trial_end, s.created_at, c.currency,
@@ -42,11 +43,11 @@ SELECT * FROM (
             ) THEN %(now)s
             ELSE LEAST(cursor.recurring_due_at, cursor.usage_due_at)
         END AS due_at,
-        parking.reason AS suspended_reason, parking.parked_at AS suspended_at
+        suspension.reason AS suspended_reason, suspension.suspended_at AS suspended_at
     FROM billing_subscription AS s
     JOIN billing_customer AS c ON c.id = s.customer_id
     LEFT JOIN billing_cursor AS cursor ON cursor.subscription_id = s.id
-    LEFT JOIN billing_parking AS parking ON parking.subscription_id = s.id AND parking.unparked_at IS NULL
+    LEFT JOIN billing_suspendedbilling AS suspension ON suspension.subscription_id = s.id AND suspension.resumed_at IS NULL
     LEFT JOIN LATERAL (
         SELECT (a.change ->> 'ends_at')::timestamptz AS ends_at
         FROM billing_amendment AS a
@@ -70,6 +71,7 @@ SELECT * FROM (
         AND (%(until)s::timestamptz IS NULL OR s.started_at < %(until)s)
         AND (%(before)s::bigint IS NULL OR s.id < %(before)s)
         AND (%(after)s::bigint IS NULL OR s.id > %(after)s)
+        AND (%(among)s::bigint[] IS NULL OR s.id = ANY(%(among)s))
 ) AS found
 WHERE (%(plan)s::text IS NULL OR found.plan = %(plan)s)
     AND (%(state)s::text IS NULL OR found.state = %(state)s)
@@ -89,7 +91,7 @@ ORDER BY v.starts_at, i.id
 
 
 class SubscriptionRow(NamedTuple):
-    """A subscription and what it is at one instant."""
+    """A subscription as it is at an instant."""
 
     id: int
     ref: str
@@ -121,7 +123,7 @@ class SubscriptionRow(NamedTuple):
 
 
 class ItemRow(NamedTuple):
-    """At which plan's price and quantity an item counts or will count."""
+    """The plan and quantity at which an item counts or will count."""
 
     price_key: str
     plan: str
@@ -131,7 +133,7 @@ class ItemRow(NamedTuple):
     ends_at: datetime | None
 
 
-class Detail(NamedTuple):
+class SubscriptionDetail(NamedTuple):
     """One subscription with its parts, as of one instant."""
 
     row: SubscriptionRow
@@ -148,6 +150,7 @@ def subscriptions(
     suspended: bool | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
+    among: Sequence[int] | None = None,
     before: int | None = None,
     after: int | None = None,
     limit: int,
@@ -159,18 +162,20 @@ def subscriptions(
         state: one of STATES.
         suspended: whether billing is suspended.
         since, until: started in `[since, until)`.
+        among: only those with these ids.
         before, after: see `pages.page`.
     """
     filters = {"customer": customer, "plan": plan, "state": state, "suspended": suspended, "since": since, "until": until}
-    rows = _rows(timezone.now(), filters | {"before": before, "after": after}, limit)
+    among = None if among is None else list(among)
+    rows = _rows(timezone.now(), filters | {"among": among, "before": before, "after": after}, limit)
     return rows if after is None else rows[::-1]
 
 
-def subscription(ref: str) -> Detail:
+def subscription(ref: str) -> SubscriptionDetail:
     """A subscription with its items that count or will, and all its amendments, as of now.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     now = timezone.now()
     rows = _rows(now, {"ref": ref}, 1)
@@ -180,11 +185,11 @@ def subscription(ref: str) -> Detail:
         cursor.execute(ITEMS, [rows[0].id, now])
         items = [ItemRow(*row) for row in cursor.fetchall()]
     changes = list(Amendment.objects.filter(subscription_id=rows[0].id).order_by("sequence"))
-    return Detail(rows[0], now, items, changes)
+    return SubscriptionDetail(rows[0], now, items, changes)
 
 
 def _rows(now: datetime, wanted: Mapping[str, Any], limit: int) -> list[SubscriptionRow]:
-    names = ("ref", "customer", "plan", "state", "suspended", "since", "until", "before", "after")
+    names = ("ref", "customer", "plan", "state", "suspended", "since", "until", "among", "before", "after")
     with connection.cursor() as cursor:
         cursor.execute(ROWS, {name: wanted.get(name) for name in names} | {"now": now, "limit": limit})
         return [SubscriptionRow(*row) for row in cursor.fetchall()]

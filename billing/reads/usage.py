@@ -12,7 +12,7 @@ from billing.models import Subscription
 
 COLUMNS: Final = "e.idempotency_key, s.ref, e.meter, e.value, e.occurred_at, e.properties, e.recorded_at"
 
-# The key knows its event's subscription and time, so that one partition is asked.
+# The row of the key has the event's subscription and time, so only one partition is read.
 BY_KEY: Final = f"""
 SELECT {COLUMNS}
 FROM billing_usagekey AS k
@@ -22,8 +22,7 @@ JOIN billing_usageevent AS e
 WHERE k.idempotency_key = %s
 """
 
-# Each meter by itself, from one meter to the next: each gives as many events as the page wants, by the index, however many
-# it has.
+# One meter after the other: each gives the number of events of the page, by the index.
 OF_SUBSCRIPTION: Final = """
 WITH RECURSIVE meters (meter) AS (
     SELECT min(meter) FROM billing_usageevent WHERE subscription_id = %(subscription_id)s
@@ -74,7 +73,7 @@ class EventRow(NamedTuple):
 
     @property
     def keyset(self) -> Keyset:
-        """What it is found by among its subscription's events."""
+        """Its place among its subscription's events."""
         return self.occurred_at, self.meter, self.idempotency_key
 
 
@@ -88,7 +87,7 @@ def usage_event(idempotency_key: str) -> EventRow:
     """The event that was sent with the key.
 
     Raises:
-        NotFound: there is none, or it was billed and its partition is dropped.
+        NotFound: it does not exist, or it was billed and its partition is dropped.
     """
     with connection.cursor() as cursor:
         cursor.execute(BY_KEY, [idempotency_key])

@@ -1,30 +1,43 @@
-"""Holders with balances: the list of accounts, and one account with its balance line, lots and latest entries."""
+"""Holders with balances: the list of accounts, and what can be done about one."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.contrib.admin.utils import unquote
-from django.db import connection
+from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern
-from django.utils import timezone
 from django.utils.safestring import SafeString
 from unfold.decorators import action, display
 
-from ledger import selectors
-from ledger.admin import current_locks, operations
-from ledger.admin.balance_line import Point, balance_line
-from ledger.admin.entries import entries_table, lots_table, owed
-from ledger.admin.holds import holds_on, holds_table
-from ledger.admin.kit.pages import PAGE_ROWS, Page, ReadOnlyAdmin, UncountedList, WrongFilter, moment, number, text
-from ledger.admin.links import account_id, accounts_url, entries_url, entry_link, refusals_url
-from ledger.models import Account, EntryListing
-from ledger.rules.lots import decode
+from ledger import reads
+from ledger.admin import current_locks, holders, month_end, operations, statements
+from ledger.admin.credit_types import units_of
+from ledger.admin.kit.csv_files import Column
+from ledger.admin.kit.pages import (
+    Page,
+    ReadOnlyAdmin,
+    UncountedList,
+    WrongFilter,
+    choice,
+    digits,
+    instant,
+    moment,
+    number,
+    read_instant,
+    text,
+)
+from ledger.admin.kit.saved_lists import Totals
+from ledger.admin.links import account_id, account_url, holder_link, holder_url
+from ledger.models import Account
+from ledger.reads import Balance
+from ledger.rules.credit_units import CreditUnit
 from ledger.rules.requests import HOLDER_ID
-from ledger.selectors import Balance
 
-LINE_POINTS = 200
-LATEST_ENTRIES = 10
 ACCOUNTS_LOOKED_AT = 2_000
 
 # The account's state, and when it was last touched: one look into the primary key.
@@ -36,23 +49,6 @@ ORDER BY sequence DESC
 LIMIT 1
 """
 
-# At most LINE_POINTS entries, evenly over the numbers, which have no gaps: one look into the primary key each.
-LINE = """
-SELECT recorded_at, balance
-FROM ledger_entry
-WHERE holder_id = %s AND credit_type = %s AND sequence = ANY(%s)
-ORDER BY sequence
-"""
-
-LATEST = """
-SELECT *
-FROM ledger_entry_listing
-WHERE holder_id = %(holder_id)s
-    AND credit_type = %(credit_type)s
-    AND sequence = ANY(ledger_movements(%(holder_id)s, %(credit_type)s, 0, %(last)s + 1, %(limit)s, true))
-ORDER BY sequence DESC
-"""
-
 
 def find(key: str) -> Account | None:
     """The account of that key, as its last entry shows it."""
@@ -62,25 +58,8 @@ def find(key: str) -> Account | None:
     return next(iter(Account.objects.raw(LAST_ENTRY, [holder_id, credit_type])), None)
 
 
-def sampled(last: int, most: int = LINE_POINTS) -> list[int]:
-    """Numbers out of 1 .. last, evenly spread, the first and the last among them; all where there are no more than `most`."""
-    if last <= most:
-        return list(range(1, last + 1))
-    return sorted({1 + round(step * (last - 1) / (most - 1)) for step in range(most)})
-
-
-def line_of(account: Account, *, now: Any) -> SafeString:
-    """The picture of the account's balance over time."""
-    numbers = sampled(account.sequence)
-    with connection.cursor() as cursor:
-        cursor.execute(LINE, [account.holder_id, account.credit_type, numbers])
-        points = [Point(at, balance) for at, balance in cursor.fetchall()]
-    note = "" if len(numbers) == account.sequence else f"{len(numbers)} of {account.sequence:,} entries, evenly chosen"
-    return balance_line(points, now=now, title=f"Balance of {account.holder_id} in {account.credit_type}", note=note)
-
-
-def row_of(balance: Balance) -> Account:
-    """A row of the list."""
+def row_of(balance: Balance, unit: CreditUnit) -> Account:
+    """A row of the list, with amounts as `unit` writes them."""
     row = Account(
         id=account_id(balance.holder_id, balance.credit_type),
         holder_id=balance.holder_id,
@@ -89,8 +68,70 @@ def row_of(balance: Balance) -> Account:
         balance=balance.balance,
         held=balance.held,
     )
-    row.now = balance  # type: ignore[attr-defined]
+    row.now, row.unit = balance, unit  # type: ignore[attr-defined]
     return row
+
+
+STATES = ("held", "owed", "overdraft")
+"""What an account may have beside available credits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Which accounts a list is about."""
+
+    holder: str | None
+    credit_type: str | None
+    at_most: int | None
+    expires_before: datetime | None
+    has: str | None
+
+    @classmethod
+    def of(cls, values: Mapping[str, str]) -> "Wanted":
+        """What the filters are set to; or raise WrongFilter. "At most" is in the smallest unit."""
+        at_most = values.get("at_most", "").replace(",", "").strip()
+        if at_most and not (at_most.isascii() and at_most.isdecimal() and len(at_most) <= 18):
+            raise WrongFilter(f"“{at_most[:40]}” is not a whole number.")
+        return cls(
+            holder=values.get("holder"),
+            credit_type=values.get("credit_type"),
+            at_most=int(at_most) if at_most else None,
+            expires_before=read_instant(values, "expires_before"),
+            has=values.get("with"),
+        )
+
+    def is_met_by(self, account: Balance) -> bool:
+        """Whether the account is one of them."""
+        expiry = account.next_expiry
+        return (
+            self.holder in (None, account.holder_id)
+            and self.credit_type in (None, account.credit_type)
+            and (self.at_most is None or account.available <= self.at_most)
+            and (self.expires_before is None or (expiry is not None and expiry.at < self.expires_before))
+            and (self.has is None or bool(getattr(account, self.has)))
+        )
+
+
+def _together(accounts: Sequence[Balance], unit: CreditUnit) -> str:
+    noun = "account" if len(accounts) == 1 else "accounts"
+    available, held, owed = (sum(getattr(each, name) for each in accounts) for name in ("available", "held", "owed"))
+    besides = [f"{unit.number(amount)} {word}" for amount, word in ((held, "held"), (owed, "owed")) if amount]
+    return f"{unit.name}: {', '.join([f'{len(accounts):,} {noun} with {unit.amount(available)} available', *besides])}."
+
+
+CSV: Sequence[Column] = (
+    ("Holder", attrgetter("holder_id")),
+    ("Credit type", attrgetter("credit_type")),
+    ("Available", lambda row: row.unit.decimal(row.now.available)),
+    ("Balance", lambda row: row.unit.decimal(row.now.balance)),
+    ("Held", lambda row: row.unit.decimal(row.now.held)),
+    ("Owed", lambda row: row.unit.decimal(row.now.owed)),
+    ("Overdraft limit", lambda row: row.unit.decimal(row.now.overdraft)),
+    ("Unit", lambda row: row.unit.unit),
+    ("Expires next", lambda row: row.now.next_expiry and row.unit.decimal(row.now.next_expiry.amount)),
+    ("Expires next at (UTC)", lambda row: row.now.next_expiry and row.now.next_expiry.at),
+    ("Entries", attrgetter("sequence")),
+)
 
 
 @admin.register(Account)
@@ -108,40 +149,25 @@ class AccountAdmin(ReadOnlyAdmin):
         "open_lots",
         "entries",
     )
-    list_filter = (text("credit_type", title="credit type"), text("holder", title="holder"))
+    list_filter = (
+        text("credit_type", title="credit type"),
+        text("holder", title="holder"),
+        text("at_most", title="available at most"),
+        instant("expires_before", title="credits expire before"),
+        choice("with", STATES, title="with"),
+    )
+    list_display_links = None
+    csv_columns = CSV
+    starts = "A holder comes into being with the first grant."
     nearest = "Beginning"
     further = "Further"
     search_fields = ("holder_id",)
     search_help_text = "Beginning of a holder's id"
-    change_form_outer_before_template = "admin/ledger/account_line.html"
-    change_form_outer_after_template = "admin/ledger/account_details.html"
-    fieldsets = (
-        (
-            None,
-            {
-                "fields": (
-                    ("available", "balance_now", "held_now"),
-                    ("overdraft_now", "owed_now", "entries"),
-                    ("next_expiry", "latest"),
-                )
-            },
-        ),
-    )
-    readonly_fields = (
-        "available",
-        "balance_now",
-        "held_now",
-        "next_expiry",
-        "entries",
-        "latest",
-        "overdraft_now",
-        "owed_now",
-    )
     actions_list = ("grant_to_anyone",)
     actions_detail = ("grant", "transfer", "set_overdraft")
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
-        """By holder, found by skipping from account to account."""
+        """By holder, found by skipping from account to account; filters look at ACCOUNTS_LOOKED_AT accounts a click."""
         after = None
         if cursor:
             holder_id, slash, credit_type = cursor.partition("/")
@@ -149,20 +175,34 @@ class AccountAdmin(ReadOnlyAdmin):
                 raise WrongFilter("The page link is not valid for this list.")
             after = (holder_id, credit_type)
         values = cl.values()
-        wanted, holder = values.get("credit_type"), values.get("holder")
+        wanted = Wanted.of(values)
         # Of all that begin with an id, the holder of just that id comes first.
-        prefix = holder or cl.query.strip().removesuffix("*")
-        found = selectors.holders(prefix=prefix, after=after, limit=ACCOUNTS_LOOKED_AT if wanted else PAGE_ROWS + 1)
-        if holder is not None:
-            found = [balance for balance in found if balance.holder_id == holder]
-        fitting = [balance for balance in found if wanted in (None, balance.credit_type)]
-        rows = [row_of(balance) for balance in fitting[:PAGE_ROWS]]
-        if len(fitting) > PAGE_ROWS:
+        prefix = wanted.holder or cl.query.strip().removesuffix("*")
+        most = max(ACCOUNTS_LOOKED_AT, cl.page_rows + 1) if values else cl.page_rows + 1
+        found = reads.holders(prefix=prefix, after=after, limit=most)
+        fitting = [balance for balance in found if wanted.is_met_by(balance)]
+        request.__dict__["_fitting"] = fitting, len(found) < most
+        shown = fitting[: cl.page_rows]
+        units = units_of(balance.credit_type for balance in shown)
+        rows = [row_of(balance, units[balance.credit_type]) for balance in shown]
+        if len(fitting) > cl.page_rows:
             return Page(rows=rows, older=rows[-1].pk)
-        if wanted and len(found) == ACCOUNTS_LOOKED_AT:
-            note = f"The search covers {ACCOUNTS_LOOKED_AT:,} accounts, up to {found[-1].holder_id}. “Further” continues it."
+        if values and len(found) == most:
+            note = f"The search covers {most:,} accounts, up to {found[-1].holder_id}. “Further” continues it."
             return Page(rows=rows, older=account_id(found[-1].holder_id, found[-1].credit_type), note=note)
         return Page(rows=rows)
+
+    def totals(self, request: HttpRequest, cl: Any) -> Totals | None:
+        """What the accounts of a filter have together, by credit type; of those that the page looked at."""
+        if not cl.values():
+            return None
+        fitting, is_whole = request.__dict__["_fitting"]
+        by_type: dict[str, list[Balance]] = {}
+        for balance in fitting:
+            by_type.setdefault(balance.credit_type, []).append(balance)
+        units = units_of(by_type)
+        note = "" if is_whole else f"Of the {ACCOUNTS_LOOKED_AT:,} accounts looked at."
+        return Totals(sentences=[_together(by_type[name], units[name]) for name in sorted(by_type)], note=note)
 
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
         """Leave it to `read_page`."""
@@ -172,48 +212,24 @@ class AccountAdmin(ReadOnlyAdmin):
         """By the primary key of the ledger's table; the view's own key has no index."""
         account = find(object_id)
         if account is not None:
-            account.now = selectors.balance(account.holder_id, account.credit_type)  # type: ignore[attr-defined]
+            account.now = reads.balance(account.holder_id, account.credit_type)  # type: ignore[attr-defined]
         return account
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """The account as it stands now; for one that never was, the holder's other accounts."""
-        account = find(unquote(object_id))
-        context = {**(extra_context or {}), "title": "Account", "subtitle": ""}
-        holder_id, slash, credit_type = unquote(object_id).partition("/")
-        if account is None and slash and HOLDER_ID.fullmatch(holder_id):
-            messages.info(request, f"{holder_id} has no account in {credit_type or 'any credit type'} yet.")
-            return HttpResponseRedirect(accounts_url(holder=holder_id))
-        if account is not None:
-            key = [account.holder_id, account.credit_type]
-            wanted = {"holder_id": key[0], "credit_type": key[1], "last": account.sequence, "limit": LATEST_ENTRIES}
-            latest = list(EntryListing.objects.raw(LATEST, wanted))
-            now = timezone.now()
-            context |= {
-                "title": f"{account.holder_id}: {account.credit_type}",
-                "balance_line": line_of(account, now=now),
-                "lots_table": lots_table(
-                    selectors.lots_in_full(account.holder_id, account.credit_type, decode_lots(account.lots)),
-                    holder_id=account.holder_id,
-                    credit_type=account.credit_type,
-                    at=now,
-                ),
-                "holds_table": holds_table(
-                    holds_on(account), holder_id=account.holder_id, credit_type=account.credit_type, at=now
-                ),
-                "has_holds": account.holds is not None,
-                "latest_table": entries_table(latest),
-                "entries_url": entries_url(q=account.holder_id, credit_type=account.credit_type),
-                "refusals_url": refusals_url(q=account.holder_id),
-                "holder_url": accounts_url(q=account.holder_id),
-            }
-        response: HttpResponse = super().change_view(request, object_id, form_url, context)
-        return response
+        """The account is shown on its holder's page."""
+        if request.method not in ("GET", "HEAD"):
+            raise PermissionDenied
+        holder_id, _, credit_type = unquote(object_id).partition("/")
+        if not HOLDER_ID.fullmatch(holder_id):
+            raise Http404
+        return HttpResponseRedirect(account_url(holder_id, credit_type) if credit_type else holder_url(holder_id))
 
     def get_urls(self) -> list[URLPattern]:
-        """The page of current locks stands beside."""
-        return [current_locks.url(self), *super().get_urls()]
+        """With the pages of current locks and of a month's end, and of each holder one and the statements."""
+        own = [current_locks.url(self), month_end.url(self), statements.url(self), holders.url(self)]
+        return [*own, *super().get_urls()]
 
     # What can be done ---------------------------------------------------------------------------------
 
@@ -263,37 +279,29 @@ class AccountAdmin(ReadOnlyAdmin):
     # Columns ------------------------------------------------------------------------------------------
 
     @display(description="Holder")
-    def holder(self, row: Any) -> str:
-        return str(row.holder_id)
+    def holder(self, row: Any) -> SafeString:
+        return holder_link(row.holder_id, type=row.credit_type)
 
     @display(description="Available")
     def available(self, row: Any) -> SafeString | str:
-        return number(row.now.available)
+        return digits(row.unit.number(row.now.available))
 
     @display(description="Balance")
     def balance_now(self, row: Any) -> SafeString | str:
-        return number(row.now.balance)
+        return digits(row.unit.number(row.now.balance))
 
     @display(description="Held")
     def held_now(self, row: Any) -> SafeString | str:
-        return number(row.now.held)
-
-    @display(description="Overdraft limit")
-    def overdraft_now(self, row: Any) -> SafeString | str:
-        return number(row.now.overdraft)
-
-    @display(description="Owed")
-    def owed_now(self, row: Any) -> SafeString | str:
-        return number(owed(row))
+        return digits(row.unit.number(row.now.held))
 
     @display(description="Overdraft")
     def overdraft(self, row: Any) -> SafeString | str:
-        return number(row.now.overdraft or None)
+        return digits(row.unit.number(row.now.overdraft)) if row.now.overdraft else ""
 
-    @display(description="Next expiry (UTC)")
+    @display(description="Next expiry")
     def next_expiry(self, row: Any) -> SafeString | str:
         found = row.now.next_expiry
-        return "" if found is None else SafeString(f"{number(found.amount)} at {moment(found.at)}")
+        return "" if found is None else SafeString(f"{digits(row.unit.number(found.amount))} at {moment(found.at)}")
 
     @display(description="Open lots")
     def open_lots(self, row: Any) -> int:
@@ -302,14 +310,3 @@ class AccountAdmin(ReadOnlyAdmin):
     @display(description="Entries")
     def entries(self, row: Any) -> SafeString | str:
         return number(row.sequence)
-
-    @display(description="Latest entry")
-    def latest(self, row: Any) -> SafeString:
-        return SafeString(f"{entry_link(row.holder_id, row.credit_type, row.sequence)} {row.kind} {moment(row.recorded_at)}")
-
-
-def decode_lots(stored: Any) -> Any:
-    """Lots out of the column as the driver gives it."""
-    import json
-
-    return decode(json.dumps(stored))

@@ -5,6 +5,7 @@ from typing import Any
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -12,7 +13,7 @@ from django.utils.safestring import SafeString
 from unfold.decorators import action, display
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminTextInputWidget
 
-from ledger import services
+from ledger import services, staff_log
 from ledger.admin.kit.pages import ReadOnlyAdmin, actor, moment, mono, row_url
 from ledger.errors import Invalid
 from ledger.models import SCOPES, ApiKey
@@ -102,8 +103,9 @@ class ApiKeyAdmin(ReadOnlyAdmin):
             return HttpResponseRedirect(reverse("admin:ledger_apikey_changelist"))
         if request.method == "POST":
             if key.revoked_at is None:
-                services.revoke_api_key(key)
-                self.log_change(request, key, "Revoked.")
+                with transaction.atomic():
+                    services.revoke_api_key(key)
+                    staff_log.record(request, "key-revoked", about=f"key {key.name}")
             messages.success(request, f"The key {key} is revoked.")
             return HttpResponseRedirect(row_url(ApiKey, key.pk))
         context = {
@@ -131,11 +133,11 @@ class ApiKeyAdmin(ReadOnlyAdmin):
     def holder(self, row: ApiKey) -> str:
         return row.holder_id or "all holders"
 
-    @display(description="Created (UTC)")
+    @display(description="Created")
     def created(self, row: ApiKey) -> SafeString | str:
         return moment(row.created_at)
 
-    @display(description="Revoked (UTC)")
+    @display(description="Revoked")
     def revoked(self, row: ApiKey) -> SafeString | str:
         return moment(row.revoked_at) or "no"
 

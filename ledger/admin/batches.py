@@ -1,4 +1,4 @@
-"""Batches: which were answered, and what came of each of their operations."""
+"""Batches, and the outcome of each of their operations."""
 
 from collections import Counter
 from typing import Any
@@ -6,13 +6,15 @@ from typing import Any
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
 from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
 from django.utils.safestring import SafeString
 from unfold.decorators import display
 
-from ledger.admin.entries import facts
+from ledger.admin.entry_tables import facts
 from ledger.admin.history import Conditions, History
 from ledger.admin.kit.pages import (
     PAGE_ROWS,
+    TIME_FORMAT,
     Page,
     ReadOnlyAdmin,
     UncountedList,
@@ -28,7 +30,7 @@ from ledger.admin.links import entries_url, entry_link
 from ledger.models import BatchListing
 
 HISTORY = History(model=BatchListing, order=("recorded_at", "confined_to", "idempotency_key"))
-WRITTEN, REFUSED, GIVEN_UP = "written", "refused", "given up"
+WRITTEN, REFUSED, REJECTED = "written", "refused", "rejected with the batch"
 
 
 @admin.register(BatchListing)
@@ -39,8 +41,8 @@ class BatchAdmin(ReadOnlyAdmin):
     list_display_links = ("key",)
     list_filter = (
         choice("mode", ("atomic", "each")),
-        instant("since", title="recorded from (UTC)"),
-        instant("until", title="recorded before (UTC)"),
+        instant("since", title="recorded from"),
+        instant("until", title="recorded before"),
     )
     search_fields = ("idempotency_key",)
     search_help_text = "Idempotency key of a batch"
@@ -98,7 +100,7 @@ class BatchAdmin(ReadOnlyAdmin):
         context = {**(extra_context or {}), "title": "Batch", "subtitle": ""}
         if row is not None:
             context |= {
-                "title": f"Batch of {row.recorded_at:%Y-%m-%d %H:%M:%S}",
+                "title": f"Batch of {timezone.localtime(row.recorded_at):{TIME_FORMAT}}",
                 "parts": [("Operations", _operations_table(row))],
                 "links": [(_entries_then(row), "Entries recorded at that time")],
             }
@@ -125,20 +127,20 @@ class BatchAdmin(ReadOnlyAdmin):
     def refused(self, row: BatchListing) -> SafeString | str:
         return number(_counts(row)[REFUSED])
 
-    @display(description="Recorded (UTC)")
+    @display(description="Recorded")
     def recorded(self, row: BatchListing) -> SafeString | str:
         return moment(row.recorded_at)
 
 
-def what_came_of(outcome: dict[str, Any]) -> str:
-    """Written, refused, or given up because of another operation of the batch."""
+def outcome_text(outcome: dict[str, Any]) -> str:
+    """Written, refused, or rejected because another operation of the atomic batch was."""
     if "sequence" in outcome:
         return WRITTEN
-    return REFUSED if outcome else GIVEN_UP
+    return REFUSED if outcome else REJECTED
 
 
 def _counts(row: BatchListing) -> Counter[str]:
-    return Counter(what_came_of(outcome) for outcome in row.outcomes)
+    return Counter(outcome_text(outcome) for outcome in row.outcomes)
 
 
 def _operations_table(row: BatchListing) -> dict[str, Any]:
@@ -147,9 +149,9 @@ def _operations_table(row: BatchListing) -> dict[str, Any]:
         [
             (
                 place,
-                what_came_of(outcome) + (", by an earlier request" if outcome.get("replayed") else ""),
+                outcome_text(outcome) + (", by an earlier request" if outcome.get("replayed") else ""),
                 _entry(outcome),
-                outcome.get("code", "wrong input" if "told" in outcome else ""),
+                outcome.get("code", "wrong input" if "result" in outcome else ""),
                 facts(outcome.get("facts", {})),
             )
             for place, outcome in enumerate(row.outcomes)
@@ -169,5 +171,5 @@ def _entry(outcome: dict[str, Any]) -> SafeString | str:
 
 
 def _entries_then(row: BatchListing) -> str:
-    """The list of entries up to the second in which the batch was recorded."""
-    return entries_url(until=f"{row.recorded_at:%Y-%m-%dT%H:%M:%S.999999}")
+    """The list of entries up to the second in which the batch was recorded; the list reads it in the operator's zone, too."""
+    return entries_url(until=f"{timezone.localtime(row.recorded_at):%Y-%m-%dT%H:%M:%S.999999}")

@@ -9,7 +9,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 
 from ledger.admin.kit.pages import ReadOnlyAdmin, moment, mono, table
-from ledger.lock_report import HeldOrAwaited, current_locks, known_names
+from ledger.lock_report import SessionLock, current_locks, known_names
 
 NAMES_TRIED = 5_000
 
@@ -37,9 +37,9 @@ def page(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
     return TemplateResponse(request, "admin/ledger/locks.html", context)
 
 
-def _table(found: list[HeldOrAwaited]) -> dict[str, Any]:
+def _table(found: list[SessionLock]) -> dict[str, Any]:
     return table(
-        ["Lock", "Mode", "State", "At most for", "Session", "Transaction began (UTC)", "Blocked by"],
+        ["Lock", "Mode", "State", "At most for", "Session", "Transaction began", "Blocked by"],
         [
             (
                 lock.name or mono(lock.number),

@@ -10,15 +10,16 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from django.db import connection, transaction
 from django.db.models import Model
+from django.utils import timezone
 
+from ledger.admin.kit.bounded_reads import WINDOW_ROWS
 from ledger.admin.kit.pages import PAGE_ROWS, TIME_FORMAT, Page, WrongFilter, instant_cursor, read_instant_cursor
 
-WINDOW_ROWS = 10_000
 SEQUENCE = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
@@ -37,6 +38,18 @@ class Conditions:
         return " AND ".join(self.parts) or "true"
 
 
+NOTHING_ELSE = Conditions()
+
+
+class Sum(NamedTuple):
+    """What entries of a credit type add up to: how many they are, what came and what went (below 0)."""
+
+    credit_type: str
+    rows: int
+    plus: int
+    minus: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class History:
     """A table in the order of `order`, whose first column is recorded_at and whose last ones tell rows of one instant apart.
@@ -53,15 +66,17 @@ class History:
         """Instances of the model, with what else the query gives as further attributes."""
         return list(self.model._default_manager.raw(sql, list(values)))
 
-    def searched(self, sql: str, wanted: Iterable[str], word: str, conditions: Conditions) -> list[list[Any]]:
-        """The newest PAGE_ROWS + 1 rows for each condition on the word, by its index.
+    def searched(
+        self, sql: str, wanted: Iterable[str], word: str, conditions: Conditions, *, most: int = PAGE_ROWS
+    ) -> list[list[Any]]:
+        """The newest `most` + 1 rows for each condition on the word, by its index.
 
         See Note [Never by reading the whole table].
         """
         found = []
         with never_reading_whole_tables():
             for each in wanted:
-                text = sql.format(wanted=each, conditions=conditions.sql(), order=self.newest_first, limit=PAGE_ROWS + 1)
+                text = sql.format(wanted=each, conditions=conditions.sql(), order=self.newest_first, limit=most + 1)
                 found.append(self.rows(text, [*[word] * each.count("%s"), *conditions.values]))
         return found
 
@@ -84,7 +99,7 @@ class History:
         if not text:
             return None
         at, *rest = text.split("/", len(self.order) - 1)
-        is_numbered = self.order[-1] == "sequence"
+        is_numbered = self.order[-1] in ("sequence", "id")
         if len(rest) != len(self.order) - 1 or "\x00" in text or (is_numbered and not SEQUENCE.fullmatch(rest[-1])):
             raise WrongFilter("The page link is not valid for this list.")
         return (read_instant_cursor(at), *rest[:-1], int(rest[-1]) if is_numbered else rest[-1])
@@ -109,20 +124,39 @@ class History:
         if self.slot:
             conditions.add(f"{self.slot}(recorded_at) {comparison} {self.slot}(%s)", at)
 
-    def first_page(self, rows: Sequence[Any], *, note: str = "") -> Page:
+    def first_page(self, rows: Sequence[Any], *, note: str = "", most: int = PAGE_ROWS) -> Page:
         """The page of rows read with one more than fits."""
-        shown = rows[:PAGE_ROWS]
-        return Page(rows=shown, older=self.cursor(self.position(shown[-1])) if len(rows) > PAGE_ROWS else None, note=note)
+        shown = rows[:most]
+        return Page(rows=shown, older=self.cursor(self.position(shown[-1])) if len(rows) > most else None, note=note)
 
-    def page(self, bounds: Conditions, wanted: Conditions) -> Page:
+    def page(self, bounds: Conditions, wanted: Conditions, *, most: int = PAGE_ROWS) -> Page:
         """The newest rows within bounds that are wanted, as far as WINDOW_ROWS rows go. See Note [Looked at, and found]."""
         table = self.model._meta.db_table
         if not wanted.parts:
-            sql = f"SELECT * FROM {table} WHERE {bounds.sql()} ORDER BY {self.newest_first} LIMIT {PAGE_ROWS + 1}"
-            return self.first_page(self.rows(sql, bounds.values))
-        return self._searched(table, bounds, wanted)
+            sql = f"SELECT * FROM {table} WHERE {bounds.sql()} ORDER BY {self.newest_first} LIMIT {most + 1}"
+            return self.first_page(self.rows(sql, bounds.values), most=most)
+        return self._searched(table, bounds, wanted, most)
 
-    def _searched(self, table: str, bounds: Conditions, wanted: Conditions) -> Page:
+    def sums(self, bounds: Conditions, wanted: Conditions) -> "tuple[list[Sum], bool]":
+        """What the rows within bounds that are wanted add up to, of the newest WINDOW_ROWS; and whether these are all."""
+        looked_at = f"SELECT * FROM {self.model._meta.db_table} WHERE {bounds.sql()} ORDER BY {self.newest_first}"
+        return self.sums_of(f"{looked_at} LIMIT {WINDOW_ROWS}", bounds.values, wanted)
+
+    def sums_of(self, looked_at: str, values: Sequence[Any], wanted: Conditions = NOTHING_ELSE) -> "tuple[list[Sum], bool]":
+        """The same of the rows that a statement gives, at most WINDOW_ROWS."""
+        sql = f"""
+            WITH looked_at AS MATERIALIZED ({looked_at})
+            SELECT credit_type, count(*), coalesce(sum(amount) FILTER (WHERE amount > 0), 0),
+                coalesce(sum(amount) FILTER (WHERE amount < 0), 0), (SELECT count(*) FROM looked_at)
+            FROM looked_at WHERE {wanted.sql()} GROUP BY credit_type ORDER BY credit_type
+        """
+        with connection.cursor() as cursor:
+            cursor.execute(sql, [*values, *wanted.values])
+            rows = cursor.fetchall()
+        sums = [Sum(credit_type, count, int(plus), int(minus)) for credit_type, count, plus, minus, _ in rows]
+        return sums, all(looked_at < WINDOW_ROWS for *_, looked_at in rows)
+
+    def _searched(self, table: str, bounds: Conditions, wanted: Conditions, most: int) -> Page:
         oldest_first = ", ".join(f"{column} ASC" for column in self.order)
         last = ", ".join(f"last.{column} AS last_{column}" for column in self.order)
         sql = f"""
@@ -132,16 +166,16 @@ class History:
             SELECT found.*, {last}, (SELECT count(*) FROM looked_at) AS looked_at
             FROM (SELECT * FROM looked_at ORDER BY {oldest_first} LIMIT 1) AS last
             LEFT JOIN (
-                SELECT * FROM looked_at WHERE {wanted.sql()} ORDER BY {self.newest_first} LIMIT {PAGE_ROWS + 1}
+                SELECT * FROM looked_at WHERE {wanted.sql()} ORDER BY {self.newest_first} LIMIT {most + 1}
             ) AS found ON true
             ORDER BY {", ".join(f"found.{column} DESC" for column in self.order)}
         """
         rows = self.rows(sql, [*bounds.values, *wanted.values])
         found = [row for row in rows if row.pk is not None]
-        if not rows or rows[0].looked_at < WINDOW_ROWS or len(found) > PAGE_ROWS:
-            return self.first_page(found)
+        if not rows or rows[0].looked_at < WINDOW_ROWS or len(found) > most:
+            return self.first_page(found, most=most)
         last_position = [getattr(rows[0], f"last_{column}") for column in self.order]
-        until = last_position[0].astimezone(UTC).strftime(TIME_FORMAT)
+        until = timezone.localtime(last_position[0]).strftime(TIME_FORMAT)
         note = f"The search covers {WINDOW_ROWS:,} rows, back to {until}. “Older” continues it."
         return Page(rows=found, older=self.cursor(last_position), note=note)
 
@@ -162,7 +196,7 @@ def never_reading_whole_tables() -> Iterator[None]:
         transaction.set_rollback(True)
 
 
-def merged(history: History, *parts: Sequence[Any], note: str = "") -> Page:
-    """One page out of several reads of PAGE_ROWS + 1 rows each, every row once."""
+def merged(history: History, *parts: Sequence[Any], note: str = "", most: int = PAGE_ROWS) -> Page:
+    """One page out of several reads of `most` + 1 rows each, every row once."""
     by_key = {row.pk: row for rows in parts for row in rows}
-    return history.first_page(sorted(by_key.values(), key=history.position, reverse=True), note=note)
+    return history.first_page(sorted(by_key.values(), key=history.position, reverse=True), note=note, most=most)

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.utils.html import format_html_join
 
-from ledger.admin.kit.pages import TIME_FORMAT, figure, moment, number, table
+from ledger.admin.kit.pages import instant_words, moment, number, number_text, table
 from ledger.admin.links import entry_link
 from ledger.admin.operations import taken
 from ledger.rules import Hold
@@ -44,7 +44,7 @@ class HoldState:
         """For whom is about to release it."""
         if not self.is_open:
             return f"The hold is already {self.state}."
-        return f"{figure(self.held)} of {figure(self.asked)} credits are held until {self.expires_at.strftime(TIME_FORMAT)} UTC."
+        return f"{number_text(self.held)} of {number_text(self.asked)} credits are held until {instant_words(self.expires_at)}."
 
 
 def state_of(hold: Any, referring: Sequence[Any], *, now: datetime) -> HoldState:
@@ -98,7 +98,7 @@ def extended_to(row: Any) -> datetime | None:
 def holds_table(holds: Holds, *, holder_id: str, credit_type: str, at: datetime) -> dict[str, Any]:
     """What is set aside, the oldest hold first, and from which lots."""
     return table(
-        ["Hold", "Held", "Expires (UTC)", "From lots", "State"],
+        ["Hold", "Held", "Expires", "From lots", "State"],
         [
             (
                 entry_link(holder_id, credit_type, hold.sequence),

@@ -31,12 +31,23 @@ def entry_link(holder_id: str, credit_type: str, sequence: int, words: str = "")
 
 
 def account_url(holder_id: str, credit_type: str) -> str:
-    """Where the account's page is."""
-    return reverse("admin:ledger_account_change", args=[quote(account_id(holder_id, credit_type))])
+    """Where the account is shown: on its holder's page."""
+    return holder_url(holder_id, type=credit_type)
+
+
+def holder_url(holder_id: str, **wanted: Any) -> str:
+    """Where the holder's page is, for a credit type (`type`), with `days` in its chart."""
+    query = f"?{urlencode(wanted)}" if wanted else ""
+    return f"{reverse('admin:ledger_holder', args=[holder_id])}{query}"
+
+
+def holder_link(holder_id: str, words: str = "", **wanted: Any) -> SafeString:
+    """A link to the holder's page."""
+    return link(holder_url(holder_id, **wanted), words or holder_id)
 
 
 def account_link(holder_id: str, credit_type: str, words: str = "") -> SafeString:
-    """A link to the account's page."""
+    """A link to the account on its holder's page."""
     return link(account_url(holder_id, credit_type), words or holder_id)
 
 
@@ -55,9 +66,14 @@ def rate_link(credit_type: str, code: str, version: int, words: str = "") -> Saf
     return link(rate_url(credit_type, code, version), words or f"{code} v{version}")
 
 
+def refusal_url(holder_id: str, credit_type: str, sequence: int) -> str:
+    """Where the refusal's page is."""
+    return reverse("admin:ledger_refusallisting_change", args=[quote(entry_id(holder_id, credit_type, sequence))])
+
+
 def refusal_link(holder_id: str, credit_type: str, sequence: int, words: str) -> SafeString:
     """A link to the refusal's page."""
-    return link(reverse("admin:ledger_refusallisting_change", args=[quote(f"{holder_id}/{credit_type}/{sequence}")]), words)
+    return link(refusal_url(holder_id, credit_type, sequence), words)
 
 
 def entries_url(**filters: Any) -> str:

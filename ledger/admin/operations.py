@@ -1,26 +1,40 @@
 """What an operator can do about credits: forms around `ledger.services`. See Note [A double click is harmless]."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django import forms
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
+from django.utils import timezone
 from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget
 
-from ledger import selectors, services
+from ledger import reads, services
 from ledger.admin.kit.idempotent_forms import Done, KeyedForm, Operation, amount_field, instant_field, operation_view, text_field
-from ledger.admin.kit.pages import ReadOnlyAdmin, figure
+from ledger.admin.kit.pages import ReadOnlyAdmin, number_text
 from ledger.admin.links import account_url, entry_url
+from ledger.admin.operation_previews import previewed
 from ledger.models import EntryListing
 from ledger.rules import Entry
 from ledger.rules.requests import HOLDER_ID, MAX_PRIORITY
+
+EXPIRY_PRESETS = [("", "never"), ("7", "in 7 days"), ("30", "in 30 days"), ("90", "in 90 days"), ("365", "in a year")]
+"""Days, and what they are called."""
+
+
+def end_of_day_in(days: int, *, now: datetime) -> datetime:
+    """The end of the UTC day that is this many days away, without a zone, as the form's fields have it."""
+    day = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
+    return day + timedelta(days=days + 1)
 
 
 class OperationForm(KeyedForm):
     """What every entry takes beside what it is about."""
 
     reference = text_field(label="Reference", help_text="Your id of the related case, such as a ticket.")
+    folded: tuple[str, ...] = ("reference",)
+    reasons = ("goodwill", "requested by the customer", "correction of a mistake", "service was interrupted")
 
 
 class AmountForm(OperationForm):
@@ -44,7 +58,7 @@ class RecipientForm(OperationForm):
         """Return what was asked, or ask for the id once more."""
         asked = super().clean() or {}
         holder_id = asked.get(self.recipient, "")
-        if HOLDER_ID.fullmatch(holder_id) and not selectors.is_known(holder_id):
+        if HOLDER_ID.fullmatch(holder_id) and not reads.is_known(holder_id):
             self._show_again()
             if self.data.get("holder_again", "").strip() != holder_id:
                 why = f"{holder_id} is a new holder without credits. Type the id again to confirm it."
@@ -68,6 +82,13 @@ class GrantForm(RecipientForm):
         widget=UnfoldAdminSelectWidget(),
         help_text="Purchased: the holder paid for the credits.",
     )
+    expires_in = forms.ChoiceField(
+        label="Expires",
+        required=False,
+        choices=EXPIRY_PRESETS,
+        widget=UnfoldAdminSelectWidget(),
+        help_text="At the end of that day (UTC). For another time, unfold the rest.",
+    )
     expires_at = instant_field(label="Expires at (UTC)", help_text="The credits expire at this time; empty for never.")
     effective_at = instant_field(label="Effective at (UTC)", help_text="The credits are usable from this time; empty for now.")
     priority = forms.IntegerField(
@@ -82,12 +103,25 @@ class GrantForm(RecipientForm):
         "credit_type",
         "amount",
         "source",
+        "expires_in",
         "reason",
         "reference",
         "expires_at",
         "effective_at",
         "priority",
     ]
+    folded = ("reference", "expires_at", "effective_at", "priority")
+
+    def clean(self) -> dict[str, Any]:
+        """Work the chosen expiry out: the end of a day, so that the same form asks for the same all day."""
+        asked = super().clean()
+        chosen = asked.get("expires_in")
+        if chosen and asked.get("expires_at"):
+            self.add_error("expires_in", "Choose an expiry here, or a time below, not both.")
+        elif chosen:
+            asked["expires_at"] = end_of_day_in(int(chosen), now=timezone.now())
+            asked["expires_in"] = ""
+        return asked
 
 
 class OverdraftForm(OperationForm):
@@ -112,18 +146,19 @@ class TransferForm(RecipientForm):
 def refund_view(model_admin: ReadOnlyAdmin, request: HttpRequest, spend: EntryListing, *, refunded: int) -> HttpResponse:
     """Show the form of a refund of this spend or capture, of which `refunded` was given back before, or do it."""
     left = taken(spend) - refunded
-    before = f"; earlier refunds returned {figure(refunded)}" if refunded else ""
+    before = f"; earlier refunds returned {number_text(refunded)}" if refunded else ""
     return operation_view(
         model_admin,
         request,
         form_class=AmountForm,
         operation=_booked(services.refund),
+        preview=previewed(services.refund),
         fixed=_account_of(spend) | {"spend": spend.sequence},
         title=f"Refund {spend.kind} #{spend.sequence} of {spend.holder_id}",
         button="Refund",
         initial={"amount": left or None},
         explanation=(
-            f"The entry took {figure(taken(spend))} {spend.credit_type}{before}. You can refund {figure(left)}. "
+            f"The entry took {number_text(taken(spend))} {spend.credit_type}{before}. You can refund {number_text(left)}. "
             "The credits return to their lots."
         ),
         back=_url_of(spend),
@@ -137,12 +172,13 @@ def revoke_view(model_admin: ReadOnlyAdmin, request: HttpRequest, grant: EntryLi
         request,
         form_class=AmountForm,
         operation=_booked(services.revoke),
+        preview=previewed(services.revoke),
         fixed=_account_of(grant) | {"grant": grant.sequence},
         title=f"Revoke the rest of grant #{grant.sequence} of {grant.holder_id}",
         button="Revoke",
         initial={"amount": unspent or None},
         explanation=(
-            f"The grant added {figure(grant.amount)} {grant.credit_type}; {figure(unspent)} are unspent. "
+            f"The grant added {number_text(grant.amount)} {grant.credit_type}; {number_text(unspent)} are unspent. "
             "Revoking takes back only unspent credits."
         ),
         back=_url_of(grant),
@@ -156,6 +192,7 @@ def release_view(model_admin: ReadOnlyAdmin, request: HttpRequest, hold: EntryLi
         request,
         form_class=OperationForm,
         operation=_booked(services.release),
+        preview=previewed(services.release),
         fixed=_account_of(hold) | {"hold": hold.sequence},
         title=f"Release hold #{hold.sequence} of {hold.holder_id}",
         button="Release",
@@ -177,6 +214,7 @@ def grant_view(
         form_class=GrantForm,
         initial={"holder_id": holder_id, "credit_type": credit_type, "priority": 100},
         operation=_booked(services.grant),
+        preview=previewed(services.grant),
         title=f"Grant credits to {holder_id}" if holder_id else "Grant credits",
         button="Grant",
         explanation="The grant adds a new lot.",
@@ -194,6 +232,7 @@ def overdraft_view(
         form_class=OverdraftForm,
         initial={"limit": overdraft},
         operation=_booked(services.set_overdraft),
+        preview=previewed(services.set_overdraft),
         fixed={"holder_id": holder_id, "credit_type": credit_type},
         title=f"Overdraft of {holder_id}",
         button="Set the limit",
@@ -211,10 +250,11 @@ def transfer_view(
         request,
         form_class=TransferForm,
         operation=_booked(services.transfer),
+        preview=previewed(services.transfer),
         fixed={"holder_id": holder_id, "credit_type": credit_type},
         title=f"Transfer credits of {holder_id}",
         button="Transfer",
-        explanation=f"{figure(available)} {credit_type} are available. The credits keep their expiry, priority and source.",
+        explanation=f"{number_text(available)} {credit_type} are available. The credits keep their expiry, priority and source.",
         back=account_url(holder_id, credit_type),
     )
 
@@ -230,14 +270,14 @@ def taken(row: Any) -> int:
 
 
 def _booked(use_case: Callable[..., Entry]) -> Operation:
-    """The use-case, told about by its entry."""
+    """The use-case, reported by its entry."""
 
     def act(**asked: Any) -> Done:
         entry = use_case(**asked)
-        figure = f"limit {entry.overdraft}" if entry.kind == "adjust" else f"{entry.amount:+d}"
+        change = f"limit {entry.overdraft}" if entry.kind == "adjust" else f"{entry.amount:+d}"
         return Done(
             f"{entry.kind.replace('_', ' ').capitalize()} #{entry.sequence}",
-            f"{figure} {entry.credit_type} for {entry.holder_id}",
+            f"{change} {entry.credit_type} for {entry.holder_id}",
             entry_url(entry.holder_id, entry.credit_type, entry.sequence),
             entry.replayed,
         )

@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString
 from unfold.decorators import action, display
 
 from ledger import services
+from ledger.admin.credit_types import unit_of, with_units
 from ledger.admin.kit.idempotent_forms import Done, KeyedForm, amount_field, operation_view, text_field
 from ledger.admin.kit.pages import (
     PAGE_ROWS,
@@ -20,10 +21,11 @@ from ledger.admin.kit.pages import (
     ReadOnlyAdmin,
     UncountedList,
     WrongFilter,
-    figure,
+    digits,
     moment,
     mono,
     number,
+    number_text,
     read_number,
     table,
     text,
@@ -102,6 +104,7 @@ class RateAdmin(ReadOnlyAdmin):
         for row, (before, own) in zip(shown, pairwise(names), strict=True):
             # The newest version comes first.
             row.is_current = before != own
+        with_units(shown)
         return Page(rows=shown, older=shown[-1].pk if len(found) > PAGE_ROWS else None)
 
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
@@ -110,7 +113,9 @@ class RateAdmin(ReadOnlyAdmin):
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> RateListing | None:
         """By the primary key of the table: the view's own key has no index."""
-        return find(object_id)
+        row = find(object_id)
+        with_units([] if row is None else [row])
+        return row
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
@@ -176,7 +181,7 @@ class RateAdmin(ReadOnlyAdmin):
             row.is_current = current is not None and current.version == row.version
         return "current" if row.is_current else "superseded"
 
-    @display(description="Published (UTC)")
+    @display(description="Published")
     def published(self, row: RateListing) -> SafeString | str:
         return moment(row.published_at)
 
@@ -193,13 +198,14 @@ class RateAdmin(ReadOnlyAdmin):
 def price_words(row: Any) -> SafeString:
     """What it costs, as people say it."""
     units = "unit" if row.per == 1 else format_html("{} units", number(row.per))
-    return format_html("{} {} per {}", number(row.price), row.credit_type, units)
+    return format_html("{} per {}", digits(row.unit.amount(row.price)), units)
 
 
 def _versions_table(row: RateListing) -> dict[str, Any]:
-    versions = Rate.objects.filter(credit_type=row.credit_type, code=row.code).order_by("-version")[:VERSIONS_SHOWN]
+    versions = list(Rate.objects.filter(credit_type=row.credit_type, code=row.code).order_by("-version")[:VERSIONS_SHOWN])
+    with_units(versions)
     return table(
-        ["Version", "Price", "Published (UTC)", "Published by", "Reason"],
+        ["Version", "Price", "Published", "Published by", "Reason"],
         [
             (
                 rate_link(each.credit_type, each.code, each.version, f"v{each.version}"),
@@ -225,7 +231,7 @@ def _publish(**asked: Any) -> Done:
     rate = published.rate
     return Done(
         f"Version {rate.version} of {rate.code}",
-        f"{figure(rate.price)} {rate.credit_type} per {figure(rate.per)}",
+        f"{unit_of(rate.credit_type).amount(rate.price)} per {number_text(rate.per)}",
         rate_url(rate.credit_type, rate.code, rate.version),
         published.replayed,
     )

@@ -6,11 +6,13 @@ from django.contrib import admin
 from django.contrib.admin.utils import unquote
 from django.http import HttpRequest, HttpResponse
 from django.utils.dateparse import parse_datetime
-from django.utils.html import format_html_join
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from unfold.decorators import display
 
-from ledger.admin.entries import BY_KEY, facts, split_entry_id
+from ledger.admin.credit_types import units_of
+from ledger.admin.entry_search import BY_KEY, split_entry_id
+from ledger.admin.entry_tables import facts
 from ledger.admin.history import Conditions, History, merged
 from ledger.admin.kit.pages import (
     Page,
@@ -26,6 +28,7 @@ from ledger.admin.kit.pages import (
     text,
 )
 from ledger.admin.links import account_link, entries_url, entry_link
+from ledger.admin.refusal_answers import answer_of, context_of
 from ledger.errors import REFUSALS
 from ledger.models import RefusalListing
 
@@ -86,16 +89,17 @@ def search(query: str, values: dict[str, str], cursor: str) -> Page:
 class RefusalAdmin(ReadOnlyAdmin):
     """What was refused, newest first."""
 
-    list_display = ("recorded", "holder", "credit_type", "operation", "code_label", "facts_text", "actor", "key")
+    list_display = ("recorded", "holder", "credit_type", "operation", "sentence", "actor", "key")
     list_filter = (
         choice("operation", OPERATIONS),
         choice("code", sorted(REFUSALS)),
         text("credit_type", title="credit type"),
-        instant("since", title="recorded from (UTC)"),
-        instant("until", title="recorded before (UTC)"),
+        instant("since", title="recorded from"),
+        instant("until", title="recorded before"),
     )
     search_fields = ("holder_id",)
     search_help_text = "Holder, holder* or key"
+    change_form_outer_before_template = "admin/ledger/refusal_answer.html"
     change_form_outer_after_template = "admin/ledger/details.html"
     fieldsets = (
         (None, {"fields": (("code_label", "operation"), ("account", "about"), "facts_text")}),
@@ -105,7 +109,11 @@ class RefusalAdmin(ReadOnlyAdmin):
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
         """By the word in the search box and the filters; see `search`."""
-        return search(cl.query.strip(), cl.values(), cursor)
+        page = search(cl.query.strip(), cl.values(), cursor)
+        units = units_of(row.credit_type for row in page.rows)
+        for row in page.rows:
+            row.answer = answer_of(row, units[row.credit_type])
+        return page
 
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
         """Leave it to `read_page`."""
@@ -125,7 +133,7 @@ class RefusalAdmin(ReadOnlyAdmin):
         row = self.get_object(request, unquote(object_id))
         context = {**(extra_context or {}), "title": "Refusal", "subtitle": ""}
         if row is not None:
-            context |= {
+            context |= context_of(request, row) | {
                 "title": f"Refused: {row.operation} of {row.holder_id}",
                 "parts": [("Lots then", _lots_then(row)), ("Open holds then", _holds_then(row))],
                 "links": [(entries_url(q=row.holder_id, credit_type=row.credit_type), "All entries of this account")],
@@ -152,11 +160,15 @@ class RefusalAdmin(ReadOnlyAdmin):
     def code_label(self, row: RefusalListing) -> str:
         return row.code
 
+    @display(description="Why")
+    def sentence(self, row: Any) -> SafeString:
+        return format_html('<span title="{}">{}</span>', row.code, row.answer.removeprefix("Refused: "))
+
     @display(description="Facts")
     def facts_text(self, row: RefusalListing) -> SafeString:
         return facts(row.facts)
 
-    @display(description="Recorded (UTC)")
+    @display(description="Recorded")
     def recorded(self, row: RefusalListing) -> SafeString | str:
         return moment(row.recorded_at)
 

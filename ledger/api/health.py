@@ -4,14 +4,13 @@ import logging
 import time
 
 from django.db import Error, connection
-from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, HttpResponse
 from rest_framework import serializers
 
 from ledger import checks
 from ledger.api.kit.endpoint import Endpoint
-from ledger.api.kit.rendering import json_answer
-from ledger.api.kit.schema import Answer, operation
+from ledger.api.kit.rendering import json_response
+from ledger.api.kit.schema import ResponseBody, operation
 from ledger.errors import LedgerError
 
 log = logging.getLogger(__name__)
@@ -47,11 +46,11 @@ class Health(Endpoint):
         "Is the process alive?",
         tag="Operation",
         scope="",
-        answers={200: Answer(HealthSerializer, {"status": "ok"}, "It is.")},
+        responses={200: ResponseBody(HealthSerializer, {"status": "ok"}, "It is.")},
     )
     def get(self, request: HttpRequest) -> HttpResponse:
-        """Answer; nothing is looked at."""
-        return json_answer({"status": "ok"})
+        """Respond; nothing is looked at."""
+        return json_response({"status": "ok"})
 
 
 READY = {"status": "ready", "checks": {"database": "ok", "migrations": "ok", "locks": "ok"}}
@@ -70,17 +69,17 @@ class Readiness(Endpoint):
         "Where the server has no second connection to give, the locks count as they were found before.",
         tag="Operation",
         scope="",
-        answers={
-            200: Answer(ReadinessSerializer, READY, "They can."),
-            503: Answer(ReadinessSerializer, NOT_READY, "They cannot."),
+        responses={
+            200: ResponseBody(ReadinessSerializer, READY, "They can."),
+            503: ResponseBody(ReadinessSerializer, NOT_READY, "They cannot."),
         },
     )
     def get(self, request: HttpRequest) -> HttpResponse:
         """Run the checks that are due."""
         found = readiness()
         if all(result == "ok" for result in found.values()):
-            return json_answer({"status": "ready", "checks": found})
-        return json_answer(
+            return json_response({"status": "ready", "checks": found})
+        return json_response(
             {"status": "not-ready", "checks": found}, status=503, headers={"Retry-After": str(RETRY_AFTER_SECONDS)}
         )
 
@@ -106,8 +105,7 @@ def forget_checks() -> None:
 
 def _migrations() -> str:
     if "migrations" not in _passed_at:
-        executor = MigrationExecutor(connection)
-        if executor.migration_plan(executor.loader.graph.leaf_nodes()):
+        if checks.pending_migrations(connection):
             return "unapplied"
         _passed_at["migrations"] = time.monotonic()
     return "ok"

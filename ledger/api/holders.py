@@ -5,13 +5,13 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from rest_framework import serializers
 
-from ledger import selectors
-from ledger.api import examples, shapes
+from ledger import reads
+from ledger.api import examples, response_schemas
 from ledger.api.kit.authentication import LEDGER_READ
 from ledger.api.kit.endpoint import Endpoint
-from ledger.api.kit.rendering import json_answer, time_text
+from ledger.api.kit.rendering import json_response, time_text
 from ledger.api.kit.request_errors import NotFound
-from ledger.api.kit.schema import HOLDER_PATH, Answer, operation
+from ledger.api.kit.schema import HOLDER_PATH, ResponseBody, operation
 
 HOLDER: dict[str, Any] = {
     "holder_id": "customer-42",
@@ -27,27 +27,27 @@ class HolderSerializer(serializers.Serializer):
     holder_id = serializers.CharField(help_text="Who owns the credits.")
     first_seen_at = serializers.DateTimeField(help_text="When the first entry was recorded, in whatever credit type.")
     last_seen_at = serializers.DateTimeField(help_text="When the last entry was recorded, in whatever credit type.")
-    accounts = shapes.BalanceSerializer(many=True, help_text="By credit type.")
+    accounts = response_schemas.BalanceSerializer(many=True, help_text="By credit type.")
 
 
 class OneHolder(Endpoint):
     """One holder."""
 
-    scopes = {"get": LEDGER_READ}
+    reads_quickly = True
 
     @operation(
         "readHolder", "Read a holder",
         "All accounts with their balances. 404 for a holder who never had an entry: so a new holder can be told from an empty "
         "one, which a balance of zeros cannot.",
         tag="History", scope=LEDGER_READ, parameters=[HOLDER_PATH],
-        answers={200: Answer(HolderSerializer, HOLDER, "The holder.")}, problems=[NotFound()],
+        responses={200: ResponseBody(HolderSerializer, HOLDER, "The holder.")}, problems=[NotFound()],
     )  # fmt: skip
     def get(self, request: HttpRequest, holder: str) -> HttpResponse:
         """Read a holder."""
-        seen = selectors.seen(holder)
+        seen = reads.seen(holder)
         if seen is None:
             raise NotFound
         first, last = seen
-        accounts = [shapes.balance_body(account) for account in selectors.accounts(holder)]
+        accounts = [response_schemas.BalanceSerializer.body(account) for account in reads.accounts(holder)]
         body = {"holder_id": holder, "first_seen_at": time_text(first), "last_seen_at": time_text(last), "accounts": accounts}
-        return json_answer(body)
+        return json_response(body)

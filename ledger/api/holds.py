@@ -1,23 +1,21 @@
 """Holds: credits are set aside for something whose price is not known yet, then captured, released or extended."""
 
-from functools import partial
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
-from ledger import selectors
-from ledger.api import bodies, examples, shapes
+from ledger import reads
+from ledger.api import examples, request_schemas, response_schemas
 from ledger.api.kit import cursors
 from ledger.api.kit.authentication import LEDGER_READ, LEDGER_SPEND
 from ledger.api.kit.endpoint import InThread, Queued
-from ledger.api.kit.inputs import StrictSerializer, read_query
-from ledger.api.kit.rendering import json_answer
-from ledger.api.kit.schema import HOLDER_PATH, SEQUENCE_PATH, Answer, operation, page_example, page_of
-from ledger.api.views import RATE_PROBLEMS
-from ledger.api.writes import NO_SUCH_ENTRY, NOT_ENOUGH, Write, write
+from ledger.api.kit.queries import read_query
+from ledger.api.kit.rendering import json_response
+from ledger.api.kit.schema import HOLDER_PATH, SEQUENCE_PATH, ResponseBody, operation, page_example, page_of
+from ledger.api.kit.strict_serializers import StrictSerializer
+from ledger.api.writes import NO_SUCH_ENTRY, NOT_ENOUGH, RATE_PROBLEMS, Write, write
 from ledger.errors import CaptureExceedsHold, HoldClosed, HoldLimit, NotAHold
-from ledger.rules import CaptureRequest, ExtendRequest, Hold, HoldRequest, ReleaseRequest
-from ledger.rules.instants import to_us
+from ledger.rules import CaptureRequest, ExtendRequest, HoldRequest, ReleaseRequest
 
 HOLDS = "Holds"
 
@@ -27,7 +25,7 @@ CLOSED = (NO_SUCH_ENTRY, NotAHold(sequence=1, kind="grant"), HoldClosed(sequence
 class Holds(Write):
     """Credits are set aside; what is set aside is listed."""
 
-    scopes = {"post": LEDGER_SPEND, "get": LEDGER_READ}
+    reads_quickly = True
 
     @write(
         "holdCredits",
@@ -37,14 +35,14 @@ class Holds(Write):
         "and a quantity may be given.",
         tag=HOLDS,
         scope=LEDGER_SPEND,
-        takes=bodies.HoldSerializer,
+        takes=request_schemas.HoldSerializer,
         examples={"a call of unknown length": examples.HOLD_BODY, "the least": {"amount": 1}},
-        answer=examples.HOLD,
+        response=examples.HOLD,
         problems=[NOT_ENOUGH, HoldLimit(held_lots=500, limit=500), *RATE_PROBLEMS],
     )
     def post(self, request: HttpRequest, holder: str) -> Queued | InThread:
         """Hold credits of the holder."""
-        return self.ask(HoldRequest, self.arguments(request, holder, bodies.HoldSerializer))
+        return self.ask(HoldRequest, self.arguments(request, holder, request_schemas.HoldSerializer))
 
     @operation(
         "listHolds",
@@ -54,10 +52,10 @@ class Holds(Write):
         tag=HOLDS,
         scope=LEDGER_READ,
         parameters=[HOLDER_PATH],
-        query=bodies.HoldsQuery,
-        answers={
-            200: Answer(
-                page_of(shapes.HoldBodySerializer),
+        query=request_schemas.HoldsQuery,
+        responses={
+            200: ResponseBody(
+                page_of(response_schemas.HoldBodySerializer),
                 page_example(examples.OPEN_HOLD, path="/v1/holders/customer-42/holds"),
                 "A page of holds.",
             )
@@ -65,21 +63,19 @@ class Holds(Write):
     )
     def get(self, request: HttpRequest, holder: str) -> HttpResponse:
         """List the holder's holds."""
-        query = read_query(bodies.HoldsQuery, request)
-        window = cursors.open_window(request, query)
-        found = selectors.balance(holder, query["credit_type"])
-        holds = selectors.page_of_holds(found, **window.ascending(), limit=window.rows_wanted)
-        return json_answer(window.page(holds, keyset=_hold_keyset, body=partial(shapes.hold_body, as_of_us=to_us(found.as_of))))
+        query = read_query(request_schemas.HoldsQuery, request)
+        page = cursors.requested_page(request, query)
+        found = reads.balance(holder, query["credit_type"])
+        holds = reads.page_of_holds(found, **page.ascending(), limit=page.rows_wanted)
+        return json_response(page.response_body(holds, keyset=_hold_keyset, body=response_schemas.HoldBodySerializer.body))
 
 
-def _hold_keyset(hold: Hold) -> cursors.Keyset:
-    return (hold.sequence,)
+def _hold_keyset(hold: reads.ShownHold) -> cursors.Keyset:
+    return (hold.hold,)
 
 
 class _OfAHold(Write):
     """A call on one hold."""
-
-    scopes = {"post": LEDGER_SPEND}
 
     def arguments_of(self, request: HttpRequest, holder: str, sequence: int, shape: type[StrictSerializer]) -> dict[str, Any]:
         """Return what the use-case is called with, or raise."""
@@ -97,19 +93,19 @@ class Captures(_OfAHold):
         tag=HOLDS,
         scope=LEDGER_SPEND,
         parameters=[SEQUENCE_PATH],
-        takes=bodies.CaptureSerializer,
+        takes=request_schemas.CaptureSerializer,
         examples={
             "what it came to": examples.CAPTURE_BODY,
             "all": {},
             "in parts": {"amount": 5, "final": False},
             "more than is held": {"amount": 45, "over_capture": "if_available"},
         },
-        answer=examples.CAPTURE,
+        response=examples.CAPTURE,
         problems=[*CLOSED, CaptureExceedsHold(sequence=5, held=30, requested=31), NOT_ENOUGH],
     )
     def post(self, request: HttpRequest, holder: str, sequence: int) -> Queued | InThread:
         """Capture a hold of the holder."""
-        return self.ask(CaptureRequest, self.arguments_of(request, holder, sequence, bodies.CaptureSerializer))
+        return self.ask(CaptureRequest, self.arguments_of(request, holder, sequence, request_schemas.CaptureSerializer))
 
 
 class Release(_OfAHold):
@@ -122,14 +118,14 @@ class Release(_OfAHold):
         tag=HOLDS,
         scope=LEDGER_SPEND,
         parameters=[SEQUENCE_PATH],
-        takes=bodies.ReleaseSerializer,
+        takes=request_schemas.ReleaseSerializer,
         examples={"cancelled": examples.RELEASE_BODY, "the least": {}},
-        answer=examples.RELEASE,
+        response=examples.RELEASE,
         problems=CLOSED,
     )
     def post(self, request: HttpRequest, holder: str, sequence: int) -> Queued | InThread:
         """Release a hold of the holder."""
-        return self.ask(ReleaseRequest, self.arguments_of(request, holder, sequence, bodies.ReleaseSerializer))
+        return self.ask(ReleaseRequest, self.arguments_of(request, holder, sequence, request_schemas.ReleaseSerializer))
 
 
 class Extension(_OfAHold):
@@ -142,11 +138,11 @@ class Extension(_OfAHold):
         tag=HOLDS,
         scope=LEDGER_SPEND,
         parameters=[SEQUENCE_PATH],
-        takes=bodies.ExtensionSerializer,
+        takes=request_schemas.ExtensionSerializer,
         examples={"it takes longer": examples.EXTENSION_BODY},
-        answer=examples.EXTENSION,
+        response=examples.EXTENSION,
         problems=CLOSED,
     )
     def post(self, request: HttpRequest, holder: str, sequence: int) -> Queued | InThread:
         """Extend a hold of the holder."""
-        return self.ask(ExtendRequest, self.arguments_of(request, holder, sequence, bodies.ExtensionSerializer))
+        return self.ask(ExtendRequest, self.arguments_of(request, holder, sequence, request_schemas.ExtensionSerializer))

@@ -1,11 +1,14 @@
 """Paths of the ledger's calls. What does not fit a path's pattern is not there: 404, without a look at anything."""
 
+from datetime import date
 from typing import Any
 
 from django.urls import URLPattern, path, register_converter
 
-from ledger.api import batches, holders, holds, rates, views
-from ledger.api.kit.inputs import HOLDER_PATTERN, MAX_SEQUENCE, RATE_PATTERN
+from ledger.api import balances, batches, entries, holders, holds, rates, statements
+from ledger.api.credits import Grants, Overdraft, Refunds, Revocations, Spends, Transfers
+from ledger.api.kit.fields import HOLDER_PATTERN, RATE_PATTERN
+from ledger.rules.requests import MAX_SEQUENCE
 
 
 class HolderConverter:
@@ -45,30 +48,47 @@ class RateConverter(HolderConverter):
     regex = RATE_PATTERN
 
 
+class MonthConverter:
+    """A month in a path."""
+
+    regex = statements.MONTH_PATTERN
+
+    def to_python(self, value: str) -> date:
+        """Return its first day."""
+        return date.fromisoformat(f"{value}-01")
+
+    def to_url(self, value: date) -> str:
+        """Return the month for a path."""
+        return f"{value:%Y-%m}"
+
+
 register_converter(HolderConverter, "holder")
+register_converter(MonthConverter, "month")
 register_converter(SequenceConverter, "sequence")
 register_converter(RateConverter, "rate")
 
 urlpatterns: list[URLPattern] = [
+    # In the order in which /docs shows them.
+    path("holders/<holder:holder>/grants", Grants.as_view()),
+    path("holders/<holder:holder>/spends", Spends.as_view()),
+    path("holders/<holder:holder>/refunds", Refunds.as_view()),
+    path("holders/<holder:holder>/revocations", Revocations.as_view()),
+    path("holders/<holder:holder>/transfers", Transfers.as_view()),
+    path("holders/<holder:holder>/overdraft", Overdraft.as_view()),
+    path("holders/<holder:holder>/balance", balances.HolderBalance.as_view()),
+    path("holders/<holder:holder>/entries", entries.HolderEntries.as_view()),
+    path("holders/<holder:holder>/entries/<sequence:sequence>", entries.HolderEntry.as_view()),
+    path("holders/<holder:holder>/entries/<sequence:sequence>/explanation", entries.EntryExplanation.as_view()),
+    path("holders/<holder:holder>/refusals", entries.HolderRefusals.as_view()),
+    path("holders/<holder:holder>/statements/<month:month>.pdf", statements.StatementPdf.as_view()),
     path("holders/<holder:holder>", holders.OneHolder.as_view()),
-    path("holders/<holder:holder>/spends", views.Spends.as_view()),
-    path("holders/<holder:holder>/balance", views.HolderBalance.as_view()),
-    path("holders/<holder:holder>/grants", views.Grants.as_view()),
-    path("holders/<holder:holder>/refunds", views.Refunds.as_view()),
-    path("holders/<holder:holder>/revocations", views.Revocations.as_view()),
+    path("holders", balances.Holders.as_view()),
     path("holders/<holder:holder>/holds", holds.Holds.as_view()),
     path("holders/<holder:holder>/holds/<sequence:sequence>/captures", holds.Captures.as_view()),
     path("holders/<holder:holder>/holds/<sequence:sequence>/release", holds.Release.as_view()),
     path("holders/<holder:holder>/holds/<sequence:sequence>/extend", holds.Extension.as_view()),
-    path("holders/<holder:holder>/transfers", views.Transfers.as_view()),
-    path("holders/<holder:holder>/overdraft", views.Overdraft.as_view()),
-    path("holders/<holder:holder>/entries", views.HolderEntries.as_view()),
-    path("holders/<holder:holder>/entries/<sequence:sequence>", views.HolderEntry.as_view()),
-    path("holders/<holder:holder>/entries/<sequence:sequence>/explanation", views.EntryExplanation.as_view()),
-    path("holders/<holder:holder>/refusals", views.HolderRefusals.as_view()),
-    path("holders", views.Holders.as_view()),
-    path("batches", batches.Batches.as_view()),
     path("rates", rates.Rates.as_view()),
     path("rates/<rate:code>", rates.RateVersions.as_view()),
     path("quotes", rates.Quotes.as_view()),
+    path("batches", batches.Batches.as_view()),
 ]

@@ -1,4 +1,4 @@
-"""What the writes of one account have in common: a key, a condition, a body, `?dry_run=true`, and one entry as the answer."""
+"""What the writes of one account have in common: a key, a condition, a body, `?dry_run=true`, and one entry as the response."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -7,17 +7,19 @@ from django.http import HttpRequest, HttpResponse
 from drf_spectacular.utils import OpenApiParameter
 
 from ledger import services
-from ledger.api import bodies, shapes
-from ledger.api.kit.endpoint import Endpoint, InThread, Queued
+from ledger.api import request_schemas, response_schemas
+from ledger.api.kit.endpoint import Endpoint, Handler, InThread, Queued
 from ledger.api.kit.etags import expected_sequence
-from ledger.api.kit.idempotency import idempotency_key, preview_key, shown_key
-from ledger.api.kit.inputs import MAX_SEQUENCE, StrictSerializer, read_query
-from ledger.api.kit.rendering import recorded_answer
+from ledger.api.kit.idempotency import dry_run_key, idempotency_key, shown_key
+from ledger.api.kit.queries import read_query
+from ledger.api.kit.rendering import write_response
 from ledger.api.kit.request_errors import NotFound
 from ledger.api.kit.request_ids import request_id
-from ledger.api.kit.schema import HOLDER_PATH, Answer, Handler, Taken, operation
-from ledger.errors import EntryNotFound, InsufficientCredits, LedgerError, LotLimit
+from ledger.api.kit.schema import HOLDER_PATH, RequestBody, ResponseBody, operation
+from ledger.api.kit.strict_serializers import StrictSerializer
+from ledger.errors import AmountLimit, EntryNotFound, InsufficientCredits, LedgerError, LotLimit, UnknownRate
 from ledger.rules import Entry, Request
+from ledger.rules.requests import MAX_SEQUENCE
 
 NO_SUCH_ENTRY = EntryNotFound(sequence=7, credit_type="credits")
 LOT_LIMIT = LotLimit(open_lots=500, limit=500)
@@ -50,6 +52,12 @@ NOT_ENOUGH = InsufficientCredits(
 )
 
 
+RATE_PROBLEMS = (
+    UnknownRate(rate="gpt-4o.output", credit_type="credits"),
+    AmountLimit(rate="gpt-4o.output", quantity=9007199254740991, limit=9007199254740991),
+)
+
+
 class Write(Endpoint):
     """A call that asks for one entry of one account."""
 
@@ -58,8 +66,8 @@ class Write(Endpoint):
     def arguments(self, request: HttpRequest, holder: str, shape: type[StrictSerializer]) -> dict[str, Any]:
         """Return what a request is made of, or raise."""
         asked: dict[str, Any] = {"holder_id": holder, "actor": self.key.actor, "request_id": request_id(request)}
-        if read_query(bodies.WriteQuery, request)["dry_run"]:
-            asked |= {"idempotency_key": preview_key(request), "dry_run": True}
+        if read_query(request_schemas.WriteQuery, request)["dry_run"]:
+            asked |= {"idempotency_key": dry_run_key(request), "dry_run": True}
         else:
             asked["idempotency_key"] = idempotency_key(request)
         expected = expected_sequence(request)
@@ -71,19 +79,19 @@ class Write(Endpoint):
         """Have a request of one account executed: with those that arrive beside it; a dry run by itself."""
         asked = request_class(**arguments)
         if asked.dry_run:
-            return lambda: self.respond(services.answer(asked), dry_run=True)
+            return lambda: self.respond(services.execute_once(asked), dry_run=True)
         return Queued(services.GROUP_COMMIT, asked, lambda recorded: self.respond(recorded.unwrap()))
 
     def respond(self, entry: Entry, *, dry_run: bool = False) -> HttpResponse:
         """Return the entry that was made; given before, the same bytes again; of a dry run, what it would be."""
         if not dry_run:
-            return recorded_answer(shapes.entry_body(entry), replayed=entry.replayed)
+            return write_response(response_schemas.EntrySerializer.body(entry), replayed=entry.replayed)
         shown = entry._replace(idempotency_key=shown_key(entry.idempotency_key))
-        return recorded_answer(shapes.entry_body(shown), replayed=entry.replayed, status=200)
+        return write_response(response_schemas.EntrySerializer.body(shown), replayed=entry.replayed, status=200)
 
 
 def ensure_possible(sequence: int) -> None:
-    """Answer 404 for a number that no entry can have; it does not fit into the record of a refusal."""
+    """Return, or raise `NotFound` for a number that no entry can have; it does not fit into the record of a refusal."""
     if sequence > MAX_SEQUENCE:
         raise NotFound
 
@@ -97,14 +105,14 @@ def write(
     scope: str,
     takes: type[StrictSerializer],
     examples: Mapping[str, Any],
-    answer: Mapping[str, Any],
+    response: Mapping[str, Any],
     problems: Sequence[LedgerError] = (),
     parameters: Sequence[OpenApiParameter] = (),
 ) -> Callable[[Handler], Handler]:
     """Document a write of one account; see `schema.operation`.
 
     Args:
-        examples: bodies that it takes, by name. answer: the entry that the first one gets.
+        examples: bodies that it takes, by name. response: the entry that the first one gets.
         parameters: in the path, behind the holder.
     """
     return operation(
@@ -114,10 +122,10 @@ def write(
         tag=tag,
         scope=scope,
         parameters=[HOLDER_PATH, *parameters],
-        takes=Taken(takes, examples),
-        answers={201: Answer(shapes.EntrySerializer, answer, "The entry.")},
+        takes=RequestBody(takes, examples),
+        responses={201: ResponseBody(response_schemas.EntrySerializer, response, "The entry.")},
         problems=problems,
-        keyed=True,
-        previewed=True,
+        idempotent=True,
+        dry_run=True,
         conditional=True,
     )

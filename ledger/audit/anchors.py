@@ -1,8 +1,8 @@
-"""Anchors: how long each account was at some time, and the digest at its head, kept outside the database.
+"""Anchor files: the length and the last digest of each account at one time, kept outside the database.
 
-A chain tells that nothing in it was changed. It cannot tell that its tail was cut off, that all of it was written anew, or that
-an account is gone: for that somebody else has to remember the heads. The file is text, one line per account between a header and
-a seal:
+A chain of digests shows that nothing in it was changed. It cannot show that its tail was cut off, that the whole chain was
+rewritten, or that an account was deleted: that takes a copy of the last digests outside the database. The file is text, with one
+line per account between a header and a seal:
 
     credit-ledger-anchor 1 2026-01-31T12:00:00.000000Z
     <holder> TAB <credit type> TAB <sequence> TAB <digest, hex>
@@ -11,9 +11,9 @@ a seal:
     …
     seal <accounts> <entries> <SHA-256 over all lines before this one, hex>
 
-The lines with an @ hold the last document of each series of another application's chain (see chains.py); the seal counts accounts
-and entries without them. The seal's digest covers all lines: who keeps only that one line elsewhere (a mail, a printed page) can
-still tell whether the file is the one that was written.
+A line with an @ holds the last document of one series of another application's chain (see chains.py); the seal's counts leave
+these lines out. The seal's digest covers all lines. So a copy of the seal alone (in a mail, on a printed page) is enough to check
+later that the file is unchanged.
 """
 
 import hashlib
@@ -33,15 +33,15 @@ FIRST_LINE = "credit-ledger-anchor 1 "
 
 
 class AnchorUnreadable(Exception):
-    """The file is not an anchor, or not the whole of one."""
+    """The file is not an anchor, or its end is missing."""
 
 
 class AnchorMismatch(AnchorUnreadable):
-    """The file's lines do not give the digest of its seal."""
+    """The file was changed: its lines do not match the digest in its seal."""
 
 
-class Anchor(NamedTuple):
-    """One account as it was when the anchor was written; or one series of a chain, which is named instead of a holder."""
+class AnchorLine(NamedTuple):
+    """One line of an anchor: an account when the anchor was written, or one series of a chain with `@<chain>` as its holder."""
 
     holder_id: str
     credit_type: str
@@ -50,7 +50,7 @@ class Anchor(NamedTuple):
 
     @property
     def chain(self) -> str | None:
-        """The chain that the line is of; None for an account."""
+        """The chain's name; None for an account."""
         return self.holder_id.removeprefix(MARK) if self.holder_id.startswith(MARK) else None
 
 
@@ -64,7 +64,7 @@ class Seal:
 
 
 class AnchorWriter:
-    """Writes an anchor beside its place and puts it there when it is whole; nothing is left where it was given up."""
+    """Writes an anchor to a temporary file, and gives it its name only when it is complete; otherwise leaves no file behind."""
 
     def __init__(self, path: Path, as_of: datetime) -> None:
         self.path = path
@@ -76,24 +76,24 @@ class AnchorWriter:
         self._file = os.fdopen(descriptor, "w", encoding="utf-8", newline="\n")
         self._line(f"{FIRST_LINE}{as_of.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}")
 
-    def add(self, account: Anchor) -> None:
-        """One more account, in the order of holder and credit type; or, behind all accounts, one more series of a chain."""
+    def add(self, account: AnchorLine) -> None:
+        """Write the next account, in the order of holder and credit type; after all accounts, the next series of a chain."""
         self._line("\t".join(map(str, account)))
         if account.chain is None:
             self._accounts += 1
             self._entries += account.sequence
 
     def seal(self) -> Seal:
-        """Put the file in its place.
+        """Write the last line and give the file its name.
 
         Raises:
-            FileExistsError: there is one of that name already, which stays.
+            FileExistsError: a file of that name exists; it is left as it is.
         """
         seal = Seal(self._accounts, self._entries, self._digest.hexdigest())
         self._file.write(f"seal {seal.accounts} {seal.entries} {seal.digest}\n")
         self._file.flush()
         os.fsync(self._file.fileno())
-        # A link, unlike a rename, never takes the place of an older anchor.
+        # A link, unlike a rename, never replaces an older anchor.
         os.link(self._unfinished, self.path)
         return seal
 
@@ -110,12 +110,12 @@ class AnchorWriter:
             self._unfinished.unlink()
 
 
-def write_anchor(path: Path, as_of: datetime, accounts: Iterator[Anchor]) -> Seal:
-    """Write the heads of the accounts to a file that does not exist yet, whole or not at all.
+def write_anchor(path: Path, as_of: datetime, accounts: Iterator[AnchorLine]) -> Seal:
+    """Write the last sequence and digest of each account to a new file; on an error no file is left.
 
     Raises:
-        FileExistsError: there is a file of that name; an anchor is kept, not replaced.
-        OSError: it cannot be written there.
+        FileExistsError: a file of that name exists; an anchor is never replaced.
+        OSError: the file cannot be written.
     """
     with AnchorWriter(path, as_of) as writer:
         for account in accounts:
@@ -124,14 +124,15 @@ def write_anchor(path: Path, as_of: datetime, accounts: Iterator[Anchor]) -> Sea
 
 
 def check_seal(path: Path) -> tuple[datetime, Seal]:
-    """Read all of the file and see that it is what was sealed.
+    """Read the whole file and check that its lines match its seal.
 
     Returns:
-        When it was written, and its seal.
+        The time at which the anchor was written, and its seal.
 
     Raises:
-        AnchorUnreadable: it is not an anchor, or cut off. AnchorMismatch: it was changed.
-        OSError: it cannot be read.
+        AnchorUnreadable: the file is not an anchor, or its end is missing.
+        AnchorMismatch: the file was changed.
+        OSError: the file cannot be read.
     """
     digest = hashlib.sha256()
     accounts = entries = 0
@@ -144,7 +145,7 @@ def check_seal(path: Path) -> tuple[datetime, Seal]:
                 elif line.startswith("seal "):
                     sealed = _seal(line)
                     if file.read(1) or sealed != Seal(accounts, entries, digest.hexdigest()):
-                        raise AnchorMismatch(f"{path}: its lines do not give the digest of its seal")
+                        raise AnchorMismatch(f"{path}: the file was changed: its lines do not match the digest in its seal")
                     return as_of, sealed
                 else:
                     account = _account(line)
@@ -157,8 +158,22 @@ def check_seal(path: Path) -> tuple[datetime, Seal]:
     raise AnchorUnreadable(f"{path}: not an anchor, or its end is missing")
 
 
-def read_anchor(path: Path) -> Iterator[Anchor]:
-    """The accounts of a file that `check_seal` has passed, one by one."""
+def written_at(path: Path) -> datetime:
+    """Return when the anchor says it was written; its lines are not checked.
+
+    Raises:
+        AnchorUnreadable: the file is not an anchor.
+        OSError: the file cannot be read.
+    """
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return _written_at(file.readline(200))
+    except ValueError as error:
+        raise AnchorUnreadable(f"{path}: not an anchor: {error}") from error
+
+
+def read_anchor(path: Path) -> Iterator[AnchorLine]:
+    """Yield the lines of an anchor that `check_seal` has accepted: accounts, then series of chains."""
     with path.open(encoding="utf-8", newline="") as file:
         next(file)
         for line in file:
@@ -169,15 +184,15 @@ def read_anchor(path: Path) -> Iterator[Anchor]:
 
 def _written_at(line: str) -> datetime:
     if not line.startswith(FIRST_LINE):
-        raise ValueError("the first line is not that of an anchor")
+        raise ValueError(f"the first line does not begin with {FIRST_LINE.strip()!r}")
     return datetime.strptime(line.removeprefix(FIRST_LINE).rstrip("\n"), "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
 
 
-def _account(line: str) -> Anchor:
+def _account(line: str) -> AnchorLine:
     holder_id, credit_type, sequence, digest = line.removesuffix("\n").split("\t")
     if len(bytes.fromhex(digest)) != hashlib.sha256().digest_size:
-        raise ValueError("a digest is not one")
-    return Anchor(holder_id, credit_type, int(sequence), digest)
+        raise ValueError(f"the digest {digest!r} is not 64 hexadecimal digits")
+    return AnchorLine(holder_id, credit_type, int(sequence), digest)
 
 
 def _seal(line: str) -> Seal:

@@ -1,4 +1,4 @@
-"""Runs the laws over the ledger: plans slices, shares them among sessions of one snapshot, and gathers what they find."""
+"""Runs the audit: cuts the ledger into slices, checks them in several sessions of one snapshot, and collects the findings."""
 
 import queue
 import threading
@@ -7,23 +7,26 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields
+from datetime import datetime
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
 import psycopg
+from django.conf import settings
 
-from ledger.audit.anchors import Anchor, AnchorWriter, check_seal, read_anchor
+from ledger.audit.anchors import AnchorLine, AnchorWriter, check_seal, read_anchor
 from ledger.audit.chains import MARK, registered
 from ledger.audit.connections import Session
 from ledger.audit.laws import ACCOUNTS, BY_ENTRY, BY_HOLDER, LAWS, SUMS
 from ledger.audit.reports import Finding, Identity, Report
-from ledger.audit.slices import Slice, slices_of
+from ledger.audit.shards import between_shards, gathered, reading, shards_of
+from ledger.audit.slices import EVERYTHING, Slice, slices_of
 from ledger.errors import REFUSALS
 from ledger.rules.requests import CREDIT_TYPE, HOLDER_ID, Request
 
 Progress = Callable[[int, int], None]
-"""Called with the entries done and the entries in all, from whichever thread."""
+"""Called with the number of entries checked so far and of all entries, from any thread."""
 
 SLICE_ENTRIES = 20_000
 ANCHORS_PER_STATEMENT = 1_000
@@ -50,25 +53,25 @@ LEFT JOIN LATERAL (
 ) AS last ON true
 WHERE e.digest IS DISTINCT FROM decode(a.digest, 'hex')
 """
+BELONGS_ON_SHARD = "get_shard_id_for_distribution_column('ledger_entry', a.holder_id)"
 
 
 @contextmanager
 def one_snapshot(connect: Callable[[], Session], count: int) -> Iterator[list[Session]]:
-    """So many sessions that all see the ledger as it is at this moment, read only, whatever is written meanwhile.
+    """Yield `count` read-only sessions that all see the ledger as of this moment; later writes stay invisible to them.
 
-    The ban on isolation levels other than READ COMMITTED is for who decides and writes; here nothing is decided.
+    REPEATABLE READ is right here. It is forbidden only to code that decides and writes, and an audit does neither.
     """
     with ExitStack() as stack:
         first = stack.enter_context(connect())
         first.execute(BEGIN)
         sessions = [first]
         if count > 1:
-            row = first.execute("SELECT pg_export_snapshot()").fetchone()
-            assert row is not None
+            [(snapshot,)] = first.execute("SELECT pg_export_snapshot()")
             for _ in range(count - 1):
                 session = stack.enter_context(connect())
-                # The snapshot has to be taken over before the first query, and takes no parameter.
-                session.execute(f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT '{row[0]}'")
+                # The snapshot must be set before the first query, and SET TRANSACTION takes no parameter.
+                session.execute(f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT '{snapshot}'")
                 session.execute(BEGIN.partition(";")[2])
                 sessions.append(session)
         yield sessions
@@ -84,25 +87,26 @@ def audit(
     slice_entries: int = SLICE_ENTRIES,
     progress: Progress = lambda done, total: None,
 ) -> Report:
-    """Check every law over the whole ledger, or over one holder, as the sessions see it; changes nothing in the database.
+    """Check every law over the whole ledger, or over one holder, as the sessions see it; change nothing in the database.
 
     Args:
-        sessions: at least one, each in a transaction, all of the same snapshot; they are used at once.
-        anchor_to_write: a file that does not exist yet, for the heads of all accounts. It is written only when no law is broken:
-            an anchor of a ledger that was tampered with would vouch for it.
+        sessions: at least one, each in a transaction, all of the same snapshot; they are used in parallel.
+        anchor_to_write: a new file for the last sequence and digest of each account. It is written only when no law is broken: an
+            anchor of a ledger that was tampered with would vouch for the tampering.
         anchor_to_check: an anchor written earlier.
-        findings_kept: of each law, so many findings are listed; all are counted.
+        findings_kept: how many findings of each law the report lists; it counts all of them.
+        progress: called after each slice.
 
     Raises:
-        AnchorUnreadable, AnchorMismatch: the anchor to check is not one, or was changed.
-        FileExistsError: there is a file where the anchor should be written.
-        psycopg.Error: the database could not be read; nothing is known then.
+        AnchorUnreadable, AnchorMismatch: the anchor to check is not an anchor, or was changed.
+        FileExistsError: the file for the anchor to write exists.
+        psycopg.Error: the database could not be read; the audit has no result.
     """
     started = time.monotonic()
-    row = sessions[0].execute("SELECT transaction_timestamp()").fetchone()
-    assert row is not None
-    report = Report(as_of=row[0], holder_id=holder_id, findings_kept=findings_kept)
+    report = Report(as_of=_now(sessions[0]), holder_id=holder_id, findings_kept=findings_kept)
     with ExitStack() as stack:
+        if settings.LEDGER["DISTRIBUTED"]:
+            sessions = [stack.enter_context(gathered(sessions[0], holder_id))]
         writer = stack.enter_context(AnchorWriter(anchor_to_write, report.as_of)) if anchor_to_write else None
         if anchor_to_check:
             _check_anchor(sessions[0], report, anchor_to_check)
@@ -118,11 +122,62 @@ def audit(
     return report
 
 
+def audit_shards(
+    connect: Callable[..., Callable[[], Session]],
+    count: int,
+    *,
+    anchor_to_write: Path | None = None,
+    anchor_to_check: Path | None = None,
+    findings_kept: int = 100,
+    slice_entries: int = SLICE_ENTRIES,
+    progress: Progress = lambda done, total: None,
+) -> Report:
+    """As `audit`, of a whole ledger that is distributed over nodes: shard after shard, then what is between them.
+
+    Args:
+        connect: makes from the address of a node, by default the one that Django is connected to, what opens sessions with it.
+        count: how many sessions read a shard.
+
+    Raises: as `audit`; and
+        NotComparable: the transfers between shards could not be compared; the audit has no result.
+    """
+    started = time.monotonic()
+    with connect()() as session:
+        report = Report(as_of=_now(session), findings_kept=findings_kept)
+        shards = shards_of(session)
+        with ExitStack() as stack:
+            writer = stack.enter_context(AnchorWriter(anchor_to_write, report.as_of)) if anchor_to_write else None
+            if anchor_to_check:
+                _check_anchor(session, report, anchor_to_check, of_accounts=False)
+            for shard in shards:
+                with one_snapshot(connect(**shard.address), count) as sessions:
+                    for each in sessions:
+                        reading(each, shard.table)
+                    if anchor_to_check:
+                        _check_anchored_accounts(sessions[0], report, anchor_to_check, on_shard=shard.number)
+                    slices = _plan(sessions[0], report, writer, slice_entries)
+                    _run(sessions, report, slices, progress, but="transfers")
+            _check_identities(report, is_one_snapshot=False)
+            report.add(between_shards(connect(), report.as_of, lambda found: _broken(found, "transfers", EVERYTHING)))
+            _check_chains(session, report, writer)
+            if writer and report.is_clean:
+                seal = writer.seal()
+                report.anchor = (report.anchor or {}) | {"written_to": str(anchor_to_write), "seal": seal.digest}
+    report.seconds = time.monotonic() - started
+    return report
+
+
+def _now(session: Session) -> datetime:
+    now: datetime
+    [(now,)] = session.execute("SELECT transaction_timestamp()")
+    return now
+
+
 # Slices ----------------------------------------------------------------------------------------------
 
 
 def _plan(session: Session, report: Report, writer: AnchorWriter | None, slice_entries: int) -> list[Slice]:
-    """Walk the accounts once: count them, sum up their state, note their heads, and cut the ledger into slices."""
+    """Walk the accounts once: count them, sum their balances, write their lines to the anchor, and cut the ledger into slices."""
 
     def holders() -> Iterator[tuple[str, int]]:
         for holder, accounts in groupby(_accounts(session, report.holder_id), key=lambda account: account[0]):
@@ -136,14 +191,14 @@ def _plan(session: Session, report: Report, writer: AnchorWriter | None, slice_e
                 entries += sequence
                 report.add(_misnamed(holder, credit_type))
                 if writer:
-                    writer.add(Anchor(holder, credit_type, sequence, digest))
+                    writer.add(AnchorLine(holder, credit_type, sequence, digest))
             yield holder, entries
 
     return list(slices_of(holders(), size=slice_entries, only=report.holder_id))
 
 
 def _accounts(session: Session, holder_id: str | None) -> Iterator[tuple[Any, ...]]:
-    # A cursor in the server: what is fetched at once does not grow with the number of accounts.
+    # A server-side cursor: the client's memory does not grow with the number of accounts.
     with session.cursor(name="audit_accounts") as cursor:
         cursor.itersize = ACCOUNTS_PER_FETCH
         if holder_id is None:
@@ -161,8 +216,10 @@ def _misnamed(holder_id: str, credit_type: str) -> Iterable[Finding]:
         yield Finding("form", holder_id, credit_type, None, f"{holder_id!r}, {credit_type!r}", "a holder's id and a credit type")
 
 
-def _run(sessions: Sequence[Session], report: Report, slices: Sequence[Slice], progress: Progress) -> None:
-    """Work through the slices, each session in a thread of its own; the first failure ends all of them."""
+def _run(
+    sessions: Sequence[Session], report: Report, slices: Sequence[Slice], progress: Progress, *, but: str | None = None
+) -> None:
+    """Work through the slices, each session in a separate thread; the first failure ends all of them. `but` is not checked."""
     total = sum(each.entries for each in slices)
     waiting: queue.SimpleQueue[Slice] = queue.SimpleQueue()
     for each in slices:
@@ -177,7 +234,7 @@ def _run(sessions: Sequence[Session], report: Report, slices: Sequence[Slice], p
                 part = waiting.get_nowait()
             except queue.Empty:
                 return
-            outcome = _audit_slice(session, part)
+            outcome = _audit_slice(session, part, but)
             with merging:
                 _merge(report, *outcome)
                 done += part.entries
@@ -190,7 +247,7 @@ def _run(sessions: Sequence[Session], report: Report, slices: Sequence[Slice], p
             for worker in running:
                 worker.result()
         except BaseException:
-            # Whatever ended this, an error or Ctrl-C: let nobody go on.
+            # An error or Ctrl-C: stop all sessions.
             while not waiting.empty():
                 waiting.get_nowait()
             for session in sessions:
@@ -198,25 +255,25 @@ def _run(sessions: Sequence[Session], report: Report, slices: Sequence[Slice], p
             raise
 
 
-def _audit_slice(session: Session, part: Slice) -> tuple[list[Finding], list[dict[str, Any]]]:
-    """What is broken in a slice, and its sums per credit type."""
+def _audit_slice(session: Session, part: Slice, but: str | None) -> tuple[list[Finding], list[dict[str, Any]]]:
+    """Return the findings of one slice, and its sums per credit type."""
     with session.cursor(row_factory=psycopg.rows.dict_row) as cursor:
         sums = cursor.execute(SUMS, part.parameters).fetchall()
+    checks = [*BY_ENTRY, *(BY_HOLDER if part.is_start else ())]
+    return [finding for name in checks if name != but for finding in _broken(session, name, part)], sums
+
+
+def _broken(session: Session, check: str, part: Slice) -> list[Finding]:
     parameters = part.parameters | {"codes": list(REFUSALS), "operations": sorted(_operations(Request))}
-    rows = []
-    for sql in [*BY_ENTRY.values(), *(BY_HOLDER.values() if part.is_start else ())]:
-        rows += session.execute(sql, parameters).fetchall()
-    return (
-        [
-            Finding(law, holder_id, credit_type, sequence, found, expected or LAWS[law])
-            for law, holder_id, credit_type, sequence, found, expected in rows
-        ],
-        sums,
-    )
+    rows = session.execute((BY_ENTRY | BY_HOLDER)[check], parameters).fetchall()
+    return [
+        Finding(law, holder_id, credit_type, sequence, found, expected or LAWS[law])
+        for law, holder_id, credit_type, sequence, found, expected in rows
+    ]
 
 
 def _operations(kind: type[Request]) -> set[str]:
-    """The operations of all requests that there are."""
+    """Return the operations of all kinds of requests."""
     named = {kind.operation} if hasattr(kind, "operation") else set()
     return named.union(*(_operations(each) for each in kind.__subclasses__()))
 
@@ -237,18 +294,18 @@ def _merge(report: Report, findings: list[Finding], sums: list[dict[str, Any]]) 
 # The whole -------------------------------------------------------------------------------------------
 
 
-def _check_identities(report: Report) -> None:
+def _check_identities(report: Report, *, is_one_snapshot: bool = True) -> None:
     for credit_type, each in sorted(report.identities.items()):
         if each.came_in != each.explained:
             finding = Finding("identity", report.holder_id, credit_type, None, str(each.explained), str(each.came_in))
             report.add([finding])
-        if report.holder_id is None and each.transferred_in != each.transferred_out:
+        if is_one_snapshot and report.holder_id is None and each.transferred_in != each.transferred_out:
             found = f"{each.transferred_in} arrived"
             report.add([Finding("identity", None, credit_type, None, found, f"{each.transferred_out} left")])
 
 
 def _check_chains(session: Session, report: Report, writer: AnchorWriter | None) -> None:
-    """Verify what other applications have chained, and note the heads behind those of the accounts."""
+    """Verify the chains of other applications, and write the last document of each series to the anchor, after the accounts."""
     for chain in registered():
         heads = session.execute(chain.heads).fetchall()
         report.chains[chain.name] = len(heads)
@@ -256,19 +313,26 @@ def _check_chains(session: Session, report: Report, writer: AnchorWriter | None)
             report.add([Finding(chain.name, MARK + chain.name, series, number, found, expected)])
         if writer:
             for series, number, digest in heads:
-                writer.add(Anchor(MARK + chain.name, series, number, digest))
+                writer.add(AnchorLine(MARK + chain.name, series, number, digest))
 
 
-def _check_anchor(session: Session, report: Report, path: Path) -> None:
+def _check_anchor(session: Session, report: Report, path: Path, *, of_accounts: bool = True) -> None:
     as_of, seal = check_seal(path)
     report.anchor = {"checked": str(path), "written_at": f"{as_of:%Y-%m-%d %H:%M:%S} UTC", "accounts": seal.accounts}
     if report.holder_id is None:
         _check_anchored_chains(session, report, path)
+    if of_accounts:
+        _check_anchored_accounts(session, report, path)
+
+
+def _check_anchored_accounts(session: Session, report: Report, path: Path, *, on_shard: int | None = None) -> None:
+    """Compare the accounts of the anchor, or those of its holders that belong on a shard, with what the session reads."""
+    query = ANCHORED if on_shard is None else f"{ANCHORED} AND {BELONGS_ON_SHARD} = {on_shard}"
     accounts = (each for each in read_anchor(path) if each.chain is None)
     anchors = (each for each in accounts if report.holder_id in (None, each.holder_id))
     while batch := list(islice(anchors, ANCHORS_PER_STATEMENT)):
         columns = [list(column) for column in zip(*batch, strict=True)]
-        for holder_id, credit_type, sequence, digest, found, last in session.execute(ANCHORED, columns):
+        for holder_id, credit_type, sequence, digest, found, last in session.execute(query, columns):
             what = "no such account" if last is None else f"ends at {last}" if last < sequence else found or "no such entry"
             report.add([Finding("anchor", holder_id, credit_type, sequence, what, digest)])
 

@@ -1,4 +1,4 @@
-"""What an audit found: counts, sums and findings."""
+"""The report of an audit: counts, sums and findings."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from ledger.audit.chains import law as sentence
 
 
 class Finding(NamedTuple):
-    """One break of one law. `sequence` is None where no single entry is at fault, `holder_id` where no single holder is."""
+    """One violation of one law. `sequence` is None if no single entry is at fault, `holder_id` if no single holder is."""
 
     law: str
     holder_id: str | None
@@ -26,7 +26,7 @@ class Finding(NamedTuple):
 
 @dataclass
 class Identity:
-    """The flows and the state of one credit type, over all accounts that were looked at. All 0 or more, but a balance."""
+    """The accounting identity of one credit type, summed over the audited accounts. Only `balance` can be below 0."""
 
     credit_type: str
     granted: int = 0
@@ -61,7 +61,7 @@ class Identity:
 
 @dataclass
 class Report:
-    """The outcome of an audit; `findings` is bounded, `totals` counts them all by law."""
+    """The outcome of an audit. `findings` lists at most `findings_kept` per law, `totals` counts all of them by law."""
 
     as_of: datetime
     holder_id: str | None = None
@@ -76,7 +76,7 @@ class Report:
     totals: Counter[str] = field(default_factory=Counter)
     anchor: dict[str, Any] | None = None
     chains: dict[str, int] = field(default_factory=dict)
-    """Of each chain of another application, how many series were verified."""
+    """For each chain of another application, the number of series that were verified."""
 
     @property
     def is_clean(self) -> bool:
@@ -87,18 +87,18 @@ class Report:
         return self.entries / self.seconds if self.seconds else 0.0
 
     def add(self, findings: Iterable[Finding]) -> None:
-        """Count all of them, and keep the first ones of each law."""
+        """Count all findings, and keep the first `findings_kept` of each law."""
         for finding in findings:
             self.totals[finding.law] += 1
             if self.totals[finding.law] <= self.findings_kept:
                 self.findings.append(finding)
 
     def identity(self, credit_type: str) -> Identity:
-        """The sums of that credit type, made now if there are none."""
+        """Return the sums of a credit type; the first call makes them, all 0."""
         return self.identities.setdefault(credit_type, Identity(credit_type))
 
     def as_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return the report as plain JSON values."""
         return {
             "as_of": self.as_of.isoformat().replace("+00:00", "Z"),
             "holder_id": self.holder_id,
@@ -120,7 +120,7 @@ class Report:
         }
 
     def as_text(self) -> str:
-        """For a person, the findings last."""
+        """Return the report as text for a person, with the findings at the end."""
         what = f"holder {self.holder_id}" if self.holder_id else f"{self.holders:,} holders"
         first = (
             f"Audit of {what} as of {self.as_of:%Y-%m-%d %H:%M:%S} UTC: {self.accounts:,} accounts, {self.entries:,} entries, "

@@ -1,22 +1,22 @@
-"""Slices: ranges of holders, and for a long history ranges of numbers, that are audited one at a time."""
+"""Slices of the ledger, audited one at a time: ranges of holders, and for a long history ranges of sequence numbers."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 HIGHEST_TEXT = "\U0010ffff"
-"""Sorts behind every holder: its UTF-8 form begins with the highest byte there is."""
+"""Sorts after every holder's id: it is the highest character of Unicode."""
 LOWEST_ADDITION = "\x01"
-"""What makes the next text behind one, in the order of bytes."""
+"""Appended to a text, makes the next text in the order of bytes."""
 HIGHEST_NUMBER = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Holders since .. upto, both included, and of their entries the numbers first .. last.
+    """The holders since .. upto, both included, and of their entries the sequences first .. last.
 
-    `entries` is how many are expected there. `is_start` is true for one slice of each range of holders: what looks at whole
-    holders runs with that one.
+    `entries` is the expected number of entries. `is_start` is True for one slice of each range of holders; the checks over all
+    entries of a holder run with that slice.
     """
 
     since: str
@@ -28,15 +28,18 @@ class Slice:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """For the SQL."""
+        """The parameters of the SQL."""
         return asdict(self)
 
 
+EVERYTHING = Slice("", HIGHEST_TEXT, 0)
+
+
 def slices_of(holders: Iterable[tuple[str, int]], *, size: int, only: str | None = None) -> Iterator[Slice]:
-    """Slices of about `size` entries that leave no gap: together they hold every text that a holder's id may be.
+    """Yield slices of about `size` entries without a gap between them: together they cover every possible holder's id.
 
     Args:
-        holders: each with how many entries it has, in the order of bytes.
+        holders: each holder with the number of its entries, in the order of bytes.
         only: one holder instead of all.
     """
     since, gathered, last_holder = "" if only is None else only, 0, ""

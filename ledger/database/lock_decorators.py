@@ -1,4 +1,4 @@
-"""A lock declared on the function that needs it, outside what the function does."""
+"""The decorator `locked`: a lock declared on the function that needs it, outside the function's own code."""
 
 import functools
 import inspect
@@ -19,33 +19,33 @@ R = TypeVar("R")
 FIELD: Final = re.compile(r"(?P<argument>\w+)(?:\[\w+\])?")
 
 
-class Locked(NamedTuple):
-    """A kind of lock, and a template of the function's arguments for each of its fields."""
+class LockTemplate(NamedTuple):
+    """A kind of lock, and for each field of its name a template that the function's arguments fill."""
 
     name: LockName
     templates: tuple[str, ...]
 
     def values(self, arguments: dict[str, Any]) -> list[str]:
-        """Return the values of the name's fields for one call."""
+        """Return the values of the name's fields for one call of the function."""
         return [_FORMATTER.format(template, **arguments) for template in self.templates]
 
 
-def on(name: LockName, *templates: str) -> Locked:
-    """Say which lock of a kind: `on(HOLDER, "{holder}")`, or, where the function takes a body, `on(HOLDER, "{body[to]}")`.
+def on(name: LockName, *templates: str) -> LockTemplate:
+    """Say which lock of a kind a call takes: `on(HOLDER, "{holder}")`, or `on(HOLDER, "{body[to]}")` for a member of an argument.
 
     Args:
-        templates: one for each field of the name, with arguments of the function in braces, or one member of an argument that is
-            a mapping. Each must be text or an integer when the function is called.
+        templates: one for each field of the name. In braces it names an argument of the function, or one member of an argument
+            that is a mapping. When the function is called, each value must be text or an integer.
     """
     if len(templates) != len(name.fields):
         raise ValueError(f"{name!r} takes {len(name.fields)} templates, not {len(templates)}")
-    return Locked(name, templates)
+    return LockTemplate(name, templates)
 
 
 def locked(
-    *locks: Locked, wait: bool = True, busy: type[LockBusy] = LockBusy
+    *locks: LockTemplate, wait: bool = True, busy: type[LockBusy] = LockBusy
 ) -> Callable[[Callable[Concatenate[Lock, P], R]], Callable[P, R]]:
-    """Run the function in a transaction, under the locks that its arguments name; it is handed the proof as its first argument.
+    """Run the function in a transaction, under the locks that its arguments name. Its first argument is the `Lock`, the proof.
 
         @locked(on(INVOICE_GENERATION, "{ref}"), wait=False, busy=InvoiceGenerationBusy)
         def generate(lock: Lock, *, ref: str, body: dict[str, Any]) -> Generated: ...
@@ -53,16 +53,17 @@ def locked(
         generate(ref="SUB-1234", body={...})
 
     Inside a transaction of the caller the function runs in a savepoint, and the locks are kept until the caller's transaction
-    ends; if the function raises, what it wrote and the locks it took are gone.
+    ends. If the function raises, the savepoint is rolled back: its writes are undone and its locks freed.
 
     Args:
-        locks: at least one; taken in the order of their numbers, before the function runs.
-        wait: as `advisory_lock` does; else fail at once, as `try_advisory_lock` does.
-        busy: what is raised when a lock that is only tried for is held; its facts are `key` and the fields of the first name.
+        locks: at least one. They are taken in the order of their numbers, before the function runs.
+        wait: True waits for a lock as `advisory_lock` does; False fails at once, as `try_advisory_lock` does.
+        busy: with `wait=False`, the error that is raised when another session holds a lock. Its facts are `key` and the fields
+            of the first name.
 
     Raises:
-        ValueError: at definition, a template names an argument that the function does not have.
-        HolderBusy, or `busy`: the lock was not to be had; the function has not run.
+        ValueError: at definition: a template names an argument that the function does not have.
+        HolderBusy, or `busy`: another session holds a lock; the function has not run.
         TypeError: an argument is neither text nor an integer; no lock was taken.
     """
     if not locks:
@@ -93,7 +94,7 @@ def locked(
 
 
 class _Strict(string.Formatter):
-    """Formats text and integers only, so that an absent value never becomes the name of a lock."""
+    """Formats only text and integers, so that a missing value (None) never becomes part of a lock's name."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
         if not isinstance(value, str) and type(value) is not int:
@@ -109,7 +110,7 @@ def _without_the_lock(function: Callable[..., Any]) -> inspect.Signature:
     return signature.replace(parameters=list(signature.parameters.values())[1:])
 
 
-def _check_templates(locks: tuple[Locked, ...], arguments: set[str], owner: str) -> None:
+def _check_templates(locks: tuple[LockTemplate, ...], arguments: set[str], owner: str) -> None:
     for template in (template for each in locks for template in each.templates):
         for _, field, form, conversion in string.Formatter().parse(template):
             if field is None:

@@ -1,7 +1,7 @@
-"""How the readable name of a lock becomes the number that PostgreSQL locks. Pure; knows neither Django nor the database.
+"""Turns the readable name of a lock into the number that PostgreSQL locks. Pure: knows neither Django nor the database.
 
-Every process that is to exclude another must use the same scheme, and for one scheme the same namespace. docs/LOCK_KEYS.md says
-which service in which language each scheme agrees with.
+Two processes exclude each other only if both use the same scheme (and with `fnv1-64-namespaced` the same namespace).
+docs/LOCK_KEYS.md lists for each scheme the services and languages that compute the same numbers.
 """
 
 import hashlib
@@ -21,12 +21,12 @@ GUAVA_DEFAULT_KEY: Final = bytes(range(16))
 
 
 def sha256(name: str) -> int:
-    """The first 8 bytes of SHA-256, big-endian, signed."""
+    """Return the first 8 bytes of SHA-256, big-endian, signed."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)
 
 
 def siphash24_guava(name: str) -> int:
-    """SipHash-2-4 under the public key 00 01 … 0f, signed; a customer who chooses ids can make them collide.
+    """Return SipHash-2-4 under the public key 00 01 … 0f, signed. A customer who chooses ids can make two names collide.
 
     Source: Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012; Guava's Hashing.sipHash24().
     """
@@ -34,7 +34,7 @@ def siphash24_guava(name: str) -> int:
 
 
 def fnv1_64(name: str) -> int:
-    """FNV-1 (multiply, then xor), 64 bits, signed; a customer who chooses ids can make them collide.
+    """Return FNV-1 (multiply, then xor), 64 bits, signed. A customer who chooses ids can make two names collide.
 
     Source: draft-eastlake-fnv; Go's hash/fnv New64.
     """
@@ -42,12 +42,12 @@ def fnv1_64(name: str) -> int:
 
 
 def sha512_mod63(name: str) -> int:
-    """SHA-512, read as one big-endian integer, modulo 2^63: never negative."""
+    """Return SHA-512, read as one big-endian integer, modulo 2^63: never negative."""
     return int.from_bytes(hashlib.sha512(name.encode()).digest(), "big") % 2**63
 
 
 def djb2xor_32(name: str) -> int:
-    """djb2 with xor over the UTF-16 code units from the first to the last, 0 .. 2^32-1; unrelated names do collide.
+    """Return djb2 with xor over the UTF-16 code units, first to last, 0 .. 2^32-1. Unrelated names collide by chance.
 
     Source: Peachjar's hash of lock names: seed 5381, times 33, xor, in 32 bits; D. J. Bernstein's hash in its form with xor.
     """
@@ -55,7 +55,7 @@ def djb2xor_32(name: str) -> int:
 
 
 def string_hash_32(name: str) -> int:
-    """djb2 with xor over the UTF-16 code units from the last to the first, 0 .. 2^32-1; unrelated names do collide.
+    """Return djb2 with xor over the UTF-16 code units, last to first, 0 .. 2^32-1. Unrelated names collide by chance.
 
     Source: npm's string-hash 1.1.3.
     """
@@ -63,10 +63,10 @@ def string_hash_32(name: str) -> int:
 
 
 def fnv1_64_namespaced(name: str, *, namespace: int) -> int:
-    """The namespace in the upper 32 bits and FNV-1 of the name, 32 bits, in the lower; unrelated names do collide.
+    """Return the namespace in the upper 32 bits, FNV-1 of the name in the lower 32. Unrelated names collide by chance.
 
     Args:
-        namespace: a signed 32-bit number; not 0, by which River means "no prefix", its 64-bit form.
+        namespace: a signed 32-bit number except 0: in River 0 means "no prefix", which is the scheme `fnv1-64`.
 
     Source: River's rivershared/util/hashutil, AdvisoryLockHash.Key.
     """
@@ -91,12 +91,13 @@ def numbering(scheme: str, namespace: str | int | None = None) -> Numbering:
 
     Args:
         scheme: one of SCHEMES, or NAMESPACED.
-        namespace: for NAMESPACED a number, -2^31 .. 2^31-1 without 0. The others take none: they hash what the name has.
+        namespace: for NAMESPACED a number, -2^31 .. 2^31-1 without 0; for every other scheme None: there the namespace is part
+            of the name, which is hashed whole.
 
     Returns: a function to a signed 64-bit number; for djb2xor-32 and string-hash-32 to 0 .. 2^32-1.
 
     Raises:
-        ValueError: there is no such scheme, or the namespace is outside what the scheme takes.
+        ValueError: the scheme does not exist, or it does not take this namespace.
     """
     if scheme == NAMESPACED:
         number = _namespace_number(namespace)
@@ -120,7 +121,7 @@ def _namespace_number(namespace: str | int | None) -> int:
 
 
 def fnv1(data: bytes, *, offset_basis: int, prime: int, bits: int) -> int:
-    """FNV-1 of the bytes, 0 .. 2^bits-1."""
+    """Return FNV-1 of the bytes, 0 .. 2^bits-1."""
     number, mask = offset_basis, 2**bits - 1
     for byte in data:
         number = (number * prime) & mask ^ byte
@@ -128,12 +129,12 @@ def fnv1(data: bytes, *, offset_basis: int, prime: int, bits: int) -> int:
 
 
 def signed(number: int, *, bits: int) -> int:
-    """The same bits, read as two's complement."""
+    """Return the number that the same bits mean in two's complement."""
     return number - 2**bits if number >= 2 ** (bits - 1) else number
 
 
 def _utf16_units(name: str) -> memoryview:
-    """The numbers that JavaScript's charCodeAt gives; a character beyond 16 bits is two of them."""
+    """Return the numbers that JavaScript's charCodeAt gives; a character beyond 16 bits gives two."""
     return memoryview(name.encode(f"utf-16-{'le' if sys.byteorder == 'little' else 'be'}")).cast("H")
 
 

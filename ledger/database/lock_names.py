@@ -1,9 +1,9 @@
-"""The register of advisory locks: every kind of name that is locked, who takes it, and in which order. See docs/LOCK_KEYS.md.
+"""The register of advisory locks: every kind of lock, who takes it, and the order of taking. See docs/LOCK_KEYS.md.
 
     with transaction.atomic(durable=True), advisory_lock(lock_names.HOLDER("42")) as lock:    # locks ledger/42
 
-A new lock gets its entry here, at its place in the order. A name that is no longer used is never given to another lock: an
-older release, still running beside the new one, would exclude the wrong work.
+A new kind of lock is added here, at its place in the order. Never reuse the name of a removed lock: an older release that still
+runs beside the new one would exclude the wrong work.
 """
 
 import re
@@ -20,23 +20,23 @@ from ledger.database import lock_keys
 
 LITERAL: Final = re.compile(r"[A-Za-z0-9_.:@+/-]*")
 NAMESPACE: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
-"""Contains no slash, so that no default name under one namespace can spell a name under another."""
+"""Has no slash, so that no default name under one namespace equals a name under another namespace."""
 APP: Final = "app"
 ID: Final = "id"
 FREE_TEXT: Final = frozenset({"key"})
-"""Fields whose values may contain a slash; those of all others cannot."""
+"""Fields whose values may contain a slash. The values of all other fields cannot."""
 ANY: Final = "*"
 ANY_BUT_A_SLASH: Final = "?"
 
 
 class LockName:
-    """One kind of lock. Called with the values of its fields, in the order of the default template, it gives a lock's name.
+    """One kind of lock. Called with the values of its fields, in the order of the default template, it returns a lock's name.
 
     Args:
-        kind: what LEDGER_LOCK_NAMES calls it.
+        kind: the name of the kind in LEDGER_LOCK_NAMES.
         template: the default spelling, with the fields in braces.
-        taken_by: who takes it, and what for.
-        waits: False where it is only tried for.
+        taken_by: the operations that take the lock.
+        waits: False if they only try the lock and never wait for it.
     """
 
     __slots__ = ("fields", "kind", "taken_by", "template", "waits")
@@ -52,19 +52,19 @@ class LockName:
         return f"<LockName {self.kind}: {self.template}>"
 
     def __call__(self, *values: str) -> str:
-        """Return the name as this deployment spells it; see LEDGER_LOCK_NAMES.
+        """Return the lock's name as this deployment spells it; see LEDGER_LOCK_NAMES.
 
         Raises:
-            ImproperlyConfigured: LEDGER_LOCK_NAMES or LEDGER_LOCK_NAMESPACE is not what it may be.
+            ImproperlyConfigured: LEDGER_LOCK_NAMES or LEDGER_LOCK_NAMESPACE is invalid.
         """
         if len(values) != len(self.fields):
             raise TypeError(f"{self!r} takes {len(self.fields)} values, not {len(values)}")
         return current_spellings()[self.kind].format(*values)
 
 
-# In the order in which one transaction takes them. Several of one kind, and those of a batch, are taken in one call, in the
-# order of their numbers.
-PREPARATION: Final = LockName("preparation", "database/preparation", "`prepare_database`: one machine at a time migrates")
+# In the order in which one transaction takes them. Several locks of one kind, and all locks of a batch, are taken in one call, in
+# the order of their numbers.
+MIGRATION: Final = LockName("migration", "database/migration", "`prepare_database`: one machine at a time migrates")
 BILLING_REQUEST: Final = LockName(
     "billing_request",
     "billing_request/{collection}/{key}",
@@ -86,6 +86,7 @@ SUSPENSION: Final = LockName("suspension", "suspension/{subscription}", "suspend
 CUSTOMER_COUPONS: Final = LockName("customer_coupons", "coupons/{customer}", "giving a customer a coupon, using it on an invoice")
 RATE: Final = LockName("rate", "ledger_rate/{credit_type}/{code}", "publishing a version of a rate")
 RATE_KEY: Final = LockName("rate_key", "ledger_rate_key/{key}", "publishing a rate, once per Idempotency-Key")
+TOTALS: Final = LockName("totals", "database/totals", "counting the totals of days, and closing months", waits=False)
 BATCH_SLOT: Final = LockName(
     "batch_slot", "ledger_batch_slot/{slot}", "a large batch, for its part of the server's lock table", waits=False
 )
@@ -93,7 +94,7 @@ BATCH: Final = LockName("batch", "ledger_batch/{confined_to}/{key}", "a batch, o
 HOLDER: Final = LockName("holder", "ledger/{holder}", "whatever decides on a holder's credits")
 
 REGISTER: Final = (
-    PREPARATION,
+    MIGRATION,
     BILLING_REQUEST,
     PLAN,
     COUPON,
@@ -104,6 +105,7 @@ REGISTER: Final = (
     CUSTOMER_COUPONS,
     RATE,
     RATE_KEY,
+    TOTALS,
     BATCH_SLOT,
     BATCH,
     HOLDER,
@@ -114,13 +116,13 @@ REGISTER: Final = (
 
 
 def current_spellings() -> Mapping[str, str]:
-    """The spelling of each kind, by settings.LEDGER, with the fields numbered.
+    """Return the spelling of each kind by settings.LEDGER, with the fields numbered: `ledger:{0}`.
 
     Raises:
-        ImproperlyConfigured: the settings are not what they may be.
+        ImproperlyConfigured: the settings are invalid.
     """
     ledger = settings.LEDGER
-    # One scheme has the namespace as a number in the upper half of each lock's number, not in the name.
+    # With the scheme NAMESPACED the namespace is a number, the upper half of each lock's number, and no part of the name.
     namespace = "" if ledger["LOCK_KEY_SCHEME"] == lock_keys.NAMESPACED else ledger["LOCK_NAMESPACE"]
     try:
         return spellings(ledger["LOCK_NAMES"], namespace)
@@ -133,12 +135,12 @@ def spellings(templates: str, namespace: str) -> Mapping[str, str]:
     """Return the spelling of each kind, with the fields numbered as the default template has them: `ledger:{0}`.
 
     Args:
-        templates: KIND=TEMPLATE, separated by spaces, for the kinds that are spelled in another way than by default. A template
-            has each field of the default once; `{id}` means the only field, `{app}` the namespace.
-        namespace: 1 to 64 of A-Z a-z 0-9 _ . : -, or empty; put in front with a slash where a template has no `{app}`.
+        templates: KIND=TEMPLATE, separated by spaces, for each kind that differs from its default. A template has each field of
+            the default once. `{id}` means the only field, `{app}` the namespace.
+        namespace: 1 to 64 of A-Z a-z 0-9 _ . : -, or empty. It is put in front, with a slash, if a template has no `{app}`.
 
     Raises:
-        ValueError: a kind, a template or the namespace is not what it may be, or two kinds could spell the same name.
+        ValueError: a kind, a template or the namespace is invalid, or two kinds could spell the same name.
     """
     if namespace and (not isinstance(namespace, str) or NAMESPACE.fullmatch(namespace) is None):
         raise ValueError(f"lock namespace {namespace!r} is not a word of 1 to 64 of the characters A-Z a-z 0-9 _ . : -")
@@ -201,13 +203,13 @@ def _check_text(literals: list[str]) -> None:
 
 
 def _pattern(name: LockName, spelled: Mapping[str, str]) -> str:
-    """The spelling with each field as one character, ANY or ANY_BUT_A_SLASH."""
+    """Return the spelling with each field replaced by one character, ANY or ANY_BUT_A_SLASH."""
     return spelled[name.kind].format(*(ANY if field in FREE_TEXT else ANY_BUT_A_SLASH for field in name.fields))
 
 
 @cache
 def _could_be_equal(one: str, other: str) -> bool:
-    """Whether some values of the fields, the empty one among them, make the two patterns the same name."""
+    """Return whether some values of the fields, the empty text included, make the two patterns the same name."""
     if not one or not other:
         return set(one + other) <= {ANY, ANY_BUT_A_SLASH}
     if other[0] in (ANY, ANY_BUT_A_SLASH):

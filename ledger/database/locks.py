@@ -1,17 +1,17 @@
-"""Transaction-level advisory locks on readable names. Know nothing of ledgers.
+"""Transaction-level advisory locks on readable names. This module knows nothing of ledgers.
 
     with transaction.atomic(durable=True), advisory_lock(lock_names.HOLDER("42")) as lock:
-        ...   # what reads and writes under the lock takes `lock`: the argument is the proof that it is held
+        ...   # functions that read and write under the lock take `lock`: the argument is the proof that the lock is held
 
-The server frees a lock when the transaction ends, or the savepoint in which it was taken is rolled back, or its client dies;
-leaving the `with` block frees nothing, it only ends the proof. Session-level locks are never used: behind PgBouncer in
-transaction mode they would stay with a connection that belongs to somebody else by then.
+The server frees a lock when the transaction ends, when the savepoint in which it was taken is rolled back, or when the client
+dies. Leaving the `with` block frees nothing; it only ends the proof. Session-level locks are never used: behind PgBouncer in
+transaction mode they would stay on a server connection that the pooler then gives to another client.
 """
 
 import re
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Final
 
@@ -26,20 +26,22 @@ from ledger.errors import HolderBusy, LockBusy, LockNotHeld, NotInTransaction
 LOCK_NOT_AVAILABLE: Final = "55P03"
 QUERY_CANCELED: Final = "57014"
 LOCK_TIMEOUT_MS: Final = 2_000
-"""What databases are prepared with; see `prepare_database`."""
+"""The `lock_timeout` that `manage.py prepare_database` sets on the database."""
 WAIT_SECONDS: Final = 2.5
-"""How long a use-case waits for locks in all."""
+"""How long a use-case waits for all its locks together."""
 HARMLESS_IN_A_COMMENT: Final = re.compile(r"[A-Za-z0-9_.:@+/-]{1,160}", re.ASCII)
 
 WAIT = "SELECT pg_advisory_xact_lock(%s)"
+# As `ledger_open` locks a holder: if the tables are distributed, the lock is taken where the rows of the holder are.
+WAIT_FOR_HOLDER = "SELECT ledger_lock(%s, %s, true)"
 WAIT_SHARED = "SELECT pg_advisory_xact_lock_shared(%s)"
 # unnest gives the numbers in the order of the array, and the locks are taken row by row.
 WAIT_MANY = "SELECT pg_advisory_xact_lock(number) FROM unnest(%s::bigint[]) AS number"
 WAIT_MANY_SHARED = "SELECT pg_advisory_xact_lock_shared(number) FROM unnest(%s::bigint[]) AS number"
 ONE_BY_ONE = 8
-"""Up to so many locks are taken one statement each, which names what is waited for; more of them in one round trip."""
+"""Up to this many locks are taken by one statement each, whose comment names the lock; more are taken in one round trip."""
 TRY = "SELECT pg_try_advisory_xact_lock(%s)"
-# Never longer than it is: a database may have been given less than LOCK_TIMEOUT_MS.
+# Only ever shortens lock_timeout: an administrator may have set less than LOCK_TIMEOUT_MS on the database.
 SHORTEN = """
 SELECT set_config('lock_timeout', %s, true)
 WHERE current_setting('lock_timeout')::interval = '0' OR current_setting('lock_timeout')::interval > %s::interval
@@ -52,7 +54,7 @@ _deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
 
 
 class Lock:
-    """Proof that advisory locks are held in the transaction that is open on this thread's connection."""
+    """The proof that advisory locks are held in the transaction that is open on this thread's connection."""
 
     __slots__ = ("_atomic_blocks", "_ended", "_name_set", "_raw_connection", "_savepoints", "names", "shared", "using")
 
@@ -70,17 +72,18 @@ class Lock:
         return f"<{'shared ' if self.shared else ''}Lock {', '.join(self.names)}{' (ended)' if self._ended else ''}>"
 
     def ensure_held(self, *names: str, shared_is_enough: bool = False) -> None:
-        """Pass, or raise LockNotHeld; asks the server nothing.
+        """Return, or raise LockNotHeld; sends nothing to the server.
 
-        A savepoint made by hand with transaction.savepoint() and rolled back is not noticed here; use nested atomic().
+        Use nested atomic() for savepoints: this check does not notice the rollback of a savepoint that was made by hand with
+        transaction.savepoint().
 
         Args:
-            names: readable ones that must be among those locked; none for whichever.
-            shared_is_enough: a shared lock, which others may hold at the same time, will do.
+            names: readable names that must be among the locked names; without names, every lock passes.
+            shared_is_enough: True also accepts a shared lock, which other sessions may hold at the same time.
 
         Raises:
-            LockNotHeld: the block of the lock has ended, or the transaction or savepoint in which it was taken has, or
-                this is another thread, or the lock is on other names, or only shared.
+            LockNotHeld: the lock's block, or the transaction or savepoint in which it was taken, has ended; or this is another
+                thread; or the lock is on other names, or only shared.
         """
         connection = connections[self.using]
         if self._ended:
@@ -105,17 +108,17 @@ class Lock:
 
 @contextmanager
 def advisory_lock(*names: str, shared: bool = False, using: str = "default") -> Iterator[Lock]:
-    """Hold the locks until the transaction ends; wait for each, in the order of the numbers, as long as lock_timeout says.
+    """Take the locks in the order of their numbers and hold them until the transaction ends; wait up to lock_timeout for each.
 
-    Whoever holds a lock shared and then asks for it exclusively can deadlock with another who does the same.
+    Two sessions that hold the same lock shared and then both ask for it exclusively deadlock.
 
     Args:
-        names: readable, at least one; a name may be taken again by who holds it.
-        shared: beside others who hold it shared.
+        names: readable, at least one. A session may take a lock that it already holds.
+        shared: True takes shared locks, which several sessions can hold at the same time.
 
     Raises:
         NotInTransaction: no atomic() is open on this connection; nothing was sent.
-        HolderBusy: lock_timeout passed; the transaction is aborted, nothing it wrote remains.
+        HolderBusy: lock_timeout passed; the transaction is aborted, and nothing it wrote remains.
     """
     connection = _in_transaction(using)
     sql = WAIT_SHARED if shared else WAIT
@@ -134,18 +137,18 @@ def advisory_lock(*names: str, shared: bool = False, using: str = "default") -> 
 
 @contextmanager
 def try_advisory_lock(*names: str, shared: bool = False, using: str = "default") -> Iterator[Lock]:
-    """Hold the locks until the transaction ends, or raise LockBusy at once and hold none of them.
+    """Take the locks and hold them until the transaction ends, or raise LockBusy at once and hold no lock.
 
-    Args: as `advisory_lock`.
+    Args: as for `advisory_lock`.
 
     Raises:
         NotInTransaction: no atomic() is open on this connection; nothing was sent.
-        LockBusy: somebody else holds one; the transaction can go on.
+        LockBusy: another session holds one of the locks; the transaction can continue.
     """
     connection = _in_transaction(using)
     sql = TRY_SHARED if shared else TRY
     in_order = _in_order(names)
-    # What was got before one was refused is given back with a savepoint; a single lock needs none.
+    # If one lock is busy, rolling back the savepoint frees the locks taken before it. A single lock needs no savepoint.
     with transaction.atomic(using=using) if len(in_order) > 1 else nullcontext():
         for number, name in in_order:
             with connection.cursor() as cursor:
@@ -158,10 +161,9 @@ def try_advisory_lock(*names: str, shared: bool = False, using: str = "default")
 
 @contextmanager
 def holding(*names: str, shared: bool = False, using: str = "default") -> Iterator[Lock]:
-    """Vouch that the caller has just taken these locks in this transaction; takes none itself.
+    """Yield the proof of locks that the caller has just taken in this transaction; takes no lock.
 
-    For `ledger.journal` alone, which takes the lock and reads in one call of a server function: everybody else would vouch for
-    what nobody knows.
+    Only `ledger.journal` may use it: there a server function takes the lock. Nothing checks that the locks are really held.
     """
     lock = Lock(names, _in_transaction(using), shared=shared)
     try:
@@ -172,7 +174,7 @@ def holding(*names: str, shared: bool = False, using: str = "default") -> Iterat
 
 @contextmanager
 def waiting_for(name: str) -> Iterator[None]:
-    """Turn the end of lock_timeout, while a statement waits for this lock, into HolderBusy."""
+    """Raise HolderBusy instead of the database's error when lock_timeout ends a statement that waits for this lock."""
     try:
         yield
     except OperationalError as error:
@@ -182,15 +184,18 @@ def waiting_for(name: str) -> Iterator[None]:
 
 
 # Note [One deadline for all waits]
-#     lock_timeout bounds each wait by itself: a request that meets three locks, or a lock and a row that somebody without it has
-#     inserted and not committed, would wait that long for each. So a use-case has WAIT_SECONDS for all its waits. What is left is
-#     looked at where a wait has ended, and the server is told only when it is less than lock_timeout: a request that waited for
-#     nothing sends nothing more.
+#     lock_timeout bounds each wait by itself. A request may wait for three locks, or for a lock and for an uncommitted row of
+#     another session, and would wait that long for each. So a use-case has WAIT_SECONDS for all its waits together. After each
+#     wait the remaining time is computed, and lock_timeout is shortened only if less remains: a request that never waited sends
+#     no further statement.
 
 
 @contextmanager
 def waits_bounded(seconds: float = WAIT_SECONDS) -> Iterator[None]:
-    """For the block, all waits for locks on this thread take at most so long together; an outer bound stays. See the note."""
+    """Bound all waits for locks on this thread, within the block, to this time together. An outer bound stays in force.
+
+    See Note [One deadline for all waits].
+    """
     token = _deadline.set(time.monotonic() + seconds) if _deadline.get() is None else None
     try:
         yield
@@ -200,7 +205,7 @@ def waits_bounded(seconds: float = WAIT_SECONDS) -> Iterator[None]:
 
 
 def keep_to_deadline(using: str = "default") -> None:
-    """Let later waits of this transaction take no longer than `waits_bounded` has left; sends nothing while that is plenty."""
+    """Shorten lock_timeout for the rest of this transaction to the remaining time of `waits_bounded`, if that is shorter."""
     left_ms = _left_ms()
     if left_ms is not None and left_ms < LOCK_TIMEOUT_MS:
         with connections[using].cursor() as cursor:
@@ -209,7 +214,7 @@ def keep_to_deadline(using: str = "default") -> None:
 
 @contextmanager
 def waiting_for_many(name: str, using: str = "default") -> Iterator[None]:
-    """As `waiting_for`, for one statement that waits for many locks: lock_timeout bounds each wait, this all of them together."""
+    """As `waiting_for`, for one statement that takes many locks: lock_timeout bounds each wait, this bounds their sum."""
     left_ms = _left_ms()
     with waiting_for(name):
         if left_ms is None:
@@ -233,21 +238,33 @@ def _left_ms() -> int | None:
     return None if deadline is None else max(1, int((deadline - time.monotonic()) * 1000))
 
 
-def holder_lock(holder_id: str, *more_holder_ids: str, using: str = "default") -> AbstractContextManager[Lock]:
-    """Hold the locks of these holders, as `advisory_lock` does."""
-    return advisory_lock(*map(holder_key, (holder_id, *more_holder_ids)), using=using)
+@contextmanager
+def holder_lock(holder_id: str, *more_holder_ids: str, using: str = "default") -> Iterator[Lock]:
+    """Hold the locks of these holders until the transaction ends; wait for each, in the order of the numbers.
+
+    Raises: as `advisory_lock`.
+    """
+    connection = _in_transaction(using)
+    holders = {holder_key(each): each for each in (holder_id, *more_holder_ids)}
+    # Locks of two holders may share a number. Both are taken: where the tables are distributed, they can be on two nodes.
+    for number, name in sorted((lock_number(name), name) for name in holders):
+        with waiting_for(name), connection.cursor() as cursor:
+            cursor.execute(WAIT_FOR_HOLDER + _comment(name), (number, holders[name]))
+        keep_to_deadline(using)
+    with holding(*holders, using=using) as lock:
+        yield lock
 
 
 def holder_key(holder_id: str) -> str:
-    """The name of the lock under which everything of a holder is decided."""
+    """Return the name of the lock under which everything about a holder's credits is decided."""
     return lock_names.HOLDER(holder_id)
 
 
 def lock_number(name: str) -> int:
-    """The number that the server locks for the name, by the scheme in settings.LEDGER.
+    """Return the number that the server locks for the name, by the scheme in settings.LEDGER.
 
     Raises:
-        ImproperlyConfigured: the settings name no such scheme, or a namespace that it does not take.
+        ImproperlyConfigured: the settings name an unknown scheme, or a namespace that the scheme does not take.
     """
     return _numbering()(name)
 
@@ -268,7 +285,7 @@ def _in_transaction(using: str) -> BaseDatabaseWrapper:
 
 
 def _in_order(names: Sequence[str]) -> list[tuple[int, str]]:
-    """One name for each number, by number: by name, two names that share a number would be taken in two orders."""
+    """Return one name per number, sorted by number. By name, two names with one number could be taken in two orders."""
     if not names:
         raise ValueError("a lock needs a name")
     numbering = _numbering()
@@ -276,10 +293,10 @@ def _in_order(names: Sequence[str]) -> list[tuple[int, str]]:
 
 
 def _comment(name: str) -> str:
-    """The name beside the number, so that pg_stat_activity shows what is waited for (see `manage.py locks`)."""
+    """Return a SQL comment with the name, so that pg_stat_activity shows which lock a session waits for (`manage.py locks`)."""
     return f" /* {name} */" if HARMLESS_IN_A_COMMENT.fullmatch(name) else ""
 
 
 def sqlstate(error: BaseException) -> str | None:
-    """The SQLSTATE of a database error, as Django wraps it or as the driver raises it; the text is in the server's language."""
+    """Return the SQLSTATE of a database error, raised by Django or by the driver. Its message is no help: it is translated."""
     return getattr(error.__cause__, "sqlstate", None) or getattr(error, "sqlstate", None)

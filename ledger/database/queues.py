@@ -1,8 +1,8 @@
-"""Work for a thread: what arrives while one group is being executed is executed together, next.
+"""Queues between an event loop and threads: requests that arrive while one group is executed form the next group.
 
-An event loop must not wait for the database, and a thread for each request costs more than the request. So the loop puts what it
-wants done into a queue. A thread takes what has queued, as a group, and tells the loop when the group is done. Each queue has its
-own threads, and each thread its own connection to the database.
+An event loop must not wait for the database, and a thread for each request costs more than the request. So the loop puts requests
+into a queue. A thread takes all queued requests as one group, executes them, and notifies the loop. Each queue has its own
+threads, and each thread its own connection to the database.
 """
 
 import logging
@@ -16,13 +16,14 @@ from typing import Any
 from django.db import connections
 
 from ledger.errors import OutcomeUnknown, ServerBusy
+from ledger.telemetry import tracing
 
 log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 2.5
-"""How long a request waits to be executed, whatever it waits for."""
+"""How long a request waits at most before a thread executes it."""
 LIMIT = 2048
-"""How many requests wait in one queue at most: read and checked, they have some kilobytes each."""
+"""How many requests wait in one queue at most; each takes some kilobytes."""
 
 Notify = Callable[[Sequence["Pending"]], None]
 
@@ -38,11 +39,11 @@ class Pending:
         self.caller = caller
         self.deadline = time.monotonic() + PATIENCE_SECONDS
         self.context: Context = copy_context()
-        """Of the caller: what is logged and traced while a group is executed belongs to the first request of it."""
+        """The caller's context. Logs and traces of a group's execution carry the context of its first request."""
         self.outcome: Any = None
 
     def result(self) -> Any:
-        """The outcome; raised where it is an error."""
+        """Return the outcome, or raise it if it is an error."""
         if isinstance(self.outcome, BaseException):
             raise self.outcome
         return self.outcome
@@ -59,15 +60,17 @@ class Queue:
         most: Callable[[], int] = lambda: 1,
         threads: Callable[[], int] = lambda: 1,
         limit: int = LIMIT,
+        gather_seconds: float = 0.0,
     ) -> None:
-        """Describe it; threads start with the first request.
+        """Set up an empty queue; its threads start with the first request.
 
         Args:
-            name: of its threads.
-            execute: gives an outcome for each request, an error too; or raises, and has done nothing.
-            most: how many requests one group has.
+            name: the names of the threads begin with it.
+            execute: returns an outcome for each request, which may be an error; or raises and has done nothing.
+            most: how many requests form one group at most.
             threads: how many groups are executed at the same time.
             limit: how many requests wait at most.
+            gather_seconds: how long after the end of one group the next one waits at most until it is as large as is expected.
         """
         self._name = name
         self._execute = execute
@@ -77,19 +80,24 @@ class Queue:
         self._running: list[threading.Thread] = []
         self._guard = threading.Condition()
         self._queue: deque[Pending] = deque()
+        self._gather_seconds = gather_seconds
         self._idle = 0
+        self._expected = 1
+        """How many requests the next group is expected to have, until `_gathers_until`."""
+        self._gathers_until = 0.0
+        self._enough = 1
+        """How many queued requests are enough for an idle thread to begin."""
         self._is_closing = False
 
     def submit(self, asked: Any, notify: Notify, caller: Any = None) -> Pending:
-        """Take a request in; waits for nothing.
+        """Queue a request and return at once.
 
         Args:
-            notify: called in another thread with all requests of a group that have this same `notify`, when their outcomes are
-                known.
-            caller: what `notify` finds there as the request's `caller`.
+            notify: called in another thread once the outcomes are known, with all requests of the group that have this `notify`.
+            caller: kept for `notify` as the `caller` of the request.
 
         Raises:
-            ServerBusy: too many wait already, or the process is stopping.
+            ServerBusy: the queue is full, or the process is stopping.
         """
         pending = Pending(asked, notify, caller)
         with self._guard:
@@ -103,20 +111,21 @@ class Queue:
             raise ServerBusy
         self._queue.append(pending)
         if self._idle:
-            self._guard.notify()
+            if len(self._queue) >= self._enough:
+                self._guard.notify()
         elif len(self._running) < self._threads():
             thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._running)}", daemon=True)
             self._running.append(thread)
             thread.start()
 
     def expire(self) -> None:
-        """Tell those who have waited too long that nothing was done."""
+        """Fail each request that has waited longer than PATIENCE_SECONDS; it was not executed."""
         now = time.monotonic()
         with self._guard:
             late = [pending for waiting in self._waiting() for pending in _late(waiting, now)]
         for pending in late:
             pending.outcome = self._lateness(pending.asked)
-        tell(late)
+        notify_callers(late)
 
     def _waiting(self) -> Iterable[deque[Pending]]:
         return (self._queue,)
@@ -125,7 +134,7 @@ class Queue:
         return ServerBusy()
 
     def close(self) -> None:
-        """Execute what was taken in, take nothing more in, and end the threads; can be used again afterwards."""
+        """Execute all queued requests, refuse new ones, and end the threads; the queue can be used again afterwards."""
         with self._guard:
             self._is_closing = True
             self._guard.notify_all()
@@ -136,34 +145,56 @@ class Queue:
 
     # In the threads ----------------------------------------------------------------------------------
 
+    # Note [Gathering a group]
+    #     Clients that wait for an answer ask again when they have it. A thread that takes what has queued as soon as a group is
+    #     done finds half of them, or one; the others come a moment later and wait for the next transaction. So the next group
+    #     is expected to be as large as the last one and what queued during it, and is waited for, but not longer
+    #     than `gather_seconds` after the last one. A client that comes alone is never waited with: its group was 1, and 1 is
+    #     expected.
+
     def _run(self) -> None:
         while group := self._take():
             try:
-                self._settle(group, self._outcomes(group))
+                outcomes = self._outcomes(group)
+                self._expect(group)
+                self._settle(group, outcomes)
             except BaseException:
-                # A bug, or a thread that was told to end: whether the group was committed is not known. The next one is served.
+                # A bug, or the interpreter ends this thread: it is unknown whether the group was committed. The thread goes on.
                 log.critical("The thread %s failed; it goes on.", threading.current_thread().name, exc_info=True)
                 for pending in group:
                     pending.outcome = OutcomeUnknown()
-                tell(group)
+                notify_callers(group)
         connections.close_all()
 
-    def _take(self) -> list[Pending]:
+    def _expect(self, group: Sequence[Pending]) -> None:
+        """Say how large the next group is expected to be, before the callers of this one are notified. See the note."""
         with self._guard:
-            while not self._queue:
-                if self._is_closing:
-                    return []
+            self._expected = len(group) + len(self._queue)
+            self._gathers_until = time.monotonic() + self._gather_seconds
+
+    def _take(self) -> list[Pending]:
+        """Wait for the next group and return it; an empty list when the queue is closed."""
+        with self._guard:
+            expected = min(self._most(), self._expected)
+            while True:
+                left = self._gathers_until - time.monotonic() if expected > 1 else 0
+                self._enough = expected if left > 0 else 1
+                if len(self._queue) >= self._enough or self._is_closing:
+                    break
                 self._idle += 1
-                self._guard.wait()
+                self._guard.wait(left if left > 0 else None)
                 self._idle -= 1
-            return [self._queue.popleft() for _ in range(max(1, min(self._most(), len(self._queue))))]
+            return [self._queue.popleft() for _ in range(min(max(1, self._most()), len(self._queue)))]
 
     def _outcomes(self, group: Sequence[Pending]) -> Sequence[Any]:
-        """What came of each. Where the group failed, each is executed by itself: what is wrong is the matter of one of them."""
+        """Return the outcome of each request. If the group fails, execute each alone, so that only the faulty one fails."""
         for connection in connections.all(initialized_only=True):
             connection.close_if_unusable_or_obsolete()
         try:
-            return group[0].context.run(self._execute, [pending.asked for pending in group])
+            execute = self._execute
+            if tracing.is_on():
+                execute = tracing.in_span(self._name, execute, [pending.context for pending in group])
+            return group[0].context.run(execute, [pending.asked for pending in group])
         except OutcomeUnknown as error:
             return [OutcomeUnknown(**error.facts) for _ in group]
         except Exception as error:
@@ -175,21 +206,32 @@ class Queue:
     def _settle(self, group: Sequence[Pending], outcomes: Sequence[Any]) -> None:
         for pending, outcome in zip(group, outcomes, strict=True):
             pending.outcome = outcome
-        tell(group)
+        notify_callers(group)
 
 
-def threads(name: str, count: int, *, limit: int) -> Queue:
-    """A queue of work for so many threads: each request is a function without arguments, its outcome what that returns."""
-    return Queue(name, lambda works: [work() for work in works], threads=lambda: count, limit=limit)
+def threads(name: str, count: int, *, limit: int, most: int = 1) -> Queue:
+    """Return a queue for this many threads. A request is a function without arguments; its outcome is what it returns or raises.
+
+    Args:
+        most: how many requests a thread executes, one after the other, before it notifies their callers.
+    """
+    return Queue(name, lambda works: [_outcome(work) for work in works], threads=lambda: count, limit=limit, most=lambda: most)
 
 
-def tell(group: Sequence[Pending]) -> None:
-    """Notify whoever waits for these, once for all that it waits for."""
+def _outcome(work: Callable[[], Any]) -> Any:
+    try:
+        return work()
+    except Exception as error:
+        return error
+
+
+def notify_callers(group: Sequence[Pending]) -> None:
+    """Call each request's `notify`, once with all requests that share it."""
     by_notify: dict[Notify, list[Pending]] = {}
     for pending in group:
         by_notify.setdefault(pending.notify, []).append(pending)
-    for notify, told in by_notify.items():
-        notify(told)
+    for notify, done in by_notify.items():
+        notify(done)
 
 
 def _late(waiting: deque[Pending], now: float) -> list[Pending]:

@@ -1,15 +1,19 @@
-"""Prepared statements, straight to libpq, for the few statements that every request sends.
+"""Prepared statements, sent through libpq directly, for the few statements that every request sends.
 
-Django's and psycopg's cursors and their client-side binding cost a spend much CPU in the process, parsing and planning as much in
-the server (docs/PERFORMANCE.md, "What was taken off"). Everything else goes through cursors.
+Cursors of Django and psycopg, with their client-side binding, cost a spend much CPU in the process; parsing and planning cost as
+much in the server (docs/PERFORMANCE.md, "What was taken off"). All other statements go through cursors.
 
-They are sent unprepared where settings.LEDGER["PREPARE_STATEMENTS"] is off, for a pooler that cannot keep them.
+If settings.LEDGER["PREPARE_STATEMENTS"] is off, for a pooler that cannot keep prepared statements, they are sent unprepared.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from functools import partial
 from itertools import count
 from typing import Any, Final
+from uuid import UUID
 from weakref import WeakKeyDictionary
 
 import psycopg
@@ -22,35 +26,56 @@ from ledger.database.locks import sqlstate
 UTF8 = "utf-8"
 BINARY: Final = 1
 PREPARED_IS_GONE = {"26000", "42P05", "0A000"}
-"""It is not there, another one is, or a migration has changed what it gives: DISCARD ALL, a pooler, a new release."""
+"""The prepared statement does not exist, exists already, or a migration has changed its result: after DISCARD ALL, behind a
+pooler, or during a new release."""
+EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
+"""From which PostgreSQL counts in binary."""
 UNIX_EPOCH_US: Final = 946_684_800_000_000
-"""2000-01-01, from which PostgreSQL counts, in microseconds since 1970."""
+"""2000-01-01 in microseconds since 1970: PostgreSQL counts its timestamps from there."""
 
 _prepared: WeakKeyDictionary[psycopg.Connection[Any], dict[str, bytes]] = WeakKeyDictionary()
-"""What each connection keeps: the statement's name -> what the server knows it by."""
+"""Per connection: the statement's name -> its name in the server."""
 _numbers = count()
-"""Never the same name again, for one that the server may still have or know by another meaning."""
+"""Makes each name in the server unique: the server may still have an old statement under an earlier name."""
+
+_PARAMETER = re.compile(r"%(?:\((\w+)\))?s")
 
 Loader = Callable[[bytes], Any]
+Parameters = Sequence[bytes | None] | Mapping[str, bytes | None]
 
 
-def integer(value: bytes) -> int:
-    """A bigint in binary."""
-    return int.from_bytes(value, "big", signed=True)
+integer: Final = partial(int.from_bytes, byteorder="big", signed=True)
+"""Decodes a bigint from PostgreSQL's binary form."""
 
 
 def instant_us(value: bytes) -> int:
-    """A timestamptz in binary, as microseconds since 1970."""
-    return int.from_bytes(value, "big", signed=True) + UNIX_EPOCH_US
+    """Decode a timestamptz from PostgreSQL's binary form to microseconds since 1970."""
+    return integer(value) + UNIX_EPOCH_US
 
 
-def boolean(value: bytes) -> bool:
-    """A boolean in binary."""
-    return value == b"\x01"
+def instant(value: bytes) -> datetime:
+    """Decode a timestamptz from PostgreSQL's binary form."""
+    return EPOCH + timedelta(microseconds=integer(value))
+
+
+def decimal(value: bytes) -> Decimal:
+    """Decode a numeric that the statement casts to text."""
+    return Decimal(value.decode())
+
+
+boolean: Final[Loader] = b"\x01".__eq__
+"""Decodes a boolean from PostgreSQL's binary form."""
+
+
+def parameter(value: str | int | datetime | UUID | None) -> bytes | None:
+    """Encode a parameter in PostgreSQL's text form."""
+    if value is None:
+        return None
+    return (value.isoformat() if isinstance(value, datetime) else str(value)).encode()
 
 
 def array(values: Iterable[str | None]) -> bytes:
-    """An array parameter of values in PostgreSQL's text form; psycopg's own adaptation takes much of a batch's time."""
+    """Encode an array parameter from values in PostgreSQL's text form. psycopg's adaptation would take much of a batch's time."""
     return f"{{{','.join(map(_element, values))}}}".encode()
 
 
@@ -63,7 +88,7 @@ def _element(value: str | None) -> str:
 
 
 def wait_at_most(milliseconds: int) -> None:
-    """Bound how long statements of this transaction wait for a lock; begins it by the same message where it has not begun."""
+    """Set lock_timeout for this transaction; the same message begins the transaction if it has not begun."""
     database = connections[DEFAULT_DB_ALIAS]
     driver: Any = database.connection
     with database.wrap_database_errors:
@@ -72,29 +97,49 @@ def wait_at_most(milliseconds: int) -> None:
 
 
 class Statement:
-    """One SQL statement with parameters, and what its rows are read as."""
+    """One SQL statement with parameters, and the loaders of its columns."""
 
-    def __init__(self, name: str, sql: str, loaders: Sequence[Loader] = ()) -> None:
-        """Describe it.
+    def __init__(
+        self,
+        name: str,
+        sql: str,
+        loaders: Sequence[Loader] = (),
+        *,
+        row: Callable[[list[Any]], Any] = lambda row: row,
+        distributed: str | None = None,
+    ) -> None:
+        """Describe the statement; nothing is sent.
 
         Args:
             name: unique among all statements.
-            sql: with %s for each parameter and no other percent sign.
-            loaders: for each column of the result, from PostgreSQL's binary form to the value.
+            sql: has %s for each parameter, or %(name)s for each place of a named one, and no other percent sign.
+            loaders: one for each column of the result, from PostgreSQL's binary form to the value. None is not loaded.
+            row: makes the row from the list of its values, such as a named tuple's `_make`.
+            distributed: what is sent instead where the ledger is distributed over nodes, which do not run every query.
         """
-        self.sql = sql
+        if distributed is not None and settings.LEDGER["DISTRIBUTED"]:
+            sql = distributed
         self._name = name
-        head, *rest = sql.split("%s")
-        self._numbered = (head + "".join(f"${place}{part}" for place, part in enumerate(rest, 1))).encode()
-        self._loaders = tuple(loaders)
+        self.parameters = tuple(dict.fromkeys(name for name in _PARAMETER.findall(sql) if name))
+        places = count(1)
+        self.sql = _PARAMETER.sub(lambda found: f"${self.parameters.index(found[1]) + 1 if found[1] else next(places)}", sql)
+        """As the server gets it, with $1 for the first parameter."""
+        self.loaders = tuple(loaders)
+        self._places = tuple(enumerate(loaders))
+        self._row = row
 
-    def execute(self, values: Sequence[bytes | None]) -> list[Any] | None:
-        """As `rows`; the first row, None for none."""
+    def execute(self, values: Parameters) -> Any:
+        """As `rows`; return the first row, or None if there is no row."""
         rows = self.rows(values)
         return rows[0] if rows else None
 
-    def read(self, values: Sequence[bytes | None]) -> list[list[Any]]:
-        """As `rows`, for a read that may stand alone: with a connection that works, and again where the prepared one is gone."""
+    def first(self, values: Parameters) -> Any:
+        """As `read`; return the first row, or None if there is no row."""
+        rows = self.read(values)
+        return rows[0] if rows else None
+
+    def read(self, values: Parameters) -> list[Any]:
+        """As `rows`, for reads outside a transaction too: reconnect if the connection is broken, and repeat a lost statement."""
         database = connections[DEFAULT_DB_ALIAS]
         if database.in_atomic_block:
             return self.rows(values)
@@ -107,26 +152,28 @@ class Statement:
                 raise
             return self.rows(values)
 
-    def rows(self, values: Sequence[bytes | None]) -> list[list[Any]]:
-        """Send it in the transaction that is open, or is to begin; the rows.
+    def rows(self, values: Parameters) -> list[Any]:
+        """Send the statement and return its rows; outside autocommit it begins the transaction if none is open.
 
         Args:
-            values: the parameters in PostgreSQL's text form.
+            values: the parameters in PostgreSQL's text form, in their order or by name.
 
         Raises:
-            django.db.Error: as a cursor would; the transaction is aborted.
+            django.db.Error: as from a cursor; the transaction is aborted.
         """
+        if isinstance(values, Mapping):
+            values = [values[name] for name in self.parameters]
         database = connections[DEFAULT_DB_ALIAS]
         send: Any = self._send
         if database.queries_logged:
             database.queries_log.append({"sql": self.sql, "time": ""})
-        # Who watches the cursors' statements sees these too.
+        # Wrappers that observe the statements of cursors (tests, tracing) see these statements too.
         for wrapper in reversed(database.execute_wrappers):
             send = partial(wrapper, send)
-        rows: list[list[Any]] = send(self.sql, values, False, {"connection": database, "cursor": None})
+        rows: list[Any] = send(self.sql, values, False, {"connection": database, "cursor": None})
         return rows
 
-    def _send(self, sql: str, values: Sequence[bytes | None], many: bool, context: dict[str, Any]) -> list[list[Any]]:
+    def _send(self, sql: str, values: Sequence[bytes | None], many: bool, context: dict[str, Any]) -> list[Any]:
         database = context["connection"]
         driver = database.connection
         with database.wrap_database_errors:
@@ -135,8 +182,12 @@ class Statement:
             if settings.LEDGER["PREPARE_STATEMENTS"]:
                 result = self._exec_prepared(driver, values)
             else:
-                result = _checked(driver.pgconn.exec_params(self._numbered, values, result_format=BINARY))
-        return [self._row(result, place) for place in range(result.ntuples)]
+                result = _checked(driver.pgconn.exec_params(self.sql.encode(), values, result_format=BINARY))
+        value_at = result.get_value
+        return [
+            self._row([None if (value := value_at(place, column)) is None else load(value) for column, load in self._places])
+            for place in range(result.ntuples)
+        ]
 
     def _exec_prepared(self, driver: "psycopg.Connection[Any]", values: Any) -> pq.abc.PGresult:
         names = _prepared.setdefault(driver, {})
@@ -144,7 +195,7 @@ class Statement:
             name = names.get(self._name)
             if name is None:
                 name = f"ledger_{self._name}_{next(_numbers)}".encode()
-                _checked(driver.pgconn.prepare(name, self._numbered))
+                _checked(driver.pgconn.prepare(name, self.sql.encode()))
                 names[self._name] = name
             return _checked(driver.pgconn.exec_prepared(name, values, result_format=BINARY))
         except psycopg.Error as error:
@@ -152,16 +203,9 @@ class Statement:
                 names.clear()
             raise
 
-    def _row(self, result: pq.abc.PGresult, place: int) -> list[Any]:
-        row = []
-        for column, load in enumerate(self._loaders):
-            value = result.get_value(place, column)
-            row.append(None if value is None else load(value))
-        return row
-
 
 def _checked(result: pq.abc.PGresult) -> pq.abc.PGresult:
-    """The result; or the error that it is, raised as the driver raises it."""
+    """Return the result, or raise its error as the driver would."""
     if result.status in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
         return result
     if result.error_field(pq.DiagnosticField.SQLSTATE) is None:

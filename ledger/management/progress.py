@@ -1,4 +1,4 @@
-"""A line on the terminal that says how far a command is, how fast, and how long it will take."""
+"""A progress line on the terminal: how much a command has done, how fast, and the time left."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -6,11 +6,17 @@ from contextlib import contextmanager
 
 @contextmanager
 def progress_bar(what: str, unit: str, *, shown: bool) -> Iterator[Callable[[int, int], None]]:
-    """Gives a function to be told (done, total); the line is on standard error, and gone at the end."""
+    """Yield a function that takes (done, total) and updates the line. The line is on standard error and vanishes at the end.
+
+    Args:
+        what: the text before the bar.
+        unit: the plural of what is counted, such as "entries".
+        shown: False shows nothing.
+    """
     if not shown:
         yield lambda done, total: None
         return
-    # Only here: commands that run without a terminal need not load it.
+    # Imported only here: a command without a terminal does not need rich.
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
@@ -25,8 +31,8 @@ def progress_bar(what: str, unit: str, *, shown: bool) -> Iterator[Callable[[int
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(what, total=None, rate="–")
 
-        def told(done: int, total: int) -> None:
+        def update(done: int, total: int) -> None:
             speed = progress.tasks[0].speed
             progress.update(task, completed=done, total=total, rate=f"{speed:,.0f}" if speed else "–")
 
-        yield told
+        yield update

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from django.db import migrations, models
 from django.db.migrations.operations.base import Operation
 
+from ledger.database.create_models import CreateModels
 from ledger.models import ExactJSON
 
 SCHEMA = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
@@ -150,6 +151,32 @@ MODELS = [
         },
     ),
     migrations.CreateModel(
+        name="CreditType",
+        fields=[
+            (
+                "code",
+                models.TextField(
+                    help_text="The type as requests name it, such as usd_cents.",
+                    primary_key=True,
+                    serialize=False,
+                    verbose_name="credit type",
+                ),
+            ),
+            ("name", models.CharField(help_text="What it is called in full, such as US dollars.", max_length=60)),
+            ("unit", models.CharField(help_text="What stands behind an amount, such as USD.", max_length=16)),
+            (
+                "scale",
+                models.SmallIntegerField(
+                    db_default=0,
+                    default=0,
+                    help_text="How many decimals an amount has: with 2, 12345 is shown as 123.45.",
+                    verbose_name="decimals",
+                ),
+            ),
+        ],
+        options={"db_table": "ledger_credit_type", "verbose_name": "credit type"},
+    ),
+    migrations.CreateModel(
         name="Rate",
         fields=[*rate_columns(), *composite_key("credit_type", "code", "version")],
         options={"db_table": "ledger_rate", "default_permissions": ()},
@@ -182,6 +209,52 @@ MODELS = [
         },
     ),
     migrations.CreateModel(
+        name="DailyTotal",
+        fields=[
+            ("day", models.DateField()),
+            ("credit_type", models.TextField()),
+            ("granted_purchased", models.DecimalField(decimal_places=0, max_digits=38)),
+            ("granted_promotional", models.DecimalField(decimal_places=0, max_digits=38)),
+            ("spent", models.DecimalField(decimal_places=0, max_digits=38)),
+            ("refunded", models.DecimalField(decimal_places=0, max_digits=38)),
+            ("expired", models.DecimalField(decimal_places=0, max_digits=38)),
+            ("revoked", models.DecimalField(decimal_places=0, max_digits=38)),
+            ("transferred_in", models.DecimalField(decimal_places=0, max_digits=38)),
+            ("transferred_out", models.DecimalField(decimal_places=0, max_digits=38)),
+            ("held_change", models.DecimalField(decimal_places=0, max_digits=38)),
+            ("refusals", models.BigIntegerField()),
+            ("entries", models.BigIntegerField()),
+            ("late_entries", models.BigIntegerField(default=0)),
+            *composite_key("day", "credit_type"),
+        ],
+        options={"db_table": "ledger_daily_total", "default_permissions": ("view",)},
+    ),
+    migrations.CreateModel(
+        name="TotalState",
+        fields=[
+            ("is_only", models.BooleanField(default=True, primary_key=True, serialize=False)),
+            ("counted_until", models.DateTimeField()),
+        ],
+        options={"db_table": "ledger_total_state", "default_permissions": ()},
+    ),
+    migrations.CreateModel(
+        name="MonthClose",
+        fields=[
+            ("month", models.DateField()),
+            ("credit_type", models.TextField()),
+            ("accounts", models.BigIntegerField()),
+            ("entries", models.BigIntegerField()),
+            ("balance", models.DecimalField(decimal_places=0, max_digits=38)),
+            ("held", models.DecimalField(decimal_places=0, max_digits=38)),
+            ("outstanding", ExactJSON()),
+            ("paid", ExactJSON()),
+            ("ties", ExactJSON()),
+            ("closed_at", models.DateTimeField()),
+            *composite_key("month", "credit_type"),
+        ],
+        options={"db_table": "ledger_month_close", "default_permissions": ()},
+    ),
+    migrations.CreateModel(
         name="ApiKey",
         fields=[
             ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
@@ -201,10 +274,39 @@ MODELS = [
             "verbose_name": "API key",
         },
     ),
+    migrations.CreateModel(
+        name="StaffEvent",
+        fields=[
+            ("id", models.BigAutoField(primary_key=True, serialize=False)),
+            ("recorded_at", models.DateTimeField()),
+            ("actor", models.TextField()),
+            ("address", models.TextField()),
+            ("action", models.TextField()),
+            ("object", models.TextField()),
+            ("details", models.TextField()),
+            ("request_id", models.TextField()),
+        ],
+        options={
+            "db_table": "ledger_staff_event",
+            "default_permissions": ("view",),
+            "verbose_name": "staff event",
+            "verbose_name_plural": "staff log",
+        },
+    ),
+    migrations.CreateModel(
+        name="Operator",
+        fields=[
+            ("user_id", models.IntegerField(primary_key=True, serialize=False)),
+            ("time_zone", models.CharField(max_length=64)),
+        ],
+        options={"db_table": "ledger_operator", "default_permissions": ()},
+    ),
 ]
 
 
 class Migration(migrations.Migration):
     initial = True
 
-    operations: ClassVar[list[Operation]] = [migrations.RunSQL(SCHEMA, state_operations=MODELS)]
+    operations: ClassVar[list[Operation]] = [
+        migrations.RunSQL(SCHEMA, state_operations=[CreateModels(MODELS)]),
+    ]

@@ -1,16 +1,21 @@
--- The ledger's schema as it is: tables, indexes, functions, triggers, views. Made by 0001_initial.py, beside the models that read it.
+-- The ledger's whole schema: tables, indexes, functions, triggers, views. 0001_initial.py runs this file and declares the models that read it.
 --
---   ledger_entry       what happened or was refused, and each account's state after it; append-only
+--   ledger_entry       every movement and refusal, with the account's state after it; append-only
+--   ledger_credit_type how a credit type is shown to people
 --   ledger_rate        versions of named prices; append-only
 --   ledger_batch       outcomes of batches; append-only
---   ledger_api_key     who may call the REST API
+--   ledger_api_key     the keys that may call the REST API
+--   ledger_staff_event what operators did beside the ledger's entries; append-only
+--   ledger_operator    how an operator wants pages to be shown
+--   ledger_daily_total, ledger_total_state, ledger_month_close   what all accounts add up to, counted from the entries
 --
--- Every key of the first begins with holder_id, no foreign key points to or from a table of the ledger, and no number of an entry
--- comes from a sequence: so it can be distributed by holder. The others are asked for by name; there they are reference tables.
+-- ledger_entry can be distributed by holder: each of its unique keys begins with holder_id, no foreign key points to or from it, and no
+-- column takes its values from a database sequence. Keys, credit types, rates and batches are then copied to all nodes; the other tables
+-- stay on the coordinator (ledger_project/database/distribution.py).
 
 -- Entries ----------------------------------------------------------------------------------------------------------------------------------
 
--- Fixed-width columns come first, so that no byte goes into alignment.
+-- Fixed-width columns come first, so that alignment wastes no byte.
 CREATE TABLE ledger_entry (
     holder_id         text COLLATE "C" NOT NULL,
     credit_type       text COLLATE "C" NOT NULL,
@@ -38,11 +43,11 @@ CREATE TABLE ledger_entry (
     metadata          json,
     digest            bytea            NOT NULL,
 
-    -- The lock keeps writers from colliding; this key is what makes a wrong balance impossible also without it.
+    -- The lock keeps writers from colliding. This key makes a wrong balance impossible even without the lock.
     PRIMARY KEY (holder_id, credit_type, sequence),
     CONSTRAINT ledger_entry_numbered_from_1     CHECK (sequence >= 1),
     CONSTRAINT ledger_entry_first_starts_at_0   CHECK (sequence > 1 OR balance = amount),
-    -- Never below 0 where no overdraft was ever agreed, and no spend beyond the overdraft where one was.
+    -- Without an overdraft a balance is never below 0; with an overdraft no spend exceeds it.
     CONSTRAINT ledger_entry_never_overspent     CHECK (
         balance >= 0 OR (overdraft IS NOT NULL AND (kind <> 'spend' OR balance >= -overdraft))
     ),
@@ -71,7 +76,7 @@ CREATE TABLE ledger_entry (
     CONSTRAINT ledger_entry_refers_to_an_earlier CHECK (refers_to < sequence),
     CONSTRAINT ledger_entry_key_has_its_request CHECK ((idempotency_key IS NULL) = (request_digest IS NULL)),
     CONSTRAINT ledger_entry_digest_is_sha256    CHECK (octet_length(digest) = 32),
-    -- The limits of ledger/rules/requests.py. A balance and what is held are at most 500 lots of 2^53 - 1.
+    -- The limits of ledger/rules/requests.py. Balance and held credits together are at most 500 lots of 2^53 - 1.
     CONSTRAINT ledger_entry_amounts_in_limits   CHECK (
         amount BETWEEN -9007199254740991 AND 9007199254740991
         AND overdraft <= 9007199254740991
@@ -90,71 +95,75 @@ CREATE TABLE ledger_entry (
 );
 
 COMMENT ON TABLE  ledger_entry                 IS 'The ledger: one immutable row per movement or refusal, each with the account''s state after it.';
-COMMENT ON COLUMN ledger_entry.holder_id       IS 'Who owns the credits: an opaque external id.';
-COMMENT ON COLUMN ledger_entry.credit_type     IS 'What is counted.';
+COMMENT ON COLUMN ledger_entry.holder_id       IS 'The owner of the credits: an opaque external id.';
+COMMENT ON COLUMN ledger_entry.credit_type     IS 'What the account counts, such as credits or sms.';
 COMMENT ON COLUMN ledger_entry.sequence        IS '1, 2, 3 … per account, without gaps.';
-COMMENT ON COLUMN ledger_entry.amount          IS 'Signed: what happened to the balance, in the smallest unit.';
-COMMENT ON COLUMN ledger_entry.balance         IS 'Sum of the account''s amounts, this one included.';
+COMMENT ON COLUMN ledger_entry.amount          IS 'The change of the balance, signed, in the smallest unit.';
+COMMENT ON COLUMN ledger_entry.balance         IS 'The sum of the account''s amounts, up to and including this entry.';
 COMMENT ON COLUMN ledger_entry.held            IS 'Credits set aside by open holds after this entry; not part of the balance.';
 COMMENT ON COLUMN ledger_entry.refers_to       IS 'Sequence of the spend, hold or grant of this account that the entry refers to.';
-COMMENT ON COLUMN ledger_entry.refunded_total  IS 'On a refund: how much of the spend has been given back, this entry included.';
-COMMENT ON COLUMN ledger_entry.overdraft       IS 'How far below 0 spends may take the balance, after this entry; null where none was ever agreed.';
-COMMENT ON COLUMN ledger_entry.effective_at    IS 'When it counts from, for an expiry the instant of the lot; null where that is recorded_at.';
-COMMENT ON COLUMN ledger_entry.recorded_at     IS 'The server''s clock when the holder''s lock was held.';
+COMMENT ON COLUMN ledger_entry.refunded_total  IS 'On a refund: how much of the spend has been refunded in all, this entry included.';
+COMMENT ON COLUMN ledger_entry.overdraft       IS 'How far below 0 spends may take the balance after this entry; null if the account never had an overdraft.';
+COMMENT ON COLUMN ledger_entry.effective_at    IS 'The time from which the entry counts; for an expiry the lot''s expiry. Null if it equals recorded_at.';
+COMMENT ON COLUMN ledger_entry.recorded_at     IS 'The server''s clock, read under the holder''s lock.';
 COMMENT ON COLUMN ledger_entry.kind            IS 'grant, spend, refund, revoke, expire, hold, capture, release, transfer_in, transfer_out, adjust or refusal.';
-COMMENT ON COLUMN ledger_entry.lots            IS 'Open lots after this entry in burn order: [grant, remaining, effective µs or 0, expires µs, priority, 1 if promotional]; 0 where it could be spent from the first, whole seconds as …e6.';
-COMMENT ON COLUMN ledger_entry.drawn           IS 'What was taken from or given back to which lots: [grant, amount].';
-COMMENT ON COLUMN ledger_entry.holds           IS 'Open holds after this entry: [hold, expires µs, [the lots held, as in lots]]; null for none.';
-COMMENT ON COLUMN ledger_entry.counterpart     IS 'On a transfer: the other holder, and the other entry''s sequence and grant where known.';
-COMMENT ON COLUMN ledger_entry.rating          IS 'When the amount came from a rate card: rate, version, quantity.';
-COMMENT ON COLUMN ledger_entry.refusal         IS 'On a refusal: operation, request, code, facts, the request''s id, and after: the last entry that is no refusal, 0 for none.';
-COMMENT ON COLUMN ledger_entry.idempotency_key IS 'The key of the request that this entry answers; null on entries that the ledger books itself.';
-COMMENT ON COLUMN ledger_entry.request_digest  IS 'First 8 bytes of SHA-256 over what was asked.';
-COMMENT ON COLUMN ledger_entry.actor           IS 'Who: an API key, an operator, or the ledger itself.';
-COMMENT ON COLUMN ledger_entry.reason          IS 'Why.';
-COMMENT ON COLUMN ledger_entry.reference       IS 'The caller''s own id of what this is about.';
-COMMENT ON COLUMN ledger_entry.metadata        IS 'The caller''s own facts; null for none.';
+COMMENT ON COLUMN ledger_entry.lots            IS 'Open lots after this entry in burn order: [grant, remaining, effective µs or 0, expires µs, priority, 1 if promotional]. 0: spendable as soon as its entry was recorded. Whole seconds are written …e6.';
+COMMENT ON COLUMN ledger_entry.drawn           IS 'The lots that the entry took from, or gave back to: [grant, amount].';
+COMMENT ON COLUMN ledger_entry.holds           IS 'Open holds after this entry: [hold, expires µs, [the held lots, as in lots]]; null if there are no holds.';
+COMMENT ON COLUMN ledger_entry.counterpart     IS 'On a transfer: the other holder, and the sequence and grant of the other entry if known.';
+COMMENT ON COLUMN ledger_entry.rating          IS 'If a rate gave the amount: rate, version, quantity.';
+COMMENT ON COLUMN ledger_entry.refusal         IS 'On a refusal: operation, request, code, facts, the request''s id, and after: the last entry that is not a refusal, or 0.';
+COMMENT ON COLUMN ledger_entry.idempotency_key IS 'The key of the request that made this entry; null on entries that the ledger books by itself.';
+COMMENT ON COLUMN ledger_entry.request_digest  IS 'The first 8 bytes of SHA-256 over the request.';
+COMMENT ON COLUMN ledger_entry.actor           IS 'The API key, the operator or the ledger itself that made the entry.';
+COMMENT ON COLUMN ledger_entry.reason          IS 'Why the entry was made.';
+COMMENT ON COLUMN ledger_entry.reference       IS 'The caller''s id for the subject of the entry, such as an order.';
+COMMENT ON COLUMN ledger_entry.metadata        IS 'Facts from the caller; null if there are none.';
 COMMENT ON COLUMN ledger_entry.digest          IS 'SHA-256 over the digest of the account''s previous entry, 32 zero bytes on the first, and the canonical form of this one.';
 
 -- Rows are never updated, so the pages may be full. Vacuum is needed only to freeze and for the visibility map.
 ALTER TABLE ledger_entry SET (fillfactor = 100, autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.02);
 
--- The first 8 bytes of SHA-256 over the key, which any language computes alike, on every version and platform. A key is printable ASCII;
--- `decode` takes it as bytes, of which the backslash alone would mean something else. Not PostgreSQL's own hash functions: they promise
--- no value from one major version to the next.
+-- Returns the first 8 bytes of SHA-256 over the key: the same value in every language, version and platform. PostgreSQL's own hash
+-- functions may change with a major version. A key is printable ASCII; `decode` reads it as bytes, so each backslash is doubled.
 CREATE FUNCTION ledger_key_hash(key text) RETURNS bytea
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN substr(sha256(decode(replace(key, E'\\', E'\\\\'), 'escape')), 1, 8);
 
--- The five seconds that an instant is in.
+-- Returns the start of the five-second slot that contains a time.
 CREATE FUNCTION ledger_slot(at timestamptz) RETURNS timestamptz
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN date_bin('5 seconds', at, timestamptz '2000-01-01 00:00:00+00');
 
--- One effect per key and holder; also where a replayed request finds its first answer. The index holds 8 bytes of each key instead of its
--- text. A key whose hash another key of the holder has is refused as taken (docs/adr/0013).
+-- One entry per key and holder; also finds the entry of a repeated key. The index holds 8 bytes of each key instead of its text. If two
+-- keys of one holder have the same hash, the second key is refused as taken (docs/adr/0013).
 CREATE UNIQUE INDEX ledger_entry_key ON ledger_entry (holder_id, ledger_key_hash(idempotency_key)) WHERE idempotency_key IS NOT NULL;
--- Every account once, by its first entry: to go from account to account whatever the length of their histories.
+-- Each account once, by its first entry: walks the accounts without walking their histories.
 CREATE INDEX ledger_entry_first ON ledger_entry (holder_id, credit_type) WHERE sequence = 1;
--- What refers to an entry: a spend's refunds, a grant's revocations and expiries. Spends and grants cost nothing here.
+-- Finds the entries that refer to an entry: a spend's refunds, a grant's revocations and expiries. It has no row for a spend or grant.
 CREATE INDEX ledger_entry_refers_to ON ledger_entry (holder_id, credit_type, refers_to, sequence) WHERE refers_to IS NOT NULL;
--- The grants, refunds … of an account without walking its spends, which are most of it.
+-- Finds the grants, refunds … of an account without walking its spends, which are most of its entries.
 CREATE INDEX ledger_entry_kind ON ledger_entry (holder_id, credit_type, kind, sequence) WHERE kind <> 'spend';
--- What counts from another instant than it was recorded at: back-dated and future grants, expiries. For balances by effective time.
+-- Entries that count from another time than their recorded_at: back-dated and future grants, expiries. For balances by effective time.
 CREATE INDEX ledger_entry_effective_at ON ledger_entry (holder_id, credit_type, effective_at) WHERE effective_at <> recorded_at;
--- Newest first over all holders, for operators: entries, and refusals by themselves. Rows of one slot share its key here, which takes a third
--- of the bytes; they are sorted when they are read, and a slot has no more than are written in five seconds.
+-- Finds grants that become effective later, of all holders, for operators. Of other entries it has no row.
+CREATE INDEX ledger_entry_scheduled ON ledger_entry (effective_at) WHERE effective_at > recorded_at;
+-- Lists the newest entries of all holders for operators; refusals have a second index. All rows of a five-second slot share one key here,
+-- which takes a third of the bytes; the reader sorts the rows of a slot.
 CREATE INDEX ledger_entry_recorded_at ON ledger_entry (ledger_slot(recorded_at)) WHERE kind <> 'refusal';
 CREATE INDEX ledger_entry_refused_at ON ledger_entry (ledger_slot(recorded_at)) WHERE kind = 'refusal';
--- Which pages of the table may hold a reference: a Bloom filter per 64 pages, made when they are full. Measured with a million entries:
--- 2.2 bytes an entry, nothing measurable on an insert, and 7 ms for a search; a btree would take 59 bytes, a hash index 34.
+-- Finds the refusals of a request by its id, for operators. Only refusals keep one.
+CREATE INDEX ledger_entry_refused_request ON ledger_entry ((refusal ->> 'request_id')) WHERE kind = 'refusal';
+-- Finds the pages that may hold a reference, by a Bloom filter per 64 pages, which is made once they are full. Measured with a million
+-- entries: 2.2 bytes per entry, no measurable cost on an insert, 7 ms for a search; a btree takes 59 bytes per entry, a hash index 34.
 CREATE INDEX ledger_entry_reference ON ledger_entry
     USING brin (reference text_bloom_ops (n_distinct_per_range = 2000))
     WITH (pages_per_range = 64, autosummarize = on);
 
 -- What the database refuses -----------------------------------------------------------------------------------------------------------------
 
--- What every append-only table's trigger calls. A statement trigger, so that no WHERE clause gets past it and TRUNCATE neither.
+-- The trigger function of every append-only table. The triggers are per statement, so they also fire for TRUNCATE, and for a statement
+-- that matches no row.
 CREATE FUNCTION refuse_change() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -165,8 +174,8 @@ CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger_entry
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 ALTER TABLE ledger_entry ENABLE ALWAYS TRIGGER append_only;
 
--- The digest that an entry must have behind one with that digest: SHA-256 over it and the canonical form, as ledger.rules.entries
--- computes it. Behind the first there are 32 zero bytes.
+-- Returns the digest of an entry: SHA-256 over the digest of the entry before it (32 zero bytes for the first) and the entry's canonical
+-- form, which ledger/rules/entries.py defines.
 CREATE FUNCTION ledger_entry_digest(previous_digest bytea, e ledger_entry) RETURNS bytea
 LANGUAGE sql STABLE PARALLEL SAFE
 RETURN sha256(previous_digest || convert_to(json_build_array(
@@ -196,11 +205,13 @@ RETURN sha256(previous_digest || convert_to(json_build_array(
     e.refusal
 )::text, 'UTF8'));
 
--- Refuses an entry that does not follow from the one before it: a gap, another balance than the previous one plus the amount, a
--- digest that is not the one of this entry behind that one, held credits or an overdraft that change where they must not, or lots that
--- do not add up to the balance (with an overdraft they may add up to more: the difference is the debt), or a time of recording beyond
--- the clock (save that of the entry before it, where the clock was set back). The lock keeps writers from
--- colliding; this and the primary key make a wrong balance impossible also for a writer who forgot the lock.
+-- Refuses an entry that does not follow from the entry before it:
+--   a gap in the numbers, or a balance other than the previous balance plus the amount;
+--   a recorded_at before that of the previous entry, or beyond the clock (except the previous entry's, after the clock was set back);
+--   a digest other than ledger_entry_digest();
+--   a change of the held credits or the overdraft by a kind of entry that cannot change them;
+--   lots that do not add up to the balance (with an overdraft they may add up to more: the difference is the debt).
+-- The lock keeps writers from colliding. This trigger and the primary key make a wrong balance impossible even without the lock.
 CREATE FUNCTION ledger_entry_follows() RETURNS trigger
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -246,62 +257,19 @@ ALTER TABLE ledger_entry ENABLE ALWAYS TRIGGER follows;
 
 -- Lock, then read --------------------------------------------------------------------------------------------------------------------------
 
--- Takes the holder's lock, then reads the account as it stands after the last entry, and whether the key was answered before, or one
--- that has its hash: who replays the answer compares the texts.
--- VOLATILE is what makes it right: each statement inside gets a snapshot of its own, so the read sees what was committed while the
--- lock was waited for. STABLE, or lock and read in one statement, would read with a snapshot older than the lock.
-CREATE FUNCTION ledger_open(lock_number bigint, holder text, type text, key text)
-RETURNS TABLE (
-    now         timestamptz,
-    recorded_at timestamptz,
-    sequence    bigint,
-    balance     bigint,
-    held        bigint,
-    lots        text,
-    holds       text,
-    overdraft   bigint,
-    digest      bytea,
-    moved_by    bigint,
-    is_answered boolean
-)
-LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    PERFORM pg_advisory_xact_lock(lock_number);
-    RETURN QUERY
-        SELECT
-            -- What is decided is decided by this. It may lie before the last entry, where the clock was set back.
-            clock_timestamp(),
-            last.recorded_at,
-            last.sequence,
-            last.balance,
-            last.held,
-            last.lots::text,
-            last.holds::text,
-            last.overdraft,
-            last.digest,
-            -- The last entry that is no refusal.
-            CASE last.kind WHEN 'refusal' THEN (last.refusal ->> 'after')::bigint ELSE last.sequence END,
-            EXISTS (
-                SELECT
-                FROM ledger_entry e
-                WHERE e.holder_id = holder
-                    AND ledger_key_hash(e.idempotency_key) = ledger_key_hash(key)
-                    AND e.idempotency_key IS NOT NULL
-            )
-        FROM (VALUES (1)) AS always_one_row
-        LEFT JOIN LATERAL (
-            SELECT e.*
-            FROM ledger_entry e
-            WHERE e.holder_id = holder AND e.credit_type = type
-            ORDER BY e.sequence DESC
-            LIMIT 1
-        ) last ON true;
-END $$;
+-- The holder's lock, and the only way to it: waits for it, or tries it and tells whether it was got. The holder is named beside the
+-- number of the lock so that this function can be distributed with the tables, and locks where the holder's rows are.
+CREATE FUNCTION ledger_lock(number bigint, holder text, wait boolean) RETURNS boolean
+LANGUAGE sql VOLATILE
+RETURN CASE WHEN wait THEN pg_advisory_xact_lock(number) IS NOT NULL ELSE pg_try_advisory_xact_lock(number) END;
 
--- Takes the locks of many requests' holders as far as nobody else has them, then reads their accounts, and whether their keys were
--- answered before: what ledger_open does for one request, without waiting for anybody. One row per request, in their order.
--- VOLATILE for the same reason: the read is a statement of its own, with a snapshot younger than the locks.
-CREATE FUNCTION ledger_open_many(lock_numbers bigint[], holders text[], types text[], keys text[])
+-- Locks holders, and then reads their accounts and whether keys have been used: one row for each place of the arrays, in their order.
+-- wait: for each lock; false tries them, and a row whose lock was not got has nothing else; null where the transaction has them already.
+-- A place without a type has no account to read, one without a key no key to look for, and one without a holder only locks a number.
+-- A key counts as used also where another key of the holder has its hash: who replays its result compares the texts.
+-- VOLATILE is what makes it right: each statement inside gets a new snapshot, so the read sees what was committed while the
+-- lock was waited for. STABLE, or lock and read in one statement, would read with a snapshot older than the lock.
+CREATE FUNCTION ledger_open(wait boolean, lock_numbers bigint[], holders text[], types text[], keys text[])
 RETURNS TABLE (
     is_locked   boolean,
     now         timestamptz,
@@ -309,58 +277,65 @@ RETURNS TABLE (
     sequence    bigint,
     balance     bigint,
     held        bigint,
-    lots        text,
-    holds       text,
+    lots        json,
+    holds       json,
     overdraft   bigint,
     digest      bytea,
     moved_by    bigint,
-    is_answered boolean
+    is_used     boolean
 )
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    locked boolean[];
+    number bigint;
+    place  integer := 0;
+    holder text;
+    type   text;
+    key    text;
 BEGIN
-    SELECT array_agg(pg_try_advisory_xact_lock(number)) INTO locked FROM unnest(lock_numbers) AS number;
-    RETURN QUERY
+    FOREACH number IN ARRAY lock_numbers LOOP
+        place := place + 1;
+        holder := holders[place];
+        type := types[place];
+        key := keys[place];
+        is_locked := true;
+        IF wait IS NOT NULL THEN
+            is_locked := ledger_lock(number, holder, wait);
+        END IF;
+        IF NOT is_locked THEN
+            holder := NULL;
+        END IF;
         SELECT
-            asked.is_locked,
-            -- What is decided is decided by this. It may lie before the last entry, where the clock was set back.
-            clock_timestamp(),
-            last.recorded_at,
-            last.sequence,
-            last.balance,
-            last.held,
-            last.lots::text,
-            last.holds::text,
-            last.overdraft,
-            last.digest,
-            CASE last.kind WHEN 'refusal' THEN (last.refusal ->> 'after')::bigint ELSE last.sequence END,
-            COALESCE(answered.is_there, false)
-        FROM unnest(locked, holders, types, keys) WITH ORDINALITY AS asked (is_locked, holder, type, key, place)
-        LEFT JOIN LATERAL (
-            SELECT e.*
-            FROM ledger_entry e
-            WHERE asked.is_locked AND e.holder_id = asked.holder AND e.credit_type = asked.type
-            ORDER BY e.sequence DESC
-            LIMIT 1
-        ) last ON true
-        -- Joined, not EXISTS: where a table looks small, that would be answered by reading all of it.
-        LEFT JOIN LATERAL (
-            SELECT true AS is_there
-            FROM ledger_entry e
-            WHERE asked.is_locked
-                AND e.holder_id = asked.holder
-                AND ledger_key_hash(e.idempotency_key) = ledger_key_hash(asked.key)
-                AND e.idempotency_key IS NOT NULL
-            LIMIT 1
-        ) answered ON true
-        ORDER BY asked.place;
+            e.recorded_at,
+            e.sequence,
+            e.balance,
+            e.held,
+            e.lots,
+            e.holds,
+            e.overdraft,
+            e.digest,
+            -- The last entry that is no refusal.
+            CASE e.kind WHEN 'refusal' THEN (e.refusal ->> 'after')::bigint ELSE e.sequence END
+        INTO recorded_at, sequence, balance, held, lots, holds, overdraft, digest, moved_by
+        FROM ledger_entry e
+        WHERE e.holder_id = holder AND e.credit_type = type
+        ORDER BY e.sequence DESC
+        LIMIT 1;
+        PERFORM
+        FROM ledger_entry e
+        WHERE e.holder_id = holder
+            AND ledger_key_hash(e.idempotency_key) = ledger_key_hash(key)
+            AND e.idempotency_key IS NOT NULL;
+        is_used := FOUND;
+        -- What is decided is decided by this. It may lie before the last entry, where the clock was set back.
+        now := clock_timestamp();
+        RETURN NEXT;
+    END LOOP;
 END $$;
 
 -- Reading ----------------------------------------------------------------------------------------------------------------------------------
 
--- The number of the account's last entry recorded at or before an instant, 0 when there is none. recorded_at rises with the number,
--- so it is found by halving, in the logarithm of the history's length.
+-- Returns the sequence of the account's last entry recorded at or before a time, or 0. recorded_at never falls with the sequence, so a
+-- binary search finds it.
 CREATE FUNCTION ledger_sequence_at(holder text, type text, at timestamptz) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -384,8 +359,8 @@ BEGIN
     RETURN low;
 END $$;
 
--- The numbers of an account's entries that are no refusals, out of (since, upto): the newest `many`, or the oldest. Each run of refusals is
--- passed by in one step back, or in the logarithm of its length ahead: so a page of a list costs what it shows, however much was refused.
+-- Returns the sequences of an account's entries in (since, upto) that are not refusals: the newest `many`, or the oldest. Backwards it
+-- skips a run of refusals in one step, forwards by a binary search: so a page of a list costs what it shows, even after many refusals.
 CREATE FUNCTION ledger_movements(holder text, type text, since bigint, upto bigint, many integer, newest boolean) RETURNS bigint[]
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -435,7 +410,7 @@ BEGIN
         IF after IS NULL THEN
             RETURN found;
         END IF;
-        -- All refusals of a run name the same entry; the first number behind them that does not is found by halving.
+        -- All refusals of a run have the same `after`. A binary search finds the first later entry that has not.
         low := one.sequence;
         mid := high + 1;
         WHILE mid - low > 1 LOOP
@@ -456,7 +431,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- An entry with a text key, for tools that cannot take a composite one, such as Django's admin.
+-- Entries with a text key, for tools that cannot use a composite key, such as Django's admin.
 CREATE VIEW ledger_entry_listing AS
 SELECT
     e.holder_id || '/' || e.credit_type || '/' || e.sequence AS id,
@@ -488,7 +463,7 @@ SELECT
 FROM ledger_entry e;
 COMMENT ON VIEW ledger_entry_listing IS 'Entries with a key of one column: holder/credit type/sequence.';
 
--- The last entry of each account, found from its first one by one look into the primary key.
+-- The last entry of each account: one lookup in the primary key per account, starting from its first entry.
 CREATE VIEW ledger_account AS
 SELECT
     last.holder_id || '/' || last.credit_type AS id,
@@ -528,7 +503,7 @@ CROSS JOIN LATERAL (
 WHERE first.sequence = 1;
 COMMENT ON VIEW ledger_account IS 'The last entry of each account: its whole state.';
 
--- What was taken from, or given back to, which grant. For reports.
+-- The parts that entries took from, or gave back to, each grant. For reports.
 CREATE VIEW ledger_drawn AS
 SELECT
     e.holder_id,
@@ -540,7 +515,7 @@ SELECT
     e.recorded_at
 FROM ledger_entry e
 CROSS JOIN LATERAL json_array_elements(e.drawn) AS part;
-COMMENT ON VIEW ledger_drawn IS 'One row per entry and lot that it took from or gave back to.';
+COMMENT ON VIEW ledger_drawn IS 'One row for each entry and each lot that the entry took from or gave back to.';
 
 -- Refusals with their members as columns.
 CREATE VIEW ledger_refusal_listing AS
@@ -563,6 +538,101 @@ SELECT
 FROM ledger_entry e
 WHERE e.kind = 'refusal';
 COMMENT ON VIEW ledger_refusal_listing IS 'Refusals with a key of one column: holder/credit type/sequence.';
+
+-- Credit types -----------------------------------------------------------------------------------------------------------------------------
+
+-- For display only: no rule and no entry depends on it, and a type without a row counts as any other.
+CREATE TABLE ledger_credit_type (
+    code  text COLLATE "C" PRIMARY KEY,
+    name  varchar(60)      NOT NULL,
+    unit  varchar(16)      NOT NULL,
+    scale smallint         NOT NULL DEFAULT 0,
+    CONSTRAINT ledger_credit_type_code_fits  CHECK (code ~ '^[a-z0-9_]{1,32}$'),
+    CONSTRAINT ledger_credit_type_scale_fits CHECK (scale BETWEEN 0 AND 12)
+);
+
+COMMENT ON TABLE  ledger_credit_type       IS 'How amounts of a credit type are shown to people. The ledger itself counts whole numbers.';
+COMMENT ON COLUMN ledger_credit_type.code  IS 'The credit type.';
+COMMENT ON COLUMN ledger_credit_type.name  IS 'What it is called in full.';
+COMMENT ON COLUMN ledger_credit_type.unit  IS 'What stands behind an amount.';
+COMMENT ON COLUMN ledger_credit_type.scale IS 'Decimals: an amount is shown divided by 10 to this power.';
+
+-- Totals -----------------------------------------------------------------------------------------------------------------------------------
+
+-- What the entries of a day come to over all accounts. Filled from the entries by `manage.py update_totals`; nothing is decided by it.
+CREATE TABLE ledger_daily_total (
+    day                 date             NOT NULL,
+    credit_type         text COLLATE "C" NOT NULL,
+    granted_purchased   numeric(38, 0)   NOT NULL,
+    granted_promotional numeric(38, 0)   NOT NULL,
+    spent               numeric(38, 0)   NOT NULL,
+    refunded            numeric(38, 0)   NOT NULL,
+    expired             numeric(38, 0)   NOT NULL,
+    revoked             numeric(38, 0)   NOT NULL,
+    transferred_in      numeric(38, 0)   NOT NULL,
+    transferred_out     numeric(38, 0)   NOT NULL,
+    held_change         numeric(38, 0)   NOT NULL,
+    refusals            bigint           NOT NULL,
+    entries             bigint           NOT NULL,
+    late_entries        bigint           NOT NULL DEFAULT 0,
+    PRIMARY KEY (day, credit_type)
+);
+
+COMMENT ON TABLE  ledger_daily_total              IS 'What the entries of a day (UTC) come to, by credit type; days of a closed month never change.';
+COMMENT ON COLUMN ledger_daily_total.spent        IS 'Spends, and what captures took; refunds are counted separately.';
+COMMENT ON COLUMN ledger_daily_total.held_change  IS 'By how much the held credits grew.';
+COMMENT ON COLUMN ledger_daily_total.entries      IS 'Entries, refusals included.';
+COMMENT ON COLUMN ledger_daily_total.late_entries IS 'Of them, those of an earlier month that appeared after it was closed.';
+
+CREATE TABLE ledger_total_state (
+    is_only       boolean     PRIMARY KEY DEFAULT true CHECK (is_only),
+    counted_until timestamptz NOT NULL
+);
+INSERT INTO ledger_total_state (counted_until) VALUES ('2000-01-01 00:00:00+00');
+
+COMMENT ON TABLE  ledger_total_state               IS 'How far the entries are counted; one row.';
+COMMENT ON COLUMN ledger_total_state.counted_until IS 'Every entry recorded before this instant is in the totals.';
+
+CREATE TABLE ledger_month_close (
+    month       date             NOT NULL,
+    credit_type text COLLATE "C" NOT NULL,
+    accounts    bigint           NOT NULL,
+    entries     bigint           NOT NULL,
+    balance     numeric(38, 0)   NOT NULL,
+    held        numeric(38, 0)   NOT NULL,
+    outstanding json             NOT NULL,
+    paid        json             NOT NULL,
+    ties        json             NOT NULL,
+    closed_at   timestamptz      NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (month, credit_type),
+    CONSTRAINT ledger_month_close_first_day CHECK (extract(day FROM month) = 1)
+);
+
+COMMENT ON TABLE  ledger_month_close             IS 'What all accounts come to at the end of a month, by credit type. Append-only.';
+COMMENT ON COLUMN ledger_month_close.entries     IS 'Of all accounts up to then, as their numbers say.';
+COMMENT ON COLUMN ledger_month_close.outstanding IS 'Open and held lots, by month of expiry, source and whether they are held.';
+COMMENT ON COLUMN ledger_month_close.paid        IS 'What was paid for the purchased credits of the month, by currency, in minor units.';
+
+COMMENT ON COLUMN ledger_month_close.ties        IS 'What documents say of the month''s entries, and what those come to.';
+
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger_month_close
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+ALTER TABLE ledger_month_close ENABLE ALWAYS TRIGGER append_only;
+
+CREATE FUNCTION ledger_refuse_closed_day() RETURNS trigger
+LANGUAGE plpgsql AS $$
+DECLARE
+    that_day date := CASE TG_OP WHEN 'DELETE' THEN OLD.day ELSE NEW.day END;
+BEGIN
+    IF EXISTS (SELECT FROM ledger_month_close WHERE month = date_trunc('month', that_day)::date) THEN
+        RAISE EXCEPTION 'ledger_daily_total: the month of % is closed', that_day USING ERRCODE = 'LG001', TABLE = 'ledger_daily_total';
+    END IF;
+    RETURN CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
+END $$;
+
+CREATE TRIGGER closed BEFORE INSERT OR UPDATE OR DELETE ON ledger_daily_total
+    FOR EACH ROW EXECUTE FUNCTION ledger_refuse_closed_day();
+ALTER TABLE ledger_daily_total ENABLE ALWAYS TRIGGER closed;
 
 -- Rates ------------------------------------------------------------------------------------------------------------------------------------
 
@@ -591,10 +661,10 @@ CREATE TABLE ledger_rate (
 CREATE UNIQUE INDEX ledger_rate_key ON ledger_rate (idempotency_key) WHERE idempotency_key IS NOT NULL;
 
 COMMENT ON TABLE  ledger_rate                   IS 'Versions of named prices in credits: a new price is a new version.';
-COMMENT ON COLUMN ledger_rate.price             IS 'For so many credits …';
-COMMENT ON COLUMN ledger_rate.per               IS '… one gets so many units; started credits are counted whole.';
-COMMENT ON COLUMN ledger_rate.published_because IS 'The reason that was given.';
-COMMENT ON COLUMN ledger_rate.idempotency_key   IS 'The request that published it; null where nobody gave a key.';
+COMMENT ON COLUMN ledger_rate.price             IS 'The credits that `per` units cost.';
+COMMENT ON COLUMN ledger_rate.per               IS 'The number of units that `price` credits pay for. A cost is rounded up to whole credits.';
+COMMENT ON COLUMN ledger_rate.published_because IS 'The publisher''s reason.';
+COMMENT ON COLUMN ledger_rate.idempotency_key   IS 'The key of the request that published the version; null if the request had no key.';
 
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger_rate
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
@@ -618,11 +688,12 @@ CREATE TABLE ledger_batch (
     request_id      text             NOT NULL,
     PRIMARY KEY (idempotency_key, confined_to)
 );
+CREATE INDEX ledger_batch_request ON ledger_batch (request_id);
 CREATE INDEX ledger_batch_recorded_at ON ledger_batch (recorded_at, confined_to, idempotency_key);
 
-COMMENT ON TABLE  ledger_batch             IS 'Batches that were answered, so that a retry gets the same outcomes.';
-COMMENT ON COLUMN ledger_batch.confined_to IS 'The holder that the API key is confined to; empty for none. Others neither see nor use up its keys.';
-COMMENT ON COLUMN ledger_batch.outcomes    IS 'Per operation: what it takes to tell its outcome again.';
+COMMENT ON TABLE  ledger_batch             IS 'Executed batches, so that a retry gets the same outcomes.';
+COMMENT ON COLUMN ledger_batch.confined_to IS 'The holder to which the API key is confined, or empty. Other API keys neither see nor use up the idempotency keys of such a key.';
+COMMENT ON COLUMN ledger_batch.outcomes    IS 'For each operation, the data to repeat its outcome.';
 
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger_batch
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
@@ -647,9 +718,54 @@ CREATE TABLE ledger_api_key (
     revoked_at timestamptz
 );
 
-COMMENT ON TABLE  ledger_api_key            IS 'Who may call the REST API, and for what. The key itself is shown once and never stored.';
-COMMENT ON COLUMN ledger_api_key.name       IS 'Becomes the actor of what is done with the key: key:<name>.';
-COMMENT ON COLUMN ledger_api_key.prefix     IS 'The first characters, to recognise the key by.';
+COMMENT ON TABLE  ledger_api_key            IS 'The keys that may call the REST API, and their scopes. The key itself is shown once and never stored.';
+COMMENT ON COLUMN ledger_api_key.name       IS 'Entries made with the key have the actor key:<name>.';
+COMMENT ON COLUMN ledger_api_key.prefix     IS 'The first characters of the key, by which a person recognises it.';
 COMMENT ON COLUMN ledger_api_key.key_digest IS 'SHA-256 of the key.';
 COMMENT ON COLUMN ledger_api_key.scopes     IS 'List of scopes.';
-COMMENT ON COLUMN ledger_api_key.holder_id  IS 'The one holder that the key is confined to; null for all.';
+COMMENT ON COLUMN ledger_api_key.holder_id  IS 'The only holder that the key may act for; null for all holders.';
+
+-- Operators --------------------------------------------------------------------------------------------------------------------------------
+
+-- Logins, keys, permissions, exports, forms about credits: docs/adr/0040. No foreign key: what it names may be gone, or never was.
+CREATE TABLE ledger_staff_event (
+    id          bigint      GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
+    recorded_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    actor       text        NOT NULL,
+    address     text        NOT NULL,
+    action      text        NOT NULL,
+    object      text        NOT NULL,
+    details     text        NOT NULL,
+    request_id  text        NOT NULL,
+    CONSTRAINT ledger_staff_event_names_action   CHECK (action <> ''),
+    CONSTRAINT ledger_staff_event_texts_in_limits CHECK (
+        char_length(actor) <= 200
+        AND char_length(address) <= 64
+        AND char_length(action) <= 40
+        AND char_length(object) <= 200
+        AND char_length(details) <= 1000
+        AND char_length(request_id) <= 64
+    )
+);
+CREATE INDEX ledger_staff_event_recorded_at ON ledger_staff_event (recorded_at, id);
+
+COMMENT ON TABLE  ledger_staff_event            IS 'What operators did, and who tried to log in. Append-only.';
+COMMENT ON COLUMN ledger_staff_event.actor      IS 'admin: and the operator''s name; for a failed login the name that was typed; "command" for a command line.';
+COMMENT ON COLUMN ledger_staff_event.address    IS 'The client''s address, or empty.';
+COMMENT ON COLUMN ledger_staff_event.action     IS 'What was done, such as login-failed.';
+COMMENT ON COLUMN ledger_staff_event.object     IS 'What it was done to, such as user ben.';
+COMMENT ON COLUMN ledger_staff_event.details    IS 'What changed, in words; never a secret.';
+COMMENT ON COLUMN ledger_staff_event.request_id IS 'The request''s id, as in the log, or empty.';
+
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger_staff_event
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+ALTER TABLE ledger_staff_event ENABLE ALWAYS TRIGGER append_only;
+
+CREATE TABLE ledger_operator (
+    user_id   integer     PRIMARY KEY,
+    time_zone varchar(64) NOT NULL
+);
+
+COMMENT ON TABLE  ledger_operator           IS 'How an operator wants pages to be shown.';
+COMMENT ON COLUMN ledger_operator.user_id   IS 'The operator, as in auth_user. Operators are never deleted.';
+COMMENT ON COLUMN ledger_operator.time_zone IS 'The zone in which times are shown, such as Europe/Berlin.';

@@ -1,13 +1,13 @@
 """The rules of credits: pure functions from an account's state and a request to the next entries, or a refusal.
 
-No Django, no I/O, no clock: the instant is part of the state. So the rules are tested by the hundred thousand
-without a database, and the shell around them (`ledger.journal`, `ledger.services`) only locks, loads and stores.
+No Django, no I/O, no clock: the time is part of the state. So property tests run them a hundred thousand times without a
+database. The code around them (`ledger.journal`, `ledger.services`) only locks, loads and stores.
 """
 
 from ledger.rules.accounts import Account
-from ledger.rules.decisions import grant, revoke, set_overdraft, spend
+from ledger.rules.credits import grant, revoke, set_overdraft, spend
 from ledger.rules.entries import KINDS, Entry
-from ledger.rules.holding import capture, extend, hold, release
+from ledger.rules.hold_rules import capture, extend, hold, release
 from ledger.rules.holds import Hold
 from ledger.rules.lots import MAX_OPEN_LOTS, Lot
 from ledger.rules.refunds import debt_of, refund
@@ -27,8 +27,8 @@ from ledger.rules.requests import (
     SpendRequest,
     TransferRequest,
 )
-from ledger.rules.settling import settle_due
-from ledger.rules.transferring import transfer
+from ledger.rules.settlement import settle_due
+from ledger.rules.transfers import transfer
 
 __all__ = [
     "KINDS",

@@ -1,4 +1,4 @@
-"""Accounts: one holder's entries in one credit type, as they stand after the last one."""
+"""Accounts: the state of one holder's entries in one credit type, after the last entry."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -8,16 +8,16 @@ from ledger.rules import lots as lot_rules
 from ledger.rules.entries import GENESIS, REQUEST_DIGEST_BYTES, Entry
 from ledger.rules.holds import Hold, Holds
 from ledger.rules.lots import Drawn, Lot, Lots
-from ledger.rules.pending import Settled, settled
+from ledger.rules.pending import SettledState, settled
 from ledger.rules.requests import Request
 
 
 class Account(NamedTuple):
-    """The state after the last entry, and the instant at which it is looked at.
+    """The state after the last entry, and the time at which it is decided.
 
-    `now_us` is the server's clock after the lock was taken; everything is decided by it. `recorded_us` is when the last entry was
-    recorded: later than `now_us` where the clock has been set back since. An account without entries has sequence 0.
-    `overdraft` is None where none was ever agreed.
+    `now_us` is the server's clock after the lock was taken; every decision uses it. `recorded_us` is when the last entry was
+    recorded; it is later than `now_us` if the clock has been set back since. An account without entries has sequence 0.
+    `overdraft` is None if the account never had an overdraft.
     """
 
     holder_id: str
@@ -32,31 +32,31 @@ class Account(NamedTuple):
     digest: bytes = GENESIS
     recorded_us: int = 0
     moved_by: int = 0
-    """The last entry that is no refusal."""
+    """The sequence of the last entry that is not a refusal."""
 
     @property
     def owed(self) -> int:
-        """How much of the overdraft is used: 0 or more. The lots add up to the balance and this."""
+        """How much of the overdraft is used, 0 or more. The lots add up to the balance plus this."""
         return 0 if self.overdraft is None else lot_rules.total(self.lots) - self.balance
 
     @property
     def own_available(self) -> int:
-        """What can be held or transferred at this instant, without the overdraft: 0 or more, booked or not."""
+        """The credits that can be held or transferred now, without the overdraft: 0 or more; due entries count, booked or not."""
         return max(0, self._spendable_beyond_debt)
 
     @property
     def available(self) -> int:
-        """What can be spent at this instant, the overdraft included: 0 or more, booked or not."""
+        """The credits that can be spent now, with the overdraft: 0 or more; due entries count, booked or not."""
         return max(0, self._spendable_beyond_debt + (self.overdraft or 0))
 
     @property
-    def settled(self) -> Settled:
-        """The lots, the holds and the debt at this instant, with everything that the clock has brought about."""
+    def settled(self) -> SettledState:
+        """The lots, the holds and the debt now, with all expiries and repayments that are due."""
         return settled(self.lots, self.holds, self.owed, self.now_us)
 
     @property
     def _spendable_beyond_debt(self) -> int:
-        """Spendable credits less what is owed, expired holds given back: below 0 while more is owed than can be repaid."""
+        """Spendable credits, those of expired holds included, minus the debt; below 0 while the debt is larger."""
         if self.owed:
             lots, _, owed = self.settled
             return lot_rules.available(lots, self.now_us) - owed
@@ -66,11 +66,11 @@ class Account(NamedTuple):
         return spendable
 
     def lot(self, grant: int) -> Lot | None:
-        """The open lot of that grant, if it is open."""
+        """Return the lot of a grant, or None if it is not open."""
         return next((lot for lot in self.lots if lot.grant == grant), None)
 
     def hold(self, sequence: int) -> Hold | None:
-        """The hold of that entry, if it is open: not captured in whole, released, or expired at this instant."""
+        """Return the hold of an entry, or None if it was captured in full or released, or has expired by now."""
         return next((hold for hold in self.holds if hold.sequence == sequence and not hold.is_expired(self.now_us)), None)
 
     def next_entry(
@@ -93,15 +93,15 @@ class Account(NamedTuple):
         refusal: dict[str, Any] | None = None,
         keyless: bool = False,
     ) -> Entry:
-        """The entry that follows, sealed: numbered, with the state after it, chained to the one before.
+        """Return the next entry: numbered, with the state after it, and with its digest.
 
         Args:
-            amount: signed, what it does to the balance.
-            held, holds, overdraft: what they are after it; as before by default.
-            request: whose actor, reason, reference, metadata and key the entry bears; without one it is the ledger's own.
-            keyless: all of that but the key, which is another entry's.
+            amount: the change of the balance, signed.
+            held, holds, overdraft: their values after the entry; unchanged by default.
+            request: gives the entry its actor, reason, reference, metadata and key. Without a request the actor is the ledger.
+            keyless: True leaves the key out, because another entry of the request has it.
         """
-        # By place: by name, a NamedTuple of so many fields takes several times as long to make.
+        # Positional: with keywords, a NamedTuple of this many fields takes several times as long to create.
         return Entry(
             self.holder_id,
             self.credit_type,
@@ -130,11 +130,11 @@ class Account(NamedTuple):
         ).sealed(self.digest)
 
     def refused(self, request: Request, refusal: Refused) -> Entry:
-        """The entry that puts a refusal on record: it changes nothing, books nothing, and bears the request's key.
+        """Return the entry that records a refusal: it changes nothing, books nothing, and has the request's key.
 
-        Lots and holds that have expired by now stay on it as they are; the facts say what could be spent.
+        Expired lots and holds stay on it unbooked; the refusal's facts tell how many credits could be spent.
         """
-        told = {
+        stored = {
             "after": self.moved_by,
             "code": refusal.code,
             "facts": refusal.facts,
@@ -142,10 +142,10 @@ class Account(NamedTuple):
             "request": request.asked(),
             "request_id": request.request_id,
         }
-        return self.next_entry("refusal", 0, lots=self.lots, request=request, refusal=told)
+        return self.next_entry("refusal", 0, lots=self.lots, request=request, refusal=stored)
 
     def after(self, entry: Entry) -> "Account":
-        """The account once `entry` is its last one, at the same instant."""
+        """Return the account after `entry`, at the same time."""
         return self._replace(
             sequence=entry.sequence,
             balance=entry.balance,
@@ -159,5 +159,5 @@ class Account(NamedTuple):
         )
 
     def after_all(self, entries: Sequence[Entry]) -> "Account":
-        """The account once the last of `entries` is its last one; itself when there are none."""
+        """Return the account after the last of `entries`; the same account if there are no entries."""
         return self.after(entries[-1]) if entries else self

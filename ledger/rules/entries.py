@@ -26,21 +26,21 @@ KINDS = (
 )
 
 GENESIS = bytes(32)
-"""What the first entry of an account is chained to, in place of the digest of an entry before it."""
+"""The previous digest for the first entry of an account."""
 
 
 REQUEST_DIGEST_BYTES = 8
-"""So much of a request's digest is on its entry: it tells another request under the same key, of one holder's own making."""
+"""How many bytes of a request's digest are stored on its entry. That is enough to notice another request with the same key."""
 
 
 class Entry(NamedTuple):
     """One row of the ledger: what happened, and the account's state after it.
 
-    `amount` is signed: what happened to `balance`. `drawn` says which lots it took from or gave back to, `refers_to` which spend,
-    hold or grant of the account it refers to, `refunded_total` how much of that has been given back, this entry included.
-    `counterpart` names the other side of a transfer, `rating` the rate card that the amount came from, `refusal` what was
-    refused and why. Instants are microseconds since the epoch.
-    `replayed` is not stored: it is true when the request had been answered before.
+    `amount` is the change of `balance`, signed. `drawn` lists the lots that the entry took from or gave back to. `refers_to` is
+    the spend, hold or grant of the account that it refers to, `refunded_total` how much of that spend has been refunded, this
+    entry included. `counterpart` names the other side of a transfer, `rating` the rate that gave the amount, `refusal` the
+    refused request and the reason. Times are microseconds since the epoch. `replayed` is not stored: it is True if the entry
+    already existed when the request came.
     """
 
     holder_id: str
@@ -80,50 +80,57 @@ class Entry(NamedTuple):
 
     @property
     def decided_us(self) -> int:
-        """The server's clock when it was decided: before `recorded_us` where the clock had been set back."""
+        """The server's clock at the decision; before `recorded_us` if the clock had been set back."""
         return self.recorded_us if self.kind in ("grant", "expire", "release") else self.effective_us
 
     @property
     def taken(self) -> int:
-        """What a spend or capture took for good, 0 for every other kind: at most this can be refunded."""
+        """How many credits a spend or capture took, 0 for every other kind: at most these can be refunded."""
         if self.kind == "spend":
             return -self.amount
         return sum([amount for _, amount in self.drawn]) if self.kind == "capture" else 0
 
     @property
     def hold(self) -> Hold | None:
-        """The hold that this entry made, extended or captured a part of, as it stands after it; None when it is closed."""
+        """The state after this entry of the hold that it made, extended or captured in part; None if the hold is closed."""
         named = self.sequence if self.refers_to is None else self.refers_to
         return next((hold for hold in self.holds if hold.sequence == named), None)
 
+    @property
+    def hold_expires_us(self) -> int | None:
+        """The expiry of the hold, on an entry of kind `hold`."""
+        hold = self.hold if self.kind == "hold" else None
+        return None if hold is None else hold.expires_us
+
     def sealed(self, previous_digest: bytes) -> "Entry":
-        """The same entry with its digest, chained to the entry before it.
+        """Return the same entry with its digest.
 
         Args:
-            previous_digest: the digest of that entry; GENESIS when this is the account's first.
+            previous_digest: the digest of the entry before it; GENESIS for the account's first entry.
         """
-        # Every entry comes through here; `_replace` would take twice as long.
+        # Every entry passes through here; `_replace` would take twice as long.
         return Entry._make((*self[:-2], self.computed_digest(previous_digest), self.replayed))
 
     def computed_digest(self, previous_digest: bytes) -> bytes:
-        """SHA-256 over the digest of the entry before it and the canonical form: 32 bytes. See docs/LEDGER.md."""
+        """Return SHA-256 over the previous digest and the canonical form: 32 bytes. See docs/LEDGER.md."""
         return hashlib.sha256(previous_digest + self.canonical_form().encode()).digest()
 
     def canonical_form(self) -> str:
-        """A JSON array of every stored fact, in one spelling, which `json_build_array` in PostgreSQL gives too."""
+        """Return a JSON array of every stored value, in the same form as PostgreSQL's `json_build_array`."""
         text = encode_basestring
+        overdraft, refers_to, refunded_total = [
+            "null" if number is None else number for number in (self.overdraft, self.refers_to, self.refunded_total)
+        ]
+        counterpart, rating, refusal = [
+            "null" if facts is None else encode_json(facts) for facts in (self.counterpart, self.rating, self.refusal)
+        ]
         return (
             f"[{text(self.holder_id)}, {text(self.credit_type)}, {self.sequence}, {text(self.kind)}, {self.amount}, "
             f"{self.balance}, {self.held}, {encode(self.lots)}, {encode_drawn(self.drawn)}, "
-            f"{encode_holds(self.holds) or 'null'}, {_number(self.overdraft)}, "
-            f"{_number(self.refers_to)}, {_number(self.refunded_total)}, "
+            f"{encode_holds(self.holds) or 'null'}, {overdraft}, {refers_to}, {refunded_total}, "
             f"{'null' if self.idempotency_key is None else text(self.idempotency_key)}, "
             f"{'null' if self.request_digest is None else text(self.request_digest.hex())}, "
             f"{self.effective_us}, {self.recorded_us}, {text(self.actor)}, {text(self.reason)}, {text(self.reference)}, "
             f"{encode_json(self.metadata) if self.metadata else 'null'}, "
-            f"{encode_json(self.counterpart)}, {encode_json(self.rating)}, {encode_json(self.refusal)}]"
+            f"{counterpart}, {rating}, {refusal}]"
         )
-
-
-def _number(value: int | None) -> str:
-    return "null" if value is None else str(value)

@@ -1,7 +1,7 @@
-"""Why an entry is as it is: the state before and after it, each lot that it could have used, and what it refers to.
+"""Explains an entry: the state before and after it, each lot that it could have used, and the entry that it refers to.
 
-Everything is read off the entries themselves, which carry the state; nothing is decided anew. The result is plain JSON for
-programs, with a sentence for people in each `text`.
+The entries carry the state, so the explanation only reads them and decides nothing. The result is plain JSON for programs, with a
+sentence for people in each `text`.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from ledger.rules.instants import to_text
 from ledger.rules.lots import PROMOTIONAL, Drawn, Lot
 
 TAKING = ("spend", "hold", "transfer_out", "adjust")
-"""Kinds that walk the lots in burn order."""
+"""The kinds of entries that take from lots in burn order."""
 
 DECISIONS = (
     "drawn",
@@ -26,13 +26,13 @@ DECISIONS = (
     "returned",
     "revoked",
 )
-"""What can have become of a lot."""
+"""What an entry can do with a lot."""
 
 ORDER = "priority, soonest expiry, promotional before purchased, oldest"
 
 
 def is_booked_by_itself(entry: Entry) -> bool:
-    """Whether a writer booked this because it had come due, beside what it was asked for."""
+    """Return whether the ledger booked this entry because it was due, beside the entry of a request."""
     return entry.idempotency_key is None and entry.kind in ("release", "expire", "adjust")
 
 
@@ -44,12 +44,12 @@ def explain(
     booked_after: Sequence[Entry],
     referred: Entry | None,
 ) -> dict[str, Any]:
-    """The explanation of an entry.
+    """Return the explanation of an entry.
 
     Args:
-        previous: the entry before it; None for the account's first.
-        booked_before, booked_after: what the same writer booked of itself, next to the entry.
-        referred: the entry that it refers to.
+        previous: the entry before it; None for the account's first entry.
+        booked_before, booked_after: the due entries that were booked with it, directly before and after it.
+        referred: the entry that it refers to, if any.
     """
     before = Account(entry.holder_id, entry.credit_type, entry.decided_us)
     if previous is not None:
@@ -121,7 +121,7 @@ def _booked(entry: Entry) -> dict[str, Any]:
 
 
 def _lots(entry: Entry, before: Account) -> list[dict[str, Any]]:
-    """What the entry did with which lots, in the order in which it went through them; also those that it passed over."""
+    """Return what the entry did with each lot, in the order of its walk, including the lots that it skipped."""
     drawn = dict(entry.drawn)
     if entry.kind in TAKING and entry.refers_to is None:
         return [_taken(lot, before, drawn.get(lot.grant, 0)) for lot in before.lots] if drawn or entry.kind == "spend" else []
@@ -158,7 +158,7 @@ def _taken(lot: Lot, before: Account, amount: int) -> dict[str, Any]:
 
 
 def _ahead(lot: Lot, before: Account) -> str:
-    """By which part of the order the lot comes before the next one that could have been used."""
+    """Return the criterion of the burn order by which the lot comes before the next usable lot."""
     behind = [other for other in before.lots if other.burn_rank > lot.burn_rank and other.is_spendable(before.now_us)]
     if not behind:
         return "It is the last usable lot."
@@ -183,7 +183,7 @@ def _place(lot: Lot, entry: Entry) -> str:
 
 
 def _returned(entry: Entry, before: Account, grant: int) -> str:
-    """What is particular about a lot that got something back: nothing, mostly."""
+    """Return what is special about a lot that got credits back, or an empty text."""
     if entry.kind != "refund":
         return ""
     lot = next((each for each in entry.lots if each.grant == grant), None)

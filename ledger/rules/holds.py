@@ -1,4 +1,4 @@
-"""Holds: credits set aside for something whose price is not known yet."""
+"""Holds: credits set aside for something whose price is not yet known."""
 
 from typing import NamedTuple
 
@@ -8,20 +8,19 @@ from ledger.rules.instants import DAY_US
 from ledger.rules.lots import Drawn, Lots, encode, from_json, total
 
 MAX_HOLD_PARTS = 500
-"""Lots set aside by the open holds of an account, for the same reason as MAX_OPEN_LOTS."""
+"""How many lots the open holds of an account may hold, for the same reason as MAX_OPEN_LOTS."""
 DEFAULT_HOLD_US = 3_600 * 1_000_000
 MAX_HOLD_US = 31 * DAY_US
 
 HOLD_STATES = ("open", "expired")
-"""How a hold can stand at an instant. One that has expired is listed until that is booked, but withholds nothing."""
+"""The states of a hold. An expired hold is listed until its release is booked, but withholds nothing."""
 
 
 class Hold(NamedTuple):
-    """What an open hold still sets aside.
+    """The credits that an open hold still sets aside.
 
-    `sequence` is that of its `hold` entry. `parts` are the lots that it took from, each with what is still held of it, in the
-    order of
-    the taking: so what comes back needs no look into history.
+    `sequence` is the sequence of its `hold` entry. `parts` are the lots that it took from, in the order of taking, each with its
+    credits that are still held. So a release needs no look into the history.
     """
 
     sequence: int
@@ -45,20 +44,20 @@ Holds = tuple[Hold, ...]
 
 
 def parts_of(lots_before: Lots, drawn: Drawn) -> Lots:
-    """The drawn credits as lots with the terms of those that they were taken from."""
+    """Return the drawn credits as lots, with the terms of the lots that they came from."""
     by_grant = {lot.grant: lot for lot in lots_before}
     return tuple([by_grant[grant]._replace(remaining=amount) for grant, amount in drawn])
 
 
 def encode_holds(holds: Holds) -> str | None:
-    """The stored and digested form: JSON arrays `[hold, expires_us, parts]`; None when there are none."""
+    """Return the stored and digested form: JSON arrays `[hold, expires_us, parts]`; None if there are no holds."""
     if not holds:
         return None
     return "[" + ",".join([f"[{hold.sequence},{hold.expires_us},{encode(hold.parts)}]" for hold in holds]) + "]"
 
 
-def decode_holds(text: str | None) -> Holds:
-    """The inverse of `encode_holds`."""
+def decode_holds(text: str | bytes | None) -> Holds:
+    """Return the holds of a stored form: the inverse of `encode_holds`."""
     if text is None:
         return ()
     return tuple([Hold(sequence, expires_us, from_json(parts)) for sequence, expires_us, parts in orjson.loads(text)])

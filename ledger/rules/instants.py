@@ -1,4 +1,4 @@
-"""Instants as whole microseconds since 1970-01-01 UTC: exact, comparable, and cheap to store in a lot."""
+"""Times as whole microseconds since 1970-01-01 UTC: exact, comparable, and cheap to store in a lot."""
 
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -10,22 +10,22 @@ DAY_US = 86_400 * SECOND_US
 
 
 def to_us(instant: datetime) -> int:
-    """Microseconds since the epoch of an aware datetime; exact, negative before 1970."""
+    """Return the microseconds since the epoch of an aware datetime; exact, negative before 1970."""
     return (instant - EPOCH) // MICROSECOND
 
 
 def from_us(instant_us: int) -> datetime:
-    """The aware UTC datetime of `instant_us`."""
+    """Return the aware UTC datetime of `instant_us`."""
     return EPOCH + timedelta(microseconds=instant_us)
 
 
 def to_text(instant_us: int) -> str:
-    """The instant as RFC 3339 in UTC, always with six digits of the second: texts of one length sort as their instants do."""
+    """Return RFC 3339 in UTC with six digits of the second: all texts have one length and sort like their times."""
     second, us = divmod(instant_us, SECOND_US)
     return f"{_second_text(second)}.{us:06}Z"
 
 
 @lru_cache(maxsize=1024)
 def _second_text(second: int) -> str:
-    # What happens together is of one second or two.
+    # The times of one request fall within a second or two, so few texts are needed.
     return from_us(second * SECOND_US).isoformat()[:19]

@@ -1,4 +1,4 @@
-"""Lots: the credits of one grant that are still there, and the order in which they are used up."""
+"""Lots: the remaining credits of grants, and the order in which they are spent."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -10,7 +10,7 @@ import orjson
 from ledger.rules.instants import SECOND_US, from_us
 
 MAX_OPEN_LOTS = 500
-"""So that the state on an entry stays small, and a spend's cost with it."""
+"""Keeps the state on an entry small, and so the cost of a spend."""
 
 PURCHASED = "purchased"
 PROMOTIONAL = "promotional"
@@ -18,24 +18,24 @@ SOURCES = (PURCHASED, PROMOTIONAL)
 DEFAULT_PRIORITY = 100
 
 LOT_STATES = ("spendable", "not_yet_effective", "expired")
-"""How a lot can stand at an instant. One that has expired is listed until that is booked."""
+"""The states of a lot. An expired lot is listed until its expiry is booked."""
 
 SINCE_ITS_GRANT = 0
-"""Stands as effective time of a lot that could be spent as soon as its entry was recorded: the entry tells the instant.
+"""The stored effective time of a lot that could be spent as soon as its entry was recorded; that entry has the real time.
 
-Such a lot is past its effective time for good, so no decision asks for it, and the state on every entry is smaller without.
+No decision needs the real time, because it has passed, and without it the state on every entry is smaller.
 """
 
 Drawn = tuple[tuple[int, int], ...]
-"""What an entry took from, or gave back to, which lots: (grant's sequence, amount > 0), in the order of the taking."""
+"""The lots that an entry took from or gave back to: (grant's sequence, amount > 0), in the order of taking."""
 
 
 class Lot(NamedTuple):
-    """The rest of one grant.
+    """The remaining credits of one grant.
 
-    `grant` is the sequence of the entry that brought it; it stays the lot's name for good. `remaining` is at least 1:
-    an empty lot is no longer listed. The lot can be spent at instants in [effective_us, expires_us); `effective_us` is
-    SINCE_ITS_GRANT for one that could be spent from the first.
+    `grant` is the sequence of the entry that made the lot, and the lot's name for ever. `remaining` is at least 1: an empty lot
+    is no longer listed. The lot can be spent at times in [effective_us, expires_us). `effective_us` is SINCE_ITS_GRANT if the
+    lot could be spent as soon as its entry was recorded.
     """
 
     grant: int
@@ -47,7 +47,7 @@ class Lot(NamedTuple):
 
     @property
     def effective_at(self) -> datetime:
-        """Of a lot told in full: see `in_full`."""
+        """The effective time, for a lot that has its real one: see `in_full`."""
         return from_us(self.effective_us)
 
     @property
@@ -68,7 +68,7 @@ class Lot(NamedTuple):
 
     @property
     def burn_rank(self) -> tuple[int, float, bool, int]:
-        """Sorts into burn order: priority, soonest expiry, promotional before paid, oldest."""
+        """The sort key of the burn order: priority, soonest expiry, promotional before purchased, oldest."""
         expires = float("inf") if self.expires_us is None else self.expires_us
         return self.priority, expires, self.source != PROMOTIONAL, self.grant
 
@@ -78,15 +78,15 @@ Lots = tuple[Lot, ...]
 
 
 def effective_from(effective_us: int, now_us: int) -> int:
-    """What a lot bears as effective time that is granted at `now_us` and counts from `effective_us` on."""
+    """Return the effective time to store for a lot that is granted at `now_us` and counts from `effective_us`."""
     return effective_us if effective_us > now_us else SINCE_ITS_GRANT
 
 
 def in_full(lots: Iterable[Lot], effective_times: Mapping[int, int]) -> Lots:
-    """The lots with their effective times, to be shown.
+    """Return the lots with their real effective times, for showing.
 
     Args:
-        effective_times: for the grants of lots that bear none, in microseconds.
+        effective_times: by grant, in microseconds, for the lots that do not store theirs.
     """
     return tuple(
         lot._replace(effective_us=effective_times[lot.grant])
@@ -101,18 +101,18 @@ def in_burn_order(lots: Iterable[Lot]) -> Lots:
 
 
 def available(lots: Lots, now_us: int) -> int:
-    """What can be spent at `now_us`: 0 or more."""
+    """Return how many credits can be spent at `now_us`: 0 or more."""
     return sum([lot.remaining for lot in lots if lot.is_spendable(now_us)])
 
 
 def take(lots: Lots, amount: int, now_us: int) -> tuple[Lots, Drawn]:
-    """Take `amount` from what is spendable, in burn order; less when less is there.
+    """Take `amount` from the spendable lots in burn order; take fewer if there are fewer.
 
     Args:
         amount: 0 or more.
 
     Returns:
-        The lots that are left, and what was drawn from which.
+        The lots after the taking, and what was drawn from each.
     """
     left: list[Lot] = []
     drawn: list[tuple[int, int]] = []
@@ -123,7 +123,7 @@ def take(lots: Lots, amount: int, now_us: int) -> tuple[Lots, Drawn]:
             missing -= part
             drawn.append((lot.grant, part))
             if part < lot.remaining:
-                # As `_replace` would make it, in half the time: every spend comes through here.
+                # The same as `_replace` in half the time: every spend passes through here.
                 left.append(Lot(lot.grant, lot.remaining - part, *lot[2:]))
         else:
             left.append(lot)
@@ -131,7 +131,7 @@ def take(lots: Lots, amount: int, now_us: int) -> tuple[Lots, Drawn]:
 
 
 def split(parts: Lots, amount: int) -> tuple[Lots, Lots]:
-    """The first `amount` credits of the parts, and the rest of them."""
+    """Return the first `amount` credits of the parts, and the rest."""
     first: list[Lot] = []
     rest: list[Lot] = []
     for part in parts:
@@ -145,17 +145,17 @@ def split(parts: Lots, amount: int) -> tuple[Lots, Lots]:
 
 
 def as_drawn(parts: Lots) -> Drawn:
-    """The parts as an entry lists them."""
+    """Return the parts in the form of an entry's `drawn`."""
     return tuple([(part.grant, part.remaining) for part in parts])
 
 
 def total(lots: Iterable[Lot]) -> int:
-    """All credits of the lots, spendable or not."""
+    """Return the number of all credits of the lots, spendable or not."""
     return sum([lot.remaining for lot in lots])
 
 
 def put_back(lots: Lots, returned: Iterable[Lot]) -> Lots:
-    """Add credits to lots: to the open one of the same grant where there is one, else the lot is opened again."""
+    """Add credits to the lots of the same grants; a lot that is no longer open is opened again."""
     by_grant = {lot.grant: lot for lot in lots}
     for lot in returned:
         open_lot = by_grant.get(lot.grant)
@@ -164,7 +164,7 @@ def put_back(lots: Lots, returned: Iterable[Lot]) -> Lots:
 
 
 def remove(lots: Lots, grant: int, amount: int) -> Lots:
-    """Take `amount`, at most what remains, out of the lot of `grant` whatever its instant."""
+    """Take `amount` out of the lot of `grant`, spendable or not; `amount` is at most what remains."""
     return tuple(
         lot if lot.grant != grant else lot._replace(remaining=lot.remaining - amount)
         for lot in lots
@@ -173,18 +173,18 @@ def remove(lots: Lots, grant: int, amount: int) -> Lots:
 
 
 def encode(lots: Lots) -> str:
-    """The stored and digested form: JSON arrays `[grant, remaining, effective_us, expires_us, priority, source]`.
+    """Return the stored and digested form: JSON arrays `[grant, remaining, effective_us, expires_us, priority, source]`.
 
-    `effective_us` is 0 for a lot that could be spent from the first, `source` 1 for promotional. An instant at a whole second is
-    written as seconds with the exponent 6. Trailing defaults (no expiry, priority 100, purchased) are left out. So an entry stays
-    small; the form is unique all the same.
+    `effective_us` is SINCE_ITS_GRANT (0) for most lots; `source` is 1 for promotional. Times at whole seconds are written as
+    seconds with the exponent 6. Trailing defaults (no expiry, priority 100, purchased) are left out. So an entry stays small,
+    and each list of lots has exactly one form.
     """
     return "[" + ",".join([_encode_lot(lot) for lot in lots]) + "]"
 
 
 @lru_cache(maxsize=4096)
 def _encode_lot(lot: Lot) -> str:
-    # Most lots of an entry are as they were on the one before, and each is written twice, for the digest and for the row.
+    # Cached: most lots of an entry equal those of the entry before, and each is encoded twice, for the digest and for the row.
     head = f"[{lot.grant},{lot.remaining},{lot.effective_us and _encode_instant(lot.effective_us)}"
     expires = "null" if lot.expires_us is None else _encode_instant(lot.expires_us)
     if lot.source != PURCHASED:
@@ -200,19 +200,19 @@ def _encode_instant(instant_us: int) -> str:
     return f"{instant_us // SECOND_US}e6"
 
 
-def decode(text: str) -> Lots:
-    """The inverse of `encode`; it takes whole seconds in microseconds too."""
+def decode(text: str | bytes) -> Lots:
+    """Return the lots of a stored form: the inverse of `encode`. It also accepts whole seconds written in microseconds."""
     return from_json(orjson.loads(text))
 
 
 def from_json(lots: list[list[Any]]) -> Lots:
-    """Lots from decoded JSON of the stored form."""
+    """Return the lots from decoded JSON of the stored form."""
     return tuple([_decode_lot(fields) for fields in lots])
 
 
 def _decode_lot(fields: list[Any]) -> Lot:
     if float in map(type, fields):
-        # Seconds with an exponent. Exact, since the whole seconds of ten thousand years are multiples of 64 µs below 2^59.
+        # Seconds with an exponent. The float is exact: a million is a multiple of 64, and the values are below 2^59.
         fields = [int(field) if type(field) is float else field for field in fields]
     if len(fields) == 6:
         fields = [*fields[:5], SOURCES[fields[5]]]
@@ -220,10 +220,10 @@ def _decode_lot(fields: list[Any]) -> Lot:
 
 
 def encode_drawn(drawn: Drawn) -> str:
-    """JSON arrays `[grant, amount]`."""
+    """Return JSON arrays `[grant, amount]`."""
     return "[" + ",".join([f"[{grant},{amount}]" for grant, amount in drawn]) + "]"
 
 
-def decode_drawn(text: str) -> Drawn:
-    """The inverse of `encode_drawn`."""
+def decode_drawn(text: str | bytes) -> Drawn:
+    """Return the drawn parts of a stored form: the inverse of `encode_drawn`."""
     return tuple([(grant, amount) for grant, amount in orjson.loads(text)])

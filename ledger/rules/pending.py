@@ -1,7 +1,7 @@
-"""What the clock brings about in an account: holds and lots expire, lots become effective, and spendable lots repay what is owed.
+"""Pending changes of an account: over time holds and lots expire, lots become effective, and spendable lots repay the debt.
 
-All of it counts from its instant on, whether it has been booked or not. So it is worked out in the order of the instants: a lot
-that was effective for an hour has repaid a debt in that hour, although the next writer comes a day later.
+A change counts from its time on, whether it has been booked or not. So the changes are computed in the order of their times: a
+lot that was effective for an hour has repaid a debt in that hour, even if the next request comes a day later.
 """
 
 from collections.abc import Iterator
@@ -12,10 +12,10 @@ from ledger.rules.lots import Drawn, Lots, as_drawn, put_back, remove, take
 
 
 class Change(NamedTuple):
-    """One thing that the clock brings about.
+    """One pending change.
 
-    `kind` is that of the entry which books it: "release" of an expired hold, "expire" of a lot, "adjust" for a repayment.
-    `drawn` says which lots got something back or gave it, `lots` is what they are afterwards.
+    `kind` is the kind of the entry that books it: "release" of an expired hold, "expire" of a lot, "adjust" for a repayment.
+    `drawn` lists the lots that got credits back or gave them, `lots` are the lots after the change.
     """
 
     kind: str
@@ -26,31 +26,31 @@ class Change(NamedTuple):
 
     @property
     def amount(self) -> int:
-        """How many credits it is about: more than 0."""
+        """The number of credits, more than 0."""
         return sum([amount for _, amount in self.drawn])
 
 
-class Settled(NamedTuple):
-    """What the clock has made of an account by some instant."""
+class SettledState(NamedTuple):
+    """The lots, the holds and the debt of an account after all changes that are due by some time."""
 
     lots: Lots
     holds: Holds
     owed: int
 
 
-def settled(lots: Lots, holds: Holds, owed: int, now_us: int) -> Settled:
-    """The open lots, the open holds and the debt at `now_us`, if nobody does anything until then."""
+def settled(lots: Lots, holds: Holds, owed: int, now_us: int) -> SettledState:
+    """Return the open lots, the open holds and the debt at `now_us`, if no request comes until then."""
     for change in changes(lots, holds, owed, now_us):
         lots = change.lots
         if change.kind == "adjust":
             owed -= change.amount
-    return Settled(lots, tuple([hold for hold in holds if not hold.is_expired(now_us)]), owed)
+    return SettledState(lots, tuple([hold for hold in holds if not hold.is_expired(now_us)]), owed)
 
 
 def changes(lots: Lots, holds: Holds, owed: int, now_us: int) -> Iterator[Change]:
-    """All that comes about up to `now_us`, in the order of the instants.
+    """Yield all changes that are due up to `now_us`, in the order of their times.
 
-    At one instant holds expire first, whose credits go back to their lots, then lots expire, then debts are repaid.
+    At the same time holds expire first (their credits go back to their lots), then lots expire, then debts are repaid.
 
     Args:
         owed: how much of an overdraft is used, 0 or more.
@@ -70,7 +70,7 @@ def changes(lots: Lots, holds: Holds, owed: int, now_us: int) -> Iterator[Change
 
 
 def expiries(lots: Lots, now_us: int) -> Iterator[Change]:
-    """The lots that have expired at `now_us`, the soonest first, each from its own instant on."""
+    """Yield the expiries of the lots that have expired at `now_us`, the earliest first, each with the time of its lot."""
     expired = [
         (lot.expires_us, lot.grant, lot.remaining) for lot in lots if lot.expires_us is not None and lot.is_expired(now_us)
     ]
@@ -80,7 +80,7 @@ def expiries(lots: Lots, now_us: int) -> Iterator[Change]:
 
 
 def repayment(lots: Lots, owed: int, now_us: int) -> Iterator[Change]:
-    """What spendable lots repay of a debt at `now_us`: one change, or none where there is no debt or nothing to repay it with."""
+    """Yield the repayment of the debt from lots that are spendable at `now_us`; nothing without a debt or spendable lots."""
     if owed == 0:
         return
     lots, drawn = take(lots, owed, now_us)
@@ -93,7 +93,7 @@ def _release(hold: Hold, lots: Lots) -> Change:
 
 
 def _instants(lots: Lots, holds: Holds, owed: int, now_us: int) -> list[int]:
-    """When something comes about, up to `now_us`."""
+    """Return the times up to `now_us` at which a change may be due."""
     instants = {lot.expires_us for lot in lots if lot.expires_us is not None and lot.is_expired(now_us)}
     for hold in holds:
         if hold.is_expired(now_us):

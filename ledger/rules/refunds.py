@@ -1,8 +1,8 @@
-"""Refunds: what a spend or capture took goes back, under the terms that it had.
+"""Refunds: the credits of a spend or capture go back under the terms that they had.
 
-What was taken from a lot goes back to that lot. What was taken on an overdraft and is still owed, is owed no more; what lots
-have repaid since goes back to the lots that repaid it. A lot's terms never change: where the lot has expired, the credits
-form a lot of their own, or are gone.
+Credits taken from a lot go back to that lot. Credits taken on an overdraft cancel the debt if it is still owed; if lots have
+repaid it since, they go back to those lots. A lot's terms never change: credits of an expired lot form a new lot, or expire at
+once.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,23 +10,23 @@ from typing import Literal, NamedTuple
 
 from ledger.errors import EntryNotFound, NotRefundable, RefundExceedsSpend
 from ledger.rules.accounts import Account
-from ledger.rules.decisions import check_room
+from ledger.rules.credits import check_room
 from ledger.rules.entries import Entry
 from ledger.rules.instants import DAY_US
 from ledger.rules.lots import SINCE_ITS_GRANT, Drawn, Lot, Lots, put_back, total
 from ledger.rules.requests import RefundRequest
-from ledger.rules.settling import Entries, settle_due, settle_now
+from ledger.rules.settlement import Entries, settle_due, settle_now
 
 ExpiredLotPolicy = Literal["new-lot", "gone"]
 
 ON_OVERDRAFT = 0
-"""In place of a grant: what a spend took on the overdraft and nobody has repaid."""
+"""Used instead of a grant for credits that a spend took on the overdraft and that no lot has repaid."""
 
 
 class Debt(NamedTuple):
-    """What has become of the credits that a spend took on the overdraft. Debts are repaid in the order in which they were made.
+    """The debt of one spend on the overdraft. Debts are repaid in the order in which they were made.
 
-    `ahead` is what older spends still owe, `unpaid` what this one still owes. `repaid` lists the lots that have repaid the
+    `ahead` is the unpaid debt of older spends, `unpaid` the unpaid debt of this spend. `repaid` lists the lots that repaid the
     rest, in the order of the repayments.
     """
 
@@ -35,7 +35,7 @@ class Debt(NamedTuple):
     repaid: Drawn = ()
 
     def after(self, entry: Entry, spend: int) -> "Debt":
-        """The debt of the spend of that number, once a later entry has repaid or lowered what the account owes."""
+        """Return the debt of a spend after a later entry has repaid or lowered the account's debt."""
         if entry.kind == "refund":
             lowered = entry.amount - sum([amount for _, amount in entry.drawn])
             if entry.refers_to == spend:
@@ -60,10 +60,10 @@ class Debt(NamedTuple):
 
 
 def debt_of(spend: Entry, later: Iterable[Entry] = ()) -> Debt:
-    """What has become of what `spend` took on the overdraft.
+    """Return the debt of `spend`.
 
     Args:
-        later: the entries behind it, in order; only repayments and refunds matter.
+        later: the entries after it, in order; only repayments and refunds matter.
     """
     on_overdraft = _on_overdraft(spend)
     owed = 0 if spend.overdraft is None else total(spend.lots) - spend.balance
@@ -86,21 +86,21 @@ def refund(
 ) -> Entries:
     """Give credits of a spend or capture back to the lots that they came from, the last drawn first.
 
-    What was taken on the overdraft counts as drawn last. An entry opens one lot at most: where credits go back that need
-    lots with different terms, each further lot is opened by a `refund` entry before the one that bears the request's key.
+    Credits taken on the overdraft count as drawn last. An entry opens at most one lot: if the credits need several new lots with
+    different terms, each further lot is opened by a `refund` entry before the entry with the request's key.
 
     Args:
-        spend: the entry that the request names, if there is one.
-        refunded: how much of it was given back before, 0 or more.
-        later: where the spend drew on an overdraft, the repayments and refunds of the account behind it, until it was repaid.
-        terms: each lot that the spend drew from, and that later repayments drew from, as its opening entry made it.
-        expired_lot_policy: what becomes of credits whose lot has expired: "new-lot" opens a lot with the same source and
-            priority for `new_lot_days` from now, "gone" gives them back to their lot, where they expire at once.
+        spend: the entry that the request names, or None if it does not exist.
+        refunded: how much of it was refunded before, 0 or more.
+        later: for a spend on the overdraft, the account's repayments and refunds after it, until it was repaid.
+        terms: each lot that the spend or a later repayment drew from, as the entry that opened it made it.
+        expired_lot_policy: "new-lot" opens a lot with the same source and priority for credits of an expired lot, for
+            `new_lot_days` from now; "gone" gives the credits back to the expired lot, where they expire at once.
 
     Raises:
-        EntryNotFound, NotRefundable: there is no such spend.
-        RefundExceedsSpend: less of it is left, or nothing.
-        LotLimit: the account cannot take it.
+        EntryNotFound, NotRefundable: no spend or capture has this sequence.
+        RefundExceedsSpend: less of the spend, or nothing, can still be refunded.
+        LotLimit: the account has too many open lots.
     """
     if spend is None:
         raise EntryNotFound(sequence=request.spend, credit_type=account.credit_type)
@@ -128,7 +128,7 @@ def refund(
 
 
 def last_drawn_first(drawn: Drawn, *, skip: int, amount: int) -> Drawn:
-    """Which lots get `amount` back, after `skip` has been given back before: the reverse of the order of the taking."""
+    """Return the lots that get `amount` back after `skip` was given back before, in the reverse order of taking."""
     parts: list[tuple[int, int]] = []
     for grant, taken in reversed(drawn):
         skipped = min(skip, taken)
@@ -141,21 +141,21 @@ def last_drawn_first(drawn: Drawn, *, skip: int, amount: int) -> Drawn:
 
 
 class _Group(NamedTuple):
-    """What one entry gives back."""
+    """The part of a refund that one entry gives back."""
 
     returned: Lots
-    """To lots that are known by their number; more than one element may be of the same lot."""
+    """The credits for existing lots; several elements may be of the same lot."""
     opened: Lot | None
-    """The lot that it opens; its number is the entry's."""
+    """The new lot, which gets the sequence of the entry as its name."""
     lowered: int
-    """So much of the debt."""
+    """How much of the debt it cancels."""
 
 
 def _groups(parts: Drawn, terms: Mapping[int, Lot], now_us: int, until_us: int | None) -> Iterator[_Group]:
-    """The parts in their order, cut where another lot has to be opened.
+    """Return the parts of the refund's entries, in order: a new part begins where another lot must be opened.
 
     Args:
-        until_us: when the lots expire that are opened for credits of expired lots; None gives those to their own lot.
+        until_us: the expiry of new lots for credits of expired lots; None gives these credits back to the expired lots.
     """
     group = _Group((), None, 0)
     for grant, part in parts:
@@ -195,7 +195,7 @@ def _entry(account: Account, request: RefundRequest, spend: Entry, group: _Group
 
 
 def _merged(returned: Lots) -> Drawn:
-    """What each lot got back, one element per lot."""
+    """Return what each lot got back, with one element per lot."""
     amounts: dict[int, int] = {}
     for lot in returned:
         amounts[lot.grant] = amounts.get(lot.grant, 0) + lot.remaining

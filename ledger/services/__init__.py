@@ -1,13 +1,12 @@
 """Use-cases: open the transaction, lock the holder, decide by the rules, append.
 
-What takes `holder_id` owns its transaction: it returns when the entry is committed, or raises. What takes `lock` runs inside the
-transaction of a caller who holds the holder's lock, such as an invoice's finalisation.
+A function that takes `holder_id` owns its transaction: it returns when the entry is committed, or raises. A function that takes
+`lock` runs inside the transaction of a caller that holds the holder's lock, such as the finalisation of an invoice.
 """
 
 from ledger.database.transactions import in_transaction
-from ledger.services.answering import GROUP_COMMIT, answer, answer_under
 from ledger.services.api_keys import create_api_key, find_api_key, revoke_api_key
-from ledger.services.batches import MAX_OPERATIONS, Answered, Mode, Outcome, TurnedAway, batch
+from ledger.services.batches import MAX_OPERATIONS, BatchResult, Mode, Outcome, RejectedOperation, batch
 from ledger.services.credits import (
     available_under,
     book_expirations,
@@ -21,38 +20,35 @@ from ledger.services.credits import (
     spend,
     spend_under,
 )
-from ledger.services.crossing import NamedEntry, missing_entries, references_of
-from ledger.services.holding import capture, extend, hold, release
-from ledger.services.rates import Published, current_rate, publish_rate, quote
-from ledger.services.transferring import transfer
+from ledger.services.execute import GROUP_COMMIT, execute_once, execute_under
+from ledger.services.holds import capture, extend, hold, release
+from ledger.services.rates import PublishedRate, current_rate, publish_rate, quote
+from ledger.services.transfers import transfer
 
 __all__ = [
     "GROUP_COMMIT",
     "MAX_OPERATIONS",
-    "Answered",
+    "BatchResult",
     "Mode",
-    "NamedEntry",
     "Outcome",
-    "Published",
-    "TurnedAway",
-    "answer",
-    "answer_under",
+    "PublishedRate",
+    "RejectedOperation",
     "available_under",
     "batch",
     "book_expirations",
     "capture",
     "create_api_key",
     "current_rate",
+    "execute_once",
+    "execute_under",
     "extend",
     "find_api_key",
     "grant",
     "grant_under",
     "hold",
     "in_transaction",
-    "missing_entries",
     "publish_rate",
     "quote",
-    "references_of",
     "refund",
     "refund_under",
     "release",

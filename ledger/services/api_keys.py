@@ -1,4 +1,4 @@
-"""API keys: who may call, and for what. The text of a key is shown once and never stored."""
+"""API keys: creating, finding and revoking them. The text of a key is shown once and never stored."""
 
 import hashlib
 import secrets
@@ -18,16 +18,16 @@ def create_api_key(
     """Make a key, or raise and write nothing.
 
     Args:
-        name: unique; entries made with the key bear the actor `key:<name>`.
+        name: unique; entries made with the key have the actor `key:<name>`.
         scopes: some of SCOPES.
-        holder_id: the one holder that it is confined to; none for all.
-        key: the key itself, 20 characters or more; random by default.
+        holder_id: the only holder that the key may act for; None for all holders.
+        key: the key itself, at least 20 characters; random by default.
 
     Returns:
         The stored key, and its text, which can never be read again.
 
     Raises:
-        Invalid: a scope is unknown, the holder's id is not one, the name is taken or too long, or the given key is too short.
+        Invalid: a scope is unknown, the holder's id is invalid, the name is taken or too long, or the given key is too short.
     """
     unknown = [scope for scope in scopes if scope not in SCOPES]
     if unknown or not scopes:
@@ -55,12 +55,12 @@ def create_api_key(
 
 
 def find_api_key(text: str) -> ApiKey | None:
-    """The key of that text, unless it was revoked."""
+    """Return the key with this text, or None if it does not exist or was revoked."""
     return ApiKey.objects.filter(key_digest=_key_digest(text), revoked_at=None).first()
 
 
 def revoke_api_key(key: ApiKey) -> None:
-    """Make the key worthless from now on; harmless when it is already."""
+    """Revoke the key from now on; does nothing if it is already revoked."""
     ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=timezone.now())
 
 

@@ -1,25 +1,27 @@
 """Batches: up to 1,000 operations of any kind over any holders, in one transaction and in few statements."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import orjson
 from django.db import transaction
 from django.utils import timezone
 
-from ledger import journal
+from ledger import earlier_entries, journal
 from ledger.database.batch_slots import take_slots
 from ledger.database.lock_names import BATCH
-from ledger.database.locks import Lock, advisory_lock, holder_key
+from ledger.database.locks import Lock
 from ledger.database.transactions import in_transaction
-from ledger.errors import AccountMovedOn, IdempotencyKeyReused, Invalid, LedgerError, Refused
+from ledger.errors import IdempotencyKeyReused, Invalid, LedgerError, Refused
+from ledger.journal import LockedAccounts, Result
 from ledger.models import Batch
-from ledger.rules import Entry, Request, TransferRequest
-from ledger.services.answering import decide
-from ledger.services.transferring import decide_transfer
+from ledger.rules import Entry, Request
+from ledger.services.execute import execute, execute_one
+from ledger.services.group_commit import ResultOrError
+from ledger.services.operation_counts import count_operations
+from ledger.services.refusal_log import log_refusals
 
 MAX_OPERATIONS = 1_000
 
@@ -28,26 +30,26 @@ Mode = Literal["atomic", "each"]
 
 
 @dataclass(frozen=True, slots=True)
-class TurnedAway:
-    """An operation that the caller turned away itself, in a batch of mode `each`: it keeps its place and what it was told."""
+class RejectedOperation:
+    """An operation that the caller has already rejected, in a batch of mode `each`: it keeps its place and its result."""
 
     asked: Any
-    """What was asked, as plain JSON: part of what makes two batches the same one."""
-    told: str
-    """What the caller answered."""
+    """The operation as plain JSON: a batch with other operations is another batch."""
+    result: str
+    """The caller's result for the operation."""
 
 
 class Outcome(NamedTuple):
-    """What came of one operation: its entry, the error, or what the caller told it; nothing when the batch was given up."""
+    """The outcome of one operation: its entry, its error, or the caller's result; empty if another operation ended the batch."""
 
     entry: Entry | None = None
     error: LedgerError | None = None
-    told: str | None = None
+    result: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """A batch's outcomes, in the order of its operations, and the request that was answered so first."""
+class BatchResult:
+    """The outcomes of a batch, in the order of its operations, and the id of the request that executed it."""
 
     outcomes: tuple[Outcome, ...]
     mode: Mode
@@ -56,16 +58,16 @@ class Answered:
 
     @property
     def is_rejected(self) -> bool:
-        """Whether an atomic batch was given up: then nothing of it was written but its outcomes."""
+        """True if an atomic batch was rolled back: then only its outcomes were written."""
         return self.mode == "atomic" and any(outcome.entry is None for outcome in self.outcomes)
 
 
-class _GivenUp(Exception):
+class _BatchRejected(Exception):
     """Ends the savepoint of an atomic batch."""
 
 
 def batch(
-    requests: Sequence[Request | TurnedAway],
+    requests: Sequence[Request | RejectedOperation],
     *,
     mode: Mode,
     idempotency_key: str,
@@ -73,104 +75,119 @@ def batch(
     request_id: str = "",
     confined_to: str = "",
     dry_run: bool = False,
-) -> Answered:
-    """Answer all requests in one transaction, or raise and write nothing.
+) -> BatchResult:
+    """Execute all requests in one transaction, or raise and write nothing.
 
     All holders are locked first, in the order of the numbers; later operations see what earlier ones did.
 
     Args:
         requests: 1 .. 1,000, each with its own idempotency key.
         mode: see Mode.
-        idempotency_key: of the batch as a whole; the same batch again gets the same outcomes.
-        confined_to: the one holder that the caller is confined to, empty for none; others have batch keys of their own.
-        dry_run: do it all, tell what came of it, and undo it.
+        idempotency_key: of the batch as a whole. The same batch with the same key gets the same outcomes.
+        confined_to: the only holder that the caller may act for, or empty. Each such holder has separate batch keys.
+        dry_run: execute the batch, return the outcomes, and roll back.
 
     Raises:
         IdempotencyKeyReused: the key belongs to another batch.
-        Invalid: there are too many operations, or none; or one of an atomic batch is not what it may be, by the clock.
-        HolderBusy, SequenceTaken: nothing was written; repeat it with the same key. HolderBusy also when the server's lock table
-            has no room for another large batch.
+        Invalid: the batch has no operation or too many, or an operation of an atomic batch is invalid at this time.
+        HolderBusy, SequenceTaken: nothing was written; repeat the batch with the same key. HolderBusy also if the server's lock
+            table cannot take the locks of another large batch.
         OutcomeUnknown: the connection was lost during COMMIT.
     """
     if not 1 <= len(requests) <= MAX_OPERATIONS:
         raise Invalid(pointer="/operations", rule="length", detail=f"must be 1 .. {MAX_OPERATIONS} operations")
     digest = _digest(requests, mode)
-    names = {BATCH(confined_to, idempotency_key)}
-    for request in requests:
-        if not isinstance(request, TurnedAway):
-            names |= _lock_names(request)
+    asked = [request for request in requests if not isinstance(request, RejectedOperation)]
+    holders = {holder_id for request in asked for holder_id, _ in journal.accounts_of(request)}
 
-    def once() -> Answered:
-        take_slots(len(names))
-        with advisory_lock(*names) as lock:
+    def once() -> BatchResult:
+        take_slots(len(holders) + 1)
+        with journal.open(asked, names=[BATCH(confined_to, idempotency_key)]) as accounts:
             stored = Batch.objects.filter(pk=(idempotency_key, confined_to)).first()
             if stored is not None:
-                return _replay(stored, digest, requests, lock)
-            answered = Answered(tuple(_answer_all(lock, requests, mode)), mode, request_id)
-            outcomes = orjson.dumps([_stored(each) for each in answered.outcomes]).decode()
+                return _replay(stored, digest, requests, accounts.lock)
+            executed = _execute_each(accounts, requests) if mode == "each" else _execute_or_give_up(accounts, asked)
+            batch_result = BatchResult(tuple(executed), mode, request_id)
+            outcomes = orjson.dumps([_stored(each) for each in batch_result.outcomes]).decode()
             journal.record_batch((idempotency_key, confined_to, digest, mode, outcomes, timezone.now(), actor, request_id))
             if dry_run:
                 transaction.set_rollback(True)
-            return answered
+            return batch_result
 
-    return in_transaction(once, batch=idempotency_key)
+    batch_result = in_transaction(once, batch=idempotency_key)
+    if not (dry_run or batch_result.replayed):
+        log_refusals(_refused(requests, batch_result), batch=idempotency_key)
+        count_operations(_executed(requests, batch_result))
+    return batch_result
 
 
-def _digest(requests: Sequence[Request | TurnedAway], mode: Mode) -> bytes:
+def _refused(requests: Sequence[Request | RejectedOperation], batch_result: BatchResult) -> Iterator[tuple[Request, LedgerError]]:
+    for request, outcome in zip(requests, batch_result.outcomes, strict=True):
+        if outcome.error is not None and not isinstance(request, RejectedOperation):
+            yield request, outcome.error
+
+
+def _executed(
+    requests: Sequence[Request | RejectedOperation], batch_result: BatchResult
+) -> Iterator[tuple[Request, ResultOrError]]:
+    for request, outcome in zip(requests, batch_result.outcomes, strict=True):
+        if isinstance(request, RejectedOperation):
+            continue
+        if isinstance(outcome.error, Refused):
+            yield request, Result(refusal=outcome.error)
+        elif outcome.error is not None or (outcome.entry is not None and not batch_result.is_rejected):
+            yield request, outcome.error or Result(entry=outcome.entry)
+
+
+def _digest(requests: Sequence[Request | RejectedOperation], mode: Mode) -> bytes:
     asked = [
-        ["", request.asked] if isinstance(request, TurnedAway) else [request.idempotency_key, request.digest().hex()]
+        ["", request.asked] if isinstance(request, RejectedOperation) else [request.idempotency_key, request.digest().hex()]
         for request in requests
     ]
     return hashlib.sha256(orjson.dumps([mode, asked])).digest()[:16]
 
 
-def _lock_names(request: Request) -> set[str]:
-    names = {holder_key(request.holder_id)}
-    if isinstance(request, TransferRequest):
-        names.add(holder_key(request.to))
-    return names
-
-
-def _answer_all(lock: Lock, requests: Sequence[Request | TurnedAway], mode: Mode) -> list[Outcome]:
-    asked = [request for request in requests if not isinstance(request, TurnedAway)]
-    if mode == "each":
-        with journal.Room.opened(lock, asked) as room:
-            return [
-                Outcome(told=request.told) if isinstance(request, TurnedAway) else _answer_one(room, request)
-                for request in requests
-            ]
+def _execute_each(accounts: LockedAccounts, requests: Sequence[Request | RejectedOperation]) -> list[Outcome]:
+    asked = [request for request in requests if not isinstance(request, RejectedOperation)]
+    executed = iter(execute(accounts, asked))
     outcomes = []
-    try:
-        with transaction.atomic(), journal.Room.opened(lock, asked) as room:
-            for request in asked:
-                outcomes.append(_answer_one(room, request))
-                if outcomes[-1].error is not None:
-                    raise _GivenUp
-    except _GivenUp:
-        return _given_up(asked, outcomes[-1], len(outcomes) - 1)
+    for request in requests:
+        if isinstance(request, RejectedOperation):
+            outcomes.append(Outcome(result=request.result))
+        else:
+            outcomes.append(_outcome(next(executed)))
     return outcomes
 
 
-def _answer_one(room: journal.Room, request: Request) -> Outcome:
+def _execute_or_give_up(accounts: LockedAccounts, requests: Sequence[Request]) -> list[Outcome]:
+    outcomes: list[Outcome] = []
     try:
-        if isinstance(request, TransferRequest):
-            target = room.state(request.to, request.credit_type)
-            recorded = room.answer(request, partial(decide_transfer, request, target))
-        else:
-            recorded = room.answer(request, partial(decide, request))
-    except (Invalid, IdempotencyKeyReused, AccountMovedOn) as error:
-        return Outcome(error=error)
-    return Outcome(entry=recorded.entry, error=recorded.refusal)
+        with transaction.atomic():
+            for request in requests:
+                outcomes.append(_outcome(execute_one(accounts, request)))
+                if outcomes[-1].error is not None:
+                    raise _BatchRejected
+            accounts.append()
+    except _BatchRejected:
+        return _rejected_whole(requests, outcomes[-1], len(outcomes) - 1)
+    return outcomes
 
 
-def _given_up(requests: Sequence[Request], failed: Outcome, index: int) -> list[Outcome]:
-    """The outcomes of an atomic batch that was undone: the error that ended it, and nothing of the other operations.
+def _outcome(executed: ResultOrError) -> Outcome:
+    if isinstance(executed, LedgerError):
+        return Outcome(error=executed)
+    assert executed is not None, "a batch waits for all its locks"
+    return Outcome(entry=executed.entry, error=executed.refusal)
 
-    That error came of a state which the batch made and which is undone: so it is part of the batch's own outcome alone, and no
-    refusal of the operation's key is recorded.
+
+def _rejected_whole(requests: Sequence[Request], failed: Outcome, index: int) -> list[Outcome]:
+    """Return the outcomes of an atomic batch that was rolled back: the error that ended it, and nothing for other operations.
+
+    The error depends on a state that was rolled back with the batch. So only the batch's outcome has it, and no refusal is
+    recorded under the operation's key.
 
     Raises:
-        Invalid: the request is wrong, and nothing of the batch is recorded.
+        Invalid: the request is wrong; nothing of the batch is recorded.
     """
     if isinstance(failed.error, Invalid):
         raise Invalid(**{**failed.error.facts, "pointer": f"/operations/{index}{failed.error.facts['pointer']}"})
@@ -178,35 +195,35 @@ def _given_up(requests: Sequence[Request], failed: Outcome, index: int) -> list[
 
 
 def _stored(outcome: Outcome) -> dict[str, Any]:
-    """What it takes to tell the outcome again, also that it was a replay itself; and whose entry it is, for whoever looks."""
+    """Return the data to repeat the outcome, including whether it was a replay; the holder is stored for people who read it."""
     entry = outcome.entry
     if entry is not None:
-        told = {"sequence": entry.sequence, "holder_id": entry.holder_id, "credit_type": entry.credit_type}
-        return {**told, "replayed": True} if entry.replayed else told
+        stored = {"sequence": entry.sequence, "holder_id": entry.holder_id, "credit_type": entry.credit_type}
+        return {**stored, "replayed": True} if entry.replayed else stored
     if isinstance(outcome.error, Refused):
         error = outcome.error
         return {"code": error.code, "facts": error.facts, "request_id": error.request_id, "replayed": error.replayed}
     if outcome.error is not None:
         return {"code": outcome.error.code, "facts": outcome.error.facts}
-    return {} if outcome.told is None else {"told": outcome.told}
+    return {} if outcome.result is None else {"result": outcome.result}
 
 
-def _replay(stored: Batch, digest: bytes, requests: Sequence[Request | TurnedAway], lock: Lock) -> Answered:
+def _replay(stored: Batch, digest: bytes, requests: Sequence[Request | RejectedOperation], lock: Lock) -> BatchResult:
     if bytes(stored.request_digest) != digest:
         raise IdempotencyKeyReused(idempotency_key=stored.idempotency_key)
     wanted = [
         (request.holder_id, request.credit_type, outcome["sequence"])
         for request, outcome in zip(requests, stored.outcomes, strict=True)
-        if "sequence" in outcome and not isinstance(request, TurnedAway)
+        if "sequence" in outcome and not isinstance(request, RejectedOperation)
     ]
-    entries = iter(journal.entries(lock, wanted))
+    entries = iter(earlier_entries.entries(lock, wanted))
     outcomes = [
         Outcome(entry=next(entries)._replace(replayed=outcome.get("replayed", False)))
         if "sequence" in outcome
-        else Outcome(error=_error(outcome), told=outcome.get("told"))
+        else Outcome(error=_error(outcome), result=outcome.get("result"))
         for outcome in stored.outcomes
     ]
-    return Answered(tuple(outcomes), "atomic" if stored.mode == "atomic" else "each", stored.request_id, replayed=True)
+    return BatchResult(tuple(outcomes), "atomic" if stored.mode == "atomic" else "each", stored.request_id, replayed=True)
 
 
 def _error(outcome: dict[str, Any]) -> LedgerError | None:

@@ -1,14 +1,15 @@
-"""Grant, spend, refund, revoke, book what has come due, agree an overdraft."""
+"""Grant, spend, refund, revoke, book expirations, set an overdraft."""
 
 from datetime import datetime
 from typing import Any, Unpack
 
 from ledger import journal, rules
-from ledger.database.locks import Lock, holder_key, try_advisory_lock
+from ledger.database.locks import Lock, holder_key
 from ledger.database.transactions import in_transaction
+from ledger.errors import LockBusy
 from ledger.rules import Entry, GrantRequest, OverdraftRequest, RefundRequest, RevokeRequest, SpendRequest
 from ledger.rules.requests import check_credit_type, check_holder_id
-from ledger.services.answering import Circumstances, answer, answer_under, given
+from ledger.services.execute import Circumstances, execute_once, execute_under, plain
 
 
 def grant(
@@ -28,16 +29,16 @@ def grant(
         holder_id: an opaque external id, 1 to 64 characters.
         amount: 1 .. 2^53-1, in the smallest unit of the credit type.
         idempotency_key: the request takes effect at most once per holder and key.
-        source: "purchased" or "promotional"; promotional lots are used first among equals.
-        effective_at: from when on it can be spent; now by default, may lie in the past.
-        expires_at: the first instant at which it can no longer be spent; never by default.
-        priority: 0 .. 32767; lower is used first.
+        source: "purchased" or "promotional". With equal priority and expiry, promotional lots are spent first.
+        effective_at: from when the credits can be spent; now by default, may be in the past.
+        expires_at: the first time at which the credits can no longer be spent; never by default.
+        priority: 0 .. 32767; lots with a lower priority are spent first.
 
     Returns:
-        The entry, amount above zero; `replayed` when it was made by an earlier request with the key.
+        The entry, amount above zero; `replayed` is True if an earlier request with the key made it.
 
     Raises:
-        Refused: LotLimit. Others as `answering.answer`.
+        Refused: LotLimit. Other errors as for `execute_once`.
     """
     request = GrantRequest(
         holder_id=holder_id,
@@ -47,9 +48,9 @@ def grant(
         effective_at=effective_at,
         expires_at=expires_at,
         priority=priority,
-        **given(circumstances),
+        **plain(circumstances),
     )
-    return answer(request)
+    return execute_once(request)
 
 
 def spend(
@@ -71,8 +72,8 @@ def spend(
         The entry, amount below zero; with rate, version and quantity in `rating`.
 
     Raises:
-        Refused: InsufficientCredits, when less than that is available at this instant; UnknownRate, AmountLimit. Others as
-            `answering.answer`.
+        Refused: InsufficientCredits if fewer credits are available now; UnknownRate, AmountLimit. Other errors as for
+            `execute_once`.
     """
     request = SpendRequest(
         holder_id=holder_id,
@@ -80,9 +81,9 @@ def spend(
         amount=amount,
         rate=rate,
         quantity=quantity,
-        **given(circumstances),
+        **plain(circumstances),
     )
-    return answer(request)
+    return execute_once(request)
 
 
 def refund(
@@ -95,23 +96,23 @@ def refund(
 ) -> Entry:
     """Give credits of a spend back to the lots that they came from, or raise and leave only the refusal on record.
 
-    Credits whose lot has expired form a lot of their own for settings.LEDGER["REFUND_LOT_DAYS"], or are gone at once, as
-    settings.LEDGER["REFUND_TO_EXPIRED_LOT"] says. Lots with different terms are opened by an entry each.
+    Credits of an expired lot form a new lot for settings.LEDGER["REFUND_LOT_DAYS"] days, or expire at once, as
+    settings.LEDGER["REFUND_TO_EXPIRED_LOT"] says. New lots with different terms need one entry each.
 
     Args:
         spend: the sequence of the spend or capture.
-        amount: 1 .. what is left of it; all that is left by default.
+        amount: 1 .. the unrefunded rest of the spend; the whole rest by default.
 
     Returns:
-        The entry, amount above zero; the last one, where there are several. Its `refunded_total` covers all of them.
+        The entry, amount above zero; the last entry if there are several. Its `refunded_total` covers all of them.
 
     Raises:
-        Refused: EntryNotFound, NotRefundable, RefundExceedsSpend, LotLimit. Others as `answering.answer`.
+        Refused: EntryNotFound, NotRefundable, RefundExceedsSpend, LotLimit. Other errors as for `execute_once`.
     """
     request = RefundRequest(
-        holder_id=holder_id, spend=spend, idempotency_key=idempotency_key, amount=amount, **given(circumstances)
+        holder_id=holder_id, spend=spend, idempotency_key=idempotency_key, amount=amount, **plain(circumstances)
     )
-    return answer(request)
+    return execute_once(request)
 
 
 def revoke(
@@ -126,42 +127,43 @@ def revoke(
 
     Args:
         grant: the sequence of the grant.
-        amount: 1 .. what is unspent and unexpired of it; all of that by default.
+        amount: 1 .. the unspent and unexpired rest of the grant; the whole rest by default.
 
     Returns:
         The entry, amount below zero.
 
     Raises:
-        Refused: EntryNotFound, NotRevocable, RevocationExceedsGrant. Others as `answering.answer`.
+        Refused: EntryNotFound, NotRevocable, RevocationExceedsGrant. Other errors as for `execute_once`.
     """
     request = RevokeRequest(
-        holder_id=holder_id, grant=grant, idempotency_key=idempotency_key, amount=amount, **given(circumstances)
+        holder_id=holder_id, grant=grant, idempotency_key=idempotency_key, amount=amount, **plain(circumstances)
     )
-    return answer(request)
+    return execute_once(request)
 
 
 def set_overdraft(*, holder_id: str, limit: int, idempotency_key: str, **circumstances: Unpack[Circumstances]) -> Entry:
-    """Agree how far below 0 spends may take the balance from now on, or raise and write nothing.
+    """Set how far below 0 spends may take the balance from now on, or raise and write nothing.
 
     Args:
-        limit: 0 .. 2^53-1. What is owed already stays owed when it is lowered; later grants repay first.
+        limit: 0 .. 2^53-1. A lower limit leaves an existing debt as it is; later grants repay it first.
 
     Returns:
-        The `adjust` entry, amount 0, with `overdraft` as it is now.
+        The `adjust` entry, amount 0, with the new `overdraft`.
 
-    Raises: as `answering.answer`.
+    Raises: as for `execute_once`.
     """
-    return answer(OverdraftRequest(holder_id=holder_id, limit=limit, idempotency_key=idempotency_key, **given(circumstances)))
+    request = OverdraftRequest(holder_id=holder_id, limit=limit, idempotency_key=idempotency_key, **plain(circumstances))
+    return execute_once(request)
 
 
 def book_expirations(*, holder_id: str, credit_type: str = "credits", wait: bool = True) -> list[Entry]:
-    """Book what the clock has brought about: expired holds and lots; what can be spent does not change by it.
+    """Book a holder's expired holds and lots; the available credits do not change.
 
     Args:
-        wait: for the holder's lock, as long as lock_timeout says; else give up at once where somebody else has it.
+        wait: True waits for the holder's lock up to lock_timeout; False fails at once if another session holds it.
 
     Returns:
-        The entries; an empty list when there was nothing to book.
+        The entries; an empty list if nothing was due.
 
     Raises:
         HolderBusy, LockBusy, SequenceTaken: nothing was written.
@@ -170,44 +172,40 @@ def book_expirations(*, holder_id: str, credit_type: str = "credits", wait: bool
     check_credit_type(credit_type)
 
     def book() -> list[Entry]:
-        if wait:
-            with journal.enter(holder_id, credit_type) as account:
-                return _book_dues(account)
-        with try_advisory_lock(holder_key(holder_id)) as lock:
-            return _book_dues(journal.read(lock, holder_id, credit_type))
+        with journal.open(accounts=[(holder_id, credit_type)], wait=wait) as accounts:
+            if not accounts.covers((holder_id, credit_type)):
+                raise LockBusy(key=holder_key(holder_id))
+            entries = rules.settle_due(accounts.account(holder_id, credit_type).state)
+            accounts.collect(entries)
+            accounts.append()
+            return entries
 
     return in_transaction(book, holder_id=holder_id)
-
-
-def _book_dues(account: journal.OpenAccount) -> list[Entry]:
-    entries = rules.settle_due(account.state)
-    journal.append(account.lock, entries)
-    return entries
 
 
 # Inside a transaction that the caller owns -----------------------------------------------------------
 
 
 def grant_under(lock: Lock, **arguments: Any) -> Entry:
-    """As `grant`, inside the caller's transaction and under `lock`; a refusal that is raised has been recorded in it."""
-    return answer_under(lock, GrantRequest(**arguments))
+    """As `grant`, inside the caller's transaction and under `lock`, which also records a refusal before it is raised."""
+    return execute_under(lock, GrantRequest(**arguments))
 
 
 def spend_under(lock: Lock, **arguments: Any) -> Entry:
-    """As `spend`, inside the caller's transaction and under `lock`; a refusal that is raised has been recorded in it."""
-    return answer_under(lock, SpendRequest(**arguments))
+    """As `spend`, inside the caller's transaction and under `lock`, which also records a refusal before it is raised."""
+    return execute_under(lock, SpendRequest(**arguments))
 
 
 def revoke_under(lock: Lock, **arguments: Any) -> Entry:
-    """As `revoke`, inside the caller's transaction and under `lock`; a refusal that is raised has been recorded in it."""
-    return answer_under(lock, RevokeRequest(**arguments))
+    """As `revoke`, inside the caller's transaction and under `lock`, which also records a refusal before it is raised."""
+    return execute_under(lock, RevokeRequest(**arguments))
 
 
 def refund_under(lock: Lock, **arguments: Any) -> Entry:
-    """As `refund`, inside the caller's transaction and under `lock`; a refusal that is raised has been recorded in it."""
-    return answer_under(lock, RefundRequest(**arguments))
+    """As `refund`, inside the caller's transaction and under `lock`, which also records a refusal before it is raised."""
+    return execute_under(lock, RefundRequest(**arguments))
 
 
 def available_under(lock: Lock, *, holder_id: str, credit_type: str = "credits") -> int:
-    """What the holder can spend now: 0 or more, and true until the lock's transaction ends."""
+    """Return how many credits the holder can spend now: 0 or more. It stays true until the lock's transaction ends."""
     return journal.read(lock, holder_id, credit_type).state.available

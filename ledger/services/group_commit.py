@@ -1,12 +1,12 @@
 """Group commit: requests that arrive while a transaction is under way share the next one.
 
-A transaction costs the server more than the entry in it: BEGIN, COMMIT, and a sync of the log, for which the spends of one holder
-would wait one after the other under the lock. So the calls of a web process queue, and one thread, the committer, executes what
-has queued in one transaction. ADR 0014 has the numbers.
+A transaction costs the server more than its entry: BEGIN, COMMIT, and a sync of the log, for which the spends of one holder would
+wait one after the other under the lock. So the calls of a web process queue, and one thread, the committer, executes all queued
+requests in one transaction. ADR 0014 has the numbers.
 
-Nothing else changes: each request is decided under its holder's lock, read after it was taken, and answered when it is committed.
-The committer waits for nobody's lock: requests whose holder another process has locked are handed to a waiter, one for each such
-holder, which then executes all that have come in for the holder.
+Nothing else changes: each request is decided under its holder's lock, from an account that was read after the lock was taken, and
+its client gets the result after COMMIT. The committer waits for no lock: requests whose holder another process has locked go to a
+waiter, one for each such holder, which then executes all that have come in for the holder.
 """
 
 import time
@@ -16,45 +16,61 @@ from functools import partial
 from typing import Any, Protocol
 
 from ledger.database.locks import holder_key
-from ledger.database.queues import LIMIT, Pending, Queue, tell, threads
+from ledger.database.queues import LIMIT, Pending, Queue, notify_callers, threads
 from ledger.errors import HolderBusy, LedgerError
-from ledger.journal import Recorded
+from ledger.journal import Result
 from ledger.rules import Request
+from ledger.telemetry import tracing
+from ledger.telemetry.metrics import LOCK_WAIT_SECONDS
 
-Outcome = Recorded | LedgerError | None
-"""What came of a request: what is on record, an error that left nothing; None where its holder's lock was not to be had."""
+ResultOrError = Result | LedgerError | None
+"""The outcome of a request: its result, or an error that wrote nothing; None if its holder's lock was not free."""
 
+GATHER_SECONDS = 0.003
+"""How long after one group the next one waits at most for the clients that have just got their results."""
 WAITERS = 8
 """How many busy holders are waited for at the same time; each takes a thread and a connection."""
 WAITING_PER_HOLDER = 256
-"""How many requests wait for one busy holder at most; those beyond are told at once that it is busy."""
+"""How many requests wait for one busy holder at most; further requests get HolderBusy at once."""
 COMMITTERS = 8
-"""How many threads execute requests where each has a transaction of its own."""
+"""How many threads execute requests if group commit is off and each request has a separate transaction."""
 
 
-class Ways(Protocol):
-    """How requests are executed, each way in one transaction. See `answering`."""
+class ExecuteAfterWaiting(Protocol):
+    """Waits for the holder's lock, at most `seconds`, then executes in the same transaction all requests that have arrived."""
 
-    def together(self, requests: Sequence[Request]) -> Sequence[Outcome]:
-        """Execute those whose holders' locks are free."""
-
-    def after_waiting(self, holder_id: str, arrived: Callable[[], Sequence[Request]], *, seconds: float) -> Sequence[Outcome]:
-        """Wait so long for the holder's lock, then execute all that have arrived."""
+    def __call__(
+        self, holder_id: str, arrived: Callable[[], Sequence[Request]], *, seconds: float
+    ) -> Sequence[ResultOrError]: ...
 
 
 class GroupCommit(Queue):
     """The queue of one process: committer and waiters."""
 
-    def __init__(self, ways: Ways, *, most: Callable[[], int]) -> None:
-        """Describe it.
+    def __init__(
+        self,
+        execute_group: Callable[[Sequence[Request]], Sequence[ResultOrError]],
+        execute_after_waiting: ExecuteAfterWaiting,
+        *,
+        most: Callable[[], int],
+    ) -> None:
+        """Set up an empty queue; its threads start with the first request.
 
         Args:
-            most: how many requests share a transaction; below 2, several threads execute one each.
+            execute_group: executes the requests whose holders' locks are free, in one transaction.
+            execute_after_waiting: see the protocol of this name.
+            most: how many requests share a transaction at most; below 2, several threads execute one request each.
         """
-        super().__init__("ledger-committer", ways.together, most=most, threads=lambda: COMMITTERS if most() < 2 else 1)
-        self._ways = ways
+        super().__init__(
+            "ledger-committer",
+            execute_group,
+            most=most,
+            threads=lambda: COMMITTERS if most() < 2 else 1,
+            gather_seconds=GATHER_SECONDS,
+        )
+        self._execute_after_waiting = execute_after_waiting
         self._wanted: dict[str, deque[Pending]] = {}
-        """Who waits for a holder whose lock somebody else had: a waiter has been sent for each of these holders."""
+        """Requests that wait for a busy holder, by holder; each of these holders has a waiter."""
         self._waiters = threads("ledger-waiter", WAITERS, limit=LIMIT)
 
     def _place(self, pending: Pending) -> None:
@@ -98,10 +114,10 @@ class GroupCommit(Queue):
                     except HolderBusy as busy:
                         pending.outcome = busy
                 done.append(pending)
-        tell(done)
+        notify_callers(done)
 
     def _wait_for(self, holder_id: str) -> None:
-        """Wait for the holder's lock, then execute all that have come in for the holder; tell them that it is busy otherwise."""
+        """Wait for the holder's lock, then execute all its requests; if it stays busy, fail them with HolderBusy."""
         group: list[Pending] = []
 
         def arrived() -> list[Request]:
@@ -114,12 +130,17 @@ class GroupCommit(Queue):
             if first is None:  # all have waited too long before their turn came
                 del self._wanted[holder_id]
                 return
+        began = time.monotonic()
         try:
             seconds = max(0.001, first.deadline - time.monotonic())
-            outcomes: Sequence[Any] = first.context.run(self._ways.after_waiting, holder_id, arrived, seconds=seconds)
+            execute: Callable[..., Any] = self._execute_after_waiting
+            if tracing.is_on():
+                execute = tracing.in_span("ledger-waiter", execute, [first.context])
+            outcomes: Sequence[Any] = first.context.run(execute, holder_id, arrived, seconds=seconds)
         except HolderBusy:
             outcomes = [self._lateness(asked) for asked in arrived()]
         except Exception:
             arrived()
             outcomes = self._outcomes(group)
+        LOCK_WAIT_SECONDS.observe(time.monotonic() - began)
         self._settle(group, outcomes)

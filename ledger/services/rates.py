@@ -1,4 +1,4 @@
-"""Rate cards: named prices of things in credits, in versions. An entry keeps the version that it was priced by."""
+"""Rates: named, versioned prices of things in credits. An entry keeps the version that gave its amount."""
 
 import hashlib
 from dataclasses import dataclass
@@ -26,8 +26,8 @@ from ledger.rules.requests import (
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
-    """A version of a rate; `replayed` when an earlier request with the key published it."""
+class PublishedRate:
+    """A version of a rate; `replayed` is True if an earlier request with the key published it."""
 
     rate: Rate
     replayed: bool = False
@@ -43,21 +43,21 @@ def publish_rate(
     actor: str = "",
     idempotency_key: str | None = None,
     dry_run: bool = False,
-) -> Published:
-    """Make the next version of a rate, which counts from now on, or raise and write nothing.
+) -> PublishedRate:
+    """Publish the next version of a rate, which counts from now on, or raise and write nothing.
 
     Args:
         code: 1 to 64 characters of a-z 0-9 . _ : -.
         price: 1 .. 2^53-1 credits for `per` units: 3 credits per 1,000 tokens.
         per: 1 .. 2^53-1.
-        reason: why the price is this from now on, at most 500 characters.
-        idempotency_key: the request takes effect at most once per key, over all rates; none for a version each time.
-        dry_run: say which version it would be, and write nothing.
+        reason: why the price changes, at most 500 characters.
+        idempotency_key: the request takes effect at most once per key, over all rates; without a key each call makes a version.
+        dry_run: return the version that would be published, and write nothing.
 
     Raises:
-        Invalid: a value is not what it may be.
+        Invalid: a value is invalid.
         IdempotencyKeyReused: the key belongs to another request.
-        HolderBusy, SequenceTaken, OutcomeUnknown: as `transactions.in_transaction`; repeat it with the same key.
+        HolderBusy, SequenceTaken, OutcomeUnknown: as for `transactions.in_transaction`; repeat the request with the same key.
     """
     check_pattern("/code", code, RATE_CODE, RATE_CODE_RULE)
     check_amount("/price", price)
@@ -68,7 +68,7 @@ def publish_rate(
         check_pattern("/idempotency_key", idempotency_key, IDEMPOTENCY_KEY, "1 to 255 printable ASCII characters")
     digest = hashlib.sha256(encode_json([code, credit_type, price, per, reason]).encode()).digest()[:16]
 
-    def once() -> Published:
+    def once() -> PublishedRate:
         names = [RATE(credit_type, code)] + ([] if idempotency_key is None else [RATE_KEY(idempotency_key)])
         with advisory_lock(*names):
             known = None if idempotency_key is None else Rate.objects.filter(idempotency_key=idempotency_key).first()
@@ -89,28 +89,28 @@ def publish_rate(
             )
             if not dry_run:
                 rate.save(force_insert=True)
-            return Published(rate)
+            return PublishedRate(rate)
 
     return in_transaction(once, rate=code)
 
 
-def _replayed(known: Rate, digest: bytes) -> Published:
+def _replayed(known: Rate, digest: bytes) -> PublishedRate:
     if known.request_digest is None or bytes(known.request_digest) != digest:
         raise IdempotencyKeyReused(idempotency_key=known.idempotency_key)
-    return Published(known, replayed=True)
+    return PublishedRate(known, replayed=True)
 
 
 def current_rate(code: str, credit_type: str = "credits") -> Rate | None:
-    """The newest version of the rate."""
+    """Return the newest version of the rate."""
     return Rate.objects.filter(credit_type=credit_type, code=code).order_by("-version").first()
 
 
 def quote(*, rate: str, quantity: int, credit_type: str = "credits") -> tuple[int, dict[str, Any]]:
-    """What a quantity costs now, started credits counted whole, and the rating that an entry would keep. Writes nothing.
+    """Return what a quantity costs now, rounded up to whole credits, and the rating that an entry would keep. Writes nothing.
 
     Raises:
-        UnknownRate: there is no such rate.
-        AmountLimit: it comes to more than 2^53-1.
+        UnknownRate: the rate does not exist.
+        AmountLimit: the cost is more than 2^53-1.
     """
     found = current_rate(rate, credit_type)
     if found is None:
@@ -122,9 +122,9 @@ def quote(*, rate: str, quantity: int, credit_type: str = "credits") -> tuple[in
 
 
 def priced(request: PricedRequest) -> tuple[int, dict[str, Any] | None]:
-    """The amount of a request, and the rating when it comes from a rate card.
+    """Return the amount of a request, and the rating if a rate gives the amount.
 
-    Raises: as `quote`.
+    Raises: as for `quote`.
     """
     if request.amount is not None:
         return request.amount, None

@@ -1,33 +1,51 @@
-"""Makes a database ready for the application: migrate, give rights and settings, and seed a ledger that nobody has used yet.
+"""Prepares a database for the application: migrates, gives rights and settings, and seeds an unused ledger.
 
-The settings are set on the database, not by each connection: so they also hold behind PgBouncer, which drops what a client
-sets at connecting, and for a person with psql.
+Web processes that start at the same time wait for that, and check the database before they serve.
+
+The settings are set on the database, not by each connection: so they also hold behind PgBouncer, which drops settings that a
+client sets at connecting, and for a person with psql.
 """
 
+import fcntl
 import hashlib
+import logging
+import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
-from django.contrib.auth.hashers import make_password
+from django.contrib.auth.hashers import PBKDF2PasswordHasher, make_password
 from django.core.management import call_command, get_commands
-from django.db import DEFAULT_DB_ALIAS, connections, transaction
+from django.db import DEFAULT_DB_ALIAS, connection, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.executor import MigrationExecutor
-from django.db.utils import DatabaseError
+from django.db.utils import DatabaseError, OperationalError, ProgrammingError
 from psycopg import sql
 from psycopg.errors import InsufficientPrivilege
 
 from ledger import services
-from ledger.database.lock_names import PREPARATION
+from ledger.checks import verify_database
+from ledger.database.lock_names import MIGRATION
 from ledger.database.locks import lock_number
+from ledger.errors import Invalid, UnsafeDatabase
 from ledger.models import SCOPES, ApiKey
-from ledger_project import database_urls
-from ledger_project.rights import FUNCTIONS, READ, RIGHTS, SEQUENCES
+from ledger_project.database import connection_urls
+from ledger_project.database.distribution import SETTINGS as SETTINGS_OF_A_CLUSTER
+from ledger_project.database.distribution import NoCluster, distribute
+from ledger_project.database.rights import FUNCTIONS, READ, RIGHTS, SEQUENCES
+from ledger_project.serving import postgres
+from ledger_project.serving.web import PREPARED_WHEN_FREE
+
+logger = logging.getLogger(__name__)
+
+
+class NotPrepared(Exception):
+    """The database cannot be prepared, or is not safe to use; the message says what to do."""
 
 
 class NotTheOwner(Exception):
@@ -38,7 +56,7 @@ def use_database(url: str) -> BaseDatabaseWrapper:
     """Have Django's default connection go to `url` from now on; closes the present one."""
     connection = connections[DEFAULT_DB_ALIAS]
     connection.close()
-    connection.settings_dict.update(database_urls.parse(url))
+    connection.settings_dict.update(connection_urls.parse(url))
     return connection
 
 
@@ -54,31 +72,40 @@ def connected_as_owner() -> Iterator[BaseDatabaseWrapper]:
         connection.settings_dict.update(before)
 
 
-def migrate_and_grant_rights(connection: BaseDatabaseWrapper, *, verbosity: int = 1) -> int:
+def migrate_and_grant_rights(
+    connection: BaseDatabaseWrapper, *, verbosity: int = 1, tell: Callable[[str], None] = logger.info
+) -> int:
     """Migrate, then give the application's rights and the timeouts; or raise, with whole migrations applied or not.
+
+    With LEDGER_DISTRIBUTED it also distributes the ledger, on the coordinator of a Citus cluster.
 
     Several machines may do so at once: one works, the others wait for it and find nothing left to do.
 
     Args:
         connection: the owner's, straight to PostgreSQL: a pooler in transaction mode does not keep the lock that is used here.
         verbosity: as for `migrate`.
+        tell: gets a line for each table and function that was distributed.
 
     Returns:
         The number of migrations that were applied.
 
     Raises:
         NotTheOwner: SQLSTATE 42501, on migrating or on giving rights.
+        NoCluster: the ledger shall be distributed, and this is no coordinator with workers.
     """
-    number = lock_number(PREPARATION())
+    number = lock_number(MIGRATION())
     try:
         with connection.cursor() as cursor:
-            # A migration may take long, and so may another machine's. Waiting for a table stays short: behind a waiting
+            # A migration may take long, also on another machine. Waiting for a table stays short: behind a waiting
             # ALTER TABLE everybody else waits too.
             cursor.execute("SET statement_timeout = 0")
             cursor.execute("SET lock_timeout = 0")
             cursor.execute("SELECT pg_advisory_lock(%s)", [number])
             cursor.execute("SET lock_timeout = '2s'")
         applied = _migrate(connection, verbosity)
+        if settings.LEDGER["DISTRIBUTED"]:
+            for done in distribute(connection):
+                tell(done)
         provision(connection)
         return applied
     except DatabaseError as error:
@@ -86,7 +113,7 @@ def migrate_and_grant_rights(connection: BaseDatabaseWrapper, *, verbosity: int 
             raise NotTheOwner(str(error).strip()) from error
         raise
     finally:
-        # With the session its lock ends.
+        # The lock ends with the session.
         connection.close()
 
 
@@ -111,7 +138,7 @@ SETTINGS = {
     "tcp_keepalives_count": "3",
     "tcp_user_timeout": "20s",
     "client_connection_check_interval": "5s",
-    # Statements on arrays would be planned anew each time, which costs more than to run them: ADR 0014.
+    # Statements on arrays would be planned again each time, which costs more than to run them: ADR 0014.
     "plan_cache_mode": "force_generic_plan",
 }
 
@@ -129,8 +156,8 @@ SEQUENCE_KIND = "S"
 def provision(connection: BaseDatabaseWrapper) -> None:
     """Give the application's role its rights and the database its settings, or raise and change nothing.
 
-    A table gives what `rights.RIGHTS` says, a view SELECT only, and what is not named there nothing. Rights given by hand are
-    taken back. Idempotent. New connections see the settings, the given one does not.
+    The role gets the rights of `rights.RIGHTS` on tables, SELECT on views, and no right on tables that are not named there. The
+    function revokes rights given by hand. Idempotent. New connections see the settings, the given one does not.
 
     Args:
         connection: connected as the owner of the database and its tables.
@@ -144,17 +171,22 @@ def provision(connection: BaseDatabaseWrapper) -> None:
             grant_rights(connection, settings.LEDGER_APP_ROLE)
 
 
+def wanted_settings() -> dict[str, str]:
+    """Return the settings of the database: `SETTINGS`, and those of a cluster if the ledger is distributed."""
+    return SETTINGS | (SETTINGS_OF_A_CLUSTER if settings.LEDGER["DISTRIBUTED"] else {})
+
+
 def set_settings(connection: BaseDatabaseWrapper) -> None:
-    """Set `SETTINGS` on the connected database, for all that connect from now on."""
+    """Set `wanted_settings` on the connected database, for all that connect from now on."""
     database = sql.Identifier(connection.get_connection_params()["dbname"])
     with connection.cursor() as cursor:
-        for name, value in SETTINGS.items():
+        for name, value in wanted_settings().items():
             statement = sql.SQL("ALTER DATABASE {} SET {} = {}")
-            cursor.execute(statement.format(database, sql.Identifier(name), sql.Literal(value)))
+            cursor.execute(statement.format(database, sql.SQL(name), sql.Literal(value)))
 
 
 def grant_rights(connection: BaseDatabaseWrapper, role: str) -> None:
-    """Give `role` what the application needs on every table, view and sequence of the schema, and nothing more."""
+    """Give `role` the rights that the application needs on tables, views and sequences of the schema, and no others."""
     grantee = sql.Identifier(role)
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_schema()")
@@ -184,35 +216,79 @@ def _role_exists(connection: BaseDatabaseWrapper, role: str) -> bool:
         return cursor.fetchone() is not None
 
 
-# A ledger that nobody has used yet -------------------------------------------------------------------
+# All of it for `serve` -------------------------------------------------------------------------------
+
+
+def prepare(server: postgres.Server | None) -> "Secrets":
+    """Have the database ready for `serve`: migrated, with rights and settings, seeded, and safe; or raise `NotPrepared`.
+
+    Args:
+        server: the embedded server, running; None if DATABASE_URL names another.
+    """
+    if server is not None:
+        # The port may have changed since the settings were read.
+        settings.OWNER_DATABASE_URL = server.owner_url
+        use_database(server.application_url)
+    try:
+        _prepare_as_owner()
+        made = seed()
+        verify_database(connection, needs_lock_timeout=True)
+    except OperationalError as error:
+        raise NotPrepared(f"serve cannot reach the database: {error}") from error
+    except UnsafeDatabase as error:
+        raise NotPrepared(f"serve refuses this database: {error}") from error
+    except NoCluster as error:
+        raise NotPrepared(f"LEDGER_DISTRIBUTED is set, but {error}") from error
+    except Invalid as error:
+        raise NotPrepared(f"LEDGER_BOOTSTRAP_API_KEY {error.facts['detail']}") from error
+    except ProgrammingError as error:
+        raise NotPrepared(f"The database is not prepared: run `manage.py prepare_database` as its owner. {error}") from error
+    connections.close_all()
+    return made
+
+
+def _prepare_as_owner() -> None:
+    try:
+        with connected_as_owner() as owner:
+            migrate_and_grant_rights(owner, verbosity=0)
+    except NotTheOwner as error:
+        # Right if the owner has prepared it already. If not, seeding fails and says what is missing.
+        logger.warning(
+            "This role does not own the database, so serve did not prepare it (%s); see LEDGER_OWNER_DATABASE_URL.", error
+        )
+
+
+# Seed ------------------------------------------------------------------------------------------------
 
 OPERATOR = "admin"
 
 
 @dataclass(frozen=True)
 class Secrets:
-    """What is shown once, because it is nowhere kept in clear. None where it existed before."""
+    """Secrets that are shown once, because they are stored only as hashes. None for a secret that existed before."""
 
+    operator: str
     admin_password: str | None
     api_key: str | None
 
 
 def seed() -> Secrets:
-    """Make what is missing, as the application's role: demo data, then the operator, then the API key.
+    """Make the missing parts, as the application's role: demo data, then the operator, then the API key.
 
-    The key is made last: as long as there is none, this was not finished, and all of it is done again. Nothing is doubled by
-    that; the demo's requests have fixed idempotency keys.
+    The key is made last: as long as there is no key, an earlier call did not finish, and all steps run again. That doubles
+    nothing, because the demo's requests have fixed idempotency keys.
     """
     is_unused = not ApiKey.objects.exists()
     password = _password_for_operator()
     with ThreadPoolExecutor(max_workers=1) as aside:
-        # Hashing a password is meant to take long; it needs neither the database nor the interpreter.
-        hashed = None if password is None else aside.submit(make_password, password)
+        # Hashing a password is meant to take long; it needs neither the database nor the interpreter. No request is being
+        # served yet that should come first.
+        hashed = None if password is None else aside.submit(make_password, password, hasher=PBKDF2PasswordHasher())
         if is_unused and "demo" in get_commands():
             call_command("demo", verbosity=0)
     if hashed is not None:
         get_user_model().objects.create(username=OPERATOR, password=hashed.result(), is_staff=True, is_superuser=True)
-    return Secrets(admin_password=password, api_key=_make_api_key(is_unused))
+    return Secrets(operator=OPERATOR, admin_password=password, api_key=_make_api_key(is_unused))
 
 
 def _password_for_operator() -> str | None:
@@ -222,7 +298,7 @@ def _password_for_operator() -> str | None:
 
 
 def ensure_bootstrap_key() -> None:
-    """Have the key of LEDGER_BOOTSTRAP_API_KEY, with all scopes; nothing happens when none is set or it is there."""
+    """Have the key of LEDGER_BOOTSTRAP_API_KEY, with all scopes; nothing happens if no key is set or it exists."""
     given = settings.LEDGER_BOOTSTRAP_API_KEY
     if given and services.find_api_key(given) is None:
         services.create_api_key(
@@ -236,3 +312,35 @@ def _make_api_key(is_unused: bool) -> str | None:
     if is_unused and not settings.LEDGER_BOOTSTRAP_API_KEY:
         return services.create_api_key(name="first", scopes=SCOPES, actor="serve")[1]
     return None
+
+
+# Checks of a web process before it serves ------------------------------------------------------------
+
+
+def wait_until_prepared() -> None:
+    """Return once the process that started this one has prepared the database; at once if no process prepares it."""
+    file = os.environ.get(PREPARED_WHEN_FREE)
+    if file:
+        with Path(file).open("rb") as gate:
+            fcntl.flock(gate, fcntl.LOCK_SH)
+        if not os.environ.get("DATABASE_URL"):
+            # The embedded server may have another address than when the settings were read.
+            url = postgres.credentials_of(settings.DATA_DIR).application_url
+            connections.databases[DEFAULT_DB_ALIAS].update(connection_urls.parse(url))
+
+
+def refuse_unsafe_database() -> None:
+    """Check the database once, or raise, so that the process does not start.
+
+    A process starts without a reachable database: `/readyz` says so, and requests get 503 until it is back. The first
+    connection then checks it, see ledger.checks.
+
+    Raises:
+        ledger.errors.UnsafeDatabase: as `ledger.checks.verify_database` says; `lock_timeout` included.
+    """
+    try:
+        verify_database(connection, needs_lock_timeout=True)
+    except OperationalError as error:
+        logger.warning("The database cannot be reached yet: %s", error)
+    finally:
+        connection.close()

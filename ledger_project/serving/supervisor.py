@@ -1,42 +1,28 @@
-"""Starts what `manage.py serve` runs, keeps it running, and stops it.
+"""Keeps the servers of `manage.py serve` running: starts the web server and the embedded PostgreSQL again whenever they end.
 
-PostgreSQL comes up while Django is loaded, each a second of its own: `manage.py` begins it, the command goes on with it; one
-that is called otherwise begins it itself. Then the web server and the embedded PostgreSQL are started again whenever they
-end. While PostgreSQL cannot run, as on a full disk, the web server answers 503; PostgreSQL is tried until it runs.
-Knows no Django.
+While PostgreSQL cannot run, as on a full disk, the web server answers 503, and this module tries to start it. Without Django.
 """
 
-import fcntl
 import logging
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
 from types import FrameType
 
-from ledger_project import embedded_postgres, web_server
-from ledger_project.embedded_postgres import EmbeddedPostgresError, Server
-
-HOST = "127.0.0.1"
-SERVES = "LEDGER_SERVES_DATA_DIR"
-"""In the environment of our web processes: says whose they are, should they outlive us."""
+from ledger_project.serving.postgres import EmbeddedPostgresError, Server
+from ledger_project.serving.web import SHUTDOWN_TIMEOUT_S
 
 
 class Stop(BaseException):
     """SIGINT, SIGTERM or SIGHUP came."""
 
 
-class StartRefused(Exception):
-    """It cannot be started like this; the message says what to do."""
-
-
 class Signals:
-    """Turns the first SIGINT, SIGTERM or SIGHUP into `Stop`; an impatient second Ctrl-C must not leave anything running."""
+    """Raises `Stop` at the first SIGINT, SIGTERM or SIGHUP; a second one does not interrupt the stopping."""
 
     def __init__(self) -> None:
         """Listen from now on."""
@@ -47,7 +33,7 @@ class Signals:
 
     @contextmanager
     def held_back(self) -> Iterator[None]:
-        """For the block, nothing is interrupted, such as a server that is just being stopped; then `Stop` if one came."""
+        """For the block, signals interrupt nothing, such as the stop of a server; raise `Stop` afterwards if one came."""
         self.is_held_back, came_before = True, self.came
         yield
         self.is_held_back = False
@@ -60,146 +46,12 @@ class Signals:
             raise Stop
 
 
-class EarlyStart:
-    """One `serve` of a data directory, from its first moment: signals, the lock, the database."""
-
-    def __init__(self, data_dir: Path, port: int) -> None:
-        """Listen to signals, and nothing else yet."""
-        self.data_dir = data_dir
-        self.port = port
-        self.signals = Signals()
-        self._refusal: StartRefused | embedded_postgres.EmbeddedPostgresError | None = None
-        self._coming: Future[embedded_postgres.Server] | None = None
-        self._server: embedded_postgres.Server | None = None
-        self._aside = ThreadPoolExecutor(1)
-        self._stack = ExitStack()
-
-    def begin(self) -> None:
-        """Have the database come up by itself, unless DATABASE_URL names another; see `ensure_begun`."""
-        try:
-            self._stack.enter_context(_only_one_of_us(self.data_dir))
-            _end_stale_web_processes(self.data_dir)
-            _ensure_free(self.port)
-            if not os.environ.get("DATABASE_URL"):
-                self._begin_database()
-        except (StartRefused, embedded_postgres.EmbeddedPostgresError) as refusal:
-            self._refusal = refusal
-
-    def _begin_database(self) -> None:
-        server = embedded_postgres.Server(self.data_dir)
-        # Made now, because whoever loads the settings meanwhile reads them, and would wait for the start.
-        server.credentials  # noqa: B018 - makes server.json
-        embedded_postgres.secret_key(self.data_dir)
-        self._server = server
-        self._coming = self._aside.submit(server.start)
-
-    def ensure_begun(self) -> None:
-        """Pass, or raise what was in the way; nothing was started then.
-
-        Raises:
-            StartRefused: another `serve` is here, or the port is taken.
-            EmbeddedPostgresError: the data directory is somebody else's.
-        """
-        if self._refusal:
-            raise self._refusal
-
-    def database(self) -> embedded_postgres.Server | None:
-        """Wait for the embedded server; None where another is used.
-
-        Raises:
-            EmbeddedPostgresError: it could not be started.
-        """
-        return None if self._coming is None else self._coming.result()
-
-    def end(self) -> None:
-        """Stop what was begun, once it is through beginning; safe to call twice."""
-        server, self._server = self._server, None
-        with self.signals.held_back(), self._stack:
-            # Whether it came up or failed: what it left is stopped.
-            self._aside.shutdown()
-            if server is not None:
-                server.stop()
-
-
-_begun: dict[Path, EarlyStart] = {}
-"""By data directory: what `manage.py` has begun."""
-
-
-@contextmanager
-def begun(data_dir: Path, port: int) -> Iterator[EarlyStart]:
-    """For the block, what was begun for this data directory, or is begun now; then it is stopped."""
-    earlier = _begun.get(data_dir)
-    mine = earlier or EarlyStart(data_dir, port)
-    try:
-        if earlier is None:
-            mine.begin()
-            _begun[data_dir] = mine
-        yield mine
-    finally:
-        _begun.pop(data_dir, None)
-        mine.end()
-
-
-@contextmanager
-def begun_from_environment() -> Iterator[None]:
-    """As `begun`, before there are settings; Django is loaded in the block. A signal ends the block, and this process well."""
-    with suppress(Stop), begun(embedded_postgres.data_dir_from_environment(), web_server.port_from_environment()):
-        yield
-
-
-# What is looked at first -----------------------------------------------------------------------------
-
-
-@contextmanager
-def _only_one_of_us(data_dir: Path) -> Iterator[None]:
-    """Refuse a second `serve` on the same data directory. The lock ends with the process, however that ends."""
-    data_dir.mkdir(parents=True, exist_ok=True)
-    with (data_dir / "serve.lock").open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StartRefused(f"Another `serve` uses {data_dir}. Stop it, or set LEDGER_DATA_DIR and PORT.") from None
-        yield
-
-
-def _ensure_free(port: int) -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError as error:
-            raise StartRefused(f"Port {port} is not to be had ({error.strerror}). Choose another: make run PORT=8001") from None
-
-
-def _end_stale_web_processes(data_dir: Path) -> None:
-    """End web processes that outlived an earlier `serve` of this data directory; we hold its lock, so they are nobody's.
-
-    They are known by the mark in their environment, never by number or name. See Note [Whose process is it].
-    """
-    mark = f"{SERVES}={data_dir.resolve()}".encode()
-    deadline = monotonic() + web_server.SHUTDOWN_TIMEOUT_S
-    while stale := _marked_processes(mark):
-        for pid in stale:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM if monotonic() < deadline else signal.SIGKILL)
-        sleep(0.1)
-
-
-def _marked_processes(mark: bytes) -> list[int]:
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if int(entry.name) != os.getpid() and mark in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
-    return found
-
-
-# What runs, and is started again ---------------------------------------------------------------------
+# Web server and database -----------------------------------------------------------------------------
 
 LOOK_EVERY_S = 0.5
 LONGEST_PAUSE_S = 10.0
 SETTLED_AFTER_S = 10.0
-"""A web server that ran for this long had come up; one that ended sooner counts as a failed start."""
+"""A web server that ended sooner than this after its start counts as a failed start."""
 FAILED_STARTS_LIMIT = 5
 
 log = logging.getLogger(__name__)
@@ -261,30 +113,30 @@ class WebServer:
         self._start()
 
     def stop(self) -> None:
-        """End it: the requests that it has taken in may finish, then whatever is left of the group is killed."""
+        """End it: requests that it has received may finish, then the rest of the process group is killed."""
         self._process.terminate()
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=web_server.SHUTDOWN_TIMEOUT_S + 2)
+            self._process.wait(timeout=SHUTDOWN_TIMEOUT_S + 2)
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
 
 class Database:
-    """The embedded server, which is started again for as long as it takes."""
+    """The embedded server, started again whenever it has ended."""
 
     def __init__(self, server: Server) -> None:
-        """Look after a server that runs now."""
+        """Supervise a running server."""
         self._server = server
         self._address = server.application_url
         self._failures = 0
         self._next_start_at = 0.0
 
     def ensure_running(self) -> bool:
-        """Start it if it has ended and a start is due; never raises for what a disk without room does.
+        """Start it if it has ended and a start is due; a failed start, as on a full disk, is logged and not raised.
 
         Returns:
-            True when it came up at another address than before, so that whoever is connected must look it up again.
+            True if it started at another address than before, so that clients must look it up again.
         """
         if self._server.is_running() or monotonic() < self._next_start_at:
             return False
@@ -325,5 +177,5 @@ def keep_running(web: WebServer, database: Database | None) -> None:
 
 
 def _pause_s(failures_before: int) -> float:
-    """How long to wait before the next try: nothing at first, then 1, 2, 4, … seconds."""
+    """Return the pause before the next try: 0 at first, then 1, 2, 4, … seconds."""
     return 0.0 if failures_before < 0 else min(2.0**failures_before, LONGEST_PAUSE_S)

@@ -1,6 +1,6 @@
 """`make bench`: one table of ratios, JSON and a picture beside it. `python -m tests.benchmarks [--rows service,http]`.
 
-Starts a PostgreSQL of its own, measures, stops everything. Each ratio comes from rounds in which both sides take turns;
+Starts a separate PostgreSQL, measures, stops everything. Each ratio comes from rounds in which both sides take turns;
 the median counts.
 """
 
@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks import tables
-from tests.benchmarks.ground import RESULTS, ROOT, Ground, machine
 from tests.benchmarks.measuring import ROUNDS, Result
 from tests.benchmarks.picture import picture
+from tests.benchmarks.server import RESULTS, ROOT, BenchmarkServer, machine
 
 ROWS = ("service", "http", "peers", "batches", "importing", "invoices", "process", "history", "audit")
 
@@ -34,29 +34,29 @@ def main() -> None:
     )
     parser.add_argument("--from-json", type=Path, help="measure nothing; show, or publish, what an earlier run left")
     options = parser.parse_args()
+    RESULTS.mkdir(exist_ok=True)
     if options.from_json:
         return _report(json.loads(options.from_json.read_text()), publishes=options.publish)
     asked = options.rows.replace(" ", ",").split(",")
     unknown = set(asked) - set(ROWS)
     if unknown:
         parser.error(f"no such rows: {', '.join(sorted(unknown))}; there are {', '.join(ROWS)}")
-    RESULTS.mkdir(exist_ok=True)
     data_dir = Path(os.environ.get("LEDGER_DATA_DIR", str(ROOT / ".data"))).absolute() / "bench"
     start = time.monotonic()
-    ground = Ground(data_dir)
+    server = BenchmarkServer(data_dir)
     try:
-        where = machine(ground)
-        found = [result for name in ROWS if name in asked for result in _row(name, ground)]
+        where = machine(server)
+        found = [result for name in ROWS if name in asked for result in _row(name, server)]
     finally:
-        ground.close()
+        server.close()
     seconds = round(time.monotonic() - start)
     report = {"machine": where, "rounds": ROUNDS, "seconds": seconds, "results": [each.as_json() for each in found]}
     return _report(report, publishes=options.publish)
 
 
-def _row(name: str, ground: Ground) -> list[Result]:
+def _row(name: str, server: BenchmarkServer) -> list[Result]:
     start = time.monotonic()
-    results: list[Result] = importlib.import_module(f"tests.benchmarks.rows.{name}").run(ground)
+    results: list[Result] = importlib.import_module(f"tests.benchmarks.rows.{name}").run(server)
     for each in results:
         sys.stdout.write(line(each) + "\n")
     sys.stdout.write(f"  ({name}: {time.monotonic() - start:.0f} s)\n")

@@ -1,5 +1,7 @@
 """This checkout beside another one, over HTTP: `python -m tests.benchmarks.beside ../other-checkout`.
 
+`BENCH_LOADS="balance;spend, 16 clients"` takes these loads only, with the health check that they are told in.
+
 Both are served as `make run` serves them, each with its own PostgreSQL, and get the same loads in turns. The log of requests is
 off: older checkouts have none. What is compared is the CPU of one request, of the web processes and of PostgreSQL, which holds on
 a busy machine; requests a second are shown beside it. The ratios are the medians of the rounds' quotients.
@@ -44,6 +46,10 @@ LOADS: dict[str, dict[str, Any]] = {
         "path": "/v1/holders/{holder}/balance", "holders": HOLDERS, "prefix": "still-", "headers": 'If-None-Match: "1"', **GET,
     },
     "50 entries": {"path": "/v1/holders/{holder}/entries", "holders": 20, "prefix": "page-", **GET},
+    "50 entries, kind": {"path": "/v1/holders/{holder}/entries?kind=spend", "holders": 20, "prefix": "page-", **GET},
+    "holds": {"path": "/v1/holders/{holder}/holds", "holders": 20, "prefix": "page-", **GET},
+    "holder": {"path": "/v1/holders/{holder}", "holders": 20, "prefix": "page-", **GET},
+    "explanation": {"path": "/v1/holders/{holder}/entries/3/explanation", "holders": 20, "prefix": "page-", **GET},
     "one entry": {"path": "/v1/holders/{holder}/entries/3", "holders": 20, "prefix": "page-", **GET},
     "spend, 16 clients": {**SPEND, "holders": HOLDERS},
     "spend, 200 clients": {**SPEND, "holders": HOLDERS, "clients": 200},
@@ -103,7 +109,8 @@ class Side:
             self._batch([{"operation": "grant", "holder": f"still-{n}", "amount": 10**12} for n in numbers])
         for n in range(20):
             one = {"operation": "spend", "holder": f"page-{n}", "amount": 1, "reason": "chat completion"}
-            self._batch([{"operation": "grant", "holder": f"page-{n}", "amount": 10**12}, *[one] * 80])
+            hold = {"operation": "hold", "holder": f"page-{n}", "amount": 10}
+            self._batch([{"operation": "grant", "holder": f"page-{n}", "amount": 10**12}, *[hold] * 3, *[one] * 80])
 
     def _batch(self, operations: list[dict[str, Any]]) -> None:
         request = urllib.request.Request(
@@ -177,9 +184,11 @@ def main() -> None:
 
 
 def _in_turns(sides: list[Side]) -> dict[str, list[list[Measure]]]:
-    found: dict[str, list[list[Measure]]] = {name: [[] for _ in sides] for name in LOADS}
+    wanted = os.environ.get("BENCH_LOADS", "")
+    loads = {name: load for name, load in LOADS.items() if not wanted or name in ["health check", *wanted.split(";")]}
+    found: dict[str, list[list[Measure]]] = {name: [[] for _ in sides] for name in loads}
     for number in range(ROUNDS + 1):
-        for name, load in LOADS.items():
+        for name, load in loads.items():
             for place in range(len(sides)):
                 turned = (place + number) % len(sides)
                 measured = sides[turned].measure(load)

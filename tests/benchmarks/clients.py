@@ -2,18 +2,25 @@
 
     python -m tests.benchmarks.clients < load.json
 
-Each client sends its next request when it has the answer to the last one. Prints what came of it as JSON.
+Each client sends its next request when it has the response to the last one. Prints the outcome as JSON.
 """
 
+import heapq
 import json
 import random
 import select
 import socket
+import ssl
 import sys
 import time
 import uuid
 from collections import Counter
 from dataclasses import asdict, dataclass, field
+
+TRUSTING = ssl.create_default_context()
+"""Accepts any server certificate: the proxy's certificate is made for the occasion."""
+TRUSTING.check_hostname = False
+TRUSTING.verify_mode = ssl.CERT_NONE
 
 
 @dataclass(frozen=True)
@@ -22,11 +29,13 @@ class Load:
 
     `headers` are lines beside the usual ones. `path` and `body` may contain {holder}, which is `prefix` and a random number below
     `holders`, and {number}, which is new in every request. Stops after `seconds`, or after `requests` where that is given.
+    `is_patient` clients send nothing for as long as a 503's Retry-After says.
     """
 
     port: int
     path: str
     method: str = "POST"
+    tls: bool = False
     body: str = ""
     key: str = ""
     headers: str = ""
@@ -35,6 +44,7 @@ class Load:
     requests: int = 0
     prefix: str = "bench-"
     holders: int = 1
+    is_patient: bool = False
     seed: int = field(default_factory=lambda: random.getrandbits(32))
 
 
@@ -59,18 +69,31 @@ class Outcome:
 
 def send_load(load: Load) -> Outcome:
     """Put the load on the server and wait until every request that was begun is answered."""
-    sockets = [socket.create_connection(("127.0.0.1", load.port)) for _ in range(load.clients)]
+    sockets = [_connected(load) for _ in range(load.clients)]
     poll = select.epoll()
     by_number = {}
     for each in sockets:
-        each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         poll.register(each.fileno(), select.EPOLLIN)
         by_number[each.fileno()] = each
     try:
         return _exchange(load, poll, by_number)
     finally:
-        for each in sockets:
+        for each in by_number.values():
             each.close()
+
+
+def _connected(load: Load) -> socket.socket:
+    made = socket.create_connection(("127.0.0.1", load.port))
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return TRUSTING.wrap_socket(made) if load.tls else made
+
+
+def _received(connection: socket.socket) -> bytes:
+    """What has come; over TLS all that has, since the socket is quiet about what has been read from it already."""
+    received = connection.recv(65536)
+    while isinstance(connection, ssl.SSLSocket) and connection.pending():
+        received += connection.recv(65536)
+    return received
 
 
 def _exchange(load: Load, poll: select.epoll, by_number: dict[int, socket.socket]) -> Outcome:
@@ -78,6 +101,7 @@ def _exchange(load: Load, poll: select.epoll, by_number: dict[int, socket.socket
     statuses: Counter[str] = Counter()
     latencies: list[float] = []
     begun: dict[int, float] = {}
+    resting: list[tuple[float, int]] = []
     partial: dict[int, bytes] = {}
     sent, first_bad = 0, ""
     start, cpu_start = time.perf_counter(), time.process_time()
@@ -89,11 +113,20 @@ def _exchange(load: Load, poll: select.epoll, by_number: dict[int, socket.socket
         by_number[number].sendall(_request(load, f"{load.prefix}{chance.randrange(load.holders)}", f"{run}-{sent}"))
         sent += 1
 
+    def replaced(number: int) -> int:
+        made = _connected(load)
+        del by_number[number]
+        by_number[made.fileno()] = made
+        poll.register(made.fileno(), select.EPOLLIN)
+        return made.fileno()
+
     for number in by_number:
         send(number)
-    while begun:
-        for number, _ in poll.poll():
-            received = partial.pop(number, b"") + by_number[number].recv(65536)
+    while begun or resting:
+        while resting and resting[0][0] <= time.perf_counter():
+            send(heapq.heappop(resting)[1])
+        for number, _ in poll.poll(max(0.0, resting[0][0] - time.perf_counter()) if resting else None):
+            received = partial.pop(number, b"") + _received(by_number[number])
             if not received:
                 raise ConnectionError("the server closed a connection")
             if not _is_whole(received):
@@ -103,10 +136,16 @@ def _exchange(load: Load, poll: select.epoll, by_number: dict[int, socket.socket
             latencies.append(now - begun.pop(number))
             status = received[9:12].decode()
             statuses[status] += 1
+            if b"\r\nConnection: close\r\n" in received:  # a proxy, after a thousand requests
+                by_number[number].close()
+                number = replaced(number)
             if status[0] not in "23" and not first_bad:
                 first_bad = received.decode(errors="replace")
             if (load.requests and sent < load.requests) or (not load.requests and now < deadline):
-                send(number)
+                if load.is_patient and status == "503":
+                    heapq.heappush(resting, (now + _retry_after(received), number))
+                else:
+                    send(number)
     latencies.sort()
     at = lambda share: round(latencies[min(len(latencies) - 1, int(len(latencies) * share))] * 1e3, 3)  # noqa: E731
     return Outcome(
@@ -140,6 +179,11 @@ def _is_whole(received: bytes) -> bool:
     if at < 0:
         raise ValueError(f"an answer without its length: {head.decode(errors='replace')}")
     return len(body) >= int(head[at + 15 :].split(b"\r\n", 1)[0])
+
+
+def _retry_after(received: bytes) -> int:
+    head = received.partition(b"\r\n\r\n")[0].lower()
+    return int(head.partition(b"\r\nretry-after:")[2].split(b"\r\n", 1)[0])
 
 
 def main() -> None:

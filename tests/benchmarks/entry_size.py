@@ -1,4 +1,4 @@
-"""What an entry takes on the disk, with its indexes: per column and per index.
+"""Measures the bytes of an entry on disk, per column and per index.
 
     python -m tests.benchmarks.entry_size --dsn postgresql://…      an empty, prepared database; entries are left in it
 

@@ -86,7 +86,7 @@ class History:
             **self._common(),
             amount=self.random.choice((50_000, 100_000, 250_000)),
             source="promotional" if promotional else "purchased",
-            # Whoever says when credits expire says it in whole seconds, mostly a midnight.
+            # People say in whole seconds when credits expire, mostly a midnight.
             expires_at=from_us(self.account.now_us // SECOND_US * SECOND_US + self.random.choice((30, 90, 365)) * DAY_US),
             reason="welcome credits" if promotional else "top-up",
             reference=f"pay_{self.random.getrandbits(64):016x}",

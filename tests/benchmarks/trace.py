@@ -20,8 +20,8 @@ import uuid
 from datetime import datetime
 from pathlib import Path
 
-from tests.benchmarks.ground import KEY, RESULTS, ROOT, Ground, Web
 from tests.benchmarks.picture import percentiles_picture
+from tests.benchmarks.server import KEY, RESULTS, ROOT, BenchmarkServer, Web
 
 SPEEDS = (1.0, 10.0, 100.0)
 CONNECTIONS = 64
@@ -101,11 +101,11 @@ def main() -> None:
     options = parser.parse_args()
     recorded = read(options.trace)
     RESULTS.mkdir(exist_ok=True)
-    ground = Ground(Path(os.environ.get("LEDGER_DATA_DIR", str(ROOT / ".data"))).absolute() / "bench-trace")
+    server = BenchmarkServer(Path(os.environ.get("LEDGER_DATA_DIR", str(ROOT / ".data"))).absolute() / "bench-trace")
     series = []
     try:
-        ground.grant_to_all("trace-", HOLDERS)
-        with ground.web() as web:
+        server.grant_to_all("trace-", HOLDERS)
+        with server.web() as web:
             play(web, recorded[:200], 100.0)
             for speed in SPEEDS:
                 uses = [use for use in recorded if use[0] <= options.seconds * speed]
@@ -115,7 +115,7 @@ def main() -> None:
                 sys.stdout.write(f"{speed:>5g} × its pace, {len(uses)} requests in {uses[-1][0] / speed:.1f} s:  {listed} ms\n")
                 sys.stdout.flush()
     finally:
-        ground.close()
+        server.close()
     title = "Latency of a spend: the Azure LLM code trace at its pace, 10 and 100 times it"
     options.out.write_text(percentiles_picture(series, title=title))
 

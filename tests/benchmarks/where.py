@@ -10,12 +10,13 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.ground import KEY, ROOT, Ground
 from tests.benchmarks.measuring import cpu_of_process_us
+from tests.benchmarks.server import KEY, ROOT, BenchmarkServer
 
 HOLDERS = 1_000
 ROUNDS = 8
@@ -24,20 +25,21 @@ OURS = "/v1/holders/{holder}/spends"
 
 def main() -> None:
     """Print one line for each part."""
-    ground = Ground(Path(os.environ.get("LEDGER_DATA_DIR", str(ROOT / ".data"))).absolute() / "bench-where")
+    server = BenchmarkServer(Path(os.environ.get("LEDGER_DATA_DIR", str(ROOT / ".data"))).absolute() / "bench-where")
     try:
-        ground.grant_to_all("where-", HOLDERS)
-        ground.settle()
+        server.grant_to_all("where-", HOLDERS)
+        server.settle()
         _show("The web process, per request", _requests())
         _show("Parts of it, alone", _parts())
-        _show("The server, per transaction", _server(ground))
+        _show("The server, per transaction", _server(server))
         _show("Spends that share a transaction, each", _together())
+        _show("What a scale is worked out from", _bounds(), unit="")
     finally:
-        ground.close()
+        server.close()
 
 
-def _show(title: str, lines: dict[str, float]) -> None:
-    sys.stdout.write(f"\n{title}, µs of CPU\n")
+def _show(title: str, lines: dict[str, float], unit: str = ", µs of CPU") -> None:
+    sys.stdout.write(f"\n{title}{unit}\n")
     for name, value in lines.items():
         sys.stdout.write(f"  {name:62} {value:7.1f}\n")
     sys.stdout.flush()
@@ -55,41 +57,47 @@ def _least(
     return min(found)
 
 
+def asking(
+    loop: asyncio.AbstractEventLoop, method: str, path: str, *headers: tuple[bytes, bytes], status: int = 200
+) -> Callable[[int], None]:
+    """What sends a request to the application without a web server, with its number in it; raises when the status is another."""
+    from ledger_project.serving.application import application
+
+    async def one(number: int) -> None:
+        body = b'{"amount":120,"reason":"chat completion","reference":"req_%d"}' % number if method == "POST" else b""
+        scope = {
+            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
+            "path": path.replace("{holder}", f"where-{number * 37 % HOLDERS}"), "query_string": b"", "root_path": "",
+            "headers": [
+                (b"host", b"127.0.0.1"), (b"authorization", b"Bearer %s" % KEY.encode()),
+                (b"idempotency-key", uuid.uuid4().hex.encode()), (b"content-type", b"application/json"),
+                (b"content-length", b"%d" % len(body)), *headers,
+            ],
+            "client": ("127.0.0.1", 40000), "server": ("127.0.0.1", 80),
+        }  # fmt: skip
+        statuses: list[int] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def send(message: MutableMapping[str, Any]) -> None:
+            statuses.extend([message["status"]] if "status" in message else [])
+
+        await application(scope, receive, send)
+        if statuses != [status]:
+            raise RuntimeError(f"{method} {path}: {statuses}")
+
+    return lambda number: loop.run_until_complete(one(number))
+
+
 def _requests() -> dict[str, float]:
-    from ledger_project.application import application
+    from ledger_project.serving.application import application
 
     loop = asyncio.new_event_loop()
-
-    def ask(method: str, path: str, *headers: tuple[bytes, bytes], status: int = 200) -> Callable[[int], None]:
-        async def one(number: int) -> None:
-            body = b'{"amount":120,"reason":"chat completion","reference":"req_%d"}' % number if method == "POST" else b""
-            scope = {
-                "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
-                "path": path.replace("{holder}", f"where-{number * 37 % HOLDERS}"), "query_string": b"", "root_path": "",
-                "headers": [
-                    (b"host", b"127.0.0.1"), (b"authorization", b"Bearer %s" % KEY.encode()),
-                    (b"idempotency-key", uuid.uuid4().hex.encode()), (b"content-type", b"application/json"),
-                    (b"content-length", b"%d" % len(body)), *headers,
-                ],
-                "client": ("127.0.0.1", 40000), "server": ("127.0.0.1", 80),
-            }  # fmt: skip
-            statuses: list[int] = []
-
-            async def receive() -> dict[str, Any]:
-                return {"type": "http.request", "body": body, "more_body": False}
-
-            async def send(message: dict[str, Any]) -> None:
-                statuses.extend([message["status"]] if "status" in message else [])
-
-            await application(scope, receive, send)
-            if statuses != [status]:
-                raise RuntimeError(f"{method} {path}: {statuses}")
-
-        return lambda number: loop.run_until_complete(one(number))
-
+    ask = partial(asking, loop)
     found = {
         "GET /healthz": _least(ask("GET", "/healthz")),
-        "a POST that only checks the key, in a thread": _least(ask("POST", "/v1/rivals/lean-key-only/{holder}", status=201)),
+        "a POST that only checks the key, in a thread": _least(ask("POST", "/v1/competitors/lean-key-only/{holder}", status=201)),
         "POST …/spends": _least(ask("POST", OURS, status=201)),
         "GET …/balance": _least(ask("GET", "/v1/holders/{holder}/balance")),
         "GET …/entries, up to 50": _least(ask("GET", "/v1/holders/{holder}/entries")),
@@ -103,8 +111,8 @@ def _parts() -> dict[str, float]:
     from django.db import connection, transaction
 
     from ledger import entry_rows, rules
-    from ledger.api import bodies, shapes
-    from ledger.api.kit import inputs, parsing, rendering
+    from ledger.api import request_schemas, response_schemas
+    from ledger.api.kit import parsing, rendering, strict_serializers
     from ledger.rules import Account, Lot, SpendRequest
     from ledger.rules.lots import decode, encode
 
@@ -124,13 +132,13 @@ def _parts() -> dict[str, float]:
 
     return {
         "read the body: bytes, object, fields": _least(
-            lambda number: inputs.read(bodies.SpendSerializer, parsing.parse_object(body)), 2_000
+            lambda number: strict_serializers.read(request_schemas.SpendSerializer, parsing.parse_object(body)), 2_000
         ),
         "check the request": _least(lambda number: make(), 2_000),
         "rules: lots, next entry, both digests": _least(lambda number: rules.spend(account, request), 2_000),
         "state from JSON and to JSON": _least(lambda number: decode(encode(lots)), 2_000),
         "the entry as parameters": _least(lambda number: entry_rows.parameters(entry), 2_000),
-        "the answer": _least(lambda number: rendering.json_answer(shapes.entry_body(entry)), 2_000),
+        "the answer": _least(lambda number: rendering.json_response(response_schemas.EntrySerializer.body(entry)), 2_000),
         "Django's atomic() without a statement": _least(lambda number: _nothing_in_a_transaction(), 2_000),
         "… with BEGIN and COMMIT": _least(begin_and_commit, 1_000),
         "one statement there and back (SELECT 1 through libpq)": _least(lambda number: driver.exec_(b"SELECT 1"), 1_000),
@@ -153,18 +161,22 @@ def _select_through_cursor() -> None:
         cursor.fetchone()
 
 
-def _server(ground: Ground) -> dict[str, float]:
+def _server(server: BenchmarkServer) -> dict[str, float]:
     from django.db import connection, transaction
 
     from ledger import journal, services
+    from ledger.rules import SpendRequest
 
     connection.ensure_connection()
     driver = connection.connection.pgconn
     clock = lambda: cpu_of_process_us(connection.connection.info.backend_pid)  # noqa: E731
 
     def opened(number: int) -> None:
-        with transaction.atomic(durable=True), journal.enter(f"where-{number * 37 % HOLDERS}", "credits", "never used"):
+        with transaction.atomic(durable=True), journal.open([spend_of(number)]):
             pass
+
+    def spend_of(number: int) -> SpendRequest:
+        return SpendRequest(holder_id=f"where-{number * 37 % HOLDERS}", amount=120, idempotency_key="never used")
 
     def begun(number: int) -> None:
         with transaction.atomic(durable=True):
@@ -187,40 +199,57 @@ def _server(ground: Ground) -> dict[str, float]:
         "a spend, without waiting for the disk": unsynced(),
         "a spend": _least(spent, clock=clock),
     }
-    with ground.superuser() as superuser:
+    with server.superuser() as superuser:
         superuser.execute("ALTER TABLE ledger_entry DISABLE TRIGGER follows")
         found["a spend, without waiting for the disk and without `follows`"] = unsynced()
         superuser.execute("ALTER TABLE ledger_entry ENABLE ALWAYS TRIGGER follows")
     return found
 
 
+def _group(size: int) -> Callable[[int], object]:
+    from ledger.rules import SpendRequest
+    from ledger.services.execute import execute_group
+
+    def one(number: int) -> object:
+        return execute_group(
+            [
+                SpendRequest(
+                    holder_id=f"where-{(number * 37 + place * 11) % HOLDERS}", amount=120, idempotency_key=str(uuid.uuid4()),
+                    reason="chat completion", actor="key:x",
+                )
+                for place in range(size)
+            ]
+        )  # fmt: skip
+
+    return one
+
+
 def _together() -> dict[str, float]:
     from django.db import connection
 
-    from ledger.rules import SpendRequest
-    from ledger.services.answering import WAYS
-
     connection.ensure_connection()
     server = lambda: cpu_of_process_us(connection.connection.info.backend_pid)  # noqa: E731
-
-    def group(size: int) -> Callable[[int], object]:
-        def one(number: int) -> object:
-            return WAYS.together(
-                [
-                    SpendRequest(
-                        holder_id=f"where-{(number * 37 + place * 11) % HOLDERS}", amount=120, idempotency_key=str(uuid.uuid4()),
-                        reason="chat completion", actor="key:x",
-                    )
-                    for place in range(size)
-                ]
-            )  # fmt: skip
-
-        return one
-
     found = {}
     for size in (1, 2, 4, 8, 16):
-        found[f"{size}, in the process"] = _least(group(size), 100) / size
-        found[f"{size}, in the server"] = _least(group(size), 100, clock=server) / size
+        found[f"{size}, in the process"] = _least(_group(size), 100) / size
+        found[f"{size}, in the server"] = _least(_group(size), 100, clock=server) / size
+    return found
+
+
+def _bounds() -> dict[str, float]:
+    """What the log takes of each spend, and how long a group keeps its locks."""
+    from django.db import connection
+
+    def written() -> float:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_current_wal_insert_lsn() - '0/0'")
+            return float(cursor.fetchone()[0])
+
+    found = {}
+    for size in (1, 8, 32):
+        group = _group(size)
+        found[f"bytes of log of a spend, {size} in a transaction"] = _least(group, 50, clock=written) / size
+        found[f"µs for which a group of {size} keeps its locks"] = _least(group, 50, clock=lambda: time.perf_counter() * 1e6)
     return found
 
 

@@ -83,16 +83,18 @@ class SubscriptionFactory(factory.Factory):
         return subscriptions.create_subscription(**kwargs)
 
 
-def use(subscription: Subscription, value: str, occurred_at: datetime, meter: str = "calls", **properties: Any) -> usage.Outcome:
+def use(
+    subscription: Subscription, value: str, occurred_at: datetime, meter: str = "calls", **properties: Any
+) -> usage.EventResult:
     """One usage event."""
     event = usage.NewEvent(unique("use"), subscription.ref, meter, Decimal(value), occurred_at, properties)
     return usage.take_in([event])[0]
 
 
-def move(invoice_id: int, name: str) -> Invoice:
-    """The invoice after a move, which is on record as every move of the product is."""
+def transition(invoice_id: int, kind: str) -> Invoice:
+    """The invoice after a transition, which is recorded as the product records it."""
     with transaction.atomic():
-        return transitions.move_in(invoice_id=invoice_id, move=name, actor="test")
+        return transitions.apply_in(invoice_id=invoice_id, kind=kind, actor="test")
 
 
 def at(month: int, day: int = 1, hour: int = 0, year: int = 2026) -> datetime:

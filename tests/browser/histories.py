@@ -1,4 +1,4 @@
-"""A holder's weeks, as a picture wants them: top-ups, many spends, a few refunds, at times of their own."""
+"""Some weeks of a holder for screenshots: top-ups, many spends and a few refunds at random times."""
 
 import random
 from datetime import datetime
@@ -12,24 +12,24 @@ HOURS_BETWEEN = 3.5
 
 
 def some_weeks(holder_id: str, *, start: datetime, end: datetime) -> list[Entry]:
-    """The entries of one account between the two instants, made by the rules: the same for the same arguments."""
+    """Return entries of one account between two times, made by the rules. The same arguments give the same entries."""
     dice = random.Random(holder_id)
     account, made = Account(holder_id, "credits", to_us(start)), list[Entry]()
     openings: dict[int, rules.Lot] = {}
     refundable: Entry | None = None
     while (now_us := account.now_us + int(dice.expovariate(1 / HOURS_BETWEEN) * HOUR_US) + 1) < to_us(end):
         account = account._replace(now_us=now_us)
-        asked = {"holder_id": holder_id, "idempotency_key": f"key-{len(made)}", "actor": "key:backend"}
+        common = {"holder_id": holder_id, "idempotency_key": f"key-{len(made)}", "actor": "key:backend"}
         if account.available < 3_000 or dice.random() < 0.006:
-            next_entries = rules.grant(account, _grant(dice, now_us, asked))
+            next_entries = rules.grant(account, _grant(dice, now_us, common))
         elif refundable is not None and dice.random() < 0.03:
-            refund = RefundRequest(**asked, spend=refundable.sequence, reason="delivery failed", reference=refundable.reference)
+            refund = RefundRequest(**common, spend=refundable.sequence, reason="delivery failed", reference=refundable.reference)
             next_entries = rules.refund(
                 account, refund, spend=refundable, refunded=0, terms=openings, expired_lot_policy="new-lot", new_lot_days=30
             )
             refundable = None
         else:
-            next_entries = rules.spend(account, _spend(dice, asked))
+            next_entries = rules.spend(account, _spend(dice, common))
             refundable = next_entries[-1]
         account = account.after_all(next_entries)
         openings |= {entry.sequence: account.lot(entry.sequence) for entry in next_entries if entry.kind == "grant"}
@@ -37,10 +37,10 @@ def some_weeks(holder_id: str, *, start: datetime, end: datetime) -> list[Entry]
     return made
 
 
-def _grant(dice: random.Random, now_us: int, asked: dict[str, str]) -> GrantRequest:
+def _grant(dice: random.Random, now_us: int, common: dict[str, str]) -> GrantRequest:
     is_promotional = dice.random() < 0.3
     return GrantRequest(
-        **asked,
+        **common,
         amount=dice.choice((20_000, 50_000)),
         source="promotional" if is_promotional else "purchased",
         expires_at=from_us(now_us + (30 if is_promotional else 90) * DAY_US),
@@ -49,6 +49,6 @@ def _grant(dice: random.Random, now_us: int, asked: dict[str, str]) -> GrantRequ
     )
 
 
-def _spend(dice: random.Random, asked: dict[str, str]) -> SpendRequest:
+def _spend(dice: random.Random, common: dict[str, str]) -> SpendRequest:
     reason = dice.choice(("chat completion", "batch job", "image"))
-    return SpendRequest(**asked, amount=dice.randint(50, 900), reason=reason, reference=f"req_{dice.getrandbits(40):010x}")
+    return SpendRequest(**common, amount=dice.randint(50, 900), reason=reason, reference=f"req_{dice.getrandbits(40):010x}")

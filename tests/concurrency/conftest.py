@@ -1,4 +1,4 @@
-"""Rooms for the races."""
+"""Race schemas, in which locks or constraints can be switched off."""
 
 import uuid
 from collections.abc import Callable, Iterator
@@ -6,29 +6,30 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.concurrency.rooms import Room, Session
+from tests.concurrency.race_harness import RaceSchema, Session
 
 
 @pytest.fixture
-def make_room(committed_db: None, raw_connection: Callable[..., Session]) -> Iterator[Callable[..., Room]]:
-    """`make_room(broken=None, constrained=True, together=True)`: a room, gone at the end; the test's connection enters it too.
+def make_race_schema(committed_db: None, raw_connection: Callable[..., Session]) -> Iterator[Callable[..., RaceSchema]]:
+    """`make_race_schema(broken=None, constrained=True, grouped=True)` makes a schema, which the test's connection uses too.
 
-    together: requests go the way of those answered together, as the product's do; else each has a transaction of its own.
+    broken: how the lock is broken, a key of `BROKEN`; None keeps it. constrained: False drops the keys, checks and triggers.
+    grouped: True executes requests by group commit, as the product does; False in separate transactions.
     """
     with ExitStack() as stack:
 
-        def make(broken: str | None = None, *, constrained: bool = True, together: bool = True) -> Room:
-            name = f"room_{uuid.uuid4().hex[:12]}"
+        def make(broken: str | None = None, *, constrained: bool = True, grouped: bool = True) -> RaceSchema:
+            name = f"race_{uuid.uuid4().hex[:12]}"
             owner, observer = (raw_connection(autocommit=True) for _ in range(2))
             owner.execute(f"CREATE SCHEMA {name}")
             stack.callback(lambda: owner.execute(f"DROP SCHEMA {name} CASCADE"))
             observer.execute(f"SET search_path = {name}, public")
-            room = Room(name, owner, observer, is_grouped=together)
+            schema = RaceSchema(name, owner, observer, is_grouped=grouped)
             if broken:
-                room.break_lock(broken)
+                schema.break_lock(broken)
             if not constrained:
-                room.drop_constraints()
-            room.enter()
-            return room
+                schema.drop_constraints()
+            schema.use()
+            return schema
 
         yield make

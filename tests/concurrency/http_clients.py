@@ -32,7 +32,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class HttpClient:
-    """One API key's way to one server; every request has a connection of its own."""
+    """One API key's way to one server; every request has a new connection."""
 
     url: str
     api_key: str
@@ -43,9 +43,9 @@ class HttpClient:
 
     def get(self, path: str) -> Answer:
         """GET a path."""
-        return self._send("GET", path, None, self._headers(), 10)
+        return self._send("GET", path, None, self._headers(), 30)
 
-    def post(self, path: str, body: Any, *, key: str, timeout_s: float = 10, headers: Mapping[str, str] | None = None) -> Answer:
+    def post(self, path: str, body: Any, *, key: str, timeout_s: float = 30, headers: Mapping[str, str] | None = None) -> Answer:
         """POST a body under a key, once; with more headers.
 
         Raises:
@@ -54,7 +54,7 @@ class HttpClient:
         """
         return self._send("POST", path, json.dumps(body).encode(), self._headers(key) | dict(headers or {}), timeout_s)
 
-    def post_until_answered(self, path: str, body: Any, *, key: str, for_s: float = 30) -> Answer:
+    def post_until_answered(self, path: str, body: Any, *, key: str, for_s: float = 60) -> Answer:
         """As a client should: the same request with the same key until the answer is one."""
         deadline = time.monotonic() + for_s
         while True:
@@ -83,7 +83,7 @@ class HttpClient:
     # Hanging up
 
     def send_and_keep_open(self, path: str, body: Any, *, key: str, cut_after_bytes: int | None = None) -> socket.socket:
-        """Send a request, or only so many bytes of its body, and read nothing; the caller hangs up."""
+        """Send a request, or only the first bytes of its body, and read nothing; the caller hangs up."""
         address = urlsplit(self.url)
         content = json.dumps(body).encode()
         headers = self._headers(key) | {"Host": address.netloc, "Content-Length": str(len(content))}

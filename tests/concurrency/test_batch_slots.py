@@ -1,4 +1,4 @@
-"""Large batches take slots first, so that all together never fill the server's lock table, which every session needs."""
+"""Large batches take slots first, so that their locks never fill the server's lock table."""
 
 import shutil
 import tempfile
@@ -10,14 +10,14 @@ from typing import Any
 import psycopg
 import pytest
 
-from ledger import selectors, services
+from ledger import reads, services
 from ledger.database import batch_slots
 from ledger.database.locks import WAIT_MANY
 from ledger.errors import HolderBusy
 from ledger.lock_report import current_locks, known_names
 from ledger.models import Batch
 from ledger.rules import GrantRequest
-from ledger_project.embedded_postgres import Server
+from ledger_project.serving.postgres import Server
 
 NewHolder = Callable[[], str]
 Connect = Callable[..., psycopg.Connection[Any]]
@@ -31,7 +31,7 @@ def grants(prefix: str, count: int) -> list[GrantRequest]:
     return [GrantRequest(holder_id=f"{prefix}.{number}", idempotency_key="g", amount=1) for number in range(count)]
 
 
-def test_without_a_free_slot_a_large_batch_is_put_off_and_a_small_one_runs(
+def test_without_a_free_slot_a_large_batch_is_busy_and_a_small_batch_runs(
     committed_db: None, raw_connection: Connect, new_holder: NewHolder
 ) -> None:
     other, holder = raw_connection(), new_holder()
@@ -43,7 +43,7 @@ def test_without_a_free_slot_a_large_batch_is_put_off_and_a_small_one_runs(
 
     assert busy.value.facts == {"key": "ledger_batch_slot/any"}
     assert not Batch.objects.filter(idempotency_key=holder).exists()
-    assert list(selectors.holders(prefix=holder)) == []
+    assert list(reads.holders(prefix=holder)) == []
     small = services.batch(grants(holder, 99), mode="each", idempotency_key=f"{holder}/small")
     assert [outcome.entry.balance for outcome in small.outcomes if outcome.entry] == [1] * 99
 
@@ -57,7 +57,7 @@ def test_without_a_free_slot_a_large_batch_is_put_off_and_a_small_one_runs(
 
 @pytest.fixture(scope="module")
 def small_server() -> Iterator[str]:
-    """The address of a server whose lock table has room for less than twenty batches."""
+    """The address of a server whose lock table holds the locks of fewer than twenty batches."""
     folder = Path(tempfile.mkdtemp(prefix="ledger-"))
     folder.chmod(0o755)
     server = Server(folder, max_connections="30", max_locks_per_transaction="20", autovacuum="off")
@@ -77,7 +77,8 @@ def test_slots_keep_the_lock_table_from_filling(small_server: str, takes_slots: 
         for batch in range(26):
             connection = stack.enter_context(psycopg.connect(small_server))
             if takes_slots:
-                parameters = [2, batch_slots.slot_numbers(), 2]
+                wanted = 2
+                parameters = [wanted, batch_slots.slot_numbers(), wanted]
                 [is_admitted] = connection.execute(batch_slots.TAKE, parameters).fetchone() or [False]
                 if not is_admitted:
                     connection.rollback()
@@ -94,6 +95,7 @@ def test_slots_keep_the_lock_table_from_filling(small_server: str, takes_slots: 
 
 
 def test_the_report_names_the_slots(committed_db: None, raw_connection: Connect) -> None:
-    raw_connection().execute(batch_slots.TAKE, [1, batch_slots.slot_numbers(), 1])
+    wanted = 1
+    raw_connection().execute(batch_slots.TAKE, [wanted, batch_slots.slot_numbers(), wanted])
     report = current_locks(names=known_names(limit=1))
     assert "ledger_batch_slot/1" in {lock.name for lock in report}

@@ -1,4 +1,4 @@
-"""Credit notes while others credit the same invoice: together never more than it."""
+"""Credit notes for one invoice at the same time: together they never exceed the invoice."""
 
 import threading
 from collections.abc import Callable
@@ -11,10 +11,10 @@ import pytest
 from django.db import connection, transaction
 
 from billing.documents import credit_notes, invoices
-from billing.documents.credit_notes import Wanted
+from billing.documents.credit_notes import LineCredit
 from billing.errors import CreditExceedsInvoice, InvoiceGenerationBusy
 from billing.generator import generate
-from billing.generator.generate import Options
+from billing.generator.options import Options
 from billing.models import CreditNote, Invoice
 from billing.orders import plans
 from ledger.database.locks import Lock
@@ -25,13 +25,13 @@ Connect = Callable[..., psycopg.Connection[Any]]
 
 @pytest.fixture(autouse=True)
 def _forget_plans() -> None:
-    """The tests that commit have a database of their own, in which other plans have the same ids."""
+    """Clear the caches of plans: in the database of the tests that commit, other plans have the same ids."""
     plans.terms_of.cache_clear()
     plans.price_of.cache_clear()
 
 
 def invoice_of_ten(*, is_paid: bool) -> int:
-    """The id of an invoice of 10.00 without tax."""
+    """Return the id of an invoice of 10.00 without tax."""
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring()]).code)
     [made] = generate.generate(ref=subscription.ref, options=Options(as_of=at(1, 1))).invoices
     if is_paid:
@@ -41,7 +41,7 @@ def invoice_of_ten(*, is_paid: bool) -> int:
 
 def credit_six(invoice_id: int) -> CreditNote:
     with transaction.atomic():
-        return credit_notes.issue_in(invoice_id=invoice_id, lines=[Wanted(1, 600)], reason="race", actor="test")
+        return credit_notes.issue_in(invoice_id=invoice_id, lines=[LineCredit(1, 600)], reason="race", actor="test")
 
 
 def credited_minor(invoice_id: int) -> int:
@@ -50,7 +50,7 @@ def credited_minor(invoice_id: int) -> int:
 
 @contextmanager
 def no_lock(*names: str, **options: Any) -> Any:
-    """Vouch for a lock that nobody has taken."""
+    """Return the proof of a lock without taking the lock."""
     lock = Lock(names, connection)
     yield lock
     lock._end()
@@ -58,7 +58,7 @@ def no_lock(*names: str, **options: Any) -> Any:
 
 @contextmanager
 def both_have_looked() -> Any:
-    """Let nobody write a note before two have seen what is left."""
+    """Stop each writer of a note until two have read how much of the invoice can be credited."""
     barrier, real = threading.Barrier(2), credit_notes._write
 
     def together(*arguments: Any) -> CreditNote:
@@ -70,7 +70,7 @@ def both_have_looked() -> Any:
 
 
 @pytest.mark.parametrize("is_paid", [False, True])
-def test_of_two_who_credit_at_once_one_is_told_to_come_back(committed_db: None, run_threads: Any, is_paid: bool) -> None:
+def test_of_two_credit_notes_at_the_same_time_one_is_busy(committed_db: None, run_threads: Any, is_paid: bool) -> None:
     invoice_id = invoice_of_ten(is_paid=is_paid)
     first_has_written, second_is_done = threading.Event(), threading.Event()
     real = credit_notes._write
@@ -112,38 +112,40 @@ def test_without_the_lock_the_database_refuses_the_second(committed_db: None, ru
     assert Invoice.objects.get(pk=invoice_id).amount_due_minor == (1000 if is_paid else 400)
 
 
-def test_without_lock_and_trigger_more_is_credited_than_was_billed(
+def test_control_without_lock_and_trigger_more_is_credited_than_was_billed(
     committed_db: None, run_threads: Any, raw_connection: Connect
 ) -> None:
-    """The control: in a schema of its own, where notes are frozen by nobody."""
+    """In a separate schema, whose tables have no triggers."""
     invoice_id = invoice_of_ten(is_paid=True)
-    room = f"room_note_{invoice_id}"
+    schema = f"race_note_{invoice_id}"
     owner = raw_connection(autocommit=True)
-    owner.execute(f"CREATE SCHEMA {room}")
+    owner.execute(f"CREATE SCHEMA {schema}")
     for table in ("creditnote", "creditnoteline", "creditnotetax", "creditnoteuse"):
-        owner.execute(f"CREATE TABLE {room}.billing_{table} (LIKE public.billing_{table} INCLUDING IDENTITY INCLUDING DEFAULTS)")
+        owner.execute(
+            f"CREATE TABLE {schema}.billing_{table} (LIKE public.billing_{table} INCLUDING IDENTITY INCLUDING DEFAULTS)"
+        )
 
     def credit(index: int) -> CreditNote:
         with connection.cursor() as cursor:
-            cursor.execute(f"SET search_path = {room}, public")
+            cursor.execute(f"SET search_path = {schema}, public")
         return credit_six(invoice_id)
 
     try:
         with mock.patch.object(credit_notes, "try_advisory_lock", no_lock), both_have_looked():
             results = run_threads(credit, 2)
         assert [type(each).__name__ for each in results] == ["CreditNote", "CreditNote"], results
-        (credited,) = owner.execute(f"SELECT sum(amount_minor) FROM {room}.billing_creditnote").fetchone() or (0,)
+        (credited,) = owner.execute(f"SELECT sum(amount_minor) FROM {schema}.billing_creditnote").fetchone() or (0,)
         assert credited == 1200
     finally:
-        # Numbers that were given to notes of the room would be a hole in the numbering of the others.
+        # Without this the numbers of the notes in this schema would be gaps in the numbering of the other tests.
         owner.execute(
             "UPDATE billing_numberseries SET last_value = (SELECT count(*) FROM billing_creditnote WHERE series = 'CN')"
             " WHERE name = 'CN'"
         )
-        owner.execute(f"DROP SCHEMA {room} CASCADE")
+        owner.execute(f"DROP SCHEMA {schema} CASCADE")
 
 
-def test_numbers_have_no_hole_though_many_are_refused(committed_db: None, run_threads: Any) -> None:
+def test_the_numbers_of_credit_notes_have_no_gap_although_many_are_refused(committed_db: None, run_threads: Any) -> None:
     invoices = [invoice_of_ten(is_paid=bool(index % 2)) for index in range(4)]
 
     def credit_all(index: int) -> int:

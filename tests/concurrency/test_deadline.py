@@ -1,5 +1,6 @@
-"""However many locks a request meets, it waits for all of them together no longer than WAIT_SECONDS."""
+"""A request waits for all its locks together at most WAIT_SECONDS, however many locks it needs."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -8,7 +9,7 @@ import psycopg
 import pytest
 from django.db import OperationalError, connection, transaction
 
-from ledger import selectors, services
+from ledger import reads, services
 from ledger.database import locks
 from ledger.database.locks import holder_key, lock_number
 from ledger.database.transactions import in_transaction
@@ -26,7 +27,7 @@ ENOUGH_MS = 100_000
 
 @pytest.fixture
 def patient(committed_db: None) -> Iterator[None]:
-    """Nothing but the deadline ends a wait."""
+    """Set a lock_timeout that is too long to end a wait, so that only the deadline can."""
     with connection.cursor() as cursor:
         cursor.execute(f"SET lock_timeout = {ENOUGH_MS}; SET statement_timeout = {ENOUGH_MS}")
     yield
@@ -35,11 +36,13 @@ def patient(committed_db: None) -> Iterator[None]:
 
 @contextmanager
 def deadline_of(seconds: float, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """For the block, a use-case has so long for its waits; then it must have ended by itself."""
+    """Set the deadline within the block, and assert that the block ended soon after it."""
     with monkeypatch.context() as patched:
         patched.setattr(locks, "LOCK_TIMEOUT_MS", ENOUGH_MS)
         patched.setattr("ledger.database.transactions.waits_bounded", lambda: locks.waits_bounded(seconds))
+        begun = time.monotonic()
         yield
+        assert seconds <= time.monotonic() - begun < ENOUGH_MS / 1000 / 10
 
 
 def hold(connect: Connect, *holders: str) -> psycopg.Connection[Any]:
@@ -61,8 +64,8 @@ def test_a_transfer_whose_second_holder_is_locked_ends_at_the_deadline(
     hold(raw_connection, second)
     with deadline_of(0.3, monkeypatch), pytest.raises(HolderBusy) as busy:
         services.transfer(holder_id=first, to=second, amount=1, idempotency_key="t")
-    assert busy.value.facts == {"key": holder_key(second)}
-    assert (selectors.balance(first).sequence, selectors.balance(second).sequence) == (1, 0)
+    assert busy.value.facts == {"key": f"{holder_key(first)} and {holder_key(second)}"}
+    assert (reads.balance(first).sequence, reads.balance(second).sequence) == (1, 0)
 
 
 def test_a_batch_over_many_locked_holders_ends_at_the_deadline(
@@ -72,13 +75,13 @@ def test_a_batch_over_many_locked_holders_ends_at_the_deadline(
     hold(raw_connection, *(request.holder_id for request in requests[5:]))
     with deadline_of(0.3, monkeypatch), pytest.raises(HolderBusy):
         services.batch(requests, mode="each", idempotency_key=requests[0].holder_id)
-    assert [selectors.balance(request.holder_id).sequence for request in requests] == [0] * 20
+    assert [reads.balance(request.holder_id).sequence for request in requests] == [0] * 20
     with connection.cursor() as cursor:
         cursor.execute("SHOW statement_timeout")
         assert cursor.fetchone() == (f"{ENOUGH_MS // 1000}s",)
 
 
-def test_a_spend_behind_a_number_that_somebody_without_the_lock_has_taken_ends_at_the_deadline(
+def test_a_spend_that_waits_for_an_uncommitted_entry_with_its_sequence_ends_at_the_deadline(
     patient: None, raw_connection: Connect, new_holder: NewHolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     holder = new_holder()
@@ -91,11 +94,11 @@ def test_a_spend_behind_a_number_that_somebody_without_the_lock_has_taken_ends_a
         services.spend(holder_id=holder, amount=2, idempotency_key="s2")
     assert locks.sqlstate(late.value) == locks.LOCK_NOT_AVAILABLE  # over REST: 503 holder-busy
     other.rollback()
-    assert selectors.balance(holder).sequence == 1
+    assert reads.balance(holder).sequence == 1
 
 
 @pytest.mark.parametrize("seconds", [0.0, 60.0], ids=["late", "in time"])
-def test_only_who_is_late_sends_something_more(
+def test_a_request_that_never_waited_sends_no_further_statement(
     committed_db: None, new_holder: NewHolder, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
     sent: list[str] = []
@@ -111,7 +114,7 @@ def test_only_who_is_late_sends_something_more(
     assert len(sent) == (1 if seconds == 0.0 else 0)
 
 
-def test_the_inner_bound_does_not_lengthen_the_outer_one(committed_db: None) -> None:
+def test_an_inner_deadline_does_not_extend_the_outer_one(committed_db: None) -> None:
     with locks.waits_bounded(0.0), locks.waits_bounded(60.0):
         assert locks._left_ms() == 1
     assert locks._left_ms() is None

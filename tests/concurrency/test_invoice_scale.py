@@ -1,4 +1,4 @@
-"""Thousands of subscriptions and many workers: every invoice once, every number once, whoever is killed or rolled back."""
+"""Thousands of subscriptions and many workers: every invoice once, every number once, also after kills and rollbacks."""
 
 import json
 import multiprocessing
@@ -19,11 +19,12 @@ import psycopg
 import pytest
 from django.db import connection
 
-from billing.documents import invoices as invoice_documents
-from billing.generator import workers as generator
+from billing.documents import finalisation
+from billing.generator import runs, workers
 from billing.generator.due import DueWalk, Filter
-from billing.generator.generate import Options
-from billing.generator.workers import Done, OutcomeKind
+from billing.generator.options import Options
+from billing.generator.outcomes import Outcome, SubscriptionResult, bill_one
+from billing.generator.stop_flags import SharedStopFlag, StopFlag
 from billing.models import Claim, Invoice, Line, Subscription
 from ledger.database.locks import lock_number
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, use
@@ -64,7 +65,7 @@ COPY = """
 
 
 def due_subscriptions(count: int) -> str:
-    """So many subscriptions that owe 10.00 and ten calls at 0.02 on 1 February; returns the code of their plan."""
+    """Make `count` subscriptions that owe 10.00 and ten calls at 0.02 on 1 February; returns the code of their plan."""
     plan = PlanFactory(prices=[recurring(timing="arrears"), metered()]).code
     subscription = SubscriptionFactory(plan=plan)
     use(subscription, "10", at(1, 5))
@@ -103,7 +104,7 @@ def assert_each_billed_once(plan: str, count: int, first: int) -> None:
     assert Line.objects.filter(invoice__in=invoices).count() == 2 * count
     assert Claim.objects.filter(invoice_id__in=invoices.values("id"), released_at=None).count() == 2 * count
     assert sorted(invoices.values_list("series_value", flat=True)) == list(range(first, first + count))
-    assert invoice_documents.last_number() == first + count - 1
+    assert finalisation.last_number() == first + count - 1
 
 
 @pytest.mark.parametrize(
@@ -111,13 +112,13 @@ def assert_each_billed_once(plan: str, count: int, first: int) -> None:
     [(WORKERS, 300), *(pytest.param(workers, 3_000, marks=pytest.mark.slow) for workers in (1, 2, 4, 8))],
 )
 def test_every_subscription_is_billed_once_and_numbered_without_a_hole(committed_db: None, workers: int, count: int) -> None:
-    plan, first = due_subscriptions(count), invoice_documents.last_number() + 1
+    plan, first = due_subscriptions(count), finalisation.last_number() + 1
     summary = run_command(plan, workers)
     assert (summary["invoices"], summary["lines"], summary["workers_lost"]) == (count, 2 * count, 0)
     assert summary["money"] == {"EUR": {"invoices": count, "total_minor": 1020 * count, "credits_applied_minor": 0}}
     assert_each_billed_once(plan, count, first)
     assert run_command(plan, workers)["invoices"] == 0
-    assert invoice_documents.last_number() == first + count - 1
+    assert finalisation.last_number() == first + count - 1
 
 
 # Rolled back after the number was taken --------------------------------------------------------------
@@ -135,32 +136,32 @@ class EveryFifth:
 
     def __call__(self, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
         result = execute(sql, params, many, context)
-        if sql == invoice_documents.FINALIZE:
+        if sql == finalisation.FINALIZE:
             self.taken += 1
             if self.taken % 5 == 0:
                 raise Undone
         return result
 
 
-def run_here(plan: str, workers: int) -> list[Done]:
+def run_here(plan: str, workers: int) -> list[SubscriptionResult]:
     """A run whose worker processes are forked from this one, with what is wrapped around its connection."""
-    done: list[Done] = []
-    job = generator.job_for(Options(as_of=FEB_1), plans=(plan,), workers=workers)
-    generator.run(job, on_done=done.append, on_tick=lambda summary: None, stop=lambda: False)
+    done: list[SubscriptionResult] = []
+    job = runs.job_for(Options(as_of=FEB_1), plans=(plan,), workers=workers)
+    runs.run(job, on_done=done.append, on_tick=lambda summary: None, stop=lambda: False)
     return done
 
 
 @pytest.mark.parametrize(("workers", "count"), [(4, 100), pytest.param(WORKERS, 3_000, marks=pytest.mark.slow)])
-def test_no_number_is_lost_though_every_fifth_finalisation_is_rolled_back(committed_db: None, workers: int, count: int) -> None:
-    plan, first = due_subscriptions(count), invoice_documents.last_number() + 1
+def test_no_number_is_lost_although_every_fifth_finalisation_is_rolled_back(committed_db: None, workers: int, count: int) -> None:
+    plan, first = due_subscriptions(count), finalisation.last_number() + 1
     with connection.execute_wrapper(EveryFifth()):
         outcomes = run_here(plan, workers)
-    failed = [one for one in outcomes if one.outcome == OutcomeKind.FAILED]
+    failed = [one for one in outcomes if one.outcome == Outcome.FAILED]
     assert {one.detail for one in failed} == {"Undone: "}
     # Each process undoes its own fifth, tenth and so on.
     assert count // 5 - workers <= len(failed) <= count // 5
     assert Invoice.objects.filter(subscription_ref__in=[one.subscription for one in failed]).count() == 0
-    assert invoice_documents.last_number() == first + count - len(failed) - 1
+    assert finalisation.last_number() == first + count - len(failed) - 1
     run_here(plan, workers)
     assert_each_billed_once(plan, count, first)
 
@@ -190,7 +191,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def wait_for_invoices(plan: str, wanted: int, process: subprocess.Popen[str]) -> None:
-    """Return when a run has made so many invoices, or fail when it ended before."""
+    """Return when a run has made the wanted number of invoices, or fail when it ended before."""
     while Invoice.objects.filter(lines__price__plan__code=plan).distinct().count() < wanted:
         assert process.poll() is None, process.communicate()
 
@@ -199,7 +200,7 @@ def wait_for_invoices(plan: str, wanted: int, process: subprocess.Popen[str]) ->
 def test_a_worker_killed_in_the_middle_leaves_no_invoice_no_number_and_no_lock(
     committed_db: None, raw_connection: Connect, workers: int, count: int
 ) -> None:
-    plan, first = due_subscriptions(count), invoice_documents.last_number() + 1
+    plan, first = due_subscriptions(count), finalisation.last_number() + 1
     arguments = ("--as-of", "2026-02-01", "--plan", plan, "--workers", str(workers), "--format", "json", "--no-progress")
     process = command(*arguments)
     wait_for_invoices(plan, count // 10, process)
@@ -218,14 +219,14 @@ def test_a_worker_killed_in_the_middle_leaves_no_invoice_no_number_and_no_lock(
 
 
 def test_a_worker_killed_in_the_middle_of_a_word_does_not_silence_the_others(committed_db: None) -> None:
-    plan, first = due_subscriptions(60), invoice_documents.last_number() + 1
-    here, real = os.getpid(), generator.work
+    plan, first = due_subscriptions(60), finalisation.last_number() + 1
+    here, real = os.getpid(), runs.work
 
     def say_half_and_die(sender: Any, said: Any, write: Any = None) -> None:
         os.write(sender.fileno(), bytes(said)[: len(said) // 2])
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def work(job: generator.Work, stop_flag: generator.StopFlag, report: Callable[[Done | str], None], shard: int = 0) -> None:
+    def work(job: workers.Work, stop_flag: StopFlag, report: Callable[[SubscriptionResult | str], None], shard: int = 0) -> None:
         if shard == 0 and os.getpid() != here:
             multiprocessing.connection.Connection._send = say_half_and_die  # type: ignore[attr-defined]
         real(job, stop_flag, report, shard)
@@ -236,7 +237,7 @@ def test_a_worker_killed_in_the_middle_of_a_word_does_not_silence_the_others(com
     before = signal.signal(signal.SIGALRM, give_up)
     signal.alarm(60)
     try:
-        with mock.patch.object(generator, "work", work):
+        with mock.patch.object(runs, "work", work):
             run_here(plan, 3)
     finally:
         signal.alarm(0)
@@ -245,8 +246,8 @@ def test_a_worker_killed_in_the_middle_of_a_word_does_not_silence_the_others(com
 
 
 def test_a_worker_killed_while_it_counts_the_limit_does_not_stop_the_others(committed_db: None) -> None:
-    """Whoever is at the counter when it is killed leaves it to the next."""
-    stop_flag = generator.SharedStopFlag(multiprocessing.get_context("fork"), 2)
+    """A worker that is killed at the counter leaves it to the next."""
+    stop_flag = SharedStopFlag(multiprocessing.get_context("fork"), 2)
 
     def take_and_die() -> None:
         with stop_flag._my_turn():
@@ -261,16 +262,17 @@ def test_a_worker_killed_while_it_counts_the_limit_does_not_stop_the_others(comm
 
 
 def test_a_command_killed_with_all_its_workers_is_taken_up_by_the_next(committed_db: None) -> None:
-    plan, first = due_subscriptions(200), invoice_documents.last_number() + 1
+    count, before_the_kill = 200, 20
+    plan, first = due_subscriptions(count), finalisation.last_number() + 1
     process = command("--as-of", "2026-02-01", "--plan", plan, "--workers", "4", "--no-progress")
-    wait_for_invoices(plan, 20, process)
+    wait_for_invoices(plan, before_the_kill, process)
     for pid in [*children_of(process.pid), process.pid]:
         os.kill(pid, signal.SIGKILL)
     process.communicate(timeout=60)
-    made = invoice_documents.last_number() - first + 1
+    made = finalisation.last_number() - first + 1
     assert made == Invoice.objects.filter(subscription_ref__in=refs_of(plan)).count()
-    run_command(plan, 2)
-    assert_each_billed_once(plan, 200, first)
+    run_command(plan, workers=2)
+    assert_each_billed_once(plan, count, first)
 
 
 # What it costs ---------------------------------------------------------------------------------------
@@ -292,8 +294,8 @@ def test_a_busy_subscription_is_skipped_by_one_statement(committed_db: None, raw
     other, statements = raw_connection(), Statements()
     other.execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(f"invoice_gen/{subscription.ref}")])
     with connection.execute_wrapper(statements):
-        done = generator.bill_one(subscription.ref, Options(as_of=FEB_1))
-    assert done.outcome == OutcomeKind.BUSY
+        done = bill_one(subscription.ref, Options(as_of=FEB_1))
+    assert done.outcome == Outcome.BUSY
     assert [sql.split(" /*")[0] for sql in statements.sent] == ["SELECT pg_try_advisory_xact_lock(%s)"]
 
 
@@ -305,7 +307,7 @@ def test_a_busy_subscription_is_skipped_in_less_than_5_ms(committed_db: None, ra
     took_ms = []
     for _ in range(200):
         began = time.perf_counter()
-        assert generator.bill_one(subscription.ref, Options(as_of=FEB_1)).outcome == OutcomeKind.BUSY
+        assert bill_one(subscription.ref, Options(as_of=FEB_1)).outcome == Outcome.BUSY
         took_ms.append((time.perf_counter() - began) * 1000)
     print(f"busy skip: median {statistics.median(took_ms):.2f} ms, p95 {sorted(took_ms)[189]:.2f} ms")
     assert statistics.median(took_ms) < 5
@@ -321,7 +323,7 @@ def walked(plan: str, as_of: datetime) -> tuple[int, int]:
         tracemalloc.stop()
 
 
-def test_the_list_of_what_is_due_takes_no_more_memory_for_more_subscriptions(committed_db: None) -> None:
+def test_the_list_of_what_is_due_takes_no_more_memory_for_more_subscriptions(db: None) -> None:
     few, many = due_subscriptions(1_000), due_subscriptions(5_000)
     walked(few, FEB_1)
     (few_count, few_bytes), (many_count, many_bytes) = walked(few, FEB_1), walked(many, FEB_1)
@@ -331,19 +333,19 @@ def test_the_list_of_what_is_due_takes_no_more_memory_for_more_subscriptions(com
 
 
 @pytest.mark.slow
-def test_a_run_over_thousands_keeps_no_more_than_its_figures(committed_db: None) -> None:
+def test_a_run_over_3000_subscriptions_keeps_only_counts_in_memory(committed_db: None) -> None:
     """What a run remembers of a subscription is a duration and at most an outcome on its way to the database."""
     plan = due_subscriptions(3_000)
-    job = generator.job_for(Options(as_of=FEB_1), plans=(plan,))
+    job = runs.job_for(Options(as_of=FEB_1), plans=(plan,))
     made = (1, "INV-000001", "EUR", 1020, 0, 2)
 
-    def no_work(ref: str, options: Options) -> Done:
-        return Done(ref, OutcomeKind.FINALISED, duration_ms=1.0, invoices=(made,))
+    def no_work(ref: str, options: Options, act: Any) -> SubscriptionResult:
+        return SubscriptionResult(ref, Outcome.FINALISED, duration_ms=1.0, invoices=(made,))
 
     tracemalloc.start()
     try:
-        with mock.patch.object(generator, "bill_one", no_work):
-            summary = generator.run(job, on_done=lambda done: None, on_tick=lambda summary: None, stop=lambda: False)
+        with mock.patch.object(workers, "bill_one", no_work):
+            summary = runs.run(job, on_done=lambda done: None, on_tick=lambda summary: None, stop=lambda: False)
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

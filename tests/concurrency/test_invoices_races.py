@@ -1,4 +1,4 @@
-"""Invoices while others are at it: never twice, never waiting, never a hole, never a lock on a row of intent."""
+"""Invoice generation at the same time: never twice, no waiting, no gap in the numbers, no lock on a subscription's rows."""
 
 import json
 import os
@@ -16,15 +16,16 @@ import pytest
 from django.conf import settings
 from django.db import connection, connections
 
-from billing.documents import invoices
+from billing.documents import finalisation, invoices
 from billing.errors import InvoiceGenerationBusy, PeriodAlreadyBilled
-from billing.generator import allowances, store
+from billing.generator import allowances, steps, store
 from billing.generator import generate as generator
-from billing.generator.generate import Options, Scope
+from billing.generator.options import Options, Scope
+from billing.generator.results import GenerationResult
 from billing.models import Claim, Invoice, Line, Subscription
 from billing.orders import plans, subscriptions
 from billing.orders.subscriptions import Wish
-from ledger import selectors
+from ledger import reads
 from ledger.database.locks import Lock, lock_number
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
 from tests.conftest import database_url
@@ -35,17 +36,17 @@ FEB_1 = Options(as_of=at(2, 1))
 
 @pytest.fixture(autouse=True)
 def _forget_plans() -> None:
-    """The tests that commit have a database of their own, in which other plans have the same ids."""
+    """Clear the caches of plans: in the database of the tests that commit, other plans have the same ids."""
     plans.terms_of.cache_clear()
     plans.price_of.cache_clear()
 
 
-def generate(ref: str, options: Options = FEB_1) -> generator.Generated:
+def generate(ref: str, options: Options = FEB_1) -> GenerationResult:
     return generator.generate(ref=ref, options=options)
 
 
 class HeldGeneration:
-    """A generation in a thread of its own, stopped after it has written its claims and before COMMIT."""
+    """A generation in a separate thread, stopped after it has written its claims and before COMMIT."""
 
     def __init__(self, ref: str, options: Options = FEB_1) -> None:
         self.ref, self.options = ref, options
@@ -56,7 +57,7 @@ class HeldGeneration:
     def _run(self) -> None:
         def watch(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
             result = execute(sql, params, many, context)
-            if sql == store.INSERT_CLAIMS:
+            if sql == store.INSERT_CLAIMS.sql:
                 # The others may take as long as they like: neither the server nor we end this by the clock.
                 with connection.cursor() as cursor:
                     cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
@@ -69,8 +70,8 @@ class HeldGeneration:
                 self.result = generate(self.ref, self.options)
         except Exception as error:
             self.result = error
-            self.has_written.set()
         finally:
+            self.has_written.set()  # also when nothing was written, so that a test fails and does not hang
             connections.close_all()
 
     def __enter__(self) -> "HeldGeneration":
@@ -90,7 +91,7 @@ def billed(ref: str) -> int:
 # T1 .. T5: a usage and a recurring generator on one subscription -------------------------------------
 
 
-def test_the_second_generator_fails_at_once_and_may_come_back_later(committed_db: None) -> None:
+def test_a_second_generator_is_busy_at_once_and_succeeds_later(committed_db: None) -> None:
     subscription = SubscriptionFactory()
     use(subscription, "100", at(1, 5))
     with HeldGeneration(subscription.ref, Options(as_of=at(2, 1), only=Scope.RECURRING)) as first:
@@ -103,7 +104,7 @@ def test_the_second_generator_fails_at_once_and_may_come_back_later(committed_db
     assert [one.total_minor for one in again.invoices] == [240]
 
 
-def test_an_amendment_does_not_wait_for_a_generation_and_is_billed_by_the_next(committed_db: None) -> None:
+def test_an_amendment_does_not_wait_for_a_running_generation_and_the_next_one_bills_it(committed_db: None) -> None:
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring()]).code)
     with HeldGeneration(subscription.ref, Options(as_of=at(1, 1))):
         with connection.cursor() as cursor:
@@ -118,13 +119,13 @@ def test_an_amendment_does_not_wait_for_a_generation_and_is_billed_by_the_next(c
 
 @contextmanager
 def no_lock(*names: str, **options: Any) -> Any:
-    """Vouch for a lock that nobody has taken."""
+    """Return the proof of a lock without taking the lock."""
     lock = Lock(names, connection)
     yield lock
     lock._end()
 
 
-def test_without_the_lock_both_would_bill_and_the_constraint_refuses_the_second(committed_db: None, run_threads: Any) -> None:
+def test_without_the_lock_the_constraint_refuses_the_second_of_two_generations(committed_db: None, run_threads: Any) -> None:
     subscription = SubscriptionFactory()
     attempts: list[int] = []
     both_have_read = threading.Barrier(2)
@@ -140,20 +141,23 @@ def test_without_the_lock_both_would_bill_and_the_constraint_refuses_the_second(
 
     # The double-bill attempt: both found the same period due and wrote a claim on it.
     assert attempts == [1, 1]
-    assert sorted(type(one).__name__ for one in results) == ["Generated", "PeriodAlreadyBilled"]
+    assert sorted(type(one).__name__ for one in results) == ["GenerationResult", "PeriodAlreadyBilled"]
     assert billed(subscription.ref) == 1
     assert Claim.objects.filter(subscription=subscription.pk, released_at=None, kind=Claim.Kind.RECURRING).count() == 1
 
 
-def test_without_lock_and_constraint_the_period_is_billed_twice(
+def test_control_without_lock_and_constraint_the_period_is_billed_twice(
     committed_db: None, run_threads: Any, raw_connection: Connect
 ) -> None:
-    """The control: in a schema of its own, where claims may overlap."""
+    """In a separate schema, where claims may overlap; it is dropped with the two invoices, which an audit would complain of."""
     subscription = SubscriptionFactory()
-    room = f"room_{subscription.pk}"
+    schema = f"race_{subscription.pk}"
     owner = raw_connection(autocommit=True)
-    owner.execute(f"CREATE SCHEMA {room}")
-    owner.execute(f"CREATE TABLE {room}.billing_claim (LIKE public.billing_claim INCLUDING IDENTITY INCLUDING DEFAULTS)")
+    owner.execute(f"CREATE SCHEMA {schema}")
+    like = "INCLUDING IDENTITY INCLUDING DEFAULTS"
+    for table in ("billing_claim", "billing_invoice", "billing_line", "billing_invoicetax"):
+        owner.execute(f"CREATE TABLE {schema}.{table} (LIKE public.{table} {like})")
+    owner.execute(f"CREATE TABLE {schema}.billing_numberseries (LIKE public.billing_numberseries {like} INCLUDING INDEXES)")
     both_have_read = threading.Barrier(2)
     real = store.write_claims
 
@@ -163,19 +167,19 @@ def test_without_lock_and_constraint_the_period_is_billed_twice(
 
     def bill(index: int) -> Any:
         with connection.cursor() as cursor:
-            cursor.execute(f"SET search_path = {room}, public")
+            cursor.execute(f"SET search_path = {schema}, public")
         return generate(subscription.ref, Options(as_of=at(1, 1)))
 
     try:
         with mock.patch.object(generator, "try_advisory_lock", no_lock), mock.patch.object(store, "write_claims", together):
             results = run_threads(bill, 2)
+        assert [len(one.invoices) for one in results] == [1, 1]
+        assert owner.execute(f"SELECT count(*) FROM {schema}.billing_invoice").fetchone() == (2,)
     finally:
-        owner.execute(f"DROP SCHEMA {room} CASCADE")
-    assert [len(one.invoices) for one in results] == [1, 1]
-    assert billed(subscription.ref) == 2
+        owner.execute(f"DROP SCHEMA {schema} CASCADE")
 
 
-def test_a_claim_that_was_released_meanwhile_is_a_conflict(committed_db: None) -> None:
+def test_a_claim_that_another_session_has_released_is_a_conflict(committed_db: None) -> None:
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring()]).code)
     generate(subscription.ref, Options(as_of=at(1, 1)))
     subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(1, 17), wish=Wish(quantities={"base": 3}))
@@ -213,7 +217,7 @@ def xmaxes(session: psycopg.Connection[Any], subscription: Subscription) -> list
     ]
 
 
-def test_invoices_do_not_wait_for_locked_rows_of_intent_and_leave_no_mark_on_them(
+def test_a_generation_neither_waits_for_locked_rows_of_subscriptions_nor_locks_them(
     committed_db: None, raw_connection: Connect
 ) -> None:
     subscription = SubscriptionFactory()
@@ -238,7 +242,7 @@ def test_invoices_do_not_wait_for_locked_rows_of_intent_and_leave_no_mark_on_the
     assert billed(subscription.ref) == 3
 
 
-def test_the_control_a_foreign_key_would_have_waited(committed_db: None, raw_connection: Connect) -> None:
+def test_control_with_a_foreign_key_the_insert_waits_for_the_locked_row(committed_db: None, raw_connection: Connect) -> None:
     subscription = SubscriptionFactory()
     holder, owner = raw_connection("owner"), raw_connection("owner", autocommit=True)
     owner.execute(f"CREATE TABLE child_{subscription.pk} (id bigint REFERENCES billing_subscription)")
@@ -268,7 +272,7 @@ class Undone(Exception):
     """Raised to roll a finalisation back after its number was taken."""
 
 
-def test_numbers_have_no_holes_though_every_fifth_finalisation_is_rolled_back(
+def test_the_numbers_have_no_gap_although_every_fifth_finalisation_is_rolled_back(
     committed_db: None, run_threads: Any, raw_connection: Connect
 ) -> None:
     plan = PlanFactory(prices=[recurring()]).code
@@ -278,7 +282,7 @@ def test_numbers_have_no_holes_though_every_fifth_finalisation_is_rolled_back(
 
     def undo_every_fifth(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
         result = execute(sql, params, many, context)
-        if sql == invoices.FINALIZE:
+        if sql == finalisation.FINALIZE:
             taken.append(params["id"])
             if len(taken) % 5 == 0:
                 raise Undone
@@ -304,7 +308,7 @@ def test_numbers_have_no_holes_though_every_fifth_finalisation_is_rolled_back(
 
 
 HANGS_S = 600
-"""For what hangs; nothing here is decided by how long a process takes."""
+"""Ends a process that hangs; no test depends on how long a process takes."""
 
 
 def command(*arguments: str, **more: str) -> subprocess.Popen[str]:
@@ -382,7 +386,7 @@ def test_a_generator_killed_in_the_middle_leaves_no_invoice_no_number_and_no_loc
     assert numbers_are_gapless(observer)
 
 
-def test_the_command_skips_what_is_busy_and_says_so(committed_db: None) -> None:
+def test_the_command_skips_busy_subscriptions_and_reports_them(committed_db: None) -> None:
     subscription = SubscriptionFactory()
     with HeldGeneration(subscription.ref):
         process = command(
@@ -394,7 +398,7 @@ def test_the_command_skips_what_is_busy_and_says_so(committed_db: None) -> None:
     assert billed(subscription.ref) == 1
 
 
-def test_one_failure_never_stops_the_others(committed_db: None) -> None:
+def test_a_failed_subscription_does_not_stop_the_others(committed_db: None) -> None:
     subscription = SubscriptionFactory()
     process = command(
         "--as-of", "2026-01-01", "--subscription", unique("SUB"), "--subscription", subscription.ref,
@@ -410,7 +414,7 @@ def test_one_failure_never_stops_the_others(committed_db: None) -> None:
 
 
 def granting_twice(run_threads: Any, subscription: Any, bill: Callable[[int], Any]) -> list[Any]:
-    """Both have found the period's allowance due before either grants it, and nobody holds the subscription's lock."""
+    """Run two generations without the subscription's lock that both find the allowance due before either grants it."""
     both_have_read = threading.Barrier(2)
     real = allowances.read_granted
 
@@ -420,7 +424,7 @@ def granting_twice(run_threads: Any, subscription: Any, bill: Callable[[int], An
         both_have_read.wait(30)
         return granted
 
-    with mock.patch.object(generator, "try_advisory_lock", no_lock), mock.patch.object(generator, "read_granted", together):
+    with mock.patch.object(generator, "try_advisory_lock", no_lock), mock.patch.object(steps, "read_granted", together):
         results: list[Any] = run_threads(bill, 2)
     return results
 
@@ -435,24 +439,24 @@ def test_without_the_lock_an_allowance_is_still_granted_once(committed_db: None,
     holder = new_holder()
     subscription = with_allowance(holder)
     results = granting_twice(run_threads, subscription, lambda index: generate(subscription.ref, Options(as_of=at(1, 1))))
-    assert sorted(type(one).__name__ for one in results) == ["Generated", "PeriodAlreadyBilled"]
-    assert selectors.balance(holder).balance == 500
+    assert sorted(type(one).__name__ for one in results) == ["GenerationResult", "PeriodAlreadyBilled"]
+    assert reads.balance(holder).balance == 500
 
 
-def test_without_lock_constraint_and_key_an_allowance_is_granted_twice(
+def test_control_without_lock_constraint_and_key_an_allowance_is_granted_twice(
     committed_db: None, run_threads: Any, raw_connection: Connect, new_holder: Any
 ) -> None:
-    """The control."""
+    """So the lock, the constraint and the key each prevent a second grant."""
     holder = new_holder()
     subscription = with_allowance(holder)
-    room = f"room_{subscription.pk}"
+    schema = f"race_{subscription.pk}"
     owner = raw_connection(autocommit=True)
-    owner.execute(f"CREATE SCHEMA {room}")
-    owner.execute(f"CREATE TABLE {room}.billing_claim (LIKE public.billing_claim INCLUDING IDENTITY INCLUDING DEFAULTS)")
+    owner.execute(f"CREATE SCHEMA {schema}")
+    owner.execute(f"CREATE TABLE {schema}.billing_claim (LIKE public.billing_claim INCLUDING IDENTITY INCLUDING DEFAULTS)")
 
     def bill(index: int) -> Any:
         with connection.cursor() as cursor:
-            cursor.execute(f"SET search_path = {room}, public")
+            cursor.execute(f"SET search_path = {schema}, public")
         return generate(subscription.ref, Options(as_of=at(1, 1)))
 
     def a_key_of_its_own(head: Any, allowance: Any) -> str:
@@ -462,6 +466,6 @@ def test_without_lock_constraint_and_key_an_allowance_is_granted_twice(
         with mock.patch.object(allowances, "_key", a_key_of_its_own):
             results = granting_twice(run_threads, subscription, bill)
     finally:
-        owner.execute(f"DROP SCHEMA {room} CASCADE")
-    assert [type(one).__name__ for one in results] == ["Generated", "Generated"]
-    assert selectors.balance(holder).balance == 1000
+        owner.execute(f"DROP SCHEMA {schema} CASCADE")
+    assert [type(one).__name__ for one in results] == ["GenerationResult", "GenerationResult"]
+    assert reads.balance(holder).balance == 1000

@@ -1,4 +1,4 @@
-"""Why the lock comes in one statement and the read in the next, at READ COMMITTED: each other way overspends.
+"""Lock in one statement, read in the next, at READ COMMITTED: every other order overspends.
 
 One credit, two who want it. The first holds the lock and has written, but not committed; the second comes by one of the ways.
 It is seen to wait before the first commits, so every outcome here is certain and none is luck.
@@ -24,8 +24,8 @@ Connect = Callable[..., Session]
 
 
 @dataclass
-class Purse:
-    """A scratch ledger of one holder with one credit."""
+class OneCredit:
+    """A table with one holder who has one credit, the holder's lock, and the SQL to read the balance."""
 
     table: str
     name: str
@@ -54,8 +54,8 @@ class Purse:
 
 
 @pytest.fixture
-def purse(committed_db: None, raw_connection: Connect) -> Iterator[Purse]:
-    made = Purse(f"purse_{uuid.uuid4().hex[:12]}", f"ledger/{uuid.uuid4().hex}", raw_connection)
+def purse(committed_db: None, raw_connection: Connect) -> Iterator[OneCredit]:
+    made = OneCredit(f"purse_{uuid.uuid4().hex[:12]}", f"ledger/{uuid.uuid4().hex}", raw_connection)
     owner = raw_connection(autocommit=True)
     owner.execute(f"CREATE TABLE {made.table} (sequence int NOT NULL, amount int NOT NULL)")
     owner.execute(f"INSERT INTO {made.table} VALUES (1, 1)")
@@ -66,7 +66,7 @@ def purse(committed_db: None, raw_connection: Connect) -> Iterator[Purse]:
     owner.execute(f"DROP TABLE {made.table} CASCADE")
 
 
-def first_and_second(purse: Purse, second: Session, way: Callable[[Session], int]) -> int:
+def spend_twice(purse: OneCredit, second: Session, way: Callable[[Session], int]) -> int:
     """The first takes the lock and spends; the second waits in its `way`; the first commits; the second spends what it saw.
 
     Returns: the balance that is left; 0 is right, -1 is overspent.
@@ -80,7 +80,7 @@ def first_and_second(purse: Purse, second: Session, way: Callable[[Session], int
         seen = elsewhere.submit(way, second)
         wait_until_waiting(observer, second.info.backend_pid)
         first.commit()
-        if seen.result(10) >= 1:
+        if seen.result(60) >= 1:
             purse.spend(second)
         second.commit()
     return purse.balance()
@@ -92,15 +92,15 @@ def one_value(session: Session, sql: str) -> int:
     return int(row[-1])
 
 
-def test_lock_in_one_statement_and_read_in_the_next_is_right(purse: Purse) -> None:
+def test_lock_in_one_statement_and_read_in_the_next_is_right(purse: OneCredit) -> None:
     def way(session: Session) -> int:
         session.execute(f"SELECT {purse.lock}")
         return one_value(session, f"SELECT {purse.balance_sql}")
 
-    assert first_and_second(purse, purse.connect(), way) == 0
+    assert spend_twice(purse, purse.connect(), way) == 0
 
 
-def test_so_are_the_locks_of_this_project(purse: Purse) -> None:
+def test_the_ledgers_own_lock_functions_are_right(purse: OneCredit) -> None:
     wrapper = connection.copy()
     wrapper.ensure_connection()
     wrapper.inc_thread_sharing()
@@ -113,14 +113,14 @@ def test_so_are_the_locks_of_this_project(purse: Purse) -> None:
             cursor.execute(f"SELECT {purse.balance_sql}")
             return int(cursor.fetchone()[0])
 
-    assert first_and_second(purse, wrapper.connection, way) == 0
+    assert spend_twice(purse, wrapper.connection, way) == 0
 
 
-def test_so_is_a_volatile_function_that_locks_and_then_reads(purse: Purse) -> None:
-    """Each statement in a VOLATILE function has a snapshot of its own."""
+def test_a_volatile_function_that_locks_and_then_reads_is_right(purse: OneCredit) -> None:
+    """Each statement in a VOLATILE function has its own snapshot."""
     function(purse, "VOLATILE")
 
-    assert first_and_second(purse, purse.connect(), lambda session: one_value(session, f"SELECT {purse.table}_read()")) == 0
+    assert spend_twice(purse, purse.connect(), lambda session: one_value(session, f"SELECT {purse.table}_read()")) == 0
 
 
 @pytest.mark.parametrize(
@@ -132,21 +132,21 @@ def test_so_is_a_volatile_function_that_locks_and_then_reads(purse: Purse) -> No
     ],
     ids=["one select", "with", "lateral"],
 )
-def test_control_lock_and_read_in_one_statement_overspends(purse: Purse, sql: str) -> None:
+def test_control_lock_and_read_in_one_statement_overspends(purse: OneCredit, sql: str) -> None:
     """The statement's snapshot is older than its wait."""
     statement = sql.format(lock=purse.lock, balance=purse.balance_sql, table=purse.table)
 
-    assert first_and_second(purse, purse.connect(), lambda session: one_value(session, statement)) == -1
+    assert spend_twice(purse, purse.connect(), lambda session: one_value(session, statement)) == -1
 
 
-def test_control_a_stable_function_overspends(purse: Purse) -> None:
+def test_control_a_stable_function_overspends(purse: OneCredit) -> None:
     """A STABLE function reads by the snapshot of the statement that calls it."""
     function(purse, "STABLE")
 
-    assert first_and_second(purse, purse.connect(), lambda session: one_value(session, f"SELECT {purse.table}_read()")) == -1
+    assert spend_twice(purse, purse.connect(), lambda session: one_value(session, f"SELECT {purse.table}_read()")) == -1
 
 
-def test_control_repeatable_read_overspends(purse: Purse) -> None:
+def test_control_repeatable_read_overspends(purse: OneCredit) -> None:
     """The transaction's snapshot is taken by the statement that waits for the lock."""
     session = purse.connect()
     session.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
@@ -155,11 +155,11 @@ def test_control_repeatable_read_overspends(purse: Purse) -> None:
         session.execute(f"SELECT {purse.lock}")
         return one_value(session, f"SELECT {purse.balance_sql}")
 
-    assert first_and_second(purse, session, way) == -1
+    assert spend_twice(purse, session, way) == -1
 
 
-def test_control_autocommit_overspends(purse: Purse) -> None:
-    """The lock ends with its own statement; nobody waits for anybody."""
+def test_control_autocommit_overspends(purse: OneCredit) -> None:
+    """The lock ends with its own statement, so the second session does not wait."""
     sessions = [purse.connect(autocommit=True) for _ in range(2)]
     for session in sessions:
         session.execute(f"SELECT {purse.lock}")
@@ -169,8 +169,8 @@ def test_control_autocommit_overspends(purse: Purse) -> None:
     assert purse.balance() == -1
 
 
-def test_control_a_lock_from_a_rolled_back_savepoint_overspends(purse: Purse) -> None:
-    """Both have taken it and none holds it; see LockNotHeld, which refuses exactly this."""
+def test_control_a_lock_from_a_rolled_back_savepoint_overspends(purse: OneCredit) -> None:
+    """Both sessions have taken the lock and neither holds it any more. The ledger raises LockNotHeld in this case."""
     sessions = [purse.connect() for _ in range(2)]
     for session in sessions:
         session.execute("SAVEPOINT inner_block")
@@ -184,8 +184,8 @@ def test_control_a_lock_from_a_rolled_back_savepoint_overspends(purse: Purse) ->
     assert purse.balance() == -1
 
 
-def test_without_any_lock_the_unique_sequence_still_makes_it_impossible(purse: Purse) -> None:
-    """The lock keeps writers from colliding; the constraint makes a wrong balance impossible. Both stay."""
+def test_without_a_lock_the_unique_sequence_still_prevents_overspending(purse: OneCredit) -> None:
+    """The lock keeps writers from colliding; the constraint makes a wrong balance impossible."""
     purse.connect(autocommit=True).execute(f"ALTER TABLE {purse.table} ADD UNIQUE (sequence)")
     first, second = purse.connect(), purse.connect()
     observer = purse.connect(autocommit=True)
@@ -197,13 +197,13 @@ def test_without_any_lock_the_unique_sequence_still_makes_it_impossible(purse: P
         wait_until_waiting(observer, second.info.backend_pid)
         first.commit()
         with pytest.raises(psycopg.errors.UniqueViolation):
-            spending.result(10)
+            spending.result(60)
     second.rollback()
 
     assert purse.balance() == 0
 
 
-def function(purse: Purse, volatility: str) -> None:
+def function(purse: OneCredit, volatility: str) -> None:
     purse.connect(autocommit=True).execute(
         f"""CREATE FUNCTION {purse.table}_read() RETURNS int LANGUAGE plpgsql {volatility} AS $$
             BEGIN

@@ -1,4 +1,4 @@
-"""Several sessions at one lock: who waits, for how long, and what happens when the holder dies."""
+"""Sessions that wait for one lock: how long they wait, deadlocks, and what happens when the lock's holder is killed."""
 
 import subprocess
 import sys
@@ -31,14 +31,14 @@ def name(new_holder: Callable[[], str]) -> str:
 
 
 @pytest.fixture
-def elsewhere(committed_db: None) -> Iterator[ThreadPoolExecutor]:
-    """Threads with connections of their own, which are closed at the end."""
+def pool(committed_db: None) -> Iterator[ThreadPoolExecutor]:
+    """Threads with separate connections, which are closed at the end."""
     with ThreadPoolExecutor(2) as pool:
         yield pool
         together = threading.Barrier(2)
 
         def close(_: int) -> None:
-            together.wait(timeout=10)
+            together.wait(timeout=60)
             connections.close_all()
 
         list(pool.map(close, range(2)))
@@ -53,8 +53,8 @@ def backend_pid() -> int:
 # Waiting ---------------------------------------------------------------------------------------------
 
 
-def test_who_waits_is_seen_to_wait_and_goes_on_when_the_holder_is_done(
-    observer: psycopg.Connection[Any], elsewhere: ThreadPoolExecutor, name: str
+def test_a_waiting_session_is_in_pg_locks_and_continues_when_the_lock_is_free(
+    observer: psycopg.Connection[Any], pool: ThreadPoolExecutor, name: str
 ) -> None:
     pids: list[int] = []
     order: list[str] = []
@@ -69,7 +69,7 @@ def test_who_waits_is_seen_to_wait_and_goes_on_when_the_holder_is_done(
                 order.append("second")
 
     with transaction.atomic(), advisory_lock(name):
-        waiting = elsewhere.submit(wait_for_it)
+        waiting = pool.submit(wait_for_it)
         assert started.wait(10)
         wait_until_waiting(observer, pids[0])
         seen = observer.execute(
@@ -110,13 +110,13 @@ def test_waiting_ends_with_lock_timeout_and_nothing_is_written(
         assert cursor.fetchone() == (0,)
 
 
-def test_the_timeout_that_bounds_the_waiting_is_set_for_the_role_and_not_by_the_request(as_application: None) -> None:
+def test_the_role_has_a_lock_timeout_so_that_requests_need_not_set_it(as_application: None) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT setting::int, source FROM pg_settings WHERE name = 'lock_timeout'")
         assert cursor.fetchone() in [(2000, "user"), (2000, "database"), (2000, "database user")]
 
 
-def test_of_several_it_is_the_awaited_one_that_is_named(
+def test_of_several_locks_holder_busy_names_the_awaited_one(
     committed_db: None, raw_connection: Connect, new_holder: Callable[[], str]
 ) -> None:
     first, last = sorted((f"ledger/{new_holder()}", f"ledger/{new_holder()}"), key=lock_number)
@@ -138,7 +138,7 @@ def test_of_several_it_is_the_awaited_one_that_is_named(
 
 # Several keys: by number, never by name --------------------------------------------------------------
 
-# Two of these three names share a number under string-hash-32 (see tests/ledger/test_lock_keys.py), the third is between.
+# Two of these three names share a number under string-hash-32 (see database/test_lock_keys.py), the third is between.
 COLLIDING = ("ledger/aAA", "ledger/afF")
 BETWEEN = "ledger/aZZ"
 
@@ -171,7 +171,7 @@ def cross(observer: psycopg.Connection[Any], pool: ThreadPoolExecutor) -> list[s
                 with connection.cursor() as cursor:
                     cursor.execute("SET LOCAL lock_timeout = '20s'")
                 pids[me] = backend_pid()
-                ready.wait(timeout=10)
+                ready.wait(timeout=60)
                 with connection.execute_wrapper(after_each), advisory_lock(*names):
                     return "had both"
         except OperationalError as error:
@@ -186,7 +186,7 @@ _observing = threading.Lock()
 
 
 def observer_row(observer: psycopg.Connection[Any], pid: int) -> bool:
-    """Whether the backend is waiting now."""
+    """Return whether the server process waits for a lock now."""
     with _observing:
         row = observer.execute("SELECT cardinality(pg_blocking_pids(%s)) > 0", [pid]).fetchone()
     return bool(row and row[0])
@@ -199,22 +199,22 @@ def colliding_scheme(settings: Any) -> None:
     assert COLLIDING[0] < BETWEEN < COLLIDING[1]
 
 
-def test_in_the_order_of_the_numbers_two_sessions_never_deadlock(
-    colliding_scheme: None, observer: psycopg.Connection[Any], elsewhere: ThreadPoolExecutor
+def test_two_sessions_that_lock_in_the_order_of_the_numbers_never_deadlock(
+    colliding_scheme: None, observer: psycopg.Connection[Any], pool: ThreadPoolExecutor
 ) -> None:
     for _ in range(10):
-        assert cross(observer, elsewhere) == ["had both", "had both"]
+        assert cross(observer, pool) == ["had both", "had both"]
 
 
-def test_control_in_the_order_of_the_names_they_deadlock_and_the_deadlock_is_passed_on(
+def test_control_two_sessions_that_lock_in_the_order_of_the_names_deadlock(
     colliding_scheme: None,
     observer: psycopg.Connection[Any],
-    elsewhere: ThreadPoolExecutor,
+    pool: ThreadPoolExecutor,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(locks, "_in_order", lambda names: [(lock_number(name), name) for name in sorted(names)])
 
-    assert sorted(cross(observer, elsewhere)) == ["40P01", "had both"]
+    assert sorted(cross(observer, pool)) == ["40P01", "had both"]
 
 
 # A holder that dies ----------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ sys.stdin.read()
 
 @contextmanager
 def holder_process(dsn: str, name: str) -> Iterator[tuple["subprocess.Popen[str]", int]]:
-    """Another process that holds the lock until it is killed."""
+    """Start a process that holds the lock until it is killed."""
     command = [sys.executable, "-c", HOLD, dsn, str(lock_number(name))]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -240,8 +240,8 @@ def holder_process(dsn: str, name: str) -> Iterator[tuple["subprocess.Popen[str]
             process.kill()
 
 
-def test_kill_9_of_the_holder_frees_the_lock_and_who_waited_goes_on(
-    observer: psycopg.Connection[Any], elsewhere: ThreadPoolExecutor, raw_connection: Connect, name: str
+def test_kill_9_of_the_process_that_holds_a_lock_frees_it_for_the_waiting_session(
+    observer: psycopg.Connection[Any], pool: ThreadPoolExecutor, raw_connection: Connect, name: str
 ) -> None:
     pids: list[int] = []
     started = threading.Event()
@@ -259,7 +259,7 @@ def test_kill_9_of_the_holder_frees_the_lock_and_who_waited_goes_on(
     with holder_process(dsn, name) as (process, backend):
         with transaction.atomic(), pytest.raises(LockBusy), try_advisory_lock(name):
             pytest.fail("the holder is alive")
-        waiting = elsewhere.submit(wait_for_it)
+        waiting = pool.submit(wait_for_it)
         assert started.wait(10)
         wait_until_waiting(observer, pids[0])
         assert observer.execute("SELECT pg_blocking_pids(%s)", pids).fetchone() == ([backend],)

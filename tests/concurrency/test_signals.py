@@ -1,4 +1,4 @@
-"""A run that is told to end finishes the subscription it is at, closes its record, and says so with its exit code."""
+"""A signal ends a run of generate_invoices after its current subscription; the exit code tells the signal."""
 
 import json
 import signal
@@ -9,26 +9,28 @@ from typing import Any
 import psycopg
 import pytest
 
-from billing.models import Invoice, Outcome, Run
+from billing.models import Invoice, Run, RunResult
 from billing.orders import plans
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, recurring
 from tests.concurrency.test_invoices_races import command, numbers_are_gapless
 
 Connect = Callable[..., psycopg.Connection[Any]]
 
-# Whoever waits, in this database, for a lock that somebody else has.
+# The sessions of this database that wait for a lock of another session.
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0"
 
 
 @pytest.fixture(autouse=True)
 def _forget_plans() -> None:
-    """The tests that commit have a database of their own, in which other plans have the same ids."""
+    """The tests that commit have a separate database, in which other plans have the same ids."""
     plans.terms_of.cache_clear()
     plans.price_of.cache_clear()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize(("workers", "count"), [(1, 3), (2, 100)])
+@pytest.mark.parametrize(
+    ("number", "code", "workers", "count"),
+    [(signal.SIGINT, 130, 1, 3), (signal.SIGTERM, 143, 1, 3), (signal.SIGINT, 130, 2, 100)],
+)
 def test_a_signal_ends_a_run_after_the_current_subscription(
     committed_db: None, raw_connection: Connect, number: signal.Signals, code: int, workers: int, count: int
 ) -> None:
@@ -62,7 +64,7 @@ def test_a_signal_ends_a_run_after_the_current_subscription(
     run = Run.objects.get(pk=run_id)
     assert (run.exit_code, run.summary["exit_code"], run.summary["invoices"]) == (code, code, billed)
     assert run.finished_at is not None
-    assert Outcome.objects.filter(run_id=run_id, outcome="finalised").count() == billed
+    assert RunResult.objects.filter(run_id=run_id, outcome="finalised").count() == billed
     assert numbers_are_gapless(observer)
     # And the next run does the rest.
     rest = command("--as-of", "2026-01-01", "--plan", plan, "--format", "json", "--no-progress")

@@ -1,4 +1,4 @@
-"""Fifty at once on one holder who can pay for ten; and what those meet who wait too long, or whose client dies."""
+"""Fifty spends at the same time with credits for ten; lock timeouts, deadlocks, and a client that is killed."""
 
 import os
 import subprocess
@@ -19,44 +19,47 @@ from ledger import services
 from ledger.database.locks import holder_key, holder_lock, lock_number, sqlstate
 from ledger.errors import HolderBusy, InsufficientCredits, SequenceTaken
 from ledger.rules import Entry
-from tests.concurrency.rooms import Room, backend_pid, waiting_for_advisory_lock
+from tests.concurrency.race_harness import RaceSchema, backend_pid, waiting_for_advisory_lock
 from tests.conftest import database_url, wait_until_waiting
 
-MakeRoom = Callable[..., Room]
+MakeRaceSchema = Callable[..., RaceSchema]
 NewHolder = Callable[[], str]
 Connect = Callable[..., psycopg.Connection[Any]]
 
-CROWD = 50
+FIFTY = 50
 
 
 def set_lock_timeout(value: str) -> None:
-    """For this thread's connection."""
+    """Set lock_timeout on this thread's connection."""
     with connection.cursor() as cursor:
         cursor.execute(f"SET lock_timeout = '{value}'")
 
 
-def crowd(room: Room, work: Callable[[int], Any], *, before_any_commits: Callable[[], None] = lambda: None) -> list[Any]:
-    """Let fifty work in the room, each in a thread and connection of its own.
+def run_fifty(
+    schema: RaceSchema, work: Callable[[int], Any], *, before_any_commits: Callable[[], None] = lambda: None
+) -> list[Any]:
+    """Run `work` fifty times at the same time, each in a thread with a separate connection that uses the schema.
 
     Args:
-        before_any_commits: called once all have begun; must let them go.
+        work: gets the index, 0 .. 49.
+        before_any_commits: called after all have been started; it must release what they wait for.
 
-    Returns: what each gave back, or the error of the ledger that it raised.
+    Returns: for each its return value, or the ledger's error that it raised.
     """
 
     def one(index: int) -> Any:
         try:
-            room.enter()
+            schema.use()
             set_lock_timeout("60s")
-            with room.watched():
+            with schema.count_violations():
                 return work(index)
         except (InsufficientCredits, SequenceTaken) as error:
             return error
         finally:
             connections.close_all()
 
-    with room.executing(), ThreadPoolExecutor(CROWD) as pool:
-        running = [pool.submit(one, index) for index in range(CROWD)]
+    with schema.execution(), ThreadPoolExecutor(FIFTY) as pool:
+        running = [pool.submit(one, index) for index in range(FIFTY)]
         before_any_commits()
         return [each.result(60) for each in running]
 
@@ -64,25 +67,25 @@ def crowd(room: Room, work: Callable[[int], Any], *, before_any_commits: Callabl
 # Fifty spends, credits for ten -----------------------------------------------------------------------
 
 
-def test_fifty_who_wait_at_once_get_what_is_there_and_no_more(
-    make_room: MakeRoom, raw_connection: Connect, new_holder: NewHolder
+def test_of_fifty_spends_that_wait_for_the_lock_exactly_ten_are_accepted(
+    make_race_schema: MakeRaceSchema, raw_connection: Connect, new_holder: NewHolder
 ) -> None:
-    room, holder = make_room(), new_holder()
+    schema, holder = make_race_schema(), new_holder()
     services.grant(holder_id=holder, amount=70, idempotency_key="grant")
     number = lock_number(holder_key(holder))
-    gate = raw_connection()
-    gate.execute("SELECT pg_advisory_xact_lock(%s)", [number])
+    blocker = raw_connection()
+    blocker.execute("SELECT pg_advisory_xact_lock(%s)", [number])
 
-    def open_the_gate() -> None:
-        deadline = time.monotonic() + 30
-        while waiting_for_advisory_lock(room.observer, number) < CROWD:
-            assert time.monotonic() < deadline, "not all came to wait"
-        gate.commit()
+    def free_the_lock() -> None:
+        deadline = time.monotonic() + 60
+        while waiting_for_advisory_lock(schema.observer, number) < FIFTY:
+            assert time.monotonic() < deadline, "not all fifty wait"
+        blocker.commit()
 
-    answers = crowd(
-        room,
+    answers = run_fifty(
+        schema,
         lambda index: services.spend(holder_id=holder, amount=7, idempotency_key=f"spend {index}"),
-        before_any_commits=open_the_gate,
+        before_any_commits=free_the_lock,
     )
 
     accepted = [answer for answer in answers if isinstance(answer, Entry)]
@@ -92,18 +95,18 @@ def test_fifty_who_wait_at_once_get_what_is_there_and_no_more(
         (0, 7, 7)
     }
     assert len(refused) == 40
-    assert room.entries(holder) == [
+    assert schema.entries(holder) == [
         (1, "grant", 70, 70),
         *((number, "spend", -7, 70 - 7 * (number - 1)) for number in range(2, 12)),
     ]
-    assert Counter(code for _, code in room.refusals(holder)) == {"insufficient-credits": 40}
-    assert room.is_sound(holder)
-    assert room.unique_violations == []
+    assert Counter(code for _, code in schema.refusals(holder)) == {"insufficient-credits": 40}
+    assert schema.is_sound(holder)
+    assert schema.unique_violations == []
 
 
-def read_together(room: Room) -> Callable[[], None]:
-    """What lets nobody in the crowd INSERT before all have read; for their first try only."""
-    all_have_read = threading.Barrier(CROWD)
+def read_barrier() -> Callable[[], None]:
+    """Return a function that waits until all fifty have called it; only the first call of each thread waits."""
+    all_have_read = threading.Barrier(FIFTY)
     has_met = threading.local()
 
     def meet() -> None:
@@ -115,7 +118,7 @@ def read_together(room: Room) -> Callable[[], None]:
 
 
 def spend_after_all_have_read(holder: str, meet: Callable[[], None]) -> Callable[[int], Any]:
-    """One of the crowd: spends, but stops before its first INSERT until all have come so far."""
+    """Return a spend that waits before its INSERT until all fifty have read the account."""
 
     def work(index: int) -> Entry:
         def stop(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
@@ -129,57 +132,59 @@ def spend_after_all_have_read(holder: str, meet: Callable[[], None]) -> Callable
     return work
 
 
-def test_control_without_the_lock_they_collide_but_the_constraints_let_nobody_overspend(
-    make_room: MakeRoom, new_holder: NewHolder
+def test_control_without_the_lock_fifty_spends_collide_and_the_constraints_prevent_overspending(
+    make_race_schema: MakeRaceSchema, new_holder: NewHolder
 ) -> None:
-    room, holder = make_room("no lock"), new_holder()
+    schema, holder = make_race_schema("no lock"), new_holder()
     services.grant(holder_id=holder, amount=70, idempotency_key="grant")
 
-    answers = crowd(room, spend_after_all_have_read(holder, read_together(room)))
+    answers = run_fifty(schema, spend_after_all_have_read(holder, read_barrier()))
 
     accepted = sum(isinstance(answer, Entry) for answer in answers)
     assert 1 <= accepted <= 10
-    assert room.sum_of_amounts(holder) == 70 - 7 * accepted
-    assert room.is_sound(holder)
-    # All fifty went for number 2. One got it; the others were refused, and tried again, up to three times.
-    assert len(room.unique_violations) >= CROWD - 1
-    assert len(room.unique_violations) >= 3 * sum(isinstance(answer, SequenceTaken) for answer in answers)
-    assert len(room.refusals(holder)) == sum(isinstance(answer, InsufficientCredits) for answer in answers)
+    assert schema.sum_of_amounts(holder) == 70 - 7 * accepted
+    assert schema.is_sound(holder)
+    # All fifty tried to insert entry 2. One succeeded; the others were refused and tried again, up to three times.
+    assert len(schema.unique_violations) >= FIFTY - 1
+    assert len(schema.unique_violations) >= 3 * sum(isinstance(answer, SequenceTaken) for answer in answers)
+    assert len(schema.refusals(holder)) == sum(isinstance(answer, InsufficientCredits) for answer in answers)
 
 
-def test_control_without_the_lock_and_the_constraints_all_fifty_are_served(make_room: MakeRoom, new_holder: NewHolder) -> None:
-    room, holder = make_room("no lock", constrained=False), new_holder()
+def test_control_without_the_lock_and_the_constraints_all_fifty_spends_are_accepted(
+    make_race_schema: MakeRaceSchema, new_holder: NewHolder
+) -> None:
+    schema, holder = make_race_schema("no lock", constrained=False), new_holder()
     services.grant(holder_id=holder, amount=70, idempotency_key="grant")
 
-    answers = crowd(room, spend_after_all_have_read(holder, read_together(room)))
+    answers = run_fifty(schema, spend_after_all_have_read(holder, read_barrier()))
 
     assert all(isinstance(answer, Entry) for answer in answers)
-    assert room.sum_of_amounts(holder) == 70 - 7 * CROWD
-    assert room.entries(holder)[1:] == CROWD * [(2, "spend", -7, 63)]
+    assert schema.sum_of_amounts(holder) == 70 - 7 * FIFTY
+    assert schema.entries(holder)[1:] == FIFTY * [(2, "spend", -7, 63)]
 
 
-def test_fifty_with_one_key_are_one_spend(make_room: MakeRoom, new_holder: NewHolder) -> None:
-    room, holder = make_room(), new_holder()
+def test_fifty_requests_with_one_key_make_one_spend(make_race_schema: MakeRaceSchema, new_holder: NewHolder) -> None:
+    schema, holder = make_race_schema(), new_holder()
     services.grant(holder_id=holder, amount=70, idempotency_key="grant")
 
-    answers = crowd(room, lambda _: services.spend(holder_id=holder, amount=7, idempotency_key="the one"))
+    answers = run_fifty(schema, lambda _: services.spend(holder_id=holder, amount=7, idempotency_key="the one"))
 
     assert Counter(answer.replayed for answer in answers) == {False: 1, True: 49}
     assert {(answer.sequence, answer.digest) for answer in answers} == {(2, answers[0].digest)}
-    assert room.unique_violations == []
-    assert room.entries(holder) == [(1, "grant", 70, 70), (2, "spend", -7, 63)]
+    assert schema.unique_violations == []
+    assert schema.entries(holder) == [(1, "grant", 70, 70), (2, "spend", -7, 63)]
 
 
-# Who waits too long ----------------------------------------------------------------------------------
+# Lock timeouts --------------------------------------------------------------------------------------
 
 
 def test_waiting_ends_with_the_lock_timeout_and_nothing_is_written(
-    make_room: MakeRoom, raw_connection: Connect, new_holder: NewHolder
+    make_race_schema: MakeRaceSchema, raw_connection: Connect, new_holder: NewHolder
 ) -> None:
-    room, holder = make_room(), new_holder()
+    schema, holder = make_race_schema(), new_holder()
     services.grant(holder_id=holder, amount=10, idempotency_key="grant")
-    gate = raw_connection()
-    gate.execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(holder_key(holder))])
+    blocker = raw_connection()
+    blocker.execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(holder_key(holder))])
     set_lock_timeout("80ms")
 
     started = time.monotonic()
@@ -188,22 +193,24 @@ def test_waiting_ends_with_the_lock_timeout_and_nothing_is_written(
     waited_s = time.monotonic() - started
 
     assert busy.value.facts == {"key": f"ledger/{holder}"}
-    assert 0.08 <= waited_s < 1.5, "it waits once, not once per try"
-    assert room.entries(holder) == [(1, "grant", 10, 10)]
-    assert room.refusals(holder) == []
-    gate.rollback()
+    assert 0.08 <= waited_s < 1.5, "the spend waits once, not once per try"
+    assert schema.entries(holder) == [(1, "grant", 10, 10)]
+    assert schema.refusals(holder) == []
+    blocker.rollback()
     again = services.spend(holder_id=holder, amount=10, idempotency_key="spend")
     assert (again.sequence, again.replayed) == (2, False)
 
 
-def test_other_holders_do_not_wait(make_room: MakeRoom, raw_connection: Connect, new_holder: NewHolder) -> None:
-    room, busy, other = make_room(), new_holder(), new_holder()
+def test_a_locked_holder_does_not_delay_other_holders(
+    make_race_schema: MakeRaceSchema, raw_connection: Connect, new_holder: NewHolder
+) -> None:
+    schema, busy, other = make_race_schema(), new_holder(), new_holder()
     raw_connection().execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(holder_key(busy))])
     set_lock_timeout("100ms")
 
     services.grant(holder_id=other, amount=10, idempotency_key="grant")
 
-    assert room.entries(other) == [(1, "grant", 10, 10)]
+    assert schema.entries(other) == [(1, "grant", 10, 10)]
 
 
 # Two holders in one transaction ----------------------------------------------------------------------
@@ -218,7 +225,7 @@ def move_under_both_locks(giver: str, taker: str, key: str) -> str:
 
 
 def move_under_one_lock_after_the_other(giver: str, taker: str, key: str) -> str:
-    """The same, but with each lock when it is needed."""
+    """The same, but take each lock only when it is needed."""
     with transaction.atomic(durable=True):
         with holder_lock(giver) as lock:
             services.spend_under(lock, holder_id=giver, amount=10, idempotency_key=key)
@@ -227,42 +234,44 @@ def move_under_one_lock_after_the_other(giver: str, taker: str, key: str) -> str
     return "moved"
 
 
-def cross(room: Room, one: str, other: str, move: Callable[[str, str, str], str]) -> tuple[Any, Any]:
-    """Move 10 from one to the other, and 10 back, at once."""
+def cross(schema: RaceSchema, one: str, other: str, move: Callable[[str, str, str], str]) -> tuple[Any, Any]:
+    """Move 10 credits from one holder to the other and 10 back, at the same time."""
     for holder in (one, other):
         services.grant(holder_id=holder, amount=30, idempotency_key="grant")
-    return room.race(lambda: move(one, other, "there"), lambda: move(other, one, "back"))
+    return schema.race(lambda: move(one, other, "there"), lambda: move(other, one, "back"))
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_two_who_need_both_locks_never_deadlock(make_room: MakeRoom, new_holder: NewHolder, swapped: bool) -> None:
-    room = make_room()
+def test_two_transactions_that_take_both_locks_in_one_call_never_deadlock(
+    make_race_schema: MakeRaceSchema, new_holder: NewHolder, swapped: bool
+) -> None:
+    schema = make_race_schema()
     one, other = sorted((new_holder(), new_holder()), key=lambda holder: lock_number(holder_key(holder)), reverse=swapped)
 
-    assert cross(room, one, other, move_under_both_locks) == ("moved", "moved")
+    assert cross(schema, one, other, move_under_both_locks) == ("moved", "moved")
 
-    assert room.entries(one) == [(1, "grant", 30, 30), (2, "spend", -10, 20), (3, "grant", 10, 30)]
-    assert room.entries(other) == [(1, "grant", 30, 30), (2, "grant", 10, 40), (3, "spend", -10, 30)]
-    assert room.is_sound(one)
-    assert room.is_sound(other)
+    assert schema.entries(one) == [(1, "grant", 30, 30), (2, "spend", -10, 20), (3, "grant", 10, 30)]
+    assert schema.entries(other) == [(1, "grant", 30, 30), (2, "grant", 10, 40), (3, "spend", -10, 30)]
+    assert schema.is_sound(one)
+    assert schema.is_sound(other)
 
 
-def test_control_two_who_take_one_lock_after_the_other_deadlock_and_the_victim_writes_nothing(
-    make_room: MakeRoom, new_holder: NewHolder
+def test_control_two_transactions_that_take_one_lock_after_the_other_deadlock_and_the_victim_writes_nothing(
+    make_race_schema: MakeRaceSchema, new_holder: NewHolder
 ) -> None:
-    room, one, other = make_room(), new_holder(), new_holder()
+    schema, one, other = make_race_schema(), new_holder(), new_holder()
 
-    there, back = cross(room, one, other, move_under_one_lock_after_the_other)
+    there, back = cross(schema, one, other, move_under_one_lock_after_the_other)
 
     victim = there if isinstance(there, OperationalError) else back
     assert sqlstate(victim) == "40P01"
     assert [there, back].count("moved") == 1
     winner, loser = (one, other) if there == "moved" else (other, one)
-    assert room.entries(winner) == [(1, "grant", 30, 30), (2, "spend", -10, 20)]
-    assert room.entries(loser) == [(1, "grant", 30, 30), (2, "grant", 10, 40)]
+    assert schema.entries(winner) == [(1, "grant", 30, 30), (2, "spend", -10, 20)]
+    assert schema.entries(loser) == [(1, "grant", 30, 30), (2, "grant", 10, 40)]
 
 
-# A client that dies ----------------------------------------------------------------------------------
+# A killed client -------------------------------------------------------------------------------------
 
 SPEND_AND_STOP_BEFORE_COMMIT = """
 import sys
@@ -279,14 +288,14 @@ def stop(execute, sql, params, many, context):
     return result
 
 with connection.execute_wrapper(stop):
-    services.spend(holder_id=sys.argv[1], amount=7, idempotency_key="of the dead")
+    services.spend(holder_id=sys.argv[1], amount=7, idempotency_key="of the killed client")
 """
 
 
-def test_kill_9_of_a_client_between_insert_and_commit_leaves_nothing_and_the_next_goes_on(
-    make_room: MakeRoom, new_holder: NewHolder
+def test_kill_9_of_a_client_between_insert_and_commit_writes_nothing_and_frees_the_lock(
+    make_race_schema: MakeRaceSchema, new_holder: NewHolder
 ) -> None:
-    room, holder = make_room(), new_holder()
+    schema, holder = make_race_schema(), new_holder()
     services.grant(holder_id=holder, amount=70, idempotency_key="grant")
     environment = {
         "PATH": os.environ["PATH"],
@@ -297,12 +306,12 @@ def test_kill_9_of_a_client_between_insert_and_commit_leaves_nothing_and_the_nex
     pids: list[int] = []
     has_begun = threading.Event()
 
-    def next_one() -> Entry:
+    def spend_in_another_session() -> Entry:
         try:
             set_lock_timeout("30s")
             pids.append(backend_pid())
             has_begun.set()
-            return services.spend(holder_id=holder, amount=7, idempotency_key="of the living")
+            return services.spend(holder_id=holder, amount=7, idempotency_key="of the waiting client")
         finally:
             connections.close_all()
 
@@ -311,21 +320,21 @@ def test_kill_9_of_a_client_between_insert_and_commit_leaves_nothing_and_the_nex
             [sys.executable, "-c", SPEND_AND_STOP_BEFORE_COMMIT, holder], cwd=settings.BASE_DIR, env=environment,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         ) as client,
-        ThreadPoolExecutor(1) as elsewhere,
+        ThreadPoolExecutor(1) as pool,
     ):  # fmt: skip
         try:
             assert client.stdout is not None
             assert client.stdout.readline() == "inserted\n"
-            waiting = elsewhere.submit(next_one)
+            waiting = pool.submit(spend_in_another_session)
             assert has_begun.wait(10)
-            wait_until_waiting(room.observer, pids[0])
+            wait_until_waiting(schema.observer, pids[0])
         finally:
             client.kill()
         entry = waiting.result(15)
         assert client.wait(10) == -9
 
     assert (entry.sequence, entry.balance) == (2, 63)
-    retried = services.spend(holder_id=holder, amount=7, idempotency_key="of the dead")
+    retried = services.spend(holder_id=holder, amount=7, idempotency_key="of the killed client")
     assert (retried.sequence, retried.balance, retried.replayed) == (3, 56, False)
-    assert room.entries(holder) == [(1, "grant", 70, 70), (2, "spend", -7, 63), (3, "spend", -7, 56)]
-    assert room.is_sound(holder)
+    assert schema.entries(holder) == [(1, "grant", 70, 70), (2, "spend", -7, 63), (3, "spend", -7, 56)]
+    assert schema.is_sound(holder)

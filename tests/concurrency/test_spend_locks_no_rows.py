@@ -16,7 +16,7 @@ from ledger import services
 from ledger.database.locks import holder_key, lock_number
 from ledger.errors import InsufficientCredits
 from tests.billing.factories import CustomerFactory, SubscriptionFactory
-from tests.concurrency.rooms import backend_pid
+from tests.concurrency.race_harness import backend_pid
 
 NewHolder = Callable[[], str]
 Connect = Callable[..., psycopg.Connection[Any]]
@@ -35,8 +35,8 @@ READS_AND_WRITES = {"AccessShareLock", "RowExclusiveLock"}
 """What every SELECT and INSERT takes on a table; neither keeps another reader or writer out, nor a row lock."""
 
 
-def everything_that_happens_to_credits(holder: str) -> Steps:
-    """Each writing use-case once; in this order, they follow each other."""
+def every_write(holder: str) -> Steps:
+    """Return each writing use-case once, in an order in which they can follow each other."""
 
     def refused() -> None:
         with pytest.raises(InsufficientCredits):
@@ -49,7 +49,7 @@ def everything_that_happens_to_credits(holder: str) -> Steps:
         "refusal": refused,
         "refund": partial(services.refund, holder_id=holder, spend=2, idempotency_key="refund"),
         "revoke": partial(services.revoke, holder_id=holder, grant=1, idempotency_key="revoke"),
-        "sweep": partial(services.book_expirations, holder_id=holder),
+        "book expirations": partial(services.book_expirations, holder_id=holder),
     }
 
 
@@ -67,7 +67,7 @@ def seen_before_each_commit(look: Callable[[str], None]) -> Iterator[None]:
         yield
 
 
-def test_an_open_spend_holds_its_advisory_lock_and_no_more_than_any_insert(
+def test_an_open_spend_holds_its_advisory_lock_and_only_the_locks_of_any_insert(
     committed_db: None, raw_connection: Connect, new_holder: NewHolder
 ) -> None:
     observer, holder = raw_connection("superuser", autocommit=True), new_holder()
@@ -94,7 +94,7 @@ def test_an_open_spend_holds_its_advisory_lock_and_no_more_than_any_insert(
     assert {(kind, table, mode) for kind, table, mode, _ in seen["SELECT"] if mode == "RowExclusiveLock"} == set()
 
 
-def test_so_does_everything_else_that_happens_to_credits(
+def test_every_write_holds_only_advisory_locks_and_the_locks_of_any_insert(
     committed_db: None, raw_connection: Connect, new_holder: NewHolder
 ) -> None:
     observer, holder = raw_connection("superuser", autocommit=True), new_holder()
@@ -112,7 +112,7 @@ def test_so_does_everything_else_that_happens_to_credits(
         )
         assert advisory.fetchall() == [(number,)]
 
-    for step in everything_that_happens_to_credits(holder).values():
+    for step in every_write(holder).values():
         with seen_before_each_commit(look):
             step()
 
@@ -126,7 +126,7 @@ def test_so_does_everything_else_that_happens_to_credits(
 
 
 def tables_beside_the_ledger(observer: psycopg.Connection[Any]) -> list[str]:
-    """Every table of the application that holds no entries: billing's, and the API keys."""
+    """Return the tables of the application without entries: billing's tables and the API keys."""
     rows = observer.execute(
         "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
         " AND (relname LIKE 'billing%' OR relname = 'ledger_api_key') ORDER BY relname"
@@ -134,13 +134,13 @@ def tables_beside_the_ledger(observer: psycopg.Connection[Any]) -> list[str]:
     return [name for (name,) in rows.fetchall()]
 
 
-def test_nothing_that_happens_to_credits_waits_for_rows_that_others_have_locked(
+def test_no_write_waits_for_rows_that_another_session_has_locked(
     committed_db: None, raw_connection: Connect, new_holder: NewHolder
 ) -> None:
     holder = new_holder()
     services.create_api_key(name=f"of {holder}", scopes=["ledger:spend"], holder_id=holder)
     SubscriptionFactory(customer=CustomerFactory(holder_id=holder).ref)
-    steps = everything_that_happens_to_credits(holder)
+    steps = every_write(holder)
     steps.pop("grant")()
     locking = raw_connection()
     locked = {table: locking.execute(f"SELECT FROM {table} FOR UPDATE").rowcount for table in tables_beside_the_ledger(locking)}
@@ -158,10 +158,10 @@ def test_nothing_that_happens_to_credits_waits_for_rows_that_others_have_locked(
     locking.rollback()
 
 
-def test_control_a_foreign_key_would_have_made_the_spend_wait(
+def test_control_with_a_foreign_key_an_insert_waits_for_the_locked_row(
     committed_db: None, raw_connection: Connect, new_holder: NewHolder
 ) -> None:
-    """What DESIGN 4 says of foreign keys, shown on two tables of the test's own."""
+    """A foreign key locks the referenced row FOR KEY SHARE; shown on two temporary tables."""
     owner, locking = raw_connection(autocommit=True), raw_connection()
     parent, child = (f"{name}_{new_holder().replace('-', '_')}" for name in ("parent", "child"))
     owner.execute(f"CREATE TABLE {parent} (id int PRIMARY KEY)")

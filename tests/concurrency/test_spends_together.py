@@ -1,4 +1,4 @@
-"""Requests that are answered together: one transaction, an answer each; what goes wrong with all is met by each alone."""
+"""Group commit: queued requests share one transaction, each gets its own result, and a bad request does not fail the others."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -24,11 +24,11 @@ from ledger.errors import (
     LockNotHeld,
     NotInTransaction,
 )
-from ledger.journal import Recorded
+from ledger.journal import Result
 from ledger.rules import GrantRequest, Request, SpendRequest
-from ledger.services import answering
-from ledger.services.group_commit import GroupCommit, Outcome
-from tests.concurrency.rooms import Session
+from ledger.services import execute
+from ledger.services.group_commit import GroupCommit, ResultOrError
+from tests.concurrency.race_harness import Session
 
 Connect = Callable[..., Session]
 NewHolder = Callable[[], str]
@@ -36,22 +36,24 @@ TIMEOUT_S = 30
 YEAR_2000 = datetime(2000, 1, 1, tzinfo=UTC)
 
 
-class Ways:
-    """How the product executes requests; a test can have the transaction of one holder stand still, or one way fail."""
+class Executor:
+    """Executes groups as the product does, but can stop after the INSERT of a holder's entry, and bound a waiter's time."""
 
     def __init__(self) -> None:
         self.stops: dict[str, Callable[[], None]] = {}
-        """What is called when an entry of the holder has been inserted."""
+        """Per holder, a function to call after the INSERT of the holder's entry."""
         self.seconds = 0.0
-        """How long a waiter waits, where the test says so."""
+        """How long a waiter waits; 0 for as long as in the product."""
 
-    def together(self, requests: Sequence[Request]) -> Sequence[Outcome]:
+    def together(self, requests: Sequence[Request]) -> Sequence[ResultOrError]:
         stop = self.stops.get(requests[0].holder_id)
         with connection.execute_wrapper(partial(_watch, stop)) if stop else nullcontext():
-            return answering.WAYS.together(requests)
+            return execute.execute_group(requests)
 
-    def after_waiting(self, holder_id: str, arrived: Callable[[], Sequence[Request]], *, seconds: float) -> Sequence[Outcome]:
-        return answering.WAYS.after_waiting(holder_id, arrived, seconds=self.seconds or seconds)
+    def after_waiting(
+        self, holder_id: str, arrived: Callable[[], Sequence[Request]], *, seconds: float
+    ) -> Sequence[ResultOrError]:
+        return execute.execute_after_waiting(holder_id, arrived, seconds=self.seconds or seconds)
 
 
 def _watch(stop: Callable[[], None], execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
@@ -61,39 +63,39 @@ def _watch(stop: Callable[[], None], execute: Any, sql: str, params: Any, many: 
     return result
 
 
-class Crowd:
-    """Callers that bring requests while the first one's transaction stands still after its INSERT."""
+class QueueUnderTest:
+    """The queue of one process. Requests submitted while a transaction is stopped form the next group."""
 
     def __init__(self) -> None:
-        self.ways = Ways()
-        self.group_commit = GroupCommit(self.ways, most=lambda: 32)
+        self.executor = Executor()
+        self.group_commit = GroupCommit(self.executor.together, self.executor.after_waiting, most=lambda: 32)
 
     @contextmanager
-    def meanwhile(self, holder: str) -> Iterator[None]:
-        """For the block, a grant to `holder` has been inserted and not committed; at its end, it commits."""
+    def while_committing(self, holder: str) -> Iterator[None]:
+        """Run the block while the transaction of a grant to `holder` is stopped between its INSERT and its COMMIT."""
         has_inserted, may_commit = threading.Event(), threading.Event()
 
         def stop() -> None:
             has_inserted.set()
             assert may_commit.wait(TIMEOUT_S)
 
-        self.ways.stops[holder] = stop
+        self.executor.stops[holder] = stop
         try:
-            first = self.bring(GrantRequest(holder_id=holder, amount=1, idempotency_key="the first one"))
+            first = self.submit(GrantRequest(holder_id=holder, amount=1, idempotency_key="the first one"))
             assert has_inserted.wait(TIMEOUT_S)
             yield
         finally:
             may_commit.set()
         first.result(TIMEOUT_S)
 
-    def bring(self, request: Request) -> "Future[Any]":
-        """Submit it; the future has its entry, or the error."""
+    def submit(self, request: Request) -> "Future[Any]":
+        """Queue the request; the future gets its entry or its error."""
         future: Future[Any] = Future()
-        self.group_commit.submit(request, _tell, future)
+        self.group_commit.submit(request, _set_results, future)
         return future
 
 
-def _tell(group: Sequence[Pending]) -> None:
+def _set_results(group: Sequence[Pending]) -> None:
     for pending in group:
         try:
             pending.caller.set_result(pending.result().unwrap())
@@ -102,14 +104,14 @@ def _tell(group: Sequence[Pending]) -> None:
 
 
 @pytest.fixture
-def crowd(committed_db: None) -> Iterator[Crowd]:
-    crowd = Crowd()
-    yield crowd
-    crowd.group_commit.close()
+def queue(committed_db: None) -> Iterator[QueueUnderTest]:
+    queue = QueueUnderTest()
+    yield queue
+    queue.group_commit.close()
 
 
 def transactions(*holders: str) -> list[Any]:
-    """Which transaction wrote each entry of the holders, by their order."""
+    """Return the ids of the transactions that wrote the holders' entries, in the order of holder and sequence."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT xmin::text FROM ledger_entry WHERE holder_id = ANY(%s) ORDER BY holder_id, sequence", [list(holders)]
@@ -126,33 +128,33 @@ def refusals(holder: str) -> list[Any]:
         return cursor.fetchall()
 
 
-def test_spends_of_one_holder_and_of_others_share_a_transaction(crowd: Crowd, new_holder: NewHolder) -> None:
+def test_spends_of_one_holder_and_of_others_share_a_transaction(queue: QueueUnderTest, new_holder: NewHolder) -> None:
     first, one, other = new_holder(), new_holder(), new_holder()
     for holder in (one, other):
         services.grant(holder_id=holder, amount=100, idempotency_key="grant")
 
-    with crowd.meanwhile(first):
-        brought = [
-            crowd.bring(SpendRequest(holder_id=holder, amount=30, idempotency_key=f"spend {n}"))
+    with queue.while_committing(first):
+        futures = [
+            queue.submit(SpendRequest(holder_id=holder, amount=30, idempotency_key=f"spend {n}"))
             for holder in (one, other)
             for n in (1, 2)
         ]
-    answers = [each.result(TIMEOUT_S) for each in brought]
+    answers = [each.result(TIMEOUT_S) for each in futures]
 
     assert [(answer.sequence, answer.balance) for answer in answers] == [(2, 70), (3, 40), (2, 70), (3, 40)]
     assert len(set(transactions(one)[1:] + transactions(other)[1:])) == 1
     assert answers[1].digest == answers[1].computed_digest(answers[0].digest)
 
 
-def test_each_gets_its_own_answer(crowd: Crowd, new_holder: NewHolder) -> None:
+def test_each_request_of_a_group_gets_its_own_result(queue: QueueUnderTest, new_holder: NewHolder) -> None:
     first, holder = new_holder(), new_holder()
     services.grant(holder_id=holder, amount=100, idempotency_key="grant")
     services.spend(holder_id=holder, amount=1, idempotency_key="before")
     spend = partial(SpendRequest, holder_id=holder)
 
-    with crowd.meanwhile(first):
-        brought = [
-            crowd.bring(request)
+    with queue.while_committing(first):
+        futures = [
+            queue.submit(request)
             for request in (
                 spend(amount=60, idempotency_key="a", reason='it\'s "quoted" \\ and {braced}, with a\ttab and Ünïcode'),
                 spend(amount=60, idempotency_key="b"),
@@ -165,7 +167,7 @@ def test_each_gets_its_own_answer(crowd: Crowd, new_holder: NewHolder) -> None:
                 GrantRequest(holder_id=holder, amount=7, idempotency_key="f"),
             )
         ]
-    answers = [each.exception(TIMEOUT_S) or each.result() for each in brought]
+    answers = [each.exception(TIMEOUT_S) or each.result() for each in futures]
 
     assert (answers[0].sequence, answers[0].balance) == (3, 39)
     assert isinstance(answers[1], InsufficientCredits)
@@ -193,23 +195,23 @@ def test_each_gets_its_own_answer(crowd: Crowd, new_holder: NewHolder) -> None:
         ]
 
 
-def test_when_the_transaction_fails_each_is_answered_by_itself_and_only_the_culprit_fails(
-    crowd: Crowd, new_holder: NewHolder, monkeypatch: pytest.MonkeyPatch
+def test_if_the_groups_transaction_fails_each_request_is_executed_alone_and_only_the_bad_one_fails(
+    queue: QueueUnderTest, new_holder: NewHolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, one, other = new_holder(), new_holder(), new_holder()
     for holder in (one, other):
         services.grant(holder_id=holder, amount=100, idempotency_key="grant")
-    append = journal.append
+    insert = journal._insert
 
-    def refuse_the_poisoned(lock: Any, entries: Any) -> None:
+    def refuse_the_poisoned(entries: Any) -> None:
         if any(entry.reason == "poison" for entry in entries):
             raise DatabaseError("no row of this kind")
-        append(lock, entries)
+        insert(entries)
 
-    monkeypatch.setattr(journal, "append", refuse_the_poisoned)
-    with crowd.meanwhile(first):
-        right = crowd.bring(SpendRequest(holder_id=one, amount=30, idempotency_key="s"))
-        wrong = crowd.bring(SpendRequest(holder_id=other, amount=30, idempotency_key="s", reason="poison"))
+    monkeypatch.setattr(journal, "_insert", refuse_the_poisoned)
+    with queue.while_committing(first):
+        right = queue.submit(SpendRequest(holder_id=one, amount=30, idempotency_key="s"))
+        wrong = queue.submit(SpendRequest(holder_id=other, amount=30, idempotency_key="s", reason="poison"))
 
     assert right.result(TIMEOUT_S).balance == 70
     with pytest.raises(DatabaseError, match="no row of this kind"):
@@ -217,8 +219,8 @@ def test_when_the_transaction_fails_each_is_answered_by_itself_and_only_the_culp
     assert (len(transactions(one)), len(transactions(other))) == (2, 1)
 
 
-def test_a_holder_who_is_locked_elsewhere_keeps_no_other_waiting(
-    crowd: Crowd, new_holder: NewHolder, raw_connection: Connect
+def test_a_locked_holder_does_not_delay_the_other_requests_of_the_group(
+    queue: QueueUnderTest, new_holder: NewHolder, raw_connection: Connect
 ) -> None:
     first, busy, free = new_holder(), new_holder(), new_holder()
     for holder in (busy, free):
@@ -227,9 +229,9 @@ def test_a_holder_who_is_locked_elsewhere_keeps_no_other_waiting(
     gate = raw_connection()
     gate.execute("SELECT pg_advisory_xact_lock(%s)", [number])
 
-    with crowd.meanwhile(first):
-        waiting = [crowd.bring(SpendRequest(holder_id=busy, amount=30, idempotency_key=f"s{n}")) for n in (1, 2)]
-        passing = crowd.bring(SpendRequest(holder_id=free, amount=30, idempotency_key="s"))
+    with queue.while_committing(first):
+        waiting = [queue.submit(SpendRequest(holder_id=busy, amount=30, idempotency_key=f"s{n}")) for n in (1, 2)]
+        passing = queue.submit(SpendRequest(holder_id=free, amount=30, idempotency_key="s"))
     assert passing.result(TIMEOUT_S).balance == 70
     assert not any(each.done() for each in waiting)
     gate.rollback()
@@ -238,61 +240,61 @@ def test_a_holder_who_is_locked_elsewhere_keeps_no_other_waiting(
     assert len(set(transactions(busy)[1:])) == 1
 
 
-def test_those_who_wait_for_a_locked_holder_are_told_when_it_took_too_long_and_nothing_is_written(
-    crowd: Crowd, new_holder: NewHolder, raw_connection: Connect
+def test_requests_that_wait_too_long_for_a_locked_holder_are_busy_and_write_nothing(
+    queue: QueueUnderTest, new_holder: NewHolder, raw_connection: Connect
 ) -> None:
     first, busy = new_holder(), new_holder()
     services.grant(holder_id=busy, amount=100, idempotency_key="grant")
     gate = raw_connection()
     gate.execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(holder_key(busy))])
 
-    crowd.ways.seconds = 0.1
-    with crowd.meanwhile(first):
-        brought = [crowd.bring(SpendRequest(holder_id=busy, amount=30, idempotency_key=f"s{n}")) for n in (1, 2, 3)]
+    queue.executor.seconds = 0.1
+    with queue.while_committing(first):
+        futures = [queue.submit(SpendRequest(holder_id=busy, amount=30, idempotency_key=f"s{n}")) for n in (1, 2, 3)]
 
-    assert [type(each.exception(TIMEOUT_S)) for each in brought] == [HolderBusy] * 3
+    assert [type(each.exception(TIMEOUT_S)) for each in futures] == [HolderBusy] * 3
     gate.rollback()
     assert len(transactions(busy)) == 1
     assert refusals(busy) == []
     assert services.spend(holder_id=busy, amount=30, idempotency_key="s1").balance == 70
 
 
-def test_a_group_that_is_tried_again_waits_for_the_lock_no_longer_than_it_had_left(
-    crowd: Crowd, new_holder: NewHolder, raw_connection: Connect, monkeypatch: pytest.MonkeyPatch
+def test_a_group_that_is_tried_again_waits_only_for_the_rest_of_its_time(
+    queue: QueueUnderTest, new_holder: NewHolder, raw_connection: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     busy, waits_ms = new_holder(), []
     services.grant(holder_id=busy, amount=100, idempotency_key="grant")
     clock = iter(range(1_000))
-    monkeypatch.setattr(answering, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
-    monkeypatch.setattr(answering, "wait_at_most", waits_ms.append)
+    monkeypatch.setattr(execute, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    monkeypatch.setattr(execute, "wait_at_most", waits_ms.append)
     collisions = iter([True, False])
 
     def arrived() -> list[Request]:
         if next(collisions):
-            with connection.cursor() as cursor:  # as when somebody without the lock has taken the number
+            with connection.cursor() as cursor:  # as if a writer without the lock had taken the sequence
                 cursor.execute("DO $$ BEGIN RAISE unique_violation; END $$")
         return [SpendRequest(holder_id=busy, amount=1, idempotency_key="s")]
 
-    (outcome,) = answering.WAYS.after_waiting(busy, arrived, seconds=5)
-    assert isinstance(outcome, Recorded)
+    (outcome,) = execute.execute_after_waiting(busy, arrived, seconds=5)
+    assert isinstance(outcome, Result)
     assert outcome.unwrap().balance == 99
-    assert [each for each in waits_ms if each != answering.COMMITTER_LOCK_TIMEOUT_MS] == [4_000, 3_000]
+    assert [each for each in waits_ms if each != execute.GROUP_LOCK_TIMEOUT_MS] == [4_000, 3_000]
 
 
-def test_who_has_read_many_accounts_may_write_only_where_the_lock_was_free(
+def test_after_opening_many_accounts_only_those_with_a_free_lock_may_be_read(
     committed_db: None, new_holder: NewHolder, raw_connection: Connect
 ) -> None:
     busy, free = new_holder(), new_holder()
     raw_connection().execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(holder_key(busy))])
     requests = [SpendRequest(holder_id=holder, amount=1, idempotency_key="s") for holder in (busy, free)]
 
-    def enter() -> None:
-        with journal.enter_many(requests) as room:
-            assert [room.has(request) for request in requests] == [False, True]
+    def open_both() -> None:
+        with journal.open(requests, wait=False) as accounts:
+            assert [accounts.covers(*journal.accounts_of(request)) for request in requests] == [False, True]
             with pytest.raises(LockNotHeld):
-                journal.read(room.lock, busy, "credits")
-            journal.read(room.lock, free, "credits")
+                journal.read(accounts.lock, busy, "credits")
+            journal.read(accounts.lock, free, "credits")
 
-    services.in_transaction(enter, holder_id=busy)
+    services.in_transaction(open_both, holder_id=busy)
     with pytest.raises(NotInTransaction):
-        enter()
+        open_both()

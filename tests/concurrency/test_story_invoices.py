@@ -1,4 +1,4 @@
-"""Two machines, one subscription: Subskribe's story of an invoice generator that never waits and never stands in the way.
+"""Two machines, one subscription: Subskribe's story of an invoice generator that never waits and blocks nobody.
 
 T1  machine A begins to bill the usage of SUB-1234, and is in the middle of it
 T2  machine B wants to bill the recurring charges, by command and over REST: it is told "busy" at once, and has written nothing
@@ -6,7 +6,7 @@ T3  somebody amends the subscription, over REST: it does not wait for A
 T4  A is done
 T5  B comes back and bills what is due, the amendment included
 
-Every machine is a process of its own.
+Every machine is a separate process.
 """
 
 import os
@@ -22,7 +22,7 @@ import psycopg
 import pytest
 from django.conf import settings
 
-from billing.documents.invoices import invoice_key
+from billing.documents.invoice_locks import invoice_key
 from billing.models import Claim, Invoice, Subscription
 from ledger import services
 from ledger.database.locks import lock_number
@@ -31,8 +31,8 @@ from tests.concurrency.http_clients import HttpClient
 from tests.conftest import WebProcess, database_url
 
 AS_OF = "2026-02-01"
-AT_ONCE_S = 1.0
-"""Far below lock_timeout: who took longer would have waited."""
+AT_ONCE_S = 1.9
+"""Below lock_timeout, which is 2 s: who waited for a lock took longer."""
 
 MACHINE_A = """
 import sys
@@ -54,7 +54,7 @@ call_command("generate_invoices", *sys.argv[1:], stdout=sys.stderr)
 
 
 def environment() -> dict[str, str]:
-    """What a machine of production has in its environment."""
+    """Return the environment variables of a machine in production."""
     return {
         "PATH": os.environ["PATH"],
         "DJANGO_SETTINGS_MODULE": "ledger_project.settings",
@@ -154,7 +154,7 @@ def test_t1_to_t5_a_usage_and_a_recurring_generator_on_one_subscription(
     assert (again.status, again.json) == (200, {"invoices": []}), "all is billed, and nothing twice"
 
 
-def test_busy_is_no_answer_for_good_the_same_key_gets_the_invoice_later(subscription: Subscription, rest: HttpClient) -> None:
+def test_a_busy_answer_is_not_stored_so_the_same_key_gets_the_invoice_later(subscription: Subscription, rest: HttpClient) -> None:
     path = f"/v1/subscriptions/{subscription.ref}/invoices"
     ask = {"as_of": "2026-02-01T00:00:00Z"}
 
@@ -169,7 +169,7 @@ def test_busy_is_no_answer_for_good_the_same_key_gets_the_invoice_later(subscrip
     assert figures(subscription) == [("calls", "open", 200), ("base", "open", 3000)]
 
 
-def test_kill_9_of_a_in_the_middle_and_b_bills_all_of_it(
+def test_after_kill_9_of_machine_a_machine_b_bills_everything(
     subscription: Subscription, raw_connection: Callable[..., psycopg.Connection[Any]]
 ) -> None:
     observer = raw_connection(autocommit=True)
@@ -180,7 +180,7 @@ def test_kill_9_of_a_in_the_middle_and_b_bills_all_of_it(
         assert observer.execute(held, [number]).fetchone() == (1,)
         a.kill()
         assert a.wait(10) == -9
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while observer.execute(held, [number]).fetchone() != (0,):
         assert time.monotonic() < deadline, "the lock outlived its holder"
 

@@ -1,25 +1,27 @@
-"""Transfers that cross: each locks two holders, and neither waits for the other for ever."""
+"""Transfers in opposite directions at the same time: each locks two holders, and they never deadlock."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
+import psycopg
 import pytest
 from django.db import OperationalError, connection, transaction
 
-from ledger import journal, rules, selectors, services
-from ledger.database.locks import holder_key, lock_number, sqlstate
+from ledger import journal, reads, rules, services
+from ledger.database.locks import holder_key, holder_lock, lock_number, sqlstate
 from ledger.errors import SequenceTaken
-from ledger.services import transferring
 
 RunThreads = Callable[..., list[Any]]
 NewHolder = Callable[[], str]
+Connect = Callable[..., psycopg.Connection[Any]]
 
 DEADLOCK = "40P01"
 ROUNDS = 20
 
 
-def test_crossing_transfers_all_go_through(run_threads: RunThreads, new_holder: NewHolder) -> None:
+def test_transfers_in_opposite_directions_all_succeed(run_threads: RunThreads, new_holder: NewHolder) -> None:
     ada, bob = new_holder(), new_holder()
     for holder in (ada, bob):
         services.grant(holder_id=holder, amount=1000, idempotency_key="grant")
@@ -33,21 +35,21 @@ def test_crossing_transfers_all_go_through(run_threads: RunThreads, new_holder: 
         return len(entries)
 
     assert run_threads(transfer, 4) == [ROUNDS] * 4
-    assert [selectors.balance(holder).balance for holder in (ada, bob)] == [1000, 1000]
+    assert [reads.balance(holder).balance for holder in (ada, bob)] == [1000, 1000]
 
 
 @pytest.mark.parametrize("in_order", [True, False], ids=["in the order of the numbers", "control: each its own side first"])
-def test_only_the_order_of_the_numbers_keeps_them_from_deadlock(
+def test_transfers_deadlock_unless_they_lock_in_the_order_of_the_numbers(
     run_threads: RunThreads, new_holder: NewHolder, monkeypatch: pytest.MonkeyPatch, in_order: bool
 ) -> None:
-    """The control takes the source's lock first, and meets the other transfer between its two locks."""
+    """The control locks the source first and meets the other transfer between its two locks."""
     ada, bob = new_holder(), new_holder()
     for holder in (ada, bob):
         services.grant(holder_id=holder, amount=10, idempotency_key="grant")
     both_have_one = threading.Barrier(2)
     deadlocks: list[str] = []
 
-    def own_side_first(request: rules.TransferRequest) -> journal.Recorded:
+    def own_side_first(request: rules.TransferRequest) -> rules.Entry:
         with connection.cursor() as cursor:
             try:
                 cursor.execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(holder_key(request.holder_id))])
@@ -56,8 +58,8 @@ def test_only_the_order_of_the_numbers_keeps_them_from_deadlock(
             except OperationalError as error:
                 deadlocks.append(str(sqlstate(error)))
                 raise
-        with transferring.holder_lock(request.holder_id, request.to) as lock:
-            return transferring.transfer_under(lock, request)
+        with holder_lock(request.holder_id, request.to) as lock:
+            return services.execute_under(lock, request)
 
     def once(request: rules.TransferRequest) -> Any:
         if in_order:
@@ -65,7 +67,7 @@ def test_only_the_order_of_the_numbers_keeps_them_from_deadlock(
                 holder_id=request.holder_id, to=request.to, amount=request.amount, idempotency_key=request.idempotency_key
             )
         with transaction.atomic(durable=True):
-            return own_side_first(request).unwrap()
+            return own_side_first(request)
 
     requests = [
         rules.TransferRequest(holder_id=source, to=target, amount=3, idempotency_key="transfer")
@@ -76,22 +78,34 @@ def test_only_the_order_of_the_numbers_keeps_them_from_deadlock(
     assert not any(isinstance(answer, SequenceTaken) for answer in answers)
     moved = [answer for answer in answers if isinstance(answer, rules.Entry)]
     assert (len(moved), deadlocks) == ((2, []) if in_order else (1, [DEADLOCK]))
-    assert sum(selectors.balance(holder).balance for holder in (ada, bob)) == 20
+    assert sum(reads.balance(holder).balance for holder in (ada, bob)) == 20
 
 
-def test_a_transfer_shows_both_sides_or_neither(
-    committed_db: None, new_holder: NewHolder, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("fails", [False, True])
+def test_another_session_sees_both_sides_of_a_transfer_or_neither(
+    committed_db: None, raw_connection: Connect, new_holder: NewHolder, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
     ada, bob = new_holder(), new_holder()
     services.grant(holder_id=ada, amount=10, idempotency_key="grant")
-    append = journal.append
+    observer = raw_connection(autocommit=True)
+    insert = journal._insert
+    written: list[str] = []
 
-    def fail_on_the_source(lock: Any, entries: Any) -> None:
-        if entries[0].holder_id == ada:
+    def balances() -> list[tuple[str, int]]:
+        """Return what the observer sees: the holder and the balance after each of the two holders' entries."""
+        return observer.execute(
+            "SELECT holder_id, balance FROM ledger_entry WHERE holder_id = ANY(%s) ORDER BY recorded_at, sequence", [[ada, bob]]
+        ).fetchall()
+
+    def insert_and_look(entries: Sequence[rules.Entry]) -> None:
+        insert(entries)
+        written.extend(entry.holder_id for entry in entries)
+        assert balances() == [(ada, 10)]
+        if fails and {ada, bob} <= set(written):
             raise RuntimeError("the power went")
-        append(lock, entries)
 
-    monkeypatch.setattr(journal, "append", fail_on_the_source)
-    with pytest.raises(RuntimeError):
+    monkeypatch.setattr(journal, "_insert", insert_and_look)
+    with pytest.raises(RuntimeError, match="the power went") if fails else nullcontext():
         services.transfer(holder_id=ada, to=bob, amount=3, idempotency_key="transfer")
-    assert (selectors.balance(ada).sequence, selectors.balance(bob).sequence) == (1, 0)
+    assert sorted(written) == sorted([ada, bob])
+    assert set(balances()) == ({(ada, 10)} if fails else {(ada, 10), (ada, 7), (bob, 3)})

@@ -1,4 +1,4 @@
-"""What holds for the list of every model in the admin, whoever registers the next one."""
+"""What holds for the list of every model in the admin, also for models that are registered later."""
 
 import pytest
 from django.contrib import admin
@@ -8,7 +8,7 @@ from django.db.models import Model
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from tests.ledger.admin_site import operator
+from tests.ledger.admin.admin_site import operator
 
 pytestmark = pytest.mark.django_db
 

@@ -21,14 +21,14 @@ from psycopg import IsolationLevel
 
 from ledger import checks
 from ledger.errors import UnsafeDatabase
-from ledger_project import database_urls
-from ledger_project.embedded_postgres import Server
+from ledger_project.database import connection_urls
+from ledger_project.serving.postgres import Server
 from tests.conftest import database_url
 
 
 @contextmanager
 def second_database(**changes: Any) -> Iterator[Any]:
-    """A Django connection of its own to the test database, with some settings changed."""
+    """A separate Django connection to the test database, with some settings changed."""
     other = connection.copy(alias="other")
     other.settings_dict["OPTIONS"] = other.settings_dict["OPTIONS"] | changes.pop("OPTIONS", {})
     other.settings_dict.update(changes)
@@ -105,7 +105,7 @@ def test_a_server_that_may_lose_what_it_committed_is_refused(committed_db: None,
     server = Server(folder, shared_buffers="16MB", **{name: "off"})
     try:
         with (
-            second_database(**database_urls.parse(server.start().application_url)) as other,
+            second_database(**connection_urls.parse(server.start().application_url)) as other,
             pytest.raises(UnsafeDatabase) as error,
         ):
             checks.verify_database(other)

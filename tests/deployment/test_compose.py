@@ -10,9 +10,11 @@ import jsonschema
 import pytest
 import yaml
 
-from ledger_project.embedded_postgres import SETTINGS, Server
+from ledger_project.serving.postgres import SETTINGS, Server
+from tests.distributed.cluster import SETTINGS as CLUSTER_SETTINGS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+CLUSTER_SCRIPTS = ("deploy/citus/20-node.sh", "deploy/citus/build.sh")
 PINNED = re.compile(r"^[a-z0-9./-]+:[a-z0-9.-]*\d+\.\d+[a-z0-9.-]*$")
 
 
@@ -30,6 +32,22 @@ def validate(document: dict[str, Any]) -> None:
 
 def test_it_follows_the_compose_specification(compose: dict[str, Any]) -> None:
     validate(compose)
+
+
+def test_that_of_a_cluster_follows_it_and_has_what_start_checks_ask_for() -> None:
+    cluster = yaml.safe_load((ROOT / "deploy/citus/docker-compose.yml").read_text())
+    validate(cluster)
+    nodes = {name: service for name, service in cluster["services"].items() if "shared_preload_libraries=citus" in str(service)}
+    assert list(nodes) == ["coordinator", "worker1", "worker2"]
+    for node in nodes.values():
+        assert PINNED.match(node["image"])
+        assert set(CLUSTER_SETTINGS) - {"citus.node_connection_timeout"} <= {
+            part.split("=")[0] for part in node["command"] if "=" in part
+        }
+    for name in ("prepare", "web", "web1", "web2", "worker"):
+        assert cluster["services"][name]["environment"]["LEDGER_DISTRIBUTED"] == "true"
+    named = {volume.split(":")[0] for node in nodes.values() for volume in node["volumes"] if volume.startswith(".")}
+    assert all((ROOT / "deploy/citus" / path).exists() for path in named)
 
 
 def test_the_specification_would_find_a_mistake(compose: dict[str, Any]) -> None:
@@ -68,6 +86,10 @@ def test_only_the_preparation_goes_past_pgbouncer_and_as_the_owner(compose: dict
     assert urls == expected | {"prepare": {through, owner}, "web": {through}, "worker": {through}}
 
 
+def test_whose_login_must_take_a_code_is_said_to_the_web_application(compose: dict[str, Any]) -> None:
+    assert compose["services"]["web"]["environment"]["LEDGER_TWO_STEP"] == "${LEDGER_TWO_STEP:-}"
+
+
 def test_web_and_worker_wait_for_the_preparation(compose: dict[str, Any]) -> None:
     for name in ("web", "worker"):
         assert compose["services"][name]["depends_on"]["prepare"] == {"condition": "service_completed_successfully"}
@@ -76,7 +98,7 @@ def test_web_and_worker_wait_for_the_preparation(compose: dict[str, Any]) -> Non
 def test_every_variable_without_a_default_is_in_the_example() -> None:
     wanted = set(re.findall(r"\$\{([A-Z_]+):\?", (ROOT / "docker-compose.yml").read_text()))
     offered = set(re.findall(r"^([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
-    assert wanted <= offered
+    assert {"SECRET_KEY", "LEDGER_APP_PASSWORD"} <= wanted <= offered
 
 
 def test_what_the_images_copy_is_there_and_not_ignored() -> None:
@@ -87,7 +109,9 @@ def test_what_the_images_copy_is_there_and_not_ignored() -> None:
             assert f"!{path.split('/')[0]}" in ignored, path
 
 
-@pytest.mark.parametrize("script", ["deploy/pgbouncer/start", "deploy/nginx/start", "deploy/postgres/10-roles.sh", ".ci/run"])
+@pytest.mark.parametrize(
+    "script", ["deploy/pgbouncer/start", "deploy/nginx/start", "deploy/postgres/10-roles.sh", ".ci/run", *CLUSTER_SCRIPTS]
+)
 def test_the_scripts_are_runnable_and_parse(script: str) -> None:
     path = ROOT / script
     assert path.stat().st_mode & 0o111
@@ -106,7 +130,8 @@ def test_only_the_proxy_is_reached_from_outside(compose: dict[str, Any]) -> None
     }
 
 
-def test_both_servers_have_room_for_the_same_number_of_locks(compose: dict[str, Any]) -> None:
+def test_both_servers_have_the_same_room_for_locks_and_log_the_same(compose: dict[str, Any]) -> None:
     given = dict(part.split("=") for part in compose["services"]["db"]["command"] if "=" in part)
-    for name in ("max_connections", "max_locks_per_transaction"):
-        assert given[name] == SETTINGS[name]
+    assert given == {name: SETTINGS[name] for name in given}
+    assert given["log_lock_waits"] == "on"
+    assert {"max_connections", "max_locks_per_transaction", "log_min_duration_statement"} <= given.keys()

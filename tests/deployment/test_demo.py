@@ -3,24 +3,27 @@
 import time
 from collections import Counter
 from io import StringIO
+from unittest import mock
 
 import pytest
 from django.core.management import call_command
 from django.db import connection
 from django.utils import timezone
 
+from billing.documents.printing.printed import invoice_pdf
 from billing.generator import generate
 from billing.generator.due import DueWalk, Filter
-from billing.generator.generate import Options
+from billing.generator.options import Options
 from billing.models import Cursor, Invoice, Plan, Subscription
-from ledger import selectors, services
+from ledger import reads, services
 from ledger_project import demonstration
-from ledger_project.demonstration import HOLDERS, furnish_demo
+from ledger_project.demonstration import HOLDERS, seed_demo
 
 pytestmark = pytest.mark.django_db
 
 
 def said() -> str:
+    """What `manage.py demo` writes."""
     output = StringIO()
     call_command("demo", stdout=output)
     return output.getvalue()
@@ -48,43 +51,43 @@ def test_it_is_made_within_seconds_and_summed_up() -> None:
         "Demo data: 25 holders with 85 entries and 2 refusals; 12 subscriptions, 1 invoice; "
         "manage.py generate_invoices bills the others\n"
     )
-    assert took_s < 5
+    assert took_s < 30
     assert rows()["ledger_entry"] - before == 85 + 2
 
 
 def test_made_again_it_leaves_what_is_billed_undue() -> None:
-    furnish_demo()
+    seed_demo()
     now = timezone.now()
     generate.generate(ref="SUB-1001", options=Options(as_of=now))
     cursor = Cursor.objects.values("recurring_due_at", "usage_due_at").get(subscription__ref="SUB-1001")
     assert "SUB-1001" not in list(DueWalk(Filter(as_of=now)))
 
-    furnish_demo()
+    seed_demo()
     assert "SUB-1001" not in list(DueWalk(Filter(as_of=now)))
     assert Cursor.objects.values("recurring_due_at", "usage_due_at").get(subscription__ref="SUB-1001") == cursor
 
 
 def test_made_again_it_changes_nothing() -> None:
-    first = furnish_demo()
+    first = seed_demo()
     before = rows()
 
-    assert furnish_demo() == first
+    assert seed_demo() == first
     assert rows() == before
 
 
-def test_what_an_interrupted_run_left_out_is_made_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_demo_data_that_an_interrupted_run_left_out_are_made_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(demonstration, "_sell_subscriptions", lambda start: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            furnish_demo()
+        patch.setattr(demonstration, "_sell_subscriptions", mock.Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            seed_demo()
     assert not Plan.objects.filter(code="team").exists()
 
-    assert furnish_demo() == demonstration.Furnished(holders=25, entries=85, refusals=2, subscriptions=12, invoices=1)
+    assert seed_demo() == demonstration.DemoSummary(holders=25, entries=85, refusals=2, subscriptions=12, invoices=1)
 
 
 def test_it_shows_a_little_of_everything() -> None:
-    furnish_demo()
-    entries = [entry for holder in HOLDERS for entry in selectors.entries(holder, limit=200)]
+    seed_demo()
+    entries = [entry for holder in HOLDERS for entry in reads.entries(holder, limit=200)]
 
     assert Counter(entry.kind for entry in entries) == {
         "grant": 31, "spend": 46, "refund": 1, "revoke": 1, "expire": 1, "hold": 1, "capture": 1, "release": 1,
@@ -92,17 +95,17 @@ def test_it_shows_a_little_of_everything() -> None:
     }  # fmt: skip
     assert {entry.credit_type for entry in entries} == {"credits", "sms", "usd_cents"}
     assert {entry.actor for entry in entries} == {"demo", "ledger"}
-    assert [refusal.code for refusal in selectors.refusals("ada")] == ["refund-exceeds-spend", "insufficient-credits"]
+    assert [refusal.code for refusal in reads.refusals("ada")] == ["refund-exceeds-spend", "insufficient-credits"]
     # An expired lot that nobody has booked yet, and credits that are not effective yet.
-    initech, acme = selectors.balance("initech"), selectors.balance("acme")
+    initech, acme = reads.balance("initech"), reads.balance("acme")
     assert (initech.balance, initech.available) == (3_100, 3_000)
     assert (acme.balance, acme.available) == (101_750, 81_750)
-    ada = selectors.balance("ada")
+    ada = reads.balance("ada")
     assert (ada.balance, ada.available, ada.held) == (3_350, 3_350, 0)
 
 
 def test_its_subscriptions_are_due_and_one_has_its_first_invoice() -> None:
-    furnish_demo()
+    seed_demo()
 
     refs = [f"SUB-{number}" for number in range(1001, 1013)]
     assert Subscription.objects.filter(ref__in=refs).count() == 12
@@ -112,10 +115,17 @@ def test_its_subscriptions_are_due_and_one_has_its_first_invoice() -> None:
     for ref in refs:
         assert generate.generate(ref=ref, options=Options(as_of=timezone.now())).invoices, f"{ref} is due"
     # Initech's prepaid cents pay.
-    assert selectors.balance("initech", "usd_cents").available < 50_000
+    assert reads.balance("initech", "usd_cents").available < 50_000
 
 
 def test_it_does_not_depend_on_what_else_is_there() -> None:
     services.grant(holder_id="adam", amount=1, idempotency_key="x")
 
-    assert furnish_demo() == demonstration.Furnished(holders=25, entries=85, refusals=2, subscriptions=12, invoices=1)
+    assert seed_demo() == demonstration.DemoSummary(holders=25, entries=85, refusals=2, subscriptions=12, invoices=1)
+
+
+def test_the_invoice_of_the_demo_can_be_printed() -> None:
+    seed_demo()
+    invoice = Invoice.objects.exclude(state=Invoice.State.DRAFT).first()
+    assert invoice is not None
+    assert invoice_pdf(invoice.pk).content.startswith(b"%PDF-")

@@ -1,4 +1,4 @@
-"""The README and the pages under docs/ lead where they say: links, headings, and the files and functions that they name."""
+"""The links in the README and under docs/ lead to files and headings, and the files and functions that the pages name exist."""
 
 import re
 from collections.abc import Iterator
@@ -8,21 +8,23 @@ import pytest
 from django.conf import settings
 
 ROOT: Path = settings.BASE_DIR
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 NAMED_FILE = re.compile(r"`((?:ledger|billing|ledger_project|tests|docs|deploy)/[\w./-]*)`")
+NAMED_MODULE = re.compile(r"`(\w+\.py)`")
 NAMED_FUNCTION = re.compile(r"`([\w/]+\.py)`, `(\w+)`")
 
 
 def anchors(page: Path) -> set[str]:
-    """How GitHub names the headings of a page in links."""
+    """Return the names that GitHub gives to the headings of a page in links."""
     words = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in HEADING.findall(page.read_text()))
     return {word.replace(" ", "-") for word in words}
 
 
 def dead_links(page: Path) -> Iterator[str]:
+    """Yield the links of a page whose file or heading does not exist."""
     for target, anchor in LINK.findall(page.read_text()):
         file = page.parent / target if target else page
         if not file.exists() or (anchor and anchor not in anchors(file)):
@@ -35,10 +37,17 @@ def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_file_that_is_named_exists(page: Path) -> None:
-    # `ledger/42` is the name of a lock: what names a file has a suffix, or ends in a slash.
+def test_every_named_file_exists(page: Path) -> None:
+    # `ledger/42` is the name of a lock: the name of a file has a suffix, the name of a folder ends in a slash.
     named = [name for name in NAMED_FILE.findall(page.read_text()) if name.endswith("/") or "." in name.rsplit("/", 1)[1]]
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_module_named_without_its_folder_exists_somewhere(page: Path) -> None:
+    folders = ("ledger", "billing", "ledger_project", "tests")
+    modules = {"manage.py", *(module.name for folder in folders for module in (ROOT / folder).rglob("*.py"))}
+    assert [name for name in NAMED_MODULE.findall(page.read_text()) if name not in modules] == []
 
 
 def test_the_functions_that_the_architecture_names_are_in_their_files() -> None:
@@ -52,7 +61,7 @@ def test_the_functions_that_the_architecture_names_are_in_their_files() -> None:
     assert missing == []
 
 
-def test_a_dead_link_is_found(tmp_path: Path) -> None:
+def test_control_a_dead_link_is_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         "# One `two`?\n[a](#one-two) [b](#three) [c](none.md) [d](page.md#one-two) [e](https://example.com/none.md)\n"

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ledger import selectors, services
+from ledger import reads, services
 from tests.ledger.api.conftest import nothing_written
 
 Send = Callable[..., tuple[int, dict[str, Any]]]
@@ -60,4 +60,4 @@ def test_only_one_line_of_just_that_name_is_the_idempotency_key(send: Send, new_
 
     status, entry = send(holder, key, ["Idempotency_Key: another", "Idempotency-Key: k1", "Idempotency_Key: k2"])
     assert (status, entry["idempotency_key"]) == (201, "k1")
-    assert [each.idempotency_key for each in selectors.entries(holder)] == ["k1"], "k1 was still free"
+    assert [each.idempotency_key for each in reads.entries(holder)] == ["k1"], "k1 was still free"

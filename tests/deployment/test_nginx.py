@@ -2,111 +2,38 @@
 
 import http.client
 import json
-import os
-import shutil
 import socket
-import ssl
-import subprocess
-import tempfile
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
-from django.conf import settings
 
-from tests.conftest import WebProcess, free_port
-from tests.deployment.test_serve import wait_until
+from tests.conftest import WebProcess
+from tests.deployment.proxy import IS_THERE, TRUSTING, WEB_ENVIRONMENT, Proxy, nginx
+from tests.deployment.serving.test_serve import wait_until
 
-NGINX_PATH = f"{os.environ['PATH']}:/usr/sbin"
-pytestmark = [
-    pytest.mark.skipif(shutil.which("nginx", path=NGINX_PATH) is None, reason="there is no nginx: apt install nginx-light"),
-    pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl"),
-]
+pytestmark = pytest.mark.skipif(not IS_THERE, reason="there is no nginx or no openssl: apt install nginx-light openssl")
 
-ROOT = Path(settings.BASE_DIR)
 SLOW_CONNECTIONS = 200
-TRUSTING = ssl.create_default_context()
-TRUSTING.check_hostname = False
-TRUSTING.verify_mode = ssl.CERT_NONE
 
 
-@dataclass
-class Proxy:
-    """nginx before a web server."""
-
-    https_port: int
-    http_port: int
-    web: WebProcess
-
-    def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers and body of the answer over HTTPS."""
-        connection = http.client.HTTPSConnection("127.0.0.1", self.https_port, context=TRUSTING, timeout=20)
-        try:
-            connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
-            answer = connection.getresponse()
-            return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
-        finally:
-            connection.close()
-
-    def passed_on(self) -> int:
-        """How many connections to the web server there are."""
-        port = f":{int(self.web.url.rsplit(':', 1)[1]):04X}"
-        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-        return sum(row[2].endswith(port) and row[3] == "01" for row in rows)
-
-
-@contextmanager
-def nginx(web: WebProcess, change: Callable[[str], str] = lambda text: text) -> Iterator[Proxy]:
-    """For the block, nginx as its image runs it; with another configuration where a control wants that."""
-    folder = Path(tempfile.mkdtemp(prefix="ledger-test-"))
-    folder.chmod(0o755)
-    for name in ("start", "nginx.conf"):
-        shutil.copy(ROOT / "deploy/nginx" / name, folder)
-    template = folder / "nginx.conf"
-    template.write_text(change(template.read_text()))
-    proxy = Proxy(free_port(), free_port(), web)
-    environment = {
-        "PATH": NGINX_PATH,
-        "NGINX_DIR": str(folder / "run"),
-        "NGINX_ADDRESS": "127.0.0.1",
-        "NGINX_HTTPS_PORT": str(proxy.https_port),
-        "NGINX_HTTP_PORT": str(proxy.http_port),
-        "WEB_HOST": "127.0.0.1",
-        "WEB_PORT": web.url.rsplit(":", 1)[1],
-    }
-    log = folder / "log"
-    with log.open("wb") as output:
-        subprocess.run([folder / "start", "-t"], env=environment, stdout=output, stderr=output, check=True)
-        process = subprocess.Popen([folder / "start"], env=environment, stdout=output, stderr=output)
-    try:
-        wait_until(lambda: _answers(proxy) or process.poll() is not None, "nginx answers", 30)
-        assert process.poll() is None, log.read_text()
-        yield proxy
-    finally:
-        process.terminate()
-        process.wait(30)
-        shutil.rmtree(folder)
-
-
-def _answers(proxy: Proxy) -> bool:
-    with suppress(OSError):
-        return proxy.ask("GET", "/healthz")[0] == 200
-    return False
+def port_of(web: WebProcess) -> int:
+    """The port of a web server."""
+    return int(web.url.rsplit(":", 1)[1])
 
 
 @pytest.fixture
 def web(server_processes: Callable[..., list[WebProcess]]) -> WebProcess:
     """A web server with the settings of compose."""
-    return server_processes(1, env={"LEDGER_HTTPS": "true", "LEDGER_TRUSTED_PROXIES": "1"})[0]
+    return server_processes(1, env=WEB_ENVIRONMENT)[0]
 
 
 @pytest.fixture
 def proxy(web: WebProcess) -> Iterator[Proxy]:
     """nginx before it."""
-    with nginx(web) as found:
+    with nginx(port_of(web)) as found:
         yield found
 
 
@@ -129,21 +56,23 @@ def dribbling(proxy: Proxy) -> Iterator[list[socket.socket]]:
         yield opened
 
 
-def test_while_200_connections_dribble_their_bodies_everybody_else_is_answered(proxy: Proxy) -> None:
+def test_while_200_connections_send_bodies_a_byte_at_a_time_other_requests_are_answered_within_a_second(proxy: Proxy) -> None:
+    took_s = []
     with dribbling(proxy) as opened:
         for _ in range(10):
             for each in opened:
                 each.sendall(b"x")
             begun = time.monotonic()
             assert proxy.ask("GET", "/healthz")[0] == 200
-            assert time.monotonic() - begun < 1
+            took_s.append(time.monotonic() - begun)
         assert proxy.passed_on() < 10
+    assert statistics.median(took_s) < 1
 
 
 def test_without_buffering_they_would_reach_the_web_server(web: WebProcess) -> None:
     """The control."""
     with (
-        nginx(web, lambda text: text.replace("proxy_request_buffering on", "proxy_request_buffering off")) as proxy,
+        nginx(port_of(web), lambda text: text.replace("proxy_request_buffering on", "proxy_request_buffering off")) as proxy,
         dribbling(proxy),
     ):
         wait_until(lambda: proxy.passed_on() >= SLOW_CONNECTIONS, "they are passed on")
@@ -165,7 +94,7 @@ def test_who_stops_in_the_middle_of_a_body_or_a_header_is_hung_up_on(proxy: Prox
 # What is large, or too often -------------------------------------------------------------------------
 
 
-def test_a_body_beyond_the_limit_is_refused_before_it_is_sent_or_stored(proxy: Proxy) -> None:
+def test_a_body_beyond_the_limit_is_refused_before_it_is_sent_or_stored(proxy: Proxy, web: WebProcess) -> None:
     announced = TRUSTING.wrap_socket(socket.create_connection(("127.0.0.1", proxy.https_port), timeout=30))
     with announced:
         announced.sendall(b"POST /admin/login/ HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 300000000\r\n\r\n")
@@ -174,7 +103,7 @@ def test_a_body_beyond_the_limit_is_refused_before_it_is_sent_or_stored(proxy: P
         assert (answer.status, answer.getheader("Content-Type")) == (413, "application/problem+json")
         body = json.loads(answer.read())
     assert (body["type"].rsplit("/", 1)[1], body["status"], body["outcome"]) == ("body-too-large", 413, "not_executed")
-    assert "/admin/login/" not in proxy.web.log.read_text()
+    assert "/admin/login/" not in web.log.read_text()
 
 
 def test_logins_are_limited_per_address_and_nothing_else_is(proxy: Proxy) -> None:
@@ -197,10 +126,10 @@ def test_pages_know_that_they_are_served_over_https(proxy: Proxy) -> None:
     assert "Secure" in headers["set-cookie"]
 
 
-def test_the_client_is_who_connects_to_the_proxy_whatever_it_says(proxy: Proxy) -> None:
+def test_the_client_is_who_connects_to_the_proxy_whatever_it_says(proxy: Proxy, web: WebProcess) -> None:
     proxy.ask("GET", "/v1/schema", X_Forwarded_For="203.0.113.9", X_Request_Id="forged-1")
-    wait_until(lambda: "request_id=forged-1" in proxy.web.log.read_text(), "logged")
-    (line,) = [line for line in proxy.web.log.read_text().splitlines() if "request_id=forged-1" in line]
+    wait_until(lambda: "request_id=forged-1" in web.log.read_text(), "logged")
+    (line,) = [line for line in web.log.read_text().splitlines() if "request_id=forged-1" in line]
     assert " client=127.0.0.1 " in line
 
 
@@ -216,8 +145,10 @@ def test_plain_http_leads_to_https_but_takes_no_key(proxy: Proxy) -> None:
     assert found[1] == (403, None, "application/problem+json")
 
 
-def test_a_web_server_that_is_away_is_a_problem_that_says_so(proxy: Proxy) -> None:
-    proxy.web.kill()
+def test_a_web_server_that_is_away_is_a_problem_that_says_so(proxy: Proxy, web: WebProcess) -> None:
+    web.kill()
+    # Metrics are for who asks the web servers themselves: nothing is passed on, so the proxy answers by itself.
+    assert proxy.ask("GET", "/metrics")[0] == 404
     status, headers, content = proxy.ask("GET", "/v1/schema")
     assert (status, headers["content-type"], headers["retry-after"]) == (503, "application/problem+json", "1")
     assert (json.loads(content)["type"].rsplit("/", 1)[1], json.loads(content)["outcome"]) == ("outcome-unknown", "unknown")

@@ -25,7 +25,7 @@ from django.db import connection
 
 from billing.models import ScheduledTask
 from ledger import services
-from ledger_project.embedded_postgres import Account
+from ledger_project.serving.postgres import Account
 from tests.conftest import WebProcess, database_url, free_port
 
 pytestmark = pytest.mark.skipif(shutil.which("pgbouncer") is None, reason="there is no pgbouncer: apt install pgbouncer")
@@ -69,7 +69,7 @@ def pgbouncer(committed_db: None) -> Iterator[str]:
 
 
 def _wait_for_pgbouncer(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while process.poll() is None and time.monotonic() < deadline:
         with suppress(psycopg.OperationalError), psycopg.connect(url) as client:
             client.execute("SELECT 1")
@@ -138,14 +138,24 @@ def test_the_worker_follows_its_timetable_and_stops_when_told(pgbouncer: str, tm
         worker = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output, process_group=0)
     try:
         # All of its first round, under the application's role and through the pooler.
-        told = [f"{task}: done exit_code=0" for task in ("expire_credits", "usage_partitions")]
+        expected = [f"{task}: done exit_code=0" for task in ("expire_credits", "usage_partitions")]
         deadline = time.monotonic() + 120
-        while not all(line in log.read_text() for line in told) and worker.poll() is None and time.monotonic() < deadline:
+        while not all(line in log.read_text() for line in expected) and worker.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
         assert worker.poll() is None, log.read_text()
-        assert all(line in log.read_text() for line in told), log.read_text()
+        assert all(line in log.read_text() for line in expected), log.read_text()
         os.killpg(worker.pid, signal.SIGTERM)
-        assert worker.wait(30) == 0, log.read_text()
+        assert worker.wait(60) == 0, log.read_text()
     finally:
         with suppress(ProcessLookupError):
             os.killpg(worker.pid, signal.SIGKILL)
+
+
+def test_doctor_tests_the_locks_through_the_pooler(pgbouncer: str) -> None:
+    environment = {"PATH": os.environ["PATH"], "SECRET_KEY": "x", "DATABASE_URL": pgbouncer, "DATABASE_BEHIND_PGBOUNCER": "true"}
+    command = [sys.executable, "manage.py", "doctor", "--format", "json"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    found = {each["check"]: each for each in json.loads(done.stdout)["checks"]}
+    assert (found["Locks"]["state"], found["Locks"]["text"]) == ("OK", "Two connections exclude each other, through PgBouncer.")
+    assert found["Role"]["state"] == "OK"
+    assert [each for each in found.values() if each["state"] == "FAILED"] == []

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import LONGEST_FIRST
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 BIN = Path(sys.executable).parent
 
@@ -19,6 +21,10 @@ def test_make_help_lists_every_target() -> None:
     assert phony is not None
     said = subprocess.run(["make", "--silent"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert {line.split()[1] for line in said.splitlines()} == set(phony[1].split())
+
+
+def test_the_files_that_are_tested_first_exist() -> None:
+    assert [name for name in LONGEST_FIRST if not (ROOT / "tests" / name).is_file()] == []
 
 
 def test_ci_runs_make_check_which_ends_with_make_test() -> None:
@@ -37,7 +43,7 @@ def test_requirements_are_pinned_by_hash_from_no_particular_index(name: str) -> 
     assert "://" not in text
 
 
-def test_what_runs_is_what_is_tested() -> None:
+def test_the_runtime_requirements_have_the_versions_that_are_tested() -> None:
     def versions(name: str) -> dict[str, str]:
         return dict(re.findall(r"^([a-z0-9._-]+)(?:\[[a-z,-]+\])?==(\S+)", (ROOT / name).read_text(), re.MULTILINE))
 
@@ -59,7 +65,7 @@ def test_a_module_in_no_layer_breaks_the_build(tmp_path: Path) -> None:
     assert "utils" in broken.stdout
 
 
-def test_the_license_is_named() -> None:
+def test_the_license_file_and_the_metadata_name_the_mit_licence() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["license"] == "MIT"
     assert (ROOT / "LICENSE").read_text().startswith("MIT License")

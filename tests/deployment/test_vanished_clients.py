@@ -1,7 +1,7 @@
 """A client whose machine vanishes, without a word, frees its lock in under 30 s.
 
-PostgreSQL and its clients run in a network of their own, whose only link is taken down: no packet arrives any more, and nobody is
-told. Who looks on is connected by the Unix socket.
+PostgreSQL and its clients run in a separate network, whose only link is taken down: no packet arrives any more, and nobody is
+told. Who looks on is connected by the Unix socket; so is PgBouncer, which only its clients reach by the network.
 """
 
 import json
@@ -16,14 +16,32 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from ledger_project.embedded_postgres import Server
+from ledger_project.serving.postgres import Server
 
 IN_A_NETWORK_OF_ITS_OWN = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+
+WATCHED = """
+def vanish_and_watch(server):
+    '''Take the network down; print when the locks 1 (idle) and 3 (running) were free, and whether 2 (the control) was held.'''
+    observer = psycopg.connect(server.superuser_url, autocommit=True)
+    while not observer.execute("SELECT 1 FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(300)'").fetchone():
+        time.sleep(0.05)
+
+    subprocess.run(["ip", "link", "set", "lo", "down"], check=True)
+    vanished_at = time.monotonic()
+    freed = {}
+    while len(freed) < 2 and time.monotonic() - vanished_at < 45:
+        held = {row[0] for row in observer.execute("SELECT objid::int FROM pg_locks WHERE locktype = 'advisory'")}
+        for number in {1, 3} - held - freed.keys():
+            freed[number] = time.monotonic() - vanished_at
+        time.sleep(0.1)
+    print(json.dumps({"idle": freed.get(1), "running": freed.get(3), "control_holds": 2 in held}), flush=True)
+"""
 
 VANISH = """
 import json, os, subprocess, sys, threading, time
 import psycopg
-from ledger_project.embedded_postgres import Server
+from ledger_project.serving.postgres import Server
 
 server = Server(sys.argv[1]).start()
 os.environ |= {"DATABASE_URL": server.owner_url, "DJANGO_SETTINGS_MODULE": "ledger_project.settings", "SECRET_KEY": "x"}
@@ -48,19 +66,75 @@ running.execute("SET statement_timeout = 0")
 running.execute("SELECT pg_advisory_xact_lock(3)")
 threading.Thread(target=running.execute, args=["SELECT pg_sleep(300)"], daemon=True).start()
 
-observer = psycopg.connect(server.superuser_url, autocommit=True)
-while not observer.execute("SELECT 1 FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(300)'").fetchone():
-    time.sleep(0.05)
+vanish_and_watch(server)
+server.stop()
+os._exit(0)
+"""
 
-subprocess.run(["ip", "link", "set", "lo", "down"], check=True)
-vanished_at = time.monotonic()
-freed = {}
-while len(freed) < 2 and time.monotonic() - vanished_at < 45:
-    held = {row[0] for row in observer.execute("SELECT objid::int FROM pg_locks WHERE locktype = 'advisory'")}
-    for number in {1, 3} - held - freed.keys():
-        freed[number] = time.monotonic() - vanished_at
-    time.sleep(0.1)
-print(json.dumps({"idle": freed.get(1), "running": freed.get(3), "control_holds": 2 in held}), flush=True)
+VANISH_FROM_PGBOUNCER = """
+import json, os, shutil, subprocess, sys, threading, time
+from pathlib import Path
+import psycopg
+from ledger_project.serving.postgres import Account, Server
+
+server = Server(sys.argv[1]).start()
+os.environ |= {"DATABASE_URL": server.owner_url, "DJANGO_SETTINGS_MODULE": "ledger_project.settings", "SECRET_KEY": "x"}
+import django
+django.setup()
+from django.conf import settings
+from django.db import connection
+from ledger_project.serving.bootstrap import set_settings
+set_settings(connection)
+connection.close()
+
+kept, account, bouncers = server.credentials, Account.choose(), []
+
+
+def through_pgbouncer(port, change=lambda script: script):
+    folder = Path(sys.argv[1]) / f"pgbouncer-{port}"
+    folder.mkdir()
+    script = folder / "start"
+    script.write_text(change((settings.BASE_DIR / "deploy/pgbouncer/start").read_text()))
+    script.chmod(0o755)
+    os.chown(folder, account.uid, account.gid)
+    environment = {
+        "PATH": os.environ["PATH"] + ":/usr/sbin", "PGBOUNCER_DIR": str(folder / "run"), "PGBOUNCER_PORT": str(port),
+        "PGBOUNCER_ADDRESS": "127.0.0.1", "DB_HOST": kept.socket_dir, "DB_PORT": str(kept.port),
+        "DB_USER": "ledger_app", "DB_PASSWORD": kept.application_password,
+    }
+    log = (folder / "log").open("wb")
+    bouncers.append(subprocess.Popen([script], cwd="/", env=environment, stdout=log, stderr=log, **account.process_options))
+    parameters = {
+        "host": "127.0.0.1", "port": port, "user": "ledger_app", "password": kept.application_password, "dbname": "ledger",
+    }
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            psycopg.connect(**parameters).close()
+            return parameters
+        except psycopg.OperationalError:
+            if time.monotonic() > deadline:
+                sys.exit((folder / "log").read_text())
+            time.sleep(0.05)
+
+
+configured = through_pgbouncer(6432)
+unprotected = through_pgbouncer(
+    6433, lambda script: script.replace("tcp_keepalive = 1", "tcp_keepalive = 0").replace("tcp_user_timeout = 20000", "")
+)
+idle = psycopg.connect(**configured)
+idle.execute("SELECT pg_advisory_xact_lock(1)")
+control = psycopg.connect(**unprotected)
+control.execute("SELECT pg_advisory_xact_lock(2)")
+running = psycopg.connect(**configured)
+running.execute("SET LOCAL statement_timeout = 0")
+running.execute("SELECT pg_advisory_xact_lock(3)")
+threading.Thread(target=running.execute, args=["SELECT pg_sleep(300)"], daemon=True).start()
+
+vanish_and_watch(server)
+for bouncer in bouncers:
+    bouncer.kill()
+    bouncer.wait()
 server.stop()
 os._exit(0)
 """
@@ -77,8 +151,11 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.mark.slow
-def test_a_lock_is_free_soon_after_its_holders_machine_vanished(folder: Path) -> None:
+@pytest.mark.parametrize("script", [VANISH, VANISH_FROM_PGBOUNCER], ids=["from-postgresql", "from-pgbouncer"])
+def test_a_lock_is_free_soon_after_its_holders_machine_vanished(folder: Path, script: str) -> None:
     """The control beside it: a session without the settings still has its lock then."""
+    if script is VANISH_FROM_PGBOUNCER and shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin") is None:
+        pytest.skip("there is no pgbouncer")
     try:
         probe = subprocess.run(
             [*IN_A_NETWORK_OF_ITS_OWN, "ip", "link", "set", "lo", "down"],
@@ -87,10 +164,10 @@ def test_a_lock_is_free_soon_after_its_holders_machine_vanished(folder: Path) ->
     except FileNotFoundError:
         pytest.skip("there is no unshare")
     if probe.returncode:
-        pytest.skip(f"no network of its own can be made here: {probe.stderr.strip()}")
+        pytest.skip(f"no separate network can be made here: {probe.stderr.strip()}")
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(settings.BASE_DIR), "LEDGER_DATA_DIR": str(folder)}
     done = subprocess.run(
-        [*IN_A_NETWORK_OF_ITS_OWN, sys.executable, "-c", VANISH, str(folder)],
+        [*IN_A_NETWORK_OF_ITS_OWN, sys.executable, "-c", WATCHED + script, str(folder)],
         env=environment, capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -12,7 +12,7 @@ from ledger.rules.instants import DAY_US
 
 @pytest.fixture
 def ledger_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """`ledger_clock(days)`: from now on the ledger decides as if it were so many days later, in all threads.
+    """`ledger_clock(days)`: from now on the ledger decides as if it were `days` days later, in all threads.
 
     Less than 0 for earlier. Beyond the server's clock nothing can be recorded.
     """
@@ -20,8 +20,8 @@ def ledger_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
     def move(days: float) -> None:
         def moved(*arguments: Any) -> Any:
-            state, is_answered = read(*arguments)
-            return state._replace(now_us=state.now_us + int(days * DAY_US)), is_answered
+            state = read(*arguments)
+            return state._replace(now_us=state.now_us + int(days * DAY_US))
 
         monkeypatch.setattr(journal, "_account", moved)
 

@@ -189,7 +189,8 @@ def test_every_stored_fact_is_in_the_digest():
     }  # fmt: skip
     for name, value in others.items():
         assert GOLDEN._replace(**{name: value}).computed_digest(GENESIS).hex() != GOLDEN_DIGEST, name
-    assert GOLDEN.computed_digest(bytes(31) + b"\x01").hex() != GOLDEN_DIGEST
+    another_digest_before = bytes(31) + b"\x01"
+    assert GOLDEN.computed_digest(another_digest_before).hex() != GOLDEN_DIGEST
 
 
 def test_the_documents_example_is_the_golden_one():

@@ -75,7 +75,7 @@ def test_an_entry_comes_back_as_it_was_sent(scratch: None, store: Callable[[Entr
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(entries=st.lists(ENTRIES, max_size=5))
-def test_a_line_is_one_line(entries: list[Entry]) -> None:
+def test_each_entry_is_one_line_of_copy(entries: list[Entry]) -> None:
     assert "".join(map(copy_line, entries)).count("\n") == len(entries)
 
 

@@ -14,7 +14,7 @@ from django.db import connection, connections, transaction
 from psycopg import sql
 
 from ledger.database.locks import advisory_lock, lock_number
-from ledger.lock_report import HeldOrAwaited, current_locks, known_names
+from ledger.lock_report import SessionLock, current_locks, known_names
 from tests.billing.factories import SubscriptionFactory
 from tests.conftest import wait_until_waiting
 
@@ -62,7 +62,7 @@ def waiter(committed_db: None, raw_connection: Connect, holder: psycopg.Connecti
     thread.join(10)
 
 
-def of(found: list[HeldOrAwaited], name: str) -> list[HeldOrAwaited]:
+def of(found: list[SessionLock], name: str) -> list[SessionLock]:
     return [lock for lock in found if lock.number == lock_number(name)]
 
 

@@ -17,22 +17,22 @@ pytestmark = pytest.mark.django_db
 REQUEST = GrantRequest(holder_id="ada", idempotency_key="g", amount=10)
 
 
-def alone() -> Account:
-    with transaction.atomic(), journal.enter("ada", "credits") as account:
-        return account.state
+def waiting() -> Account:
+    with transaction.atomic(), journal.open([REQUEST]) as accounts:
+        return accounts.account("ada", "credits").state
 
 
-def together() -> Account:
-    with transaction.atomic(), journal.enter_many([REQUEST]) as room:
-        return room.state("ada", "credits")
+def trying() -> Account:
+    with transaction.atomic(), journal.open([REQUEST], wait=False) as accounts:
+        return accounts.account("ada", "credits").state
 
 
-def in_a_batch() -> Account:
-    with transaction.atomic(), holder_lock("ada") as lock, journal.Room.opened(lock, [REQUEST]) as room:
-        return room.state("ada", "credits")
+def under_a_lock() -> Account:
+    with transaction.atomic(), holder_lock("ada") as lock:
+        return journal.read(lock, "ada", "credits").state
 
 
-ways = pytest.mark.parametrize("opened", [alone, together, in_a_batch])
+ways = pytest.mark.parametrize("opened", [waiting, trying, under_a_lock])
 
 
 def stored(recorded_us: int) -> None:
@@ -67,7 +67,7 @@ def test_it_is_the_clock_and_not_the_start_of_the_transaction(opened: Callable[[
 
 
 @ways
-def test_where_the_clock_was_set_back_nothing_is_recorded_before_the_last_entry(opened: Callable[[], Account]) -> None:
+def test_after_the_clock_was_set_back_no_entry_is_recorded_before_the_last_one(opened: Callable[[], Account]) -> None:
     started_us = start_of_transaction_us()
     ahead_us = started_us + 3_600 * SECOND_US
     stored(ahead_us)

@@ -1,8 +1,8 @@
-"""What pg_dump --schema-only would tell of a database, as rows that can be compared."""
+"""The schema of a database as rows that can be compared: what `pg_dump --schema-only` would show."""
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-# One line per thing, in an order that does not depend on when it was made. Columns are in the order of their table.
+# One row per object, in an order that does not depend on when it was created. Columns keep the order of their table.
 SCHEMA = """
 WITH ours AS (
     SELECT oid, relname, relkind, reloptions
@@ -47,7 +47,7 @@ ORDER BY 1, 2, 3
 
 
 def schema(database: BaseDatabaseWrapper) -> list[tuple[str, ...]]:
-    """All that is in a database but the tables of Django's own applications."""
+    """Return the schema of a database, without the tables of Django's own applications."""
     with database.cursor() as cursor:
         cursor.execute(SCHEMA)
         return [row for row in cursor.fetchall() if not row[1].lstrip("_").startswith(("django_", "auth_"))]

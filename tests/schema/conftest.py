@@ -1,4 +1,4 @@
-"""Scratch databases, for migrations and for sizes."""
+"""New databases that are dropped after the test."""
 
 import uuid
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from psycopg import Connection, sql
 def new_database(
     raw_connection: Callable[..., Connection[Any]], django_db_blocker: Any
 ) -> Iterator[Callable[[], BaseDatabaseWrapper]]:
-    """Makes Django connections of the owner, each to a new and empty database, which are dropped at the end."""
+    """Makes new, empty databases, and returns a Django connection of the owner to each; they are dropped at the end."""
     owner = raw_connection("owner", autocommit=True)
     with django_db_blocker.unblock(), ExitStack() as databases:
         yield lambda: databases.enter_context(_database(owner))
@@ -41,5 +41,5 @@ def _database(owner: Connection[Any]) -> Iterator[BaseDatabaseWrapper]:
         scratch.close()
         del connections[name]
         del connections.databases[name]
-        # Without FORCE the server itself ends an autovacuum that is at work here; with it the owner would have to, and may not.
+        # Without FORCE the server itself ends a running autovacuum. With FORCE the owner would have to end it, and may not.
         owner.execute(sql.SQL("DROP DATABASE {}").format(sql.Identifier(name)))

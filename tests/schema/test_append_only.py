@@ -1,4 +1,4 @@
-"""Whatever is tried on a row of the ledger, by whichever role, is refused by the database, and the row is as it was."""
+"""The database refuses every change of a written entry, for every role, and the entry stays as it was."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,14 +12,14 @@ from psycopg import Connection
 from ledger import services
 from ledger.errors import InsufficientCredits
 
-IS_APPEND_ONLY = "LG001"
-NO_RIGHT = "42501"
+IS_APPEND_ONLY = "LG001"  # the SQLSTATE that the trigger `append_only` raises
+INSUFFICIENT_PRIVILEGE = "42501"
 
-ROLES = {"application": NO_RIGHT, "owner": IS_APPEND_ONLY, "superuser": IS_APPEND_ONLY}
+ROLES = {"application": INSUFFICIENT_PRIVILEGE, "owner": IS_APPEND_ONLY, "superuser": IS_APPEND_ONLY}
 
 COPY_OF_ENTRY = "INSERT INTO ledger_entry SELECT * FROM ledger_entry WHERE holder_id = %(holder)s"
 
-CHANGES = {
+STATEMENTS = {
     "update of an entry": "UPDATE ledger_entry SET amount = amount + 1 WHERE holder_id = %(holder)s",
     "update of no entry": "UPDATE ledger_entry SET amount = 0 WHERE false",
     "update to the same": "UPDATE ledger_entry SET reason = reason",
@@ -52,39 +52,40 @@ def holder(committed_db, new_holder) -> str:
     return holder
 
 
-def kept(connection: Connection[Any], holder: str) -> list[tuple[Any, ...]]:
+def hashes_of_entries(connection: Connection[Any], holder: str) -> list[tuple[Any, ...]]:
+    """Return a hash of each of the holder's rows, over all columns."""
     return connection.execute(
         "SELECT md5(e::text) FROM ledger_entry e WHERE holder_id = %s ORDER BY sequence", [holder]
     ).fetchall()
 
 
 @pytest.mark.parametrize("role", ROLES)
-@pytest.mark.parametrize("change", CHANGES)
-def test_no_statement_of_any_role_changes_what_was_written(holder, raw_connection: Connect, role, change):
+@pytest.mark.parametrize("change", STATEMENTS)
+def test_no_role_can_change_a_written_entry(holder, raw_connection: Connect, role, change):
     connection = raw_connection(role)
-    before = kept(connection, holder)
+    before = hashes_of_entries(connection, holder)
     assert len(before) == 2
     with pytest.raises(psycopg.Error) as refused:
-        connection.execute(CHANGES[change], {"holder": holder})
+        connection.execute(STATEMENTS[change], {"holder": holder})
     assert refused.value.sqlstate == ROLES[role]
     connection.rollback()
-    assert kept(connection, holder) == before
+    assert hashes_of_entries(connection, holder) == before
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_nor_as_a_replica_whose_ordinary_triggers_are_silent(holder, raw_connection: Connect, change):
+@pytest.mark.parametrize("change", STATEMENTS)
+def test_no_session_can_change_an_entry_as_a_replica_which_disables_ordinary_triggers(holder, raw_connection: Connect, change):
     connection = raw_connection("superuser")
-    before = kept(connection, holder)
+    before = hashes_of_entries(connection, holder)
     connection.execute("SET session_replication_role = replica")
     with pytest.raises(psycopg.Error) as refused:
-        connection.execute(CHANGES[change], {"holder": holder})
+        connection.execute(STATEMENTS[change], {"holder": holder})
     assert refused.value.sqlstate == IS_APPEND_ONLY
     connection.rollback()
-    assert kept(connection, holder) == before
+    assert hashes_of_entries(connection, holder) == before
 
 
 @pytest.mark.parametrize("role", ["application", "owner"])
-def test_only_a_superuser_could_even_become_a_replica(raw_connection: Connect, role):
+def test_only_a_superuser_can_set_session_replication_role(raw_connection: Connect, role):
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         raw_connection(role).execute("SET session_replication_role = replica")
 
@@ -92,7 +93,7 @@ def test_only_a_superuser_could_even_become_a_replica(raw_connection: Connect, r
 @pytest.mark.parametrize("change", ["DELETE FROM parent", "UPDATE parent SET holder_id = 'another'", "TRUNCATE parent CASCADE"])
 def test_a_cascade_from_another_table_is_refused(holder, raw_connection: Connect, change):
     connection = raw_connection("superuser")
-    before = kept(connection, holder)
+    before = hashes_of_entries(connection, holder)
     connection.execute('CREATE TABLE parent (holder_id text COLLATE "C" PRIMARY KEY)')
     connection.execute("INSERT INTO parent VALUES (%s)", [holder])
     connection.execute(
@@ -102,11 +103,11 @@ def test_a_cascade_from_another_table_is_refused(holder, raw_connection: Connect
         connection.execute(change)
     assert refused.value.sqlstate == IS_APPEND_ONLY
     connection.rollback()
-    assert kept(connection, holder) == before
+    assert hashes_of_entries(connection, holder) == before
 
 
-def test_without_the_trigger_the_superuser_could(holder, raw_connection: Connect):
-    """The control: it is the trigger that refuses, and nothing else."""
+def test_control_without_the_trigger_a_superuser_can_change_an_entry(holder, raw_connection: Connect):
+    """The control: only the trigger refuses the changes above."""
     connection = raw_connection("superuser")
     connection.execute("ALTER TABLE ledger_entry DISABLE TRIGGER append_only")
     changed = connection.execute("UPDATE ledger_entry SET reason = 'x' WHERE holder_id = %s", [holder])
@@ -121,7 +122,7 @@ SELECT DISTINCT tgrelid::regclass::text FROM pg_trigger WHERE tgname = 'append_o
 """
 
 
-def test_the_application_may_read_and_insert_what_is_append_only_and_nothing_else(raw_connection: Connect):
+def test_the_application_has_only_select_and_insert_on_append_only_tables(raw_connection: Connect):
     connection = raw_connection("owner")
     tables = [name for (name,) in connection.execute(APPEND_ONLY_TABLES)]
     assert {"ledger_entry", "ledger_rate", "ledger_batch"} <= set(tables)
@@ -131,7 +132,7 @@ def test_the_application_may_read_and_insert_what_is_append_only_and_nothing_els
             " WHERE table_name = %s AND grantee = %s ORDER BY 1",
             [table, settings.LEDGER_APP_ROLE],
         ).fetchall()
-        # A partition has no rights: rows go through its table.
+        # A partition has no rights: rows are inserted through its parent table.
         assert granted == ([] if "_default" in table else [("INSERT", "NO"), ("SELECT", "NO")]), table
         for privilege in ("UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER", "MAINTAIN"):
             row = connection.execute(
@@ -146,7 +147,7 @@ def test_the_application_may_read_and_insert_what_is_append_only_and_nothing_els
         assert columns == [], table
 
 
-def test_the_application_is_an_ordinary_role_that_owns_nothing_and_sees_the_statistics(raw_connection: Connect):
+def test_the_application_role_is_ordinary_owns_nothing_and_may_read_statistics(raw_connection: Connect):
     connection = raw_connection("owner")
     role = connection.execute(
         "SELECT oid, rolsuper OR rolcreaterole OR rolcreatedb OR rolreplication OR rolbypassrls FROM pg_roles WHERE rolname = %s",
@@ -156,7 +157,7 @@ def test_the_application_is_an_ordinary_role_that_owns_nothing_and_sees_the_stat
     oid, is_special = role
     assert is_special is False
     assert connection.execute("SELECT relname FROM pg_class WHERE relowner = %s", [oid]).fetchall() == []
-    # So that the page of locks names the sessions of other roles.
+    # The admin page of locks shows the sessions of other roles.
     belongs_to = connection.execute("SELECT roleid::regrole::text FROM pg_auth_members WHERE member = %s", [oid]).fetchall()
     assert belongs_to == [("pg_read_all_stats",)]
 
@@ -179,7 +180,7 @@ def test_the_application_is_an_ordinary_role_that_owns_nothing_and_sees_the_stat
         "VACUUM FULL ledger_entry",
     ],
 )
-def test_the_application_cannot_take_the_protection_away(raw_connection: Connect, statement):
+def test_the_application_cannot_remove_the_protection(raw_connection: Connect, statement):
     connection = raw_connection("application", autocommit=True)
     notices: list[str] = []
     connection.add_notice_handler(lambda notice: notices.append(notice.severity_nonlocalized or ""))
@@ -187,14 +188,14 @@ def test_the_application_cannot_take_the_protection_away(raw_connection: Connect
     before = connection.execute(protection).fetchall()
     with suppress(psycopg.errors.InsufficientPrivilege):
         connection.execute(statement)
-        # GRANT and VACUUM without the right only warn, and do nothing.
+        # GRANT and VACUUM without the privilege only warn and do nothing.
         assert notices == ["WARNING"]
     assert connection.execute(protection).fetchall() == before
     row = connection.execute("SELECT has_table_privilege('ledger_entry', 'UPDATE')").fetchone()
     assert row == (False,)
 
 
-def test_the_application_can_do_all_that_its_services_need(as_application, new_holder):
+def test_the_application_role_has_all_rights_that_the_services_need(as_application, new_holder):
     holder = new_holder()
     services.grant(holder_id=holder, amount=10, idempotency_key="g")
     assert services.spend(holder_id=holder, amount=4, idempotency_key="s").balance == 6

@@ -1,4 +1,4 @@
-"""An entry stays small: what it takes with its indexes, measured in a database of its own."""
+"""An entry with its share of the indexes stays small, measured with 40,000 entries in a new database."""
 
 from django.core.management import call_command
 
@@ -7,7 +7,7 @@ from tests.benchmarks.histories import Plan, load
 
 ENTRIES = 40_000
 MOST_BYTES = 500
-"""Three lots that all expire, a reason and a reference of 16 and 20 characters, UUIDs as keys. See docs/adr/0011."""
+"""For entries with three lots that expire, a reason of 16 characters, a reference of 20, and UUIDs as keys. See docs/adr/0011."""
 
 
 def test_an_entry_with_three_lots_takes_500_bytes_at_most(scratch_database):

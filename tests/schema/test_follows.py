@@ -1,4 +1,4 @@
-"""What the trigger `follows` refuses: a chain that goes on from elsewhere, a gap, a state that does not come from the last."""
+"""The trigger `follows` refuses an entry whose number, balance, state or digest does not follow from the entry before it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 
 
 def insert(*entries: Entry) -> None:
-    """By one INSERT, past the journal."""
+    """Store the entries by one INSERT, without the journal."""
     places = ", ".join("(" + ", ".join(["%s"] * (COLUMNS.count(",") + 1)) + ")" for _ in entries)
     values = [value for entry in entries for value in row(entry)]
     with transaction.atomic(), connection.cursor() as cursor:
@@ -30,6 +30,7 @@ def insert(*entries: Entry) -> None:
 
 
 def copy(*entries: Entry) -> None:
+    """Store the entries by one COPY, without the journal."""
     statement = f"COPY ledger_entry ({COLUMNS}) FROM STDIN"
     with transaction.atomic(), connection.cursor() as cursor, connection.wrap_database_errors, cursor.copy(statement) as stream:
         for entry in entries:
@@ -38,7 +39,7 @@ def copy(*entries: Entry) -> None:
 
 @pytest.fixture
 def history() -> Sequence[Entry]:
-    """A grant and two spends that follow from each other, not stored."""
+    """A grant of 100 and two spends of 10 of the holder ada, made by the rules and not stored."""
     account = Account("ada", "credits", to_us(services.grant(holder_id="bob", amount=1, idempotency_key="g").recorded_at))
     common: dict[str, Any] = {"holder_id": "ada", "actor": "key:test"}
     entries = rules.grant(account, GrantRequest(**common, idempotency_key="1", amount=100))
@@ -48,34 +49,37 @@ def history() -> Sequence[Entry]:
     return entries
 
 
-WRONG = {
-    "the first is chained to something": lambda first, second, third: [first.sealed(b"\x01" * 32)],
-    "the digest is of something else": lambda first, second, third: [first._replace(reason="a gift")],
-    "the second is chained to nothing": lambda first, second, third: [first, second.sealed(GENESIS)],
-    "the third is chained to the first": lambda first, second, third: [first, second, third.sealed(first.digest)],
-    "one is left out": lambda first, second, third: [first, third],
-    "a balance is not the sum": lambda first, second, third: [first, second._replace(amount=-11).sealed(first.digest)],
-    # Each of these is wrong in one respect, and its digest fits.
-    "the lots come to more than the balance": lambda first, second, third: [
+WRONG_ENTRIES = {
+    "the first entry has a digest over an entry before it": lambda first, second, third: [first.sealed(b"\x01" * 32)],
+    "the digest is of other contents": lambda first, second, third: [first._replace(reason="a gift")],
+    "the second has a digest over no entry": lambda first, second, third: [first, second.sealed(GENESIS)],
+    "the third has a digest over the first": lambda first, second, third: [first, second, third.sealed(first.digest)],
+    "the second is missing": lambda first, second, third: [first, third],
+    "the balance is not the sum": lambda first, second, third: [
+        first,
+        second._replace(amount=-11).sealed(first.digest),
+    ],
+    # Each of the following has the right digest and breaks one other rule.
+    "the lots add up to more than the balance": lambda first, second, third: [
         first,
         second._replace(lots=(first.lots[0],)).sealed(first.digest),
     ],
-    "the lots come to less than the balance": lambda first, second, third: [
+    "the lots add up to less than the balance": lambda first, second, third: [
         first,
         second._replace(lots=(first.lots[0]._replace(remaining=89),)).sealed(first.digest),
     ],
-    "with an overdraft, the lots come to less than the balance": lambda first, second, third: [
+    "with an overdraft, the lots add up to less than the balance": lambda first, second, third: [
         first._replace(overdraft=50, lots=(first.lots[0]._replace(remaining=99),)).sealed(GENESIS),
     ],
-    "a spend holds something": lambda first, second, third: [
+    "a spend changes the held credits": lambda first, second, third: [
         first,
         second._replace(held=5, holds=(Hold(1, second.recorded_us, (Lot(1, 5, 0),)),)).sealed(first.digest),
     ],
-    "it was recorded before the one before it": lambda first, second, third: [
+    "the second was recorded before the first": lambda first, second, third: [
         first,
         second._replace(recorded_us=first.recorded_us - 1, effective_us=first.recorded_us - 1).sealed(first.digest),
     ],
-    "a spend agrees an overdraft": lambda first, second, third: [
+    "a spend sets an overdraft": lambda first, second, third: [
         first,
         second._replace(overdraft=50).sealed(first.digest),
     ],
@@ -87,38 +91,38 @@ WRONG = {
 
 
 @pytest.mark.parametrize("store", [insert, copy])
-@pytest.mark.parametrize("name", WRONG)
-def test_what_does_not_follow_is_refused(history, store, name):
+@pytest.mark.parametrize("name", WRONG_ENTRIES)
+def test_an_entry_that_does_not_follow_is_refused_and_nothing_is_stored(history, store, name):
     with pytest.raises(Error) as refused:
-        store(*WRONG[name](*history))
+        store(*WRONG_ENTRIES[name](*history))
     assert sqlstate(refused.value) == DOES_NOT_FOLLOW
     assert not StoredEntry.objects.filter(holder_id="ada").exists()
 
 
 @pytest.mark.parametrize("store", [insert, copy])
-def test_what_follows_is_stored(history, store):
+def test_entries_that_follow_are_stored(history, store):
     store(*history)
     assert StoredEntry.objects.filter(holder_id="ada").count() == 3
 
 
-def test_an_entry_of_the_instant_of_the_one_before_is_stored(history):
+def test_an_entry_recorded_in_the_same_microsecond_as_the_one_before_is_stored(history):
     first, second, _ = history
     assert first.recorded_us == second.recorded_us
     insert(first, second)
     assert StoredEntry.objects.filter(holder_id="ada").count() == 2
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_nor_does_a_replica_store_it_whose_ordinary_triggers_are_silent(history, raw_connection, name):
+@pytest.mark.parametrize("name", WRONG_ENTRIES)
+def test_the_trigger_fires_in_a_replica_session_too_which_disables_ordinary_triggers(history, raw_connection, name):
     session = raw_connection("superuser")
     session.execute("SET session_replication_role = replica")
     with pytest.raises(psycopg.Error) as refused:
-        histories.store(session, WRONG[name](*history))
+        histories.store(session, WRONG_ENTRIES[name](*history))
     assert refused.value.sqlstate == DOES_NOT_FOLLOW
     session.rollback()
 
 
-def test_only_another_instant_is_stored_beside_the_one_of_recording():
+def test_effective_at_is_stored_only_if_it_differs_from_recorded_at():
     earlier = services.grant(holder_id="ada", amount=5, idempotency_key="1").recorded_at.replace(year=2020)
     services.grant(holder_id="ada", amount=5, effective_at=earlier, idempotency_key="2")
     assert list(StoredEntry.objects.filter(holder_id="ada").order_by("sequence").values_list("effective_at", flat=True)) == [

@@ -1,11 +1,11 @@
-"""The database keeps the limits of the rules: what is longer or larger is refused, whoever inserts it."""
+"""The database enforces the limits of the rules: it refuses longer texts and larger amounts from every writer."""
 
 from typing import Any
 
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from ledger import selectors
+from ledger import reads
 from ledger.database.locks import sqlstate
 from ledger.entry_rows import COLUMNS
 from ledger.rules import MAX_AMOUNT, MAX_BALANCE, Account, Entry, Lot, requests
@@ -26,8 +26,9 @@ LENGTHS = {
 }
 
 
-def granted(holder: str, amount: int = 5, /, **values: Any) -> Entry:
-    account = Account(holder, "credits", to_us(selectors.balance("nobody").as_of))
+def grant_entry(holder: str, amount: int = 5, /, **values: Any) -> Entry:
+    """Return a grant as a holder's first entry, not stored, with some columns set to other values."""
+    account = Account(holder, "credits", to_us(reads.balance("nobody").as_of))
     entry = account.next_entry("grant", amount, lots=(Lot(1, amount, 0),))
     return entry._replace(idempotency_key="k", request_digest=bytes(8))._replace(**values).sealed(GENESIS)
 
@@ -38,41 +39,42 @@ def insert(entry: Entry) -> None:
         cursor.execute(f"INSERT INTO ledger_entry ({COLUMNS}) VALUES ({places})", row(entry))
 
 
-def refused(entry: Entry, constraint: str) -> None:
+def assert_refused(entry: Entry, constraint: str) -> None:
+    """Try to insert the entry; assert that this constraint refuses it and that nothing was written."""
     with pytest.raises(IntegrityError) as error:
         insert(entry)
     assert (sqlstate(error.value), constraint in str(error.value)) == ("23514", True)
-    assert selectors.balance(entry.holder_id, entry.credit_type).sequence == 0
+    assert reads.balance(entry.holder_id, entry.credit_type).sequence == 0
 
 
 @pytest.mark.parametrize(
     ("column", "character"),
     [*((column, "a") for column in LENGTHS), ("actor", "\u00e9"), ("reason", "\u00e9"), ("reference", "\u00e9")],
 )
-def test_a_text_may_be_as_long_as_the_rules_say_and_no_longer(column, character):
-    insert(granted("ada", **{column: character * LENGTHS[column]}))
-    refused(granted("bob", **{column: character * (LENGTHS[column] + 1)}), "ledger_entry_texts_in_limits")
+def test_a_text_has_at_most_the_length_that_the_rules_allow(column, character):
+    insert(grant_entry("ada", **{column: character * LENGTHS[column]}))
+    assert_refused(grant_entry("bob", **{column: character * (LENGTHS[column] + 1)}), "ledger_entry_texts_in_limits")
 
 
 def test_a_reason_of_a_megabyte_is_refused():
-    refused(granted("ada", reason="x" * 1_000_000), "ledger_entry_texts_in_limits")
+    assert_refused(grant_entry("ada", reason="x" * 1_000_000), "ledger_entry_texts_in_limits")
 
 
-def test_metadata_are_bounded_in_bytes():
+def test_metadata_have_a_limit_in_bytes():
     longest = requests.MAX_METADATA_BYTES - len(encode_json({"k": ""}))
-    insert(granted("ada", metadata={"k": "x" * longest}))
-    refused(granted("bob", metadata={"k": "x" * (longest + 1)}), "ledger_entry_texts_in_limits")
-    refused(granted("bob", metadata={"k": "\u00e9" * (longest // 2 + 1)}), "ledger_entry_texts_in_limits")
+    insert(grant_entry("ada", metadata={"k": "x" * longest}))
+    assert_refused(grant_entry("bob", metadata={"k": "x" * (longest + 1)}), "ledger_entry_texts_in_limits")
+    assert_refused(grant_entry("bob", metadata={"k": "\u00e9" * (longest // 2 + 1)}), "ledger_entry_texts_in_limits")
 
 
-def test_amounts_and_balances_are_bounded():
-    insert(granted("ada", MAX_AMOUNT))
-    refused(granted("bob", MAX_AMOUNT + 1), "ledger_entry_amounts_in_limits")
-    refused(granted("bob", overdraft=MAX_AMOUNT + 1), "ledger_entry_amounts_in_limits")
+def test_amounts_and_balances_have_limits():
+    insert(grant_entry("ada", MAX_AMOUNT))
+    assert_refused(grant_entry("bob", MAX_AMOUNT + 1), "ledger_entry_amounts_in_limits")
+    assert_refused(grant_entry("bob", overdraft=MAX_AMOUNT + 1), "ledger_entry_amounts_in_limits")
     assert str(MAX_BALANCE) in definition("ledger_entry_amounts_in_limits")
 
 
-def test_the_limits_of_rates_are_those_of_the_rules():
+def test_the_table_of_rates_has_the_limits_of_the_rules():
     found = definition("ledger_rate_texts_in_limits")
     for column, most in (
         ("credit_type", LENGTHS["credit_type"]),
@@ -96,6 +98,7 @@ def test_the_patterns_of_the_rules_have_the_same_limits():
 
 
 def definition(constraint: str) -> str:
+    """Return the SQL of a constraint."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = %s", [constraint])
         return str(cursor.fetchone()[0])

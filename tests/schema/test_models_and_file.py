@@ -1,4 +1,4 @@
-"""A migrated database is what an application's models and its schema.sql say: no more, no less, nothing else."""
+"""A migrated database has exactly what the models and schema.sql of the application declare."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,17 +12,17 @@ from django.db.models import Model
 
 from tests.schema.catalogue import schema
 
-# The application, and those whose functions its file calls.
+# Each application, with the applications whose functions its schema.sql calls.
 APPS = {"ledger": [], "billing": ["ledger"]}
 
-# Name, type, and whether it may be null: a view's columns may, as far as the server knows.
+# Name, type, and whether the column may be null: null for a view, of whose columns the server does not know it.
 COLUMNS = """
     SELECT a.attname, format_type(a.atttypid, NULL), CASE c.relkind WHEN 'v' THEN NULL ELSE NOT a.attnotnull END
     FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid
     WHERE c.oid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped
 """
 
-# What somebody may do to a database, or forget to say in the models or the file: one of each kind.
+# One change of each kind that a person could make in a database, or forget in the models or in schema.sql.
 DIFFERENCES = {
     "ledger": [
         "ALTER TABLE ledger_batch ADD COLUMN extra integer",
@@ -55,7 +55,7 @@ DIFFERENCES = {
         "DROP TRIGGER frozen ON billing_line",
         "ALTER TABLE billing_line ENABLE TRIGGER frozen",
         "CREATE OR REPLACE FUNCTION billing_freeze_part() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
-        "COMMENT ON COLUMN billing_claim.basis IS 'something else'",
+        "COMMENT ON COLUMN billing_claim.snapshot IS 'something else'",
         "CREATE TABLE billing_forgotten (id integer)",
     ],
 }
@@ -67,8 +67,8 @@ def app(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def empty(new_database: Callable[[], BaseDatabaseWrapper], app: str) -> Callable[[], BaseDatabaseWrapper]:
-    """Makes databases that have only what comes before the application."""
+def make_database(new_database: Callable[[], BaseDatabaseWrapper], app: str) -> Callable[[], BaseDatabaseWrapper]:
+    """Makes databases in which only the applications that `app` needs are migrated."""
 
     def make() -> BaseDatabaseWrapper:
         database = new_database()
@@ -79,9 +79,9 @@ def empty(new_database: Callable[[], BaseDatabaseWrapper], app: str) -> Callable
 
 
 @pytest.fixture
-def migrated(empty: Callable[[], BaseDatabaseWrapper], app: str) -> BaseDatabaseWrapper:
-    """A database that the application's migrations made."""
-    database = empty()
+def migrated(make_database: Callable[[], BaseDatabaseWrapper], app: str) -> BaseDatabaseWrapper:
+    """A database with the application's migrations."""
+    database = make_database()
     migrate(database, app)
     return database
 
@@ -96,25 +96,25 @@ def file_of(app: str) -> str:
 
 
 def models_of(app: str) -> tuple[list[type[Model]], list[type[Model]]]:
-    """Those whose tables Django makes, and those whose tables or views the file makes."""
+    """Return the models whose tables Django creates, and the models whose tables or views schema.sql creates."""
     models = list(apps.get_app_config(app).get_models())
     by_file = [m for m in models if not m._meta.managed or f"CREATE TABLE {m._meta.db_table} " in file_of(app)]
     return [m for m in models if m not in by_file], by_file
 
 
-def test_a_migrated_database_is_what_the_models_and_the_file_say(
-    migrated: BaseDatabaseWrapper, empty: Callable[[], BaseDatabaseWrapper], app: str
+def test_a_migrated_database_equals_one_made_from_the_models_and_the_file(
+    migrated: BaseDatabaseWrapper, make_database: Callable[[], BaseDatabaseWrapper], app: str
 ) -> None:
-    said = empty()
-    with said.schema_editor() as editor:
+    declared = make_database()
+    with declared.schema_editor() as editor:
         for model in models_of(app)[0]:
             editor.create_model(model)
-    with said.cursor() as cursor:
+    with declared.cursor() as cursor:
         cursor.execute(file_of(app))
-    assert schema(migrated) == schema(said)
+    assert schema(migrated) == schema(declared)
 
 
-def test_a_difference_of_any_kind_would_be_seen(migrated: BaseDatabaseWrapper, app: str) -> None:
+def test_control_the_comparison_notices_a_difference_of_every_kind(migrated: BaseDatabaseWrapper, app: str) -> None:
     before = schema(migrated)
     for statement in DIFFERENCES[app]:
         with transaction.atomic(using=migrated.alias), migrated.cursor() as cursor:
@@ -124,17 +124,17 @@ def test_a_difference_of_any_kind_would_be_seen(migrated: BaseDatabaseWrapper, a
     assert schema(migrated) == before
 
 
-def test_models_of_what_the_file_makes_have_its_columns(migrated: BaseDatabaseWrapper, app: str) -> None:
+def test_models_have_the_columns_of_the_tables_and_views_that_the_file_creates(migrated: BaseDatabaseWrapper, app: str) -> None:
     made_by_file = models_of(app)[1]
     assert made_by_file
     for model in made_by_file:
         with migrated.cursor() as cursor:
             cursor.execute(COLUMNS, [model._meta.db_table])
-            there = cursor.fetchall()
-            said = []
+            in_database = cursor.fetchall()
+            in_model = []
             for field in model._meta.concrete_fields:
                 if field.column:
                     cursor.execute("SELECT format_type(CAST(%s AS regtype), NULL)", [field.db_type(migrated)])
-                    said.append((field.column, cursor.fetchone()[0], field.null))
-        is_view = there[0][2] is None
-        assert sorted((name, kind, None if is_view else null) for name, kind, null in said) == sorted(there), model
+                    in_model.append((field.column, cursor.fetchone()[0], field.null))
+        is_view = in_database[0][2] is None
+        assert sorted((name, kind, None if is_view else null) for name, kind, null in in_model) == sorted(in_database), model

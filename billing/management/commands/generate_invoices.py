@@ -1,4 +1,4 @@
-"""`manage.py generate_invoices`: make the invoices that are due, together with whoever else is at it."""
+"""`manage.py generate_invoices`: make the invoices that are due, together with any other process that runs it."""
 
 import argparse
 import json
@@ -7,26 +7,32 @@ import socket
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import OperationalError, transaction
+from django.core.management.base import CommandError, CommandParser
+from django.db import OperationalError, connection, transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 
 from billing import auditing
 from billing.errors import NotFound
-from billing.generator import workers
+from billing.generator import outcomes, runs
 from billing.generator.due import DueWalk, how_many
-from billing.generator.generate import LATE_LOOKBACK_PERIODS, Options, Scope, check_as_of
+from billing.generator.generate import check_as_of
+from billing.generator.options import LATE_LOOKBACK_PERIODS, Options, Scope
+from billing.generator.outcomes import Outcome, SubscriptionResult
+from billing.generator.summaries import Summary
 from billing.generator.unbilled_usage import by_reason, never_billed
-from billing.generator.workers import Done, OutcomeKind, Summary, Work
-from billing.models import Customer, Outcome, Plan, Run
+from billing.generator.workers import Work
+from billing.management.run_texts import check_text, explanation_text, run_text
+from billing.models import Customer, Plan, Run, RunResult
 from billing.rating.money import MINOR_DIGITS
 from ledger.database.locks import sqlstate
 from ledger.errors import Invalid
-from ledger.management.ending import SIGNALLED, ending_signals
+from ledger.management.end_signals import SIGNALLED, collect_end_signals
+from ledger.management.examples import CommandWithExamples
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +44,7 @@ QUERY_CANCELED = "57014"
 LONGEST_S = 7 * 24 * 3600
 
 
-class Command(BaseCommand):
+class Command(CommandWithExamples):
     """Bill target minus billed for each subscription that is due, one short transaction each."""
 
     help = (
@@ -46,6 +52,14 @@ class Command(BaseCommand):
         "the work. Exit codes: 0 done, 1 error or findings, 2 bad arguments or unknown names, 3 some subscriptions failed or "
         "are suspended, 4 only busy or deferred subscriptions left, 5 limit reached, 6 --max-runtime reached with work left, "
         "130 or 143 a signal ended the run after the current subscription."
+    )
+    examples = (
+        ("generate_invoices", "bill all that is due"),
+        ("generate_invoices --dry-run", "do everything, then roll back"),
+        ("generate_invoices --explain SUB-7", "why a subscription is due or not"),
+        ("generate_invoices --subscription SUB-7 --as-of 2026-11-01", "bill one subscription as of an instant"),
+        ("generate_invoices --list-due", "list what is due and bill nothing"),
+        ("generate_invoices --check --format json", "check what was billed, for programs"),
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -56,24 +70,28 @@ class Command(BaseCommand):
         what.add_argument(
             "--subscription", action="append", default=[], metavar="REF", help="bill only this subscription; repeatable"
         )
-        what.add_argument("--customer", action="append", default=[], metavar="REF")
-        what.add_argument("--plan", action="append", default=[], metavar="CODE")
+        what.add_argument(
+            "--customer", action="append", default=[], metavar="REF", help="bill only subscriptions of this customer; repeatable"
+        )
+        what.add_argument(
+            "--plan", action="append", default=[], metavar="CODE", help="bill only subscriptions of this plan; repeatable"
+        )
         what.add_argument(
             "--currency", choices=sorted(MINOR_DIGITS), metavar="CODE", help="bill only plans in this ISO 4217 currency"
         )
-        what.add_argument("--only", choices=[scope.value for scope in Scope])
-        what.add_argument("--max-periods", type=_positive, help="bill at most this many due instants per subscription")
+        what.add_argument("--only", choices=[scope.value for scope in Scope], help="bill only prices of this kind; default: both")
+        what.add_argument("--max-periods", type=_positive, help="bill at most this many due dates per subscription")
         what.add_argument(
             "--late-lookback", type=_whole, default=LATE_LOOKBACK_PERIODS, metavar="PERIODS",
             help="look for late usage in this many billed periods (2)",
         )  # fmt: skip
-        what.add_argument("--include-parked", action="store_true", help="also bill suspended subscriptions")
+        what.add_argument("--include-suspended", action="store_true", help="also bill suspended subscriptions")
         how = parser.add_argument_group("how")
         state = how.add_mutually_exclusive_group()
         state.add_argument("--draft", action="store_true", help="leave the invoices as drafts without numbers")
         state.add_argument("--finalize", action="store_true", help="finalize the invoices (default)")
         how.add_argument("--dry-run", action="store_true", help="do everything, then roll back")
-        how.add_argument("--workers", type=_positive, default=1, metavar="N")
+        how.add_argument("--workers", type=_positive, default=1, metavar="N", help="number of parallel processes (1)")
         how.add_argument("--limit", type=_positive, metavar="N", help="bill at most N subscriptions")
         how.add_argument("--max-runtime", type=_seconds, metavar="SECONDS", help="start no subscription after this time")
         how.add_argument("--retry-busy", type=_whole, default=3, metavar="N", help="retry busy subscriptions N times (3)")
@@ -82,7 +100,7 @@ class Command(BaseCommand):
         )
         how.add_argument("--fail-fast", action="store_true", help="stop at the first failure")
         how.add_argument("--max-failures", type=_whole, metavar="N", help="stop after more than N failures")
-        how.add_argument("--run-id", type=uuid.UUID)
+        how.add_argument("--run-id", type=uuid.UUID, help="UUID of the run in the records; default: a new one")
         show = parser.add_argument_group("what to show")
         mode = show.add_mutually_exclusive_group()
         mode.add_argument("--list-due", action="store_true", help="list the due subscriptions and bill nothing")
@@ -90,11 +108,11 @@ class Command(BaseCommand):
             "--explain", metavar="REF", help="tell why a subscription is due or not, and which process holds its lock"
         )
         mode.add_argument("--check", action="store_true", help="check for overlaps, wrong sums and gaps in the numbering")
-        show.add_argument("--format", choices=["text", "json", "jsonl"], default="text")
-        show.add_argument("--no-progress", action="store_true")
+        show.add_argument("--format", choices=["text", "json", "jsonl"], default="text", help="default: %(default)s")
+        show.add_argument("--no-progress", action="store_true", help="show no progress line and log none")
 
     def handle(self, *args: Any, **given: Any) -> None:
-        """Run, show, and leave with the exit code that says how it went."""
+        """Run, print the summary, and exit with the code that `help` explains."""
         _ensure_known(given)
         job = self._job(given)
         if given["explain"]:
@@ -122,10 +140,10 @@ class Command(BaseCommand):
             dry_run=given["dry_run"],
             max_periods=given["max_periods"],
             late_lookback=given["late_lookback"],
-            include_parked=given["include_parked"],
+            include_suspended=given["include_suspended"],
             run_id=given["run_id"] or uuid.uuid4(),
         )
-        return workers.job_for(
+        return runs.job_for(
             options,
             subscriptions=tuple(given["subscription"]),
             customers=tuple(given["customer"]) or None,
@@ -145,37 +163,36 @@ class Command(BaseCommand):
         progress = _Progress(self.stderr, shown=not given["no_progress"])
         if progress.is_watched:
             progress.expected = len(job.subscriptions) or how_many(job.filter)
-        with ending_signals() as received:
+        with collect_end_signals() as received:
 
-            def on_done(done: Done) -> None:
+            def on_done(done: SubscriptionResult) -> None:
                 record.add(done)
                 if given["format"] == "jsonl":
                     self.stdout.write(json.dumps(_outcome(done)))
-                elif done.outcome in workers.TROUBLE | workers.RETRY:
+                elif done.outcome in outcomes.TROUBLE | outcomes.RETRY:
                     self.stderr.write(f"{done.subscription}: {done.outcome}: {done.detail}")
 
-            summary = workers.run(job, on_done=on_done, on_tick=progress.tick, stop=lambda: bool(received))
+            summary = runs.run(job, on_done=on_done, on_tick=progress.tick, stop=lambda: bool(received))
         progress.end()
         code = SIGNALLED + received[0] if received else _exit_code(summary)
         figures = {"run_id": str(job.options.run_id), "as_of": job.options.as_of.isoformat(), "dry_run": job.options.dry_run}
         figures |= summary.as_dict() | {"usage_never_billed": _usage_never_billed(job), "exit_code": code}
         record.close(figures, code)
-        self._show(figures, given["format"])
+        self._show(figures, given["format"], run_text)
         return code
 
-    def _show(self, figures: dict[str, Any], form: str) -> None:
+    def _show(self, figures: dict[str, Any], form: str, as_text: Callable[[dict[str, Any]], str]) -> None:
         if form != "text":
             self.stdout.write(json.dumps(figures, indent=2 if form == "json" else None, default=str))
             return
-        for name, value in figures.items():
-            self.stdout.write(f"{name.replace('_', ' '):>22}: {_text(value)}")
+        self.stdout.write(as_text(figures))
 
     def _explain(self, ref: str, as_of: datetime, form: str) -> None:
         try:
-            told = auditing.explain(ref, as_of)
+            explanation = auditing.explain(ref, as_of)
         except NotFound as error:
             raise CommandError(f"--explain: subscription {ref!r} does not exist", returncode=BAD_ARGUMENTS) from error
-        self._show(told, form)
+        self._show(explanation, form, explanation_text)
 
     def _list_due(self, job: Work, form: str) -> None:
         only = set(job.subscriptions)
@@ -183,29 +200,32 @@ class Command(BaseCommand):
         as_of = job.options.as_of.isoformat()
         if form == "json":
             refs = list(due)
-            return self._show({"as_of": as_of, "count": len(refs), "due": refs}, form)
+            return self._show({"as_of": as_of, "count": len(refs), "due": refs}, form, str)
         found = 0
         for found, ref in enumerate(due, 1):  # noqa: B007  counted
             self.stdout.write(ref if form == "text" else json.dumps({"subscription": ref}))
         if not found:
-            # What reads the list line by line is not to take this for a subscription.
+            # On standard error: a program that reads the list must not take this for a subscription.
             self.stderr.write(f"No subscription is due as of {as_of}.")
         return None
 
     def _check(self, as_of: datetime, form: str) -> None:
-        findings = auditing.check()
-        never = [one.as_dict() for one in auditing.usage_never_billed(as_of)]
-        self._show({"findings": findings, "count": len(findings), "usage_never_billed": never}, form)
+        with transaction.atomic(), connection.cursor() as cursor:
+            # A law is one query over all documents, however many they are.
+            cursor.execute("SET LOCAL statement_timeout = 0")
+            findings = auditing.check()
+            never = [one.as_dict() for one in auditing.usage_never_billed(as_of)]
+        self._show({"findings": findings, "count": len(findings), "usage_never_billed": never}, form, check_text)
         if findings:
             sys.exit(ERROR)
 
 
 class _Record:
-    """The rows of the run and its outcomes, written in bundles; none in a dry run."""
+    """The rows of the run and its results, written in bundles; a dry run writes none."""
 
     def __init__(self, job: Work, given: dict[str, Any]) -> None:
         self._job = job
-        self._rows: list[Outcome] = []
+        self._rows: list[RunResult] = []
         assert job.options.run_id is not None
         self._run_id = job.options.run_id
         if not job.options.dry_run:
@@ -215,12 +235,12 @@ class _Record:
                 run_id=job.options.run_id, as_of=job.options.as_of, options=options, host=socket.gethostname()[:255]
             )
 
-    def add(self, done: Done) -> None:
-        """Note one outcome, but not that there was nothing to do."""
-        if self._job.options.dry_run or done.outcome == OutcomeKind.NOTHING_DUE:
+    def add(self, done: SubscriptionResult) -> None:
+        """Record a result, except where nothing was due."""
+        if self._job.options.dry_run or done.outcome == Outcome.NOTHING_DUE:
             return
         self._rows.append(
-            Outcome(
+            RunResult(
                 run_id=self._run_id,
                 subscription_ref=done.subscription[:64],
                 outcome=done.outcome.value,
@@ -232,14 +252,14 @@ class _Record:
             self._write()
 
     def close(self, figures: dict[str, Any], code: int) -> None:
-        """Note how the run ended."""
+        """Record the end of the run."""
         if self._job.options.dry_run:
             return
         self._write()
         Run.objects.filter(pk=self._run_id).update(finished_at=Now(), exit_code=code, summary=figures)
 
     def _write(self) -> None:
-        Outcome.objects.bulk_create(self._rows)
+        RunResult.objects.bulk_create(self._rows)
         self._rows = []
 
 
@@ -252,7 +272,7 @@ class _Progress:
         self._logs = shown and not stream.isatty()
         self._began = self._last = time.monotonic()
         self.expected: int | None = None
-        """How many subscriptions the run will come to, where somebody watches."""
+        """The number of subscriptions of the run, on a terminal."""
 
     @property
     def is_watched(self) -> bool:
@@ -260,7 +280,7 @@ class _Progress:
         return self._on_terminal
 
     def tick(self, summary: Summary) -> None:
-        """Show where the run is, if it is time to."""
+        """Show the progress of the run, once per interval."""
         now = time.monotonic()
         if now - self._last < (TICK_S if self._on_terminal else LOG_EVERY_S):
             return
@@ -276,7 +296,7 @@ class _Progress:
             log.info(line)
 
     def _left(self, summary: Summary, now: float) -> str:
-        """How long the rest will take at the rate so far; nothing where that is not known."""
+        """How long the rest will take at the rate so far; empty where that is not known."""
         done = sum(summary.outcomes.values())
         if not self.expected or not done:
             return ""
@@ -284,13 +304,13 @@ class _Progress:
         return f", {left_s // 3600}:{left_s // 60 % 60:02}:{left_s % 60:02} left"
 
     def end(self) -> None:
-        """Leave the line."""
+        """Clear the line."""
         if self._on_terminal:
             self._stream.write("\r\x1b[K", ending="")
 
 
 def _ensure_known(given: dict[str, Any]) -> None:
-    """Refuse names that nothing has: a run that finds nothing to do would look like one that went well."""
+    """Refuse unknown names: otherwise a run that finds nothing to do would look like a successful one."""
     known = {"customer": Customer.objects.filter(ref__in=given["customer"]).values_list("ref", flat=True),
              "plan": Plan.objects.filter(code__in=given["plan"]).values_list("code", flat=True)}  # fmt: skip
     for name, names in known.items():
@@ -302,7 +322,7 @@ def _ensure_known(given: dict[str, Any]) -> None:
 
 
 def _usage_never_billed(job: Work) -> list[dict[str, Any]] | str:
-    """What came in since the run before this that no run will bill, by reason and meter."""
+    """The usage since the previous run that no run will bill, by reason and meter."""
     assert job.options.run_id is not None
     before = Run.objects.filter(finished_at__isnull=False).exclude(pk=job.options.run_id).order_by("-started_at").first()
     try:
@@ -329,22 +349,17 @@ def _exit_code(summary: Summary) -> int:
     return ONLY_BUSY_LEFT if summary.waiting else DONE
 
 
-def _outcome(done: Done) -> dict[str, Any]:
+def _outcome(done: SubscriptionResult) -> dict[str, Any]:
     return {
         "subscription": done.subscription,
         "outcome": done.outcome.value,
         "detail": done.detail,
-        "invoices": [{"id": one[0], "number": one[1], "currency": one[2], "total_minor": one[3]} for one in done.invoices],
+        "invoices": [
+            {"id": one.invoice_id, "number": one.number, "currency": one.currency, "total_minor": one.total_minor}
+            for one in done.invoices
+        ],
         "milliseconds": round(done.duration_ms, 1),
     }
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_text(one)}" for name, one in value.items()) or "none"
-    if isinstance(value, list):
-        return "; ".join(_text(one) for one in value) or "none"
-    return str(value)
 
 
 def _instant(text: str) -> datetime:

@@ -5,33 +5,36 @@ counts its table, none is sorted by what has no index, and none is paged by OFFS
 The billing app builds its pages from these too.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from datetime import MAXYEAR, MINYEAR, UTC, date, datetime
+from typing import Any, TypeVar
 
 from django import forms
 from django.contrib import messages
 from django.contrib.admin import ShowFacets
 from django.contrib.admin.utils import quote
 from django.contrib.admin.views.main import PAGE_VAR
+from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.dateparse import parse_datetime
+from django.utils.dateparse import parse_date, parse_datetime
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from unfold.admin import ModelAdmin
 from unfold.contrib.filters.admin import DropdownFilter, TextFilter
 from unfold.contrib.filters.forms import SearchForm
 from unfold.views import ChangeList
 from unfold.widgets import UnfoldAdminTextInputWidget
 
+from ledger.admin.kit.saved_lists import SavedList
 from ledger.errors import LedgerError
 from ledger.rules.instants import from_us, to_us
 from ledger.rules.requests import MAX_ACTOR_CHARACTERS, MAX_REASON_CHARACTERS
+
+Date = TypeVar("Date", bound=date)
 
 PAGE_ROWS = 50
 TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
@@ -59,7 +62,7 @@ class WrongFilter(Exception):
 # Lists -----------------------------------------------------------------------------------------------
 
 
-class Uncounted(Paginator):
+class UncountedPaginator(Paginator):
     """Counts nothing: the links below a list are "newest" and "older"."""
 
     template_name = "admin/ledger/older_link.html"
@@ -100,11 +103,14 @@ class UncountedList(ChangeList):
     def get_results(self, request: HttpRequest) -> None:
         """Read one page; nothing is counted."""
         cursor = request.GET.get(PAGE_VAR, "")
+        self.page_rows: int = getattr(request, "rows_per_page", PAGE_ROWS)
         try:
             page = Page(rows=[]) if self.is_refused else self.model_admin.read_page(request, self, cursor)
         except WrongFilter as error:
             messages.error(request, str(error))
+            self.is_refused = True
             page = Page(rows=[])
+        self.page = page
         self.result_list = list(page.rows)
         self.result_count = len(self.result_list)
         # Equal, so that no "n results" is shown: it would be the page's.
@@ -112,11 +118,12 @@ class UncountedList(ChangeList):
         self.show_full_result_count = False
         self.show_admin_actions = False
         self.can_show_all = self.multi_page = False
-        self.paginator = Uncounted(self.result_list, PAGE_ROWS)
+        self.paginator = UncountedPaginator(self.result_list, PAGE_ROWS)
         self.note = page.note
         self.is_first = not cursor
         self.newest_link = self.get_query_string()
         self.older_link = self.get_query_string({PAGE_VAR: page.older}) if page.older else None
+        self.beside = self.model_admin.beside(request, self)
 
 
 class _Named:
@@ -132,7 +139,7 @@ class _Named:
         return f"{self._row._meta.verbose_name} {self._row}"
 
 
-class ReadOnlyAdmin(ModelAdmin):
+class ReadOnlyAdmin(SavedList):
     """Pages to look at. Nobody may add, change or delete here, a superuser neither."""
 
     list_filter_submit = True
@@ -172,14 +179,16 @@ class ReadOnlyAdmin(ModelAdmin):
         queryset = cl.queryset.order_by("-pk")
         if cursor:
             queryset = queryset.filter(pk__lt=read_number(cursor))
-        rows = list(queryset[: PAGE_ROWS + 1])
-        shown = rows[:PAGE_ROWS]
-        return Page(rows=shown, older=str(shown[-1].pk) if len(rows) > PAGE_ROWS else None)
+        rows = list(queryset[: cl.page_rows + 1])
+        shown = rows[: cl.page_rows]
+        return Page(rows=shown, older=str(shown[-1].pk) if len(rows) > cl.page_rows else None)
 
     def changeform_view(
         self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """One row, under its own name."""
+        """Show one row, under its own name; refuse a POST, from which Django would save a copy for operators who may add rows."""
+        if request.method not in ("GET", "HEAD"):
+            raise PermissionDenied
         response: HttpResponse = super().changeform_view(request, object_id, form_url, extra_context)
         context = getattr(response, "context_data", None)
         if context and context.get("original") is not None:
@@ -240,52 +249,76 @@ class Text(TextFilter):
         return queryset
 
 
-def text(name: str, *, title: str = "") -> type[Text]:
+def text(name: str, *, title: str = "", form: type[SearchForm] = SearchForm) -> type[Text]:
     """A filter by an exact value."""
 
     class Filter(Text):
         parameter_name = name
+        form_class = form
 
     Filter.title = title or name.replace("_", " ")
     return Filter
 
 
-class InstantForm(SearchForm):
-    """A time, in UTC."""
+class PickerForm(SearchForm):
+    """A value that browsers offer a picker for."""
+
+    input_type: str
 
     def __init__(self, name: str, label: str, *args: Any, **kwargs: Any) -> None:
         super().__init__(name, label, *args, **kwargs)
-        widget = UnfoldAdminTextInputWidget(attrs={"type": "datetime-local"})
-        widget.input_type = "datetime-local"
-        self.fields[name].widget = widget
+        self.fields[name].widget = UnfoldAdminTextInputWidget(attrs={"type": self.input_type})
 
 
-class Instant(Text):
-    form_class = InstantForm
+class InstantForm(PickerForm):
+    """A time, in the operator's zone."""
+
+    input_type = "datetime-local"
 
 
-def instant(name: str, *, title: str) -> type[Instant]:
-    """A filter by a time, in UTC."""
+class DayForm(PickerForm):
+    """A day of the calendar."""
 
-    class Filter(Instant):
-        parameter_name = name
+    input_type = "date"
 
-    Filter.title = title
-    return Filter
+
+def instant(name: str, *, title: str) -> type[Text]:
+    """A filter by a time, in the operator's zone."""
+    return text(name, title=title, form=InstantForm)
+
+
+def day(name: str, *, title: str) -> type[Text]:
+    """A filter by a day of the calendar."""
+    return text(name, title=title, form=DayForm)
 
 
 def read_instant(values: Mapping[str, str], name: str) -> datetime | None:
-    """The time that a filter is set to, in UTC where it names no zone; or raise WrongFilter."""
+    """The time that a filter is set to, in the operator's zone where it names none; or raise WrongFilter."""
+    found = _read_date(values, name, _parse_instant, "a time; write it as 2026-01-31T14:00")
+    return found if found is None or found.tzinfo else found.replace(tzinfo=timezone.get_current_timezone())
+
+
+def read_day(values: Mapping[str, str], name: str) -> date | None:
+    """The day that a filter is set to; None if it is not set; or raise WrongFilter."""
+    return _read_date(values, name, parse_date, "a day; write it as 2026-01-31")
+
+
+def _parse_instant(given: str) -> datetime | None:
+    return parse_datetime(given if "T" in given or " " in given.strip() else f"{given}T00:00")
+
+
+def _read_date(values: Mapping[str, str], name: str, parse: Callable[[str], Date | None], otherwise: str) -> Date | None:
+    """What `parse` makes of a filter. The first and last year are refused: their days have no neighbours in every zone."""
     given = values.get(name)
     if not given:
         return None
     try:
-        found = parse_datetime(given if "T" in given or " " in given.strip() else f"{given}T00:00")
+        found = parse(given)
     except ValueError:
         found = None
-    if found is None:
-        raise WrongFilter(f"“{given[:40]}” is not a time; write it as 2026-01-31T14:00.")
-    return found if found.tzinfo else found.replace(tzinfo=timezone.get_default_timezone())
+    if found is None or not MINYEAR < found.year < MAXYEAR:
+        raise WrongFilter(f"“{given[:40]}” is not {otherwise}.")
+    return found
 
 
 def instant_cursor(at: datetime) -> str:
@@ -318,8 +351,8 @@ def actor(request: HttpRequest) -> str:
     return f"admin:{request.user.get_username()}"[:MAX_ACTOR_CHARACTERS]
 
 
-def told(facts: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """The facts that fit into a line, by name: without lists, and without what plays no part because it is none."""
+def shown_facts(facts: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The facts that fit into a line, by name: without lists, and without facts that are empty."""
     return [
         (name.replace("_", " "), value)
         for name, value in facts.items()
@@ -329,7 +362,7 @@ def told(facts: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 def said(error: LedgerError) -> str:
     """The title of the error, and its facts."""
-    found = ", ".join(f"{name} {value}" for name, value in told(error.facts))
+    found = ", ".join(f"{name} {value}" for name, value in shown_facts(error.facts))
     return f"{error.title}: {found}" if found else error.title
 
 
@@ -353,32 +386,42 @@ def link(url: str, text: Any) -> SafeString:
     return format_html('<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', url, text)
 
 
-def figure(value: int) -> str:
-    """A whole number as people write it: with thin spaces, and a minus that is one."""
-    return f"{value:,}".replace(",", "\u202f").replace("-", "−")
+def number_text(value: int) -> str:
+    """A whole number as people write it: with grouped thousands, and a real minus."""
+    return f"{value:,}".replace("-", "−")
 
 
 def number(value: int | None) -> SafeString | str:
     """A whole number in a cell, that does not break; nothing for none."""
-    return "" if value is None else format_html('<span class="figure">{}</span>', figure(value))
+    return "" if value is None else format_html('<span class="figure">{}</span>', number_text(value))
 
 
-def signed(value: int) -> SafeString:
-    """A whole number with its sign, plus in green."""
-    words = f"+{figure(value)}" if value > 0 else figure(value)
+def digits(written: str) -> SafeString:
+    """A number that has been written already, in a cell, that does not break."""
+    return format_html('<span class="figure">{}</span>', written)
+
+
+def signed(value: int, words: str = "") -> SafeString:
+    """A whole number with its sign, plus in green; `words` is how it is written, where it has decimals or a unit."""
+    words = words or (f"+{number_text(value)}" if value > 0 else number_text(value))
     kind = "text-green-700 dark:text-green-400" if value > 0 else "text-font-important-light dark:text-font-important-dark"
     return format_html('<span class="figure {}">{}</span>', kind, words)
 
 
 def moment(value: datetime | None) -> SafeString | str:
-    """A time in UTC, to the second; to the microsecond when pointed at."""
+    """A time in the operator's zone, to the second; in UTC, to the microsecond, when pointed at."""
     if value is None:
         return ""
-    utc = value.astimezone(timezone.get_default_timezone())
+    utc = value.astimezone(UTC)
     return format_html(
-        '<time class="whitespace-nowrap" datetime="{}" title="{}">{}</time>',
-        utc.isoformat(), utc.isoformat(sep=" "), utc.strftime(TIME_FORMAT),
+        '<time class="whitespace-nowrap" datetime="{}" title="{} UTC">{}</time>',
+        utc.isoformat(), f"{utc:{TIME_FORMAT}.%f}", f"{timezone.localtime(value):{TIME_FORMAT}}",
     )  # fmt: skip
+
+
+def instant_words(value: datetime) -> str:
+    """A time in the operator's zone inside a sentence, to the minute, with the zone's name."""
+    return f"{timezone.localtime(value):%Y-%m-%d %H:%M %Z}"
 
 
 def mono(value: Any) -> SafeString | str:

@@ -1,4 +1,4 @@
-"""Who is asking, and for what: API keys, their scopes, and the one holder that a key may be confined to."""
+"""API keys, their scopes, and the one holder that a key may be confined to."""
 
 import hashlib
 import threading
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from django.http import HttpRequest
 
 from ledger import services
-from ledger.api.kit.request_errors import NotFound, ScopeMissing, Unauthenticated
+from ledger.api.kit.request_errors import Unauthenticated
 from ledger.database.queues import Queue
 
 LEDGER_READ = "ledger:read"
@@ -20,13 +20,13 @@ BILLING_READ = "billing:read"
 BILLING_WRITE = "billing:write"
 
 CACHED_FOR_SECONDS = 2.0
-"""How long a process goes by what it knows of a key: a revoked key stops working everywhere within this time."""
+"""How long a process caches a key: a revoked key stops working everywhere within this time."""
 _CACHED_KEYS_LIMIT = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What a request may do: the part of an API key that the delivery needs."""
+    """The part of an API key that decides what a request may do."""
 
     digest: bytes
     name: str
@@ -35,15 +35,15 @@ class Key:
 
     @property
     def actor(self) -> str:
-        """Who is written down as the author of an entry."""
+        """The actor that an entry of this key records."""
         return f"key:{self.name}"
 
     def may(self, scope: str) -> bool:
-        """True if the key carries the scope; `ledger:admin` stands for every `ledger:` scope."""
+        """True if the key has the scope; `ledger:admin` includes every `ledger:` scope."""
         return scope in self.scopes or (LEDGER_ADMIN in self.scopes and scope.startswith("ledger:"))
 
     def sees(self, holder_id: str) -> bool:
-        """True if the holder is within the key's confines."""
+        """True if the key may see the holder."""
         return self.holder_id is None or self.holder_id == holder_id
 
 
@@ -56,18 +56,6 @@ def secret_of(request: HttpRequest) -> str:
     return str(secret)
 
 
-def ensure_scope(key: Key, scope: str) -> None:
-    """Return if the key carries the scope, or raise `ScopeMissing`."""
-    if not key.may(scope):
-        raise ScopeMissing(scope=scope)
-
-
-def ensure_sees(key: Key, holder_id: str) -> None:
-    """Return if the holder is within the key's confines, or raise `NotFound`, as for a path that does not exist."""
-    if not key.sees(holder_id):
-        raise NotFound
-
-
 # Looking keys up -------------------------------------------------------------------------------------
 
 _cache: dict[bytes, tuple[float, Key]] = {}
@@ -75,13 +63,13 @@ _cache_lock = threading.Lock()
 
 
 def forget_keys() -> None:
-    """Make this process look every key up again."""
+    """Clear the cache, so that this process looks up every key again."""
     with _cache_lock:
         _cache.clear()
 
 
 def known_key(secret: str) -> Key | None:
-    """Return the key of that text, if this process has looked it up a moment ago."""
+    """Return the cached key of that text, or None."""
     cached = _cache.get(_digest(secret))
     return cached[1] if cached is not None and time.monotonic() < cached[0] else None
 
@@ -97,7 +85,7 @@ def _look_up(secrets: Sequence[str]) -> list[Key | Unauthenticated]:
 
 def _looked_up(secret: str) -> Key | None:
     found = services.find_api_key(secret)
-    if found is None:  # not remembered: whoever guesses keys must not fill the memory
+    if found is None:  # not remembered: a client that guesses keys must not fill the memory
         return None
     key = Key(digest=_digest(secret), name=found.name, scopes=frozenset(found.scopes), holder_id=found.holder_id or None)
     with _cache_lock:
@@ -108,4 +96,4 @@ def _looked_up(secret: str) -> Key | None:
 
 
 LOOKUPS = Queue("ledger-keys", _look_up, most=lambda: 32)
-"""Where texts of keys wait to be looked up; its outcomes are a `Key` or `Unauthenticated`."""
+"""The queue of keys to look up; each outcome is a `Key` or `Unauthenticated`."""

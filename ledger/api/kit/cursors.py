@@ -1,33 +1,27 @@
 """Lists by the page: a limit, and an opaque cursor that names the row to go on from.
 
-A page is found by the key of its neighbour's last row, never by counting rows, so page 10,000 costs what page 1 costs and rows
-that arrive meanwhile shift nothing. A cursor carries a MAC over the list and its filters: one that was made up, altered or taken
-from another list is refused.
+A page is found by the key of its neighbour's last row, never by counting rows, so page 10,000 costs what page 1 costs, and new
+rows shift nothing. A cursor is signed for its list and filters: an invented or altered one, or one of another list, is refused.
 """
 
-import base64
-import binascii
-import hmac
+import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
-import orjson
+from django.core.signing import BadSignature, Signer
 from django.http import HttpRequest
-from django.utils.crypto import salted_hmac
 
-from ledger.api.kit.inputs import query_parameters
-from ledger.api.kit.request_errors import Flaw, InvalidRequest
+from ledger.api.kit.queries import query_parameters
+from ledger.api.kit.request_errors import FieldError, InvalidRequest
 
 Row = TypeVar("Row")
 Keyset = tuple[str | int | datetime, ...]
 
-_MAC_LENGTH_BYTES = 12
 
-
-class Window(NamedTuple):
-    """Which page of a list is asked for."""
+class PageRequest(NamedTuple):
+    """The requested page of a list."""
 
     limit: int
     backwards: bool
@@ -36,19 +30,21 @@ class Window(NamedTuple):
 
     @property
     def rows_wanted(self) -> int:
-        """One more than the limit: the extra row tells that there is another page."""
+        """One more than the limit: an extra row means that there is another page."""
         return self.limit + 1
 
     def newest_first(self) -> dict[str, Any]:
-        """Return the bound for a selector of a descending list: `before` the row towards older ones, `after` it towards newer."""
+        """Return the bound for a read of a descending list: `before` the row towards older ones, `after` it towards newer."""
         return {} if self.keyset is None else {"after" if self.backwards else "before": self.keyset}
 
     def ascending(self) -> dict[str, Any]:
-        """Return the bound for a selector of an ascending list."""
+        """Return the bound for a read of an ascending list."""
         return {} if self.keyset is None else {"before" if self.backwards else "after": self.keyset}
 
-    def page(self, rows: Sequence[Row], *, keyset: Callable[[Row], Keyset], body: Callable[[Row], Any]) -> dict[str, Any]:
-        """Return the page as it is answered.
+    def response_body(
+        self, rows: Sequence[Row], *, keyset: Callable[[Row], Keyset], body: Callable[[Row], Any]
+    ) -> dict[str, Any]:
+        """Return the page as the response shows it.
 
         Args:
             rows: up to `rows_wanted`, nearest to the cursor's row, in the order in which they are shown.
@@ -71,8 +67,8 @@ class Window(NamedTuple):
         return self.request.build_absolute_uri(f"{self.request.path}?{urlencode(parameters)}")
 
 
-def open_window(request: HttpRequest, query: dict[str, Any]) -> Window:
-    """Return the page that a list request asks for, and take `limit` and `cursor` out of `query`: what is left are the filters.
+def requested_page(request: HttpRequest, query: dict[str, Any]) -> PageRequest:
+    """Return the page that a list request asks for, and take `limit` and `cursor` out of `query`: the rest are the filters.
 
     Args:
         query: what `read_query` made of a `ListQuery`.
@@ -82,40 +78,35 @@ def open_window(request: HttpRequest, query: dict[str, Any]) -> Window:
     limit: int = query.pop("limit")
     cursor: str | None = query.pop("cursor", None)
     if cursor is None:
-        return Window(limit, False, None, request)
+        return PageRequest(limit, False, None, request)
     backwards, keyset = _decoded(cursor, _list_name(request, query_parameters(request)))
-    return Window(limit, backwards, keyset, request)
+    return PageRequest(limit, backwards, keyset, request)
 
 
-def _list_name(request: HttpRequest, parameters: Mapping[str, str]) -> bytes:
+def _list_name(request: HttpRequest, parameters: Mapping[str, str]) -> str:
     filters = sorted((name, value) for name, value in parameters.items() if name not in ("limit", "cursor"))
-    return orjson.dumps([request.path, filters])
+    return json.dumps([request.path, filters])
 
 
-def _mac(payload: bytes, list_name: bytes) -> bytes:
-    message = len(payload).to_bytes(4) + payload + list_name
-    return salted_hmac("ledger.api.kit.cursors", message, algorithm="sha256").digest()[:_MAC_LENGTH_BYTES]
+def _signer(list_name: str) -> Signer:
+    return Signer(salt=f"ledger.api.kit.cursors {list_name}", sep=".")
 
 
-def _encoded(backwards: bool, keyset: Keyset, list_name: bytes) -> str:
-    payload = orjson.dumps([backwards, [_packed(part) for part in keyset]])
-    return base64.urlsafe_b64encode(_mac(payload, list_name) + payload).rstrip(b"=").decode("ascii")
+def _encoded(backwards: bool, keyset: Keyset, list_name: str) -> str:
+    return _signer(list_name).sign_object([backwards, [_packed(part) for part in keyset]])
 
 
-def _decoded(cursor: str, list_name: bytes) -> tuple[bool, Keyset]:
+def _decoded(cursor: str, list_name: str) -> tuple[bool, Keyset]:
     try:
-        data = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError):
-        data = b""
-    mac, payload = data[:_MAC_LENGTH_BYTES], data[_MAC_LENGTH_BYTES:]
-    if not hmac.compare_digest(mac, _mac(payload, list_name)):
-        raise InvalidRequest([Flaw("/cursor", "not-a-cursor", "This cursor belongs to another list or other filters.")])
-    backwards, parts = orjson.loads(payload)
+        backwards, parts = _signer(list_name).unsign_object(cursor)
+    except BadSignature:
+        detail = "This cursor belongs to another list or other filters."
+        raise InvalidRequest([FieldError("/cursor", "not-a-cursor", detail)]) from None
     return backwards, tuple(_unpacked(part) for part in parts)
 
 
 def _packed(part: str | int | datetime) -> Any:
-    """Return a part of a keyset as JSON; a moment as whole microseconds, so that it comes back exactly."""
+    """Return a part of a keyset as JSON; a time in whole microseconds, so that it comes back exactly."""
     if isinstance(part, datetime):
         return {"t": part.astimezone(UTC).isoformat(timespec="microseconds")}
     return part

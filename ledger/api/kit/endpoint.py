@@ -7,29 +7,24 @@ confines 404, limits 429, Idempotency-Key 400, media type 415, size 413, body 40
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
-from rest_framework.settings import api_settings
 from rest_framework.views import APIView
 
-from ledger.api.kit.authentication import Key, ensure_scope, ensure_sees
-from ledger.api.kit.inputs import StrictSerializer, read
+from ledger.api.kit.authentication import Key
 from ledger.api.kit.parsing import BODY_LIMIT_BYTES, read_body
 from ledger.api.kit.rendering import ensure_acceptable
-from ledger.api.kit.request_errors import MethodNotAllowed
+from ledger.api.kit.request_errors import MethodNotAllowed, NotFound, ScopeMissing
+from ledger.api.kit.strict_serializers import StrictSerializer, read
 from ledger.database.queues import Queue
 
-
-def exception_handler() -> Callable[[Exception, Mapping[str, Any]], Any]:
-    """Return what makes answers of exceptions: `ledger_project.problems`, which nothing here may import, by the setting."""
-    handler: Any = api_settings.EXCEPTION_HANDLER
-    return handler
+Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
 class Queued(NamedTuple):
-    """What a handler that runs in the loop returns for the database to be asked: by which queue, what, and the response to it."""
+    """A request for the database, returned by a handler in the event loop: queue, request, and what makes the response."""
 
     queue: Queue
     asked: Any
@@ -37,29 +32,58 @@ class Queued(NamedTuple):
 
 
 InThread = Callable[[], HttpResponseBase]
-"""What a handler that runs in the loop returns for work that waits: the front calls it in a thread."""
+"""Work that waits, returned by a handler in the event loop: the front calls it in a thread."""
+
+
+def requires(scope: str) -> Callable[[Handler], Handler]:
+    """Declare which scope a handler needs; `schema.operation` does it for what the document shows. "" for none."""
+
+    def declare(handler: Handler) -> Handler:
+        handler.scope = scope  # type: ignore[attr-defined]
+        return handler
+
+    return declare
+
+
+def scope_of(view: Any, method: str) -> str:
+    """Return the scope that a view, or its class, declares for a method in small letters."""
+    scope: str = getattr(view, method).scope
+    return scope
 
 
 class Endpoint(APIView):
-    """A call of the API. Subclasses define `get`, `post` … (request, **path) and say in `scopes` which scope each method needs.
+    """A call of the API. Subclasses define `get`, `post` … (request, **path), each with the scope that it `requires`.
 
     With `is_public`, no key is asked for. Handlers run in a thread and return a response. Those of the methods in `in_loop` run
     in the event loop, wait for nothing, and may return `Queued` or `InThread`.
+
+    With `reads_quickly`, a read takes a prepared statement or a few: such reads share one thread, which executes those that have
+    arrived one after the other, and wakes the loop once for all of them.
     """
 
     is_public: ClassVar[bool] = False
     in_loop: ClassVar[frozenset[str]] = frozenset()
-    scopes: ClassVar[Mapping[str, str]] = {}
+    reads_quickly: ClassVar[bool] = False
     served: ClassVar[str] = "application/json"
     body_limit_bytes: ClassVar[int] = BODY_LIMIT_BYTES
     http_method_names = ["get", "post", "put", "patch", "delete", "head"]
 
     key: Key
+    method: str
+    """The method whose scope counts, in small letters: HEAD is a GET."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        handlers = {name: getattr(cls, name) for name in cls.http_method_names if hasattr(cls, name)}
+        undeclared = [name for name, handler in handlers.items() if not cls.is_public and not hasattr(handler, "scope")]
+        if undeclared:
+            raise TypeError(f"{cls.__name__} does not declare which scope {', '.join(undeclared)} needs.")
 
     def begin(self, request: HttpRequest, path: Mapping[str, Any]) -> Callable[..., Any]:
         """Return the handler of the request's method, or raise `MethodNotAllowed` or `NotAcceptable`."""
         self.setup(request, **path)
         method = (request.method or "").lower()
+        self.method = "get" if method == "head" else method
         handler = getattr(self, method, None) if method in self.http_method_names else None
         if handler is None:
             raise MethodNotAllowed(method=request.method, allowed=self.allowed)
@@ -69,16 +93,12 @@ class Endpoint(APIView):
     def admit(self, key: Key, path: Mapping[str, Any]) -> None:
         """Let the key make this call, or raise `ScopeMissing` or `NotFound`."""
         self.key = key
-        ensure_scope(key, self.scopes[self.method])
+        scope: str = getattr(self, self.method).scope
+        if not key.may(scope):
+            raise ScopeMissing(scope=scope)
         holder_id = path.get("holder")
-        if holder_id is not None:
-            ensure_sees(key, holder_id)
-
-    @property
-    def method(self) -> str:
-        """The method whose scope counts, in small letters: HEAD is a GET."""
-        method = (self.request.method or "").lower()
-        return "get" if method == "head" else method
+        if holder_id is not None and not key.sees(holder_id):
+            raise NotFound  # as for a path that does not exist
 
     @property
     def allowed(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""ETag, If-Match and If-None-Match: the state of an account goes by the number of its last entry.
+"""ETag, If-Match and If-None-Match: the number of the last entry names the state of an account.
 
 Source: RFC 9110, 8.8.3 and 13.1.
 """
@@ -6,15 +6,15 @@ Source: RFC 9110, 8.8.3 and 13.1.
 import re
 
 from django.http import HttpRequest
+from django.utils.http import parse_etags
 
-from ledger.api.kit.inputs import MAX_SEQUENCE
-from ledger.api.kit.request_errors import Flaw, InvalidRequest
+from ledger.api.kit.request_errors import FieldError, InvalidRequest
+from ledger.rules.requests import MAX_SEQUENCE
 
 _TAG = re.compile(r'"(0|[1-9][0-9]{0,18})"')
-_TAGS = re.compile(r'\s*(?:W/)?("[^"]*")\s*(?:,|\Z)')
 
 
-def tag(sequence: int) -> str:
+def etag(sequence: int) -> str:
     """Return the ETag of an account whose last entry has this number."""
     return f'"{sequence}"'
 
@@ -30,17 +30,17 @@ def expected_sequence(request: HttpRequest) -> int | None:
         return None
     found = _TAG.fullmatch(sent.strip())
     if found is None or int(found[1]) > MAX_SEQUENCE:
-        raise InvalidRequest([Flaw("/If-Match", "not-a-tag", 'This must be the ETag of a balance, such as "7", or *.')])
+        raise InvalidRequest([FieldError("/If-Match", "not-a-tag", 'This must be the ETag of a balance, such as "7", or *.')])
     return int(found[1])
 
 
 def is_known(request: HttpRequest, sequence: int) -> bool:
-    """True if the client says by If-None-Match that it has this state. What is not understood is no such word."""
-    sent = request.META.get("HTTP_IF_NONE_MATCH", "")
-    return sent.strip() == "*" or tag(sequence) in _TAGS.findall(sent)
+    """Return True if If-None-Match names this state, weakly compared. A tag that is not well-formed matches nothing."""
+    known = parse_etags(request.META.get("HTTP_IF_NONE_MATCH", ""))
+    return known == ["*"] or etag(sequence) in [sent.removeprefix("W/") for sent in known]
 
 
 def refuse_condition(request: HttpRequest) -> None:
     """Return, or raise `InvalidRequest` where there is no one account whose state If-Match could mean."""
     if "HTTP_IF_MATCH" in request.META:
-        raise InvalidRequest([Flaw("/If-Match", "not-here", "If-Match needs a path of one account.")])
+        raise InvalidRequest([FieldError("/If-Match", "not-here", "If-Match needs a path of one account.")])

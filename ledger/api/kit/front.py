@@ -1,4 +1,4 @@
-"""The ASGI application: one event loop takes every request in and writes every answer; nothing in it waits for the database.
+"""The ASGI application: one event loop receives every request and writes every response. It never waits for the database.
 
 The loop receives the body, within a limit and a deadline, checks the API key, and parses. What a call asks of the ledger goes
 into a queue (`queues.py`): requests that arrive together are executed together. Everything else runs in one of a bounded
@@ -14,42 +14,56 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
+from contextvars import copy_context
 from functools import lru_cache, partial
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
+from django.conf import settings
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import Resolver404, get_resolver
 
+from ledger.api.kit import problems
 from ledger.api.kit.authentication import LOOKUPS, Key, known_key, secret_of
-from ledger.api.kit.endpoint import Endpoint, Queued, exception_handler
+from ledger.api.kit.endpoint import Endpoint, Queued
+from ledger.api.kit.interpreter import short_turns
 from ledger.api.kit.limits import admitted
+from ledger.api.kit.page_budget import PageBudget, measured_work
 from ledger.api.kit.parsing import BODY_LIMIT_BYTES
-from ledger.api.kit.request_errors import BodyTimeout, BodyTooLarge, Flaw, MalformedRequest, NotFound
+from ledger.api.kit.request_errors import BodyTimeout, BodyTooLarge, FieldError, MalformedRequest, NotFound
 from ledger.api.kit.request_ids import request_id
-from ledger.api.kit.request_log import log_request
+from ledger.api.kit.request_log import client_address, log_request
+from ledger.api.kit.request_metrics import count_request, route_label
+from ledger.api.kit.request_traces import respond_in_span
 from ledger.api.kit.requests import Request
 from ledger.database.queues import Pending, Queue, threads
 from ledger.errors import HolderBusy, ServerBusy
+from ledger.telemetry import tracing
+from ledger.telemetry.metrics import write_counts
 
 log = logging.getLogger(__name__)
 
 Message = MutableMapping[str, Any]
+Result = TypeVar("Result")
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-PROBES = ("/healthz", "/readyz")
+PROBES = ("/healthz", "/readyz", "/metrics")
 API_PATHS = ("/v1/", *PROBES, "/problems/")
 
 PAGE_BODY_LIMIT_BYTES = 1024 * 1024
 """The longest form that a page takes; the longest of the admin is a price table of some kilobytes."""
 BODIES_LIMIT_BYTES = 128 * 1024 * 1024
-"""How much of bodies a process holds at most while they are being received."""
+"""How many bytes of unfinished bodies a process keeps at most."""
 BODY_SECONDS = 20.0
 """How long a body may take to arrive."""
 
 READ_THREADS, WRITE_THREADS, PAGE_THREADS = 4, 8, 4
+STRANGER_THREADS = 1
+"""Threads for the pages of those who are not logged in."""
+QUICK_READS_AT_ONCE = 16
+"""How many quick reads one thread executes before it notifies the loop: each notification costs as much as a read."""
 WAITING_FOR_A_THREAD = 256
 """How many requests wait for one of those threads at most."""
 THREADS_PER_HOLDER = 4
@@ -57,7 +71,7 @@ THREADS_PER_HOLDER = 4
 
 LOOK_EVERY_SECONDS = 0.25
 RESOLVED_LIMIT = 16_384
-"""How many paths a process remembers the way of, some hundred bytes each: to find it takes as long as to parse a body."""
+"""How many resolved paths a process caches, some hundred bytes each: resolving takes as long as parsing a body."""
 
 
 class ClientGone(Exception):
@@ -74,9 +88,12 @@ class Front:
             pages: answers what is not the API's, in a thread.
         """
         self._pages = pages
+        self._quick_reads = threads("ledger-quick-reads", 1, limit=WAITING_FOR_A_THREAD, most=QUICK_READS_AT_ONCE)
         self._reads = threads("ledger-reads", READ_THREADS, limit=WAITING_FOR_A_THREAD)
         self._writes = threads("ledger-writes", WRITE_THREADS, limit=WAITING_FOR_A_THREAD)
         self._page_threads = threads("ledger-pages", PAGE_THREADS, limit=WAITING_FOR_A_THREAD)
+        self._stranger_threads = threads("ledger-strangers", STRANGER_THREADS, limit=WAITING_FOR_A_THREAD)
+        self._budget = PageBudget()
         self._in_threads: Counter[str] = Counter()
         self._queues: set[Queue] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -84,7 +101,7 @@ class Front:
         self._receiving_bytes = 0
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Serve one connection of the ASGI server: a request, or the life of the process."""
+        """Serve one connection of the ASGI server: a request, or the lifespan of the process."""
         if scope["type"] == "http":
             await self._serve(Request(scope), receive, send)
         elif scope["type"] == "lifespan":
@@ -111,16 +128,19 @@ class Front:
         self._look = self._loop.create_task(self._look_after_queues())
 
     async def close(self) -> None:
-        """Finish what was taken in; take nothing more in."""
+        """Finish all requests that were received, and accept no more."""
         if self._look is not None:
             self._look.cancel()
+        write_counts()
         await asyncio.gather(*(asyncio.to_thread(queue.close) for queue in self._queues))
         self._queues.clear()
+        await asyncio.to_thread(tracing.flush)
         self._loop = self._look = None
 
     async def _look_after_queues(self) -> None:
         while True:
             await asyncio.sleep(LOOK_EVERY_SECONDS)
+            write_counts()
             for queue in self._queues:
                 queue.expire()
 
@@ -133,11 +153,15 @@ class Front:
         # Now, so that whatever is logged on the way names it.
         request_id(request)
         try:
-            response = await self._respond(request, receive)
+            if tracing.is_on() and request.path_info not in PROBES:
+                response = await respond_in_span(request, partial(self._respond, request, receive))
+            else:
+                response = await self._respond(request, receive)
         except ClientGone:
             return
         log_request(request, response, started_at=started_at)
-        await self._send(request, response, send)
+        count_request(request, response, started_at=started_at)
+        await self._send(request, response, receive, send)
 
     async def _respond(self, request: Request, receive: Receive) -> HttpResponseBase:
         is_call = request.path_info.startswith(API_PATHS)
@@ -147,22 +171,38 @@ class Front:
         except ClientGone:
             raise
         except Resolver404:
-            response = _problem(NotFound(), request)
+            response = problems.answer(NotFound(), request)
         except Exception as error:
-            response = _problem(error, request)
+            response = problems.answer(error, request)
         return response
 
     async def _page(self, request: Request, receive: Receive) -> HttpResponseBase:
         await self._receive_body(request, receive, PAGE_BODY_LIMIT_BYTES)
         if request.body_error:
             raise request.body_error
-        return await self._queued(self._page_threads, partial(self._pages, request.for_django()))
+        work = partial(self._priced_page, request.for_django())
+        session = request.COOKIES.get(settings.SESSION_COOKIE_NAME)
+        if self._budget.is_operator(session):
+            page = await self._queued(self._page_threads, work)
+        else:
+            async with self._budget.turn(client_address(request)) as pay:
+                page = await self._queued(self._stranger_threads, work)
+                if not page.is_operators:
+                    pay(page.price_s)
+        self._budget.learn(session, is_operator=page.is_operators)
+        return page.response
+
+    def _priced_page(self, request: Request) -> "_Page":
+        """Make a page; return it with its cost and whether an operator is logged in. Runs in a thread."""
+        with short_turns(), measured_work() as work_s:
+            response = self._pages(request)
+            return _Page(response, work_s(), _is_logged_in(request))
 
     async def _call(self, request: Request, receive: Receive) -> HttpResponseBase:
         # A name that leads here but is not ours, as by DNS rebinding, gets nothing. Probes use a process's address.
         if request.path_info not in PROBES:
             request.ensure_host()
-        function, path = _resolved(request.path_info)
+        function, path, request.route = _resolved(request.path_info)
         view_class: Any = getattr(function, "cls", None)
         if not (isinstance(view_class, type) and issubclass(view_class, Endpoint)):
             await self._receive_body(request, receive, BODY_LIMIT_BYTES)
@@ -190,10 +230,13 @@ class Front:
         if isinstance(result, Queued):
             request.receive_body(b"")  # what waits, waits without its body
             return result.respond(await self._queued(result.queue, result.asked))
+        if view.method == "get" and view.reads_quickly:
+            # In the context of this request, not in that of the first request of the group.
+            return await self._queued(self._quick_reads, partial(copy_context().run, result))
         if view.method == "get":
-            return await self._queued(self._reads, result)
+            return await self._queued(self._reads, partial(_in_short_turns, result))
         with self._a_thread_of(view.kwargs.get("holder")):
-            return await self._queued(self._writes, result)
+            return await self._queued(self._writes, partial(_in_short_turns, result))
 
     @contextmanager
     def _a_thread_of(self, holder_id: str | None) -> Iterator[None]:
@@ -214,7 +257,7 @@ class Front:
     # Queues ------------------------------------------------------------------------------------------
 
     async def _queued(self, queue: Queue, asked: Any) -> Any:
-        """Return what came of a request that another thread executes, or raise it."""
+        """Return the outcome of a request that another thread executes, or raise it."""
         self._queues.add(queue)
         done = asyncio.get_running_loop().create_future()
         pending = queue.submit(asked, self._notify, done)
@@ -222,7 +265,7 @@ class Front:
         return pending.result()
 
     def _notify(self, group: Sequence[Pending]) -> None:
-        """Wake those who wait, in one step of the loop. Called in the thread that has executed them."""
+        """Wake all waiting callers in one step of the loop. Called in the thread that has executed the requests."""
         loop = self._loop
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(_wake, group)
@@ -230,10 +273,10 @@ class Front:
     # Bodies ------------------------------------------------------------------------------------------
 
     async def _receive_body(self, request: Request, receive: Receive, limit_bytes: int) -> None:
-        """Receive the body, or set what is wrong with it as the request's `body_error`: other things are complained of first."""
+        """Receive the body, or set its fault as the request's `body_error`: other faults are reported first."""
         announced = request.META.get("CONTENT_LENGTH", "")
         if announced and not (announced.isascii() and announced.isdigit()):
-            request.body_error = MalformedRequest(Flaw("", "content-length", "The Content-Length is not a number."))
+            request.body_error = MalformedRequest(FieldError("", "content-length", "The Content-Length is not a number."))
         elif len(announced) > 12 or (announced and int(announced) > limit_bytes):
             request.body_error = BodyTooLarge(limit_bytes=limit_bytes)
         elif announced not in ("", "0") or "HTTP_TRANSFER_ENCODING" in request.META or request.scope["http_version"] == "2":
@@ -266,31 +309,64 @@ class Front:
         finally:
             self._receiving_bytes -= size
         if size < int(request.META.get("CONTENT_LENGTH") or 0):
-            request.body_error = MalformedRequest(Flaw("", "truncated", "The body is shorter than its Content-Length."))
+            request.body_error = MalformedRequest(FieldError("", "truncated", "The body is shorter than its Content-Length."))
         request.receive_body(b"".join(chunks))
 
     # Responses ---------------------------------------------------------------------------------------
 
-    async def _send(self, request: Request, response: HttpResponseBase, send: Send) -> None:
+    async def _send(self, request: Request, response: HttpResponseBase, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": response.status_code, "headers": _headers(request, response)})
+        is_head = request.method == "HEAD"
         if isinstance(response, HttpResponse):
-            await send({"type": "http.response.body", "body": b"" if request.method == "HEAD" else response.content})
+            await send({"type": "http.response.body", "body": b"" if is_head else response.content})
             return
-        # A file: piece by piece, so that a client that reads slowly holds no thread.
-        pieces = iter(response)
         try:
-            while (piece := await self._queued(self._page_threads, partial(next, pieces, None))) is not None:
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            if not is_head:
+                await self._send_pieces(iter(response), receive, send)
             await send({"type": "http.response.body", "body": b""})
         finally:
             await self._queued(self._page_threads, response.close)
 
+    async def _send_pieces(self, pieces: Iterator[bytes], receive: Receive, send: Send) -> None:
+        """Send a file piece by piece: a client that reads slowly holds no thread, and after one that hung up nothing is read."""
+        next_piece = partial(_in_short_turns, partial(next, pieces, None))
+        gone = asyncio.create_task(_until_gone(receive))
+        try:
+            while not gone.done() and (piece := await self._queued(self._page_threads, next_piece)) is not None:
+                if piece:
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+        finally:
+            gone.cancel()
+
+
+class _Page(NamedTuple):
+    response: HttpResponseBase
+    price_s: float
+    is_operators: bool
+
+
+def _is_logged_in(request: Request) -> bool:
+    user = getattr(request, "user", None)  # there is none where a middleware has answered
+    return user is not None and user.is_authenticated
+
 
 @lru_cache(RESOLVED_LIMIT)
-def _resolved(path: str) -> tuple[Callable[..., Any], Mapping[str, Any]]:
-    """The function that a path leads to, and the parts of the path that it takes; raises `Resolver404`, which is not kept."""
+def _resolved(path: str) -> tuple[Callable[..., Any], Mapping[str, Any], str]:
+    """The function that a path leads to, the parts of the path that it takes, and its route; `Resolver404` is not kept."""
     found = get_resolver().resolve(path)
-    return found.func, found.kwargs
+    return found.func, found.kwargs, route_label(found.route)
+
+
+def _in_short_turns(work: Callable[[], Result]) -> Result:
+    """Execute what may take long, such as a batch of 1,000 operations or a piece of a file. Runs in a thread."""
+    with short_turns():
+        return work()
+
+
+async def _until_gone(receive: Receive) -> None:
+    """Wait until the client hangs up."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def _wake(group: Sequence[Pending]) -> None:
@@ -299,16 +375,11 @@ def _wake(group: Sequence[Pending]) -> None:
             pending.caller.set_result(None)
 
 
-def _problem(error: Exception, request: Request) -> HttpResponseBase:
-    response: HttpResponseBase = exception_handler()(error, {"request": request})
-    return response
-
-
 def _headers(request: Request, response: HttpResponseBase) -> list[tuple[bytes, bytes]]:
-    """The response's headers, with the request's id; a call's say that it is what it says it is, and how long it is."""
+    """The response's headers, with the request's id; an API response also has `nosniff` and its length."""
     headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in response.headers.items()]
     headers += [(b"set-cookie", cookie.output(header="").strip().encode()) for cookie in response.cookies.values()]
-    headers.append((b"x-request-id", request_id(request).encode()))
+    headers.append((b"x-request-id", request.request_id.encode()))
     if request.path_info.startswith(API_PATHS):
         headers.append((b"x-content-type-options", b"nosniff"))
         if isinstance(response, HttpResponse) and response.status_code != 304 and "Content-Length" not in response.headers:

@@ -1,26 +1,24 @@
-"""The Idempotency-Key header: which key a write goes by. What a key does is decided by the services."""
+"""The Idempotency-Key header of a write. The services decide what a key does."""
 
-import re
 import secrets
 
 from django.http import HttpRequest
 
 from ledger.api.kit.request_errors import IdempotencyKeyInvalid, IdempotencyKeyMissing
-
-_KEY = re.compile(r"[\x20-\x7e]{1,255}")
+from ledger.rules.requests import IDEMPOTENCY_KEY
 
 
 def idempotency_key(request: HttpRequest) -> str:
     """Return the key of a write: 1 to 255 printable ASCII characters, as sent, without outer spaces.
 
     Raises:
-        IdempotencyKeyMissing: there is none, or an empty one.
+        IdempotencyKeyMissing: the header is missing or empty.
         IdempotencyKeyInvalid: it is longer, or has other characters.
     """
     key = request.META.get("HTTP_IDEMPOTENCY_KEY", "").strip(" \t")
     if not key:
         raise IdempotencyKeyMissing
-    if _KEY.fullmatch(key) is None:
+    if IDEMPOTENCY_KEY.fullmatch(key) is None:
         raise IdempotencyKeyInvalid
     return key
 
@@ -28,8 +26,8 @@ def idempotency_key(request: HttpRequest) -> str:
 PREVIEW = "dry-run/"
 
 
-def preview_key(request: HttpRequest) -> str:
-    """Return the key of a dry run, which needs none: one that nobody has used, where none is sent.
+def dry_run_key(request: HttpRequest) -> str:
+    """Return the key of a dry run, which needs no key: a new one if the request has none.
 
     Raises: as `idempotency_key`, when one is sent.
     """
@@ -39,5 +37,5 @@ def preview_key(request: HttpRequest) -> str:
 
 
 def shown_key(key: str | None) -> str | None:
-    """Return the key of an entry as a dry run shows it: none for one that was made here."""
+    """Return the key of an entry as a dry run shows it: None for a key that `dry_run_key` made."""
     return None if key is not None and key.startswith(PREVIEW) else key

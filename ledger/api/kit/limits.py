@@ -1,4 +1,4 @@
-"""How much one API key may ask of one process: requests a second, and requests at the same time. Off unless set.
+"""Limits of one API key in one process: requests a second, and requests at the same time. Off unless set.
 
 `settings.LEDGER["KEY_REQUESTS_PER_SECOND"]` and `["KEY_CONCURRENT_REQUESTS"]`; 0 is no limit. They protect a process from a
 runaway client; a limit over all processes belongs to the proxy in front.
@@ -46,7 +46,7 @@ def admitted(key: Key) -> Iterator[None]:
 
 
 def _enter(key: Key, per_second: float, at_once: int) -> _Use:
-    """Count a request in. The bucket holds one second's worth of requests, and at least one."""
+    """Count a request. The bucket holds one second's worth of requests, and at least one."""
     now = time.monotonic()
     with _lock:
         use = _use_of(key, now, per_second)

@@ -1,4 +1,4 @@
-"""From the bytes of a request to one JSON object, strictly: what two readers could understand differently is refused."""
+"""Parses the bytes of a request to one JSON object, and refuses what two parsers could read differently."""
 
 import json
 import re
@@ -7,14 +7,14 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from ledger.api.kit.request_errors import Flaw, MalformedRequest, UnsupportedMediaType
+from ledger.api.kit.request_errors import FieldError, MalformedRequest, UnsupportedMediaType
 
 BODY_LIMIT_BYTES = 64 * 1024
 BATCH_LIMIT_BYTES = 4 * 1024 * 1024
 DEPTH_LIMIT = 20
 
 BEYOND_ANY_LIMIT = 10**40
-"""Stands for every integer of more than 40 characters: each field refuses it, and no time goes into converting 60,000 digits."""
+"""Replaces every integer of more than 40 characters: each field refuses it, and no time is spent on converting 60,000 digits."""
 
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _BRACKET = re.compile(rb"[\[\]{}]")
@@ -43,7 +43,7 @@ def read_body(request: HttpRequest) -> dict[str, Any]:
 
 
 def _is_bare(request: HttpRequest) -> bool:
-    """True for a request that has no body and does not say that it has: there is no type to complain of."""
+    """True for a request without a body and without a Content-Type."""
     meta = request.META
     return not meta.get("CONTENT_TYPE") and meta.get("CONTENT_LENGTH") in (None, "", "0") and "HTTP_TRANSFER_ENCODING" not in meta
 
@@ -85,24 +85,26 @@ def parse_object(body: bytes) -> dict[str, Any]:
     if type(value) is not dict:
         raise _malformed("not-an-object", "The body must be a JSON object.")
     if b"\\u" in body:  # unescaped, the decoder and UTF-8 have refused them already
-        flaws = [Flaw(at, "forbidden-character", "NUL and unpaired surrogates are refused.") for at in _unstorable(value, "")]
-        if flaws:
-            raise MalformedRequest(*flaws)
+        field_errors = [
+            FieldError(at, "forbidden-character", "NUL and unpaired surrogates are refused.") for at in _unstorable(value, "")
+        ]
+        if field_errors:
+            raise MalformedRequest(*field_errors)
     return value
 
 
 def pointer_part(key: str) -> str:
-    """Return a key as it stands in a JSON pointer, with what cannot be printed replaced. Source: RFC 6901."""
+    """Return a key as part of a JSON pointer, with unprintable characters replaced. Source: RFC 6901."""
     printable = key.encode("utf-8", "replace").decode("utf-8").replace("\0", "?")
     return "/" + printable[:200].replace("~", "~0").replace("/", "~1")
 
 
 def _malformed(code: str, detail: str) -> MalformedRequest:
-    return MalformedRequest(Flaw("", code, detail))
+    return MalformedRequest(FieldError("", code, detail))
 
 
 def _ensure_shallow(body: bytes) -> None:
-    """Refuse what is nested too deeply before a recursive parser sees it."""
+    """Refuse deeply nested JSON before a recursive parser reads it."""
     if body.count(b"{") + body.count(b"[") <= DEPTH_LIMIT:
         return
     depth = 0
@@ -117,7 +119,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(value) < len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise MalformedRequest(Flaw(pointer_part(twice), "duplicate-key", "The object contains this key twice."))
+        raise MalformedRequest(FieldError(pointer_part(twice), "duplicate-key", "The object contains this key twice."))
     return value
 
 

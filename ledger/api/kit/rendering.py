@@ -1,8 +1,8 @@
-"""From Python to the bytes of an answer. One format, JSON; times in UTC with microseconds and a Z."""
+"""From Python to the bytes of a response. One format, JSON; times in UTC with microseconds and a Z."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import orjson
 from django.http import HttpResponse
@@ -10,9 +10,11 @@ from rest_framework.renderers import BaseRenderer
 
 from ledger.api.kit.request_errors import NotAcceptable
 
+PDF: Final = "application/pdf"
+
 
 class JSONRenderer(BaseRenderer):
-    """The one renderer: hand it to any DRF view. `Endpoint` calls `json_answer` directly."""
+    """The one renderer: hand it to any DRF view. `Endpoint` calls `json_response` directly."""
 
     media_type = "application/json"
     format = "json"
@@ -26,21 +28,29 @@ class JSONRenderer(BaseRenderer):
         return b"" if data is None else orjson.dumps(data)
 
 
-def json_answer(
+def json_response(
     body: Any, *, status: int = 200, headers: Mapping[str, str] | None = None, content_type: str = "application/json"
 ) -> HttpResponse:
-    """Return an answer that carries `body`, in the order of its keys, never to be cached."""
-    answer = HttpResponse(orjson.dumps(body), status=status, content_type=content_type)
-    answer.headers["Cache-Control"] = "no-store"
+    """Return a response that carries `body`, in the order of its keys, never to be cached."""
+    response = HttpResponse(orjson.dumps(body), status=status, content_type=content_type)
+    response.headers["Cache-Control"] = "no-store"
     if headers:
         for name, value in headers.items():
-            answer.headers[name] = value
-    return answer
+            response.headers[name] = value
+    return response
 
 
-def recorded_answer(body: Any, *, replayed: bool, status: int = 201) -> HttpResponse:
-    """Return the answer to a write; a replayed one has the same body and says so in `Idempotency-Replayed`."""
-    return json_answer(body, status=status, headers={"Idempotency-Replayed": "true"} if replayed else None)
+def pdf_response(content: bytes, *, file_name: str) -> HttpResponse:
+    """Return a response that carries a PDF, for looking at or saving under that name (printable ASCII), never to be cached."""
+    response = HttpResponse(content, content_type=PDF)
+    response.headers["Cache-Control"] = "no-store"
+    response.headers["Content-Disposition"] = f'inline; filename="{file_name}"'
+    return response
+
+
+def write_response(body: Any, *, replayed: bool, status: int = 201) -> HttpResponse:
+    """Return the response to a write; a replayed one has the same body and says so in `Idempotency-Replayed`."""
+    return json_response(body, status=status, headers={"Idempotency-Replayed": "true"} if replayed else None)
 
 
 def time_text(moment: datetime) -> str:
@@ -50,15 +60,10 @@ def time_text(moment: datetime) -> str:
     return moment.isoformat(timespec="microseconds")[:-6] + "Z"
 
 
-def optional_time_text(moment: datetime | None) -> str | None:
-    """Return `time_text` of a moment, None for none."""
-    return None if moment is None else time_text(moment)
-
-
 def in_key_order(value: Any) -> Any:
     """Return JSON with the keys of every object sorted.
 
-    jsonb gives keys back in its own order; sorted, a replayed answer is the first one byte for byte.
+    jsonb gives keys back in its own order; sorted, a replayed response is the first one byte for byte.
     """
     if isinstance(value, dict):
         return {key: in_key_order(value[key]) for key in sorted(value)}

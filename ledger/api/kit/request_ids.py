@@ -1,6 +1,6 @@
-"""The name that a request goes by in answers and logs."""
+"""The name that a request goes by in responses and logs."""
 
-import os
+import random
 import re
 import time
 
@@ -20,9 +20,19 @@ def request_id(request: HttpRequest) -> str:
 
 
 def new_request_id() -> str:
-    """Return a UUID that begins with the time, so that ids sort roughly as requests came. Source: RFC 9562, 5.7."""
+    """Return a UUID that begins with the time, so that ids sort roughly as requests came. Source: RFC 9562, 5.7.
+
+    The random part makes it unique, not secret: `os.urandom` releases the interpreter's lock, and the event loop would wait to
+    get it back from the committer.
+    """
     milliseconds = time.time_ns() // 1_000_000
-    noise = int.from_bytes(os.urandom(10))
-    number = (milliseconds & (2**48 - 1)) << 80 | 0x7 << 76 | (noise >> 68 & 0xFFF) << 64 | 0b10 << 62 | noise & (2**62 - 1)
+    random_part = random.getrandbits(80)
+    number = (
+        (milliseconds & (2**48 - 1)) << 80
+        | 0x7 << 76
+        | (random_part >> 68 & 0xFFF) << 64
+        | 0b10 << 62
+        | random_part & (2**62 - 1)
+    )
     text = f"{number:032x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

@@ -10,7 +10,7 @@ from django.core.handlers.asgi import ASGIRequest
 from django.http.request import split_domain_port, validate_host
 
 from ledger.api.kit.parsing import is_storable
-from ledger.api.kit.request_errors import Flaw, MalformedRequest
+from ledger.api.kit.request_errors import FieldError, MalformedRequest
 from ledger.errors import LedgerError
 
 ONCE = frozenset(
@@ -26,14 +26,17 @@ ONCE = frozenset(
 )
 """Headers that mean one thing: two of them are refused, not joined."""
 
-_NUL_IN_PATH = Flaw("", "forbidden-character", "NUL is refused in a path.")
+_NUL_IN_PATH = FieldError("", "forbidden-character", "NUL is refused in a path.")
 
 
 class Request(ASGIRequest):
     """Django's request, made in a third of the time; it has no body until `receive_body`."""
 
+    request_id: str
+    """Set by `request_ids.request_id`, before anything else is done with the request."""
+
     def __init__(self, scope: MutableMapping[str, Any]) -> None:
-        """Take the head over. What is wrong with it is said by `ensure_sound`, so that the answer can name the request."""
+        """Take the head over. What is wrong with it is said by `ensure_sound`, so that the response can name the request."""
         self.scope = scope
         self._post_parse_error = False
         self._read_started = False
@@ -43,6 +46,8 @@ class Request(ASGIRequest):
         self.path_info = self.path.removeprefix(self.script_name)
         self.method = scope["method"].upper()
         self.given_twice = ""
+        self.route = ""
+        """The pattern that its path follows, once that is known."""
         self.body_error: LedgerError | None = None
         server = scope.get("server") or ("unknown", 0)
         self.META: dict[str, Any] = {
@@ -78,7 +83,9 @@ class Request(ASGIRequest):
         if not is_storable(self.path):
             raise MalformedRequest(_NUL_IN_PATH)
         if self.given_twice:
-            raise MalformedRequest(Flaw(f"/{self.given_twice}", "duplicate-header", "The request contains this header twice."))
+            raise MalformedRequest(
+                FieldError(f"/{self.given_twice}", "duplicate-header", "The request contains this header twice.")
+            )
 
     def ensure_host(self) -> None:
         """Return if the request names a host that is served here, or raise `DisallowedHost`."""

@@ -1,35 +1,29 @@
 """How calls are shown in the OpenAPI document: `@operation(...)` on a view's method says all, with an example for each body.
 
-Problems are given as the errors that are raised, with facts as an example; `ledger_project.problems` turns them into responses
-with their statuses when the document is made.
+Problems are given as the errors that are raised, with facts as an example; `ledger_project.api.documented_problems` makes
+responses of them, with their statuses, when the document is made.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from drf_spectacular.extensions import OpenApiSerializerExtension, OpenApiSerializerFieldExtension
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import serializers
 
-from ledger.api.kit.inputs import (
-    CREDIT_TYPE_PATTERN,
-    HOLDER_PATTERN,
-    MAX_SEQUENCE,
-    RATE_PATTERN,
-    AnyOfField,
-    ListOfField,
-    MapField,
-    StrictSerializer,
-)
+from ledger.api.kit.endpoint import Handler, requires
+from ledger.api.kit.fields import CREDIT_TYPE_PATTERN, HOLDER_PATTERN, RATE_PATTERN
 from ledger.api.kit.request_errors import ScopeMissing
+from ledger.api.kit.strict_serializers import AnyOfField, ListOfField, MapField, StrictSerializer
 from ledger.errors import AccountMovedOn, LedgerError
-
-Handler = TypeVar("Handler", bound=Callable[..., Any])
+from ledger.rules.requests import MAX_SEQUENCE
 
 PROBLEMS_KEY = "x-problems"
 """Where an operation carries its errors until the hook turns them into responses; it is not in the finished document."""
 TAKES_BODY_KEY = "x-takes-body"
+SCOPE_KEY = "x-scope"
+"""Where the finished document names the scope that a call needs; null for none."""
 
 HOLDER_PATH = OpenApiParameter(
     "holder",
@@ -57,7 +51,7 @@ IDEMPOTENCY_KEY_HEADER = OpenApiParameter(
     {"type": "string", "pattern": "^[!-~]([ -~]{0,253}[!-~])?$", "minLength": 1, "maxLength": 255},
     OpenApiParameter.HEADER,
     required=True,
-    description="Identifies this write permanently. The same key and body sent again return the first answer and have no effect.",
+    description="Identifies this write permanently. The same key and body again return the first response, without effect.",
     examples=[OpenApiExample("key", "order-7781")],
 )
 OPTIONAL_KEY_HEADER = OpenApiParameter(
@@ -71,14 +65,14 @@ REPLAYED_HEADER = OpenApiParameter(
     "Idempotency-Replayed",
     {"type": "string", "enum": ["true"]},
     OpenApiParameter.HEADER,
-    description="Present when the server repeats the first answer.",
+    description="Present when the server repeats the first response.",
     response=[200, 201],
 )
 DRY_RUN_QUERY = OpenApiParameter(
     "dry_run",
     {"type": "boolean", "default": False},
     OpenApiParameter.QUERY,
-    description="Return the answer that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key.",
+    description="Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key.",
 )
 IF_MATCH_HEADER = OpenApiParameter(
     "If-Match",
@@ -91,7 +85,7 @@ IF_NONE_MATCH_HEADER = OpenApiParameter(
     "If-None-Match",
     {"type": "string"},
     OpenApiParameter.HEADER,
-    description="ETags of balances you know: the answer is 304 if one of them is current.",
+    description="ETags of balances you know: the response is 304 if one of them is current.",
     examples=[OpenApiExample("tag", '"7"')],
 )
 ETAG_HEADER = OpenApiParameter(
@@ -110,15 +104,16 @@ REQUEST_ID_HEADER = OpenApiParameter(
 )
 
 
-class Answer(NamedTuple):
-    """A body that a call answers with."""
+class ResponseBody(NamedTuple):
+    """A body that a call responds with; `shape` is None for a response without one."""
 
     shape: Any
     example: Any
     description: str = ""
+    media_type: str = "application/json"
 
 
-class Taken(NamedTuple):
+class RequestBody(NamedTuple):
     """A body that a call takes; `examples` by name."""
 
     shape: type[StrictSerializer]
@@ -132,65 +127,71 @@ def operation(
     *,
     tag: str,
     scope: str,
-    answers: Mapping[int, Answer],
-    takes: Taken | None = None,
+    responses: Mapping[int, ResponseBody],
+    takes: RequestBody | None = None,
     query: type[StrictSerializer] | None = None,
     parameters: Sequence[OpenApiParameter] = (),
     problems: Sequence[LedgerError] = (),
-    keyed: bool = False,
-    previewed: bool = False,
+    idempotent: bool = False,
+    dry_run: bool = False,
     conditional: bool = False,
 ) -> Callable[[Handler], Handler]:
-    """Document the method of a view.
+    """Declare the method of a view: which scope it needs, which the view then enforces, and what the document says of it.
 
     Args:
         name: the operationId, unique.
         scope: which scope a key needs; "" for a call without a key.
-        answers: by status.
+        responses: by status.
         takes: the body, for a write.
         query: the declaration of the query parameters.
         parameters: in the path.
-        problems: errors beyond those that every call can answer, each with facts as an example.
-        keyed: the call needs an Idempotency-Key.
-        previewed: it takes `?dry_run=true`.
+        problems: errors beyond those that every call can meet, each with facts as an example.
+        idempotent: the call needs an Idempotency-Key.
+        dry_run: it takes `?dry_run=true`.
         conditional: it takes If-Match.
     """
     headers = [
         REQUEST_ID_HEADER,
-        *([OPTIONAL_KEY_HEADER if previewed else IDEMPOTENCY_KEY_HEADER, REPLAYED_HEADER] if keyed else []),
+        *([OPTIONAL_KEY_HEADER if dry_run else IDEMPOTENCY_KEY_HEADER, REPLAYED_HEADER] if idempotent else []),
     ]
     headers += [IF_MATCH_HEADER] if conditional else []
     queried: list[Any] = [query] if query is not None else []
-    queried += [DRY_RUN_QUERY] if previewed else []
+    queried += [DRY_RUN_QUERY] if dry_run else []
     if conditional:
         problems = [*problems, AccountMovedOn(expected=7, sequence=8)]
-    if previewed and 200 not in answers:
-        answers = {200: answers[201]._replace(description="With `dry_run`: the answer that the write would get."), **answers}
-    return extend_schema(
+    if dry_run and 200 not in responses:
+        shown = responses[201]._replace(description="With `dry_run`: the response that the write would get.")
+        responses = {200: shown, **responses}
+    document = extend_schema(
         operation_id=name,
         summary=summary,
         description=f"{description}\n\nScope: `{scope}`.".strip() if scope else description,
         tags=[tag],
         parameters=[*parameters, *queried, *headers],
         request=takes.shape if takes else None,
-        responses={status: OpenApiResponse(answer.shape, answer.description or summary) for status, answer in answers.items()},
-        examples=[*_answer_examples(answers), *_request_examples(takes)],
+        responses={
+            (status, body.media_type): OpenApiResponse(body.shape, body.description or summary)
+            for status, body in responses.items()
+        },
+        examples=[*_response_examples(responses), *_request_examples(takes)],
         extensions={
             PROBLEMS_KEY: [*problems, *([ScopeMissing(scope=scope)] if scope else [])],
             TAKES_BODY_KEY: takes is not None,
+            SCOPE_KEY: scope or None,
         },
     )
+    return lambda handler: requires(scope)(document(handler))
 
 
-def _answer_examples(answers: Mapping[int, Answer]) -> list[OpenApiExample]:
+def _response_examples(responses: Mapping[int, ResponseBody]) -> list[OpenApiExample]:
     return [
-        OpenApiExample(f"answer {status}", answer.example, response_only=True, status_codes=[str(status)])
-        for status, answer in answers.items()
-        if answer.shape is not None
+        OpenApiExample(f"response {status}", body.example, response_only=True, status_codes=[str(status)])
+        for status, body in responses.items()
+        if body.example is not None
     ]
 
 
-def _request_examples(takes: Taken | None) -> list[OpenApiExample]:
+def _request_examples(takes: RequestBody | None) -> list[OpenApiExample]:
     return [OpenApiExample(name, value, request_only=True) for name, value in takes.examples.items()] if takes else []
 
 
@@ -223,7 +224,7 @@ CREDIT_TYPE_SCHEMA = {"type": "string", "pattern": f"^{CREDIT_TYPE_PATTERN}$"}
 class StrictFieldSchema(OpenApiSerializerFieldExtension):
     """A strict field says itself what it takes."""
 
-    target_class = "ledger.api.kit.inputs.StrictField"
+    target_class = "ledger.api.kit.fields.StrictField"
     match_subclasses = True
 
     def map_serializer_field(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
@@ -254,7 +255,7 @@ def _one_of(auto_schema: Any, field: AnyOfField, direction: Any) -> dict[str, An
 class StrictSerializerSchema(OpenApiSerializerExtension):
     """A strict body takes no other fields than those declared."""
 
-    target_class = "ledger.api.kit.inputs.StrictSerializer"
+    target_class = "ledger.api.kit.strict_serializers.StrictSerializer"
     match_subclasses = True
 
     def map_serializer(self, auto_schema: Any, direction: Any) -> dict[str, Any]:

@@ -1,3 +1,3 @@
--- Each account's last entry, found from its first one by one look into the primary key.
+-- The last entry of each account: one lookup in the primary key per account, starting from its first entry.
 SELECT holder_id, credit_type, sequence, balance, held, encode(digest, 'hex')
 FROM ledger_account

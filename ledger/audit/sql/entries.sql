@@ -1,10 +1,10 @@
--- Every entry of a slice beside the one before it, and which laws it breaks: no row for what is in order.
+-- Compares each entry of a slice with the entry before it, and returns one row per violation of a law.
 --
--- Most entries are a spend out of the first open lot. For them the one text that `lots` must have is made from the text before, and
--- compared; a refusal's is the text before. Only those that are neither, sound in every respect, are taken apart, lot by lot: see
--- `doubtful`.
+-- Most entries are spends from the first open lot, or refusals. For a spend the expected text of `lots` is built from the previous
+-- entry's text and compared; a refusal must repeat the previous text. `doubtful` selects all other entries, and those that fail this
+-- quick check; only they are parsed lot by lot.
 WITH clock AS (
-    -- On a replica the clock of the server that wrote: its own may be behind.
+    -- On a replica also the primary's clock, by the last replayed transaction: the replica's clock may be behind.
     SELECT GREATEST(clock_timestamp(), pg_last_xact_replay_timestamp()) AS now
 ), beside AS (
     SELECT
@@ -18,7 +18,7 @@ WITH clock AS (
         lag(e.lots::text) OVER account AS p_lots_text,
         lag(e.holds::text) OVER account AS p_holds_text,
         lag(e.recorded_at) OVER account AS p_recorded_at,
-        -- Here, where the planner sees the columns of `e`: of a row that is handed on, each would have to be looked for.
+        -- Computed here, where `e` is still a table row: for a row of a subquery each of its columns would be looked up again.
         e.digest = ledger_entry_digest(COALESCE(lag(e.digest) OVER account, decode(repeat('00', 32), 'hex')), e) AS digest_fits
     FROM ledger_entry e
     WHERE e.holder_id >= %(since)s
@@ -67,7 +67,7 @@ WITH clock AS (
                     WHEN f.first_remaining::bigint > -f.amount
                         THEN '[[' || f.first_grant || ',' || f.first_remaining::bigint + f.amount
                             || substr(f.p_lots_text, 4 + length(f.first_grant) + length(f.first_remaining))
-                    -- The first lot is used up: what is left begins behind its bracket and comma.
+                    -- The first lot is used up: the remaining text begins after its bracket and comma.
                     ELSE '[' || COALESCE(NULLIF(substr(f.p_lots_text, length(f.head) + 3), ''), ']')
                 END
         END
@@ -100,7 +100,7 @@ WITH clock AS (
         d.p_lots_text::json AS p_lots,
         d.p_holds_text::json AS p_holds,
         d.p_recorded_at,
-        -- What is recorded at the instant of the entry before it may count from an earlier one: the clock had been set back.
+        -- After the clock was set back, an entry repeats the previous recorded_at and may count from an earlier time.
         COALESCE(d.recorded_at = d.p_recorded_at AND d.effective_at < d.recorded_at, false) AS may_be_set_back
     FROM doubtful d
 ), formed AS (
@@ -161,7 +161,7 @@ WITH clock AS (
                             WHERE o.holder_id = f.holder_id AND o.credit_type = f.credit_type AND o.sequence = f.refers_to
                         ) AS closed_kind
                 ), taken AS (
-                    -- What a taking in burn order takes from each lot at the instant from which the entry counts.
+                    -- The amount to take from each lot, in burn order, at the time from which the entry counts.
                     SELECT b.lot, b.place, b.remaining,
                         CASE
                             WHEN b.effective_us <= f.effective_us AND (b.expires_us IS NULL OR b.expires_us > f.effective_us)
@@ -181,7 +181,7 @@ WITH clock AS (
                     ) AS w
                 )
                 SELECT array_remove(ARRAY[
-                    -- Each lot, held parts included, has what it had, less what was drawn, more what was given back or granted.
+                    -- Each lot, held parts included, has what it had before, less what was drawn, plus what was given back or granted.
                     CASE WHEN EXISTS (
                         SELECT
                         FROM (
@@ -218,7 +218,7 @@ WITH clock AS (
                         ELSE COALESCE(sum(remaining), 0) < f.balance END
                         FROM lot
                     ) THEN 'lots-sum' END,
-                    -- A lot keeps its terms for good, also where it was closed and credits come back to it.
+                    -- A lot's terms never change, also if it was closed and credits come back to it.
                     CASE WHEN EXISTS (
                         SELECT
                         FROM lot AS n
@@ -231,7 +231,7 @@ WITH clock AS (
                                 OR (
                                     f.kind = 'grant'
                                     AND n.effective_us <> f.effective_us
-                                    -- 0 stands for what could be spent from the first.
+                                    -- 0 means that the lot could be spent as soon as the entry was recorded.
                                     AND NOT (n.effective_us = 0 AND f.effective_us <= f.recorded_us)
                                 )
                                 OR (f.kind = 'refund' AND (n.effective_us <> 0 OR COALESCE(n.expires_us <= f.effective_us, true)))
@@ -289,7 +289,7 @@ WITH clock AS (
                             ELSE 0
                         END FROM facts)
                     THEN 'held' END,
-                    -- Other holds stay as they are, however their instants are written; the parts of this one have the terms of their lots.
+                    -- Other holds do not change (but 5e6 may be written 5000000); the parts of this hold have the terms of their lots.
                     CASE WHEN (SELECT (
                             SELECT string_agg(replace(h::text, 'e6', '000000'), ',' ORDER BY place)
                             FROM json_array_elements(f.p_holds) WITH ORDINALITY AS u (h, place)
@@ -331,7 +331,7 @@ WITH clock AS (
                             SELECT FROM part_before WHERE hold = f.refers_to AND hold_expires_us = f.effective_us
                                 AND f.effective_us <= f.recorded_us
                         )
-                        -- A repayment that was not booked at once counts from when a lot became effective, or a hold gave back credits.
+                        -- A repayment booked later counts from when a lot became effective, or from when a hold gave back credits.
                         WHEN 'adjust' THEN f.effective_us <> f.recorded_us AND NOT f.may_be_set_back AND (
                             f.idempotency_key IS NOT NULL
                             OR f.effective_us > f.recorded_us

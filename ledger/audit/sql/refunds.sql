@@ -1,6 +1,6 @@
--- Each refund beside the spend or capture that it gives back and the refund before it: `refunded_total` counts up and never passes what was
--- taken, and the credits go back to the lots that they came from, the last drawn first. What a spend took on the overdraft counts as drawn last;
--- it came from the lots that have repaid it, in the order of the debts.
+-- Compares each refund with its spend or capture and with the refund before it: `refunded_total` adds up and never exceeds the spend, and
+-- the credits go back to the lots that they came from, the lot drawn last first. What a spend took on the overdraft counts as drawn last;
+-- its credits came from the lots that repaid it, in the order of the debts.
 WITH refund AS (
     SELECT
         r.holder_id, r.credit_type, r.sequence, r.amount, r.refunded_total, r.idempotency_key, r.refers_to, r.recorded_at,
@@ -8,7 +8,7 @@ WITH refund AS (
         r.drawn::text AS drawn_text,
         COALESCE(lag(r.refunded_total) OVER of_spend, 0) AS refunded_before,
         lead((r.sequence - 1, r.recorded_at)) OVER of_spend IS NOT DISTINCT FROM (r.sequence, r.recorded_at) AS goes_on,
-        -- The lot that the refund has opened: its priority and whether it is promotional.
+        -- The lot that the refund opened, if it opened one: its priority, and whether it is promotional.
         opened.terms AS opened,
         s.drawn AS spent_from,
         CASE WHEN s.kind = 'spend' THEN -s.amount ELSE d.total END AS taken,
@@ -32,7 +32,7 @@ WITH refund AS (
     WHERE r.holder_id >= %(since)s AND r.holder_id <= %(upto)s AND r.kind = 'refund'
     WINDOW of_spend AS (PARTITION BY r.holder_id, r.credit_type, r.refers_to ORDER BY r.sequence)
 ), source AS (
-    -- Where the spend's credits came from, in the order of the taking.
+    -- The lots that the spend's credits came from, in the order in which they were taken.
     SELECT r.holder_id, r.credit_type, r.sequence, 0 AS adjustment, u.place, (u.part ->> 0)::numeric AS lot, (u.part ->> 1)::numeric AS amount
     FROM refund r
     CROSS JOIN json_array_elements(r.spent_from) WITH ORDINALITY AS u (part, place)
@@ -40,7 +40,8 @@ WITH refund AS (
     SELECT r.holder_id, r.credit_type, r.sequence, repaid.sequence, repaid.place, repaid.lot, repaid.amount
     FROM refund r
     CROSS JOIN LATERAL (
-        -- All that is owed as one queue: what repays it begins where older debts, and what was refunded of them, end.
+        -- All debts of the account form one queue, the oldest first. The repayments of this spend begin where those of older debts, less
+        -- what was refunded of them, end.
         SELECT
             queue.sequence,
             queue.place,
@@ -82,7 +83,7 @@ WITH refund AS (
     ) AS repaid
     WHERE r.taken > r.taken_from_lots AND repaid.amount > 0
 ), given_back AS (
-    -- The part of each source that the refund gives back; the last of what was taken is at the place 0.
+    -- The part of each source that the refund gives back, counted from the end: the credit that was taken last is at place 0.
     SELECT
         r.holder_id, r.credit_type, r.sequence, placed.lot, placed.rank,
         LEAST(placed.later + placed.amount, r.refunded_before + r.amount) - GREATEST(placed.later, r.refunded_before) AS amount
@@ -134,7 +135,7 @@ SELECT
     'refunded_total ' || COALESCE(r.refunded_total::text, 'null') || ' of ' || r.taken || ', drawn ' || left(r.drawn_text, 200)
         || CASE WHEN r.idempotency_key IS NULL THEN ', no key' ELSE '' END,
     'refunded_total ' || r.refunded_before + r.amount || ' of ' || r.taken || ', drawn ' || left(COALESCE(x.drawn_expected, '[]'), 200)
-        || CASE WHEN r.idempotency_key IS NULL THEN ', and the refund with the key behind it' ELSE '' END
+        || CASE WHEN r.idempotency_key IS NULL THEN ', followed by the refund with the key' ELSE '' END
 FROM refund r
 LEFT JOIN expected x USING (holder_id, credit_type, sequence)
 WHERE r.refunded_total IS DISTINCT FROM r.refunded_before + r.amount

@@ -1,10 +1,10 @@
--- Refusals that are not what a refusal is.
+-- Refusals whose code, operation, facts, request or digest breaks the law `refusals`, and other entries that carry a refusal.
 SELECT
     'refusals',
     r.holder_id,
     r.credit_type,
     r.sequence,
-    r.kind || ' ' || COALESCE(left(r.refusal::text, 400), 'without a word why'),
+    r.kind || ' ' || COALESCE(left(r.refusal::text, 400), 'without a refusal'),
     NULL
 FROM (
     SELECT
@@ -30,7 +30,7 @@ WHERE NOT COALESCE(
         AND r.request ->> 'credit_type' = r.credit_type
         AND r.request_digest
             = substring(sha256(convert_to('["' || r.operation || '",' || r.request::text || ']', 'UTF8')) FOR 8)
-        -- It names the last entry that is no refusal.
+        -- `after` is the sequence of the last entry that is not a refusal.
         AND r.refusal ->> 'after' = CASE p.kind WHEN 'refusal' THEN p.refusal ->> 'after' ELSE COALESCE(p.sequence, 0)::text END
         AND CASE r.code
             WHEN 'insufficient-credits' THEN

@@ -1,4 +1,4 @@
--- What the slice's entries moved, per credit type: the flows of the accounting identity.
+-- The sums of the slice's entries per credit type and kind, for the accounting identity.
 SELECT
     e.credit_type,
     count(*) AS entries,

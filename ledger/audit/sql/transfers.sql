@@ -1,5 +1,5 @@
--- Each arrival beside the departure that it names: the same credits, lot by lot, with the terms that they had there, and only once.
--- That no departure is left without its arrivals, the accounting identity tells: over all accounts as much arrived as left.
+-- Compares each transfer_in with the transfer_out that it names: the same credits, lot by lot, under the same terms, and only once.
+-- A transfer_out without its transfer_in breaks the law `identity`: over all accounts, as much must arrive as leaves.
 WITH arrival AS (
     SELECT
         i.holder_id, i.credit_type, i.sequence, i.amount, i.lots,
@@ -37,7 +37,7 @@ WHERE a.times > 1
             AND (part ->> 1)::numeric = a.amount
             AND (there ->> 0)::numeric = a.lot
             AND (here ->> 0)::numeric = a.sequence
-            -- 0: what has arrived can be spent from its arrival on.
+            -- 0: the credits can be spent from their arrival on.
             AND (here ->> 2)::numeric IN (0, (there ->> 2)::numeric)
             AND ((here ->> 3)::numeric, COALESCE(here ->> 4, '100'), here ->> 5)
                 IS NOT DISTINCT FROM ((there ->> 3)::numeric, COALESCE(there ->> 4, '100'), there ->> 5)

@@ -1,18 +1,22 @@
-"""`manage.py audit_ledger`: check every law of the ledger over the whole of it, and write or check an anchor."""
+"""`manage.py audit_ledger`: check every law over the whole ledger, and write or check an anchor."""
 
 import json
 import sys
 from argparse import ArgumentParser
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psycopg
-from django.core.management.base import BaseCommand, CommandError
+from django.conf import settings
+from django.core.management.base import CommandError
 
 from ledger.audit import AnchorUnreadable, Report, audit
-from ledger.audit.auditing import one_snapshot
+from ledger.audit.auditing import audit_shards, one_snapshot
 from ledger.audit.connections import connector
+from ledger.audit.shards import one_copying_session
 from ledger.errors import Invalid
+from ledger.management.examples import CommandWithExamples
 from ledger.management.progress import progress_bar
 from ledger.rules.requests import check_holder_id
 
@@ -20,13 +24,22 @@ FOUND_SOMETHING = 1
 BAD_ARGUMENTS = 2
 
 
-class Command(BaseCommand):
-    """Reads everything in one read-only snapshot while writers go on; changes nothing in the database."""
+class Command(CommandWithExamples):
+    """Reads the whole ledger in one read-only snapshot while writers go on; changes nothing in the database."""
 
     help = (
         "Check every law of the ledger: gapless numbers, balances, lots, burn order, holds, refunds, transfers, digests, "
         "refusals, and the sum of all credits. Exit codes: 0 clean, 1 violations found, 2 bad arguments, invalid anchor or "
         "unreadable ledger."
+    )
+    examples = (
+        ("audit_ledger", "check the whole ledger"),
+        ("audit_ledger --holder jane", "check one holder"),
+        (
+            "audit_ledger --anchor-check monday --anchor-write tuesday",
+            "daily: compare with an earlier anchor and write the next one",
+        ),
+        ("audit_ledger --format json --workers 4", "the report for programs, by four parallel sessions"),
     )
     requires_system_checks: list[str] = []
 
@@ -36,7 +49,10 @@ class Command(BaseCommand):
         parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
         parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
         parser.add_argument(
-            "--anchor-write", type=Path, metavar="FILE", help="write the accounts' heads to a new file if the ledger is clean"
+            "--anchor-write",
+            type=Path,
+            metavar="FILE",
+            help="write the last digest of each account to a new file if the ledger is clean",
         )
         parser.add_argument("--anchor-check", type=Path, metavar="FILE", help="compare the ledger with an earlier anchor")
         parser.add_argument("--workers", type=int, default=2, help="number of parallel sessions, 1 to 32 (default: %(default)s)")
@@ -49,7 +65,7 @@ class Command(BaseCommand):
         parser.add_argument("--database", default="default", help="default: %(default)s")
 
     def handle(self, *, format: str, no_progress: bool, **options: Any) -> None:  # noqa: A002
-        """Print the report."""
+        """Print the report; exit 1 if the audit found violations."""
         _check(options)
         shows_progress = not no_progress and sys.stderr.isatty()
         try:
@@ -82,15 +98,15 @@ def _check(options: dict[str, Any]) -> None:
 
 
 def _audited(options: dict[str, Any], *, shows_progress: bool) -> Report:
-    with (
-        one_snapshot(connector(options["database"]), options["workers"]) as sessions,
-        progress_bar("Auditing", "entries", shown=shows_progress) as progress,
-    ):
-        return audit(
-            sessions,
-            holder_id=options["holder"],
-            anchor_to_write=options["anchor_write"],
-            anchor_to_check=options["anchor_check"],
-            findings_kept=options["findings"],
-            progress=progress,
-        )
+    connect = partial(connector, options["database"])
+    of_all = {
+        "anchor_to_write": options["anchor_write"],
+        "anchor_to_check": options["anchor_check"],
+        "findings_kept": options["findings"],
+    }
+    with progress_bar("Auditing", "entries", shown=shows_progress) as progress:
+        if settings.LEDGER["DISTRIBUTED"] and options["holder"] is None:
+            return audit_shards(connect, options["workers"], progress=progress, **of_all)
+        several = one_snapshot(connect(), options["workers"])
+        with one_copying_session(connect()) if settings.LEDGER["DISTRIBUTED"] else several as sessions:
+            return audit(sessions, holder_id=options["holder"], progress=progress, **of_all)

@@ -1,4 +1,4 @@
-"""`manage.py expire_credits`: book what the clock has brought about for accounts that nobody writes to."""
+"""`manage.py expire_credits`: book expired lots and holds of accounts that have no writes."""
 
 import json
 import sys
@@ -6,23 +6,29 @@ from argparse import ArgumentParser
 from dataclasses import asdict
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
-from ledger.management.ending import SIGNALLED, ending_signals
+from ledger.management.end_signals import SIGNALLED, collect_end_signals
+from ledger.management.examples import CommandWithExamples
 from ledger.management.progress import progress_bar
-from ledger.sweeping import Summary, sweep
+from ledger.services.expiration import Summary, book_all_expirations
 
 DONE, BAD_ARGUMENTS, SOME_FAILED, ONLY_BUSY_LEFT, LIMIT_REACHED = 0, 2, 3, 4, 5
 FAILURES_SHOWN = 20
 
 
-class Command(BaseCommand):
-    """Any number may run at once, on any number of machines; meant for a timer, and nothing goes wrong when it is late."""
+class Command(CommandWithExamples):
+    """Any number of these commands may run at the same time, on any machines. Run it by a timer; running it late is harmless."""
 
     help = (
         "Book expired lots and holds as `expire` and `release` entries, one short transaction per account. The command skips "
         "busy holders and retries them at the end. Exit codes: 0 done, 2 bad arguments, 3 some accounts failed, 4 only busy "
         "accounts left, 5 limit reached, 130 or 143 a signal ended the command after its current accounts."
+    )
+    examples = (
+        ("expire_credits", "book what has expired"),
+        ("expire_credits --dry-run", "say what is due and write nothing"),
+        ("expire_credits --workers 4 --format json", "by four parallel sessions, the summary for programs"),
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -36,23 +42,26 @@ class Command(BaseCommand):
         parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
 
     def handle(self, *, limit: int | None, workers: int, **options: Any) -> None:
-        """Sweep, show, and leave with the exit code that says how it went."""
+        """Book the due accounts, print the summary, and exit with the code that `help` explains."""
         if limit is not None and limit < 1:
             raise CommandError("--limit must be 1 or more", returncode=BAD_ARGUMENTS)
         if not 1 <= workers <= 32:
             raise CommandError("--workers must be 1 .. 32", returncode=BAD_ARGUMENTS)
         shown = not options["no_progress"] and sys.stderr.isatty()
-        with ending_signals() as received, progress_bar("Expiring", "accounts", shown=shown) as told:
-            summary = sweep(
+        with collect_end_signals() as received, progress_bar("Expiring", "accounts", shown=shown) as progress:
+            summary = book_all_expirations(
                 limit=limit,
                 dry_run=options["dry_run"],
                 workers=workers,
-                progress=lambda so_far: told(so_far.booked + so_far.nothing_left + so_far.failed, so_far.due),
+                progress=lambda so_far: progress(so_far.booked + so_far.nothing_left + so_far.failed, so_far.due),
                 stop=lambda: bool(received),
             )
         code = SIGNALLED + received[0] if received else _exit_code(summary)
-        figures = {"dry_run": options["dry_run"]} | asdict(summary) | {"exit_code": code}
-        self.stdout.write(json.dumps(figures, indent=2) if options["format"] == "json" else _as_text(figures))
+        if options["format"] == "json":
+            values = {"dry_run": options["dry_run"]} | asdict(summary) | {"exit_code": code}
+            self.stdout.write(json.dumps(values, indent=2))
+        else:
+            self.stdout.write(_as_text(summary, dry_run=options["dry_run"]))
         if code != DONE:
             sys.exit(code)
 
@@ -65,13 +74,24 @@ def _exit_code(summary: Summary) -> int:
     return LIMIT_REACHED if summary.limit_reached else DONE
 
 
-def _as_text(figures: dict[str, Any]) -> str:
-    failures = figures.pop("failures")
-    kinds = figures.pop("by_kind")
-    figures["seconds"] = f"{figures['seconds']:.1f}"
-    figures["entries"] = f"{figures['entries']} {dict(kinds)}" if kinds else figures["entries"]
-    lines = [f"{name.replace('_', ' '):>18}: {value}" for name, value in figures.items()]
-    lines += [f"failed: {failure}" for failure in failures[:FAILURES_SHOWN]]
-    if len(failures) > FAILURES_SHOWN:
-        lines.append(f"… and {len(failures) - FAILURES_SHOWN} more")
+def _as_text(summary: Summary, *, dry_run: bool) -> str:
+    """Return the summary for people."""
+    if dry_run:
+        credits_due = f"{summary.expired_credits:,} credits to expire, {summary.released_credits:,} to release"
+        return f"{_accounts(summary.due)} due: {credits_due}. Nothing was written (dry run)."
+    lines = [
+        f"Booked {summary.entries:,} entries for {_accounts(summary.booked)} in {summary.seconds:.1f} s: "
+        f"{summary.expired_credits:,} credits expired, {summary.released_credits:,} were released from holds."
+        if summary.booked
+        else f"Nothing is due: looked at {_accounts(summary.looked_at)} in {summary.seconds:.1f} s."
+    ]
+    lines += [f"{_accounts(summary.busy)} busy; the next run books them."] if summary.busy else []
+    lines += ["The limit was reached; the next run goes on."] if summary.limit_reached else []
+    lines += [f"Failed: {failure}" for failure in summary.failures[:FAILURES_SHOWN]]
+    if len(summary.failures) > FAILURES_SHOWN:
+        lines.append(f"… and {len(summary.failures) - FAILURES_SHOWN} more")
     return "\n".join(lines)
+
+
+def _accounts(count: int) -> str:
+    return f"{count:,} account{'' if count == 1 else 's'}"

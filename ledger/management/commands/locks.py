@@ -1,26 +1,30 @@
-"""`manage.py locks`: who holds and who waits for which advisory lock, and for how long."""
+"""`manage.py locks`: list the sessions that hold an advisory lock or wait for one."""
 
 import json
 from argparse import ArgumentParser
 from dataclasses import asdict
 from typing import Any
 
-from django.core.management.base import BaseCommand
-
 from ledger.database.lock_keys import signed
-from ledger.lock_report import HeldOrAwaited, current_locks, hint_about_hidden, known_names
+from ledger.lock_report import SessionLock, current_locks, hint_about_hidden, known_names
+from ledger.management.examples import CommandWithExamples
 
 COLUMNS = ("LOCK", "NUMBER", "MODE", "STATE", "FOR", "PID", "BLOCKED BY", "APPLICATION", "CLIENT", "QUERY")
 QUERY_WIDTH = 60
 
 
-class Command(BaseCommand):
-    """Prints the advisory locks of this database and changes nothing; exits 0 whether there are any or not."""
+class Command(CommandWithExamples):
+    """Prints the advisory locks of this database and changes nothing. The exit code is always 0."""
 
     help = (
         "List the sessions that hold an advisory lock or wait for one. PostgreSQL knows a lock by its number. The command shows "
         "a name if a session's query contains it, if you give it as an argument, or (with --names) if a table contains it. FOR "
         "is the waiting time or, for a held lock, the age of its transaction."
+    )
+    examples = (
+        ("locks", "who holds a lock, and who waits"),
+        ("locks --names", "also tell the names of locks that no query names"),
+        ("locks ledger/jane --format json", "with one name to look for, for programs"),
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -47,8 +51,8 @@ class Command(BaseCommand):
                 self.stderr.write(hint)
 
 
-def as_table(locks: list[HeldOrAwaited]) -> str:
-    """One line per lock and session, in columns; the query shortened to one line."""
+def as_table(locks: list[SessionLock]) -> str:
+    """Return a table with one line per lock and session; the query is shortened to one line."""
     if not locks:
         return "No session holds or awaits an advisory lock."
     rows = [COLUMNS, *map(_cells, locks)]
@@ -56,7 +60,7 @@ def as_table(locks: list[HeldOrAwaited]) -> str:
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
 
 
-def _cells(lock: HeldOrAwaited) -> tuple[str, ...]:
+def _cells(lock: SessionLock) -> tuple[str, ...]:
     query = " ".join(lock.query.split())
     return (
         lock.name or "?",

@@ -1,1 +1,1 @@
-"""prepare_database and serve."""
+"""Commands that run the whole project."""

@@ -1,21 +1,34 @@
 """`manage.py demo`: demo data, once."""
 
+import json
+from dataclasses import asdict
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import CommandParser
 
-from ledger_project.demonstration import furnish_demo
+from ledger.management.examples import CommandWithExamples
+from ledger_project.demonstration import seed_demo
 
 
-class Command(BaseCommand):
+class Command(CommandWithExamples):
     """Make the demo data through the services; run again, it changes nothing."""
 
     help = "Create demo data: holders with grants, spends, refunds and refusals; a plan; subscriptions due for invoicing."
+    examples = (
+        ("demo", "make the demo data"),
+        ("demo --format json", "for programs"),
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """See `help`."""
+        parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Make it, or what is missing of it, and say what there is."""
-        made = furnish_demo()
-        if options["verbosity"]:
+        """Make the demo data, or the missing part of it, and print its size."""
+        made = seed_demo()
+        if options["format"] == "json":
+            self.stdout.write(json.dumps(asdict(made), indent=2))
+        elif options["verbosity"]:
             self.stdout.write(
                 f"Demo data: {made.holders} holders with {made.entries} entries and {made.refusals} refusals; "
                 f"{made.subscriptions} subscriptions, {made.invoices} invoice; manage.py generate_invoices bills the others"

@@ -1,5 +1,6 @@
 """`manage.py replay`, behind `make replay`: play recorded requests as spends over HTTP, audit the ledger, invoice the usage."""
 
+import json
 import os
 import secrets
 import signal
@@ -11,27 +12,36 @@ from typing import Any, Final
 
 from django.conf import settings
 from django.core.management import call_command
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError, connections
 
-from ledger import selectors, services
+from ledger import reads, services
 from ledger.errors import LedgerError
-from ledger_project.replaying import Accidents, ReplayFailed, Tally, Target, check_balances, grant_all, spend_all
-from ledger_project.temporary_ledger import DoesNotStart, temporary_ledger
-from ledger_project.traces import TraceInvalid, Use, read_trace
-from ledger_project.usage_billing import CURRENCY, invoice_usage
+from ledger.management.examples import CommandWithExamples
+from ledger_project.replay.play import Accidents, ReplayFailed, Tally, Target, check_balances, grant_all, spend_all
+from ledger_project.replay.temporary_ledger import DoesNotStart, temporary_ledger
+from ledger_project.replay.traces import TraceInvalid, Use, read_trace
+from ledger_project.replay.usage_billing import CURRENCY, invoice_usage
 
 TRACE: Final = settings.BASE_DIR.parent / "shared" / "data" / "AzureLLMInferenceTrace_code.csv"
 SOURCE: Final = "https://github.com/Azure/AzurePublicDataset, data/AzureLLMInferenceTrace_code.csv"
 SCOPES: Final = ("ledger:read", "ledger:spend", "ledger:grant")
 
 
-class Command(BaseCommand):
-    """Play a trace and report; end with 1 when the ledger answered, kept or billed anything that it must not."""
+class Command(CommandWithExamples):
+    """Play a trace and report; exit with 1 if the ledger returned, stored or billed anything wrong."""
 
     help = (
         "Replay recorded LLM requests as parallel spends over HTTP, with repeated requests and lost answers; then check every "
         "balance, audit the ledger and invoice the usage. Without --url, the command starts a temporary ledger."
+    )
+    examples = (
+        ("replay trace.csv", "play a trace against a temporary ledger"),
+        (
+            "replay trace.csv --limit 500 --speed 10 --url http://127.0.0.1:8000",
+            "a part, ten times as fast, on a running ledger",
+        ),
+        ("replay trace.csv --format json", "the report for programs"),
     )
     requires_system_checks: list[str] = []
 
@@ -46,12 +56,15 @@ class Command(BaseCommand):
         parser.add_argument("--repeat-every", type=int, default=10, help="repeat every N-th request with its key; 0: never")
         parser.add_argument("--drop-every", type=int, default=25, help="drop the answer to every N-th request; 0: never")
         parser.add_argument("--url", help="the URL of a running ledger, such as http://127.0.0.1:8000")
+        parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
         parser.add_argument("--api-key", help="API key of that ledger; default: LEDGER_BOOTSTRAP_API_KEY or a temporary key")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Play, check, audit, invoice, report."""
         if options["concurrency"] < 1 or options["speed"] < 0:
             raise CommandError("--concurrency must be 1 or more, and --speed 0 or more")
+        self._as_json = options["format"] == "json"
+        self._reported: dict[str, list[str]] = {}
         uses = _read(options["trace"], options["limit"])
         run = f"replay-{secrets.token_hex(4)}"
         with _sigterm_as_interrupt(), _ledger(options["url"], options["api_key"], run) as target:
@@ -61,6 +74,8 @@ class Command(BaseCommand):
                 raise CommandError(str(error)) from error
             except KeyboardInterrupt:
                 raise CommandError("Interrupted.", returncode=130) from None
+        if self._as_json:
+            self.stdout.write(json.dumps(self._reported, indent=2))
 
     def _play(self, target: Target, uses: Sequence[Use], options: dict[str, Any]) -> None:
         users = len({use.user for use in uses})
@@ -108,6 +123,10 @@ class Command(BaseCommand):
         )
 
     def _report(self, label: str, *lines: str) -> None:
+        """Print text for people at once; JSON for programs follows at the end."""
+        if self._as_json:
+            self._reported[label.lower()] = [line.strip() for line in lines]
+            return
         for number, line in enumerate(lines):
             self.stdout.write(f"{'' if number else label:<10}{line}".rstrip())
         self.stdout.flush()
@@ -126,7 +145,7 @@ def _read(path: Path, limit: int | None) -> list[Use]:
 
 @contextmanager
 def _ledger(url: str | None, api_key: str | None, run: str) -> Iterator[Target]:
-    """The running ledger that was named, or one for the run."""
+    """Yield the running ledger that was named, or a temporary one."""
     if url is None:
         try:
             with temporary_ledger() as own:
@@ -142,7 +161,7 @@ def _ledger(url: str | None, api_key: str | None, run: str) -> Iterator[Target]:
 
 @contextmanager
 def _key_for(run: str, api_key: str | None) -> Iterator[str]:
-    """The key that was given, or one that is good for the run."""
+    """Yield the given key, or one that is revoked after the run."""
     given = api_key or os.environ.get("LEDGER_BOOTSTRAP_API_KEY")
     if given:
         yield given
@@ -158,9 +177,9 @@ def _key_for(run: str, api_key: str | None) -> Iterator[str]:
 
 
 def _is_our_database(target: Target, uses: Sequence[Use]) -> bool:
-    """Whether what was played is found in the database of these settings."""
+    """Return whether the database of these settings contains the played requests."""
     try:
-        return selectors.balance(target.holder(uses[0].user)).sequence > 0
+        return reads.balance(target.holder(uses[0].user)).sequence > 0
     except DatabaseError:
         return False
 

@@ -1,40 +1,53 @@
 """`manage.py usage_partitions`: make the usage table's partitions, this month's and those ahead; drop those that are billed."""
 
 import argparse
+import json
+from dataclasses import asdict
 from datetime import UTC, date, datetime
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import connection, transaction
 
 from billing.metering import partitions
+from ledger.management.examples import CommandWithExamples
 from ledger_project.serving.bootstrap import connected_as_owner
 
 KEPT_MONTHS = 4
 
 
-class Command(BaseCommand):
-    """Each month is a transaction of its own; it can be run again at any time, such as daily."""
+class Command(CommandWithExamples):
+    """Each month is a separate transaction; it can be run again at any time, such as daily."""
 
     help = "Create the usage table's partitions for this and the coming months; list them, or drop a billed month."
+    examples = (
+        ("usage_partitions", "create this month's and the coming ones"),
+        ("usage_partitions --list --format json", "list them, for programs"),
+        ("usage_partitions --drop 2026-01", "drop a billed month"),
+    )
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Take how many months ahead, or which one to drop."""
+        """Declare the options."""
         parser.add_argument(
             "--ahead", type=int, default=3, metavar="MONTHS", help="create this many months after the next month (3)"
         )
         parser.add_argument("--drop", type=_month, metavar="YYYY-MM", help="drop this month if all its usage is billed")
         parser.add_argument("--list", action="store_true", help="list the partitions and change nothing")
+        parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
 
     def handle(self, *args: Any, **given: Any) -> None:
-        """Do what is asked, and show the partitions. Dropping one takes the owner of LEDGER_OWNER_DATABASE_URL."""
+        """Create or drop partitions, and show them. Dropping needs the owner of LEDGER_OWNER_DATABASE_URL."""
         if given["drop"]:
             with connected_as_owner() as owner:
                 self._drop(owner, given["drop"])
         elif not given["list"]:
             self._make(given["ahead"])
-        for one in partitions.partitions(connection):
+        found = partitions.partitions(connection)
+        if given["format"] == "json":
+            self.stdout.write(json.dumps([asdict(one) for one in found], indent=2))
+            return
+        for one in found:
             self.stdout.write(f"{one.name}  {one.bounds}  {one.size_bytes / 1e6:.1f} MB  about {max(one.rows, 0)} events")
 
     def _make(self, ahead: int) -> None:

@@ -1,44 +1,61 @@
-"""`manage.py work`: do what the timetable says, again and again, together with any number of other workers."""
+"""`manage.py work`: run the tasks of the timetable when they are due, beside any number of other workers."""
 
 import argparse
+import json
 import sys
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
-from ledger_project.timetable import TIMETABLE, named
-from ledger_project.worker import DatabaseGone, Worker
+from ledger.management.examples import CommandWithExamples
+from ledger_project.work.timetable import TIMETABLE, how_often, named, performer
+from ledger_project.work.worker import DatabaseGone, Worker
 
 
-class Command(BaseCommand):
-    """Runs until SIGINT or SIGTERM, and then finishes the subscription or account that it is at."""
+class Command(CommandWithExamples):
+    """Runs until SIGINT or SIGTERM, then finishes the current subscription or account."""
 
     help = (
         "Run the tasks of the timetable when they are due: expire credits, generate invoices, create the usage table's "
         "partitions, audit, check. Any number of workers may run at once, on any number of machines. Exit codes: 0 stopped by a "
         "signal, 1 the database was unreachable for several rounds, 2 bad arguments."
     )
+    examples = (
+        ("work", "do the tasks of the timetable as they become due"),
+        ("work --once", "do what is due now, for your own timer"),
+        ("work usage_partitions audit_ledger", "only these tasks"),
+        ("work --list --format json", "the timetable, for programs"),
+    )
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Take which tasks, and whether to go on."""
+        """Declare the options."""
         parser.add_argument("task", nargs="*", help="run only these tasks, such as usage_partitions; default: all")
         parser.add_argument("--once", action="store_true", help="run the tasks that are due now and exit, for use with a timer")
         parser.add_argument("--list", action="store_true", help="show the timetable and run nothing")
+        parser.add_argument("--format", choices=("text", "json"), default="text", help="of --list; default: %(default)s")
 
     def handle(self, *args: Any, **given: Any) -> None:
         """Work, or show the timetable."""
         if given["list"]:
-            for task in TIMETABLE:
-                who = "every worker" if task.by_every_worker else "one worker"
-                self.stdout.write(f"{task.name:28} every {task.every_s:>6} s  {who:13} {task.what}")
+            self._list(given["format"])
             return
         try:
             worker = Worker(named(given["task"]))
         except ValueError as error:
             raise CommandError(str(error), returncode=2) from error
-        with worker.told_by_signals():
+        with worker.stopped_by_signals():
             try:
                 worker.do_what_is_due() if given["once"] else worker.run()
             except DatabaseGone:
                 sys.exit(1)
+
+    def _list(self, form: str) -> None:
+        if form == "json":
+            tasks = [
+                {"task": task.name, "every_seconds": task.every_s, "by": performer(task), "what": task.what} for task in TIMETABLE
+            ]
+            self.stdout.write(json.dumps(tasks, indent=2))
+            return
+        for task in TIMETABLE:
+            self.stdout.write(f"{task.name:28} {how_often(task):13} {performer(task):13} {task.what}")

@@ -6,9 +6,9 @@ from statistics import median
 
 from django.core.management import call_command
 
-from tests.benchmarks.ground import Ground
 from tests.benchmarks.histories import load_in_parallel
 from tests.benchmarks.measuring import Result, interleaved, result, seconds
+from tests.benchmarks.server import BenchmarkServer
 
 ENTRIES = int(os.environ.get("BENCH_AUDIT", "200000"))
 SCAN = """
@@ -25,14 +25,14 @@ FROM (
 """
 
 
-def run(ground: Ground) -> list[Result]:
+def run(server: BenchmarkServer) -> list[Result]:
     """On a database with nothing but histories made by the rules."""
-    ground.empty_ledger()
-    load_in_parallel(ground.server.owner_url, holders=1_000, entries=ENTRIES, processes=2)
-    ground.settle()
+    server.empty_ledger()
+    load_in_parallel(server.postgres.owner_url, holders=1_000, entries=ENTRIES, processes=2)
+    server.settle()
 
     def scanned(query: str) -> float:
-        with ground.superuser() as connection:
+        with server.superuser() as connection:
             return seconds(lambda: connection.execute(query).fetchone())
 
     def audit() -> float:

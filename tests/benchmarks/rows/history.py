@@ -6,9 +6,9 @@ import uuid
 from collections.abc import Callable
 from statistics import median
 
-from ledger import selectors, services
-from tests.benchmarks.ground import Ground
+from ledger import reads, services
 from tests.benchmarks.measuring import Result, result
+from tests.benchmarks.server import BenchmarkServer
 
 ENTRIES = int(os.environ.get("BENCH_ENTRIES", "1000000"))
 LONG = ENTRIES // 10
@@ -17,7 +17,7 @@ PER_HOLDER = 1_000
 CALLS = 300
 
 # Made by the server, as far as a history needs to look like one: numbers and balances are right, the digests are not
-# those of the canonical form. Only `follows`, which would look at each row's predecessor, is off meanwhile.
+# those of the canonical form. Only `follows`, which would look at each row's predecessor, is off while they are made.
 HISTORY = """
 INSERT INTO ledger_entry
     (holder_id, credit_type, sequence, kind, amount, balance, held, lots, drawn, idempotency_key, request_digest, recorded_at,
@@ -38,15 +38,15 @@ FROM (
 """
 
 
-def run(ground: Ground) -> list[Result]:
+def run(server: BenchmarkServer) -> list[Result]:
     """Each call in turn on the long history and on the short one."""
     start = time.monotonic()
-    _make(ground)
+    _make(server)
     made = f"{ENTRIES:,} entries in all, {LONG:,} of one holder; made in {time.monotonic() - start:.0f} s"
     calls: dict[str, Callable[[str], object]] = {
-        "balance": lambda holder: selectors.balance(holder),
+        "balance": lambda holder: reads.balance(holder),
         "spend": lambda holder: services.spend(holder_id=holder, amount=1, idempotency_key=str(uuid.uuid4())),
-        "page of 50 entries": lambda holder: selectors.entries(holder, limit=50),
+        "page of 50 entries": lambda holder: reads.entries(holder, limit=50),
     }
     lines = []
     for name, call in calls.items():
@@ -76,8 +76,8 @@ def _pairs(call: Callable[[str], object]) -> tuple[float, float]:
     return median(took["long-1"]), median(took["short-1"])
 
 
-def _make(ground: Ground) -> None:
-    with ground.superuser() as connection:
+def _make(server: BenchmarkServer) -> None:
+    with server.superuser() as connection:
         connection.execute("ALTER TABLE ledger_entry DISABLE TRIGGER follows")
         try:
             connection.execute("SET synchronous_commit = off")
@@ -92,7 +92,7 @@ def _make(ground: Ground) -> None:
             _insert(connection, "short", 1, SHORT, 1)
         finally:
             connection.execute("ALTER TABLE ledger_entry ENABLE ALWAYS TRIGGER follows")
-    ground.settle()
+    server.settle()
 
 
 def _insert(connection: object, prefix: str, first: int, last: int, holders: int) -> None:

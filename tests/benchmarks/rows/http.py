@@ -1,13 +1,13 @@
 """Spends over HTTP by 16 clients, over many holders and on a hot one: the ledger as it runs, and its lock alone.
 
-As it runs, requests share transactions, which no rival does. The lock alone is compared on one transaction for each spend.
+As it runs, requests share transactions, which no competitor does. The lock alone is compared on one transaction for each spend.
 """
 
 from statistics import median
 from typing import Any
 
-from tests.benchmarks.ground import HOLDERS, SPEND, Ground, Web
 from tests.benchmarks.measuring import Result, interleaved, result
+from tests.benchmarks.server import HOLDERS, SPEND, BenchmarkServer, Web
 
 SECONDS = 2.0
 SPENDS = "POST …/spends, 16 clients"
@@ -17,17 +17,17 @@ HOT_LOCK_ALONE = "the lock alone, on one hot holder"
 OURS = "/v1/holders/{holder}/spends"
 PATHS = {
     "ledger": OURS,
-    "key only": "/rivals/key-only/{holder}",
-    "key only, short way": "/v1/rivals/key-only/{holder}",
-    "lean key only": "/v1/rivals/lean-key-only/{holder}",
-    "nothing": "/v1/rivals/nothing/{holder}",
-    "orm": "/v1/rivals/orm/{holder}",
-    "advisory": "/v1/rivals/advisory/{holder}",
-    "row lock": "/v1/rivals/row-lock/{holder}",
-    "table lock": "/v1/rivals/table-lock/{holder}",
-    "serializable": "/v1/rivals/serializable/{holder}",
-    "double entry": "/v1/rivals/double-entry/{holder}",
-    "sum at read": "/v1/rivals/sum-at-read/{holder}",
+    "key only": "/competitors/key-only/{holder}",
+    "key only, short way": "/v1/competitors/key-only/{holder}",
+    "lean key only": "/v1/competitors/lean-key-only/{holder}",
+    "nothing": "/v1/competitors/nothing/{holder}",
+    "orm": "/v1/competitors/orm/{holder}",
+    "advisory": "/v1/competitors/advisory/{holder}",
+    "row lock": "/v1/competitors/row-lock/{holder}",
+    "table lock": "/v1/competitors/table-lock/{holder}",
+    "serializable": "/v1/competitors/serializable/{holder}",
+    "double entry": "/v1/competitors/double-entry/{holder}",
+    "sum at read": "/v1/competitors/sum-at-read/{holder}",
 }
 LOCKS = {
     "row lock": "SELECT FOR UPDATE on a holder row",
@@ -37,12 +37,12 @@ LOCKS = {
 HOT = ("ledger", "orm", "advisory", *LOCKS)
 
 ORM_LOTS = """
-INSERT INTO rivals.holder (holder_id, balance)
+INSERT INTO competitors.holder (holder_id, balance)
 SELECT 'bench-' || n, 3 * 10::bigint ^ 12 FROM generate_series(0, %(holders)s - 1) n
 ON CONFLICT DO NOTHING;
 """
 ORM_FIRST = """
-INSERT INTO rivals.entry
+INSERT INTO competitors.entry
     (holder_id, credit_type, sequence, kind, amount, balance, lots, drawn, idempotency_key, request_digest, recorded_at, actor,
      reason, reference, previous_digest, digest)
 SELECT 'bench-' || n, 'credits', s, 'grant', 10::bigint ^ 12, s * 10::bigint ^ 12,
@@ -51,30 +51,30 @@ SELECT 'bench-' || n, 'credits', s, 'grant', 10::bigint ^ 12, s * 10::bigint ^ 1
 FROM generate_series(0, %(holders)s - 1) n, generate_series(1, 3) s;
 """
 SHAPES = """
-INSERT INTO rivals.account SELECT holder_id, balance FROM rivals.holder UNION ALL SELECT 'revenue', 0;
-INSERT INTO rivals.movement (holder_id, amount, idempotency_key, reason)
-SELECT holder_id, 10::bigint ^ 9, 'lot-' || n, '' FROM rivals.holder, generate_series(1, 100) n;
+INSERT INTO competitors.account SELECT holder_id, balance FROM competitors.holder UNION ALL SELECT 'revenue', 0;
+INSERT INTO competitors.movement (holder_id, amount, idempotency_key, reason)
+SELECT holder_id, 10::bigint ^ 9, 'lot-' || n, '' FROM competitors.holder, generate_series(1, 100) n;
 """
 
 
-def rivals_rows(holders: int) -> str:
-    """SQL that makes the rivals' own rows of `bench-0` and so on."""
+def competitors_rows(holders: int) -> str:
+    """SQL that makes the competitors' own rows of `bench-0` and so on."""
     return f"{ORM_LOTS}{ORM_FIRST}{SHAPES}".replace("%(holders)s", str(holders))
 
 
-def furnish(ground: Ground) -> None:
-    """10,000 holders with three lots each, for us and for the rivals."""
-    ground.grant_to_all()
-    with ground.superuser() as connection:
-        connection.execute(rivals_rows(HOLDERS))
-    ground.settle()
+def furnish(server: BenchmarkServer) -> None:
+    """10,000 holders with three lots each, for us and for the competitors."""
+    server.grant_to_all()
+    with server.superuser() as connection:
+        connection.execute(competitors_rows(HOLDERS))
+    server.settle()
 
 
-def run(ground: Ground) -> list[Result]:
+def run(server: BenchmarkServer) -> list[Result]:
     """All of them on one server, interleaved."""
-    furnish(ground)
+    furnish(server)
     rates: dict[str, list[float]] = {}
-    with ground.web() as web:
+    with server.web() as web:
         for path in PATHS.values():
             _rate(web, path, seconds=0.5)
         spread = {name: _measure(web, path, holders=HOLDERS) for name, path in PATHS.items()}

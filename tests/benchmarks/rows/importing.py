@@ -10,8 +10,8 @@ from ledger import services
 from ledger.entry_rows import COLUMNS
 from ledger.rules import GrantRequest, SpendRequest
 from ledger.rules.requests import encode_json
-from tests.benchmarks.ground import Ground
 from tests.benchmarks.measuring import Result, result, seconds
+from tests.benchmarks.server import BenchmarkServer
 
 ENTRIES = int(os.environ.get("BENCH_IMPORT", "60000"))
 HOLDERS = 1_000
@@ -25,14 +25,14 @@ ORDER BY c.relkind DESC, c.relname
 """
 
 
-def run(ground: Ground) -> list[Result]:
+def run(server: BenchmarkServer) -> list[Result]:
     """Batches of 1,000, one after the other, in one process."""
     imported, copied = [], []
     for number in range(ROUNDS):
         prefix = f"import{number}-"
-        ground.grant_to_all(prefix, HOLDERS)
-        with ground.superuser() as connection:
-            connection.execute("TRUNCATE rivals.plain")
+        server.grant_to_all(prefix, HOLDERS)
+        with server.superuser() as connection:
+            connection.execute("TRUNCATE competitors.plain")
             imported.append(ENTRIES / seconds(lambda prefix=prefix: _import(prefix)))  # type: ignore[misc]
             rows = connection.execute(
                 f"SELECT {COLUMNS} FROM ledger_entry WHERE starts_with(holder_id, %s) AND kind = 'spend' "
@@ -47,7 +47,7 @@ def run(ground: Ground) -> list[Result]:
         result("importing", f"import of {ENTRIES:,} entries", "COPY of the same rows, same indexes", imported, copied,
                aim=">= 0.1", context=f"{median(imported):,.0f} entries/s beside {median(copied):,.0f}"),
     ]  # fmt: skip
-    return lines + _sizes(ground)
+    return lines + _sizes(server)
 
 
 def _import(prefix: str) -> None:
@@ -65,13 +65,13 @@ def _import(prefix: str) -> None:
 
 def _copy(connection: "psycopg.Connection[tuple[object, ...]]", rows: list[tuple[object, ...]]) -> None:
     as_text = [[value if not isinstance(value, list | dict) else encode_json(value) for value in row] for row in rows]
-    with connection.cursor() as cursor, cursor.copy(f"COPY rivals.plain ({COLUMNS}) FROM STDIN") as copy:
+    with connection.cursor() as cursor, cursor.copy(f"COPY competitors.plain ({COLUMNS}) FROM STDIN") as copy:
         for row in as_text:
             copy.write_row(row)
 
 
-def _sizes(ground: Ground) -> list[Result]:
-    with ground.superuser() as connection:
+def _sizes(server: BenchmarkServer) -> list[Result]:
+    with server.superuser() as connection:
         connection.execute("VACUUM (ANALYZE) ledger_entry")
         counted = connection.execute("SELECT count(*) FROM ledger_entry").fetchone()
         sizes = {name: (whole, alone) for name, whole, alone in connection.execute(SIZES).fetchall()}

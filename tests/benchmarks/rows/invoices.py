@@ -11,15 +11,16 @@ from statistics import median
 from django.core.management import call_command
 from django.db import connection
 
-from billing.documents.invoices import invoice_key
-from billing.generator.generate import Options, generate
-from billing.generator.workers import OutcomeKind, bill_one
+from billing.documents.invoice_locks import invoice_key
+from billing.generator.generate import generate
+from billing.generator.options import Options
+from billing.generator.outcomes import Outcome, bill_one
 from billing.models import Invoice, Line
 from billing.orders import customers, plans, subscriptions
 from billing.rating.periods import Interval, IntervalUnit
 from ledger.database.locks import lock_number
-from tests.benchmarks.ground import Ground
 from tests.benchmarks.measuring import ROUNDS, Result, interleaved, result, seconds
+from tests.benchmarks.server import BenchmarkServer
 
 SUBSCRIPTIONS = 1_500
 SKIPS = 200
@@ -31,27 +32,27 @@ NO_DIGEST = """
 STARTED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def run(ground: Ground) -> list[Result]:
-    """A plan of its own for every run, so that each finds the same work."""
+def run(server: BenchmarkServer) -> list[Result]:
+    """A new plan for every run, so that each finds the same work."""
     found = interleaved({"four": lambda: _rate(workers=4), "one": lambda: _rate(workers=1)}, rounds=3)
     return [
         result("invoices", "generate_invoices, 4 workers, 2 lines", "1 worker", found["four"], found["one"], aim=">= 1.6",
                context=f"{median(found['four']):.0f} invoices/s beside {median(found['one']):.0f}"),
         Result("invoices", "generate_invoices, 4 workers", "invoices a second", median(found["four"]), ">= 100", unit="/s",
                rounds=found["four"]),
-        _busy_skip(ground),
-        _digests(ground),
+        _busy_skip(server),
+        _digests(server),
     ]  # fmt: skip
 
 
-def _busy_skip(ground: Ground) -> Result:
+def _busy_skip(server: BenchmarkServer) -> Result:
     """Ask for subscriptions whose lock another connection holds; the median of the rounds' means."""
     refs = [f"busy-{uuid.uuid4().hex[:12]}" for _ in range(SKIPS)]
     options = Options(as_of=STARTED_AT)
-    with ground.superuser() as other, other.transaction():
+    with server.superuser() as other, other.transaction():
         for ref in refs:
             other.execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(invoice_key(ref))])
-        if (outcome := bill_one(refs[0], options).outcome) != OutcomeKind.BUSY:
+        if (outcome := bill_one(refs[0], options).outcome) != Outcome.BUSY:
             raise RuntimeError(f"a subscription whose lock is held was {outcome}")
         rounds = [seconds(lambda: [bill_one(ref, options) for ref in refs]) / SKIPS * 1000 for _ in range(ROUNDS)]
     return Result(
@@ -59,14 +60,14 @@ def _busy_skip(ground: Ground) -> Result:
     )
 
 
-def _digests(ground: Ground) -> Result:
+def _digests(server: BenchmarkServer) -> Result:
     """Processor time of the server's session for an invoice, with the digest as it is and with one that looks at nothing."""
-    with ground.superuser() as owner:
+    with server.superuser() as owner:
         [(definition,)] = owner.execute("SELECT pg_get_functiondef('billing_invoice_digest'::regproc)").fetchall()
     refs = iter(_subscriptions(f"digests-{uuid.uuid4().hex[:12]}", 2 * ROUNDS * DIGESTED))
 
     def cost_ms(function: str) -> float:
-        with ground.superuser() as owner:
+        with server.superuser() as owner:
             owner.execute(function)
         before = _server_s()
         for ref in islice(refs, DIGESTED):
@@ -76,7 +77,7 @@ def _digests(ground: Ground) -> Result:
     try:
         found = interleaved({"digests": lambda: cost_ms(definition), "none": lambda: cost_ms(NO_DIGEST)})
     finally:
-        with ground.superuser() as owner:
+        with server.superuser() as owner:
             owner.execute(definition)
     return result(
         "invoices", "server CPU of an invoice, no digests", "with digests", found["none"], found["digests"],
@@ -110,7 +111,7 @@ def _rate(*, workers: int) -> float:
 
 
 def _subscriptions(code: str, count: int) -> list[str]:
-    """New subscriptions to a plan of their own with two prices, each of a customer of its own."""
+    """New subscriptions to a new plan with two prices, each of a new customer."""
     plans.create_plan(
         code=code, name="Bench", currency="EUR", interval=Interval(IntervalUnit.MONTH),
         prices=[

@@ -1,4 +1,4 @@
-"""A peer from PyPI on the same server: django-hordak, installed into an environment of the benchmark's own."""
+"""A peer from PyPI on the same server: django-hordak, installed into a separate environment."""
 
 import json
 import subprocess
@@ -9,45 +9,45 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
-from ledger import selectors, services
-from ledger_project import embedded_postgres
-from tests.benchmarks.ground import Ground
+from ledger import reads, services
+from ledger_project.serving import postgres
 from tests.benchmarks.measuring import Result, result
+from tests.benchmarks.server import BenchmarkServer
 
 HORDAK = ("django-hordak==2.0.0", "django==5.2.19", "psycopg[binary]==3.3.9")
+HORDAK_PROCESS = Path(__file__).resolve().parents[1] / "competitors" / "hordak_process.py"
 CALLS = 300
 ROUNDS = 3
 
 
-def run(ground: Ground) -> list[Result]:
-    """A movement and a balance: ours beside theirs, each in one process."""
-    python = ground.server.data_dir / "hordak" / "bin" / "python"
+def run(server: BenchmarkServer) -> list[Result]:
+    """Measure spends and balances of the ledger beside transfers and balances of the peer, each in one process."""
+    python = server.postgres.data_dir / "hordak" / "bin" / "python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(python.parent.parent)], check=True)
         subprocess.run([python, "-m", "pip", "-q", "--disable-pip-version-check", "install", *HORDAK], check=True)
-    with ground.superuser() as connection:
+    with server.superuser() as connection:
         connection.execute("DROP DATABASE IF EXISTS hordak WITH (FORCE)")
         connection.execute("CREATE DATABASE hordak")
-    kept = ground.server.credentials
-    url = kept.url(embedded_postgres.SUPERUSER, kept.superuser_password, "hordak")
-    ground.grant_to_all("peer-", 100)
+    kept = server.postgres.credentials
+    url = kept.url(postgres.SUPERUSER, kept.superuser_password, "hordak")
+    server.grant_to_all("peer-", 100)
     ours: dict[str, list[float]] = {"move": [], "balance": []}
     theirs: dict[str, list[float]] = {"move": [], "balance": []}
-    script = Path(__file__).resolve().parent.parent / "rivals" / "hordak_process.py"
-    with subprocess.Popen([python, script, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([python, HORDAK_PROCESS, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdout.readline()
         for _ in range(ROUNDS):
             ours["move"].append(_rate(_spend))
-            ours["balance"].append(_rate(lambda number: selectors.balance(f"peer-{number % 100}")))
+            ours["balance"].append(_rate(lambda number: reads.balance(f"peer-{number % 100}")))
             process.stdin.write(f"{CALLS}\n")
             process.stdin.flush()
             given = json.loads(process.stdout.readline())
             for name, rates in theirs.items():
                 rates.append(given[name])
         process.stdin.close()
-    with ground.superuser() as connection:
+    with server.superuser() as connection:
         connection.execute("DROP DATABASE hordak WITH (FORCE)")
     return [
         result("peers", "a spend, one process", "django-hordak 2.0.0: a transfer", ours["move"], theirs["move"], aim=">= 1.0",

@@ -12,18 +12,18 @@ from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
-from tests.benchmarks.ground import ROOT, SPEND, Ground, _free_port
 from tests.benchmarks.measuring import Result, resident_bytes, result
+from tests.benchmarks.server import ROOT, SPEND, BenchmarkServer, _free_port
 
 REQUESTS = int(os.environ.get("BENCH_REQUESTS", "100000"))
 EARLY = 1_000
 STARTS = 5
 
 
-def run(ground: Ground) -> list[Result]:
+def run(server: BenchmarkServer) -> list[Result]:
     """Starting, then growing."""
-    first, again = zip(*[_first_and_second_start(ground.server.data_dir.parent) for _ in range(STARTS)], strict=True)
-    early, late = _grow(ground)
+    first, again = zip(*[_first_and_second_start(server.postgres.data_dir.parent) for _ in range(STARTS)], strict=True)
+    early, late = _grow(server)
     return [
         Result("process", "cold start of `make run`, new ledger", "seconds to the first answer", median(first), "<= 5", unit="s",
                rounds=first),
@@ -38,14 +38,14 @@ def _first_and_second_start(folder: Path) -> tuple[float, float]:
     data_dir = Path(tempfile.mkdtemp(dir=folder, prefix="cold-"))
     data_dir.chmod(0o755)
     try:
-        return _start(data_dir), _start(data_dir)
+        return start(data_dir), start(data_dir)
     finally:
         cluster = (data_dir / "postgres").resolve()
         shutil.rmtree(data_dir)
         shutil.rmtree(cluster, ignore_errors=True)
 
 
-def _start(data_dir: Path) -> float:
+def start(data_dir: Path, checkout: Path = ROOT) -> float:
     """Seconds from the command to the first answer; what was started is stopped."""
     port = _free_port()
     keep = ("PATH", "HOME", "LANG")
@@ -54,8 +54,8 @@ def _start(data_dir: Path) -> float:
     }  # fmt: skip
     begun = time.monotonic()
     process = subprocess.Popen(
-        [sys.executable, "manage.py", "serve"], cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        process_group=0,
+        [sys.executable, "manage.py", "serve"], cwd=checkout, env=environment,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0,
     )  # fmt: skip
     try:
         while time.monotonic() - begun < 60 and process.poll() is None:
@@ -68,14 +68,14 @@ def _start(data_dir: Path) -> float:
         process.wait(timeout=60)
 
 
-def _grow(ground: Ground) -> tuple[float, float]:
+def _grow(server: BenchmarkServer) -> tuple[float, float]:
     """What a worker and the process that it was forked from have in memory after 1,000 requests and after many.
 
     Both, since they share what was loaded. Spends and reads in turns.
     """
-    ground.grant_to_all("memory-", 1_000)
+    server.grant_to_all("memory-", 1_000)
     options = {"holders": 1_000, "prefix": "memory-"}
-    with ground.web(workers=1) as web:
+    with server.web(workers=1) as web:
 
         def send(requests: int) -> None:
             web.load("/v1/holders/{holder}/spends", body=SPEND, requests=requests // 2, **options)

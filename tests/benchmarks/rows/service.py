@@ -9,11 +9,11 @@ from ledger import services
 from ledger.database.locks import holder_key, lock_number
 from ledger.entry_rows import READ_COLUMNS, entry_from_row
 from ledger.rules import Entry, SpendRequest
-from tests.benchmarks.ground import Ground
 from tests.benchmarks.measuring import Result, cpu_of_process_us, cpu_us, interleaved, result
+from tests.benchmarks.server import BenchmarkServer
 
 SPENDS = 1_500
-FUNCTION = f"SELECT {READ_COLUMNS} FROM rivals.spend(%s, %s, %s, %s, %s, %s, %s, %s, %s)"
+FUNCTION = f"SELECT {READ_COLUMNS} FROM competitors.spend(%s, %s, %s, %s, %s, %s, %s, %s, %s)"
 
 
 def by_function(*, holder_id: str, amount: int, idempotency_key: str, actor: str, reason: str, reference: str) -> Entry:
@@ -30,9 +30,9 @@ def by_function(*, holder_id: str, amount: int, idempotency_key: str, actor: str
         return entry_from_row(cursor.fetchone())
 
 
-def run(ground: Ground) -> list[Result]:
+def run(server: BenchmarkServer) -> list[Result]:
     """CPU of this process, and of both processes together."""
-    ground.grant_to_all("service-", 100)
+    server.grant_to_all("service-", 100)
     services.spend(holder_id="service-0", amount=1, idempotency_key=str(uuid.uuid4()))
     backend = connection.connection.info.backend_pid
     backend_us: dict[str, list[float]] = {"ledger": [], "function": []}

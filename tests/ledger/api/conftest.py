@@ -129,7 +129,7 @@ def _forget_keys() -> Iterator[None]:
 
 @pytest.fixture
 def make_api() -> Callable[..., ApiClient]:
-    """Makes a client with a key of its own: `make_api("ledger:read", holder_id=None)`; all the ledger's scopes by default."""
+    """Makes a client with a new key: `make_api("ledger:read", holder_id=None)`; all the ledger's scopes by default."""
 
     def make(*scopes: str, holder_id: str | None = None, name: str = "") -> ApiClient:
         number = next(_numbers)

@@ -1,4 +1,4 @@
-"""Who may do what: keys, scopes, and the holder that a key is confined to."""
+"""API keys: their scopes, and the holder to which a key may be confined."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -24,10 +24,10 @@ MakeApi = Callable[..., ApiClient]
 
 
 class Unguarded(APIView):
-    """A view of REST framework that somebody forgot to make an Endpoint."""
+    """A view of REST framework that by mistake is no Endpoint."""
 
     def get(self, request: Request) -> Response:
-        """Never answered."""
+        """Must never be called."""
         return Response({"balance": 1})
 
 
@@ -52,28 +52,28 @@ CALLS: list[tuple[str, str, str, dict[str, Any] | None]] = [
 ]
 
 
-def classes_of(patterns: list[URLPattern | URLResolver], path: str = "/") -> Iterator[tuple[str, Any]]:
+def views_by_path(patterns: list[URLPattern | URLResolver], path: str = "/") -> Iterator[tuple[str, Any]]:
     for each in patterns:
         here = path + str(each.pattern)
         if isinstance(each, URLResolver):
-            yield from classes_of(each.url_patterns, here)
+            yield from views_by_path(each.url_patterns, here)
         elif here.startswith(API_PATHS):
             yield here, getattr(each.callback, "cls", None)
 
 
-def test_every_call_is_let_in_by_the_endpoint_and_by_nothing_else() -> None:
-    found = dict(classes_of(get_resolver().url_patterns))
+def test_every_api_view_is_an_endpoint_which_checks_the_key_itself() -> None:
+    found = dict(views_by_path(get_resolver().url_patterns))
 
     assert len(found) > 40
     assert {path: view for path, view in found.items() if view is None or not issubclass(view, Endpoint)} == {}
     public = {path.lstrip("/^") for path, view in found.items() if view.is_public}
-    assert public == {"v1/", "v1/schema", "healthz", "readyz", "problems/<slug:slug>"}
-    # What REST framework would do is neither run nor declared.
+    assert public == {"v1/", "v1/schema", "healthz", "readyz", "metrics", "problems/<slug:slug>"}
+    # REST framework's own authentication is neither used nor declared.
     assert {path for path, view in found.items() if view.authentication_classes} == set()
 
 
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer x"}])
-def test_a_view_that_is_no_endpoint_lets_nobody_in(make_api: MakeApi, db: None, headers: dict[str, str]) -> None:
+def test_a_view_that_is_no_endpoint_refuses_every_key(make_api: MakeApi, db: None, headers: dict[str, str]) -> None:
     if headers:
         headers = {"Authorization": f"Bearer {make_api('ledger:admin').secret}"}
     answer = Unguarded.as_view()(RequestFactory().get("/v1/unguarded", headers=headers))
@@ -101,7 +101,7 @@ def test_a_call_needs_its_scope(
 
 
 @pytest.mark.parametrize(("scope", "method", "path", "body"), CALLS)
-def test_the_admin_scope_stands_for_every_ledger_scope(
+def test_the_admin_scope_includes_every_ledger_scope(
     make_api: MakeApi, holder: str, scope: str, method: str, path: str, body: dict[str, Any] | None
 ) -> None:
     services.spend(holder_id=holder, amount=1, idempotency_key="s")
@@ -123,7 +123,7 @@ def test_overdrafts_and_rates_need_the_admin_scope(make_api: MakeApi, holder: st
     assert send(make_api("ledger:admin"), "POST", path, body)[0] == 201
 
 
-def test_an_overdraft_outside_the_confines_looks_like_a_path_that_does_not_exist(make_api: MakeApi, holder: str) -> None:
+def test_a_confined_key_gets_404_for_an_overdraft_of_another_holder(make_api: MakeApi, holder: str) -> None:
     with nothing_written(holder):
         assert send(make_api("ledger:admin", holder_id="x"), "POST", f"/v1/holders/{holder}/overdraft", {"limit": 5})[0] == 404
 
@@ -140,7 +140,7 @@ def test_a_quote_needs_the_read_scope(make_api: MakeApi, holder: str) -> None:
     assert send(make_api("ledger:spend"), "POST", "/v1/quotes", {"rate": "a", "quantity": 1})[0] == 403
 
 
-def test_the_admin_scope_stands_for_no_billing_scope(db: None, make_api: MakeApi) -> None:
+def test_the_admin_scope_includes_no_billing_scope(db: None, make_api: MakeApi) -> None:
     key = authentication.Key(b"", "x", frozenset({"ledger:admin"}), None)
     assert (key.may("ledger:read"), key.may("billing:read"), key.may("ledger:nothing-yet")) == (True, False, True)
 
@@ -162,7 +162,7 @@ def test_the_admin_scope_stands_for_no_billing_scope(db: None, make_api: MakeApi
     ],
 )
 @pytest.mark.parametrize(("scope", "method", "path", "body"), CALLS[:1] + CALLS[-1:])
-def test_without_a_good_key_nothing_is_told(
+def test_without_a_valid_key_every_path_answers_the_same_401(
     api: ApiClient, holder: str, header: str | None, scope: str, method: str, path: str, body: dict[str, Any] | None
 ) -> None:
     headers = {} if header is None else {"Authorization": header.format(secret=api.secret)}
@@ -174,13 +174,11 @@ def test_without_a_good_key_nothing_is_told(
     assert set(problem) == {"type", "title", "status", "detail", "request_id", "outcome"}
 
 
-def test_the_kind_of_authorization_is_read_without_regard_to_case(api: ApiClient) -> None:
+def test_the_authorization_scheme_is_case_insensitive(api: ApiClient) -> None:
     assert AsgiClient().get("/v1/holders", headers={"Authorization": f"bEARER {api.secret}"}).status_code == 200
 
 
-def test_a_revoked_key_is_refused_as_soon_as_it_is_looked_up_again(
-    api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_revoked_key_is_refused_at_its_next_lookup(api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr(authentication.time, "monotonic", lambda: now[0])
     assert api.get("/v1/holders").status_code == 200
@@ -193,7 +191,7 @@ def test_a_revoked_key_is_refused_as_soon_as_it_is_looked_up_again(
     assert api.get("/v1/holders").status_code == 401
 
 
-def test_a_key_is_looked_up_once_and_a_wrong_one_is_not_remembered(
+def test_a_valid_key_is_cached_and_an_invalid_key_is_not(
     api: ApiClient, django_assert_num_queries: Callable[..., object]
 ) -> None:
     with django_assert_num_queries(1):  # type: ignore[attr-defined]
@@ -209,7 +207,7 @@ def test_a_key_is_looked_up_once_and_a_wrong_one_is_not_remembered(
 
 
 @pytest.mark.parametrize(("scope", "method", "path", "body"), CALLS[:-1])
-def test_a_holder_outside_the_confines_looks_like_a_path_that_does_not_exist(
+def test_a_confined_key_gets_404_for_another_holder(
     make_api: MakeApi, holder: str, scope: str, method: str, path: str, body: dict[str, Any] | None
 ) -> None:
     confined = make_api("ledger:read", "ledger:spend", "ledger:grant", holder_id="customer-4")
@@ -221,12 +219,12 @@ def test_a_holder_outside_the_confines_looks_like_a_path_that_does_not_exist(
     assert outside[0] == 404
 
 
-def test_a_missing_scope_is_told_before_the_confines(make_api: MakeApi, holder: str) -> None:
+def test_a_missing_scope_is_reported_before_the_confinement(make_api: MakeApi, holder: str) -> None:
     confined = make_api("ledger:read", holder_id="somebody")
     assert send(confined, "POST", "/v1/holders/customer-42/spends", {"amount": 1})[0] == 403
 
 
-def test_a_confined_key_works_within_its_confines(make_api: MakeApi, holder: str) -> None:
+def test_a_confined_key_works_for_its_holder(make_api: MakeApi, holder: str) -> None:
     confined = make_api(holder_id=holder)
     assert send(confined, "POST", f"/v1/holders/{holder}/spends", {"amount": 1})[0] == 201
 

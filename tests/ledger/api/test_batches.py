@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ledger import services
+from ledger.api.kit import problems
 from ledger.models import Batch, Entry
-from ledger_project import problems
 from tests.ledger.api.conftest import ApiClient, nothing_written, rows_of
 
 BATCHES = "/v1/batches"
@@ -82,10 +82,10 @@ def test_each_goes_on_after_a_refusal_and_after_what_is_not_valid(api: ApiClient
         (400, "invalid-request"),
         (400, "invalid-request"),
     ]
-    flaws = [
-        [(flaw["pointer"], flaw["code"]) for flaw in result.get("problem", {}).get("errors", [])] for result in body["results"]
+    field_errors = [
+        [(error["pointer"], error["code"]) for error in result.get("problem", {}).get("errors", [])] for result in body["results"]
     ]
-    assert flaws == [
+    assert field_errors == [
         [],
         [("/operations/1/amount", "too-small")],
         [],
@@ -100,7 +100,7 @@ def test_each_goes_on_after_a_refusal_and_after_what_is_not_valid(api: ApiClient
     assert api.post(f"/v1/holders/{holder}/spends", {"amount": 1}, key="b/1").status_code == 201
 
 
-def test_an_atomic_batch_with_a_refusal_is_given_up_whole(api: ApiClient, holder: str) -> None:
+def test_an_atomic_batch_with_a_refusal_is_rejected_and_executes_no_operation(api: ApiClient, holder: str) -> None:
     answer = api.post(BATCHES, batch("atomic", spend(), spend(amount=101), spend()), key="b")
     problem = body_of(answer, 409)
     assert answer["Content-Type"] == "application/problem+json"
@@ -110,13 +110,13 @@ def test_an_atomic_batch_with_a_refusal_is_given_up_whole(api: ApiClient, holder
     assert (problem["problem"]["status"], problem["problem"]["available"], problem["problem"]["requested"]) == (402, 97, 101)
     assert problem["results"] == [{"status": 424}, {"status": 402, "problem": problem["problem"]}, {"status": 424}]
     assert problem["request_id"] == problem["problem"]["request_id"] == answer["X-Request-Id"]
-    # It was refused for a state that is undone: only the batch's own outcome is on record, and the operation's key is free.
+    # The refused state was rolled back: only the batch's outcome is recorded, and the operation's key is still unused.
     assert rows_of(holder) == (1, 0)
     assert Batch.objects.get(idempotency_key="b").outcomes[1]["code"] == "insufficient-credits"
 
 
 @pytest.mark.parametrize(
-    ("operations", "flaws"),
+    ("operations", "field_errors"),
     [
         (
             [grant(), spend(amount=0), spend(reason=1)],
@@ -134,17 +134,17 @@ def test_an_atomic_batch_with_a_refusal_is_given_up_whole(api: ApiClient, holder
     ],
 )  # fmt: skip
 def test_an_atomic_batch_with_what_is_not_valid_is_a_400_with_all_of_it(
-    api: ApiClient, holder: str, operations: list[Any], flaws: list[tuple[str, str]]
+    api: ApiClient, holder: str, operations: list[Any], field_errors: list[tuple[str, str]]
 ) -> None:
     with nothing_written(holder):
         problem = body_of(api.post(BATCHES, batch("atomic", *operations), key="b"), 400)
-    assert [(flaw["pointer"], flaw["code"]) for flaw in problem["errors"]] == flaws
+    assert [(error["pointer"], error["code"]) for error in problem["errors"]] == field_errors
     assert not Batch.objects.exists()
     assert body_of(api.post(BATCHES, batch("atomic", grant()), key="b"))["failed"] == 0
 
 
 @pytest.mark.parametrize(
-    ("body", "flaw"),
+    ("body", "error"),
     [
         ({"operations": [grant()]}, ("/mode", "required")),
         ({"mode": "all", "operations": [grant()]}, ("/mode", "not-a-choice")),
@@ -156,10 +156,10 @@ def test_an_atomic_batch_with_what_is_not_valid_is_a_400_with_all_of_it(
         ({"mode": "each", "operations": [grant()], "dry_run": True}, ("/dry_run", "unknown-field")),
     ],
 )
-def test_a_batch_that_is_none_is_a_400(api: ApiClient, holder: str, body: dict[str, Any], flaw: tuple[str, str]) -> None:
+def test_a_batch_that_is_none_is_a_400(api: ApiClient, holder: str, body: dict[str, Any], error: tuple[str, str]) -> None:
     with nothing_written(holder):
         problem = body_of(api.post(BATCHES, body), 400)
-    assert [(each["pointer"], each["code"]) for each in problem["errors"]] == [flaw]
+    assert [(each["pointer"], each["code"]) for each in problem["errors"]] == [error]
 
 
 def test_a_batch_may_be_4_mib_and_no_more(api: ApiClient, holder: str) -> None:
@@ -202,7 +202,7 @@ def test_the_same_batch_again_gets_the_same_bytes(api: ApiClient, holder: str) -
     assert "Idempotency-Replayed" not in first
 
 
-def test_a_batch_that_was_given_up_stays_so(api: ApiClient, holder: str) -> None:
+def test_a_rejected_batch_stays_rejected(api: ApiClient, holder: str) -> None:
     asked = batch("atomic", spend(), spend(amount=101))
     first = api.post(BATCHES, asked, key="b")
     services.grant(holder_id=holder, amount=1000, idempotency_key="top-up")
@@ -249,7 +249,7 @@ def test_an_operation_that_was_done_before_is_not_done_again(api: ApiClient, hol
 def test_a_key_that_leaves_no_room_for_the_index_is_a_400_where_it_is_needed(api: ApiClient, holder: str) -> None:
     with nothing_written(holder):
         problem = body_of(api.post(BATCHES, batch("atomic", spend()), key="k" * 254), 400)
-    assert [(flaw["pointer"], flaw["code"]) for flaw in problem["errors"]] == [("/Idempotency-Key", "too-long")]
+    assert [(error["pointer"], error["code"]) for error in problem["errors"]] == [("/Idempotency-Key", "too-long")]
     assert api.post(BATCHES, batch("atomic", spend()), key="k" * 253).status_code == 200
     assert api.post(BATCHES, batch("atomic", spend(idempotency_key="own")), key="k" * 255).status_code == 200
 
@@ -344,4 +344,4 @@ def test_a_dry_run_of_a_batch_says_all_and_writes_nothing(api: ApiClient, holder
 def test_a_batch_takes_no_condition(api: ApiClient, holder: str) -> None:
     with nothing_written(holder):
         problem = body_of(api.post(BATCHES, batch("each", grant()), If_Match='"1"'), 400)
-    assert [(flaw["pointer"], flaw["code"]) for flaw in problem["errors"]] == [("/If-Match", "not-here")]
+    assert [(error["pointer"], error["code"]) for error in problem["errors"]] == [("/If-Match", "not-here")]

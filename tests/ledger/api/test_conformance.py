@@ -14,7 +14,7 @@ from tests.conformance import PATHS, ensure_conforms
 
 @pytest.fixture
 def key(committed_db: None, new_holder: Callable[[], str]) -> str:
-    """A key of its own that may do all of the ledger."""
+    """A new key that may do all of the ledger."""
     return services.create_api_key(name=f"conformance {new_holder()}", scopes=["ledger:admin"])[1]
 
 

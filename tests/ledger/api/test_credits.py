@@ -9,7 +9,7 @@ import pytest
 from django.http import HttpResponse
 
 from ledger import services
-from ledger_project import problems
+from ledger.api.kit import problems
 from tests.ledger.api.conftest import TIME, ApiClient, entry_of, rows_of
 
 UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
@@ -67,7 +67,7 @@ def test_a_grant_needs_no_more_than_an_amount(api: ApiClient) -> None:
     assert [(lot["priority"], lot["source"], lot["expires_at"]) for lot in lots] == [(100, "purchased", None)]
 
 
-def test_null_stands_for_a_time_that_is_left_out(api: ApiClient) -> None:
+def test_a_time_of_null_is_the_same_as_a_missing_time(api: ApiClient) -> None:
     answer = api.post("/v1/holders/h/grants", {"amount": 1, "effective_at": None, "expires_at": None})
     assert entry_of(answer)["amount"] == 1
 
@@ -233,7 +233,7 @@ def test_the_balance_at_an_instant_is_what_was_known_then(api: ApiClient, holder
     assert json.loads(api.get(f"/v1/holders/{holder}/balance?at=2000-01-01T00:00:00Z").content)["sequence"] == 0
 
 
-def test_the_balance_by_effective_time_has_what_was_entered_later(api: ApiClient, holder: str) -> None:
+def test_the_balance_by_effective_time_includes_a_back_dated_grant(api: ApiClient, holder: str) -> None:
     path = f"/v1/holders/{holder}/balance?at=2026-01-15T00:00:00Z"
     api.post(f"/v1/holders/{holder}/grants", {"amount": 7, "effective_at": "2026-01-01T00:00:00Z"})
     recorded = json.loads(api.get(f"{path}&by=recorded").content)

@@ -4,18 +4,20 @@ import asyncio
 import contextvars
 import json
 import logging
+import sys
 import threading
-from collections.abc import Coroutine, MutableMapping, Sequence
+from collections.abc import Coroutine, Iterator, MutableMapping, Sequence
 from typing import Any
 
 import pytest
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 
 from ledger import services
 from ledger.api.kit import front
 from ledger.api.kit.front import PAGE_BODY_LIMIT_BYTES, Front
+from ledger.api.kit.interpreter import SHORT_TURN_S
 from ledger.api.kit.parsing import BATCH_LIMIT_BYTES, BODY_LIMIT_BYTES
-from ledger.services import answering
+from ledger.services import execute
 from tests import asgi_client
 from tests.asgi_client import AsgiClient, response_of
 from tests.ledger.api.conftest import ApiClient, nothing_written
@@ -53,7 +55,7 @@ class Exchange:
 
     def run(self) -> HttpResponse | None:
         """Give it to the application; its response, or None where it sent none."""
-        from ledger_project.application import application
+        from ledger_project.serving.application import application
 
         run(application(self.scope, self.receive, self.send))
         return response_of(self.sent) if self.sent else None
@@ -169,8 +171,8 @@ def test_a_header_that_means_one_thing_given_twice_is_a_400(api: ApiClient, hold
         response = exchange.run()
     assert problem_of(response) == (400, "malformed-request")
     assert response is not None
-    (flaw,) = json.loads(response.content)["errors"]
-    assert (flaw["pointer"].lower(), flaw["code"]) == (f"/{name.decode()}", "duplicate-header")
+    (error,) = json.loads(response.content)["errors"]
+    assert (error["pointer"].lower(), error["code"]) == (f"/{name.decode()}", "duplicate-header")
 
 
 def test_a_header_with_underscores_is_none_that_is_known(api: ApiClient, holder: str) -> None:
@@ -209,12 +211,12 @@ def test_while_the_database_answers_nothing_the_loop_answers_and_no_step_of_it_i
     """With asyncio's debug mode, which logs each step of the loop that takes longer than `slow_callback_duration`."""
     assert api.get("/v1/holders").status_code == 200
     go_on, has_begun = threading.Event(), threading.Event()
-    together = answering.WAYS.together
+    group = execute.execute_group
 
     def stalled(requests: Sequence[Any]) -> Any:
         has_begun.set()
         assert go_on.wait(TIMEOUT_S)
-        return together(requests)
+        return group(requests)
 
     monkeypatch.setattr(services.GROUP_COMMIT, "_execute", stalled)
     caplog.set_level(logging.WARNING, logger="asyncio")
@@ -224,7 +226,7 @@ def test_while_the_database_answers_nothing_the_loop_answers_and_no_step_of_it_i
     try:
         with asgi_client._on_this_connection():
             spend = Exchange("POST", SPENDS, *keyed(api, (b"content-length", b"13"))).body(b'{"amount": 7}')
-            from ledger_project.application import application
+            from ledger_project.serving.application import application
 
             spending = asyncio.run_coroutine_threadsafe(application(spend.scope, spend.receive, spend.send), loop)
             assert has_begun.wait(TIMEOUT_S)
@@ -240,18 +242,35 @@ def test_while_the_database_answers_nothing_the_loop_answers_and_no_step_of_it_i
     assert [record for record in caplog.records if record.name == "asyncio"] == []
 
 
+def test_beside_a_long_call_the_interpreter_changes_threads_sooner(
+    api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual, seen = sys.getswitchinterval(), []
+    batch = services.batch
+
+    def watched(*arguments: Any, **more: Any) -> Any:
+        seen.append(sys.getswitchinterval())
+        return batch(*arguments, **more)
+
+    monkeypatch.setattr(services, "batch", watched)
+    operations = [{"operation": "grant", "holder": holder, "amount": 1}]
+    assert api.post("/v1/batches", {"mode": "atomic", "operations": operations}).status_code == 200
+    assert seen == [pytest.approx(SHORT_TURN_S)]
+    assert sys.getswitchinterval() == usual
+
+
 def test_context_variables_of_the_request_reach_the_thread_that_executes_it(
     api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ledger_project.application import application
+    from ledger_project.serving.application import application
 
     trace: contextvars.ContextVar[str] = contextvars.ContextVar("trace", default="")
     seen: list[str] = []
-    together = answering.WAYS.together
+    group = execute.execute_group
 
     def watched(requests: Sequence[Any]) -> Any:
         seen.append(trace.get())
-        return together(requests)
+        return group(requests)
 
     async def traced(exchange: Exchange) -> None:
         trace.set("the trace of this request")
@@ -290,11 +309,12 @@ def test_it_starts_when_told_and_at_the_end_finishes_what_it_has_taken_in() -> N
         while not said:
             await asyncio.sleep(0)
         taken_in, late = Exchange("GET", "/"), Exchange("GET", "/")
+        late.scope["client"] = ("192.0.2.1", 40000)
         request = asyncio.create_task(application(taken_in.scope, taken_in.receive, taken_in.send))
-        while not application._page_threads._running:
+        while not application._stranger_threads._running:
             await asyncio.sleep(0)
         told.put_nowait({"type": "lifespan.shutdown"})
-        while not application._page_threads._is_closing:
+        while not application._stranger_threads._is_closing:
             await asyncio.sleep(0)
         await application(late.scope, late.receive, late.send)
         go_on.set()
@@ -336,3 +356,41 @@ def test_a_form_is_read_and_a_file_is_sent_in_pieces(db: None) -> None:
     script = client.get("/static/admin/js/core.js")
     assert script.status_code == 200
     assert len(script.content) == int(script["Content-Length"])
+
+
+def sent_of(method: str, read: list[float], *, hangs_up_after: int | None = None) -> list[Message]:
+    """What is sent of a file of 100 pieces; `read` gets the interpreter's switch interval for each piece that is read."""
+    exchange = Exchange(method, "/admin/file/")
+
+    def pieces() -> Iterator[bytes]:
+        for _ in range(100):
+            read.append(sys.getswitchinterval())
+            yield b"piece"
+
+    async def send(message: Message) -> None:
+        await exchange.send(message)
+        if len(read) == hangs_up_after:
+            exchange.messages.put_nowait({"type": "http.disconnect"})
+
+    async def download() -> None:
+        application = Front(lambda request: StreamingHttpResponse(pieces()))
+        await application(exchange.scope, exchange.receive, send)
+        await application.close()
+
+    asyncio.run(download())
+    return exchange.sent
+
+
+def test_a_file_is_read_piece_by_piece_in_short_turns_and_a_head_reads_none_of_it() -> None:
+    read: list[float] = []
+    assert response_of(sent_of("GET", read)).content == b"piece" * 100
+    assert read == [pytest.approx(SHORT_TURN_S)] * 100
+    read.clear()
+    assert response_of(sent_of("HEAD", read)).content == b""
+    assert read == []
+
+
+def test_after_a_client_that_hung_up_no_more_of_a_file_is_read() -> None:
+    read: list[float] = []
+    sent_of("GET", read, hangs_up_after=3)
+    assert 3 <= len(read) < 10

@@ -113,6 +113,6 @@ def test_the_costly_checks_are_remembered_the_database_is_not(committed_db: None
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
-def test_only_reading_is_allowed(path: str) -> None:
-    answer = AsgiClient().post(path)
-    assert (answer.status_code, answer["Allow"]) == (405, "GET, HEAD")
+def test_health_is_only_read(path: str) -> None:
+    response = AsgiClient().post(path)
+    assert (response.status_code, response["Allow"]) == (405, "GET, HEAD")

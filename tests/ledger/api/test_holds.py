@@ -7,24 +7,28 @@ from typing import Any
 import pytest
 
 from ledger import services
-from ledger_project import problems
+from ledger.api.kit import problems
 from tests.ledger.api.conftest import ApiClient, entry_of, nothing_written, rows_of
 
+# Of the holder that the fixture `holder` makes, with 100 credits in entry 1: so a first hold is entry 2.
 HOLDS = "/v1/holders/customer-42/holds"
 LATER = (datetime.now(UTC) + timedelta(days=2)).replace(microsecond=0)
 
 
-def text(moment: datetime) -> str:
-    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+def text(time: datetime) -> str:
+    """A time as the API writes it."""
+    return time.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def problem(answer: Any, status: int, slug: str) -> dict[str, Any]:
+    """The body of a refused call, which has this status and type."""
     found: dict[str, Any] = json.loads(answer.content)
     assert (answer.status_code, found["type"]) == (status, problems.TYPE_BASE + slug)
     return found
 
 
 def balance(api: ApiClient, holder: str) -> dict[str, Any]:
+    """The balance of the holder over REST."""
     found: dict[str, Any] = json.loads(api.get(f"/v1/holders/{holder}/balance").content)
     return found
 
@@ -158,7 +162,7 @@ def test_an_expiry_out_of_bounds_is_a_400(api: ApiClient, holder: str, days: int
     with nothing_written(holder):
         for path, body in ((HOLDS, {"amount": 1, "expires_at": at}), (f"{HOLDS}/2/extend", {"expires_at": at})):
             found = problem(api.post(path, body), 400, "invalid-request")
-            assert [(flaw["pointer"], flaw["code"]) for flaw in found["errors"]] == [("/expires_at", code)]
+            assert [(error["pointer"], error["code"]) for error in found["errors"]] == [("/expires_at", code)]
 
 
 def test_a_hold_beyond_the_balance_is_a_402_and_does_not_draw_on_an_overdraft(api: ApiClient, holder: str) -> None:

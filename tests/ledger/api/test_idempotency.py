@@ -26,7 +26,7 @@ WRITES: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("path", "body"), WRITES)
-def test_the_same_request_again_gets_the_same_bytes_and_says_so(
+def test_a_repeated_request_gets_the_same_bytes_and_the_header_idempotency_replayed(
     api: ApiClient, holder: str, path: str, body: dict[str, Any]
 ) -> None:
     services.spend(holder_id=holder, amount=8, idempotency_key="s")
@@ -41,7 +41,7 @@ def test_the_same_request_again_gets_the_same_bytes_and_says_so(
     assert again["X-Request-Id"] != first["X-Request-Id"]
 
 
-def test_the_same_request_in_another_spelling_is_the_same_request(api: ApiClient, holder: str) -> None:
+def test_the_same_request_in_another_json_spelling_is_a_replay(api: ApiClient, holder: str) -> None:
     path = f"/v1/holders/{holder}/grants"
     first = api.post(path, raw=b'{"amount": 5, "expires_at": "2090-01-01T00:00:00Z", "metadata": {"a": 1, "b": 2}}', key="k")
     again = api.post(
@@ -52,7 +52,7 @@ def test_the_same_request_in_another_spelling_is_the_same_request(api: ApiClient
     assert (again.status_code, again.content, again["Idempotency-Replayed"]) == (201, first.content, "true")
 
 
-def test_a_refusal_is_replayed_too_also_after_a_top_up(api: ApiClient, holder: str) -> None:
+def test_a_refusal_is_replayed_even_after_a_top_up(api: ApiClient, holder: str) -> None:
     path = f"/v1/holders/{holder}/spends"
     first = api.post(path, {"amount": 101}, key="k")
     services.grant(holder_id=holder, amount=1000, idempotency_key="top-up")
@@ -96,7 +96,7 @@ def test_every_refusal_is_replayed(api: ApiClient, holder: str, path: str, body:
         ("revocations", {"grant": 1, "amount": 5}),
     ],
 )
-def test_the_key_of_another_request_is_a_422(
+def test_a_key_that_another_request_has_used_is_a_422(
     api: ApiClient, holder: str, first: dict[str, Any], path: str, body: dict[str, Any]
 ) -> None:
     api.post(f"/v1/holders/{holder}/spends", first, key="k")
@@ -108,18 +108,18 @@ def test_the_key_of_another_request_is_a_422(
     assert "Idempotency-Replayed" not in answer
 
 
-def test_a_key_is_the_holders_own(api: ApiClient, holder: str) -> None:
+def test_two_holders_may_use_the_same_key(api: ApiClient, holder: str) -> None:
     assert api.post("/v1/holders/other/grants", {"amount": 5}, key="k").status_code == 201
     assert api.post(f"/v1/holders/{holder}/grants", {"amount": 6}, key="k").status_code == 201
 
 
-def test_a_bad_request_does_not_use_its_key_up(api: ApiClient, holder: str) -> None:
+def test_a_bad_request_does_not_use_up_its_key(api: ApiClient, holder: str) -> None:
     path = f"/v1/holders/{holder}/spends"
     assert api.post(path, {"amount": 0}, key="k").status_code == 400
     assert api.post(path, {"amount": 1}, key="k").status_code == 201
 
 
-def test_while_the_holder_is_busy_a_write_waits_as_long_as_the_lock_does_and_then_keeps_its_key(
+def test_a_write_for_a_busy_holder_waits_for_lock_timeout_and_does_not_use_up_its_key(
     committed_db: None, make_api: Callable[..., ApiClient], new_holder: Callable[[], str], raw_connection: Callable[..., Any]
 ) -> None:
     busy = new_holder()
@@ -137,7 +137,7 @@ def test_while_the_holder_is_busy_a_write_waits_as_long_as_the_lock_does_and_the
     assert api.post(f"/v1/holders/{busy}/spends", {"amount": 1}, key="k").status_code == 201
 
 
-def test_a_key_whose_hash_another_key_of_the_holder_has_is_a_422_and_nothing_is_written(api: ApiClient, holder: str) -> None:
+def test_a_key_with_the_hash_of_another_key_is_a_422_and_nothing_is_written(api: ApiClient, holder: str) -> None:
     one, other = "ad9c22dac5fa3bb4", "fd58ba3ca2b6fe39"
     assert api.post(f"/v1/holders/{holder}/spends", {"amount": 1}, key=one).status_code == 201
     before = rows_of(holder)

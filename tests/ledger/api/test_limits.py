@@ -89,7 +89,9 @@ def test_threads_do_not_pass_together(limited: Callable[..., list[float]]) -> No
     assert (len(passed), sum(passed)) == (40, 10)
 
 
-def test_keys_that_are_not_in_use_are_forgotten(limited: Callable[..., list[float]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limiter_forgets_api_keys_without_a_running_request(
+    limited: Callable[..., list[float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     limited(at_once=1)
     monkeypatch.setattr(limits, "_KEYS_LIMIT", 3)
     with limits.admitted(KEY):

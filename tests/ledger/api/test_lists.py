@@ -115,7 +115,7 @@ def test_a_cursor_of_another_list_is_refused(api: ApiClient, history: list[tuple
     cursor = parse_qs(urlsplit(page(api, "/v1/holders/busy/entries?limit=2")[1]["next"]).query)["cursor"][0]
     answer = api.get(url.format(cursor))
     assert answer.status_code == 400
-    assert [(flaw["pointer"], flaw["code"]) for flaw in json.loads(answer.content)["errors"]] == [("/cursor", "not-a-cursor")]
+    assert [(error["pointer"], error["code"]) for error in json.loads(answer.content)["errors"]] == [("/cursor", "not-a-cursor")]
 
 
 def test_a_cursor_that_was_altered_is_refused_at_every_character(api: ApiClient, history: list[tuple[str, int]]) -> None:
@@ -139,7 +139,7 @@ def test_refusals_are_paged(api: ApiClient, holder: str) -> None:
 
 
 def test_holders_are_paged_by_name_and_credit_type(api: ApiClient) -> None:
-    # Other tests commit holders of their own; these have a prefix that none of those has.
+    # Other tests commit their own holders; these have a prefix that none of those has.
     names = [f"paged:{name}" for name in ("A", "B:1", "a", "a-1", "b")]
     accounts = [(name, credit_type) for name in names for credit_type in ("credits", "sms")]
     for name, credit_type in accounts:

@@ -71,7 +71,9 @@ def test_the_documentation_asks_nothing_of_other_hosts(db: None) -> None:
     assert "/v1/schema" in AsgiClient().get("/docs?script=").content.decode()
     loaded = re.findall(r"""(?:src|href)=["']([^"']+)["']""", page)
     assert loaded
-    assert all(address.startswith(("/static/drf_spectacular_sidecar/", "/docs?")) for address in loaded), loaded
+    own = ("/static/drf_spectacular_sidecar/", "/static/ledger/docs.", "/docs?")
+    assert all(address.startswith(own) for address in loaded), loaded
+    assert '<html lang="en">' in page
     assert "://" not in re.sub(r"https?://(?:www\.w3\.org|127\.0\.0\.1)[^\"' ]*", "", page)
 
 
@@ -82,4 +84,4 @@ def test_a_host_that_is_not_served_here_gets_no_links_to_it(api: ApiClient, hold
         f"/v1/holders/{holder}/entries?limit=1", headers={"Authorization": f"Bearer {api.secret}", "Host": host}
     )
     assert answer.status_code == 400
-    assert [flaw["code"] for flaw in json.loads(answer.content)["errors"]] == ["host"]
+    assert [error["code"] for error in json.loads(answer.content)["errors"]] == ["host"]

@@ -1,6 +1,7 @@
 """Whatever goes wrong is answered as a problem with the right status, and says whether anything took effect."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -16,7 +17,7 @@ from rest_framework import exceptions as drf
 
 from billing import errors as billing_errors
 from ledger import errors
-from ledger_project import problems
+from ledger.api.kit import problems, server_errors, statuses
 from tests.asgi_client import AsgiClient
 from tests.ledger.api.conftest import ApiClient, nothing_written
 
@@ -77,7 +78,7 @@ def test_trouble_with_the_database_is_a_503_to_be_retried(
     def fail(*arguments: Any, **about: Any) -> None:
         raise error
 
-    monkeypatch.setattr("ledger.services.answering.in_transaction", fail)
+    monkeypatch.setattr("ledger.services.execute.in_transaction", fail)
     with nothing_written(holder):
         answer = api.post(f"/v1/holders/{holder}/spends", {"amount": 1})
     problem = json.loads(answer.content)
@@ -91,7 +92,7 @@ def test_a_connection_that_breaks_during_commit_leaves_the_outcome_unknown(
     def fail(*arguments: Any, **about: Any) -> None:
         raise errors.OutcomeUnknown(holder_id=holder)
 
-    monkeypatch.setattr("ledger.services.answering.in_transaction", fail)
+    monkeypatch.setattr("ledger.services.execute.in_transaction", fail)
     answer = api.post(f"/v1/holders/{holder}/spends", {"amount": 1}, X_Request_Id="r-1")
     assert (answer.status_code, answer["Retry-After"]) == (503, "1")
     assert json.loads(answer.content) == {
@@ -123,7 +124,7 @@ def test_what_nobody_foresaw_is_told_to_the_log_and_not_to_the_caller(
     def fail(*arguments: Any, **named: Any) -> None:
         raise error
 
-    monkeypatch.setattr("ledger.selectors._balance", fail)
+    monkeypatch.setattr("ledger.reads.account_state.balance_of", fail)
     answer = api.get("/v1/holders/x/balance", X_Request_Id="r-1")
     assert answer.status_code == 500
     assert json.loads(answer.content) == {
@@ -134,7 +135,7 @@ def test_what_nobody_foresaw_is_told_to_the_log_and_not_to_the_caller(
         "request_id": "r-1",
         "outcome": "unknown",
     }
-    logged = [record for record in caplog.records if record.name == "ledger_project.problems"]
+    logged = [record for record in caplog.records if record.name == "ledger.api.kit.problems"]
     assert [(record.levelname, record.facts == {"request_id": "r-1"}, record.exc_info is not None) for record in logged] == [
         ("ERROR", True, True)
     ]
@@ -209,9 +210,9 @@ def every_error_class(base: type[errors.LedgerError] = errors.LedgerError) -> li
 
 @pytest.mark.parametrize("error_class", every_error_class(), ids=lambda error_class: error_class.__name__)
 def test_only_bugs_are_answered_with_500(error_class: type[errors.LedgerError]) -> None:
-    bugs = {errors.LedgerError, errors.Misuse, errors.LockNotHeld, errors.NotInTransaction, problems.InternalError}
-    is_bug = error_class in bugs or (issubclass(error_class, errors.Misuse) and error_class not in problems.KINDS)
-    assert (problems.kind_of(error_class).status == 500) == is_bug
+    bugs = {errors.LedgerError, errors.Misuse, errors.LockNotHeld, errors.NotInTransaction, server_errors.InternalError}
+    is_bug = error_class in bugs or (issubclass(error_class, errors.Misuse) and not statuses.is_registered(error_class))
+    assert (statuses.kind_of(error_class).status == 500) == is_bug
 
 
 @pytest.mark.parametrize("slug", ["insufficient-credits", "database-busy", "too-many-requests", "internal-error"])
@@ -221,3 +222,35 @@ def test_a_problem_can_be_looked_up(slug: str) -> None:
     assert (answer.status_code, page["type"]) == (200, problems.TYPE_BASE + slug)
     assert page["description"]
     assert set(page) == {"type", "title", "status", "outcome", "description"}
+
+
+# The register of statuses ----------------------------------------------------------------------------
+
+
+class TeapotOnly(errors.LedgerError):
+    """An error of some other app."""
+
+    code = "teapot-only"
+    title = "This is a teapot"
+
+
+@pytest.fixture
+def register(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[type[errors.LedgerError], statuses.Kind]], None]:
+    """Registers for the test."""
+    monkeypatch.setattr(statuses, "_kinds", dict(statuses._kinds))
+    return statuses.register
+
+
+def test_an_app_says_itself_how_its_errors_are_answered(register: Callable[..., None]) -> None:
+    request = RequestFactory().get("/v1/x")
+    assert problems.answer(TeapotOnly(), request).status_code == 500
+    register({TeapotOnly: statuses.Kind(418, "Coffee is made elsewhere.")})
+    answer = problems.answer(TeapotOnly(), request)
+    assert (answer.status_code, answer.problem["detail"]) == (418, "Coffee is made elsewhere.")
+
+
+def test_two_statuses_for_one_class_are_refused_and_nothing_is_registered(register: Callable[..., None]) -> None:
+    with pytest.raises(ValueError, match="another status: InsufficientCredits"):
+        register({TeapotOnly: statuses.Kind(418, ""), errors.InsufficientCredits: statuses.Kind(400, "")})
+    assert not statuses.is_registered(TeapotOnly)
+    assert statuses.kind_of(errors.InsufficientCredits).status == 402

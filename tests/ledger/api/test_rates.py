@@ -142,13 +142,13 @@ HALVES: list[tuple[dict[str, Any], tuple[str, str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("body", "flaw"), HALVES)
+@pytest.mark.parametrize(("body", "error"), HALVES)
 @pytest.mark.parametrize("path", ["spends", "holds"])
-def test_half_a_price_is_a_400(admin: ApiClient, holder: str, path: str, body: dict[str, Any], flaw: tuple[str, str]) -> None:
+def test_half_a_price_is_a_400(admin: ApiClient, holder: str, path: str, body: dict[str, Any], error: tuple[str, str]) -> None:
     with nothing_written(holder):
         answer = admin.post(f"/v1/holders/{holder}/{path}", body)
     found = [(each["pointer"], each["code"]) for each in json.loads(answer.content)["errors"]]
-    assert (answer.status_code, found) == (400, [flaw])
+    assert (answer.status_code, found) == (400, [error])
 
 
 BAD_RATES: list[tuple[dict[str, Any], tuple[str, str]]] = [
@@ -163,8 +163,8 @@ BAD_RATES: list[tuple[dict[str, Any], tuple[str, str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "flaw"), BAD_RATES)
-def test_a_rate_that_cannot_be_is_a_400(admin: ApiClient, change: dict[str, Any], flaw: tuple[str, str]) -> None:
+@pytest.mark.parametrize(("change", "error"), BAD_RATES)
+def test_a_rate_that_cannot_be_is_a_400(admin: ApiClient, change: dict[str, Any], error: tuple[str, str]) -> None:
     answer = admin.post("/v1/rates", RATE | change)
     found = [(each["pointer"], each["code"]) for each in json.loads(answer.content)["errors"]]
-    assert (answer.status_code, found, Rate.objects.count()) == (400, [flaw], 0)
+    assert (answer.status_code, found, Rate.objects.count()) == (400, [error], 0)

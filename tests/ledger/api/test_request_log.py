@@ -29,7 +29,7 @@ TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 def lines(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     """What the log would have so far, as text."""
     # Loading it sets logging up once more, which would take away what listens here.
-    import ledger_project.application  # noqa: F401
+    import ledger_project.serving.application  # noqa: F401
 
     caplog.set_level(logging.INFO)
     return lambda: [logs.TextFormatter().format(record) for record in caplog.records]
@@ -117,7 +117,7 @@ def test_what_a_client_sends_cannot_begin_a_line(lines: Callable[[], list[str]])
 
 
 @pytest.mark.usefixtures("committed_db")
-def test_a_web_process_writes_json_where_that_is_set(
+def test_a_web_process_writes_its_log_as_json_where_that_is_set(
     server_processes: Callable[..., list[WebProcess]], new_holder: Callable[[], str]
 ) -> None:
     (web,) = server_processes(1, env={"LEDGER_LOG_FORMAT": "json"})

@@ -1,0 +1,123 @@
+"""Billing's items on the first page that need attention: each reads a few rows by an index, however much has been billed."""
+
+from datetime import timedelta
+from typing import Any
+
+from django.db import connection
+from django.urls import reverse
+from django.utils import timezone
+
+from billing.admin.cells import list_url
+from billing.metering.partitions import month_after, months_ahead
+from billing.models import Invoice, Run, ScheduledTask, Subscription, SuspendedBilling
+from ledger.admin.kit.pages import row_url
+from ledger.operator_pages import Attention
+
+MOST = 100
+"""As many as are counted; beyond, it is "100 or more"."""
+RUNS_LOOKED_AT = 50
+LATE_AUDIT = timedelta(hours=36)
+AUDIT = "audit_ledger"
+STUCK_RUN = timedelta(hours=6)
+PASSING = {0, 4, 5, 6, 130, 143}
+"""Exit codes of runs that did their work, or left it to the next one: busy subscriptions, a limit, a signal."""
+
+
+def items(request: Any) -> list[Attention]:
+    """Return the items that this operator may see."""
+    may = request.user.has_perm
+    found: list[Attention] = []
+    if may("billing.view_subscription"):
+        found += _suspended()
+    if may("billing.view_run"):
+        found += [*_runs(), *_audit()]
+    if may("billing.view_invoice"):
+        found += [*_past_grace(), *_overdue()]
+    if may("billing.view_run"):
+        found += _partitions()
+    return found
+
+
+def _count(rows: Any) -> tuple[str, Any]:
+    """How many rows, counted up to MOST, and the first."""
+    found = list(rows[:MOST])
+    return (f"{MOST} or more" if len(found) == MOST else str(len(found))), (found[0] if found else None)
+
+
+def _suspended() -> list[Attention]:
+    many, first = _count(SuspendedBilling.objects.filter(resumed_at=None).order_by("-pk"))
+    if first is None:
+        return []
+    subscription = Subscription.objects.filter(pk=first.subscription_id).first()
+    ref = subscription.ref if subscription else first.subscription_id
+    noun = "subscription is" if many == "1" else "subscriptions are"
+    text = f"{many} {noun} suspended from billing until somebody looks, such as {ref}: {first.reason}."
+    all_of_them = f"{reverse('admin:billing_subscription_changelist')}?suspended=yes"
+    url = row_url(Subscription, first.subscription_id) if many == "1" else all_of_them
+    return [Attention(tone="danger", text=text, url=url)]
+
+
+def _runs() -> list[Attention]:
+    """Among the newest runs: the last that ended badly, and the last that did not end."""
+    runs = list(Run.objects.order_by("-started_at")[:RUNS_LOOKED_AT])
+    day_ago, stuck_before = timezone.now() - timedelta(days=1), timezone.now() - STUCK_RUN
+    bad = [run for run in runs if run.exit_code is not None and run.exit_code not in PASSING and run.started_at > day_ago]
+    stuck = [run for run in runs if run.finished_at is None and run.started_at < stuck_before]
+    found = []
+    if bad:
+        noun = "run" if len(bad) == 1 else "runs"
+        code = bad[0].exit_code
+        text = f"{len(bad)} {noun} of the invoice generator ended badly in the last day, the last one with exit code {code}."
+        found.append(Attention(tone="danger", text=text, url=row_url(Run, bad[0].pk)))
+    if stuck:
+        text = (
+            f"A run of the invoice generator on {stuck[0].host} began {stuck[0].started_at:%Y-%m-%d %H:%M} UTC and has not ended."
+        )
+        found.append(Attention(tone="warning", text=text, url=row_url(Run, stuck[0].pk)))
+    return found
+
+
+def _audit() -> list[Attention]:
+    """Say when the last audit ended, and with which result."""
+    last = ScheduledTask.objects.filter(name=AUDIT).first()
+    if last is None or last.finished_at is None:
+        return [Attention(tone="warning", text="No worker has audited the ledger yet: manage.py work does it every day.")]
+    hours = (timezone.now() - last.finished_at) / timedelta(hours=1)
+    age = f"{hours:.0f} hours ago" if hours >= 1 else "less than an hour ago"
+    if last.exit_code:
+        text = f"The last audit, {age}, ended with exit code {last.exit_code}: see the worker's log."
+        return [Attention(tone="danger", text=text)]
+    if timezone.now() - last.finished_at > LATE_AUDIT:
+        return [Attention(tone="warning", text=f"The last audit was {age}; it found no violation.")]
+    return [Attention(tone="info", text=f"The last audit, {age}, found no violation.")]
+
+
+def _partitions() -> list[Attention]:
+    """The coming month needs a separate partition before it begins."""
+    this_month = timezone.now().date().replace(day=1)
+    ahead = months_ahead(connection, this_month)
+    if ahead >= 1:
+        return []
+    text = f"The usage table has no partition for {month_after(this_month, ahead + 1):%B %Y}: run manage.py usage_partitions."
+    return [Attention(tone="warning", text=text)]
+
+
+def _past_grace() -> list[Attention]:
+    drafts = Invoice.objects.filter(state=Invoice.State.DRAFT, grace_ends_at__lt=timezone.now() - timedelta(hours=1))
+    many, first = _count(drafts.order_by("-pk"))
+    if first is None:
+        return []
+    noun = "draft is" if many == "1" else "drafts are"
+    text = f"{many} {noun} past the grace and not finalised, such as that of {first.subscription_ref}."
+    return [Attention(tone="warning", text=text, url=row_url(Invoice, first.pk))]
+
+
+def _overdue() -> list[Attention]:
+    """Open invoices past their due date, the longest overdue first, by the index on them."""
+    late = Invoice.objects.filter(state=Invoice.State.OPEN, amount_due_minor__gt=0, due_date__lt=timezone.now().date())
+    many, first = _count(late.order_by("due_date", "pk"))
+    if first is None:
+        return []
+    noun = "invoice is" if many == "1" else "invoices are"
+    text = f"{many} {noun} overdue, such as {first.number}."
+    return [Attention(tone="info", text=text, url=list_url(Invoice, overdue="yes"))]

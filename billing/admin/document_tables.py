@@ -1,0 +1,54 @@
+"""The lines of an invoice with their arithmetic, and its totals, as tables."""
+
+from collections.abc import Mapping
+from datetime import datetime, tzinfo
+from typing import Any
+
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from billing.documents.printing.arithmetic import Notation, calculation
+from billing.documents.printing.pages import title_of
+from billing.documents.printing.texts import TEXTS
+from ledger.admin.kit.pages import digits, table
+from ledger.typesetting.languages import ENGLISH
+
+
+def notation_in(currency: str) -> Notation:
+    """How operators read amounts of that currency."""
+    return Notation(ENGLISH, TEXTS[ENGLISH.code], currency)
+
+
+def described_line(notation: Notation, line: Mapping[str, Any], zone: tzinfo) -> SafeString:
+    """A line's description, its period in the customer's zone, and the arithmetic of its amount."""
+    notes = [*([period_words(line["period"], zone)] if line["period"] else []), *calculation(notation, line)]
+    below = format_html_join("", '<div class="note">{}</div>', ((note,) for note in notes))
+    return format_html("{}{}", title_of(line, notation.texts), below)
+
+
+def period_words(period: Mapping[str, str], zone: tzinfo) -> str:
+    """The first and last day of a period in a zone."""
+    return ENGLISH.period(datetime.fromisoformat(period["start"]), datetime.fromisoformat(period["end"]), zone)
+
+
+def short_table(document: Mapping[str, Any], zone: tzinfo) -> dict[str, Any]:
+    """A short document: its lines and the amount due."""
+    notation = notation_in(document["currency"])
+    rows: list[tuple[Any, Any]] = [
+        (described_line(notation, line, zone), digits(notation.money(line["amount_minor"]))) for line in document["lines"]
+    ]
+    steps = [
+        ("Discounts", -document["discount_minor"]),
+        ("Tax", document["tax_minor"]),
+        ("Total", document["total_minor"]),
+        ("Credit notes", -document["credit_notes_minor"]),
+        ("Paid with credits", -document["credits_applied_minor"]),
+        ("Amount due", document["amount_due_minor"]),
+    ]
+    always = ("Total", "Amount due")
+    rows += [
+        (format_html("<strong>{}</strong>", words), digits(notation.money(minor)))
+        for words, minor in steps
+        if minor or words in always
+    ]
+    return table(["", f"Amount ({document['currency']})"], rows)

@@ -1,0 +1,120 @@
+"""The invoices of a list: their index, their sums, and their columns in a file."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from operator import attrgetter
+from typing import Any
+
+from django.db.models import Exists, OuterRef, Q, QuerySet, Sum
+from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+
+from billing.admin.cells import decimal, money
+from billing.models import Customer, Invoice, Line, Subscription
+from ledger.admin.kit.bounded_reads import WINDOW_ROWS, Order, Sums, Wanted
+from ledger.admin.kit.csv_files import Column
+from ledger.admin.kit.pages import number_text, read_day
+from ledger.admin.kit.saved_lists import Totals
+
+CSV: Sequence[Column] = (
+    ("Invoice", attrgetter("number")),
+    ("State", attrgetter("state")),
+    ("Customer", attrgetter("customer_ref")),
+    ("Subscription", attrgetter("subscription_ref")),
+    ("Issued", attrgetter("issue_date")),
+    ("Payable until", attrgetter("due_date")),
+    ("Currency", attrgetter("currency")),
+    *(
+        (heading, partial(lambda column, row: decimal(getattr(row, column), row.currency), f"{column}_minor"))
+        for heading, column in (
+            ("Subtotal", "subtotal"),
+            ("Discounts", "discount"),
+            ("Tax", "tax"),
+            ("Total", "total"),
+            ("Credit notes", "credit_notes"),
+            ("Paid with credits", "credits_applied"),
+            ("Amount due", "amount_due"),
+        )
+    ),
+    ("Paid (UTC)", attrgetter("paid_at")),
+    ("Created (UTC)", attrgetter("created_at")),
+)
+
+
+def totals_of(sums: Sums, noun: str, words: Sequence[str]) -> Totals:
+    """Sums of minor units for each currency, as sentences.
+
+    Args:
+        words: what each sum is, such as "in total" and "due".
+    """
+    sentences = [
+        format_html(
+            "<strong>{}</strong> {} {}{}: {}.",
+            currency,
+            number_text(rows),
+            noun,
+            "" if rows == 1 else "s",
+            format_html_join(", ", "{} {}", ((money(minor, currency), word) for minor, word in zip(found, words, strict=True))),
+        )
+        for currency, rows, *found in sums.rows
+    ]
+    note = "" if sums.is_whole else f"Of the first {WINDOW_ROWS:,} that the list looks at; there are more."
+    return Totals(sentences=sentences, note=note)
+
+
+STILL_DUE = Sum("amount_due_minor", filter=Q(state=Invoice.State.OPEN), default=0)
+"""The amount due of open invoices; for others the amount that was due."""
+OVERDUE = Order(("due_date", "id"), is_descending=False)
+"""The longest overdue first."""
+BY_DAY = Order(("issue_date", "id"))
+
+
+def wanted_invoices(rows: QuerySet[Invoice], values: Mapping[str, str]) -> Wanted:
+    """Return the invoices that match the filters, selected and ordered by one index.
+
+    The first filter that is set chooses the index: overdue, customer or subscription, days of issue, state.
+    """
+    fits = Q()
+    if "plan" in values:
+        lines = Line.objects.filter(invoice_id=OuterRef("pk"), price__plan__code=values["plan"])
+        fits &= Q(Exists(lines))
+    if "currency" in values:
+        fits &= Q(currency=values["currency"].upper())
+    since, until = read_day(values, "since"), read_day(values, "until")
+    issued = Q(issue_date__isnull=False) if since or until else Q()
+    issued &= Q(issue_date__gte=since) if since else Q()
+    issued &= Q(issue_date__lt=until) if until else Q()
+    of = _owner(values)
+    state = Q(state=values["state"]) if "state" in values else Q()
+    if "overdue" in values:
+        late = Q(state=Invoice.State.OPEN, amount_due_minor__gt=0, due_date__lt=timezone.now().date())
+        return Wanted(rows=rows.filter(late), fits=fits & of & issued & state, order=OVERDUE, words=_due_words)
+    if of:
+        return Wanted(rows=rows.filter(of), fits=fits & issued & state)
+    if issued:
+        return Wanted(rows=rows.filter(issued), fits=fits & state, order=BY_DAY, words=_issue_words)
+    return Wanted(rows=rows.filter(state), fits=fits)
+
+
+def _owner(values: Mapping[str, str]) -> Q:
+    """The filter by a subscription or a customer."""
+    found = Q()
+    if "subscription" in values:
+        found &= Q(subscription_id=_pk(Subscription, values["subscription"]))
+    if "customer" in values:
+        found &= Q(customer_id=_pk(Customer, values["customer"]))
+    return found
+
+
+def _pk(model: Any, ref: str) -> int:
+    """The id of the row with that reference; an id that no row has if there is no such row."""
+    found: int | None = model.objects.filter(ref=ref).values_list("pk", flat=True).first()
+    return found or 0
+
+
+def _due_words(row: Invoice) -> str:
+    return f"what was due on {row.due_date}"
+
+
+def _issue_words(row: Invoice) -> str:
+    return f"{row.issue_date}"

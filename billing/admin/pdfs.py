@@ -1,0 +1,34 @@
+"""The button that shows a document as PDF."""
+
+from collections.abc import Callable
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+
+from billing.documents.printing.printed import PrintedDocument
+from billing.errors import NotFound, SellerMissing
+from ledger import staff_log
+from ledger.api.kit.rendering import pdf_response
+from ledger.errors import DocumentTooLong
+
+
+def pdf_view(request: HttpRequest, make: Callable[[], PrintedDocument], *, back: str) -> HttpResponse:
+    """Show a document as PDF; if it cannot be printed, go back to the page of the button and say why there.
+
+    Args:
+        back: the address of that page.
+    """
+    try:
+        printed = make()
+    except NotFound as error:
+        raise Http404 from error
+    except SellerMissing as error:
+        messages.error(
+            request, f"{error.title}. Somebody with access to the server records one: manage.py seller --file seller.json"
+        )
+    except DocumentTooLong as error:
+        messages.error(request, f"{error.title}: {error.facts['rows']} rows, at most {error.facts['limit']}")
+    else:
+        staff_log.record(request, "exported", about=printed.file_name)
+        return pdf_response(printed.content, file_name=printed.file_name)
+    return HttpResponseRedirect(back)

@@ -1,0 +1,118 @@
+"""What a run of the invoice generator did, in sentences."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+from billing.admin.document_tables import notation_in
+from billing.generator.outcomes import Outcome
+from billing.models import Run
+from ledger.admin.kit.pages import number_text
+
+ENDED: Final = {
+    0: "finished",
+    1: "ended with an error",
+    3: "finished with trouble",
+    4: "finished and left some for the next one",
+    5: "stopped at its limit",
+    6: "stopped at the end of its time",
+    130: "was stopped",
+    143: "was stopped",
+}
+"""How a run ended, by its exit code."""
+OUTCOMES: Final = {
+    "nothing_due": ("{} had nothing due", "{} had nothing due"),
+    "busy": ("{} was being billed by another process", "{} were being billed by another process"),
+    "deferred": ("{} was left for later", "{} were left for later"),
+    "suspended": ("billing of {} is suspended", "billing of {} is suspended"),
+    "failed": ("{} failed", "{} failed"),
+    "conflict": ("{} met a period that was billed already", "{} met a period that was billed already"),
+}
+"""Results of subscriptions without an invoice, for one and for several."""
+
+
+def run_sentences(run: Run) -> list[str]:
+    """Return how the run ended and what it made, what it left for later, and its options."""
+    return [_ended(run), *_others(run), *_asked(run)]
+
+
+def _ended(run: Run) -> str:
+    on = f" on {run.host}" if run.host else ""
+    if run.finished_at is None:
+        return f"This run began{on} and has not ended: it goes on, or it was killed."
+    how = ENDED.get(run.exit_code or 0, f"ended with exit code {run.exit_code}")
+    took = _duration((run.finished_at - run.started_at).total_seconds())
+    made = run.summary.get("invoices")
+    if made is None:
+        counted = run.summary.get("outcomes", {})
+        made = counted.get("created", 0) + counted.get("finalised", 0)
+    return f"The run {how} after {took}{on}: {_made(made, run.summary.get('money', {}))}."
+
+
+def _made(invoices: int, money: Mapping[str, Mapping[str, int]]) -> str:
+    if not invoices:
+        return "it made no invoice"
+    totals = " and ".join(
+        f"{notation_in(currency).money(sums['total_minor'])} {currency}" for currency, sums in sorted(money.items())
+    )
+    noun = "invoice" if invoices == 1 else "invoices"
+    return f"{invoices:,} {noun}{f' over {totals}' if totals else ''}"
+
+
+def _others(run: Run) -> list[str]:
+    counted = run.summary.get("outcomes", {})
+    counts = []
+    for name, words in OUTCOMES.items():
+        many = counted.get(name, 0)
+        if many:
+            counts.append(words[many != 1].format(f"{many:,} subscription{'' if many == 1 else 's'}"))
+    if not counts:
+        return []
+    joined = "; ".join(counts)
+    return [f"{joined[0].upper()}{joined[1:]}."]
+
+
+def _asked(run: Run) -> list[str]:
+    """The options of the run that differ from the usual ones."""
+    options = run.options or {}
+    parts = [f"It billed up to {_moment(run.as_of)} UTC"]
+    only = options.get("only")
+    if only and only != "all":
+        parts.append(f"{only} charges only")
+    workers = options.get("workers")
+    if isinstance(workers, int) and workers > 1:
+        parts.append(f"with {workers} workers")
+    others = [
+        f"{name.replace('_', ' ')} {value}" if value is not True else name.replace("_", " ")
+        for name, value in sorted(options.items())
+        if name not in ("only", "workers", "as_of") and value not in (None, False, "", [], {})
+    ]
+    return [f"{', '.join([*parts, *others])}."]
+
+
+def _moment(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 1:
+        return "less than a second"
+    if seconds < 120:
+        return f"{seconds:.0f} second{'' if round(seconds) == 1 else 's'}"
+    return f"{seconds / 60:.0f} minutes"
+
+
+def words(name: str) -> str:
+    """A name of the generator, as people read it."""
+    return name.replace("_", " ")
+
+
+def outcome_words(run: Run) -> str:
+    """How many subscriptions came to what."""
+    return ", ".join(f"{words(name)} {number_text(value)}" for name, value in outcomes_of(run) if value)
+
+
+def outcomes_of(row: Run) -> list[tuple[str, int]]:
+    """The number of subscriptions for each result, in the order of the kinds."""
+    counted = row.summary.get("outcomes", {})
+    return [(kind.value, counted[kind.value]) for kind in Outcome if kind.value in counted]

@@ -1,0 +1,109 @@
+"""The tables on a subscription's page: items, amendments, charges and billed periods."""
+
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from billing.admin.cells import MORE_ROWS, by_pk, document_link, money, plan_link
+from billing.admin.prose import change_words, number
+from billing.models import Amendment, Charge, Claim, Invoice, Item, ItemVersion, Plan, Subscription
+from billing.rating.prepaid_units import covered_of
+from ledger.admin.kit.pages import moment, table
+from ledger.typesetting.languages import ENGLISH
+
+KINDS: Final[dict[int, str]] = {
+    Claim.Kind.RECURRING: "every period",
+    Claim.Kind.USAGE: "usage",
+    Claim.Kind.CHARGE: "one-off charge",
+    Claim.Kind.BOUND: "minimum or maximum",
+    Claim.Kind.ALLOWANCE: "credits granted",
+}
+COUNTED: Final = {Claim.Kind.RECURRING, Claim.Kind.USAGE}
+"""Kinds that bill a quantity."""
+
+
+def _period(row: Any, zone: ZoneInfo) -> str:
+    """From when to when, in the subscription's zone."""
+    if row.ends_at is not None:
+        return ENGLISH.period(row.starts_at, row.ends_at, zone)
+    return f"from {ENGLISH.moment(row.starts_at, zone)} on"
+
+
+def items_table(subscription: Subscription) -> dict[str, Any]:
+    """The prices with the times for which they apply, after all amendments."""
+    zone = ZoneInfo(subscription.time_zone)
+    current = ItemVersion.objects.filter(subscription_id=subscription.pk, superseded_at=None).order_by("starts_at", "pk")
+    versions = list(current[:MORE_ROWS])
+    items = by_pk(Item, [row.item_id for row in versions])
+    plans = by_pk(Plan, [row.plan_id for row in versions])
+    return table(
+        ["Price", "Plan", "Quantity", f"Effective ({subscription.time_zone})", "By amendment"],
+        [
+            (
+                (items[row.item_id].price_key if row.item_id in items else "") or "the subscription",
+                plan_link(plans[row.plan_id]) if row.plan_id in plans else "missing",
+                number(row.quantity),
+                _period(row, zone),
+                "" if row.amendment is None else row.amendment,
+            )
+            for row in versions
+        ],
+    )
+
+
+def amendments_table(subscription: Subscription) -> dict[str, Any]:
+    """The order and its amendments, in words, the latest first."""
+    rows = list(Amendment.objects.filter(subscription_id=subscription.pk).order_by("-sequence")[:MORE_ROWS])
+    plans = by_pk(Plan, [row.change.get("plan") for row in rows])
+    return table(
+        ["", "Effective", "Change", "Actor", "Recorded"],
+        [
+            (
+                row.sequence,
+                moment(row.effective_at),
+                change_words(row.change, plans=plans, is_order=row.sequence == 1),
+                row.actor,
+                moment(row.recorded_at),
+            )
+            for row in rows
+        ],
+    )
+
+
+def charges_table(subscription: Subscription) -> dict[str, Any]:
+    """One-off charges, the latest first."""
+    rows = Charge.objects.filter(subscription_id=subscription.pk).order_by("-sequence")[:MORE_ROWS]
+    return table(
+        ["", "Description", "Amount", "Actor", "Recorded"],
+        [
+            (row.sequence, row.description, money(row.amount_minor, row.currency), row.actor, moment(row.recorded_at))
+            for row in rows
+        ],
+    )
+
+
+def claims_table(subscription: Subscription) -> dict[str, Any]:
+    """The billed periods, the latest first."""
+    zone = ZoneInfo(subscription.time_zone)
+    claims = list(Claim.objects.filter(subscription_id=subscription.pk, released_at=None).order_by("-ends_at")[:MORE_ROWS])
+    items = by_pk(Item, [row.item_id for row in claims])
+    invoices = by_pk(Invoice, [row.invoice_id for row in claims])
+    return table(
+        [f"Period ({subscription.time_zone})", "Price", "Kind", "Quantity", "Credits spent", "Amount", "Invoice"],
+        [
+            (
+                _period(row, zone),
+                items[row.item_id].price_key if row.item_id in items else "",
+                KINDS[row.kind],
+                number(row.quantity) if row.kind in COUNTED else "",
+                _credits_spent(row),
+                money(row.amount_minor, invoices[row.invoice_id].currency) if row.invoice_id in invoices else "",
+                document_link(invoices.get(row.invoice_id)),
+            )
+            for row in claims
+        ],
+    )
+
+
+def _credits_spent(claim: Claim) -> str:
+    spends = covered_of(claim.snapshot["covered"])[1] if "covered" in claim.snapshot else ()
+    return ", ".join(f"{spent.credits:,} {spent.credit_type}" for spent in spends)

@@ -1,0 +1,170 @@
+"""Operators' transitions of a document, each with a reason, each once: finalise, pay, void, mark as uncollectible, delete."""
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html
+
+from billing.admin.cells import by_pk, money
+from billing.documents import transitions
+from billing.documents.invoices import came_to_nothing
+from billing.models import Invoice, Subscription, Transition
+from ledger.admin.kit.idempotent_forms import Done, KeyedForm, operation_view
+from ledger.admin.kit.pages import ReadOnlyAdmin, moment, row_url, table
+from ledger.errors import Refused
+
+NOTES_SHOWN = 100
+
+
+@dataclass(frozen=True)
+class Words:
+    """A transition as operators see it: the label of its button, what it does, and from which states it is possible."""
+
+    title: str
+    explanation: str
+    origins: Collection[str]
+
+
+WORDS: Final = {
+    "finalize": Words(
+        "Finalise",
+        "The invoice uses the available credits, gets its number and becomes final.",
+        {"draft"},
+    ),
+    "pay": Words("Mark as paid", "The customer has paid the amount due by other means than credits.", {"open", "uncollectible"}),
+    "void": Words(
+        "Void",
+        "Voiding returns the credits that paid part of the invoice and frees its periods for billing. The invoice keeps its "
+        "number. Later invoices of 0 that correct it become void too.",
+        {"open", "uncollectible"},
+    ),
+    "mark_uncollectible": Words(
+        "Mark as uncollectible",
+        "You no longer expect this payment. You can still mark the invoice as paid, or void it.",
+        {"open"},
+    ),
+    "delete": Words(
+        "Delete draft",
+        "Deleting returns the credits the draft used and frees its periods for billing. Your name and reason stay on record.",
+        {"draft"},
+    ),
+}
+
+
+def transition_view(model_admin: ReadOnlyAdmin, request: HttpRequest, invoice: Invoice, kind: str) -> HttpResponse:
+    """Show the form of a transition of this invoice, or make the transition."""
+    words = WORDS[kind]
+    return operation_view(
+        model_admin,
+        request,
+        form_class=KeyedForm,
+        operation=_made,
+        fixed={"invoice_id": invoice.pk, "kind": kind, "subscription_id": invoice.subscription_id, "name": str(invoice)},
+        title=f"{words.title}: {invoice}",
+        button=words.title,
+        explanation=format_html(
+            "{} for {}, {} due. {}",
+            invoice.customer_ref,
+            invoice.subscription_ref,
+            money(invoice.amount_due_minor, invoice.currency),
+            words.explanation,
+        ),
+        back=row_url(Invoice, invoice.pk),
+    )
+
+
+def deletion_view(model_admin: ReadOnlyAdmin, request: HttpRequest, invoice_id: int) -> HttpResponse | None:
+    """As `transition_view`, but for a deleted draft, after a second click. None if there was no such draft."""
+    kept = Transition.objects.filter(invoice_id=invoice_id, kind=transitions.DELETE).first()
+    if kept is None:
+        return None
+    words = WORDS[transitions.DELETE]
+    name = f"draft for {_draft_of(kept)['subscription_ref']}"
+    return operation_view(
+        model_admin,
+        request,
+        form_class=KeyedForm,
+        operation=_made,
+        fixed={
+            "invoice_id": invoice_id,
+            "kind": transitions.DELETE,
+            "subscription_id": kept.subscription_id,
+            "name": name,
+        },
+        title=f"{words.title}: {name}",
+        button=words.title,
+        explanation=f"{kept.actor} has deleted this draft.",
+        back=row_url(Subscription, kept.subscription_id),
+    )
+
+
+ACTIONS: Final = {transitions.DELETE: "delete_draft"}
+"""The name of a transition's action, if it differs from the name of its kind."""
+
+
+def impossible(invoice: Invoice) -> list[str]:
+    """The actions that the invoice's state does not allow."""
+    return [ACTIONS.get(name, name) for name, words in WORDS.items() if not _is_possible(invoice, name, words)]
+
+
+def _is_possible(invoice: Invoice, kind: str, words: Words) -> bool:
+    return invoice.state in words.origins or (kind == "void" and came_to_nothing(invoice))
+
+
+def transitions_table(invoice: Invoice) -> dict[str, Any]:
+    """Who changed the state of the document, in the admin or over REST, and why, the latest first."""
+    rows = Transition.objects.filter(invoice_id=invoice.pk).order_by("-pk")[:NOTES_SHOWN]
+    return table(
+        ["Transition", "Reason", "Actor", "Recorded"],
+        [(WORDS[row.kind].title, row.reason, row.actor, moment(row.recorded_at)) for row in rows],
+    )
+
+
+def deletions_table(subscription_id: int) -> dict[str, Any]:
+    """The drafts of a subscription that somebody deleted, and why, the latest first."""
+    rows = Transition.objects.filter(subscription_id=subscription_id, kind=transitions.DELETE).order_by("-pk")[:NOTES_SHOWN]
+    return table(
+        ["Bills up to", "Total", "Reason", "Actor", "Deleted"],
+        [_deletion_row(row) for row in rows],
+    )
+
+
+def _deletion_row(row: Transition) -> tuple[Any, ...]:
+    draft = _draft_of(row)
+    up_to = moment(datetime.fromisoformat(draft["as_of"]))
+    return up_to, money(draft["total_minor"], draft["currency"]), row.reason, row.actor, moment(row.recorded_at)
+
+
+def _draft_of(deletion: Transition) -> dict[str, Any]:
+    """The deleted draft, as far as it is kept."""
+    assert deletion.draft is not None
+    return deletion.draft
+
+
+@contextmanager
+def invoices_named() -> Iterator[None]:
+    """Have a refusal name invoices as the pages do. Over REST its facts are their ids."""
+    try:
+        yield
+    except Refused as error:
+        named = by_pk(Invoice, [error.facts.get(name) for name in ("invoice", "by")])
+        error.facts |= {name: str(named[error.facts[name]]) for name in ("invoice", "by") if error.facts.get(name) in named}
+        if error.facts.get("resource") == "invoice":
+            del error.facts["ref"]
+        raise
+
+
+def _made(*, subscription_id: int, name: str, **asked: Any) -> Done:
+    with invoices_named():
+        result = transitions.apply(**asked)
+    is_deleted = asked["kind"] == transitions.DELETE
+    return Done(
+        f"“{WORDS[asked['kind']].title}” of {result.number or name}",
+        f"the invoice is {result.state}",
+        row_url(Subscription, subscription_id) if is_deleted else row_url(Invoice, result.invoice_id),
+        result.replayed,
+    )

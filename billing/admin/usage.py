@@ -1,0 +1,94 @@
+"""The page of a subscription's usage events."""
+
+from functools import partial
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.http import urlencode
+
+from billing.admin.cells import by_pk, pairs, plain
+from billing.models import ItemVersion, Price, Subscription, UsageEvent
+from ledger.admin.kit.pages import (
+    PAGE_ROWS,
+    ReadOnlyAdmin,
+    WrongFilter,
+    instant_cursor,
+    moment,
+    mono,
+    read_instant_cursor,
+    table,
+)
+
+
+def url(model_admin: ReadOnlyAdmin) -> URLPattern:
+    """The address of the page."""
+    return path("<int:pk>/usage/", model_admin.admin_site.admin_view(partial(_page, model_admin)), name="billing_usage")
+
+
+def _page(model_admin: ReadOnlyAdmin, request: HttpRequest, pk: int) -> HttpResponse:
+    """Show a page of one meter's events, latest first."""
+    if not request.user.has_perm("billing.view_usageevent"):
+        raise PermissionDenied
+    subscription = Subscription.objects.filter(pk=pk).first()
+    if subscription is None:
+        raise Http404
+    meters = _meters(subscription)
+    meter = request.GET.get("meter", "").replace("\x00", "") or (meters[0] if meters else "")
+    try:
+        events, older = _usage_page(subscription, meter, request.GET.get("p", "").replace("\x00", ""))
+    except WrongFilter as error:
+        messages.error(request, str(error))
+        events, older = [], None
+    own = reverse("admin:billing_usage", args=[pk])
+    context = {
+        **model_admin.admin_site.each_context(request),
+        "title": f"Usage of {subscription.ref}",
+        "tabs": [(f"{own}?{urlencode({'meter': each})}", each, each == meter) for each in meters],
+        "tabs_label": "Meters",
+        "rows_table": _usage_table(events),
+        "first_words": "Newest",
+        "first_link": f"{own}?{urlencode({'meter': meter})}",
+        "next_words": "Older",
+        "next_link": f"{own}?{urlencode({'meter': meter, 'p': older})}" if older else None,
+        "back": reverse("admin:billing_subscription_change", args=[pk]),
+        "back_words": "Subscription",
+    }
+    return TemplateResponse(request, "admin/billing/rows.html", context)
+
+
+def _meters(subscription: Subscription) -> list[str]:
+    prices = by_pk(Price, ItemVersion.objects.filter(subscription_id=subscription.pk).values_list("price_id", flat=True))
+    return sorted({price.meter for price in prices.values() if price.meter})
+
+
+def _usage_page(subscription: Subscription, meter: str, cursor: str) -> tuple[list[UsageEvent], str | None]:
+    """Events of one meter and the cursor of the next page: by the index on subscription, meter and time."""
+    events = UsageEvent.objects.filter(subscription_id=subscription.pk, meter=meter).order_by("-occurred_at", "-idempotency_key")
+    if cursor:
+        at, _, key = cursor.partition("/")
+        instant = read_instant_cursor(at)
+        events = events.filter(occurred_at__lte=instant).exclude(occurred_at=instant, idempotency_key__gte=key)
+    rows = list(events[: PAGE_ROWS + 1])
+    shown = rows[:PAGE_ROWS]
+    last = shown[-1] if len(rows) > PAGE_ROWS else None
+    return shown, None if last is None else f"{instant_cursor(last.occurred_at)}/{last.idempotency_key}"
+
+
+def _usage_table(events: list[UsageEvent]) -> dict[str, Any]:
+    return table(
+        ["Occurred", "Value", "Properties", "Key", "Recorded"],
+        [
+            (
+                moment(event.occurred_at),
+                plain(event.value),
+                pairs(event.properties),
+                mono(event.idempotency_key),
+                moment(event.recorded_at),
+            )
+            for event in events
+        ],
+    )

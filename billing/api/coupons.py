@@ -1,0 +1,50 @@
+"""Calls about coupons: discounts that customers can be given."""
+
+from django.http import HttpRequest, HttpResponse
+
+from billing import reads
+from billing.api import examples, request_schemas, response_schemas
+from billing.api.endpoints import CATALOGUE, REF_PATH, BillingEndpoint, WriteEndpoint, list_operation
+from billing.errors import AlreadyExists, NotFound
+from billing.orders import coupons
+from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
+from ledger.api.kit.rendering import json_response
+from ledger.api.kit.schema import RequestBody, ResponseBody, operation
+
+
+class Coupons(WriteEndpoint):
+    """Discounts."""
+
+    collection = "coupons"
+    get = list_operation(
+        "listCoupons", "List coupons", "Newest first.", tag=CATALOGUE, path="/v1/coupons",
+        query=request_schemas.CouponsQuery, shape=response_schemas.CouponSerializer, example=examples.COUPON,
+        rows=reads.coupons,
+    )  # fmt: skip
+
+    @operation(
+        "createCoupon", "Create a coupon", tag=CATALOGUE, scope=BILLING_WRITE, idempotent=True,
+        takes=RequestBody(request_schemas.NewCouponSerializer, {"a percentage": examples.COUPON_BODY}),
+        responses={201: ResponseBody(response_schemas.CouponSerializer, examples.COUPON, "The coupon.")},
+        problems=[AlreadyExists(resource="coupon", ref="WELCOME")],
+    )  # fmt: skip
+    def post(self, request: HttpRequest) -> HttpResponse:
+        """Create a coupon."""
+        return self.once(
+            request,
+            request_schemas.NewCouponSerializer,
+            lambda fields: (201, response_schemas.CouponSerializer.body(coupons.create_coupon(**fields))),
+        )
+
+
+class OneCoupon(BillingEndpoint):
+    """One coupon."""
+
+    @operation(
+        "readCoupon", "Read a coupon", tag=CATALOGUE, scope=BILLING_READ, parameters=[REF_PATH],
+        responses={200: ResponseBody(response_schemas.CouponSerializer, examples.COUPON, "The coupon.")},
+        problems=[NotFound(resource="coupon", ref="WELCOME")],
+    )  # fmt: skip
+    def get(self, request: HttpRequest, ref: str) -> HttpResponse:
+        """Read a coupon."""
+        return json_response(response_schemas.CouponSerializer.body(reads.coupon(ref)))

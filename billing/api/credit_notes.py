@@ -1,0 +1,86 @@
+"""Calls about credit notes."""
+
+from operator import itemgetter
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+
+from billing import reads
+from billing.api import examples, request_schemas
+from billing.api.endpoints import (
+    BUSY,
+    CREDIT_NOTE_PATH,
+    INVOICE_PATH,
+    INVOICES,
+    NO_CREDIT_NOTE,
+    NO_INVOICE,
+    BillingEndpoint,
+    WriteEndpoint,
+    list_operation,
+)
+from billing.documents import credit_notes
+from billing.documents.credit_notes import LineCredit
+from billing.errors import CreditExceedsInvoice, InvalidTransition
+from billing.reads import document_schemas
+from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
+from ledger.api.kit.rendering import json_response
+from ledger.api.kit.schema import RequestBody, ResponseBody, operation
+
+
+class InvoiceCreditNotes(WriteEndpoint):
+    """What corrects a finalised invoice."""
+
+    collection = "credit-notes"
+
+    @operation(
+        "creditInvoice", "Credit an invoice",
+        "Issues a credit note over some lines or all that is left. It lowers what is due, first; of what was paid, money is set "
+        "against the next invoices of the subscription, and prepaid credits go back to the holder.",
+        tag=INVOICES, scope=BILLING_WRITE, idempotent=True, parameters=[INVOICE_PATH],
+        takes=RequestBody(
+            request_schemas.NewCreditNoteSerializer, {"a line": examples.CREDIT_NOTE_BODY,
+            "the rest": {"reason": "Cancelled as agreed"}}
+        ),
+        responses={201: ResponseBody(document_schemas.CreditNoteSerializer, examples.CREDIT_NOTE, "The credit note.")},
+        problems=[
+            NO_INVOICE,
+            InvalidTransition(invoice=1, state="draft", wanted="credited"),
+            CreditExceedsInvoice(invoice=1, creditable_minor=480, lines=[{"position": 1, "creditable_minor": 400}]),
+            BUSY,
+        ],
+    )  # fmt: skip
+    def post(self, request: HttpRequest, invoice_id: int) -> HttpResponse:
+        """Issue a credit note."""
+
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            lines = fields.get("lines")
+            wanted = None if lines is None else [LineCredit(**line) for line in lines]
+            note = credit_notes.issue_in(invoice_id=invoice_id, lines=wanted, reason=fields["reason"], actor=self.key.actor)
+            return 201, reads.credit_note_document(note.pk)
+
+        return self.once(request, request_schemas.NewCreditNoteSerializer, act)
+
+
+class CreditNotes(BillingEndpoint):
+    """All credit notes."""
+
+    get = list_operation(
+        "listCreditNotes", "List credit notes", "Newest first; those on request, and those that arose because credits on an "
+        "invoice were larger than its charges (`carried`, without number and lines).",
+        tag=INVOICES, path="/v1/credit-notes",
+        query=request_schemas.CreditNotesQuery, shape=document_schemas.CreditNoteSerializer, example=examples.CREDIT_NOTE,
+        rows=reads.credit_notes, body=dict, row_id=itemgetter("id"),
+    )  # fmt: skip
+
+
+class OneCreditNote(BillingEndpoint):
+    """One credit note."""
+
+    @operation(
+        "readCreditNote", "Read a credit note", tag=INVOICES, scope=BILLING_READ, parameters=[CREDIT_NOTE_PATH],
+        responses={200: ResponseBody(document_schemas.CreditNoteSerializer, examples.CREDIT_NOTE, "The credit note.")},
+        problems=[NO_CREDIT_NOTE],
+    )  # fmt: skip
+    def get(self, request: HttpRequest, credit_note_id: int) -> HttpResponse:
+        """Read a credit note."""
+        return json_response(reads.credit_note_document(credit_note_id))

@@ -1,0 +1,141 @@
+"""Calls about customers: who pays, and their coupons."""
+
+from operator import attrgetter
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+
+from billing import reads
+from billing.api import examples, request_schemas, response_schemas
+from billing.api.endpoints import CATALOGUE, COUPON_PATH, NO_CUSTOMER, REF_PATH, WriteEndpoint, list_operation
+from billing.errors import AlreadyExists, CouponNotApplicable, NotFound
+from billing.orders import coupons, customers
+from billing.orders.customers import CreditTerms
+from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
+from ledger.api.kit.rendering import json_response
+from ledger.api.kit.schema import RequestBody, ResponseBody, operation
+
+
+class Customers(WriteEndpoint):
+    """Who pays."""
+
+    collection = "customers"
+    get = list_operation(
+        "listCustomers", "List customers", "Newest first.", tag=CATALOGUE, path="/v1/customers",
+        query=request_schemas.CustomersQuery, shape=response_schemas.CustomerSerializer, example=examples.CUSTOMER,
+        rows=reads.customers,
+    )  # fmt: skip
+
+    @operation(
+        "createCustomer", "Create a customer", tag=CATALOGUE, scope=BILLING_WRITE, idempotent=True,
+        takes=RequestBody(request_schemas.NewCustomerSerializer, {"a customer": examples.CUSTOMER_BODY}),
+        responses={201: ResponseBody(response_schemas.CustomerSerializer, examples.CUSTOMER, "The customer.")},
+        problems=[AlreadyExists(resource="customer", ref="CUST-7")],
+    )  # fmt: skip
+    def post(self, request: HttpRequest) -> HttpResponse:
+        """Create a customer."""
+
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            terms = fields.pop("credits", None)
+            customer = customers.create_customer(**fields, credits=CreditTerms(**terms) if terms else None)
+            return 201, response_schemas.CustomerSerializer.body(customer)
+
+        return self.once(request, request_schemas.NewCustomerSerializer, act)
+
+
+class OneCustomer(WriteEndpoint):
+    """One customer."""
+
+    collection = "customers"
+
+    @operation(
+        "readCustomer", "Read a customer", tag=CATALOGUE, scope=BILLING_READ, parameters=[REF_PATH],
+        responses={200: ResponseBody(response_schemas.CustomerSerializer, examples.CUSTOMER, "The customer.")},
+        problems=[NO_CUSTOMER],
+    )  # fmt: skip
+    def get(self, request: HttpRequest, ref: str) -> HttpResponse:
+        """Read a customer."""
+        return json_response(response_schemas.CustomerSerializer.body(reads.customer(ref)))
+
+    @operation(
+        "changeCustomer", "Change a customer",
+        "Counts from the next document on; finalised ones keep what they say. Currency, time zone, holder and credits never "
+        "change: what was billed depends on them.",
+        tag=CATALOGUE, scope=BILLING_WRITE, idempotent=True, parameters=[REF_PATH],
+        takes=RequestBody(
+            request_schemas.CustomerChangeSerializer, {"moved": {"address": {"line1": "1 New St", "city": "Berlin"}}}
+        ),
+        responses={200: ResponseBody(response_schemas.CustomerSerializer, examples.CUSTOMER, "The customer as it is then.")},
+        problems=[NO_CUSTOMER],
+    )  # fmt: skip
+    def patch(self, request: HttpRequest, ref: str) -> HttpResponse:
+        """Change a customer."""
+
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            return 200, response_schemas.CustomerSerializer.body(customers.change_customer(ref=ref, **fields))
+
+        return self.once(request, request_schemas.CustomerChangeSerializer, act)
+
+
+class CustomerCoupons(WriteEndpoint):
+    """A customer's coupons."""
+
+    collection = "customer-coupons"
+    get = list_operation(
+        "listCustomerCoupons", "List a customer's coupons", "Newest first; also those that were taken off.",
+        tag=CATALOGUE, path="/v1/customers/CUST-7/coupons", parameters=[REF_PATH], problems=[NO_CUSTOMER],
+        query=request_schemas.AllQuery, shape=response_schemas.CustomerCouponSerializer, example=examples.CUSTOMER_COUPON,
+        rows=reads.customer_coupons, body=response_schemas.customer_coupon, row_id=attrgetter("row.pk"),
+    )  # fmt: skip
+
+    @operation(
+        "giveCoupon", "Give a coupon to a customer", tag=CATALOGUE, scope=BILLING_WRITE, idempotent=True, parameters=[REF_PATH],
+        takes=RequestBody(request_schemas.NewGivenCouponSerializer, {"a coupon": {"coupon": "WELCOME"}}),
+        responses={
+            201: ResponseBody(
+                response_schemas.GivenCouponSerializer, examples.GIVEN_COUPON, "It is used from the next invoice on."
+            )
+        },
+        problems=[
+            NotFound(resource="customer", ref="CUST-7"),
+            CouponNotApplicable(coupon="WELCOME", why="the customer has it already"),
+        ],
+    )  # fmt: skip
+    def post(self, request: HttpRequest, ref: str) -> HttpResponse:
+        """Give a coupon to a customer."""
+
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            customer = customers.customer_of(ref)
+            given = coupons.give_coupon(
+                customer_id=customer.pk, customer_ref=ref, customer_currency=customer.currency, code=fields["coupon"]
+            )
+            given.refresh_from_db()
+            return 201, response_schemas.GivenCouponSerializer.body(given, customer=ref, coupon=fields["coupon"])
+
+        return self.once(request, request_schemas.NewGivenCouponSerializer, act)
+
+
+class OneCustomerCoupon(WriteEndpoint):
+    """One of a customer's coupons."""
+
+    collection = "customer-coupons"
+    takes_nothing = True
+
+    @operation(
+        "takeCouponOff", "Take a coupon off a customer",
+        "Invoices made from now on do not use it; what earlier ones used stays. It cannot be given to the customer again.",
+        tag=CATALOGUE, scope=BILLING_WRITE, idempotent=True, parameters=[REF_PATH, COUPON_PATH],
+        responses={
+            200: ResponseBody(response_schemas.CustomerCouponSerializer, examples.CUSTOMER_COUPON, "What it was used for.")
+        },
+        problems=[NO_CUSTOMER, NotFound(resource="customer's coupon", ref="WELCOME")],
+    )  # fmt: skip
+    def delete(self, request: HttpRequest, ref: str, code: str) -> HttpResponse:
+        """Take a coupon off a customer."""
+
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            taken_off = coupons.take_coupon_off(customer_id=customers.customer_of(ref).pk, customer_ref=ref, code=code)
+            [given] = reads.customer_coupons(ref, before=taken_off.pk + 1, limit=1)
+            return 200, response_schemas.customer_coupon(given, ref)
+
+        return self.once(request, request_schemas.NothingSerializer, act)

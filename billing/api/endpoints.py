@@ -1,0 +1,180 @@
+"""What billing's calls have in common: who may call, a write that takes effect once, a list by pages."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, ClassVar, TypeVar
+
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter
+
+from billing.api.request_fields import REF_PATTERN
+from billing.errors import InvoiceGenerationBusy, NotFound
+from billing.request_keys import WriteResult, execute_once
+from ledger.api.kit import cursors
+from ledger.api.kit.authentication import BILLING_READ, Key
+from ledger.api.kit.endpoint import Endpoint
+from ledger.api.kit.idempotency import idempotency_key
+from ledger.api.kit.parsing import read_body
+from ledger.api.kit.queries import read_query
+from ledger.api.kit.rendering import in_key_order, json_response, write_response
+from ledger.api.kit.request_errors import NotFound as NoSuchPath
+from ledger.api.kit.schema import ResponseBody, operation, page_example, page_of
+from ledger.api.kit.strict_serializers import StrictSerializer, read
+from ledger.errors import LedgerError, Refused
+
+Row = TypeVar("Row")
+
+CATALOGUE = "Catalogue"
+SUBSCRIPTIONS = "Subscriptions"
+USAGE = "Usage"
+INVOICES = "Invoices"
+
+REF_PATH = OpenApiParameter(
+    "ref",
+    {"type": "string", "pattern": f"^{REF_PATTERN}$", "minLength": 1, "maxLength": 64},
+    OpenApiParameter.PATH,
+    description="Your name for it.",
+    examples=[OpenApiExample("ref", "SUB-1234")],
+)
+INVOICE_PATH = OpenApiParameter(
+    "invoice_id",
+    {"type": "integer", "format": "int64", "minimum": 1},
+    OpenApiParameter.PATH,
+    description="The id of the invoice; not its number, which only a finalised one has.",
+    examples=[OpenApiExample("invoice", 1)],
+)
+CREDIT_NOTE_PATH = OpenApiParameter(
+    "credit_note_id",
+    {"type": "integer", "format": "int64", "minimum": 1},
+    OpenApiParameter.PATH,
+    description="The id of the credit note; not its number.",
+    examples=[OpenApiExample("credit note", 1)],
+)
+COUPON_PATH = OpenApiParameter(
+    "code", REF_PATH.type, OpenApiParameter.PATH, description="The coupon.", examples=[OpenApiExample("code", "WELCOME")]
+)
+EVENT_PATH = OpenApiParameter(
+    "key",
+    {"type": "string", "minLength": 1, "maxLength": 255},
+    OpenApiParameter.PATH,
+    description="The event's idempotency key; a slash in it is written %2F.",
+    examples=[OpenApiExample("key", "call-8812")],
+)
+NO_CUSTOMER = NotFound(resource="customer", ref="CUST-7")
+NO_SUBSCRIPTION = NotFound(resource="subscription", ref="SUB-1234")
+NO_INVOICE = NotFound(resource="invoice", ref=1)
+NO_CREDIT_NOTE = NotFound(resource="credit note", ref=1)
+BUSY = InvoiceGenerationBusy(key="invoice_gen/SUB-1234", subscription="SUB-1234")
+
+
+class BillingEndpoint(Endpoint):
+    """Billing has customers, not holders: a key for one holder cannot read any of it."""
+
+    def admit(self, key: Key, path: Mapping[str, Any]) -> None:
+        super().admit(key, path)
+        if key.holder_id is not None:
+            raise NoSuchPath
+
+
+class WriteEndpoint(BillingEndpoint):
+    """What the writes have in common: a key, a body, and a result that is stored with the key."""
+
+    collection: ClassVar[str]
+    takes_nothing: ClassVar[bool] = False
+
+    def once(
+        self,
+        request: HttpRequest,
+        shape: type[StrictSerializer],
+        act: Callable[[dict[str, Any]], tuple[int, Any]],
+        *,
+        remembers: bool = True,
+        on_refusal: Callable[[Refused], None] | None = None,
+    ) -> HttpResponse:
+        """Read the body, execute it at most once, and respond.
+
+        Args:
+            act: from the clean fields to a status and a body; runs inside the transaction that stores the result.
+            remembers: False for what changes nothing, such as a dry run.
+            on_refusal: writes what must stay although the refusal undoes the act.
+        """
+        key = idempotency_key(request)
+        raw = self._raw(request)
+        fields = read(shape, raw)
+        if not remembers:
+            with transaction.atomic(durable=True):
+                status, body = act(fields)
+            return json_response(body, status=status)
+
+        def execute() -> WriteResult:
+            status, body = act(fields)
+            return WriteResult(status, body)
+
+        result = execute_once(
+            collection=self.collection, idempotency_key=key, request_digest=_digest(request, raw), act=execute,
+            on_refusal=on_refusal,
+        )  # fmt: skip
+        return write_response(in_key_order(result.body), replayed=result.replayed, status=result.status)
+
+    def _raw(self, request: HttpRequest) -> dict[str, Any]:
+        if self.takes_nothing and request.META.get("CONTENT_LENGTH") in (None, "", "0"):
+            return {}
+        return read_body(request)
+
+
+def list_operation(
+    name: str,
+    summary: str,
+    description: str,
+    *,
+    tag: str,
+    path: str,
+    query: type[StrictSerializer],
+    shape: Any,
+    example: Any,
+    rows: Callable[..., Sequence[Row]],
+    body: Callable[..., Any] | None = None,
+    row_id: Callable[[Row], int] = attrgetter("pk"),
+    parameters: Sequence[OpenApiParameter] = (),
+    problems: Sequence[LedgerError] = (),
+) -> Callable[..., HttpResponse]:
+    """The `get` of a list whose rows have a number: a page of it, newest first.
+
+    Args:
+        path: of the list, as an example.
+        query: the filters.
+        rows: takes what the path names, the filters, `before` or `after`, and `limit`.
+        body: makes the body of a row, from the row and what the path names; None: `shape.body` does.
+    """
+
+    def show(row: Row, *named: Any) -> Any:
+        return shape.body(row) if body is None else body(row, *named)
+
+    @operation(
+        name, summary, description, tag=tag, scope=BILLING_READ, query=query, parameters=parameters, problems=problems,
+        responses={200: ResponseBody(page_of(shape), page_example(example, path=path), "A page of the list.")},
+    )  # fmt: skip
+    def get(self: BillingEndpoint, request: HttpRequest, **named: Any) -> HttpResponse:
+        filters = read_query(query, request)
+        page = cursors.requested_page(request, filters)
+        bounds = {bound: keyset[0] for bound, keyset in page.newest_first().items()}
+        found = rows(*named.values(), **filters, **bounds, limit=page.rows_wanted)
+        return json_response(
+            page.response_body(
+                found,
+                keyset=lambda row: (row_id(row),),
+                body=lambda row: show(row, *named.values()),
+            )
+        )
+
+    return get
+
+
+def _digest(request: HttpRequest, raw: dict[str, Any]) -> bytes:
+    """SHA-256 over the route and the body of a request, for any order of its keys."""
+    route = f"{request.method} {request.path}?{request.META.get('QUERY_STRING', '')}"
+    form = json.dumps([route, raw], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(form.encode()).digest()

@@ -1,0 +1,68 @@
+"""Making the invoices of one subscription."""
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+
+from billing import reads
+from billing.api import examples, request_schemas, response_schemas
+from billing.api.endpoints import BUSY, INVOICES, NO_SUBSCRIPTION, REF_PATH, WriteEndpoint
+from billing.errors import InvoiceGenerationBusy
+from billing.generator import generate
+from billing.generator.options import Options, Scope
+from ledger.api.kit.authentication import BILLING_WRITE
+from ledger.api.kit.schema import RequestBody, ResponseBody, operation
+from ledger.database.lock_decorators import locked, on
+from ledger.database.lock_names import INVOICE_GENERATION
+from ledger.database.locks import Lock
+from ledger.errors import Refused
+
+
+class SubscriptionInvoices(WriteEndpoint):
+    """Making invoices for one subscription."""
+
+    collection = "subscription-invoices"
+
+    @operation(
+        "generateInvoices", "Generate the invoices of a subscription",
+        "Does the same as the command, for one subscription, up to `as_of`: 400 if that lies in the future, except in a dry run. "
+        "Answers 409 at once if another process is generating its invoices; try again later.",
+        tag=INVOICES, scope=BILLING_WRITE, idempotent=True, parameters=[REF_PATH],
+        takes=RequestBody(request_schemas.GenerationSerializer, {"all that is due": examples.GENERATION_BODY}),
+        responses={
+            201: ResponseBody(response_schemas.InvoicesSerializer, {"invoices": [examples.INVOICE]}, "What was made."),
+            200: ResponseBody(
+                response_schemas.InvoicesSerializer, {"invoices": []}, "Nothing is due, or what a dry run would make."
+            ),
+        },
+        problems=[NO_SUBSCRIPTION, BUSY],
+    )  # fmt: skip
+    def post(self, request: HttpRequest, ref: str) -> HttpResponse:
+        """Make the invoices that are due."""
+        asked: dict[str, Any] = {}
+
+        def suspend(refusal: Refused) -> None:
+            if not asked["dry_run"]:
+                generate.suspend_refused(refusal)
+
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            asked.update(fields)
+            generate.check_as_of(fields["as_of"], dry_run=fields["dry_run"])
+            return self.make(ref=ref, fields=fields)
+
+        return self.once(request, request_schemas.GenerationSerializer, act, on_refusal=suspend)
+
+    @staticmethod
+    @locked(on(INVOICE_GENERATION, "{ref}"), wait=False, busy=InvoiceGenerationBusy)
+    def make(lock: Lock, *, ref: str, fields: dict[str, Any]) -> tuple[int, Any]:
+        """Make the invoices that are due, or those that a dry run would make, under the lock of the subscription."""
+        options = Options(
+            as_of=fields["as_of"],
+            only=Scope(fields["only"]) if "only" in fields else None,
+            finalize=fields["finalize"],
+            dry_run=fields["dry_run"],
+            render=reads.invoice_document,
+        )
+        generated = generate.generate_held(lock, ref=ref, options=options)
+        made = bool(generated.documents) and not options.dry_run
+        return 201 if made else 200, {"invoices": generated.documents}

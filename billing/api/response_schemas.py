@@ -1,0 +1,313 @@
+"""What billing's calls respond with. Each field is declared once, for the body and for the OpenAPI document."""
+
+from operator import attrgetter, itemgetter
+from typing import Any
+
+from rest_framework import serializers
+
+from billing.models import Amendment, Plan
+from billing.orders import plans
+from billing.rating.price_input import price_dict
+from billing.reads.catalogue import GivenCoupon
+from billing.reads.document_schemas import InvoiceSerializer, PeriodSerializer
+from billing.reads.response_fields import decimal, minor, text, time, whole
+from billing.reads.subscriptions import SubscriptionDetail, SubscriptionRow
+from ledger.api.kit.rendering import in_key_order, time_text
+from ledger.api.kit.responses import ResponseSchema, computed
+
+# Customers and the catalogue -------------------------------------------------------------------------
+
+
+class PayingCreditsSerializer(ResponseSchema):
+    """Which credits pay."""
+
+    credit_type = text()
+    unit_value = decimal(attrgetter("credit_unit_value"))
+
+
+class CustomerSerializer(ResponseSchema):
+    """Who pays."""
+
+    ref = text()
+    name = text()
+    currency = text()
+    time_zone = text()
+    language = text()
+    address = computed(serializers.DictField(), lambda customer: in_key_order(customer.address))
+    vat_id = text()
+    vat_status = text()
+    terms_days = whole()
+    grace_days = whole()
+    holder_id = text(lambda customer: customer.holder_id or None, null=True)
+    credits = computed(
+        PayingCreditsSerializer(allow_null=True), lambda customer: None if customer.credit_unit_value is None else customer
+    )
+
+
+class IntervalSerializer(ResponseSchema):
+    """A billing period."""
+
+    unit = text(attrgetter("interval_unit"))
+    count = whole(attrgetter("interval_count"))
+
+
+class AllowanceSerializer(ResponseSchema):
+    """Credits granted each period."""
+
+    credit_type = text(itemgetter("credit_type"))
+    amount = whole(itemgetter("amount"))
+    rollover_cap = whole(itemgetter("rollover_cap"), null=True)
+
+
+def _prices_of(plan: Plan) -> list[dict[str, Any]]:
+    return [price_dict(price) for _, price in plans.terms_of(plan.pk).prices]
+
+
+class PlanSerializer(ResponseSchema):
+    """A version of a plan."""
+
+    code = text()
+    version = whole()
+    name = text()
+    currency = text()
+    interval = computed(IntervalSerializer(), lambda plan: plan)
+    prices = computed(serializers.ListField(child=serializers.DictField()), _prices_of)
+    minimum = decimal(null=True)
+    maximum = decimal(null=True)
+    allowance = AllowanceSerializer(allow_null=True)
+
+
+class CouponSerializer(ResponseSchema):
+    """A discount."""
+
+    code = text()
+    kind = text()
+    value = decimal()
+    currency = text(lambda coupon: coupon.currency or None, null=True)
+    duration = text()
+    periods = whole(null=True)
+    prices = serializers.ListField(child=serializers.CharField(allow_null=False))
+    plans = serializers.ListField(child=serializers.CharField(allow_null=False))
+
+
+class GivenCouponSerializer(ResponseSchema):
+    """A customer's coupon."""
+
+    customer = text()
+    coupon = text()
+    given_at = time()
+
+
+class CustomerCouponSerializer(GivenCouponSerializer):
+    """A customer's coupon, and what invoices have used of it."""
+
+    taken_off_at = time(null=True)
+    used_minor = minor()
+    used_invoices = whole()
+
+
+def customer_coupon(found: GivenCoupon, customer: str) -> dict[str, Any]:
+    """Return a customer's coupon with what invoices have used of it."""
+    return CustomerCouponSerializer.body(
+        found.row, customer=customer, coupon=found.code, used_minor=found.used_minor, used_invoices=found.used_invoices
+    )
+
+
+# Subscriptions ---------------------------------------------------------------------------------------
+
+
+class SubscriptionSerializer(ResponseSchema):
+    """What a customer ordered."""
+
+    ref = text()
+    customer = text()
+    plan = text()
+    started_at = time()
+    anchor_at = time()
+    time_zone = text()
+    trial_end = time(null=True)
+
+
+def _change_of(amendment: Amendment) -> dict[str, Any]:
+    change = dict(amendment.change)
+    if "plan" in change:
+        change["plan"] = plans.terms_of(change["plan"]).code
+    shown: dict[str, Any] = in_key_order(change)
+    return shown
+
+
+class AmendmentSerializer(ResponseSchema):
+    """A change from an instant on."""
+
+    subscription = text()
+    sequence = whole()
+    effective_at = time()
+    change = computed(serializers.DictField(), _change_of)
+    recorded_at = time()
+    actor = text()
+
+
+class ChargeSerializer(ResponseSchema):
+    """A one-off charge."""
+
+    subscription = text()
+    sequence = whole()
+    currency = text()
+    amount_minor = minor()
+    description = text()
+    tax_rate = decimal()
+    recorded_at = time()
+
+
+class SuspendedBillingSerializer(ResponseSchema):
+    """Why billing of a subscription was suspended, and who resumed it."""
+
+    subscription = text()
+    reason = text()
+    parked_at = time(attrgetter("suspended_at"))
+    unparked_at = time(attrgetter("resumed_at"), null=True)
+    unparked_by = text(attrgetter("resumed_by"))
+    unparked_reason = text(attrgetter("resume_reason"))
+
+
+class SuspensionSerializer(ResponseSchema):
+    """Why billing is suspended until a person checks it."""
+
+    reason = text(attrgetter("suspended_reason"))
+    since = time(attrgetter("suspended_at"))
+
+
+class SubscriptionSummarySerializer(ResponseSchema):
+    """A subscription as it is now."""
+
+    ref = text()
+    customer = text()
+    plan = text()
+    plan_version = whole()
+    state = text()
+    started_at = time()
+    anchor_at = time()
+    time_zone = text()
+    trial_end = time(null=True)
+    ends_at = time(null=True)
+    due_at = time(null=True, help_text="When it next has something to bill; null: nothing will be due.")
+    suspended = computed(SuspensionSerializer(allow_null=True), lambda row: None if row.suspended_at is None else row)
+
+
+class SubscriptionItemSerializer(ResponseSchema):
+    """The price and quantity at which an item counts, or will count."""
+
+    price_key = text()
+    plan = text()
+    plan_version = whole()
+    quantity = decimal()
+    starts_at = time()
+    ends_at = time(null=True)
+
+
+class SubscriptionDetailSerializer(SubscriptionSummarySerializer):
+    """A subscription as it is now, with its parts."""
+
+    as_of = time()
+    current_period = PeriodSerializer(allow_null=True)
+    items = SubscriptionItemSerializer(many=True)
+    amendments = AmendmentSerializer(many=True)
+
+
+def subscription_detail(found: SubscriptionDetail) -> dict[str, Any]:
+    """Return a subscription with its current period, items and amendments."""
+    row: SubscriptionRow = found.row
+    period = row.current_period(found.as_of)
+    return SubscriptionDetailSerializer.body(
+        row,
+        as_of=time_text(found.as_of),
+        current_period=None if period is None else PeriodSerializer.body(period),
+        items=[SubscriptionItemSerializer.body(item) for item in found.items],
+        amendments=[AmendmentSerializer.body(amendment, subscription=row.ref) for amendment in found.amendments],
+    )
+
+
+# Usage -----------------------------------------------------------------------------------------------
+
+
+class UsageEventSerializer(ResponseSchema):
+    """One thing that was used."""
+
+    idempotency_key = text()
+    subscription = text()
+    meter = text()
+    value = decimal()
+    occurred_at = time()
+    properties = computed(serializers.DictField(), lambda event: in_key_order(event.properties))
+    recorded_at = time()
+
+
+class UsageResultSerializer(ResponseSchema):
+    """The result of one event."""
+
+    idempotency_key = text(null=True)
+    result = text()
+    detail = text()
+
+
+class UsageResultsSerializer(ResponseSchema):
+    """One result per event, in order."""
+
+    results = UsageResultSerializer(many=True)
+
+
+# Ratings are stored with the lines as they are shown: `billing.rating.pricing.Rating.as_dict` makes their bodies.
+RatingStepSerializer = type(
+    "RatingStepSerializer", (serializers.Serializer,),
+    {
+        "__doc__": "One step of a calculation.",
+        **{name: text(null=True) for name in ("from", "to")},
+        **{name: text() for name in ("units", "unit_amount", "flat_amount", "amount")},
+    },
+)  # fmt: skip
+
+
+class CoveredUnitsSerializer(serializers.Serializer[Any]):
+    """The units that are paid in credits."""
+
+    units = text()
+    credits = whole()
+    credit_type = text()
+
+
+class RatingSerializer(serializers.Serializer[Any]):
+    """What usage would cost; `covered` when credits_available was given."""
+
+    amount_minor = minor()
+    exact = text()
+    steps = RatingStepSerializer(many=True)
+    covered = CoveredUnitsSerializer(required=False)
+
+
+# Invoices --------------------------------------------------------------------------------------------
+
+
+class DeletedDraftSerializer(ResponseSchema):
+    """The deleted draft."""
+
+    subscription = text(itemgetter("subscription_ref"))
+    customer = text(itemgetter("customer_ref"))
+    currency = text(itemgetter("currency"))
+    total_minor = minor(itemgetter("total_minor"))
+
+
+class InvoiceTransitionSerializer(ResponseSchema):
+    """Who changed the state of an invoice, and why."""
+
+    invoice = whole(attrgetter("invoice_id"))
+    move = text(lambda transition: transition.kind.replace("_", "-"))
+    actor = text()
+    reason = text()
+    recorded_at = time()
+    draft = DeletedDraftSerializer(allow_null=True)
+
+
+class InvoicesSerializer(ResponseSchema):
+    """The new invoices."""
+
+    invoices = InvoiceSerializer(many=True)

@@ -1,0 +1,185 @@
+"""Calls about subscriptions: orders, amendments, one-off charges, and billing that is suspended."""
+
+from operator import attrgetter
+from typing import Any
+
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+
+from billing import reads
+from billing.api import examples, request_schemas, response_schemas
+from billing.api.endpoints import (
+    BUSY,
+    NO_SUBSCRIPTION,
+    REF_PATH,
+    SUBSCRIPTIONS,
+    BillingEndpoint,
+    WriteEndpoint,
+    list_operation,
+)
+from billing.errors import AlreadyExists, BillingNotSuspended
+from billing.generator import generate
+from billing.generator.options import Options
+from billing.orders import subscriptions, suspension
+from billing.orders.subscriptions import Wish
+from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
+from ledger.api.kit.queries import read_query
+from ledger.api.kit.rendering import json_response
+from ledger.api.kit.schema import RequestBody, ResponseBody, operation
+from ledger.errors import Invalid
+
+
+class Subscriptions(WriteEndpoint):
+    """What customers order."""
+
+    collection = "subscriptions"
+    get = list_operation(
+        "listSubscriptions", "List subscriptions", "As they are now, newest first.", tag=SUBSCRIPTIONS, path="/v1/subscriptions",
+        query=request_schemas.SubscriptionsQuery, shape=response_schemas.SubscriptionSummarySerializer,
+        example=examples.SUBSCRIPTION_SUMMARY,
+        rows=reads.subscriptions, row_id=attrgetter("id"),
+    )  # fmt: skip
+
+    @operation(
+        "createSubscription", "Create a subscription", tag=SUBSCRIPTIONS, scope=BILLING_WRITE, idempotent=True,
+        takes=RequestBody(request_schemas.NewSubscriptionSerializer, {"a subscription": examples.SUBSCRIPTION_BODY}),
+        responses={201: ResponseBody(response_schemas.SubscriptionSerializer, examples.SUBSCRIPTION, "The subscription.")},
+        problems=[AlreadyExists(resource="subscription", ref="SUB-1234")],
+    )  # fmt: skip
+    def post(self, request: HttpRequest) -> HttpResponse:
+        """Create a subscription."""
+
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            subscription = subscriptions.create_subscription(**fields, actor=self.key.actor)
+            body = response_schemas.SubscriptionSerializer.body(subscription, customer=fields["customer"], plan=fields["plan"])
+            return 201, body
+
+        return self.once(request, request_schemas.NewSubscriptionSerializer, act)
+
+
+class OneSubscription(BillingEndpoint):
+    """One subscription."""
+
+    @operation(
+        "readSubscription", "Read a subscription",
+        "As it is now: state, current period, items that count or will, all amendments, and when it is next due.",
+        tag=SUBSCRIPTIONS, scope=BILLING_READ, parameters=[REF_PATH],
+        responses={
+            200: ResponseBody(response_schemas.SubscriptionDetailSerializer, examples.SUBSCRIPTION_DETAIL, "The subscription.")
+        },
+        problems=[NO_SUBSCRIPTION],
+    )  # fmt: skip
+    def get(self, request: HttpRequest, ref: str) -> HttpResponse:
+        """Read a subscription."""
+        return json_response(response_schemas.subscription_detail(reads.subscription(ref)))
+
+
+class Amendments(WriteEndpoint):
+    """Changes to a subscription."""
+
+    collection = "amendments"
+    get = list_operation(
+        "listAmendments", "List a subscription's amendments", "Newest first; the first one is the order.",
+        tag=SUBSCRIPTIONS, path="/v1/subscriptions/SUB-1234/amendments", parameters=[REF_PATH], problems=[NO_SUBSCRIPTION],
+        query=request_schemas.AllQuery, shape=response_schemas.AmendmentSerializer, example=examples.AMENDMENT,
+        rows=reads.amendments, body=lambda row, ref: response_schemas.AmendmentSerializer.body(row, subscription=ref),
+    )  # fmt: skip
+
+    @operation(
+        "amendSubscription", "Amend a subscription",
+        "Writes the wish and returns at once, also while invoices for the subscription are being made; the next run bills the "
+        "difference: what is given back and what is charged, both once the change has taken effect. With `dry_run=true`: the "
+        "invoices that a run at `as_of` would make with it.",
+        tag=SUBSCRIPTIONS, scope=BILLING_WRITE, idempotent=True, parameters=[REF_PATH], query=request_schemas.AmendmentQuery,
+        takes=RequestBody(request_schemas.NewAmendmentSerializer, {"more": examples.AMENDMENT_BODY}),
+        responses={
+            201: ResponseBody(response_schemas.AmendmentSerializer, examples.AMENDMENT, "The amendment."),
+            200: ResponseBody(response_schemas.InvoicesSerializer, {"invoices": [examples.INVOICE]}, "The effect (dry run)."),
+        },
+        problems=[NO_SUBSCRIPTION, BUSY],
+    )  # fmt: skip
+    def post(self, request: HttpRequest, ref: str) -> HttpResponse:
+        """Amend a subscription."""
+        query = read_query(request_schemas.AmendmentQuery, request)
+        dry_run = query["dry_run"]
+        if "as_of" in query and not dry_run:
+            raise Invalid(pointer="/as_of", rule="dry-run-only", detail="works only with dry_run=true; runs bill the amendment")
+
+        def amended(fields: dict[str, Any]) -> Any:
+            wish = Wish(
+                plan=fields.get("plan"),
+                quantities=fields.get("quantities"),
+                sets_end="ends_at" in fields,
+                ends_at=fields.get("ends_at"),
+                paused=fields.get("paused"),
+                trial_end=fields.get("trial_end"),
+            )
+            return subscriptions.amend_subscription(ref=ref, effective_at=fields["effective_at"], wish=wish, actor=self.key.actor)
+
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            return 201, response_schemas.AmendmentSerializer.body(amended(fields), subscription=ref)
+
+        def show(fields: dict[str, Any]) -> tuple[int, Any]:
+            amended(fields)
+            as_of = query.get("as_of") or max(fields["effective_at"], timezone.now())
+            options = Options(as_of=as_of, finalize=False, render=reads.invoice_document)
+            generated = generate.generate_in(ref=ref, options=options)
+            transaction.set_rollback(True)
+            return 200, {"invoices": generated.documents}
+
+        return self.once(request, request_schemas.NewAmendmentSerializer, show if dry_run else act, remembers=not dry_run)
+
+
+class Charges(WriteEndpoint):
+    """One-off charges."""
+
+    collection = "charges"
+    get = list_operation(
+        "listCharges", "List a subscription's one-off charges", "Newest first.",
+        tag=SUBSCRIPTIONS, path="/v1/subscriptions/SUB-1234/charges", parameters=[REF_PATH], problems=[NO_SUBSCRIPTION],
+        query=request_schemas.AllQuery, shape=response_schemas.ChargeSerializer, example=examples.CHARGE,
+        rows=reads.charges, body=lambda row, ref: response_schemas.ChargeSerializer.body(row, subscription=ref),
+    )  # fmt: skip
+
+    @operation(
+        "chargeOnce", "Add a one-off charge", "It is on the next invoice of the subscription, once.",
+        tag=SUBSCRIPTIONS, scope=BILLING_WRITE, idempotent=True, parameters=[REF_PATH],
+        takes=RequestBody(request_schemas.NewChargeSerializer, {"a set-up fee": examples.CHARGE_BODY}),
+        responses={201: ResponseBody(response_schemas.ChargeSerializer, examples.CHARGE, "The charge.")},
+        problems=[NO_SUBSCRIPTION],
+    )  # fmt: skip
+    def post(self, request: HttpRequest, ref: str) -> HttpResponse:
+        """Add a one-off charge."""
+
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            charge = subscriptions.charge_once(ref=ref, **fields, actor=self.key.actor)
+            return 201, response_schemas.ChargeSerializer.body(charge, subscription=ref)
+
+        return self.once(request, request_schemas.NewChargeSerializer, act)
+
+
+class ResumeBilling(WriteEndpoint):
+    """Resuming the billing of a subscription."""
+
+    collection = "resume-billing"
+
+    @operation(
+        "unpark", "Resume the billing of a subscription", tag=SUBSCRIPTIONS, scope=BILLING_WRITE, idempotent=True,
+        parameters=[REF_PATH],
+        takes=RequestBody(request_schemas.ResumeBillingSerializer, {"checked": {"reason": "Checked by hand"}}),
+        responses={
+            200: ResponseBody(
+                response_schemas.SuspendedBillingSerializer, examples.SUSPENDED_BILLING, "Why billing was suspended."
+            )
+        },
+        problems=[NO_SUBSCRIPTION, BillingNotSuspended(subscription="SUB-1234")],
+    )  # fmt: skip
+    def post(self, request: HttpRequest, ref: str) -> HttpResponse:
+        """Resume the billing of a subscription."""
+
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            resumed = suspension.resume(ref=ref, actor=self.key.actor, **fields)
+            return 200, response_schemas.SuspendedBillingSerializer.body(resumed, subscription=ref)
+
+        return self.once(request, request_schemas.ResumeBillingSerializer, act)

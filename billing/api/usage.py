@@ -1,0 +1,92 @@
+"""Calls about usage events."""
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+
+from billing import reads
+from billing.api import examples, request_schemas, response_schemas
+from billing.api.endpoints import EVENT_PATH, NO_SUBSCRIPTION, USAGE, BillingEndpoint, WriteEndpoint
+from billing.errors import NotFound
+from billing.metering import usage
+from ledger.api.kit import cursors
+from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
+from ledger.api.kit.parsing import BATCH_LIMIT_BYTES
+from ledger.api.kit.queries import read_query
+from ledger.api.kit.rendering import json_response
+from ledger.api.kit.request_errors import InvalidRequest
+from ledger.api.kit.schema import RequestBody, ResponseBody, operation, page_example, page_of
+from ledger.api.kit.strict_serializers import read
+
+
+class OneUsageEvent(BillingEndpoint):
+    """One usage event."""
+
+    @operation(
+        "readUsageEvent", "Read a usage event", tag=USAGE, scope=BILLING_READ, parameters=[EVENT_PATH],
+        responses={200: ResponseBody(response_schemas.UsageEventSerializer, examples.USAGE_EVENT, "The event.")},
+        problems=[NotFound(resource="usage event", ref="call-8812")],
+    )  # fmt: skip
+    def get(self, request: HttpRequest, key: str) -> HttpResponse:
+        """Read a usage event."""
+        return json_response(response_schemas.UsageEventSerializer.body(reads.usage_event(key)))
+
+
+class UsageEvents(WriteEndpoint):
+    """What was used."""
+
+    collection = "usage-events"
+    body_limit_bytes = BATCH_LIMIT_BYTES
+
+    @operation(
+        "listUsageEvents", "List a subscription's usage events",
+        "The latest use first. Events that were billed long ago may be gone.",
+        tag=USAGE, scope=BILLING_READ, query=request_schemas.UsageEventsQuery, problems=[NO_SUBSCRIPTION],
+        responses={
+            200: ResponseBody(
+                page_of(response_schemas.UsageEventSerializer), page_example(examples.USAGE_EVENT, path="/v1/usage-events"),
+                "A page of the list."
+            )
+        },
+    )  # fmt: skip
+    def get(self, request: HttpRequest) -> HttpResponse:
+        """List a subscription's usage events."""
+        filters = read_query(request_schemas.UsageEventsQuery, request)
+        page = cursors.requested_page(request, filters)
+        events = reads.usage_events(**filters, **page.newest_first(), limit=page.rows_wanted)
+        return json_response(
+            page.response_body(events, keyset=lambda event: event.keyset, body=response_schemas.UsageEventSerializer.body)
+        )
+
+    @operation(
+        "takeInUsage", "Send usage events", "Up to 1,000 events, each with a result. An event's key is permanently unique.",
+        tag=USAGE, scope=BILLING_WRITE, idempotent=True,
+        takes=RequestBody(request_schemas.UsageSerializer, {"one event": examples.USAGE_BODY}),
+        responses={200: ResponseBody(response_schemas.UsageResultsSerializer, examples.USAGE,
+        "accepted, duplicate, conflict or invalid, for each.")},
+    )  # fmt: skip
+    def post(self, request: HttpRequest) -> HttpResponse:
+        """Take usage events in."""
+        return self.once(request, request_schemas.UsageSerializer, lambda fields: (200, {"results": _taken_in(fields["events"])}))
+
+
+def _taken_in(raw_events: list[Any]) -> list[dict[str, Any]]:
+    good: list[usage.NewEvent] = []
+    results: list[dict[str, Any] | None] = []
+    for raw in raw_events:
+        try:
+            fields = read(request_schemas.UsageEventSerializer, raw)
+        except InvalidRequest as invalid:
+            results.append(_invalid(raw, invalid))
+            continue
+        good.append(usage.NewEvent(**({"properties": {}} | fields)))
+        results.append(None)
+    taken_in = map(response_schemas.UsageResultSerializer.body, usage.take_in(good))
+    return [result if result is not None else next(taken_in) for result in results]
+
+
+def _invalid(raw: Any, invalid: InvalidRequest) -> dict[str, Any]:
+    key = raw.get("idempotency_key") if isinstance(raw, dict) else None
+    detail = "; ".join(f"{field_error.pointer}: {field_error.detail}" for field_error in invalid.field_errors)[:1000]
+    result = usage.EventResult(key if isinstance(key, str) else None, usage.Result.INVALID, detail)
+    return response_schemas.UsageResultSerializer.body(result)

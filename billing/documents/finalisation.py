@@ -1,0 +1,226 @@
+"""Finalising a draft: credit notes and prepaid credits are set against it, then it gets its number and is frozen.
+
+The number is taken last in the transaction. The row of the series stays locked until COMMIT, so only one process at a time would
+do anything that came after it.
+"""
+
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.db import connection
+from django.utils import timezone
+
+from billing.documents.invoice_locks import invoice_key
+from billing.models import CreditNote, CreditNoteUse, CreditPayment, Customer, Invoice, Line, NumberSeries
+from billing.rating.totals import OpenCreditNote, apply_credit_notes, credits_for
+from ledger import services as ledger
+from ledger.database.locks import Lock, holder_lock
+
+# The number and all that it freezes in one statement, also for the first number of a series: from here to COMMIT the row of the
+# series is locked, and the finalisation of all other invoices waits.
+FINALIZE = """
+    WITH taken AS (
+        INSERT INTO billing_numberseries AS series (name, last_value) VALUES (%(series)s, 1)
+        ON CONFLICT (name) DO UPDATE SET last_value = series.last_value + 1
+        RETURNING last_value
+    )
+    UPDATE billing_invoice
+    SET state = 'open', series_value = taken.last_value,
+        number = %(series)s || '-' || lpad(taken.last_value::text, greatest(6, length(taken.last_value::text)), '0'),
+        issue_date = %(issue_date)s, due_date = %(due_date)s,
+        credit_notes_minor = %(credit_notes_minor)s, credits_applied_minor = %(credits_applied_minor)s,
+        amount_due_minor = total_minor - %(credit_notes_minor)s - %(credits_applied_minor)s,
+        seller_id = (SELECT max(seller.id) FROM billing_seller AS seller),
+        finalized_at = %(finalized_at)s
+    FROM taken
+    WHERE id = %(id)s
+    RETURNING number
+"""
+
+PAID = "UPDATE billing_invoice SET state = 'paid', paid_at = %s WHERE id = %s"
+
+# The finalisation that a dry run shows, on a draft that is rolled back afterwards.
+SETTLE = """
+    UPDATE billing_invoice
+    SET issue_date = %(issue_date)s, due_date = %(due_date)s,
+        credit_notes_minor = %(credit_notes_minor)s, credits_applied_minor = %(credits_applied_minor)s,
+        amount_due_minor = total_minor - %(credit_notes_minor)s - %(credits_applied_minor)s
+    WHERE id = %(id)s
+"""
+
+NOTES_LEFT = """
+    SELECT note.id, note.amount_minor - note.credits_returned_minor - coalesce(
+        (SELECT sum(used.amount_minor) FROM billing_creditnoteuse AS used
+         WHERE used.credit_note_id = note.id AND used.released_at IS NULL), 0)
+    FROM billing_creditnote AS note
+    WHERE note.subscription_id = %s AND note.currency = %s AND note.released_at IS NULL
+    ORDER BY note.id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class InvoiceDraft:
+    """A draft and its customer, as far as finalisation needs them."""
+
+    invoice_id: int
+    subscription_id: int
+    subscription_ref: str
+    currency: str
+    total_minor: int
+    own_note_minor: int
+    series: str
+    terms_days: int
+    time_zone: str
+    holder_id: str
+    credit_type: str
+    credit_unit_value: Decimal | None
+    has_notes: bool = True
+    """False: the subscription has no open credit note."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What was set against a draft, and its dates: everything but the number."""
+
+    draft: InvoiceDraft
+    credit_notes_minor: int
+    credits_applied_minor: int
+    issue_date: date
+    finalized_at: datetime
+
+    @property
+    def amount_due_minor(self) -> int:
+        """The amount that the customer has to pay."""
+        return self.draft.total_minor - self.credit_notes_minor - self.credits_applied_minor
+
+
+def finalize_under(lock: Lock, draft: InvoiceDraft) -> str:
+    """Settle a draft, give it its number and freeze it, or raise and change nothing; returns the number."""
+    return number_under(lock, settle_under(lock, draft))
+
+
+def settle_under(lock: Lock, draft: InvoiceDraft) -> Settlement:
+    """Set credit notes and prepaid credits against a draft, or raise and change nothing.
+
+    Lock order: the subscription's is held, then the holder's. A caller that finalises several drafts settles all of them before
+    it takes the first number, so that nothing waits for a holder's lock while it holds the series.
+    """
+    lock.ensure_held(invoice_key(draft.subscription_ref))
+    notes_minor = _apply_notes(draft)
+    credits_minor = _pay_with_credits(draft, draft.total_minor - notes_minor)
+    now = timezone.now()
+    return Settlement(draft, notes_minor, credits_minor, now.astimezone(ZoneInfo(draft.time_zone)).date(), now)
+
+
+def number_under(lock: Lock, settled: Settlement) -> str:
+    """Give a settled draft its number and freeze it; nothing but COMMIT should follow. Returns the number."""
+    lock.ensure_held(invoice_key(settled.draft.subscription_ref))
+    with connection.cursor() as cursor:
+        cursor.execute(FINALIZE, _facts(settled))
+        number: str
+        (number,) = cursor.fetchone()
+        if not settled.amount_due_minor:
+            cursor.execute(PAID, [settled.finalized_at, settled.draft.invoice_id])
+    return number
+
+
+def show_settlement(lock: Lock, settled: Settlement) -> None:
+    """Write the settlement into the draft of a dry run, without a number: other finalisations would wait for the series."""
+    lock.ensure_held(invoice_key(settled.draft.subscription_ref))
+    with connection.cursor() as cursor:
+        cursor.execute(SETTLE, _facts(settled))
+
+
+def _facts(settled: Settlement) -> dict[str, Any]:
+    return {
+        "id": settled.draft.invoice_id,
+        "series": settled.draft.series,
+        "credit_notes_minor": settled.credit_notes_minor,
+        "credits_applied_minor": settled.credits_applied_minor,
+        "issue_date": settled.issue_date,
+        "due_date": settled.issue_date + timedelta(days=settled.draft.terms_days),
+        "finalized_at": settled.finalized_at,
+    }
+
+
+def _apply_notes(draft: InvoiceDraft) -> int:
+    """Apply credit notes: first the invoice's own one, then the oldest."""
+    if not draft.has_notes and not draft.own_note_minor:
+        return 0
+    with connection.cursor() as cursor:
+        cursor.execute(NOTES_LEFT, [draft.subscription_id, draft.currency])
+        notes = [(note_id, int(left)) for note_id, left in cursor.fetchall()]
+    if draft.own_note_minor:
+        own = CreditNote.objects.create(
+            subscription_id=draft.subscription_id,
+            invoice_id=draft.invoice_id,
+            currency=draft.currency,
+            amount_minor=draft.own_note_minor,
+        )
+        notes.insert(0, (own.pk, draft.own_note_minor))
+    applied = apply_credit_notes(draft.total_minor, [OpenCreditNote(str(note_id), left) for note_id, left in notes])
+    if applied:
+        CreditNoteUse.objects.bulk_create(
+            CreditNoteUse(credit_note_id=int(one.ref), invoice_id=draft.invoice_id, amount_minor=one.amount_minor)
+            for one in applied
+        )
+    return sum(one.amount_minor for one in applied)
+
+
+def _pay_with_credits(draft: InvoiceDraft, due_minor: int) -> int:
+    """Spend the holder's credits on the amount due, as far as they reach. The balance is read under the holder's lock."""
+    if not (draft.holder_id and draft.credit_type and draft.credit_unit_value) or due_minor <= 0:
+        return 0
+    with holder_lock(draft.holder_id) as holder:
+        available = ledger.available_under(holder, holder_id=draft.holder_id, credit_type=draft.credit_type)
+        used = credits_for(due_minor, available_units=available, unit_value=draft.credit_unit_value, currency=draft.currency)
+        if not used.amount_minor:
+            return 0
+        entry = ledger.spend_under(
+            holder,
+            holder_id=draft.holder_id,
+            amount=used.units,
+            credit_type=draft.credit_type,
+            idempotency_key=f"invoice/{draft.invoice_id}/pay",
+            reason="Invoice payment",
+            reference=f"invoice {draft.invoice_id}",
+            actor="billing",
+        )
+    CreditPayment.objects.create(
+        invoice_id=draft.invoice_id,
+        holder_id=draft.holder_id,
+        credit_type=draft.credit_type,
+        credits=used.units,
+        amount_minor=used.amount_minor,
+        spend_sequence=entry.sequence,
+    )
+    return used.amount_minor
+
+
+def finalizing(invoice: Invoice) -> InvoiceDraft:
+    """Read what finalisation needs of a draft."""
+    customer = Customer.objects.get(pk=invoice.customer_id)
+    carried = Line.objects.filter(invoice_id=invoice.pk, kind="carried")
+    return InvoiceDraft(
+        invoice_id=invoice.pk,
+        subscription_id=invoice.subscription_id,
+        subscription_ref=invoice.subscription_ref,
+        currency=invoice.currency,
+        total_minor=invoice.total_minor,
+        own_note_minor=sum(line.amount_minor + int(line.rating["tax_minor"]) for line in carried),
+        series=invoice.series,
+        terms_days=customer.terms_days,
+        time_zone=customer.time_zone,
+        holder_id=customer.holder_id,
+        credit_type=customer.credit_type,
+        credit_unit_value=customer.credit_unit_value,
+    )
+
+
+def last_number(series: str = "INV") -> int:
+    """The last number of a series; 0 where it has no number yet."""
+    row = NumberSeries.objects.filter(name=series).first()
+    return row.last_value if row else 0

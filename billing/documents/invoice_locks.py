@@ -1,0 +1,40 @@
+"""The lock under which everything that is billed to a subscription is decided."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.db import transaction
+
+from billing.errors import InvoiceGenerationBusy, NotFound
+from billing.models import Invoice
+from ledger.database.lock_names import INVOICE_GENERATION
+from ledger.database.locks import Lock, try_advisory_lock
+from ledger.errors import LockBusy
+
+
+def invoice_key(subscription_ref: str) -> str:
+    """The name of the lock under which everything that is billed to a subscription is decided."""
+    return INVOICE_GENERATION(subscription_ref)
+
+
+@contextmanager
+def locked_invoice(invoice_id: int) -> Iterator[tuple[Lock, Invoice]]:
+    """Hold the lock of an invoice's subscription. Yields it with the invoice as read after the lock was taken.
+
+    Raises:
+        NotFound: there is no such invoice.
+        InvoiceGenerationBusy: invoices of the subscription are being made.
+    """
+    ref = Invoice.objects.filter(pk=invoice_id).values_list("subscription_ref", flat=True).first()
+    if ref is None:
+        raise NotFound(resource="invoice", ref=invoice_id)
+    try:
+        with transaction.atomic(), try_advisory_lock(invoice_key(ref)) as lock:
+            invoice = Invoice.objects.filter(pk=invoice_id).first()
+            if invoice is None:
+                raise NotFound(resource="invoice", ref=invoice_id)
+            yield lock, invoice
+    except InvoiceGenerationBusy:
+        raise
+    except LockBusy as busy:
+        raise InvoiceGenerationBusy(**busy.facts, subscription=ref) from busy

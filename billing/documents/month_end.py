@@ -1,0 +1,80 @@
+"""The credits that paid invoices, or usage on them, by the documents and by the ledger's entries of a month."""
+
+from datetime import datetime
+from typing import Final
+
+from django.db import connection
+
+from ledger.totals.ties import Tie
+
+NAME: Final = "invoices paid with credits"
+
+# From the entries, which an invoice's payment has a key for, and from the payments, each with its entry by the primary key.
+PAYMENTS: Final = """
+    WITH entry AS (
+        SELECT credit_type, sum(-amount) AS credits FROM ledger_entry
+        WHERE kind = 'spend' AND actor = 'billing' AND idempotency_key LIKE 'invoice/%%/pay'
+            AND ledger_slot(recorded_at) BETWEEN ledger_slot(%(start)s) AND ledger_slot(%(end)s)
+            AND recorded_at >= %(start)s AND recorded_at < %(end)s
+        GROUP BY credit_type
+    ), document AS (
+        SELECT p.credit_type, sum(p.credits) AS credits
+        FROM billing_creditpayment AS p
+        JOIN ledger_entry AS e
+            ON e.holder_id = p.holder_id AND e.credit_type = p.credit_type AND e.sequence = p.spend_sequence
+        WHERE e.recorded_at >= %(start)s AND e.recorded_at < %(end)s
+        GROUP BY p.credit_type
+    )
+    SELECT credit_type, coalesce(document.credits, 0), coalesce(entry.credits, 0)
+    FROM entry FULL JOIN document USING (credit_type)
+    ORDER BY credit_type
+"""
+
+NAME_OF_USAGE: Final = "usage on invoices paid with credits"
+
+# By the entries, whose key is `usage/<invoice>/<item>/<start>`, and by the lines, each with the entries that it names. What a
+# voided invoice gave back has another key, `usage/<invoice>/undone/...`; a deleted draft has no lines any more. A line is written
+# with its entries, so an invoice more than a day outside of the month has no entries in it.
+USAGE: Final = """
+    WITH entry AS (
+        SELECT credit_type, sum(-amount) AS credits FROM ledger_entry
+        WHERE kind IN ('spend', 'refund') AND actor = 'billing' AND idempotency_key ~ '^usage/[0-9]+/[0-9]+/'
+            AND ledger_slot(recorded_at) BETWEEN ledger_slot(%(start)s) AND ledger_slot(%(end)s)
+            AND recorded_at >= %(start)s AND recorded_at < %(end)s
+            AND EXISTS (SELECT FROM billing_invoice AS i WHERE i.id = split_part(idempotency_key, '/', 2)::bigint)
+        GROUP BY credit_type
+    ), line AS (
+        SELECT l.rating -> 'covered' AS covered, i.created_at
+        FROM billing_invoice AS i
+        JOIN billing_line AS l ON l.invoice_id = i.id
+        WHERE i.created_at >= %(start)s - interval '1 day' AND i.created_at < %(end)s + interval '1 day'
+            AND l.rating -> 'covered' IS NOT NULL AND l.rating -> 'covered' ->> 'credits' <> '0'
+    ), document AS (
+        SELECT covered ->> 'credit_type' AS credit_type, sum((covered ->> 'credits')::numeric) AS credits
+        FROM line
+        LEFT JOIN ledger_entry AS e
+            ON e.holder_id = covered ->> 'holder_id'
+            AND e.credit_type = covered ->> 'credit_type'
+            AND e.sequence = (covered -> 'entries' ->> 0)::bigint
+        WHERE coalesce(e.recorded_at, created_at) >= %(start)s AND coalesce(e.recorded_at, created_at) < %(end)s
+        GROUP BY 1
+    )
+    SELECT credit_type, coalesce(document.credits, 0), coalesce(entry.credits, 0)
+    FROM entry FULL JOIN document USING (credit_type)
+    ORDER BY credit_type
+"""
+
+
+def payments(start: datetime, end: datetime) -> list[Tie]:
+    """The credits of each type that paid invoices in `[start, end)`, by the documents and by the entries."""
+    with connection.cursor() as cursor:
+        cursor.execute(PAYMENTS, {"start": start, "end": end})
+        return [Tie(NAME, credit_type, int(documents), int(entries)) for credit_type, documents, entries in cursor.fetchall()]
+
+
+def usage(start: datetime, end: datetime) -> list[Tie]:
+    """The credits of each type that paid usage in `[start, end)`, less what went back, by the lines and by the entries."""
+    with connection.cursor() as cursor:
+        cursor.execute(USAGE, {"start": start, "end": end})
+        rows = cursor.fetchall()
+    return [Tie(NAME_OF_USAGE, credit_type, int(documents), int(entries)) for credit_type, documents, entries in rows]

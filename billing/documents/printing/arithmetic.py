@@ -1,0 +1,144 @@
+"""How the amount of a line was computed, in words and numbers that the reader can check by hand. Pure.
+
+A line keeps its calculation as steps (`billing.rating.pricing.Step`): "5,390,000 − 1,000,000 free = 4,390,000 × 0.00002 = 87.80".
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+from billing.rating.money import minor_digits
+from ledger.typesetting.languages import MINUS, Language
+
+Step = Mapping[str, str | None]
+
+MICROSECONDS: Final = 1_000_000
+DAYS_AT_MOST: Final = 400
+"""The most days of a full period. A share of more is one of microseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notation:
+    """How numbers are written: the language, its texts, and the currency."""
+
+    language: Language
+    texts: Mapping[str, str]
+    currency: str
+
+    def money(self, amount_minor: int) -> str:
+        """An amount of whole minor units, without its currency."""
+        digits = minor_digits(self.currency)
+        return self.language.number(Decimal(amount_minor).scaleb(-digits), decimals=digits)
+
+    def price(self, amount: Decimal | str) -> str:
+        """An exact amount in major units, with at least the decimals of its currency."""
+        exact = Decimal(amount)
+        has = max(-int(exact.normalize().as_tuple().exponent), 0)
+        return self.language.number(exact, decimals=max(has, minor_digits(self.currency)))
+
+    def number(self, value: Decimal | str) -> str:
+        """A quantity."""
+        return self.language.number(value)
+
+
+def calculation(notation: Notation, line: Mapping[str, Any]) -> list[str]:
+    """The notes under a line that explain its amount; no note where quantity times price explains it.
+
+    Args:
+        line: as `GET /v1/invoices/{id}` has it.
+    """
+    rating = line["rating"]
+    return [
+        *_steps(notation, line, rating.get("steps") or []),
+        *_share(notation, line, rating),
+        *_covered(notation, rating.get("covered")),
+        *_discount(notation, line),
+    ]
+
+
+def _steps(notation: Notation, line: Mapping[str, Any], steps: Sequence[Step]) -> Iterator[str]:
+    free = steps[0] if steps and _is_free(steps[0]) and len(steps) > 1 else None
+    charged = steps[1:] if free is not None else steps
+    if free is None and len(charged) == 1 and _says_itself(line, charged[0]):
+        return
+    if free is not None and len(charged) == 1:
+        yield _after_free(notation, free, charged[0])
+        return
+    if len(steps) == 1 and _is_free(steps[0]):
+        yield f"{notation.number(steps[0]['units'] or '0')} {notation.texts['free']}"
+        return
+    for step in steps:
+        yield (_range(notation, step) if len(steps) > 1 else "") + _product(notation, step)
+
+
+def _is_free(step: Step) -> bool:
+    return Decimal(step["unit_amount"] or 0) == 0 == Decimal(step["flat_amount"] or 0)
+
+
+def _says_itself(line: Mapping[str, Any], step: Step) -> bool:
+    """True where the columns for quantity and price show the whole calculation."""
+    unit_amount = line["unit_amount"]
+    return (
+        unit_amount is not None
+        and Decimal(step["units"] or 0) == Decimal(line["quantity"])
+        and Decimal(step["unit_amount"] or 0) == Decimal(unit_amount)
+        and not Decimal(step["flat_amount"] or 0)
+    )
+
+
+def _after_free(notation: Notation, free: Step, charged: Step) -> str:
+    upper, free_units = Decimal(charged["to"] or 0), Decimal(free["units"] or 0)
+    rest = upper - free_units
+    begins = f"{notation.number(upper)} {MINUS} {notation.number(free_units)} {notation.texts['free']} = "
+    if rest != Decimal(charged["units"] or 0):
+        begins += f"{notation.number(rest)}; "
+    return begins + _product(notation, charged)
+
+
+def _range(notation: Notation, step: Step) -> str:
+    """The range of the quantity that a step prices."""
+    lower, upper = step["from"], step["to"]
+    if lower is None or upper is None:
+        return ""
+    words = notation.texts["between"].format(lower=notation.number(lower), upper=notation.number(upper))
+    return f"{words}: "
+
+
+def _product(notation: Notation, step: Step) -> str:
+    units, flat = Decimal(step["units"] or 0), Decimal(step["flat_amount"] or 0)
+    parts = []
+    if units or not flat:
+        parts.append(f"{notation.number(units)} × {notation.price(step['unit_amount'] or '0')}")
+    if flat:
+        parts.append(notation.price(flat))
+    if len(parts) == 1 and flat:
+        return parts[0]
+    return f"{' + '.join(parts)} = {notation.price(step['amount'] or '0')}"
+
+
+def _share(notation: Notation, line: Mapping[str, Any], rating: Mapping[str, Any]) -> Iterator[str]:
+    share = rating.get("share")
+    if not share or share["used"] == share["of"]:
+        return
+    used, of, words = share["used"], share["of"], "days"
+    if of > DAYS_AT_MOST:
+        used, of, words = used // MICROSECONDS, of // MICROSECONDS, "seconds"
+    part = notation.texts[words].format(used=notation.number(used), of=notation.number(of))
+    yield f"{notation.price(rating['exact'])} × {part} = {notation.money(line['amount_minor'])}"
+
+
+def _covered(notation: Notation, covered: Mapping[str, Any] | None) -> Iterator[str]:
+    if not covered or not covered["credits"]:
+        return
+    words = notation.texts["in_credits" if covered["credits"] > 0 else "credits_back"]
+    yield words.format(
+        units=notation.number(abs(Decimal(covered["units"]))),
+        credits=notation.number(abs(covered["credits"])),
+        credit_type=covered["credit_type"],
+    )
+
+
+def _discount(notation: Notation, line: Mapping[str, Any]) -> Iterator[str]:
+    if line["discount_minor"]:
+        yield notation.texts["line_discount"].format(amount=notation.money(-line["discount_minor"]))

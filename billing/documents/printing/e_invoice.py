@@ -1,0 +1,324 @@
+"""The invoice that a machine reads: Factur-X of profile EN 16931, an XML file inside the PDF, and what the PDF says about it.
+
+Source: EN 16931-1 (BT and BG are its numbers of the terms), Factur-X 1.09 / ZUGFeRD 2.
+"""
+
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from io import BytesIO
+from typing import Any, Final
+
+from billing.documents.printing.pages import EURO, PLACE, Paper, title_of
+from billing.rating.money import minor_digits
+from ledger.typesetting.typeset import AttachedFile
+
+log = logging.getLogger(__name__)
+
+FILE_NAME: Final = "factur-x.xml"
+PROFILE: Final = "en16931"
+INVOICE, CREDIT_NOTE = "380", "381"
+"""Source: UNTDID 1001."""
+TRANSFER: Final = "58"
+"""SEPA credit transfer. Source: UNTDID 4461."""
+ONE: Final = "C62"
+"""Pieces. Source: UN/ECE Recommendation 20."""
+CATEGORIES: Final = {"S", "Z", "E", "AE", "K", "G", "O", "L", "M"}
+"""The categories of EN 16931. A category that a plan defines is standard-rated at another rate. Source: UNTDID 5305."""
+REASONS: Final = {
+    "AE": ("Reverse charge", "VATEX-EU-AE"),
+    "E": ("Exempt from VAT", None),
+    "G": ("Export outside the EU", "VATEX-EU-G"),
+    "K": ("Intra-community supply", "VATEX-EU-IC"),
+    "O": ("Not subject to VAT", "VATEX-EU-O"),
+}
+FORBIDDEN: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Source: XML 1.0, 2.2."""
+VAT_IDS_OF_BOTH: Final = {"AE", "K"}
+
+MICROSECOND: Final = timedelta(microseconds=1)
+
+NAMESPACE: Final = "urn:factur-x:pdfa:CrossIndustryDocument:invoice:1p0#"
+PROPERTIES: Final = {
+    "DocumentType": ("INVOICE", "The type of the document"),
+    "DocumentFileName": (FILE_NAME, "The name of the embedded XML file"),
+    "Version": ("1.0", "The version of the XML schema"),
+    "ConformanceLevel": ("EN 16931", "The profile of the XML file"),
+}
+
+
+def e_invoice(paper: Paper) -> bytes | None:
+    """Return the XML of a document, valid against the schemas of Factur-X; None where it cannot have one.
+
+    It has one if it is neither a draft nor void, in euro, and says all that EN 16931 asks for: countries of both sides, and for
+    what is taxed, reverse-charged or intra-community the VAT ids.
+    """
+    if not is_complete(paper):
+        return None
+    from facturx import generate_cii_xml
+
+    try:
+        xml: bytes = generate_cii_xml(_storable(_terms(paper)), level=PROFILE, check_xsd=True, check_schematron=False)
+    except Exception:  # what the package raises where the schemas do not take the XML
+        log.exception("No e-invoice was made of %s", paper.document["number"])
+        return None
+    return xml
+
+
+def is_complete(paper: Paper) -> bool:
+    """True where the document has everything that an e-invoice needs."""
+    document, seller = paper.document, paper.seller
+    buyer_country = str((paper.buyer.get("address") or {}).get("country") or "")
+    categories = {_category(tax["category"]) for tax in document["taxes"]}
+    return (
+        paper.is_valid
+        and document["currency"] == EURO
+        and bool(document["lines"])
+        and len(buyer_country) == 2
+        and buyer_country.isascii()
+        and buyer_country.isupper()
+        and bool(paper.buyer.get("name"))
+        and ("vat_id" in seller or (bool(seller.get("tax_number")) and not categories & VAT_IDS_OF_BOTH) or categories <= {"O"})
+        and not (categories & VAT_IDS_OF_BOTH and not paper.buyer.get("vat_id"))
+    )
+
+
+def attachment(xml: bytes) -> AttachedFile:
+    """The XML as a file to put into the PDF."""
+    return AttachedFile(FILE_NAME, xml.decode(), "text/xml", "Factur-X: the same document for machines")
+
+
+# The terms of EN 16931 -------------------------------------------------------------------------------
+
+
+def _terms(paper: Paper) -> dict[str, Any]:
+    document = paper.document
+    is_note = paper.corrects is not None
+    minor = _Minor(document["currency"])
+    net_minor = sum(_net_minor(line) for line in document["lines"])
+    paid_minor = 0 if is_note else document["credit_notes_minor"] + document["credits_applied_minor"]
+    terms: dict[str, Any] = {
+        "BT-1": document["number"],
+        "BT-2": paper.day("issue_date"),
+        "BT-3": CREDIT_NOTE if is_note else INVOICE,
+        "BT-5": document["currency"],
+        "BT-10": document["customer"],
+        "BT-12": document["subscription"],
+        "BG-4": _seller(paper.seller),
+        "BG-7": _buyer(paper.buyer),
+        "BG-23": _taxes(paper, minor),
+        "BT-106": minor.text(net_minor),
+        "BT-109": minor.text(net_minor),
+        "BT-110": minor.text(document["tax_minor"]),
+        "BT-112": minor.text(document["total_minor"]),
+        "BT-113": minor.text(paid_minor) if paid_minor else None,
+        "BT-115": minor.text(document["total_minor"] - paid_minor),
+        "BG-25": [_line(paper, line, minor) for line in document["lines"]],
+        **_delivery(paper),
+    }
+    if paper.corrects is not None:
+        number, dated = paper.corrects
+        terms |= {
+            "BG-3": [{"BT-25": number, "BT-26": dated}],
+            "BG-1": [{"BT-22": document["reason"]}],
+            "BT-9": paper.day("issue_date"),
+        }
+    else:
+        terms["BT-9"] = paper.day("due_date")
+        terms |= _payment(paper)
+    return terms
+
+
+def _storable(value: Any) -> Any:
+    """The terms with a space in place of each character that XML does not allow."""
+    if isinstance(value, str):
+        return FORBIDDEN.sub(" ", value)
+    if isinstance(value, dict):
+        return {name: _storable(part) for name, part in value.items()}
+    return [_storable(part) for part in value] if isinstance(value, list) else value
+
+
+@dataclass(frozen=True, slots=True)
+class _Minor:
+    """Minor units of a currency as EN 16931 writes amounts."""
+
+    currency: str
+
+    def text(self, amount_minor: int) -> str:
+        digits = minor_digits(self.currency)
+        return f"{Decimal(amount_minor).scaleb(-digits):.{digits}f}"
+
+
+def _seller(seller: Mapping[str, str]) -> dict[str, Any]:
+    contact = {"name": seller["name"], "phone": seller.get("phone"), "email": seller.get("email")}
+    return {
+        "name": seller["name"],
+        "legal_info": seller.get("register"),
+        "vat_identifier": seller.get("vat_id"),
+        "tax_identifier": seller.get("tax_number"),
+        **_address(seller),
+        **_mail(seller.get("email")),
+        "contacts": [contact] if contact["phone"] or contact["email"] else [],
+    }
+
+
+def _buyer(buyer: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "name": str(buyer["name"]),
+        "vat_identifier": buyer.get("vat_id") or None,
+        **_address(buyer["address"]),
+        **_mail(buyer["address"].get("email")),
+    }
+
+
+def _address(address: Mapping[str, Any]) -> dict[str, Any]:
+    text = {key: str(address[key]) for key in ("line1", "line2", "line3", *PLACE) if address.get(key)}
+    return {
+        "addr_l1": text.get("line1"), "addr_l2": text.get("line2"), "addr_l3": text.get("line3"),
+        "postcode": text.get("postal_code"), "city": text.get("city"), "country_code": address["country"],
+    }  # fmt: skip
+
+
+def _mail(address: Any) -> dict[str, str]:
+    return {"einvoicing_addr": str(address), "einvoicing_addr_schemeid": "EM"} if address else {}
+
+
+def _delivery(paper: Paper) -> dict[str, Any]:
+    """The recipient and the period of the delivery; within the EU the day of delivery, where there is no period."""
+    periods = [line["period"] for line in paper.document["lines"] if line.get("period")]
+    delivered: dict[str, Any] = {"BG-13": {"name": str(paper.buyer["name"]), **_address(paper.buyer["address"])}}
+    if periods:
+        delivered["BT-73"] = min(_local(paper, period["start"]) for period in periods).date()
+        delivered["BT-74"] = max(_last_day(paper, period) for period in periods)
+    else:
+        delivered["BT-72"] = paper.day("issue_date")
+    return delivered
+
+
+def _local(paper: Paper, text: str) -> datetime:
+    return datetime.fromisoformat(text).astimezone(paper.zone)
+
+
+def _last_day(paper: Paper, period: Mapping[str, str]) -> date:
+    """The day of the last instant before the end."""
+    start, end = _local(paper, period["start"]), _local(paper, period["end"])
+    return max(start.date(), (end - MICROSECOND).date())
+
+
+def _category(category: str) -> str:
+    return category if category in CATEGORIES else "S"
+
+
+def _taxes(paper: Paper, minor: _Minor) -> list[dict[str, Any]]:
+    """The tax per category and rate of EN 16931; categories that a plan defines are grouped by their rate."""
+    sums: dict[tuple[str, str], list[int]] = {}
+    for tax in paper.document["taxes"]:
+        known = sums.setdefault((_category(tax["category"]), tax["rate"]), [0, 0])
+        known[0] += tax["base_minor"]
+        known[1] += tax["amount_minor"]
+    return [
+        {
+            "BT-116": minor.text(base),
+            "BT-117": minor.text(amount),
+            "BT-118": category,
+            "BT-119": None if category == "O" else rate,
+            "BT-120": REASONS.get(category, (None, None))[0],
+            "BT-121": REASONS.get(category, (None, None))[1],
+        }
+        for (category, rate), (base, amount) in sums.items()
+    ]
+
+
+def _net_minor(line: Mapping[str, Any]) -> int:
+    net: int = line["amount_minor"] - line.get("discount_minor", 0)
+    return net
+
+
+def _line(paper: Paper, line: Mapping[str, Any], minor: _Minor) -> dict[str, Any]:
+    category = _category(line["tax_category"])
+    title = title_of(line, paper.notation.texts) if "kind" in line else line["description"]
+    period = line.get("period")
+    return {
+        "BT-126": str(line["position"]),
+        "BT-153": title or "–",
+        **_priced(line, minor),
+        "BT-130": ONE,
+        "BT-131": minor.text(_net_minor(line)),
+        "BT-134": _local(paper, period["start"]).date() if period else None,
+        "BT-135": _last_day(paper, period) if period else None,
+        "BT-151": category,
+        "BT-152": None if category == "O" else line["tax_rate"],
+        "BG-27": [{"amount": minor.text(line["discount_minor"]), "reason": "Discount", "reason_code": "95"}]
+        if line.get("discount_minor")
+        else [],
+    }
+
+
+def _priced(line: Mapping[str, Any], minor: _Minor) -> dict[str, str]:
+    """Quantity and price where their product is the amount, else the amount once: EN 16931 has no tiers, no negative price."""
+    quantity, unit_amount = Decimal(line.get("quantity") or 0), line.get("unit_amount")
+    amount = Decimal(minor.text(line["amount_minor"]))
+    if unit_amount is not None and quantity and quantity * Decimal(unit_amount) == amount:
+        return {"BT-129": f"{quantity:f}", "BT-146": f"{Decimal(unit_amount):f}"}
+    return {"BT-129": "-1" if amount < 0 else "1", "BT-146": f"{abs(amount):f}"}
+
+
+def _payment(paper: Paper) -> dict[str, Any]:
+    seller = paper.seller
+    if "iban" not in seller:
+        return {}
+    return {
+        "BT-81": TRANSFER,
+        "BT-83": paper.document["number"],
+        "BT-84": seller["iban"],
+        "BT-85": seller["name"],
+        "BT-86": seller.get("bic"),
+    }
+
+
+# What the PDF says about it --------------------------------------------------------------------------
+
+
+def declare(pdf: bytes) -> bytes:
+    """Return the PDF with the properties of Factur-X in its metadata. Without them, readers do not look for the XML.
+
+    The rest of the file stays byte for byte: the new metadata is appended (ISO 32000-1, 7.5.6).
+    """
+    from pypdf import PdfWriter
+
+    writer = PdfWriter(BytesIO(pdf), incremental=True)
+    metadata: Any = writer.root_object["/Metadata"]
+    metadata.set_data(_with_properties(metadata.get_data()))
+    out = BytesIO()
+    writer.write(out)
+    return out.getvalue()
+
+
+def _with_properties(metadata: bytes) -> bytes:
+    properties = "".join(f"<fx:{name}>{value}</fx:{name}>" for name, (value, _) in PROPERTIES.items())
+    described = "".join(
+        '<rdf:li rdf:parseType="Resource">'
+        f"<pdfaProperty:category>external</pdfaProperty:category><pdfaProperty:description>{what}</pdfaProperty:description>"
+        f"<pdfaProperty:name>{name}</pdfaProperty:name><pdfaProperty:valueType>Text</pdfaProperty:valueType></rdf:li>"
+        for name, (_, what) in PROPERTIES.items()
+    )
+    schema = (
+        '<rdf:li rdf:parseType="Resource"><pdfaSchema:schema>Factur-X PDFA Extension Schema</pdfaSchema:schema>'
+        f"<pdfaSchema:namespaceURI>{NAMESPACE}</pdfaSchema:namespaceURI><pdfaSchema:prefix>fx</pdfaSchema:prefix>"
+        f"<pdfaSchema:property><rdf:Seq>{described}</rdf:Seq></pdfaSchema:property></rdf:li>"
+    )
+    text = metadata.decode()
+    for mark in (_SCHEMAS, _END):
+        if text.count(mark) != 1:
+            raise ValueError(f"the metadata of the PDF has no place for that of Factur-X: {mark}")
+    text = text.replace(_SCHEMAS, _SCHEMAS + schema)
+    return text.replace(
+        _END, f'<rdf:Description rdf:about="" xmlns:fx="{NAMESPACE}">{properties}</rdf:Description>{_END}'
+    ).encode()
+
+
+_SCHEMAS: Final = "<pdfaExtension:schemas><rdf:Bag>"
+_END: Final = "</rdf:RDF>"

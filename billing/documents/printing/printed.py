@@ -1,0 +1,133 @@
+"""From an invoice or credit note in the database to its PDF."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from pathlib import Path
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from django.db.models import Sum
+
+from billing import reads
+from billing.documents.printing.e_invoice import attachment, declare, e_invoice
+from billing.documents.printing.pages import Paper, credit_note_page, invoice_page
+from billing.documents.sellers import current_seller, seller_of
+from billing.errors import NotFound, SellerMissing
+from billing.models import CreditNote, CreditNoteUse, CreditPayment, Customer, Invoice
+from ledger.typesetting.typeset import pictures, typeset
+
+TEMPLATE: Final = Path(__file__).with_name("invoice.typ")
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedDocument:
+    """A PDF, and the name to save it under."""
+
+    file_name: str
+    content: bytes
+
+
+def invoice_pdf(invoice_id: int) -> PrintedDocument:
+    """Return an invoice as it was issued; the same bytes every time, until it is void.
+
+    Raises:
+        NotFound: there is no such invoice.
+        SellerMissing: nobody has recorded who invoices.
+        DocumentTooLong: it has more lines than a document can have.
+    """
+    paper = invoice_paper(invoice_id)
+    return _printed(paper, paper.document["number"] or f"draft-{invoice_id}")
+
+
+def credit_note_pdf(credit_note_id: int) -> PrintedDocument:
+    """Return a credit note on request as it was issued. Raises: as `invoice_pdf`; a carried note is not a document."""
+    paper = credit_note_paper(credit_note_id)
+    return _printed(paper, paper.document["number"])
+
+
+def pages_of(paper: Paper, *, dots_per_inch: int = 96) -> list[bytes]:
+    """Return the pages of a document as PNG pictures."""
+    return pictures(TEMPLATE, _page(paper), dots_per_inch=dots_per_inch)
+
+
+def invoice_paper(invoice_id: int, *, without_seller: Mapping[str, str] | None = None) -> Paper:
+    """Return an invoice and what belongs to it, as it was issued. Raises: NotFound, SellerMissing.
+
+    Args:
+        without_seller: what is said of the seller where nobody has recorded one; None: that raises SellerMissing.
+    """
+    invoice = Invoice.objects.filter(pk=invoice_id).first()
+    if invoice is None:
+        raise NotFound(resource="invoice", ref=invoice_id)
+    document = reads.invoice_documents([invoice])[0]
+    # A later note about the invoice lowers what is due of it, and is a separate document.
+    lowered_minor = _lowered_minor(CreditNoteUse.objects.filter(invoice_id=invoice_id, credit_note__invoice_id=invoice_id))
+    document["credit_notes_minor"] -= lowered_minor
+    document["amount_due_minor"] += lowered_minor
+    paid = CreditPayment.objects.filter(invoice_id=invoice_id).values_list("credits", flat=True).first()
+    return Paper(
+        document=document,
+        seller=_seller_details(invoice.seller_id, is_draft=invoice.state == Invoice.State.DRAFT, missing=without_seller),
+        buyer=invoice.buyer,
+        zone=_zone(invoice.customer_id),
+        credits=paid or 0,
+    )
+
+
+def credit_note_paper(credit_note_id: int, *, without_seller: Mapping[str, str] | None = None) -> Paper:
+    """Return a credit note on request and what belongs to it, as it was issued. Args, raises: as `invoice_paper`."""
+    note = CreditNote.objects.filter(pk=credit_note_id, number__isnull=False).first()
+    if note is None:
+        raise NotFound(resource="credit note", ref=credit_note_id)
+    invoice = Invoice.objects.get(pk=note.invoice_id)
+    document = reads.credit_note_document(credit_note_id)
+    lowers_minor = _lowered_minor(CreditNoteUse.objects.filter(credit_note_id=note.pk, invoice_id=note.invoice_id))
+    document["lowers_due_minor"] = lowers_minor
+    document["left_minor"] = note.amount_minor - note.credits_returned_minor - lowers_minor
+    assert invoice.number is not None
+    assert invoice.issue_date is not None
+    return Paper(
+        document=document,
+        seller=_seller_details(note.seller_id, is_draft=False, missing=without_seller),
+        buyer=invoice.buyer,
+        zone=_zone(invoice.customer_id),
+        credits=note.credits_returned,
+        corrects=(invoice.number, invoice.issue_date),
+    )
+
+
+def _lowered_minor(uses: Any) -> int:
+    """The amount by which notes on request have lowered the amount due, with those that voiding has released since."""
+    lowered: int | None = uses.filter(credit_note__kind=CreditNote.Kind.REQUESTED).aggregate(minor=Sum("amount_minor"))["minor"]
+    return lowered or 0
+
+
+def _seller_details(seller_id: int | None, *, is_draft: bool, missing: Mapping[str, str] | None) -> Mapping[str, str]:
+    seller = current_seller() if is_draft else seller_of(seller_id)
+    if seller is not None:
+        details: dict[str, str] = seller.details
+        return details
+    if missing is None:
+        raise SellerMissing
+    return missing
+
+
+def _zone(customer_id: int) -> ZoneInfo:
+    return ZoneInfo(Customer.objects.filter(pk=customer_id).values_list("time_zone", flat=True).first() or "UTC")
+
+
+def _page(paper: Paper) -> dict[str, Any]:
+    return invoice_page(paper) if paper.corrects is None else credit_note_page(paper)
+
+
+def _printed(paper: Paper, name: str) -> PrintedDocument:
+    xml = e_invoice(paper)
+    files = [] if xml is None else [attachment(xml)]
+    pdf = typeset(TEMPLATE, _page(paper), at=_made_at(paper.day("issue_date")), files=files)
+    return PrintedDocument(f"{name}.pdf", declare(pdf.content) if files and pdf.is_archivable else pdf.content)
+
+
+def _made_at(day: date | None) -> datetime:
+    """The day of issue; for a draft always the same day."""
+    return datetime.combine(day or date(2000, 1, 1), time(), UTC)

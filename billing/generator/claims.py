@@ -1,0 +1,166 @@
+"""What of a subscription is billed already, and its one-off charges that are not. Read under the lock, without row locks."""
+
+import json
+from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from django.db import connection
+
+from billing.documents.invoice_locks import invoice_key
+from billing.generator.claim_credits import OpenClaim
+from billing.generator.draft_lines import OneOffCharge
+from billing.generator.items import schedule_of
+from billing.generator.minimums import BoundClaim
+from billing.generator.snapshots import read_bound_terms, read_coverage, read_origin, read_usage
+from billing.generator.subscription_state import SubscriptionState
+from billing.models import Claim
+from billing.orders import plans
+from ledger.database.locks import Lock
+from ledger.database.statements import Statement, decimal, instant, integer, parameter
+
+CLAIMS_SQL = """
+    SELECT id, item_id, kind, starts_at, ends_at, price_id, quantity::text, amount_minor, invoice_id, line_position,
+        snapshot::text
+    FROM billing_claim
+    WHERE subscription_id = %s AND released_at IS NULL AND kind IN (1, 2, 4) AND ends_at > %s
+    ORDER BY item_id, starts_at
+"""
+
+# What credit notes on request have given back of the lines of these invoices.
+NOTED = """
+    SELECT note.invoice_id, line.position, sum(line.amount_minor)
+    FROM billing_creditnote AS note JOIN billing_creditnoteline AS line ON line.credit_note_id = note.id
+    WHERE note.subscription_id = %s AND note.released_at IS NULL AND note.invoice_id = ANY(%s)
+    GROUP BY note.invoice_id, line.position
+"""
+
+CHARGES = """
+    SELECT o.id, o.currency, o.amount_minor, o.description, o.tax_category, o.tax_rate, o.recorded_at
+    FROM billing_charge AS o
+    WHERE o.subscription_id = %s AND NOT EXISTS (
+        SELECT FROM billing_claim AS c WHERE c.item_id = o.id AND c.kind = 3 AND c.released_at IS NULL
+            AND c.subscription_id = o.subscription_id)
+    ORDER BY o.sequence
+"""
+
+USAGE_STARTS = """
+    SELECT item_id, starts_at, price_id FROM billing_claim
+    WHERE subscription_id = %s AND released_at IS NULL AND kind = 2
+    ORDER BY starts_at DESC
+"""
+
+PERIODS_LOOKED_AT = 3
+"""Every run reads the claims of this number of an item's newest periods: the last two for late usage, and one to spare."""
+
+LONG_AGO = "0001-01-01T00:00:00+00:00"
+
+
+class _ClaimRow(NamedTuple):
+    """A row of CLAIMS."""
+
+    id: int
+    item_id: int
+    kind: int
+    starts_at: datetime
+    ends_at: datetime
+    price_id: int
+    quantity: Decimal
+    amount_minor: int
+    invoice_id: int | None
+    line_position: int | None
+    snapshot: Any
+
+
+CLAIMS = Statement(
+    "claims_to_bill", CLAIMS_SQL,
+    [integer, integer, integer, instant, instant, integer, decimal, integer, integer, integer, json.loads], row=_ClaimRow._make,
+)  # fmt: skip
+
+
+def read_claims(
+    lock: Lock, subscription: SubscriptionState, since: datetime | None
+) -> tuple[dict[Claim.Kind, dict[int, list[OpenClaim]]], list[BoundClaim]]:
+    """The open claims that end after `since`, by kind and item, and those on minimums and maximums; None: all of them."""
+    lock.ensure_held(invoice_key(subscription.ref))
+    found: dict[Claim.Kind, dict[int, list[OpenClaim]]] = {Claim.Kind.RECURRING: {}, Claim.Kind.USAGE: {}}
+    bounds: list[BoundClaim] = []
+    rows: list[_ClaimRow] = CLAIMS.rows([parameter(subscription.id), parameter(since or LONG_AGO)])
+    for row in rows:
+        if row.kind == Claim.Kind.BOUND:
+            terms = read_bound_terms(row.snapshot)
+            bounds.append(BoundClaim(row.id, row.item_id, row.starts_at, row.ends_at, row.amount_minor, terms))
+        else:
+            found[Claim.Kind(row.kind)].setdefault(row.item_id, []).append(_open_claim(subscription, row))
+    if subscription.has_notes:
+        _subtract_noted(subscription, found[Claim.Kind.RECURRING])
+    return found, bounds
+
+
+def _subtract_noted(subscription: SubscriptionState, by_item: dict[int, list[OpenClaim]]) -> None:
+    """Give each claim the part of its line that credit notes have given back, the latest claim of the line first."""
+    invoices = {claim.invoice_id for claims in by_item.values() for claim in claims if claim.invoice_id is not None}
+    with connection.cursor() as cursor:
+        cursor.execute(NOTED, [subscription.id, list(invoices)])
+        left = {(invoice_id, position): int(noted) for invoice_id, position, noted in cursor.fetchall()}
+    if not left:
+        return
+    for claims in by_item.values():
+        for index in sorted(range(len(claims)), key=lambda index: claims[index].end, reverse=True):
+            claim = claims[index]
+            line = (claim.invoice_id or 0, claim.line_position or 0)
+            noted = min(left.get(line, 0), max(claim.net_minor, 0))
+            if noted > 0:
+                left[line] -= noted
+                claims[index] = replace(claim, noted_minor=noted)
+
+
+def late_usage_from(lock: Lock, subscription: SubscriptionState, lookback: int) -> datetime | None:
+    """The start of the last `lookback` billed periods of all usage items. None: every run looks that far back."""
+    lock.ensure_held(invoice_key(subscription.ref))
+    if lookback <= PERIODS_LOOKED_AT or subscription.claims_from is None:
+        return None
+    begun: dict[int, set[datetime]] = {}
+    with connection.cursor() as cursor:
+        cursor.execute(USAGE_STARTS, [subscription.id])
+        for item_id, starts_at, price_id in cursor.fetchall():
+            of_item = begun.setdefault(item_id, set())
+            if len(of_item) < lookback:
+                of_item.add(schedule_of(subscription, price_id).period_at(starts_at).start)
+    return min((min(starts) for starts in begun.values()), default=None)
+
+
+def read_charges(lock: Lock, subscription: SubscriptionState) -> list[tuple[str, OneOffCharge]]:
+    """The one-off charges that are not billed yet, with their currency."""
+    lock.ensure_held(invoice_key(subscription.ref))
+    if not subscription.charges:
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute(CHARGES, [subscription.id])
+        return [(currency, OneOffCharge(charge_id, *facts)) for charge_id, currency, *facts in cursor.fetchall()]
+
+
+def _open_claim(subscription: SubscriptionState, row: _ClaimRow) -> OpenClaim:
+    snapshot = row.snapshot
+    terms, price = plans.price_of(row.price_id)
+    return OpenClaim(
+        id=row.id,
+        item_id=row.item_id,
+        price_id=row.price_id,
+        price=price,
+        currency=terms.currency,
+        schedule=schedule_of(subscription, row.price_id),
+        quantity=row.quantity,
+        start=row.starts_at,
+        end=row.ends_at,
+        net_minor=row.amount_minor,
+        invoice_id=row.invoice_id,
+        line_position=row.line_position,
+        origin=read_origin(snapshot["origin"]) if "origin" in snapshot else None,
+        share_used=snapshot.get("share_used", 0),
+        usage=read_usage(snapshot["usage"]) if "usage" in snapshot else None,
+        gross_minor=snapshot.get("gross_minor", 0),
+        after_coupons_minor=snapshot.get("after_coupons_minor", 0),
+        **read_coverage(snapshot),
+    )

@@ -1,0 +1,237 @@
+"""A step of a run for one subscription: writing the drafts of what is due with their claims, then finishing them."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+
+from billing.documents.finalisation import InvoiceDraft, Settlement, number_under, settle_under, show_settlement
+from billing.generator import coupon_uses, run_limits, store
+from billing.generator.allowance_periods import Allowance, due_allowances
+from billing.generator.allowances import AllowanceGrant, EarlyGrants, grant_allowances, read_granted
+from billing.generator.claims import late_usage_from, read_charges, read_claims
+from billing.generator.cursor import move_cursor
+from billing.generator.draft import Bill, make_bill
+from billing.generator.draft_lines import DraftLine, credit_lines, one_off_line, recurring_line, usage_line
+from billing.generator.drawdown import RunUsage, rate_measured
+from billing.generator.items import BillableItems, compute_settled_until, read_items
+from billing.generator.minimums import BilledAmount, BoundClaim, Bounds
+from billing.generator.options import KINDS, Options, Scope
+from billing.generator.reconcile import Target
+from billing.generator.results import GenerationResult, InvoiceSummary
+from billing.generator.store import ClaimChanges
+from billing.generator.subscription_state import SubscriptionState
+from billing.generator.targets import last_instant, measured_usage, target_of, unbilled_spans
+from ledger.database.locks import Lock
+
+
+@dataclass(frozen=True, slots=True)
+class RunStep:
+    """The drafts of a step and the allowances that are due. Nothing is paid or numbered yet.
+
+    Args:
+        granted: allowances that were granted early, to cover the usage of the step.
+        covered: credits spent on usage, less credits given back, by credit type.
+    """
+
+    subscription: SubscriptionState
+    options: Options
+    invoices: list[tuple[str, int, Bill]]
+    allowances: list[Allowance]
+    granted: list[AllowanceGrant]
+    covered: Counter[str]
+
+
+def write_step(lock: Lock, subscription: SubscriptionState, options: Options) -> RunStep:
+    """Write the drafts of what is due with their claims, and move the cursor."""
+    items = read_items(lock, subscription)
+    run_limits.ensure_dates(subscription, items)
+    settled_until = compute_settled_until(subscription, items, late_usage_from(lock, subscription, options.late_lookback))
+    claims, bound_claims = read_claims(lock, subscription, settled_until)
+    one_offs = [] if options.only == Scope.USAGE else read_charges(lock, subscription)
+    unbilled = unbilled_spans(items, claims, settled_until, options.only)
+    as_of = last_instant(unbilled, options)
+    if not options.include_suspended:
+        run_limits.ensure_periods(unbilled, as_of)
+    target = target_of(items, claims, settled_until, options, as_of)
+    early = EarlyGrants(
+        lock, subscription, _allowances(lock, subscription, items, settled_until, options.only, as_of), items.allowances
+    )
+    reserved: dict[str, int] = {}
+
+    def invoice_of(currency: str) -> int:
+        if currency not in reserved:
+            reserved[currency] = store.reserve_invoice()
+        return reserved[currency]
+
+    measured = measured_usage(subscription, target)
+    run_limits.ensure_countable(measured)
+    rated = rate_measured(lock, subscription, target.credits, measured, as_of=as_of, invoice_of=invoice_of, early=early)
+    early.end()
+    lines, changes = _lines(target, rated, as_of)
+    billed = [claim for by_item in claims.values() for of_item in by_item.values() for claim in of_item]
+    after = partial(store.billed_after, billed, changes)
+    bounds = _bounds(subscription, items, after, bound_claims, settled_until, options.only, as_of)
+    for currency, charge in one_offs:
+        line = one_off_line(charge)
+        changes.one_offs.append((charge, line))
+        lines.append((currency, line))
+    if not options.include_suspended:
+        run_limits.ensure_few_lines(lines)
+    invoices = _write_invoices(lock, subscription, lines, bounds, changes, replace(options, as_of=as_of), reserved)
+    changes.bounds = bounds.changes
+    changes.allowances_seen_to = options.only != Scope.USAGE
+    store.write_claims(subscription, changes)
+    move_cursor(subscription, items, claims, changes, KINDS[options.only], as_of)
+    return RunStep(subscription, options, invoices, early.due, early.given, rated.credits())
+
+
+def _allowances(
+    lock: Lock,
+    subscription: SubscriptionState,
+    items: BillableItems,
+    settled_until: datetime | None,
+    only: Scope | None,
+    as_of: datetime,
+) -> list[Allowance]:
+    """The allowances of the periods that have begun. They belong to the recurring charges."""
+    if not items.allowances or only == Scope.USAGE:
+        return []
+    return due_allowances(items.allowances, read_granted(lock, subscription, settled_until), as_of, settled_until)
+
+
+def _lines(target: Target, rated: RunUsage, as_of: datetime) -> tuple[list[tuple[str, DraftLine]], ClaimChanges]:
+    """The lines of what is to be billed, with their currency, and the changes of claims that belong to them."""
+    changes = ClaimChanges(credits_due_at=target.credits_due_at)
+    lines: list[tuple[str, DraftLine | None]] = []
+    for credit in target.credits:
+        change = rated.given_back.get(credit.claim.id)
+        given_back = credit_lines(credit, change)
+        changes.credits.append((credit, given_back))
+        lines += [(credit.claim.currency, line) for line in given_back]
+    for charge in target.charges:
+        line = recurring_line(charge) if charge.share.used else None
+        changes.charges.append((charge, line))
+        lines.append((charge.span.currency, line))
+    for one in rated.usages:
+        line = usage_line(one, as_of)
+        changes.usages.append((one, line))
+        lines.append((one.due.span.currency, line))
+    return [(currency, line) for currency, line in lines if line is not None], changes
+
+
+def _bounds(
+    subscription: SubscriptionState,
+    items: BillableItems,
+    billed: Callable[[], Sequence[BilledAmount]],
+    bound_claims: Sequence[BoundClaim],
+    settled_until: datetime | None,
+    only: Scope | None,
+    as_of: datetime,
+) -> Bounds:
+    """The minimums and maximums of the subscription, for periods that are billed completely after this step."""
+    if not items.bounded and not bound_claims:
+        return Bounds((), billed, (), as_of)
+    until = as_of
+    # A run of one kind of prices bounds a period only after the other kind is billed up to the end of the period.
+    other_due_at = (
+        {Scope.USAGE: subscription.recurring_due_at, Scope.RECURRING: subscription.usage_due_at}.get(only) if only else None
+    )
+    if only is not None:
+        until = min(as_of, other_due_at) if other_due_at is not None else subscription.active_from
+    return Bounds(items.bounded, billed, bound_claims, until, settled_until)
+
+
+def _write_invoices(
+    lock: Lock,
+    subscription: SubscriptionState,
+    lines: Sequence[tuple[str, DraftLine]],
+    bounds: Bounds,
+    changes: ClaimChanges,
+    options: Options,
+    reserved: Mapping[str, int],
+) -> list[tuple[str, int, Bill]]:
+    """Write a draft per currency, with its coupons."""
+    written: list[tuple[str, int, Bill]] = []
+    for currency in sorted({currency for currency, _ in lines} | bounds.currencies):
+        held = coupon_uses.hold(lock, subscription, currency)
+        drafted = [line for c, line in lines if c == currency]
+        bill = make_bill(drafted, held.coupons, held.periods_left, partial(bounds.lines, currency), subscription.vat_status)
+        if not bill.lines:
+            continue
+        run_limits.ensure_billable(currency, bill)
+        invoice_id = store.insert_invoice(
+            subscription, currency, bill, as_of=options.as_of, only=options.only, run_id=options.run_id,
+            grace_ends_at=options.grace_ends_at, reserved_id=reserved.get(currency),
+        )  # fmt: skip
+        if not options.include_suspended:
+            run_limits.ensure_usual(subscription, currency, invoice_id, bill)
+        coupon_uses.record_uses(held, bill.coupons, invoice_id, currency)
+        written.append((currency, invoice_id, bill))
+    return written
+
+
+def finish_steps(lock: Lock, steps: Sequence[RunStep]) -> GenerationResult:
+    """Pay with the available credits, then grant allowances, then give the numbers; return what was done."""
+    last = steps[-1]
+    settled: dict[int, Settlement] = {}
+    for step in steps:
+        if step.options.finalize:
+            # An earlier step may have made a credit note after the subscription was read.
+            subscription = step.subscription if len(steps) == 1 else replace(step.subscription, has_notes=True)
+            for currency, invoice_id, bill in step.invoices:
+                settled[invoice_id] = settle_under(lock, _finalizing(subscription, currency, bill, invoice_id))
+    # No step has granted allowances, so the last one has found all that are due.
+    early = [one for step in steps for one in step.granted]
+    generated = GenerationResult(
+        last.subscription.ref, granted=[*early, *grant_allowances(lock, last.subscription, last.allowances)]
+    )
+    for step in steps:
+        generated.covered.update(step.covered)
+        for currency, invoice_id, bill in step.invoices:
+            number = _numbered(lock, settled.get(invoice_id), step.options)
+            generated.add(_made(currency, invoice_id, bill, settled.get(invoice_id), number), bill)
+            if step.options.render is not None:
+                generated.documents.append(step.options.render(invoice_id))
+    return generated
+
+
+def _numbered(lock: Lock, settled: Settlement | None, options: Options) -> str | None:
+    if settled is None:
+        return None
+    if options.dry_run:
+        show_settlement(lock, settled)
+        return None
+    return number_under(lock, settled)
+
+
+def _made(currency: str, invoice_id: int, bill: Bill, settled: Settlement | None, number: str | None) -> InvoiceSummary:
+    return InvoiceSummary(
+        invoice_id=invoice_id,
+        number=number,
+        currency=currency,
+        total_minor=bill.total_minor,
+        credits_applied_minor=settled.credits_applied_minor if settled else 0,
+        amount_due_minor=settled.amount_due_minor if settled else bill.total_minor,
+        lines=len(bill.lines),
+        is_draft=settled is None,
+    )
+
+
+def _finalizing(subscription: SubscriptionState, currency: str, bill: Bill, invoice_id: int) -> InvoiceDraft:
+    return InvoiceDraft(
+        invoice_id=invoice_id,
+        subscription_id=subscription.id,
+        subscription_ref=subscription.ref,
+        currency=currency,
+        total_minor=bill.total_minor,
+        own_note_minor=sum(one.total_minor for one in bill.carried),
+        series="INV",
+        terms_days=subscription.terms_days,
+        time_zone=subscription.customer_time_zone,
+        holder_id=subscription.holder_id,
+        credit_type=subscription.credit_type,
+        credit_unit_value=subscription.credit_unit_value if currency == subscription.currency else None,
+        has_notes=subscription.has_notes,
+    )

@@ -1,0 +1,67 @@
+"""`manage.py seller`: who invoices, as documents print it."""
+
+import getpass
+import json
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandError, CommandParser
+
+from billing.documents.sellers import LIMITS, REQUIRED, current_seller, record_seller
+from ledger.errors import Invalid
+from ledger.management.examples import CommandWithExamples
+
+MOST_BYTES = 64 * 1024
+
+
+class Command(CommandWithExamples):
+    """Show the seller, or record another."""
+
+    help = (
+        "Show who invoices, as documents print it, or record it from a JSON file. Invoices finalised from then on print the "
+        f"new details; earlier ones keep theirs. Members: {', '.join(LIMITS)}; {', '.join(sorted(REQUIRED))} are required."
+    )
+    examples = (
+        ("seller", "show who invoices"),
+        ("seller --file seller.json", "record it"),
+        ("seller --format json", "for programs"),
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Take the file."""
+        parser.add_argument("--file", type=Path, metavar="JSON", help="record the seller of this file")
+        parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
+
+    def handle(self, *args: Any, **given: Any) -> None:
+        """Record what is given, and show what is current."""
+        if given["file"] is not None:
+            self._record(given["file"])
+        seller = current_seller()
+        if seller is None:
+            raise CommandError("No seller is recorded. Record one with --file.")
+        if given["format"] == "json":
+            recorded = {"recorded_at": seller.recorded_at.isoformat(), "recorded_by": seller.recorded_by}
+            self.stdout.write(json.dumps(seller.details | recorded, indent=2, ensure_ascii=False))
+            return
+        for name in filter(seller.details.get, LIMITS):
+            self.stdout.write(f"{_label(name):<14}{seller.details[name]}")
+        self.stdout.write(f"{'Recorded':<14}{seller.recorded_at:%Y-%m-%d %H:%M:%S} UTC by {seller.recorded_by}")
+
+    def _record(self, path: Path) -> None:
+        try:
+            with path.open("rb") as file:
+                details = json.loads(file.read(MOST_BYTES))
+        except (OSError, ValueError) as error:
+            raise CommandError(f"{path} cannot be read as JSON: {error}") from error
+        if not isinstance(details, dict):
+            raise CommandError(f"{path} must contain one JSON object")
+        try:
+            record_seller(details, actor=f"command:{getpass.getuser()}"[:200])
+        except Invalid as invalid:
+            raise CommandError(f"{invalid.facts['pointer'].removeprefix('/')} {invalid.facts['detail']}") from invalid
+
+
+def _label(name: str) -> str:
+    """How people call a member."""
+    short = {"vat_id": "VAT id", "iban": "IBAN", "bic": "BIC", "email": "E-mail"}
+    return short.get(name, name.replace("_", " ").capitalize())

@@ -1,0 +1,115 @@
+"""What `generate_invoices` tells people, from the same numbers that programs get as JSON."""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from billing.generator.outcomes import Outcome
+from billing.rating.money import MINOR_DIGITS
+
+LABEL = 15
+WORDS = {
+    Outcome.CREATED: "left as drafts",
+    Outcome.FINALISED: "finalised",
+    Outcome.NOTHING_DUE: "with nothing due",
+    Outcome.BUSY: "busy",
+    Outcome.DEFERRED: "put off",
+    Outcome.SUSPENDED: "suspended",
+    Outcome.FAILED: "failed",
+    Outcome.CONFLICT: "billed twice by somebody without the lock, which the database refused",
+}
+
+
+def run_text(summary: Mapping[str, Any]) -> str:
+    """Return what a run did."""
+    return "\n".join(f"{label:<{LABEL}}{text}" for label, text in _run_lines(summary) if text)
+
+
+def _run_lines(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    dry = " (dry run: nothing was written)" if summary["dry_run"] else ""
+    yield "Run", f"{summary['run_id']}, as of {_time(summary['as_of'])}{dry}"
+    outcomes = summary["outcomes"]
+    yield (
+        "Subscriptions",
+        ", ".join(f"{outcomes[kind]:,} {words}" for kind, words in WORDS.items() if outcomes[kind]) or "none due",
+    )
+    yield "Invoices", f"{summary['invoices']:,} with {summary['lines']:,} lines for {summary['periods']:,} periods"
+    for currency, money in summary["money"].items():
+        by_credits = money["credits_applied_minor"]
+        paid = f", {amount(by_credits, currency)} of it paid with credits" if by_credits else ""
+        yield "Billed", f"{amount(money['total_minor'], currency)} on {money['invoices']:,} invoices{paid}"
+    for label, given in (("Granted", summary["credits_granted"]), ("Used up", summary["credits_spent_on_usage"])):
+        yield label, ", ".join(f"{count:,} {credit_type}" for credit_type, count in given.items())
+    yield "Late usage", f"{summary['late_usage_minor']:,} minor units" if summary["late_usage_minor"] else ""
+    yield "Never billed", _never_billed(summary["usage_never_billed"])
+    milliseconds = summary["milliseconds"]
+    yield "Took", f"{summary['seconds']:.1f} s; an invoice {milliseconds['p50']} ms, the slowest {milliseconds['max']} ms"
+    yield "Ended early", _why_ended(summary)
+
+
+def _why_ended(summary: Mapping[str, Any]) -> str:
+    reasons = [
+        "--limit was reached" if summary["limit_reached"] else "",
+        "--max-runtime was reached" if summary["time_is_up"] else "",
+        f"{summary['workers_lost']} worker processes were lost" if summary["workers_lost"] else "",
+    ]
+    return ", ".join(filter(None, reasons))
+
+
+def _never_billed(found: Any) -> str:
+    if not isinstance(found, list):
+        return str(found)
+    return "; ".join(map(_members, found))
+
+
+def check_text(figures: Mapping[str, Any]) -> str:
+    """Return what a check found."""
+    lines = [f"{finding['finding']}: {finding['what']}" for finding in figures["findings"]]
+    lines += [f"Usage that no run bills: {_never_billed([one])}" for one in figures["usage_never_billed"]]
+    count = len(figures["findings"])
+    lines.append(f"{count} finding{'s' if count > 1 else ''}." if count else "Clean: what was billed comes out again.")
+    return "\n".join(lines)
+
+
+def explanation_text(explanation: Mapping[str, Any]) -> str:
+    """Return why a subscription is due or not."""
+    return "\n".join(f"{label:<{LABEL}}{text}" for label, text in _explanation_lines(explanation) if text)
+
+
+def _explanation_lines(explanation: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "Subscription", f"{explanation['subscription']}, as of {explanation['as_of']:%Y-%m-%d %H:%M:%S %Z}"
+    yield "Due", explanation["due"]
+    suspended = explanation["suspended"]
+    yield "Suspended", f"{suspended['reason']} ({_members(suspended['facts'])})" if suspended else ""
+    for period in explanation["periods"]:
+        yield f"Period {period['number']}", f"{_span(period['start'], period['end'])}"
+    for version in explanation["versions"]:
+        what = f"item {version['item_id']} at price {version['price_id']}, quantity {version['quantity']:f}"
+        yield "Ordered", f"{what}, {_span(version['starts_at'], version['ends_at'])}"
+    for claim in explanation["newest_claims"]:
+        members = {name: value for name, value in claim.items() if name not in ("starts_at", "ends_at")}
+        yield "Billed", f"{_span(claim['starts_at'], claim['ends_at'])}: {_members(members)}"
+    yield "Never billed", _never_billed(explanation["usage_never_billed"])
+    lock = explanation["lock"]
+    holders = "; ".join(_members(holder) for holder in lock["held_by"])
+    yield "Lock", f"{lock['name']}, number {lock['number']}, {f'held by {holders}' if holders else 'which is free'}"
+
+
+def _members(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items() if value not in (None, ""))
+
+
+def _span(starts_at: datetime, ends_at: datetime | None) -> str:
+    return f"from {starts_at:%Y-%m-%d %H:%M} to {f'{ends_at:%Y-%m-%d %H:%M} UTC' if ends_at else 'no end'}"
+
+
+def amount(minor: int, currency: str) -> str:
+    """Return money as people write it: EUR 1,204.50."""
+    digits = MINOR_DIGITS[currency]
+    whole, rest = divmod(abs(minor), 10**digits)
+    sign = "-" if minor < 0 else ""
+    return f"{currency} {sign}{whole:,}" + (f".{rest:0{digits}}" if digits else "")
+
+
+def _time(text: str) -> str:
+    return f"{datetime.fromisoformat(text):%Y-%m-%d %H:%M:%S %Z}"

@@ -1,0 +1,58 @@
+"""Discounts: what there is, who has it, and what it took off which invoice."""
+
+from django.db import models
+from django.db.models.functions import Now
+
+from billing.models.columns import MONEY, digest_column, reference
+
+
+class Coupon(models.Model):
+    """A discount that customers can be given. Never changed."""
+
+    code = models.CharField(max_length=64, unique=True)
+    kind = models.CharField(max_length=10, db_comment="amount or percentage")
+    value = models.DecimalField(**MONEY, db_comment="major units, or percent")
+    currency = models.CharField(max_length=3, blank=True, default="")
+    duration = models.CharField(max_length=10, db_comment="once, recurring or forever")
+    periods = models.PositiveIntegerField(null=True, db_comment="how many invoices a recurring one lasts")
+    prices = models.JSONField(default=list, db_comment="price keys that it is limited to; empty: all")
+    plans = models.JSONField(default=list, db_comment="plan codes that it is limited to; empty: all")
+    created_at = models.DateTimeField(db_default=Now())
+    digest = digest_column("this row")
+
+    def __str__(self) -> str:
+        return self.code
+
+
+class CustomerCoupon(models.Model):
+    """A customer has a coupon. Its rest follows from its uses."""
+
+    customer = reference("Customer")
+    coupon = reference("Coupon")
+    given_at = models.DateTimeField(db_default=Now())
+    taken_off_at = models.DateTimeField(null=True, db_comment="from then on no invoice uses it; null: it may be used")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["customer", "coupon"], name="billing_customercoupon_once")]
+
+
+class CouponUse(models.Model):
+    """What a customer's coupon took off an invoice. Released when the invoice is voided or the draft deleted."""
+
+    customer_coupon = reference("CustomerCoupon")
+    invoice_id = models.BigIntegerField()
+    amount_minor = models.BigIntegerField()
+    periods = models.PositiveIntegerField(
+        default=1, db_comment="due instants that it was used for; a recurring one has that number"
+    )
+    currency = models.CharField(max_length=3)
+    used_at = models.DateTimeField(db_default=Now())
+    released_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["customer_coupon", "invoice_id"], name="billing_couponuse_once", condition=models.Q(released_at=None)
+            )
+        ]
+        indexes = [models.Index(fields=["invoice_id"], name="billing_couponuse_invoice")]

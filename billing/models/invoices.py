@@ -1,0 +1,192 @@
+"""Invoices with their parts, and what gives them seller, number and state."""
+
+from decimal import Decimal
+
+from django.db import models
+from django.db.models.functions import Now
+
+from billing.models.columns import MONEY, digest_column, reference, years
+
+
+class NumberSeries(models.Model):
+    """The last number of a gapless series of documents. Its row is locked last in the transaction, until COMMIT."""
+
+    name = models.CharField(max_length=32, primary_key=True)
+    last_value = models.BigIntegerField(default=0)
+
+
+class Seller(models.Model):
+    """Who invoices, as documents print it. Append-only: the last row counts, and each document names the row of its issue."""
+
+    details = models.JSONField(db_comment="name, address, VAT id, bank account …: billing/documents/sellers.py")
+    recorded_by = models.CharField(max_length=200)
+    recorded_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return str(self.details.get("name", self.pk))
+
+
+class Invoice(models.Model):
+    """A document. Deletable as a draft; frozen by trigger but for its state once it has a number."""
+
+    class State(models.TextChoices):
+        DRAFT = "draft"
+        OPEN = "open"
+        PAID = "paid"
+        VOID = "void"
+        UNCOLLECTIBLE = "uncollectible"
+
+    series = models.CharField(max_length=32, default="INV")
+    series_value = models.BigIntegerField(null=True)
+    number = models.CharField(max_length=48, null=True, unique=True)
+    subscription = reference("Subscription")
+    subscription_ref = models.CharField(max_length=64)
+    customer = reference("Customer")
+    customer_ref = models.CharField(max_length=64)
+    buyer = models.JSONField(default=dict, db_comment="name, address, VAT id and language as they were")
+    seller_id = models.BigIntegerField(null=True, db_comment="billing_seller.id when it was finalised; null: none was recorded")
+    currency = models.CharField(max_length=3)
+    state = models.CharField(max_length=16, choices=State.choices, default=State.DRAFT)
+    scope = models.CharField(max_length=10, blank=True, default="", db_comment="usage or recurring when only that was billed")
+    as_of = models.DateTimeField(db_comment="up to when it bills")
+    issue_date = models.DateField(null=True)
+    due_date = models.DateField(null=True)
+    subtotal_minor = models.BigIntegerField()
+    discount_minor = models.BigIntegerField(default=0)
+    tax_minor = models.BigIntegerField()
+    total_minor = models.BigIntegerField()
+    credit_notes_minor = models.BigIntegerField(default=0)
+    credits_applied_minor = models.BigIntegerField(default=0)
+    amount_due_minor = models.BigIntegerField()
+    amendments_seen = models.PositiveIntegerField(default=0, db_comment="the last of the subscription's amendments that it bills")
+    run_id = models.UUIDField(null=True)
+    grace_ends_at = models.DateTimeField(null=True, db_comment="until when the draft is rated again; null: it has no grace")
+    created_at = models.DateTimeField(db_default=Now())
+    finalized_at = models.DateTimeField(null=True)
+    paid_at = models.DateTimeField(null=True)
+    voided_at = models.DateTimeField(null=True)
+    uncollectible_at = models.DateTimeField(null=True)
+    digest = models.BinaryField(null=True, db_comment="SHA-256, chained within the series: docs/BILLING.md")
+
+    class Meta:
+        permissions = [
+            ("finalize_invoice", "Can finalise a draft"),
+            ("pay_invoice", "Can mark an invoice as paid"),
+            ("void_invoice", "Can void an invoice"),
+            ("mark_invoice_uncollectible", "Can mark an invoice as uncollectible"),
+            ("delete_draft", "Can delete a draft"),
+            ("credit_invoice", "Can credit an invoice"),
+        ]
+        constraints = [
+            models.UniqueConstraint(fields=["series", "series_value"], name="billing_invoice_series"),
+            models.CheckConstraint(
+                name="billing_invoice_numbered",
+                condition=models.Q(state="draft", number=None, series_value=None, digest=None)
+                | (~models.Q(state="draft") & models.Q(number__isnull=False, series_value__isnull=False, digest__isnull=False)),
+            ),
+            models.CheckConstraint(
+                name="billing_invoice_adds_up",
+                condition=models.Q(total_minor=models.F("subtotal_minor") - models.F("discount_minor") + models.F("tax_minor"))
+                & models.Q(
+                    amount_due_minor=models.F("total_minor") - models.F("credit_notes_minor") - models.F("credits_applied_minor")
+                )
+                & models.Q(total_minor__gte=0, amount_due_minor__gte=0, credits_applied_minor__gte=0),
+            ),
+            years("billing_invoice", "as_of"),
+        ]
+        indexes = [
+            models.Index(fields=["subscription", "-id"], name="billing_invoice_subscription"),
+            models.Index(fields=["customer", "-id"], name="billing_invoice_customer"),
+            models.Index(fields=["state", "-id"], name="billing_invoice_state"),
+            models.Index(
+                fields=["issue_date", "id"], name="billing_invoice_issued", condition=models.Q(issue_date__isnull=False)
+            ),
+            models.Index(
+                fields=["due_date", "id"],
+                name="billing_invoice_due",
+                condition=models.Q(state="open", amount_due_minor__gt=0),
+            ),
+            models.Index(
+                fields=["subscription", "grace_ends_at"],
+                name="billing_invoice_in_grace",
+                condition=models.Q(state="draft", grace_ends_at__isnull=False),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.number or f"draft for {self.subscription_ref}"
+
+
+class Transition(models.Model):
+    """Who changed the state of a document, or deleted a draft, and why. Append-only, numbered per subscription."""
+
+    subscription = reference("Subscription")
+    sequence = models.PositiveIntegerField()
+    invoice_id = models.BigIntegerField()
+    kind = models.CharField(max_length=20, db_comment="finalize, pay, void, mark_uncollectible or delete")
+    actor = models.CharField(max_length=200)
+    reason = models.CharField(max_length=500)
+    draft = models.JSONField(null=True, db_comment="what the draft was that was deleted; null for every other transition")
+    recorded_at = models.DateTimeField(db_default=Now())
+    digest = digest_column("the subscription's transition before it and this row")
+
+    class Meta:
+        default_permissions = ()
+        constraints = [models.UniqueConstraint(fields=["subscription", "sequence"], name="billing_transition_sequence")]
+        indexes = [models.Index(fields=["invoice_id", "id"], name="billing_transition_invoice")]
+
+
+class Line(models.Model):
+    """One line of an invoice, in the order in which it is printed."""
+
+    invoice = models.ForeignKey(Invoice, on_delete=models.CASCADE, related_name="lines")
+    position = models.PositiveIntegerField()
+    kind = models.CharField(
+        max_length=20,
+        db_comment="recurring, usage, late_usage, credit, charge, minimum or carried",
+    )
+    item_id = models.BigIntegerField(null=True)
+    price = reference("Price", null=True)
+    price_key = models.CharField(max_length=64, blank=True, default="")
+    description = models.CharField(max_length=500)
+    starts_at = models.DateTimeField(null=True)
+    ends_at = models.DateTimeField(null=True)
+    quantity = models.DecimalField(**MONEY)
+    unit_amount = models.DecimalField(**MONEY, null=True)
+    amount_minor = models.BigIntegerField(db_comment="before discounts and tax; negative on a credit")
+    discount_minor = models.BigIntegerField(default=0, db_comment="its share of the discounts")
+    tax_category = models.CharField(max_length=32, default="S")
+    tax_rate = models.DecimalField(**MONEY, default=Decimal(0), db_comment="percent")
+    rating = models.JSONField(default=dict, db_comment="how the amount came about")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["invoice", "position"], name="billing_line_position")]
+
+
+class InvoiceTax(models.Model):
+    """The tax of one category and rate on an invoice: its base rounded, times the rate, rounded once."""
+
+    invoice = models.ForeignKey(Invoice, on_delete=models.CASCADE, related_name="taxes")
+    category = models.CharField(max_length=32)
+    rate = models.DecimalField(**MONEY, db_comment="percent")
+    base_minor = models.BigIntegerField()
+    amount_minor = models.BigIntegerField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["invoice", "category", "rate"], name="billing_invoicetax_category")]
+
+
+class CreditPayment(models.Model):
+    """Prepaid credits that paid a part of an invoice, with their ledger entries: the spend, and the refund after voiding."""
+
+    invoice_id = models.BigIntegerField(unique=True)
+    holder_id = models.CharField(max_length=64)
+    credit_type = models.CharField(max_length=32)
+    credits = models.BigIntegerField()
+    amount_minor = models.BigIntegerField()
+    spend_sequence = models.BigIntegerField()
+    refund_sequence = models.BigIntegerField(null=True)
+    recorded_at = models.DateTimeField(db_default=Now())

@@ -1,0 +1,52 @@
+"""Runs of the generator, and tasks that run by the clock."""
+
+from django.db import models
+from django.db.models.functions import Now
+
+
+class Run(models.Model):
+    """One call of generate_invoices, on one machine."""
+
+    run_id = models.UUIDField(primary_key=True)
+    as_of = models.DateTimeField()
+    options = models.JSONField(default=dict)
+    host = models.CharField(max_length=255, blank=True, default="")
+    started_at = models.DateTimeField(db_default=Now())
+    finished_at = models.DateTimeField(null=True)
+    exit_code = models.SmallIntegerField(null=True)
+    summary = models.JSONField(default=dict)
+
+    class Meta:
+        indexes = [models.Index(fields=["started_at"], name="billing_run_started")]
+
+    def __str__(self) -> str:
+        return f"of {self.started_at:%Y-%m-%d %H:%M:%S}"
+
+
+class RunResult(models.Model):
+    """What a run did with one subscription; kept with its traceback when it failed."""
+
+    run_id = models.UUIDField()
+    subscription_ref = models.CharField(max_length=64)
+    outcome = models.CharField(max_length=16)
+    detail = models.CharField(max_length=500, blank=True, default="")
+    traceback = models.TextField(blank=True, default="")
+    recorded_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        indexes = [models.Index(fields=["run_id", "outcome", "id"], name="billing_runresult_run")]
+
+
+class ScheduledTask(models.Model):
+    """A task of the timetable, such as the daily audit: when it is due, and how it last went; one row each."""
+
+    name = models.CharField(max_length=64, primary_key=True)
+    due_at = models.DateTimeField(db_comment="while it runs: when another worker takes it, should this one not finish")
+    started_at = models.DateTimeField()
+    finished_at = models.DateTimeField(null=True)
+    exit_code = models.SmallIntegerField(null=True)
+    succeeded_at = models.DateTimeField(null=True, db_comment="when it last ended well, whatever came after")
+    host = models.CharField(max_length=255, blank=True, default="")
+
+    def __str__(self) -> str:
+        return self.name

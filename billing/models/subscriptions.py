@@ -1,0 +1,123 @@
+"""What customers order. The generator only reads these rows, all but those of suspended billing."""
+
+from decimal import Decimal
+
+from django.db import models
+from django.db.models.functions import Now
+
+from billing.models.columns import MONEY, digest_column, reference, years
+
+
+class Subscription(models.Model):
+    """What a customer ordered. The generator never writes this row, and nothing that it writes locks it."""
+
+    ref = models.CharField(max_length=64, unique=True)
+    customer = reference("Customer")
+    started_at = models.DateTimeField()
+    anchor_at = models.DateTimeField(db_comment="boundary n is anchor + n intervals, in time_zone")
+    time_zone = models.CharField(max_length=64)
+    trial_end = models.DateTimeField(null=True, db_comment="recurring charges begin here")
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [years("billing_subscription", "started_at", "anchor_at", "trial_end")]
+
+    def __str__(self) -> str:
+        return self.ref
+
+
+class Item(models.Model):
+    """A price key of a subscription, with all its versions. The empty key is the subscription as a whole."""
+
+    subscription = reference("Subscription")
+    price_key = models.CharField(max_length=64, blank=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["subscription", "price_key"], name="billing_item_key")]
+
+    def __str__(self) -> str:
+        return self.price_key
+
+
+class ItemVersion(models.Model):
+    """The price and quantity of an item in [starts_at, ends_at).
+
+    Invariant: versions of an item that are not superseded do not overlap (exclusion constraint). An amendment
+    supersedes the versions that it cuts and inserts the versions that hold now, so the earlier ones stay readable.
+    """
+
+    subscription = reference("Subscription")
+    item = reference("Item")
+    plan = reference("Plan")
+    price = reference("Price", null=True)
+    quantity = models.DecimalField(**MONEY)
+    starts_at = models.DateTimeField()
+    ends_at = models.DateTimeField(null=True)
+    is_termination = models.BooleanField(default=False, db_comment="it ends because the subscription does, not by a change")
+    amendment = models.PositiveIntegerField(null=True, db_comment="sequence of the amendment that made it")
+    recorded_at = models.DateTimeField(db_default=Now())
+    superseded_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [years("billing_itemversion", "starts_at", "ends_at")]
+        indexes = [
+            models.Index(
+                fields=["subscription"], name="billing_itemversion_current", condition=models.Q(superseded_at__isnull=True)
+            )
+        ]
+
+
+class Amendment(models.Model):
+    """A change of a subscription from an instant on. Append-only; numbered 1, 2, 3 … per subscription."""
+
+    subscription = reference("Subscription")
+    sequence = models.PositiveIntegerField()
+    effective_at = models.DateTimeField()
+    change = models.JSONField(db_comment="one of plan, quantities, ends_at, paused")
+    actor = models.CharField(max_length=128, blank=True, default="")
+    recorded_at = models.DateTimeField(db_default=Now())
+    digest = digest_column("the subscription's amendment before it and this row")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["subscription", "sequence"], name="billing_amendment_sequence"),
+            years("billing_amendment", "effective_at"),
+        ]
+
+
+class Charge(models.Model):
+    """A one-off charge: on the next invoice, once. Append-only; numbered 1, 2, 3 … per subscription."""
+
+    subscription = reference("Subscription")
+    sequence = models.PositiveIntegerField()
+    currency = models.CharField(max_length=3)
+    amount_minor = models.BigIntegerField()
+    description = models.CharField(max_length=500)
+    tax_category = models.CharField(max_length=32, default="S")
+    tax_rate = models.DecimalField(**MONEY, default=Decimal(0), db_comment="percent")
+    actor = models.CharField(max_length=128, blank=True, default="")
+    recorded_at = models.DateTimeField(db_default=Now())
+    digest = digest_column("the subscription's charge before it and this row")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["subscription", "sequence"], name="billing_charge_sequence")]
+
+
+class SuspendedBilling(models.Model):
+    """Why the generator does not bill a subscription, and who has resumed its billing, and why."""
+
+    subscription = reference("Subscription")
+    reason = models.CharField(max_length=64)
+    facts = models.JSONField(default=dict)
+    suspended_at = models.DateTimeField(db_default=Now())
+    run_id = models.UUIDField(null=True)
+    resumed_at = models.DateTimeField(null=True)
+    resumed_by = models.CharField(max_length=128, blank=True, default="")
+    resume_reason = models.CharField(max_length=500, blank=True, default="")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["subscription"], name="billing_suspendedbilling_one", condition=models.Q(resumed_at__isnull=True)
+            )
+        ]

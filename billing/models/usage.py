@@ -1,0 +1,40 @@
+"""What customers use."""
+
+from django.db import models
+from django.db.models.functions import Now
+
+from billing.models.columns import MONEY, reference
+
+
+class UsageKey(models.Model):
+    """The idempotency key of a usage event, kept permanently, also after the event's partition is dropped."""
+
+    idempotency_key = models.CharField(max_length=255, primary_key=True)
+    content_digest = models.BinaryField(db_comment="SHA-256 of the event's canonical form: the same key with other content")
+    subscription = reference("Subscription", db_index=False)
+    occurred_at = models.DateTimeField(db_comment="with the subscription: where the event is found by its key")
+
+
+class UsageEvent(models.Model):
+    """One thing that was used. Append-only, partitioned by `occurred_at`; see docs/BILLING.md."""
+
+    pk = models.CompositePrimaryKey("subscription_id", "meter", "occurred_at", "idempotency_key")
+    subscription = reference("Subscription")
+    meter = models.CharField(max_length=64)
+    occurred_at = models.DateTimeField()
+    idempotency_key = models.CharField(max_length=255)
+    value = models.DecimalField(**MONEY)
+    properties = models.JSONField(default=dict)
+    recorded_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        managed = False
+        db_table = "billing_usageevent"
+
+
+class DroppedMonth(models.Model):
+    """A month whose billed usage events were dropped, with their number: their keys stay."""
+
+    month = models.DateField(primary_key=True, db_comment="its first day")
+    events = models.BigIntegerField()
+    dropped_at = models.DateTimeField(db_default=Now())

@@ -1,0 +1,102 @@
+"""Erases the personal data of a customer: in the row of the customer, and in stored responses.
+
+Documents keep their buyer, because tax law demands that; entries have no name. docs/OPERATIONS.md says what is kept, and why.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from django.db import connection, transaction
+from django.db.models import Q
+
+from billing.errors import CustomerStillBilled
+from billing.models import Customer, Invoice, ItemVersion, Subscription
+from billing.orders.customers import customer_of
+from billing.rating.tax import VatStatus
+from ledger.database.lock_names import CUSTOMER
+from ledger.database.locks import advisory_lock
+from ledger.database.rows import fetch_rows
+
+ERASED: Final = re.compile("Erased on [0-9]{4}-[0-9]{2}-[0-9]{2}")
+"""The name of an erased customer. The trigger on stored responses allows no other."""
+
+# A subscription that no run has looked at, also not since its last amendment or charge, or where something will be due.
+NOT_BILLED_TO_ITS_END = """
+SELECT s.ref
+FROM billing_subscription AS s
+LEFT JOIN billing_cursor AS cursor ON cursor.subscription_id = s.id
+WHERE s.customer_id = %(customer)s AND (
+    cursor.subscription_id IS NULL OR cursor.recurring_due_at IS NOT NULL OR cursor.usage_due_at IS NOT NULL
+    OR EXISTS (SELECT FROM billing_amendment AS a WHERE a.subscription_id = s.id
+        AND a.sequence > least(cursor.recurring_amendments_seen, cursor.usage_amendments_seen))
+    OR EXISTS (SELECT FROM billing_charge AS o WHERE o.subscription_id = s.id AND o.sequence > cursor.charges_seen))
+ORDER BY s.id
+LIMIT 1
+"""
+COLLECTION = "customers"
+# By the primary key, which begins with the collection. A trigger allows this change of these three members, and no other.
+ERASE_RESPONSES = """
+UPDATE billing_requestkey
+SET body = body || erased.members
+FROM (SELECT jsonb_build_object('name', %(name)s::text, 'address', '{}'::jsonb, 'vat_id', '')) AS erased(members)
+WHERE collection = %(collection)s AND body ->> 'ref' = %(ref)s AND body <> body || erased.members
+"""
+
+
+@dataclass(frozen=True)
+class ErasureResult:
+    """The erased rows, and the documents that still name the customer."""
+
+    ref: str
+    name: str
+    responses: int
+    """Responses to earlier requests that named the customer."""
+    documents: int
+    """Documents that keep their buyer."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"customer": self.ref, "name": self.name, "responses_erased": self.responses, "documents_kept": self.documents}
+
+
+def erase_customer(*, ref: str) -> ErasureResult:
+    """Replace the customer's name by the day of the erasure and empty address and VAT id, for good; or raise and write nothing.
+
+    The reference, the terms and the holder stay, because bills need them. A second call changes nothing.
+
+    Raises:
+        NotFound: there is no such customer.
+        CustomerStillBilled: a subscription has no end yet or is not billed to its end, or there is a draft.
+    """
+    with transaction.atomic(), advisory_lock(CUSTOMER(ref)):
+        customer = customer_of(ref)
+        _ensure_nothing_to_bill(customer)
+        if not _is_erased(customer):
+            customer.name = f"Erased on {datetime.now(UTC):%Y-%m-%d}"
+            customer.address, customer.vat_id, customer.vat_status = {}, "", VatStatus.TAXABLE
+            customer.save(update_fields=["name", "address", "vat_id", "vat_status"])
+        with connection.cursor() as cursor:
+            cursor.execute(ERASE_RESPONSES, {"name": customer.name, "collection": COLLECTION, "ref": ref})
+            responses = cursor.rowcount
+        documents = Invoice.objects.filter(customer_id=customer.pk).exclude(state=Invoice.State.DRAFT).count()
+    return ErasureResult(ref, customer.name, responses, documents)
+
+
+def _is_erased(customer: Customer) -> bool:
+    return ERASED.fullmatch(customer.name) is not None and not customer.address and not customer.vat_id
+
+
+def _ensure_nothing_to_bill(customer: Customer) -> None:
+    subscriptions = dict(Subscription.objects.filter(customer_id=customer.pk).values_list("pk", "ref"))
+    goes_on = Q(ends_at=None) | Q(ends_at__gt=datetime.now(UTC))
+    current = ItemVersion.objects.filter(goes_on, subscription_id__in=subscriptions, superseded_at=None).first()
+    if current is not None:
+        raise CustomerStillBilled(customer=customer.ref, subscription=subscriptions[current.subscription_id], why="it goes on")
+    unbilled = fetch_rows(str, NOT_BILLED_TO_ITS_END, {"customer": customer.pk})
+    if unbilled:
+        raise CustomerStillBilled(customer=customer.ref, subscription=unbilled[0], why="it is not billed to its end")
+    draft = Invoice.objects.filter(customer_id=customer.pk, state=Invoice.State.DRAFT).first()
+    if draft is not None:
+        raise CustomerStillBilled(customer=customer.ref, subscription=draft.subscription_ref, why="a draft waits")

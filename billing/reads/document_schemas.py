@@ -1,0 +1,121 @@
+"""The fields of invoices and credit notes, over REST and on paper."""
+
+from datetime import date
+from operator import attrgetter
+
+from rest_framework import serializers
+
+from billing.models import CreditNote, Line
+from billing.rating.periods import TimeSpan
+from billing.rating.tax import NOTES
+from billing.reads.response_fields import decimal, minor, text, time, whole
+from ledger.api.kit.responses import Read, ResponseSchema, computed
+
+
+def _stretch_of(line: Line) -> TimeSpan | None:
+    return None if line.starts_at is None or line.ends_at is None else TimeSpan(line.starts_at, line.ends_at)
+
+
+def _day(value: Read | None = None) -> serializers.CharField:
+    return computed(serializers.CharField(allow_null=True), value, as_text=date.isoformat)
+
+
+class PeriodSerializer(ResponseSchema):
+    """Half-open."""
+
+    start = time()
+    end = time()
+
+
+class InvoiceLineSerializer(ResponseSchema):
+    """A line."""
+
+    position = whole()
+    kind = text()
+    price_key = text(lambda line: line.price_key or None, null=True)
+    description = text()
+    period = computed(PeriodSerializer(allow_null=True), _stretch_of)
+    quantity = decimal()
+    unit_amount = decimal(null=True)
+    amount_minor = minor()
+    discount_minor = minor()
+    tax_category = text()
+    tax_rate = decimal()
+    rating = serializers.DictField(
+        help_text="How the amount came about. `covered`: what of it is paid in credits, and by which entries of the ledger."
+    )
+
+
+class InvoiceTaxSerializer(ResponseSchema):
+    """Tax of one category."""
+
+    category = text()
+    rate = decimal()
+    base_minor = minor()
+    amount_minor = minor()
+    note = computed(
+        serializers.CharField(required=False, help_text="Why the invoice has no tax, if there is a reason: `Reverse charge` …"),
+        lambda tax: NOTES.get(tax.category),
+    )
+
+
+class InvoiceSerializer(ResponseSchema):
+    """A document."""
+
+    id = whole()
+    number = text(null=True)
+    subscription = text(attrgetter("subscription_ref"))
+    customer = text(attrgetter("customer_ref"))
+    currency = text()
+    state = text()
+    issue_date = _day()
+    due_date = _day()
+    subtotal_minor = minor()
+    discount_minor = minor()
+    tax_minor = minor()
+    total_minor = minor()
+    credit_notes_minor = minor()
+    credits_applied_minor = minor()
+    amount_due_minor = minor()
+    lines = InvoiceLineSerializer(many=True)
+    taxes = InvoiceTaxSerializer(many=True)
+
+
+class CreditNoteLineSerializer(ResponseSchema):
+    """The part of a line that a note credits."""
+
+    position = whole()
+    description = text()
+    amount_minor = minor()
+    tax_category = text()
+    tax_rate = decimal()
+
+
+def _state_of(note: CreditNote) -> str:
+    return "void" if note.released_at else "issued"
+
+
+class CreditNoteSerializer(ResponseSchema):
+    """What corrects an invoice."""
+
+    id = whole()
+    kind = text()
+    number = text(null=True)
+    state = text(_state_of)
+    invoice = whole(attrgetter("invoice_id"))
+    invoice_number = text(null=True)
+    subscription = text()
+    customer = text()
+    currency = text()
+    issue_date = _day()
+    reason = text()
+    actor = text()
+    subtotal_minor = whole(null=True, help_text="Before tax.")
+    tax_minor = whole(null=True)
+    total_minor = minor(attrgetter("amount_minor"))
+    lowers_due_minor = minor(help_text="The amount by which the note lowers the amount due of its invoice.")
+    credits_returned = whole(help_text="Prepaid credits returned to the holder.")
+    credits_returned_minor = minor(help_text="The part of the payment that they were.")
+    left_minor = minor(help_text="What is left of it to be set against the next invoices.")
+    lines = CreditNoteLineSerializer(many=True)
+    taxes = InvoiceTaxSerializer(many=True)

@@ -1,0 +1,32 @@
+"""The fields that billing's responses are made of: see `ledger.api.kit.responses`. Times and decimal numbers are text."""
+
+from rest_framework import serializers
+
+from billing.rating.money import decimal_text
+from ledger.api.kit.rendering import time_text
+from ledger.api.kit.responses import Read, computed
+
+
+def text(value: Read | None = None, *, null: bool = False, help_text: str | None = None) -> serializers.CharField:
+    """A text."""
+    return computed(serializers.CharField(allow_null=null, help_text=help_text), value)
+
+
+def time(value: Read | None = None, *, null: bool = False, help_text: str | None = None) -> serializers.CharField:
+    """An instant, as RFC 3339 in UTC."""
+    return computed(serializers.CharField(allow_null=null, help_text=help_text), value, as_text=time_text)
+
+
+def decimal(value: Read | None = None, *, null: bool = False) -> serializers.CharField:
+    """A number as a decimal string."""
+    return computed(serializers.CharField(allow_null=null), value, as_text=decimal_text)
+
+
+def whole(value: Read | None = None, *, null: bool = False, help_text: str | None = None) -> serializers.IntegerField:
+    """A whole number."""
+    return computed(serializers.IntegerField(allow_null=null, help_text=help_text), value)
+
+
+def minor(value: Read | None = None, *, help_text: str = "In minor units.") -> serializers.IntegerField:
+    """Money in minor units."""
+    return computed(serializers.IntegerField(help_text=help_text), value)

@@ -1,0 +1,91 @@
+"""Credit types: what each is called, its unit and its decimals, and how pages write amounts of it."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from unfold.admin import ModelAdmin
+from unfold.decorators import display
+from unfold.widgets import UnfoldAdminTextInputWidget
+
+from ledger.models import CreditType
+from ledger.rules.credit_units import MAX_SCALE, CreditUnit, plain_unit
+from ledger.rules.requests import CREDIT_TYPE
+
+EXAMPLE = 1_234_567
+
+
+def units_of(credit_types: Iterable[str]) -> dict[str, CreditUnit]:
+    """How each of these types is shown, by one query; a type that nobody has named is shown in whole numbers of itself."""
+    wanted = sorted(set(credit_types))
+    named = {row.code: row for row in CreditType.objects.filter(code__in=wanted)} if wanted else {}
+    return {code: _unit(named[code]) if code in named else plain_unit(code) for code in wanted}
+
+
+def unit_of(credit_type: str) -> CreditUnit:
+    """How that type is shown."""
+    return units_of([credit_type])[credit_type]
+
+
+def with_units(rows: Iterable[Any]) -> None:
+    """Have each row know how its amounts are written, by one query."""
+    rows = list(rows)
+    units = units_of(row.credit_type for row in rows)
+    for row in rows:
+        row.unit = units[row.credit_type]
+
+
+def _unit(row: CreditType) -> CreditUnit:
+    return CreditUnit(row.code, row.name, row.unit, row.scale)
+
+
+class CreditTypeForm(forms.ModelForm):
+    """What a credit type is called, and its decimals."""
+
+    code = forms.CharField(
+        label="Credit type",
+        max_length=32,
+        widget=UnfoldAdminTextInputWidget(),
+        help_text="The type as requests name it, such as usd_cents.",
+    )
+
+    class Meta:
+        model = CreditType
+        fields = ("code", "name", "unit", "scale")
+
+    def clean_code(self) -> str:
+        """Take what the ledger takes as a credit type."""
+        code: str = self.cleaned_data["code"]
+        if not CREDIT_TYPE.fullmatch(code):
+            raise forms.ValidationError("Use 1 to 32 characters of a-z 0-9 _, as requests name the type.")
+        return code
+
+    def clean_scale(self) -> int:
+        """Take as many decimals as the database does."""
+        scale: int = self.cleaned_data["scale"]
+        if not 0 <= scale <= MAX_SCALE:
+            raise forms.ValidationError(f"Use 0 to {MAX_SCALE} decimals.")
+        return scale
+
+
+@admin.register(CreditType)
+class CreditTypeAdmin(ModelAdmin):
+    """How credit types are shown. Nothing that the ledger counts or decides depends on it."""
+
+    form = CreditTypeForm
+    list_display = ("code", "name", "unit", "scale", "example")
+    fields = ("code", "name", "unit", "scale")
+    show_facets = admin.ShowFacets.NEVER
+    actions = None
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        """The code is the row's key: another code is another type."""
+        return () if obj is None else ("code",)
+
+    @display(description="Shown as")
+    def example(self, row: CreditType) -> SafeString:
+        return format_html('<span class="figure">{} is {}</span>', f"{EXAMPLE:,}", _unit(row).amount(EXAMPLE))

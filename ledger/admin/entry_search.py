@@ -1,0 +1,165 @@
+"""Searching entries: by holder, reference, key and filters; a page of them, and what they add up to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from ledger import reads
+from ledger.admin.history import Conditions, History, Sum, merged
+from ledger.admin.kit.bounded_reads import WINDOW_ROWS
+from ledger.admin.kit.pages import PAGE_ROWS, Page, read_instant
+from ledger.models import EntryListing
+
+ACCOUNTS_SEARCHED = 50
+HISTORY = History(model=EntryListing, order=("recorded_at", "holder_id", "credit_type", "sequence"), slot="ledger_slot")
+
+# One look into the primary key per account, whatever its length. Kinds other than spends have a separate index.
+# The accounts come by their first entries, so that each shard of a distributed ledger looks for its own.
+OF_ACCOUNTS = """
+SELECT *
+FROM (
+    SELECT e.*
+    FROM ledger_entry account
+    CROSS JOIN LATERAL (
+        SELECT *
+        FROM ledger_entry_listing
+        WHERE holder_id = account.holder_id AND credit_type = account.credit_type AND {conditions}
+        ORDER BY sequence DESC
+        LIMIT {limit}
+    ) AS e
+    WHERE account.sequence = 1
+        AND account.holder_id = ANY(%s)
+        AND account.holder_id || '/' || account.credit_type = ANY(%s)
+) AS found
+ORDER BY {order}
+LIMIT {limit}
+"""
+
+# By reference: a Bloom filter per 64 pages of the table. By key: the unique index of its hash, skipping from holder to holder.
+BY_REFERENCE = "reference = %s"
+BY_KEY = "ledger_key_hash(idempotency_key) = ledger_key_hash(%s) AND idempotency_key = %s"
+BY_WORD = """
+SELECT *
+FROM ledger_entry_listing
+WHERE {wanted} AND {conditions}
+ORDER BY {order}
+LIMIT {limit}
+"""
+
+
+def split_entry_id(text: str) -> tuple[str, str, int] | None:
+    """Holder, credit type and sequence out of an entry's key; None when it is not one."""
+    parts = text.split("/")
+    if len(parts) != 3 or not (parts[2].isascii() and parts[2].isdecimal()) or len(parts[2]) > 18 or "\x00" in text:
+        return None
+    return parts[0], parts[1], int(parts[2])
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which part of the time the list is about: [since, until), and behind a row already shown."""
+
+    since: datetime | None
+    until: datetime | None
+    before: tuple[Any, ...] | None
+    refusals: bool = False
+    """Refusals are listed where they are asked for, and then alone."""
+
+    @property
+    def bounds(self) -> Conditions:
+        found = HISTORY.bounds(since=self.since, until=self.until, before=self.before)
+        found.add(f"kind {'=' if self.refusals else '<>'} 'refusal'")
+        return found
+
+
+def search(query: str, values: dict[str, str], cursor: str, *, most: int = PAGE_ROWS) -> Page:
+    """A page of entries, newest first.
+
+    Args:
+        query: nothing; or a holder, a reference or an idempotency key in full; or `holder*`, the beginning of a holder's id; or
+            `holder/credit type/number`.
+        values: of the filters kind, credit_type, since, until.
+        cursor: where the page before ended.
+        most: how many rows.
+
+    Raises:
+        WrongFilter: a value is not what its filter takes.
+    """
+    refusals = values.get("kind") == "refusal"
+    asked = Asked(read_instant(values, "since"), read_instant(values, "until"), HISTORY.read_cursor(cursor), refusals)
+    wanted = Conditions()
+    for column in ("credit_type",) if refusals else ("kind", "credit_type"):
+        if column in values:
+            wanted.add(f"{column} = %s", values[column])
+    if not query:
+        return HISTORY.page(asked.bounds, wanted, most=most)
+    if split_entry_id(query):
+        return HISTORY.first_page([row for row in [find(query)] if row is not None])
+    if query.endswith("*"):
+        return _of_accounts_like(query.removesuffix("*"), values, asked, most)
+    accounts = [(found.holder_id, found.credit_type) for found in reads.holders(prefix=query, limit=ACCOUNTS_SEARCHED)]
+    of_holder = _of_accounts([account for account in accounts if account[0] == query], values, asked, most)
+    conditions = Conditions([*asked.bounds.parts, *wanted.parts], [*asked.bounds.values, *wanted.values])
+    by_word = HISTORY.searched(BY_WORD, (BY_REFERENCE, BY_KEY), query, conditions, most=most)
+    return merged(HISTORY, of_holder, *by_word, most=most)
+
+
+def _of_accounts_like(prefix: str, values: dict[str, str], asked: Asked, most: int) -> Page:
+    found = reads.holders(prefix=prefix, limit=ACCOUNTS_SEARCHED + 1)
+    note = ""
+    if len(found) > ACCOUNTS_SEARCHED:
+        note = f"The search covers only the first {ACCOUNTS_SEARCHED} accounts that begin with “{prefix}”; type a longer prefix."
+    accounts = [(each.holder_id, each.credit_type) for each in found[:ACCOUNTS_SEARCHED]]
+    return merged(HISTORY, _of_accounts(accounts, values, asked, most), note=note, most=most)
+
+
+def _of_accounts(accounts: Sequence[tuple[str, str]], values: dict[str, str], asked: Asked, most: int) -> list[Any]:
+    sql, parameters = _statement_of(accounts, values, asked, most + 1)
+    return HISTORY.rows(sql, parameters)
+
+
+def _statement_of(accounts: Sequence[tuple[str, str]], values: dict[str, str], asked: Asked, limit: int) -> tuple[str, list[Any]]:
+    conditions = Conditions([*asked.bounds.parts], [*asked.bounds.values])
+    # The same bounds in time as bounds on the account's numbers, which the primary key serves.
+    number_at = "ledger_sequence_at(account.holder_id, account.credit_type, %s)"
+    if asked.since is not None:
+        conditions.add(f"sequence > {number_at}", asked.since - timedelta(microseconds=1))
+    for at in (asked.until, asked.before and asked.before[0]):
+        if at is not None:
+            conditions.add(f"sequence <= {number_at}", at)
+    if "kind" in values:
+        conditions.add("kind = %s", values["kind"])
+    of_type = [account for account in accounts if values.get("credit_type") in (None, account[1])]
+    sql = OF_ACCOUNTS.format(conditions=conditions.sql(), order=HISTORY.newest_first, limit=limit)
+    holders, ids = [holder for holder, _ in of_type], ["/".join(account) for account in of_type]
+    return sql, [*conditions.values, holders, ids]
+
+
+def sums(query: str, values: dict[str, str]) -> tuple[list[Sum], bool] | None:
+    """What the entries of a search add up to, and whether these are all; None for a search by word or without any filter.
+
+    At most WINDOW_ROWS entries are looked at, the newest ones: as `search` does, so it costs what a page does.
+    """
+    asked = Asked(read_instant(values, "since"), read_instant(values, "until"), None, values.get("kind") == "refusal")
+    if asked.refusals or (not query and not values):
+        return None
+    if not query:
+        wanted = Conditions()
+        for column in ("kind", "credit_type"):
+            if column in values:
+                wanted.add(f"{column} = %s", values[column])
+        return HISTORY.sums(asked.bounds, wanted)
+    accounts = [(found.holder_id, found.credit_type) for found in reads.holders(prefix=query, limit=ACCOUNTS_SEARCHED)]
+    of_holder = [account for account in accounts if account[0] == query]
+    if not of_holder:
+        return None
+    return HISTORY.sums_of(*_statement_of(of_holder, values, asked, WINDOW_ROWS))
+
+
+def find(key: str) -> EntryListing | None:
+    """The entry of that key, found by the primary key of its table."""
+    parts = split_entry_id(key)
+    if parts is None:
+        return None
+    return EntryListing.objects.filter(holder_id=parts[0], credit_type=parts[1], sequence=parts[2]).first()

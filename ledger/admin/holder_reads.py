@@ -1,0 +1,134 @@
+"""What a holder's page reads: a bounded number of rows by the primary key, however long the history is."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from django.db import connection
+
+from ledger.models import EntryListing
+from ledger.rules import Account
+from ledger.rules.holds import decode_holds
+from ledger.rules.instants import to_us
+from ledger.rules.lots import decode
+from ledger.rules.usage_rates import BurnRate, burn_rate
+
+CHART_POINTS = 90
+BURN_ENTRIES = 2_000
+"""The newest entries of the last BURN_DAYS days that the pace is computed from, at most."""
+BURN_DAYS = 30
+
+# The account as it was at each instant: one look by halving, and one row.
+AT_INSTANTS = """
+SELECT wanted.at, e.sequence, e.balance, e.held, e.lots::text, e.holds::text, e.overdraft
+FROM unnest(%s::timestamptz[]) AS wanted (at)
+LEFT JOIN LATERAL (
+    SELECT *
+    FROM ledger_entry
+    WHERE holder_id = %s AND credit_type = %s AND sequence = ledger_sequence_at(%s, %s, wanted.at)
+    LIMIT 1
+) e ON true
+ORDER BY wanted.at
+"""
+
+NEWEST = f"""
+SELECT kind, amount, drawn, recorded_at
+FROM ledger_entry
+WHERE holder_id = %s AND credit_type = %s
+ORDER BY sequence DESC
+LIMIT {BURN_ENTRIES}
+"""
+
+TIME_LINE = """
+SELECT *
+FROM ledger_entry_listing
+WHERE holder_id = %s AND credit_type = %s AND sequence < %s
+ORDER BY sequence DESC
+LIMIT %s
+"""
+
+GRANTS = """
+SELECT sequence, kind, amount, actor, reason, reference, recorded_at, lots
+FROM ledger_entry
+WHERE holder_id = %s AND credit_type = %s AND sequence = ANY(%s)
+"""
+
+
+class StateAt(NamedTuple):
+    """What could be spent at an instant, and the balance then."""
+
+    at: datetime
+    available: int
+    balance: int
+
+
+class GrantOf(NamedTuple):
+    """The entry that brought a lot: how many credits, and who, why and when."""
+
+    amount: int
+    actor: str
+    reason: str
+    reference: str
+    recorded_at: datetime
+
+
+def available_over_time(holder_id: str, credit_type: str, *, since: datetime, now: datetime) -> list[StateAt]:
+    """What could be spent at CHART_POINTS + 1 instants from `since` until `now`, evenly apart."""
+    step = (now - since) / CHART_POINTS
+    instants = [now - step * place for place in range(CHART_POINTS, -1, -1)]
+    account = [holder_id, credit_type]
+    with connection.cursor() as cursor:
+        cursor.execute(AT_INSTANTS, [instants, *account, *account])
+        return [_seen(holder_id, credit_type, *row) for row in cursor.fetchall()]
+
+
+def _seen(holder_id: str, credit_type: str, at: datetime, sequence: int | None, *state: Any) -> StateAt:
+    if sequence is None:
+        return StateAt(at, 0, 0)
+    balance, held, lots, holds, overdraft = state
+    account = Account(holder_id, credit_type, to_us(at), sequence, balance, held, decode(lots), decode_holds(holds), overdraft)
+    return StateAt(at, account.available, balance)
+
+
+class _Used(NamedTuple):
+    kind: str
+    amount: int
+    drawn: list[list[int]]
+    recorded_at: datetime
+
+
+def pace(holder_id: str, credit_type: str, *, first_at: datetime | None, now: datetime) -> BurnRate:
+    """How fast the account is being used, by its newest entries of the last BURN_DAYS days.
+
+    Args:
+        first_at: when the holder's first entry was recorded: the pace of a younger account counts its own age only.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(NEWEST, [holder_id, credit_type])
+        rows = [_Used(*row) for row in cursor.fetchall()]
+    since = max(now - timedelta(days=BURN_DAYS), first_at or now)
+    if len(rows) == BURN_ENTRIES:
+        since = max(since, rows[-1].recorded_at)
+    return burn_rate((row for row in rows if row.recorded_at >= since), since=since, now=now)
+
+
+def time_line(holder_id: str, credit_type: str, *, before: int, limit: int) -> list[EntryListing]:
+    """Entries and refusals of the account, newest first, behind that number."""
+    return list(EntryListing.objects.raw(TIME_LINE, [holder_id, credit_type, before, limit]))
+
+
+def grants(holder_id: str, credit_type: str, sequences: Sequence[int]) -> dict[int, GrantOf]:
+    """The entries that brought those lots, by their numbers."""
+    if not sequences:
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(GRANTS, [holder_id, credit_type, list(sequences)])
+        return {
+            sequence: GrantOf(_opened(sequence, amount, lots), actor, reason, reference, recorded_at)
+            for sequence, _, amount, actor, reason, reference, recorded_at, lots in cursor.fetchall()
+        }
+
+
+def _opened(sequence: int, amount: int, lots: Any) -> int:
+    """With how many credits the entry opened its lot: fewer than its amount, where it repaid a debt with the rest."""
+    return max(next((lot[1] for lot in lots if lot[0] == sequence), 0), 0) or amount

@@ -1,0 +1,190 @@
+"""What the first page reads of the ledger: bounded, by an index, however many entries and holders there are."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from django.db import connection
+
+from ledger import reads
+from ledger.admin.history import never_reading_whole_tables
+from ledger.reads import Balance
+from ledger.rules.instants import to_us
+from ledger.rules.usage_rates import BurnRate, burn_rate
+
+REFUSALS_COUNTED = 5_000
+"""The newest refusals, which are counted by hour."""
+HOURS = 24
+SCHEDULED_COUNTED = 2_000
+"""Grants that become effective later, of which what is outstanding is shown."""
+ENTRIES_LOOKED_AT = 2_000
+"""The newest entries of all holders: whose accounts they are is looked at for running dry."""
+ACCOUNTS_LOOKED_AT = 200
+PACE = timedelta(days=30)
+"""Older entries say nothing of the pace now."""
+SOON = timedelta(days=7)
+DRY_DAYS = 3
+
+# Newest first by the index of refusals, in whole hours.
+REFUSED = f"""
+SELECT refused.recorded_at, refused.code
+FROM (
+    SELECT recorded_at, refusal ->> 'code' AS code
+    FROM ledger_entry
+    WHERE kind = 'refusal' AND ledger_slot(recorded_at) >= ledger_slot(%s)
+    ORDER BY ledger_slot(recorded_at) DESC
+    LIMIT {REFUSALS_COUNTED}
+) AS refused
+WHERE refused.recorded_at >= %s
+"""
+
+# The newest entries by the index of time; what was used is added up by account.
+LATELY = f"""
+SELECT holder_id, credit_type, kind, amount, drawn, recorded_at
+FROM ledger_entry
+WHERE kind <> 'refusal'
+ORDER BY ledger_slot(recorded_at) DESC
+LIMIT {ENTRIES_LOOKED_AT}
+"""
+
+
+# Grants that become effective later, the soonest first, less what was revoked of them, by the index of references.
+SCHEDULED = """
+SELECT coming.credit_type, sum(coming.amount - revoked.amount), count(*)
+FROM (
+    SELECT holder_id, credit_type, sequence, amount
+    FROM ledger_entry
+    WHERE effective_at > recorded_at AND effective_at > %s AND kind = 'grant'
+    ORDER BY effective_at
+    LIMIT {limit}
+) AS coming
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(-e.amount), 0) AS amount
+    FROM ledger_entry e
+    WHERE e.holder_id = coming.holder_id
+        AND e.credit_type = coming.credit_type
+        AND e.refers_to = coming.sequence
+        AND e.kind = 'revoke'
+) AS revoked
+GROUP BY coming.credit_type
+"""
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """What becomes effective later, by credit type; `is_all` when no grant was left out."""
+
+    credits: dict[str, int]
+    is_all: bool
+
+
+@dataclass(frozen=True)
+class RefusalCounts:
+    """Refusals of the last HOURS hours: per hour, the oldest first, and by code; `is_all` when none was left out."""
+
+    since: datetime
+    by_hour: list[int]
+    by_code: list[tuple[str, int]]
+    is_all: bool
+
+    @property
+    def total(self) -> int:
+        return sum(self.by_hour)
+
+
+@dataclass(frozen=True)
+class Running:
+    """An account that is being used: what it has, and how fast it goes."""
+
+    balance: Balance
+    pace: BurnRate
+
+    @property
+    def lasts_days(self) -> int | None:
+        return self.pace.lasts_days(self.balance.available)
+
+
+@dataclass(frozen=True)
+class Lately:
+    """The accounts that the newest entries are of."""
+
+    accounts: list[Running]
+    since: datetime | None
+    now: datetime
+
+    def dry(self) -> list[Running]:
+        """Those that last DRY_DAYS days at most at their pace, the soonest first."""
+        found = [each for each in self.accounts if each.lasts_days is not None and each.lasts_days <= DRY_DAYS]
+        return sorted(found, key=lambda each: (each.lasts_days or 0, each.balance.available))
+
+    def expiring(self) -> list[Running]:
+        """Those of which credits expire within SOON, the soonest first."""
+        found = [each for each in self.accounts if (at := _next_expiry_at(each.balance)) and at <= self.now + SOON]
+        return sorted(found, key=lambda each: _next_expiry_at(each.balance) or self.now)
+
+    def unbooked(self) -> list[Running]:
+        """Those of which a lot or hold has expired more than an hour ago and is not booked yet."""
+        limit_us = to_us(self.now - timedelta(hours=1))
+        return [each for each in self.accounts if _has_expired(each.balance, limit_us)]
+
+
+def refused(*, now: datetime) -> RefusalCounts:
+    """Count the refusals of the last HOURS hours."""
+    since = now.replace(minute=0, second=0, microsecond=0) - timedelta(hours=HOURS - 1)
+    with never_reading_whole_tables(), connection.cursor() as cursor:
+        cursor.execute(REFUSED, [since, since])
+        rows = cursor.fetchall()
+    hours = [0] * HOURS
+    for at, _ in rows:
+        hours[min(int((at - since) / timedelta(hours=1)), HOURS - 1)] += 1
+    return RefusalCounts(since, hours, Counter(code for _, code in rows).most_common(5), len(rows) < REFUSALS_COUNTED)
+
+
+def scheduled(*, now: datetime) -> Scheduled:
+    """Add up what is granted and not yet effective, of at most SCHEDULED_COUNTED grants, the soonest first."""
+    with never_reading_whole_tables(), connection.cursor() as cursor:
+        cursor.execute(SCHEDULED.format(limit=SCHEDULED_COUNTED), [now])
+        rows = cursor.fetchall()
+    by_type = {credit_type: int(total) for credit_type, total, _ in rows}
+    return Scheduled(by_type, sum(grants for _, _, grants in rows) < SCHEDULED_COUNTED)
+
+
+class _Used(NamedTuple):
+    """What an entry says of use."""
+
+    kind: str
+    amount: int
+    drawn: Any
+
+
+def lately(*, now: datetime) -> Lately:
+    """The accounts of the newest entries, at most ACCOUNTS_LOOKED_AT, those that were used most first."""
+    with never_reading_whole_tables(), connection.cursor() as cursor:
+        cursor.execute(LATELY)
+        rows = cursor.fetchall()
+    if not rows:
+        return Lately([], None, now)
+    since = max(min(recorded_at for *_, recorded_at in rows), now - PACE)
+    used: dict[tuple[str, str], list[_Used]] = {}
+    for holder_id, credit_type, kind, amount, drawn, recorded_at in rows:
+        if recorded_at < since:
+            continue
+        used.setdefault((holder_id, credit_type), []).append(_Used(kind, amount, drawn))
+    chosen = sorted(used, key=lambda account: len(used[account]), reverse=True)[:ACCOUNTS_LOOKED_AT]
+    balances = reads.balances(chosen) if chosen else []
+    return Lately([_running(balance, used, since, now) for balance in balances], since, now)
+
+
+def _running(balance: Balance, used: dict[tuple[str, str], list[_Used]], since: datetime, now: datetime) -> Running:
+    entries: Sequence[_Used] = used[balance.holder_id, balance.credit_type]
+    return Running(balance, burn_rate(entries, since=since, now=now))
+
+
+def _next_expiry_at(balance: Balance) -> datetime | None:
+    return None if balance.next_expiry is None else balance.next_expiry.at
+
+
+def _has_expired(balance: Balance, limit_us: int) -> bool:
+    return any(lot.is_expired(limit_us) for lot in balance.lots) or any(hold.is_expired(limit_us) for hold in balance.holds)

@@ -1,0 +1,102 @@
+"""What the first page says of each credit type: what is outstanding, what this month brought, and the last 30 days as a line."""
+
+import json
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from ledger.admin.credit_types import units_of
+from ledger.admin.home_reads import Scheduled, scheduled
+from ledger.models import DailyTotal
+from ledger.rules.credit_units import CreditUnit
+from ledger.totals import TypeReport, month_report
+from ledger.totals.counting import counted_until
+
+NOTHING_COUNTED = datetime(2000, 1, 1, tzinfo=UTC)
+TYPES_SHOWN = 4
+DAYS = 30
+WORDS = {
+    "granted_purchased": "Granted, paid",
+    "granted_promotional": "Granted, promotional",
+    "spent": "Spent",
+    "refunded": "Refunded",
+    "expired": "Expired",
+}
+
+
+def totals(*, now: datetime) -> dict[str, Any]:
+    """The credit types that were moved most this month, from the daily totals; they say up to when entries are counted."""
+    until = counted_until()
+    if until <= NOTHING_COUNTED:
+        return {}
+    today = min(now, until).astimezone(UTC).date()
+    report = month_report(today.replace(day=1))
+    shown = sorted(report.types, key=lambda each: each.entries, reverse=True)[:TYPES_SHOWN]
+    units = units_of(each.credit_type for each in shown)
+    days = _days([each.credit_type for each in shown], today)
+    coming = scheduled(now=now)
+    return {
+        "totals": [_card(each, units[each.credit_type], days[each.credit_type], coming) for each in shown],
+        "totals_as_of": until,
+        "more_types": max(0, len(report.types) - TYPES_SHOWN),
+        "month": f"{today:%B}",
+    }
+
+
+def _days(credit_types: list[str], today: date) -> dict[str, list[tuple[date, int, int]]]:
+    """Granted and spent by day, the oldest first, of the last DAYS days; days without entries are 0."""
+    first = today - timedelta(days=DAYS - 1)
+    rows = {
+        (row.credit_type, row.day): row
+        for row in DailyTotal.objects.filter(day__gte=first, day__lte=today, credit_type__in=credit_types)
+    }
+    days = [first + timedelta(days=number) for number in range(DAYS)]
+    return {each: [_day(day, rows.get((each, day))) for day in days] for each in credit_types}
+
+
+def _day(day: date, row: DailyTotal | None) -> tuple[date, int, int]:
+    if row is None:
+        return day, 0, 0
+    return day, int(row.granted_purchased + row.granted_promotional), int(row.spent)
+
+
+def _coming(total: int, is_all: bool, unit: CreditUnit) -> str:
+    return f"{'' if is_all else 'at least '}{unit.number(total)}" if total else ""
+
+
+def _spendable(report: TypeReport, coming: Scheduled, unit: CreditUnit) -> str:
+    """What is neither held nor starts later; nothing where credits that start later were not all counted."""
+    spendable = report.closing - report.held - coming.credits.get(report.credit_type, 0)
+    return unit.number(spendable) if coming.is_all and 0 <= spendable < report.closing else ""
+
+
+def _card(report: TypeReport, unit: CreditUnit, days: list[tuple[date, int, int]], coming: Scheduled) -> dict[str, Any]:
+    divisor = 10**unit.scale
+    line = {"pointRadius": 0, "pointHitRadius": 8, "tension": 0.2, "displayYAxis": True, "maxTicksXLimit": 6}
+    spent = {
+        "label": "Spent",
+        "data": [used / divisor for _, _, used in days],
+        "borderColor": "var(--color-primary-600)",
+        "borderWidth": 2,
+    }
+    granted = {
+        "label": "Granted",
+        "data": [given / divisor for _, given, _ in days],
+        "borderColor": "var(--color-base-400)",
+        "borderWidth": 1,
+        "borderDash": [4, 4],
+    }
+    return {
+        "name": unit.name,
+        "outstanding": unit.amount(report.closing),
+        "spendable": _spendable(report, coming, unit),
+        "held": unit.number(report.held) if report.held else "",
+        "coming": _coming(coming.credits.get(report.credit_type, 0), coming.is_all, unit),
+        "moved": [(words, unit.number(int(report.movements[name]))) for name, words in WORDS.items()],
+        "chart": json.dumps(
+            {"labels": [f"{day.day} {day:%b}" for day, _, _ in days], "datasets": [spent | line, granted | line]}
+        ),
+        "chart_text": (
+            f"Spent in the last {DAYS} days: {unit.number(sum(used for _, _, used in days))}, "
+            f"most on one day {unit.number(max(used for _, _, used in days))}."
+        ),
+    }

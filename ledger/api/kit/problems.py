@@ -1,0 +1,193 @@
+"""Exception -> error -> application/problem+json. Which status an error has, its app has registered (`statuses.py`).
+
+A problem's body says what happened (`type`, `title`, `detail` and the facts of the case), whether anything took effect
+(`outcome`), and by which request (`request_id`). The same refusal always has the same bytes: facts are in the order of their
+names, and the request id is that of the request which was refused first. See docs/API.md, "Problems". Source: RFC 9457.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+from django.core import exceptions as django_errors
+from django.db import DatabaseError, DataError, InterfaceError, OperationalError
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.request import UnreadablePostError
+from rest_framework.exceptions import APIException
+
+from ledger import errors
+from ledger.api.kit import request_errors, server_errors
+from ledger.api.kit.rendering import in_key_order
+from ledger.api.kit.request_ids import request_id
+from ledger.api.kit.statuses import kind_of
+from ledger.database.locks import sqlstate
+
+log = logging.getLogger(__name__)
+
+TYPE_BASE = "https://credit-ledger.example/problems/"
+"""The beginning of every `type`: only a name, since no such host can exist. `/problems/<slug>` on any server explains it."""
+
+MEDIA_TYPE = "application/problem+json"
+
+# SQLSTATE -> error -----------------------------------------------------------------------------------
+
+BUSY_STATES = {"57014", "40P01", "40001", "25P03", "25P04"}
+"""Statement timeout, deadlock, serialization failure, timeouts of a transaction that stood still or took too long."""
+FULL_STATES = {"53100"}
+UNAVAILABLE_STATES = {"57P01", "57P02", "57P03", "57P04", "57P05", "25006"}
+"""Shutdown, crash, starting up, dropped, idle too long; a server that only reads, as after a failover."""
+UNAVAILABLE_CLASSES = {"08", "53", "58"}
+"""Connection lost, no resources (53300: too many connections), trouble with the operating system."""
+
+
+def translated(error: Exception) -> errors.LedgerError:
+    """Return any exception as one that has a status."""
+    if isinstance(error, errors.LedgerError):
+        return error
+    if isinstance(error, DatabaseError | InterfaceError):
+        return _from_database(error)
+    if isinstance(error, APIException):
+        return _BY_STATUS.get(error.status_code, server_errors.InternalError)()
+    for known, build in _FROM_DJANGO:
+        if isinstance(error, known):
+            return build()
+    return server_errors.InternalError()
+
+
+def _from_database(error: Exception) -> errors.LedgerError:
+    """Branch on SQLSTATE, never on text or on a constraint's name."""
+    state = sqlstate(error)
+    if state == "55P03":
+        return errors.HolderBusy()
+    if state in BUSY_STATES:
+        return server_errors.DatabaseBusy()
+    if state in FULL_STATES:
+        return server_errors.DiskFull()
+    if state in UNAVAILABLE_STATES or (state or "")[:2] in UNAVAILABLE_CLASSES:
+        return server_errors.DatabaseUnavailable()
+    if state is None and isinstance(error, OperationalError | InterfaceError):
+        return server_errors.DatabaseUnavailable()  # never connected, or the socket broke: the server had no chance to say why
+    if isinstance(error, DataError):
+        log.error("a value got as far as the database and was refused there", exc_info=error)
+        field_error = request_errors.FieldError("", "unstorable", "The database cannot store a value of this request.")
+        return request_errors.InvalidRequest([field_error])
+    return server_errors.InternalError()
+
+
+def _malformed(code: str, detail: str) -> Callable[[], errors.LedgerError]:
+    return lambda: request_errors.MalformedRequest(request_errors.FieldError("", code, detail))
+
+
+_FROM_DJANGO: tuple[tuple[type[Exception], Callable[[], errors.LedgerError]], ...] = (
+    (Http404, request_errors.NotFound),
+    (django_errors.PermissionDenied, server_errors.Forbidden),
+    (django_errors.RequestDataTooBig, lambda: request_errors.BodyTooLarge(limit_bytes=64 * 1024)),
+    (django_errors.DisallowedHost, _malformed("host", "This server does not serve the host in the Host header.")),
+    (django_errors.SuspiciousOperation, _malformed("suspicious", "The request looks forged.")),
+    (django_errors.BadRequest, _malformed("bad-request", "The request is not well-formed.")),
+    (UnreadablePostError, _malformed("truncated", "The body ended early.")),
+)
+_BY_STATUS: dict[int, Callable[[], errors.LedgerError]] = {
+    400: _malformed("bad-request", "The request is not well-formed."),
+    401: request_errors.Unauthenticated,
+    403: server_errors.Forbidden,
+    404: request_errors.NotFound,
+    405: lambda: request_errors.MethodNotAllowed(allowed=[]),
+    406: lambda: request_errors.NotAcceptable(served="something else"),
+    415: lambda: request_errors.UnsupportedMediaType(accepted="application/json"),
+    429: lambda: request_errors.TooManyRequests(retry_after_seconds=1),
+}
+
+
+# Error -> body -> answer -----------------------------------------------------------------------------
+
+
+class ProblemResponse(HttpResponse):
+    """An answer that carries `problem`, as application/problem+json."""
+
+    def __init__(self, problem: dict[str, Any], headers: Mapping[str, str]) -> None:
+        super().__init__(
+            orjson.dumps(problem),
+            status=problem["status"],
+            content_type=MEDIA_TYPE,
+            headers={"Cache-Control": "no-store", **headers},
+        )
+        self.problem = problem
+        self.cause = ""
+        """Why, for the log only."""
+
+
+def body(error: errors.LedgerError, request_id: str) -> dict[str, Any]:
+    """Return the problem body of an error.
+
+    Args:
+        request_id: of the request at hand; a recorded refusal has its own, that of the request which was refused first.
+    """
+    kind = kind_of(type(error))
+    is_ours = kind.status == 500
+    is_private = isinstance(error, errors.Misuse) and kind.status >= 500
+    facts = {} if is_ours or is_private or isinstance(error, errors.Invalid) else error.facts
+    problem: dict[str, Any] = {
+        "type": TYPE_BASE + (server_errors.InternalError.code if is_ours else error.code),
+        "title": server_errors.InternalError.title if is_ours else error.title,
+        "status": kind.status,
+        "detail": kind.detail.format_map(_Facts(facts)) or f"{error.title}.",
+        "request_id": getattr(error, "request_id", "") or request_id,
+        "outcome": kind.outcome,
+    }
+    for name in sorted(facts):
+        problem.setdefault(name, in_key_order(facts[name]))
+    field_errors = _field_errors(error)
+    if field_errors:
+        problem["errors"] = [field_error._asdict() for field_error in field_errors]
+    return problem
+
+
+class _Facts(dict[str, Any]):
+    """Facts for a detail; one that is missing must not make a 500 of a 409."""
+
+    def __missing__(self, name: str) -> str:
+        return "?"
+
+
+def _field_errors(error: errors.LedgerError) -> tuple[request_errors.FieldError, ...]:
+    if isinstance(error, errors.Invalid):
+        facts = error.facts
+        return (request_errors.FieldError(facts["pointer"], facts["rule"], facts["detail"]),)
+    return getattr(error, "field_errors", ())
+
+
+def _headers(error: errors.LedgerError) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    retry_after_seconds = error.facts.get("retry_after_seconds") or kind_of(type(error)).retry_after_seconds
+    if retry_after_seconds is not None:
+        headers["Retry-After"] = str(retry_after_seconds)
+    if isinstance(error, request_errors.Unauthenticated):
+        headers["WWW-Authenticate"] = 'Bearer realm="credit-ledger"'
+    elif isinstance(error, request_errors.MethodNotAllowed):
+        headers["Allow"] = ", ".join(error.facts["allowed"])
+    elif isinstance(error, request_errors.UnsupportedMediaType):
+        headers["Accept"] = error.facts["accepted"]
+    elif getattr(error, "replayed", False):
+        headers["Idempotency-Replayed"] = "true"
+    return headers
+
+
+def answer(error: Exception, request: HttpRequest) -> ProblemResponse:
+    """Return the answer to a request that ended in `error`; logs the traceback of what nobody expected, and of nothing else."""
+    known = translated(error)
+    status = kind_of(type(known)).status
+    if status == 500:
+        facts = {"request_id": request_id(request)}
+        log.error("%s %s: %s", request.method, request.path, known.code, exc_info=error, extra={"facts": facts})
+    response = ProblemResponse(body(known, request_id(request)), _headers(known))
+    if status >= 500:
+        response.cause = next(iter(str(error).splitlines()), "")
+    return response
+
+
+def exception_handler(error: Exception, context: Mapping[str, Any]) -> ProblemResponse:
+    """Return the answer to an exception in a view. DRF's `EXCEPTION_HANDLER`."""
+    request = context["request"]
+    return answer(error, getattr(request, "_request", request))

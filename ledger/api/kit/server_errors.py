@@ -1,0 +1,39 @@
+"""What can go wrong with the server, beyond what the ledger names itself."""
+
+from ledger import errors
+from ledger.api.kit import request_errors
+
+
+class DatabaseBusy(errors.Retryable):
+    """A statement timed out, deadlocked or failed to serialize, three times in a row."""
+
+    code = "database-busy"
+    title = "The database is busy"
+
+
+class DatabaseUnavailable(errors.Retryable):
+    """The database cannot be reached, takes no more connections, or went away before COMMIT."""
+
+    code = "database-unavailable"
+    title = "The database is not available"
+
+
+class DiskFull(errors.Retryable):
+    """The database server's disk is full."""
+
+    code = "disk-full"
+    title = "The database server's disk is full"
+
+
+class Forbidden(request_errors.RequestError):
+    """The server does this for no client."""
+
+    code = "forbidden"
+    title = "The request is not allowed"
+
+
+class InternalError(errors.LedgerError):
+    """The server has a bug; the log has the details under the request's id."""
+
+    code = "internal-error"
+    title = "The server failed"

@@ -1,0 +1,65 @@
+"""Statements of an account on paper."""
+
+from datetime import date
+from functools import partial
+from typing import ClassVar
+
+from django.http import HttpRequest, HttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter
+
+from ledger.api.kit.authentication import LEDGER_READ
+from ledger.api.kit.endpoint import Endpoint, Queued
+from ledger.api.kit.fields import ChoiceField, CreditTypeField
+from ledger.api.kit.queries import read_query
+from ledger.api.kit.rendering import PDF, pdf_response
+from ledger.api.kit.schema import HOLDER_PATH, ResponseBody, operation
+from ledger.api.kit.strict_serializers import StrictSerializer
+from ledger.statements.statements import statement_pdf
+from ledger.typesetting.languages import LANGUAGES
+from ledger.typesetting.typeset import DOCUMENTS
+
+MONTH_PATTERN = "2[01][0-9]{2}-(?:0[1-9]|1[0-2])"
+MONTH_PATH = OpenApiParameter(
+    "month",
+    {"type": "string", "pattern": f"^{MONTH_PATTERN}$"},
+    OpenApiParameter.PATH,
+    description="The month, in UTC.",
+    examples=[OpenApiExample("month", "2026-01")],
+)
+
+
+class StatementQuery(StrictSerializer):
+    """Which account, in which language."""
+
+    credit_type = CreditTypeField(default="credits", help_text="What is counted.")
+    language = ChoiceField(choices=[one.code for one in LANGUAGES], default="en", help_text="Of the words and numbers.")
+
+
+class StatementPdf(Endpoint):
+    """The statement of an account for a month."""
+
+    in_loop = frozenset({"get"})
+    served: ClassVar[str] = PDF
+
+    @operation(
+        "printStatement",
+        "Print a statement",
+        "The month of an account on paper: credits at its start, each entry, credits at its end, and the digest of its last "
+        "entry. The bytes are the same every time once the month is over; before, it says PRELIMINARY. A month with more than "
+        "500 entries is summed up by day and kind.",
+        tag="History",
+        scope=LEDGER_READ,
+        parameters=[HOLDER_PATH, MONTH_PATH],
+        query=StatementQuery,
+        responses={200: ResponseBody(OpenApiTypes.BINARY, None, "The statement as PDF.", media_type=PDF)},
+    )
+    def get(self, request: HttpRequest, holder: str, month: date) -> Queued:
+        """Print a statement."""
+        query = read_query(StatementQuery, request)
+        make = partial(statement_pdf, holder, month, **query)
+        return Queued(DOCUMENTS, make, partial(_response, f"statement-{month:%Y-%m}.pdf"))
+
+
+def _response(file_name: str, content: bytes) -> HttpResponse:
+    return pdf_response(content, file_name=file_name)

@@ -1,0 +1,238 @@
+"""A ledger that is distributed over nodes, as the audit reads it: each shard on its node, and at the end what is between shards.
+
+All laws but `transfers` are about one holder, and a holder is on one shard. So the audit's SQL runs on each shard, with the
+shard's name instead of the table's. There is no snapshot of all nodes. What is between holders is compared up to a cut in time:
+an instant before which every transaction has ended when it is compared.
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+import psycopg
+from psycopg import sql
+
+from ledger.audit.connections import Session
+from ledger.audit.reports import Finding
+
+PATIENCE_SECONDS: Final = 60.0
+LOOK_EVERY_SECONDS: Final = 0.1
+GATHERED: Final = "audited_entry"
+
+SHARDS: Final = """
+    SELECT s.shardid, n.nodename, n.nodeport
+      FROM pg_dist_shard s
+      JOIN pg_dist_placement p USING (shardid)
+      JOIN pg_dist_node n USING (groupid)
+     WHERE s.logicalrelid = 'ledger_entry'::regclass AND n.noderole = 'primary'
+     ORDER BY s.shardid
+"""
+LAST_ENTRIES: Final = """(
+    SELECT last.*
+    FROM ledger_entry first
+    CROSS JOIN LATERAL (
+        SELECT * FROM ledger_entry e
+        WHERE e.holder_id = first.holder_id AND e.credit_type = first.credit_type
+        ORDER BY e.sequence DESC
+        LIMIT 1
+    ) AS last
+    WHERE first.sequence = 1
+    ORDER BY first.holder_id, first.credit_type
+) AS account"""
+"""The view ledger_account, of one shard."""
+
+# Of each node: sessions with a transaction from before the cut, and transactions that are prepared and not yet committed.
+UNDER_WAY: Final = """
+    SELECT sum(result::int), bool_and(success)
+      FROM run_command_on_all_nodes($$
+          SELECT (SELECT count(*) FROM pg_stat_activity
+                   WHERE datname = current_database() AND backend_type = 'client backend' AND state <> 'idle'
+                     AND xact_start < '{cut}' AND pid <> pg_backend_pid())
+               + (SELECT count(*) FROM pg_prepared_xacts WHERE database = current_database() AND prepared < '{cut}')
+      $$)
+"""
+
+# What the law `transfers` reads: both sides, and the entries before the departures.
+GATHER_TRANSFERS: Final = (
+    "SELECT * FROM ledger_entry WHERE kind = 'transfer_out'",
+    """
+    SELECT before.*
+    FROM ledger_entry o
+    JOIN ledger_entry before
+        ON before.holder_id = o.holder_id AND before.credit_type = o.credit_type AND before.sequence = o.sequence - 1
+    WHERE o.kind = 'transfer_out' AND before.kind NOT IN ('transfer_in', 'transfer_out')
+    """,
+    "SELECT * FROM ledger_entry WHERE kind = 'transfer_in'",
+)
+# The departures that one holder's arrivals name, which are other holders', and the entries before them.
+NAMED_DEPARTURES: Final = f"""
+    INSERT INTO {GATHERED}
+    SELECT e.*
+    FROM (
+        SELECT DISTINCT
+            counterpart ->> 'holder_id' AS holder_id, credit_type, (counterpart ->> 'sequence')::bigint - back AS sequence
+        FROM {GATHERED}, generate_series(0, 1) AS back
+        WHERE kind = 'transfer_in' AND counterpart ->> 'holder_id' <> holder_id
+    ) AS named
+    JOIN ledger_entry e USING (holder_id, credit_type, sequence)
+"""
+NOT_ARRIVED: Final = f"""
+    SELECT o.credit_type, sum(-o.amount)::text, COALESCE(sum(i.amount), 0)::text
+    FROM {GATHERED} o
+    LEFT JOIN (
+        SELECT
+            counterpart ->> 'holder_id' AS holder_id,
+            credit_type,
+            (counterpart ->> 'sequence')::bigint AS sequence,
+            sum(amount) AS amount
+        FROM {GATHERED}
+        WHERE kind = 'transfer_in'
+        GROUP BY 1, 2, 3
+    ) AS i USING (holder_id, credit_type, sequence)
+    WHERE o.kind = 'transfer_out' AND o.recorded_at < %s
+    GROUP BY o.credit_type
+    HAVING sum(-o.amount) <> COALESCE(sum(i.amount), 0)
+"""
+
+
+class NotComparable(psycopg.OperationalError):
+    """What is between shards cannot be compared: a transaction from before the cut goes on, or a node does not answer."""
+
+
+class Shard(NamedTuple):
+    """A part of the ledger, and the node that has it."""
+
+    number: int
+    host: str
+    port: int
+
+    @property
+    def table(self) -> str:
+        """Its name on its node."""
+        return f"ledger_entry_{self.number}"
+
+    @property
+    def address(self) -> dict[str, Any]:
+        """Where sessions that read it connect to."""
+        return {"host": self.host, "port": self.port}
+
+
+def shards_of(session: Session) -> list[Shard]:
+    """Return the shards of the ledger.
+
+    Raises:
+        NotComparable: the session is not the coordinator's, which alone has what other applications chain.
+    """
+    row = session.execute("SELECT citus_is_coordinator()").fetchone()
+    if row != (True,):
+        raise NotComparable("a distributed ledger is audited from its coordinator, which has billing: connect there")
+    return [Shard(*row) for row in session.execute(SHARDS).fetchall()]
+
+
+def reading(session: Session, table: str) -> Session:
+    """Have the session read that table, a shard or a copy, wherever the audit's SQL says ledger_entry or ledger_account."""
+
+    class Cursor(psycopg.Cursor[Any]):
+        def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
+            return super().execute(on_table(query, table), params, **options)
+
+    class ServerCursor(psycopg.ServerCursor[Any]):
+        def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
+            return super().execute(on_table(query, table), params, **options)
+
+    session.cursor_factory, session.server_cursor_factory = Cursor, ServerCursor
+    return session
+
+
+def on_table(query: str, table: str) -> str:
+    """Return the query as it reads that table. Its rows are cast to the ledger's, which the digest function takes."""
+    query = query.replace("FROM ledger_account", f"FROM {LAST_ENTRIES}")
+    query = re.sub(r"(ledger_entry_digest\(COALESCE\(.*?'hex'\)\)), e\)", r"\1, ROW(e.*)::ledger_entry)", query)
+    return re.sub(r"\b(FROM|JOIN) ledger_entry\b", rf"\1 {table}", query)
+
+
+@contextmanager
+def gathered(session: Session, holder_id: str | None) -> Iterator[Session]:
+    """For the block, the session reads a copy of a holder's entries, or of all of a small ledger.
+
+    Args:
+        session: in a transaction that may make a temporary table.
+    """
+    only = sql.SQL("") if holder_id is None else sql.SQL(" WHERE holder_id = {}").format(sql.Literal(holder_id))
+    factories = session.cursor_factory, session.server_cursor_factory
+    _make_copy(session)
+    session.execute(sql.SQL(f"INSERT INTO {GATHERED} SELECT * FROM ledger_entry") + only)
+    if holder_id is not None:
+        session.execute(NAMED_DEPARTURES)
+    session.execute(f"CREATE INDEX ON {GATHERED} (holder_id, credit_type, sequence)")
+    try:
+        yield reading(session, GATHERED)
+    finally:
+        session.cursor_factory, session.server_cursor_factory = factories
+        if session.info.transaction_status != psycopg.pq.TransactionStatus.INERROR:
+            session.execute(f"DROP TABLE {GATHERED}")
+
+
+@contextmanager
+def one_copying_session(connect: Callable[[], Session]) -> Iterator[list[Session]]:
+    """Yield a session in a transaction that may make a temporary table, for `gathered`."""
+    with connect() as session:
+        session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL statement_timeout = 0")
+        yield [session]
+        session.execute("ROLLBACK")
+
+
+def _make_copy(session: Session) -> None:
+    session.execute(f"CREATE TEMPORARY TABLE {GATHERED} (LIKE ledger_entry)")
+
+
+def between_shards(
+    connect: Callable[[], Session],
+    cut: datetime,
+    broken: Callable[[Session], list[Finding]],
+    *,
+    patience: float = PATIENCE_SECONDS,
+) -> list[Finding]:
+    """Return the findings about transfers that were recorded before the cut.
+
+    Args:
+        connect: opens a session with the coordinator.
+        broken: finds the violations of the law `transfers` with a session.
+
+    Raises:
+        NotComparable: a transaction from before the cut went on, or a node did not answer.
+    """
+    with connect() as session:
+        _wait_for_transactions_before(session, cut, patience)
+        session.execute("BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL work_mem = '64MB'")
+        _make_copy(session)
+        for part in GATHER_TRANSFERS:
+            session.execute(f"INSERT INTO {GATHERED} {part}")
+        session.execute(f"CREATE INDEX ON {GATHERED} (holder_id, credit_type, sequence)")
+        found = [
+            Finding("identity", None, credit_type, None, f"{arrived} arrived", f"{left} left")
+            for credit_type, left, arrived in session.execute(NOT_ARRIVED, [cut]).fetchall()
+        ]
+        # Of later ones the other side may not be visible yet.
+        session.execute(f"DELETE FROM {GATHERED} WHERE kind = 'transfer_in' AND recorded_at >= %s", [cut])
+        found += broken(reading(session, GATHERED))
+        session.execute("ROLLBACK")
+    return found
+
+
+def _wait_for_transactions_before(session: Session, cut: datetime, patience: float) -> None:
+    deadline = time.monotonic() + patience
+    while True:
+        row = session.execute(UNDER_WAY.format(cut=cut.isoformat())).fetchone()
+        assert row is not None
+        under_way, all_answered = row
+        if all_answered and not under_way:
+            return
+        if time.monotonic() > deadline:
+            raise NotComparable(
+                f"transfers up to {cut}: {under_way} transactions from before go on" if all_answered else "a node is down"
+            )
+        time.sleep(LOOK_EVERY_SECONDS)

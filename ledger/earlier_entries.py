@@ -1,0 +1,129 @@
+"""Earlier entries that a decision needs besides the account's state, read under the lock: those that a request refers to."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from django.db import connection
+
+from ledger.database.locks import Lock, holder_key
+from ledger.entry_rows import READ_COLUMNS, entry_from_row
+from ledger.journal import LockedAccount, fetch_entry
+from ledger.rules import Entry, Lot, debt_of
+from ledger.rules.lots import decode
+
+ENTRY_BY_SEQUENCE = f"SELECT {READ_COLUMNS} FROM ledger_entry WHERE holder_id = %s AND credit_type = %s AND sequence = %s"
+
+# The last refund of a spend has the total of all its refunds, so the cost does not grow with their number.
+REFUNDED = """
+SELECT refunded_total
+FROM ledger_entry
+WHERE holder_id = %s AND credit_type = %s AND refers_to = %s AND kind = 'refund'
+ORDER BY sequence DESC
+LIMIT 1
+"""
+
+# The repayments and refunds of an account since an entry, by the index of kinds, so that the spends in between are not read.
+REPAYMENTS = f"""
+SELECT * FROM (
+    (
+        SELECT {READ_COLUMNS}
+        FROM ledger_entry
+        WHERE holder_id = %(holder_id)s AND credit_type = %(credit_type)s AND kind = 'adjust' AND sequence > %(sequence)s
+        ORDER BY sequence
+        LIMIT %(limit)s
+    )
+    UNION ALL
+    (
+        SELECT {READ_COLUMNS}
+        FROM ledger_entry
+        WHERE holder_id = %(holder_id)s AND credit_type = %(credit_type)s AND kind = 'refund' AND sequence > %(sequence)s
+        ORDER BY sequence
+        LIMIT %(limit)s
+    )
+) AS later
+ORDER BY sequence
+LIMIT %(limit)s
+"""
+REPAYMENTS_AT_ONCE: Final = 100
+
+LAST_CLOSING = f"""
+SELECT {READ_COLUMNS}
+FROM ledger_entry
+WHERE holder_id = %s AND credit_type = %s AND refers_to = %s
+ORDER BY sequence DESC
+LIMIT 1
+"""
+
+
+ENTRIES_BY_SEQUENCE = f"""
+SELECT {READ_COLUMNS}
+FROM unnest(%s::text[], %s::text[], %s::bigint[]) WITH ORDINALITY AS asked (holder_id, credit_type, sequence, place)
+JOIN ledger_entry USING (holder_id, credit_type, sequence)
+ORDER BY place
+"""
+
+
+# The entry that opened a lot lists the lot as it was then.
+OPENING_ENTRIES = """
+SELECT sequence, lots::text FROM ledger_entry WHERE holder_id = %s AND credit_type = %s AND sequence = ANY(%s)
+"""
+
+
+def entry(account: LockedAccount, sequence: int) -> Entry | None:
+    """Return the entry of this account with this sequence, read under the lock, or None."""
+    state = account.stored_state()
+    return fetch_entry(ENTRY_BY_SEQUENCE, [state.holder_id, state.credit_type, sequence])
+
+
+def refunded(account: LockedAccount, spend: int) -> int:
+    """Return how much of the spend with this sequence has been refunded: 0 or more."""
+    state = account.stored_state()
+    with connection.cursor() as cursor:
+        cursor.execute(REFUNDED, [state.holder_id, state.credit_type, spend])
+        (refunded_total,) = cursor.fetchone() or (0,)
+    return int(refunded_total)
+
+
+def repayments(account: LockedAccount, spend: Entry) -> list[Entry]:
+    """Return the account's repayments and refunds after `spend`, up to the entry that repaid the spend's debt.
+
+    Empty if the spend took nothing on the overdraft. Reading stops there, so the cost does not grow with the account's history.
+    """
+    state = account.stored_state()
+    found: list[Entry] = []
+    position: dict[str, Any] = {"holder_id": state.holder_id, "credit_type": state.credit_type, "limit": REPAYMENTS_AT_ONCE}
+    debt = debt_of(spend)
+    with connection.cursor() as cursor:
+        while debt.unpaid:
+            cursor.execute(REPAYMENTS, position | {"sequence": found[-1].sequence if found else spend.sequence})
+            page = [entry_from_row(row) for row in cursor.fetchall()]
+            found += page
+            for entry in page:
+                debt = debt.after(entry, spend.sequence)
+            if len(page) < REPAYMENTS_AT_ONCE:
+                break
+    return found
+
+
+def last_closing(account: LockedAccount, sequence: int) -> Entry | None:
+    """Return the last entry of this account that refers to the entry with this sequence, or None."""
+    state = account.stored_state()
+    return fetch_entry(LAST_CLOSING, [state.holder_id, state.credit_type, sequence])
+
+
+def opening_lots(account: LockedAccount, grants: Sequence[int]) -> dict[int, Lot]:
+    """Return the lots of these grants as their entries opened them."""
+    state = account.stored_state()
+    with connection.cursor() as cursor:
+        cursor.execute(OPENING_ENTRIES, [state.holder_id, state.credit_type, list(grants)])
+        rows = cursor.fetchall()
+    return {sequence: next(lot for lot in decode(lots) if lot.grant == sequence) for sequence, lots in rows}
+
+
+def entries(lock: Lock, wanted: Sequence[tuple[str, str, int]]) -> list[Entry]:
+    """Return the entries with these (holder_id, credit_type, sequence), in this order."""
+    lock.ensure_held(*{holder_key(holder_id) for holder_id, _, _ in wanted})
+    columns = [list(column) for column in zip(*wanted, strict=True)] or [[], [], []]
+    with connection.cursor() as cursor:
+        cursor.execute(ENTRIES_BY_SEQUENCE, columns)
+        return [entry_from_row(row) for row in cursor.fetchall()]

@@ -1,0 +1,76 @@
+"""`manage.py ledger_report`: a month's credits, from opening to closing."""
+
+import argparse
+from datetime import UTC, date, datetime
+from typing import Any
+
+from django.core.management.base import CommandError
+
+from ledger.errors import Invalid
+from ledger.management.examples import CommandWithExamples
+from ledger.totals import MonthReport, TypeReport, month_report
+from ledger.totals.closing import month_before
+from ledger.totals.report import MOVEMENTS
+
+WIDTH = 28
+
+
+class Command(CommandWithExamples):
+    """Reads the totals that `update_totals` makes."""
+
+    help = (
+        "Report a month (UTC) by credit type: opening, granted, refunded, spent, expired, revoked, transferred, closing, held, "
+        "and once the month is closed what is outstanding by month of expiry. A closed month has the same bytes every time."
+    )
+    examples = (
+        ("ledger_report", "the last month that is over"),
+        ("ledger_report --month 2026-10 --format csv", "October, for a spreadsheet"),
+        ("ledger_report --credit-type sms --format json", "one credit type, for programs"),
+    )
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """See `help`."""
+        parser.add_argument("--month", type=_month, metavar="YYYY-MM", help="default: the last month that is over")
+        parser.add_argument("--credit-type", metavar="TYPE", help="only this credit type")
+        parser.add_argument("--format", choices=("text", "json", "csv"), default="text", help="default: %(default)s")
+
+    def handle(self, **options: Any) -> None:
+        """Print the report."""
+        month = options["month"] or month_before(datetime.now(UTC).date())
+        try:
+            report = month_report(month, credit_type=options["credit_type"])
+        except Invalid as invalid:
+            raise CommandError(
+                f"There is no report of {month.isoformat()[:7]}: {invalid.facts['detail']}", returncode=2
+            ) from invalid
+        formats = {"text": as_text, "json": MonthReport.as_json, "csv": MonthReport.as_csv}
+        self.stdout.write(formats[options["format"]](report), ending="")
+
+
+def as_text(report: MonthReport) -> str:
+    """The report for people."""
+    state = "closed" if report.as_of is None else f"open, as of {report.as_of:%Y-%m-%d %H:%M:%S} UTC"
+    return "\n".join([f"Month {report.month:%Y-%m}, {state}", *map(_type_text, report.types)]) + "\n"
+
+
+def _type_text(one: TypeReport) -> str:
+    lines = [("opening", one.opening), *((name, sign * one.movements[name]) for name, sign in MOVEMENTS.items())]
+    lines += [("closing", one.closing), ("of it held", one.held)]
+    lines += [
+        (f"expires {bucket['expires'] or 'never'}, {bucket['source']}{', held' if bucket['is_held'] else ''}", bucket["amount"])
+        for bucket in one.outstanding or []
+    ]
+    lines += [("owed on overdrafts", one.owed)] if one.owed else []
+    lines += [(f"paid, {currency} minor units", minor) for currency, minor in (one.paid or {}).items()]
+    lines += [(f"{tie['name']}, by {of}", tie[of]) for tie in one.ties or [] for of in ("documents", "entries")]
+    lines += [("entries", one.entries), ("of them refusals", one.refusals)]
+    lines += [("late, of closed months", one.late_entries)] if one.late_entries else []
+    width = max(WIDTH, *(len(name) for name, _ in lines))
+    return "\n".join([f"\n{one.credit_type}", *(f"  {name.replace('_', ' '):<{width}} {amount:>20,}" for name, amount in lines)])
+
+
+def _month(text: str) -> date:
+    try:
+        return datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC).date()
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a month such as 2026-01") from None

@@ -1,0 +1,64 @@
+"""`manage.py update_totals`: add new entries to the totals of their days, and close the months that are over."""
+
+import json
+import sys
+from argparse import ArgumentParser
+from typing import Any
+
+from django.conf import settings
+
+from ledger.errors import LockBusy
+from ledger.management.examples import CommandWithExamples
+from ledger.management.progress import progress_bar
+from ledger.totals import close_months, count_entries
+from ledger.totals.closing import TotalsDisagree
+
+DONE, DISAGREE, HELD_UP = 0, 1, 4
+
+
+class Command(CommandWithExamples):
+    """One process at a time counts; running it often costs what is new. Running it late is harmless."""
+
+    help = (
+        "Add the entries recorded since the last run to the totals of their days, and close each month that is over: its report "
+        "(manage.py ledger_report) never changes from then on. Exit codes: 0 done, 1 a month's totals and the accounts disagree "
+        "(the month stays open; run audit_ledger), 4 another process is counting, or a transaction that may still write an "
+        "earlier entry goes on; the next run continues."
+    )
+    examples = (
+        ("update_totals", "count what is new, and close the months that are over"),
+        ("update_totals --format json", "for programs"),
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """See `help`."""
+        parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
+        parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
+
+    def handle(self, **options: Any) -> None:
+        """Count, close, say how far, and exit with the code that `help` explains."""
+        try:
+            shown = not options["no_progress"] and sys.stderr.isatty()
+            with progress_bar("Counting", "hours", shown=shown) as progress:
+                counted = count_entries(progress=progress)
+            # What documents say of a month is compared by joins of billing with entries, which a cluster does not run.
+            closed = [] if settings.LEDGER["DISTRIBUTED"] else close_months()
+        except LockBusy:
+            self.stderr.write("Another process is counting.")
+            sys.exit(HELD_UP)
+        except TotalsDisagree as error:
+            self.stderr.write(str(error))
+            sys.exit(DISAGREE)
+        if settings.LEDGER["DISTRIBUTED"]:
+            self.stderr.write("Months are not closed where the ledger is distributed over nodes (docs/adr/0043).")
+        months = [f"{month:%Y-%m}" for month in closed]
+        if options["format"] == "json":
+            values = {"counted_until": counted.until.isoformat(), "held_up": counted.is_held_up, "closed": months}
+            self.stdout.write(json.dumps(values, indent=2))
+        else:
+            closing = f"; closed {', '.join(months)}" if months else ""
+            self.stdout.write(f"Entries are counted up to {counted.until:%Y-%m-%d %H:%M:%S} UTC{closing}.")
+            if counted.is_held_up:
+                self.stdout.write("A transaction that may still write an earlier entry goes on; the next run continues.")
+        if counted.is_held_up:
+            sys.exit(HELD_UP)

@@ -1,0 +1,271 @@
+-- The functions of schema.sql that get another body when ledger_entry is distributed by holder (docs/adr/0043).
+-- `manage.py prepare_database` runs this file on a cluster, and then distributes tables and functions. The signatures are the same, so
+-- callers do not notice.
+--
+-- A delegated function runs completely on the node that has the holder's rows, also in the middle of a transaction. Citus delegates it only
+-- if its arguments are constants: from PL/pgSQL that is EXECUTE … USING. Citus would inline a function in SQL, and never delegate it.
+
+-- Returns the shard of a holder if it is on this node, or raises: a lock that was taken on another node would exclude nobody.
+-- Citus 14.0.1 delegates nothing any more in a session in which it failed to plan a part of a query; the caller has to close that session.
+CREATE OR REPLACE FUNCTION ledger_shard_here(home text) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    shard text := 'ledger_entry_' || get_shard_id_for_distribution_column('ledger_entry', home);
+BEGIN
+    IF to_regclass(shard) IS NULL THEN
+        RAISE EXCEPTION 'the holder is on another node, and the call was not taken there' USING ERRCODE = 'LG003';
+    END IF;
+    RETURN shard;
+END $$;
+
+-- Takes the holder's lock on the node of the holder's rows, so sessions of all nodes exclude each other.
+CREATE OR REPLACE FUNCTION ledger_lock(number bigint, holder text, wait boolean) RETURNS boolean
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM ledger_shard_here(holder);
+    IF wait THEN
+        PERFORM pg_advisory_xact_lock(number);
+        RETURN true;
+    END IF;
+    RETURN pg_try_advisory_xact_lock(number);
+END $$;
+
+-- One place of the arrays of ledger_open, on the node of `home`: the holder, or without a holder the number as text.
+-- It reads the shard itself, by a statement that is prepared once per shard and session: Citus would plan each read again,
+-- which took two thirds of its time. If the shard has just moved away, the read may return old data; the keys of the table then refuse
+-- a write that relies on them, as they refuse a writer without the lock.
+CREATE OR REPLACE FUNCTION ledger_open_at(home text, number bigint, wait boolean, holder text, type text, key text)
+RETURNS TABLE (
+    is_locked   boolean,
+    now         timestamptz,
+    recorded_at timestamptz,
+    sequence    bigint,
+    balance     bigint,
+    held        bigint,
+    lots        json,
+    holds       json,
+    overdraft   bigint,
+    digest      bytea,
+    moved_by    bigint,
+    is_used     boolean
+)
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    shard text := ledger_shard_here(home);
+    look  text;
+    known text;
+BEGIN
+    is_locked := true;
+    is_used := false;
+    IF wait THEN
+        PERFORM pg_advisory_xact_lock(number);
+    ELSIF NOT wait THEN
+        is_locked := pg_try_advisory_xact_lock(number);
+    END IF;
+    IF is_locked AND holder IS NOT NULL THEN
+        look := 'open_' || shard;
+        known := 'ledger.open_' || shard;
+        IF current_setting(known, true) IS DISTINCT FROM 'yes' THEN
+            IF NOT EXISTS (SELECT FROM pg_prepared_statements WHERE name = look) THEN
+                EXECUTE format(
+                    'PREPARE %1$I (text, text, text) AS
+                    SELECT
+                        e.recorded_at, e.sequence, e.balance, e.held, e.lots, e.holds, e.overdraft, e.digest,
+                        CASE e.kind WHEN ''refusal'' THEN (e.refusal ->> ''after'')::bigint ELSE e.sequence END,
+                        EXISTS (
+                            SELECT
+                            FROM %2$I k
+                            WHERE k.holder_id = $1
+                                AND ledger_key_hash(k.idempotency_key) = ledger_key_hash($3)
+                                AND k.idempotency_key IS NOT NULL
+                        )
+                    FROM (SELECT) AS one
+                    LEFT JOIN LATERAL (
+                        SELECT *
+                        FROM %2$I
+                        WHERE holder_id = $1 AND credit_type = $2
+                        ORDER BY sequence DESC
+                        LIMIT 1
+                    ) e ON true',
+                    look, shard
+                );
+            END IF;
+            PERFORM set_config(known, 'yes', false);
+        END IF;
+        EXECUTE format('EXECUTE %I (%L, %L, %L)', look, holder, type, key)
+        INTO recorded_at, sequence, balance, held, lots, holds, overdraft, digest, moved_by, is_used;
+    END IF;
+    now := clock_timestamp();
+    RETURN NEXT;
+END $$;
+
+CREATE OR REPLACE FUNCTION ledger_open(wait boolean, lock_numbers bigint[], holders text[], types text[], keys text[])
+RETURNS TABLE (
+    is_locked   boolean,
+    now         timestamptz,
+    recorded_at timestamptz,
+    sequence    bigint,
+    balance     bigint,
+    held        bigint,
+    lots        json,
+    holds       json,
+    overdraft   bigint,
+    digest      bytea,
+    moved_by    bigint,
+    is_used     boolean
+)
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    place integer;
+BEGIN
+    FOR place IN 1 .. cardinality(lock_numbers) LOOP
+        RETURN QUERY EXECUTE 'SELECT * FROM ledger_open_at($1, $2, $3, $4, $5, $6)'
+            USING COALESCE(holders[place], lock_numbers[place]::text), lock_numbers[place], wait, holders[place], types[place], keys[place];
+    END LOOP;
+END $$;
+
+-- The states of accounts by their last entries, in the columns of an AccountRow (ledger/reads/account_state.py). Each account is a query of
+-- one holder: a query of several holders cannot find the last entry of each.
+CREATE OR REPLACE FUNCTION ledger_states(holders text[], types text[])
+RETURNS TABLE (
+    holder_id       text,
+    credit_type     text,
+    now             timestamptz,
+    sequence        bigint,
+    balance         bigint,
+    held            bigint,
+    lots            text,
+    holds           text,
+    overdraft       bigint,
+    recorded_at     timestamptz,
+    effective_times text
+)
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    place  integer;
+    holder text;
+    type   text;
+    grants bigint[];
+BEGIN
+    FOR place IN 1 .. cardinality(holders) LOOP
+        holder := holders[place];
+        type := types[place];
+        SELECT e.sequence, e.balance, e.held, e.lots::text, e.holds::text, e.overdraft, e.recorded_at
+        INTO sequence, balance, held, lots, holds, overdraft, recorded_at
+        FROM ledger_entry e
+        WHERE e.holder_id = holder AND e.credit_type = type
+        ORDER BY e.sequence DESC
+        LIMIT 1;
+        grants := ARRAY(SELECT (lot ->> 0)::bigint FROM json_array_elements(lots::json) AS lot WHERE lot ->> 2 = '0');
+        SELECT json_object_agg(g.sequence, (extract(epoch FROM COALESCE(g.effective_at, g.recorded_at)) * 1000000)::bigint)::text
+        INTO effective_times
+        FROM ledger_entry g
+        WHERE g.holder_id = holder AND g.credit_type = type AND g.sequence = ANY (grants);
+        holder_id := holder;
+        credit_type := type;
+        now := statement_timestamp();
+        RETURN NEXT;
+    END LOOP;
+END $$;
+
+-- A page of accounts, as PAGE in ledger/reads/holder_list.py: the first entries of all shards, then each account's state.
+CREATE OR REPLACE FUNCTION ledger_page_of_accounts(
+    is_after boolean, holder text, type text, prefix text, beyond text, only_type text, many integer
+)
+RETURNS TABLE (
+    holder_id       text,
+    credit_type     text,
+    now             timestamptz,
+    sequence        bigint,
+    balance         bigint,
+    held            bigint,
+    lots            text,
+    holds           text,
+    overdraft       bigint,
+    recorded_at     timestamptz,
+    effective_times text
+)
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    holders text[];
+    types   text[];
+BEGIN
+    EXECUTE format(
+        'SELECT array_agg(page.holder_id), array_agg(page.credit_type)
+        FROM (
+            SELECT e.holder_id, e.credit_type
+            FROM ledger_entry e
+            WHERE e.sequence = 1
+                AND (e.holder_id, e.credit_type) %1$s ($1, $2)
+                AND e.holder_id >= $3
+                AND e.holder_id < $4
+                AND (e.credit_type = $5 OR $5 IS NULL)
+            ORDER BY e.holder_id %2$s, e.credit_type %2$s
+            LIMIT $6
+        ) AS page',
+        CASE WHEN is_after THEN '>' ELSE '<' END,
+        CASE WHEN is_after THEN 'ASC' ELSE 'DESC' END
+    )
+    INTO holders, types
+    USING holder, type, prefix, beyond, only_type, many;
+    RETURN QUERY SELECT * FROM ledger_states(COALESCE(holders, '{}'), COALESCE(types, '{}'));
+END $$;
+
+-- As in schema.sql, but on a shard, whose name is known only when the trigger fires. The statement that reads the entry before is prepared
+-- once per shard and session; planning it each time would take most of the time of an entry.
+CREATE OR REPLACE FUNCTION ledger_entry_follows() RETURNS trigger
+LANGUAGE plpgsql AS $$
+DECLARE
+    n           ledger_entry;
+    look        text := format('ledger_before_%s', TG_RELID);
+    known       text := format('ledger.before_%s', TG_RELID);
+    balance     bigint;
+    digest      bytea;
+    recorded_at timestamptz;
+    held        bigint;
+    overdraft   bigint;
+BEGIN
+    -- What is set here ends with the transaction if that fails; what is prepared stays. No block catches an error here: it would begin a
+    -- savepoint on every node, in the midst of a COPY to them.
+    IF current_setting(known, true) IS DISTINCT FROM 'yes' THEN
+        IF NOT EXISTS (SELECT FROM pg_prepared_statements WHERE name = look) THEN
+            EXECUTE format(
+                'PREPARE %I (text, text, bigint) AS
+                SELECT e.balance, e.digest, e.recorded_at, e.held, e.overdraft
+                FROM %s e
+                WHERE e.holder_id = $1 AND e.credit_type = $2 AND e.sequence = $3',
+                look, TG_RELID::regclass
+            );
+        END IF;
+        PERFORM set_config(known, 'yes', false);
+    END IF;
+    FOR n IN SELECT * FROM appended LOOP
+        EXECUTE format('EXECUTE %I (%L, %L, %s)', look, n.holder_id, n.credit_type, n.sequence - 1)
+        INTO balance, digest, recorded_at, held, overdraft;
+        IF (
+                n.sequence > 1
+                AND NOT COALESCE(
+                    balance + n.amount = n.balance
+                    AND recorded_at <= n.recorded_at
+                    AND (held = n.held OR n.kind IN ('hold', 'capture', 'release'))
+                    AND (overdraft IS NOT DISTINCT FROM n.overdraft OR n.kind = 'adjust'),
+                    false
+                )
+            )
+            OR (n.recorded_at > clock_timestamp() AND n.recorded_at IS DISTINCT FROM recorded_at)
+            OR n.digest <> ledger_entry_digest(COALESCE(digest, decode(repeat('00', 32), 'hex')), n)
+            OR (
+                SELECT CASE WHEN n.overdraft IS NULL THEN total <> n.balance ELSE total < n.balance END
+                FROM (SELECT COALESCE(sum((lot ->> 1)::bigint), 0) AS total FROM json_array_elements(n.lots) lot) AS lots
+            )
+        THEN
+            RAISE EXCEPTION 'entry % of %/% does not follow from the one before it', n.sequence, n.holder_id, n.credit_type
+                USING ERRCODE = 'LG002', TABLE = 'ledger_entry';
+        END IF;
+    END LOOP;
+    RETURN NULL;
+END $$;
+
+-- Queries of one holder, which run on a shard, call both functions; the rows that these read are on the same node.
+ALTER FUNCTION ledger_sequence_at(text, text, timestamptz) SET citus.allow_nested_distributed_execution = on;
+ALTER FUNCTION ledger_movements(text, text, bigint, bigint, integer, boolean) SET citus.allow_nested_distributed_execution = on;

@@ -1,0 +1,90 @@
+"""Why an entry is as it is: the entries that it takes to tell."""
+
+from collections.abc import Iterable
+from itertools import count, takewhile
+from typing import Any
+
+from ledger.database.statements import Statement, parameter
+from ledger.entry_rows import LOADERS, READ_COLUMNS, entry_of
+from ledger.reads.account_state import lots_in_full
+from ledger.reads.history import entry
+from ledger.rules import Entry
+from ledger.rules.explanations import explain, is_booked_by_itself
+from ledger.rules.holds import MAX_HOLD_PARTS
+from ledger.rules.lots import MAX_OPEN_LOTS, in_full
+
+MAX_BOOKED_TOGETHER = 2 * MAX_OPEN_LOTS + MAX_HOLD_PARTS
+"""More entries than one writer can have to book before or after its own."""
+
+# The entry of that number, and the one before it.
+WITH_THE_ONE_BEFORE = Statement(
+    "with_the_one_before",
+    f"""
+SELECT {READ_COLUMNS}
+FROM ledger_entry
+WHERE holder_id = %(holder_id)s
+    AND credit_type = %(credit_type)s
+    AND sequence BETWEEN %(sequence)s::bigint - 1 AND %(sequence)s::bigint
+ORDER BY sequence
+""",
+    LOADERS,
+    row=entry_of,
+)
+
+# What the ledger booked itself at the same instant, without a key. Entries of one instant have numbers that follow each other.
+BOOKED_BESIDE = Statement(
+    "booked_beside",
+    f"""
+SELECT {READ_COLUMNS}
+FROM ledger_entry
+WHERE holder_id = %(holder_id)s
+    AND credit_type = %(credit_type)s
+    AND idempotency_key IS NULL
+    AND sequence > GREATEST(
+        %(sequence)s::bigint - {MAX_BOOKED_TOGETHER},
+        ledger_sequence_at(%(holder_id)s, %(credit_type)s, %(at)s::timestamptz - interval '1 microsecond')
+    )
+    AND sequence <= LEAST(
+        %(sequence)s::bigint + {MAX_BOOKED_TOGETHER}, ledger_sequence_at(%(holder_id)s, %(credit_type)s, %(at)s::timestamptz)
+    )
+ORDER BY sequence
+""",
+    LOADERS,
+    row=entry_of,
+)
+
+
+def explanation(holder_id: str, credit_type: str, sequence: int) -> dict[str, Any] | None:
+    """Why the entry of that number is as it is, as plain JSON: see `rules.explanations`. None if there is no such entry."""
+    asked = {"holder_id": parameter(holder_id), "credit_type": parameter(credit_type), "sequence": parameter(sequence)}
+    found: list[Entry] = WITH_THE_ONE_BEFORE.read(asked)
+    if not found or found[-1].sequence != sequence:
+        return None
+    found = _with_lots_in_full(found)
+    explained = found[-1]
+    beside = {each.sequence: each for each in BOOKED_BESIDE.read(asked | {"at": parameter(explained.recorded_at)})}
+    earlier = _booked(beside.get(number) for number in count(sequence - 1, -1))
+    later = _booked(beside.get(number) for number in count(sequence + 1))
+    return explain(
+        explained,
+        found[0] if found[0].sequence < sequence else None,
+        booked_before=earlier[::-1],
+        booked_after=later,
+        referred=None if explained.refers_to is None else entry(holder_id, credit_type, explained.refers_to),
+    )
+
+
+def _booked(neighbours: Iterable[Entry | None]) -> list[Entry]:
+    """The first of them, up to one that a client asked for."""
+    return [
+        each for each in takewhile(lambda each: each is not None and is_booked_by_itself(each), neighbours) if each is not None
+    ]
+
+
+def _with_lots_in_full(entries: list[Entry]) -> list[Entry]:
+    """Entries of one account, each with its lots in full, by one query for all of them."""
+    first = entries[0]
+    by_grant = {lot.grant: lot for entry in entries for lot in entry.lots}
+    in_full_lots = lots_in_full(first.holder_id, first.credit_type, tuple(by_grant.values()))
+    times = {lot.grant: lot.effective_us for lot in in_full_lots}
+    return [entry._replace(lots=in_full(entry.lots, times)) for entry in entries]

@@ -1,0 +1,130 @@
+"""Holders and their accounts with balances, from account to account by their first entries."""
+
+from datetime import datetime
+
+from ledger.database.statements import Statement, instant_us, parameter
+from ledger.reads.account_state import ACCOUNT_LOADERS, ACCOUNT_STATE, AccountRow, Balance, balance_of
+from ledger.rules.instants import from_us
+
+ACCOUNTS_AT_ONCE = 100
+
+# From first entry to first entry, which have an index, and of each account only the last one: what it costs grows with the page,
+# not with the history. `beyond` is an id behind all that begin with the prefix: where the index is left.
+PAGE = f"""
+SELECT
+    account.holder_id,
+    account.credit_type,{ACCOUNT_STATE}
+FROM (
+    SELECT holder_id, credit_type
+    FROM ledger_entry
+    WHERE sequence = 1
+        AND (holder_id, credit_type) {{comparison}} (%(holder_id)s, %(credit_type)s)
+        AND holder_id >= %(prefix)s
+        AND holder_id < %(beyond)s
+        AND (credit_type = %(type)s OR %(type)s::text IS NULL)
+    ORDER BY holder_id {{direction}}, credit_type {{direction}}
+    LIMIT %(limit)s::integer
+) AS account
+CROSS JOIN LATERAL (
+    SELECT *
+    FROM ledger_entry
+    WHERE holder_id = account.holder_id AND credit_type = account.credit_type
+    ORDER BY sequence DESC
+    LIMIT 1
+) AS e
+ORDER BY account.holder_id {{direction}}, account.credit_type {{direction}}
+"""
+DISTRIBUTED_PAGE = """
+SELECT *
+FROM ledger_page_of_accounts(
+    {is_after}, %(holder_id)s, %(credit_type)s, %(prefix)s, %(beyond)s, %(type)s, %(limit)s::integer
+)
+"""
+ACCOUNTS_AFTER = Statement(
+    "accounts_after",
+    PAGE.format(comparison=">", direction="ASC"),
+    ACCOUNT_LOADERS,
+    row=AccountRow._make,
+    distributed=DISTRIBUTED_PAGE.format(is_after=True),
+)
+ACCOUNTS_BEFORE = Statement(
+    "accounts_before",
+    PAGE.format(comparison="<", direction="DESC"),
+    ACCOUNT_LOADERS,
+    row=AccountRow._make,
+    distributed=DISTRIBUTED_PAGE.format(is_after=False),
+)
+BEHIND_ALL_CHARACTERS = "\x7f"
+"""Sorts behind each character that a holder's id may have."""
+
+# A holder's accounts by their first entries; of each the last one, by the primary key.
+SEEN = Statement(
+    "seen",
+    """
+SELECT min(first.recorded_at), max(last.recorded_at)
+FROM ledger_entry first
+CROSS JOIN LATERAL (
+    SELECT e.recorded_at
+    FROM ledger_entry e
+    WHERE e.holder_id = first.holder_id AND e.credit_type = first.credit_type
+    ORDER BY e.sequence DESC
+    LIMIT 1
+) last
+WHERE first.holder_id = %s AND first.sequence = 1
+""",
+    [instant_us, instant_us],
+)
+
+
+def holders(
+    *,
+    prefix: str = "",
+    credit_type: str | None = None,
+    after: tuple[str, str] | None = None,
+    before: tuple[str, str] | None = None,
+    limit: int = 50,
+) -> list[Balance]:
+    """A page of accounts with their balances, by holder and credit type.
+
+    Args:
+        prefix: only holders whose id begins so.
+        after: only accounts behind that (holder_id, credit_type); `before`: only those ahead of it, next to it.
+    """
+    start = before or after or ("", "")
+    values = {
+        "holder_id": start[0],
+        "credit_type": start[1],
+        "prefix": prefix,
+        "beyond": prefix + BEHIND_ALL_CHARACTERS,
+        "type": credit_type,
+        "limit": limit,
+    }
+    statement = ACCOUNTS_BEFORE if before is not None else ACCOUNTS_AFTER
+    rows: list[AccountRow] = statement.read({name: parameter(value) for name, value in values.items()})
+    found = [balance_of(row, as_of_us=row.now_us) for row in rows]
+    return found[::-1] if before is not None else found
+
+
+def accounts(holder_id: str) -> list[Balance]:
+    """All accounts of a holder with their balances, by credit type."""
+    found: list[Balance] = []
+    page = holders(prefix=holder_id, limit=ACCOUNTS_AT_ONCE)
+    while page:
+        # Of all holders whose id begins so, the one that is nothing but the prefix comes first.
+        own = [account for account in page if account.holder_id == holder_id]
+        found += own
+        if len(own) < ACCOUNTS_AT_ONCE:
+            break
+        page = holders(prefix=holder_id, after=(holder_id, own[-1].credit_type), limit=ACCOUNTS_AT_ONCE)
+    return found
+
+
+def seen(holder_id: str) -> tuple[datetime, datetime] | None:
+    """When the holder's first and last entries were recorded, over all accounts; None for a holder who never had one."""
+    [(first_us, last_us)] = SEEN.read([parameter(holder_id)])
+    return None if first_us is None else (from_us(first_us), from_us(last_us))
+
+
+def is_known(holder_id: str) -> bool:
+    """Whether the holder has an account, in whatever credit type."""
+    return seen(holder_id) is not None

@@ -1,0 +1,131 @@
+"""Grants, spends, revocations and overdrafts: from an account's state and a request to the next entries, or a raised refusal.
+
+Each function returns the entries in order; the entry with the request's key is the result. Due expiries and repayments are booked
+first, so that `balance` and `available` agree on every entry that a request makes.
+"""
+
+from typing import Any
+
+from ledger.errors import (
+    EntryNotFound,
+    InsufficientCredits,
+    Invalid,
+    LotLimit,
+    NotRevocable,
+    RevocationExceedsGrant,
+)
+from ledger.rules import insufficient
+from ledger.rules.accounts import Account
+from ledger.rules.entries import Entry
+from ledger.rules.instants import to_us
+from ledger.rules.lots import (
+    MAX_OPEN_LOTS,
+    Lot,
+    Lots,
+    effective_from,
+    put_back,
+    remove,
+    take,
+)
+from ledger.rules.requests import GrantRequest, OverdraftRequest, RevokeRequest, SpendRequest
+from ledger.rules.settlement import Entries, repay, settle_due
+
+
+def grant(account: Account, request: GrantRequest) -> Entries:
+    """Put credits in as a new lot.
+
+    Raises:
+        Invalid: the lot would expire before it is effective, or has already expired.
+        LotLimit: the account has too many open lots.
+    """
+    effective_us = account.now_us if request.effective_at is None else to_us(request.effective_at)
+    expires_us = None if request.expires_at is None else to_us(request.expires_at)
+    if expires_us is not None and expires_us <= effective_us:
+        raise Invalid(pointer="/expires_at", rule="order", detail="must be after effective_at")
+    if expires_us is not None and expires_us <= account.now_us:
+        raise Invalid(pointer="/expires_at", rule="past", detail="must be in the future")
+    booked = settle_due(account)
+    account = account.after_all(booked)
+    lot = Lot(
+        account.sequence + 1,
+        request.amount,
+        effective_from(effective_us, account.now_us),
+        expires_us,
+        request.priority,
+        request.source,
+    )
+    lots = put_back(account.lots, [lot])
+    check_room(account, lots)
+    entry = account.next_entry("grant", request.amount, lots=lots, effective_us=effective_us, request=request)
+    return [*booked, entry, *repay(account.after(entry))]
+
+
+def spend(account: Account, request: SpendRequest, *, amount: int | None = None, rating: dict[str, Any] | None = None) -> Entries:
+    """Take credits out, lot by lot in burn order, then on the overdraft if the account has one.
+
+    Args:
+        amount: the cost of the request's rate and quantity; by default the request's amount.
+        rating: rate, version and quantity, if a rate gave the amount.
+
+    Raises:
+        InsufficientCredits: fewer credits are available now.
+    """
+    amount = request.amount if amount is None else amount
+    assert amount is not None
+    check_available(account, amount, account.available, overdraft=account.overdraft or 0)
+    booked = settle_due(account)
+    account = account.after_all(booked)
+    lots, drawn = take(account.lots, amount, account.now_us)
+    return [*booked, account.next_entry("spend", -amount, lots=lots, drawn=drawn, request=request, rating=rating)]
+
+
+def check_available(account: Account, amount: int, available: int, *, overdraft: int = 0, until_us: int | None = None) -> None:
+    """Return, or raise InsufficientCredits with the facts that explain it.
+
+    Args:
+        overdraft: how much of one is counted in `available`. until_us: as for `insufficient.facts`.
+    """
+    if amount > available:
+        raise InsufficientCredits(**insufficient.facts(account, amount, available, overdraft=overdraft, until_us=until_us))
+
+
+def revoke(account: Account, request: RevokeRequest, *, grant: Entry | None) -> Entries:
+    """Take back the unspent rest of a grant, or a part of it.
+
+    Raises:
+        EntryNotFound, NotRevocable: there is no such grant.
+        RevocationExceedsGrant: less of the grant, or nothing, is unspent and unexpired.
+    """
+    if grant is None:
+        raise EntryNotFound(sequence=request.grant, credit_type=account.credit_type)
+    if grant.kind != "grant":
+        raise NotRevocable(sequence=grant.sequence, kind=grant.kind)
+    # Due entries first: they may have used the lot to repay a debt, or given held credits back to it.
+    booked = settle_due(account)
+    account = account.after_all(booked)
+    lot = account.lot(grant.sequence)
+    revocable = 0 if lot is None else lot.remaining
+    amount = revocable if request.amount is None else request.amount
+    if revocable == 0 or amount > revocable:
+        raise RevocationExceedsGrant(sequence=grant.sequence, revocable=revocable, requested=request.amount)
+    lots = remove(account.lots, grant.sequence, amount)
+    drawn = ((grant.sequence, amount),)
+    return [*booked, account.next_entry("revoke", -amount, lots=lots, drawn=drawn, refers_to=grant.sequence, request=request)]
+
+
+def set_overdraft(account: Account, request: OverdraftRequest) -> Entries:
+    """Set how far below 0 spends may take the balance from now on; an existing debt remains."""
+    booked = settle_due(account)
+    account = account.after_all(booked)
+    return [*booked, account.next_entry("adjust", 0, lots=account.lots, overdraft=request.limit, request=request)]
+
+
+def check_room(account: Account, lots: Lots) -> None:
+    """Return, or raise LotLimit if the account would have too many lots.
+
+    Lots that are held in full count too: they open again when their hold is released. A balance needs no other limit: each lot is
+    at most MAX_AMOUNT, so a balance is at most MAX_BALANCE.
+    """
+    held = {part.grant for hold in account.holds for part in hold.parts}
+    if len(lots) > MAX_OPEN_LOTS or (held and len(held.union(lot.grant for lot in lots)) > MAX_OPEN_LOTS):
+        raise LotLimit(open_lots=len(held.union(lot.grant for lot in account.lots)), limit=MAX_OPEN_LOTS)

@@ -1,0 +1,159 @@
+"""The rules of holds: hold, capture, release, extend. Holds never use an overdraft."""
+
+from typing import Any
+
+from ledger.errors import CaptureExceedsHold, EntryNotFound, HoldClosed, HoldLimit, Invalid, NotAHold
+from ledger.rules.accounts import Account
+from ledger.rules.credits import check_available
+from ledger.rules.entries import Entry
+from ledger.rules.holds import DEFAULT_HOLD_US, MAX_HOLD_PARTS, MAX_HOLD_US, Hold, Holds, parts_of
+from ledger.rules.instants import to_us
+from ledger.rules.lots import Drawn, Lots, as_drawn, put_back, split, take
+from ledger.rules.requests import CaptureRequest, ExtendRequest, HoldRequest, ReleaseRequest
+from ledger.rules.settlement import Entries, settle_due, settle_now
+
+
+def hold(account: Account, request: HoldRequest, *, amount: int | None = None, rating: dict[str, Any] | None = None) -> Entries:
+    """Take credits out of the balance and set them aside.
+
+    Args: as for `credits.spend`.
+
+    Raises:
+        Invalid: `expires_at` is not within the next 31 days.
+        InsufficientCredits: fewer credits are available now, without the overdraft.
+        HoldLimit: the account has too many open holds.
+    """
+    expires_us = _expiry(account, account.now_us + DEFAULT_HOLD_US if request.expires_at is None else to_us(request.expires_at))
+    amount = request.amount if amount is None else amount
+    assert amount is not None
+    check_available(account, amount, account.own_available)
+    booked = settle_due(account)
+    account = account.after_all(booked)
+    lots, drawn = take(account.lots, amount, account.now_us)
+    holds = (*account.holds, Hold(account.sequence + 1, expires_us, parts_of(account.lots, drawn)))
+    if sum(len(each.parts) for each in holds) > MAX_HOLD_PARTS:
+        raise HoldLimit(held_lots=sum(len(each.parts) for each in account.holds), limit=MAX_HOLD_PARTS)
+    entry = account.next_entry(
+        "hold", -amount, lots=lots, drawn=drawn, held=account.held + amount, holds=holds, request=request, rating=rating
+    )
+    return [*booked, entry]
+
+
+def capture(account: Account, request: CaptureRequest, *, hold_entry: Entry | None, last_closing: Entry | None) -> Entries:
+    """Spend the held credits or a part of them. The rest goes back to its lots, or stays held if the capture is not final.
+
+    Held credits whose lot has expired can still be captured; if they are released, they expire at once.
+
+    Args:
+        hold_entry: the entry that the request names, or None if it does not exist.
+        last_closing: the last entry that refers to the hold, or None.
+
+    Raises:
+        EntryNotFound, NotAHold, HoldClosed: no open hold has this sequence.
+        CaptureExceedsHold: fewer credits are held, and `over_capture` is "refuse".
+        InsufficientCredits: held and available credits together are fewer, and `over_capture` is "if_available".
+    """
+    held = _open_hold(account, request.hold, hold_entry, last_closing)
+    amount = held.amount if request.amount is None else request.amount
+    beyond = max(0, amount - held.amount)
+    if beyond and request.over_capture == "refuse":
+        raise CaptureExceedsHold(sequence=held.sequence, held=held.amount, requested=amount)
+    check_available(account, amount, held.amount + account.own_available, until_us=held.expires_us)
+    entries = settle_due(account)
+    account = account.after_all(entries)
+    captured, rest = split(held.parts, amount)
+    if rest and request.final:
+        entries.append(_release(account, held, captured, rest))
+        account = account.after(entries[-1])
+        freed = settle_now(account)
+        entries += freed
+        account = account.after_all(freed)
+        rest = ()
+    lots, drawn_beyond = take(account.lots, beyond, account.now_us)
+    entry = account.next_entry(
+        "capture",
+        -beyond,
+        lots=lots,
+        drawn=_added(as_drawn(captured), drawn_beyond),
+        held=account.held - (amount - beyond),
+        holds=_with_parts(account.holds, held, rest),
+        refers_to=held.sequence,
+        request=request,
+    )
+    return [*entries, entry]
+
+
+def release(account: Account, request: ReleaseRequest, *, hold_entry: Entry | None, last_closing: Entry | None) -> Entries:
+    """Give all held credits back to their lots; credits of lots that have expired since expire at once.
+
+    Args, Raises: as for `capture`.
+    """
+    held = _open_hold(account, request.hold, hold_entry, last_closing)
+    booked = settle_due(account)
+    account = account.after_all(booked)
+    entry = _release(account, held, (), held.parts, request)
+    return [*booked, entry, *settle_now(account.after(entry))]
+
+
+def extend(account: Account, request: ExtendRequest, *, hold_entry: Entry | None, last_closing: Entry | None) -> Entries:
+    """Change the expiry of an open hold, to an earlier or later time, by a `hold` entry of 0 that refers to the hold.
+
+    Args, Raises: as for `capture`; also Invalid if `expires_at` is not within the next 31 days.
+    """
+    held = _open_hold(account, request.hold, hold_entry, last_closing)
+    expires_us = _expiry(account, to_us(request.expires_at))
+    booked = settle_due(account)
+    account = account.after_all(booked)
+    holds = tuple(each._replace(expires_us=expires_us) if each.sequence == held.sequence else each for each in account.holds)
+    return [*booked, account.next_entry("hold", 0, lots=account.lots, holds=holds, refers_to=held.sequence, request=request)]
+
+
+def _expiry(account: Account, expires_us: int) -> int:
+    if expires_us <= account.now_us:
+        raise Invalid(pointer="/expires_at", rule="past", detail="must be in the future")
+    if expires_us > account.now_us + MAX_HOLD_US:
+        raise Invalid(pointer="/expires_at", rule="range", detail="must be at most 31 days from now")
+    return expires_us
+
+
+def _open_hold(account: Account, sequence: int, hold_entry: Entry | None, last_closing: Entry | None) -> Hold:
+    if hold_entry is None:
+        raise EntryNotFound(sequence=sequence, credit_type=account.credit_type)
+    if hold_entry.kind != "hold" or hold_entry.refers_to is not None:
+        raise NotAHold(sequence=sequence, kind=hold_entry.kind)
+    held = account.hold(sequence)
+    if held is not None:
+        return held
+    if last_closing is None or last_closing.kind == "hold" or any(each.sequence == sequence for each in account.holds):
+        raise HoldClosed(sequence=sequence, how="expired", closed_by=None)
+    how = "captured" if last_closing.kind == "capture" else "expired" if last_closing.idempotency_key is None else "released"
+    raise HoldClosed(sequence=sequence, how=how, closed_by=last_closing.sequence)
+
+
+def _release(account: Account, held: Hold, kept: Lots, rest: Lots, request: ReleaseRequest | None = None) -> Entry:
+    amount = sum(part.remaining for part in rest)
+    return account.next_entry(
+        "release",
+        amount,
+        lots=put_back(account.lots, rest),
+        drawn=as_drawn(rest),
+        held=account.held - amount,
+        holds=_with_parts(account.holds, held, kept),
+        refers_to=held.sequence,
+        request=request,
+        reason="captured less",
+    )
+
+
+def _with_parts(holds: Holds, held: Hold, parts: Lots) -> Holds:
+    """Return the holds after one of them is reduced to `parts`; without that hold if there are no parts."""
+    changed = (each if each.sequence != held.sequence else each._replace(parts=parts) for each in holds)
+    return tuple(each for each in changed if each.parts)
+
+
+def _added(first: Drawn, second: Drawn) -> Drawn:
+    """Return both together, with one part per lot."""
+    amounts = dict(first)
+    for grant, amount in second:
+        amounts[grant] = amounts.get(grant, 0) + amount
+    return tuple(amounts.items())

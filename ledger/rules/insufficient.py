@@ -1,0 +1,118 @@
+"""The facts of a refusal for lack of credits: why fewer are available than requested, and from when enough will be.
+
+They are computed only for a refusal.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from ledger.rules.accounts import Account
+from ledger.rules.holds import Hold
+from ledger.rules.instants import to_text
+from ledger.rules.lots import SINCE_ITS_GRANT, Lot, total
+from ledger.rules.lots import available as total_spendable
+from ledger.rules.pending import SettledState, settled
+
+MAX_DETAILS = 10
+"""How many lots, and how many holds, a refusal lists at most, so that it stays small."""
+
+
+def facts(account: Account, amount: int, available: int, *, overdraft: int, until_us: int | None) -> dict[str, Any]:
+    """Return the facts of InsufficientCredits. `effective_at` is None for lots that do not store it; the journal fills it in.
+
+    Args:
+        amount: how many credits were requested.
+        available: how many could be used, fewer than that.
+        overdraft: how much of the overdraft the request may use, 0 or more.
+        until_us: from this time on the request is impossible anyway, such as a capture after its hold has expired.
+    """
+    now_us = account.now_us
+    sufficient_us = _sufficient_from(account, amount, available, overdraft, until_us)
+    # Lots that cannot be spent come first: they are what a reader looks for.
+    lots = sorted(account.lots, key=lambda lot: lot.is_spendable(now_us))
+    return {
+        "available": available,
+        "balance": account.balance,
+        "requested": amount,
+        "shortfall": amount - available,
+        "held": account.held,
+        "expired": total(lot for lot in account.lots if lot.is_expired(now_us)),
+        "not_yet_effective": total(lot for lot in account.lots if lot.effective_us > now_us),
+        "lots": [_lot(lot, now_us) for lot in lots[:MAX_DETAILS]],
+        "holds": [_hold(hold, now_us) for hold in account.holds[:MAX_DETAILS]],
+        "earliest_sufficient_at": None if sufficient_us is None else to_text(sufficient_us),
+    }
+
+
+def _lot(lot: Lot, now_us: int) -> dict[str, Any]:
+    return {
+        "grant": lot.grant,
+        "remaining": lot.remaining,
+        "state": lot.state(now_us),
+        "effective_at": None if lot.effective_us == SINCE_ITS_GRANT else to_text(lot.effective_us),
+        "expires_at": None if lot.expires_us is None else to_text(lot.expires_us),
+    }
+
+
+def _hold(hold: Hold, now_us: int) -> dict[str, Any]:
+    return {
+        "hold": hold.sequence,
+        "amount": hold.amount,
+        "state": hold.state(now_us),
+        "expires_at": to_text(hold.expires_us),
+    }
+
+
+def _sufficient_from(account: Account, amount: int, available: int, overdraft: int, until_us: int | None) -> int | None:
+    """Return the first time at which enough credits will be available if no other request comes, or None.
+
+    Until then lots become effective and expire, holds expire, and credits that become spendable repay the debt first.
+    """
+    state = account.settled
+    # Available beside the lots: the credits of the hold that is to be captured.
+    beside = available - max(0, total_spendable(state.lots, account.now_us) + overdraft - state.owed)
+    for instant_us, usable in _future(state, account.now_us):
+        if until_us is not None and instant_us >= until_us:
+            return None
+        if beside + max(0, usable + overdraft) >= amount:
+            return instant_us
+    return None
+
+
+def _future(state: SettledState, now_us: int) -> Iterator[tuple[int, int]]:
+    """Yield each time after `now_us` at which the spendable credits change, with their number minus the debt."""
+    coming = list(_coming(state, now_us))
+    instants = {begins_us for begins_us, _ in coming} | {lot.expires_us for _, lot in coming if lot.expires_us is not None}
+    instants.discard(now_us)
+    for instant_us in sorted(instants):
+        if not state.owed:
+            break
+        state = settled(*state, instant_us)
+        yield instant_us, total_spendable(state.lots, instant_us) - state.owed
+        now_us = instant_us
+    if not state.owed:
+        yield from _future_without_debt(state, now_us)
+
+
+def _future_without_debt(state: SettledState, now_us: int) -> Iterator[tuple[int, int]]:
+    """As `_future`, for an account without a debt: nothing is used up, so adding and subtracting is enough."""
+    differences: defaultdict[int, int] = defaultdict(int)
+    for begins_us, lot in _coming(state, now_us):
+        differences[begins_us] += lot.remaining
+        if lot.expires_us is not None:
+            differences[lot.expires_us] -= lot.remaining
+    usable = differences.pop(now_us, 0)
+    for instant_us in sorted(differences):
+        usable += differences[instant_us]
+        yield instant_us, usable
+
+
+def _coming(state: SettledState, now_us: int) -> Iterator[tuple[int, Lot]]:
+    """Yield each lot and each held part with the time from which it can be spent, except those that never can."""
+    freed = [(now_us, lot) for lot in state.lots]
+    freed += [(hold.expires_us, part) for hold in state.holds for part in hold.parts]
+    for freed_us, lot in freed:
+        begins_us = max(freed_us, lot.effective_us, now_us)
+        if lot.expires_us is None or begins_us < lot.expires_us:
+            yield begins_us, lot

@@ -1,0 +1,202 @@
+"""A refusal as a sentence, and what can be done about it: read off its code and facts, for people."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from ledger.rules.credit_units import CreditUnit
+
+
+class Remedy(NamedTuple):
+    """One thing that would have let the request through.
+
+    `action` is "grant", "release", "refund", "publish", or "" where nothing but the caller or the clock helps. `amount` is in the
+    smallest unit, `sequence` names the entry that it is about.
+    """
+
+    action: str
+    text: str
+    amount: int | None = None
+    sequence: int | None = None
+
+
+def refusal_text(refusal: Mapping[str, Any], *, at: datetime, unit: CreditUnit) -> str:
+    """Why the request was refused, as sentences with the numbers of the case.
+
+    Args:
+        refusal: `operation`, `code`, `facts` and `request`, as recorded.
+        at: when it was recorded; times of the same day are told without their date.
+        unit: of the account's credit type.
+    """
+    facts, code = refusal["facts"], refusal["code"]
+    if code == "insufficient-credits":
+        return _insufficient(refusal, at, unit)
+    text_of = _TEXTS.get(code)
+    return f"Refused: {text_of(facts, unit)}" if text_of else f"Refused: {code.replace('-', ' ')}."
+
+
+def remedies(refusal: Mapping[str, Any], *, at: datetime, unit: CreditUnit) -> list[Remedy]:
+    """What would have helped at that instant; empty where the request can only be given up.
+
+    Args: as `refusal_text`.
+    """
+    facts, code = refusal["facts"], refusal["code"]
+    if code == "insufficient-credits":
+        return _remedies_for_insufficient(facts, at, unit)
+    if code == "refund-exceeds-spend" and facts["refundable"]:
+        words = f"Refund the {unit.number(facts['refundable'])} that are left"
+        return [Remedy("refund", words, facts["refundable"], facts["sequence"])]
+    if code == "capture-exceeds-hold":
+        words = f"The caller can capture up to {unit.number(facts['held'])}, or allow the rest to come from the balance"
+        return [Remedy("", words, facts["held"], facts["sequence"])]
+    if code == "unknown-rate":
+        return [Remedy("publish", f"Publish the rate {facts['rate']}")]
+    return []
+
+
+def when(instant: datetime, *, at: datetime) -> str:
+    """The instant as seen from `at`, in its zone: "21:34" on the same day, else "1 Jan", with the year where it is another."""
+    instant = instant.astimezone(at.tzinfo)
+    if instant.date() == at.date():
+        return f"{instant:%H:%M}"
+    day = f"{instant.day} {instant:%b}"
+    near = instant.year == at.year or abs((instant - at).days) < 180
+    return day if near else f"{day} {instant.year}"
+
+
+# Not enough credits ----------------------------------------------------------------------------------
+
+
+def _insufficient(refusal: Mapping[str, Any], at: datetime, unit: CreditUnit) -> str:
+    facts = refusal["facts"]
+    asked = f"{unit.number(facts['requested'])} asked{_rated(refusal['request'], unit)}"
+    if refusal["operation"] == "capture":
+        spendable = f"{unit.number(facts['available'])} held and spendable"
+    else:
+        spendable = f"{unit.number(facts['available'])} spendable"
+    why = [part for part in (_held(facts, at, unit), _coming(facts, at, unit), _expired(facts, at, unit)) if part]
+    sentences = [f"Refused: {asked}, {spendable}."]
+    if why:
+        sentences.append(f"{', '.join(why)}.")
+    sentences.append(f"Short by {unit.number(facts['shortfall'])}.")
+    return " ".join(sentences)
+
+
+def _rated(request: Mapping[str, Any], unit: CreditUnit) -> str:
+    if not request.get("rate"):
+        return ""
+    return f" for {request['quantity']:,} of {request['rate']}"
+
+
+def _open_holds(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [hold for hold in facts.get("holds") or [] if hold["state"] == "open"]
+
+
+def _held(facts: Mapping[str, Any], at: datetime, unit: CreditUnit) -> str:
+    """What open holds set aside. An expired one withholds nothing, although its end is not booked yet."""
+    ended = sum(hold["amount"] for hold in facts.get("holds") or [] if hold["state"] != "open")
+    held = (facts.get("held") or 0) - ended
+    if held <= 0:
+        return ""
+    until = _times([hold["expires_at"] for hold in _open_holds(facts)], at, "until")
+    return f"{unit.number(held)} {_are(held, unit)} held{until}"
+
+
+def _coming(facts: Mapping[str, Any], at: datetime, unit: CreditUnit) -> str:
+    coming = facts.get("not_yet_effective") or 0
+    if not coming:
+        return ""
+    times = [lot["effective_at"] for lot in facts.get("lots") or [] if lot["state"] == "not_yet_effective"]
+    later = "" if len(set(times)) == 1 else " later"
+    return f"{unit.number(coming)} {'starts' if _is_one(coming, unit) else 'start'}{later}{_times(times, at, 'on')}"
+
+
+def _expired(facts: Mapping[str, Any], at: datetime, unit: CreditUnit) -> str:
+    expired = facts.get("expired") or 0
+    if not expired:
+        return ""
+    times = [lot["expires_at"] for lot in facts.get("lots") or [] if lot["state"] == "expired"]
+    return f"{unit.number(expired)} expired{_times(times, at, 'on')}"
+
+
+def _times(times: Sequence[str | None], at: datetime, word: str) -> str:
+    """The one time with the word before it; of several the first; nothing where none is known."""
+    known = sorted({_instant(time) for time in times if time})
+    if not known:
+        return ""
+    return f"{', the first' if len(known) > 1 else ''} {_preposed(known[0], at, word)}"
+
+
+def _preposed(instant: datetime, at: datetime, word: str) -> str:
+    words = when(instant, at=at)
+    return f"{'at' if word == 'on' and ':' in words else word} {words}"
+
+
+def _instant(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def _is_one(amount: int, unit: CreditUnit) -> bool:
+    return amount == 1 and unit.scale == 0
+
+
+def _are(amount: int, unit: CreditUnit) -> str:
+    return "is" if _is_one(amount, unit) else "are"
+
+
+def _remedies_for_insufficient(facts: Mapping[str, Any], at: datetime, unit: CreditUnit) -> list[Remedy]:
+    found = [Remedy("grant", f"Grant {unit.amount(facts['shortfall'])}", facts["shortfall"])]
+    for hold in _open_holds(facts):
+        until = _preposed(_instant(hold["expires_at"]), at, "until")
+        words = f"Release hold #{hold['hold']}: {unit.number(hold['amount'])} {until}"
+        found.append(Remedy("release", words, hold["amount"], hold["hold"]))
+    sufficient_at = facts.get("earliest_sufficient_at")
+    if sufficient_at:
+        words = f"Wait: enough is spendable {_preposed(_instant(sufficient_at), at, 'on')} if nothing else is spent"
+        found.append(Remedy("", words))
+    return found
+
+
+# Everything else -------------------------------------------------------------------------------------
+
+
+def _hold_closed(facts: Mapping[str, Any], unit: CreditUnit) -> str:
+    if facts["how"] == "expired":
+        return f"hold #{facts['sequence']} had expired."
+    return f"hold #{facts['sequence']} was already {facts['how']} by entry #{facts['closed_by']}."
+
+
+def _exceeds(verb: str, what: str, left: str) -> Any:
+    def text_of(facts: Mapping[str, Any], unit: CreditUnit) -> str:
+        over = facts["requested"] - facts[left]
+        least = f"{unit.number(facts[left])} {_are(facts[left], unit)} left of {what} #{facts['sequence']}"
+        return f"{unit.number(facts['requested'])} {verb}, {least}. Over by {unit.number(over)}."
+
+    return text_of
+
+
+def _wrong_kind(can: str) -> Any:
+    def text_of(facts: Mapping[str, Any], unit: CreditUnit) -> str:
+        kind = facts["kind"].replace("_", " ")
+        article = "an" if kind[0] in "aeiou" else "a"
+        return f"entry #{facts['sequence']} is {article} {kind}. {can}"
+
+    return text_of
+
+
+_TEXTS: dict[str, Any] = {
+    "entry-not-found": lambda facts, unit: f"the account has no entry #{facts['sequence']} in {facts['credit_type']}.",
+    "not-refundable": _wrong_kind("Only a spend or a capture can be refunded."),
+    "refund-exceeds-spend": _exceeds("asked back", "spend", "refundable"),
+    "not-revocable": _wrong_kind("Only a grant can be revoked."),
+    "revocation-exceeds-grant": _exceeds("to be revoked", "grant", "revocable"),
+    "lot-limit": lambda facts, unit: f"the account has {facts['open_lots']} open lots; {facts['limit']} are the most.",
+    "hold-limit": lambda facts, unit: f"the open holds set aside {facts['held_lots']} lots; {facts['limit']} are the most.",
+    "not-a-hold": _wrong_kind("Only a hold can be captured, released or extended."),
+    "hold-closed": _hold_closed,
+    "capture-exceeds-hold": _exceeds("to be captured", "hold", "held"),
+    "unknown-rate": lambda facts, unit: f"no rate for {facts['credit_type']} is called {facts['rate']}.",
+    "amount-limit": lambda facts, unit: (
+        f"{facts['quantity']:,} of {facts['rate']} cost more than {facts['limit']:,}, the most of one operation."
+    ),
+}

@@ -1,0 +1,47 @@
+"""Makes the entries that book the pending changes of an account: see `pending`."""
+
+from collections.abc import Iterable
+
+from ledger.rules.accounts import Account
+from ledger.rules.entries import Entry
+from ledger.rules.pending import Change, changes, expiries, repayment
+
+Entries = list[Entry]
+
+REASONS = {"release": "hold expired", "expire": "lot expired", "adjust": "overdraft repaid"}
+
+
+def settle_due(account: Account) -> Entries:
+    """Return the entries that book all due changes, to be written before any other entry; empty if nothing is due."""
+    return _booked(account, changes(account.lots, account.holds, account.owed, account.now_us))
+
+
+def settle_now(account: Account) -> Entries:
+    """Return the entries to write after one that gave credits back: expired lots expire at once, the rest repays the debt."""
+    expired = _booked(account, expiries(account.lots, account.now_us))
+    return [*expired, *repay(account.after_all(expired))]
+
+
+def repay(account: Account) -> Entries:
+    """Return an `adjust` entry of 0 that repays the debt from spendable lots; empty without a debt or spendable lots."""
+    return _booked(account, repayment(account.lots, account.owed, account.now_us))
+
+
+def _booked(account: Account, pending: Iterable[Change]) -> Entries:
+    entries: Entries = []
+    for change in pending:
+        is_release = change.kind == "release"
+        entry = account.next_entry(
+            change.kind,
+            {"release": change.amount, "expire": -change.amount, "adjust": 0}[change.kind],
+            lots=change.lots,
+            drawn=change.drawn,
+            held=account.held - change.amount if is_release else None,
+            holds=tuple([hold for hold in account.holds if hold.sequence != change.refers_to]) if is_release else None,
+            refers_to=change.refers_to,
+            effective_us=change.effective_us,
+            reason=REASONS[change.kind],
+        )
+        entries.append(entry)
+        account = account.after(entry)
+    return entries

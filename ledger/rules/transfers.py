@@ -1,0 +1,54 @@
+"""Transfers: from one holder's account to another's, lot by lot."""
+
+from ledger.rules.accounts import Account
+from ledger.rules.credits import check_available, check_room
+from ledger.rules.entries import Entry
+from ledger.rules.holds import parts_of
+from ledger.rules.lots import SINCE_ITS_GRANT, Lots, put_back, take
+from ledger.rules.requests import TransferRequest
+from ledger.rules.settlement import Entries, repay, settle_due
+
+
+def transfer(source: Account, target: Account, request: TransferRequest) -> tuple[Entries, Entries]:
+    """Take credits out of one account and put them into another, each part as a lot with the same terms.
+
+    The source cannot use its overdraft. The target's debt is repaid first.
+
+    Returns:
+        The source's entries, among them one `transfer_out` with the request's key, and the target's entries, with a `transfer_in`
+        for each lot. Each side names the other as its counterpart.
+
+    Raises:
+        InsufficientCredits: the source has fewer credits available.
+        LotLimit: the target would have too many open lots.
+    """
+    check_available(source, request.amount, source.own_available)
+    given = settle_due(source)
+    source = source.after_all(given)
+    lots, drawn = take(source.lots, request.amount, source.now_us)
+    entry = source.next_entry(
+        "transfer_out",
+        -request.amount,
+        lots=lots,
+        drawn=drawn,
+        counterpart={"holder_id": target.holder_id},
+        request=request,
+    )
+    return [*given, entry], _arrivals(target, request, entry, parts_of(source.lots, drawn))
+
+
+def _arrivals(target: Account, request: TransferRequest, out: Entry, parts: Lots) -> Entries:
+    entries = settle_due(target)
+    target = target.after_all(entries)
+    for part in parts:
+        # Credits that could be spent at the source can be spent at the target, from their arrival on.
+        lot = part._replace(grant=target.sequence + 1, effective_us=SINCE_ITS_GRANT)
+        lots = put_back(target.lots, [lot])
+        check_room(target, lots)
+        counterpart = {"holder_id": out.holder_id, "sequence": out.sequence, "grant": part.grant}
+        entry = target.next_entry(
+            "transfer_in", part.remaining, lots=lots, counterpart=counterpart, request=request, keyless=True
+        )
+        entries.append(entry)
+        target = target.after(entry)
+    return entries + repay(target)

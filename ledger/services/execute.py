@@ -1,0 +1,254 @@
+"""Executes requests: under the locks of their holders, each by the rules, stored together, and committed.
+
+A refusal is stored inside the transaction like any entry, and raised only after COMMIT: raised earlier, it would roll back its
+own entry.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypedDict
+
+from django.conf import settings
+from django.db import transaction
+
+from ledger import earlier_entries, journal, rules
+from ledger.database.locks import Lock, holder_lock
+from ledger.database.statements import wait_at_most
+from ledger.database.transactions import in_transaction
+from ledger.errors import AccountMovedOn, IdempotencyKeyReused, Invalid, LedgerError, Refused
+from ledger.journal import LockedAccount, LockedAccounts, Result
+from ledger.rules import Entry, Request
+from ledger.services.group_commit import GroupCommit, ResultOrError
+from ledger.services.operation_counts import count_group, count_operations
+from ledger.services.rates import priced
+from ledger.services.refusal_log import log_refusals
+
+
+class Circumstances(TypedDict, total=False):
+    """The optional arguments of every use-case.
+
+    credit_type: "credits" by default. reason: at most 500 characters. reference: the caller's id, at most 200 characters.
+    metadata: at most 50 keys and 8 KiB. actor: the sender of the request. request_id: stored with a refusal. expected_sequence:
+    execute only if the account's last entry has this sequence. dry_run: return the result and write nothing.
+    """
+
+    credit_type: str
+    reason: str
+    reference: str
+    metadata: dict[str, Any] | None
+    actor: str
+    request_id: str
+    expected_sequence: int | None
+    dry_run: bool
+
+
+def plain(circumstances: Circumstances) -> dict[str, Any]:
+    """Return the circumstances in the form that a request takes: metadata of None becomes an empty object."""
+    values: dict[str, Any] = dict(circumstances)
+    if values.get("metadata", False) is None:
+        del values["metadata"]
+    return values
+
+
+# Transactions ----------------------------------------------------------------------------------------
+
+GROUP_LOCK_TIMEOUT_MS = 100
+"""How long a group waits for an uncommitted row of a writer without the lock. Writers with the lock never make it wait."""
+
+
+def execute_once(request: Request) -> Entry:
+    """Execute the request in a separate transaction and return the committed entry, or raise the committed refusal.
+
+    Raises:
+        Refused: the refusal is recorded; `replayed` is True if it was recorded before.
+        Invalid, IdempotencyKeyReused, AccountMovedOn: nothing was written.
+        HolderBusy, SequenceTaken: nothing was written; repeat the request with the same key.
+        OutcomeUnknown: the connection was lost during COMMIT; repeat the request with the same key.
+    """
+    return unwrap(_logged(request, execute_alone(request)))
+
+
+def execute_alone(request: Request) -> ResultOrError:
+    """As `execute_once`, but return the result or the error instead of raising it."""
+
+    def once() -> ResultOrError:
+        with journal.open([request]) as accounts:
+            return execute(accounts, [request])[0]
+
+    outcome = in_transaction(once, holder_id=request.holder_id)
+    count_operations([(request, outcome)])
+    return outcome
+
+
+def execute_group(requests: Sequence[Request]) -> Sequence[ResultOrError]:
+    """Execute in one transaction the requests whose holders' locks are free; return None for the others. See `group_commit`."""
+
+    def once() -> Sequence[ResultOrError]:
+        wait_at_most(GROUP_LOCK_TIMEOUT_MS)
+        return _execute_those_free(requests)
+
+    outcomes = in_transaction(once, holder_id=requests[0].holder_id)
+    count_group(requests, outcomes)
+    return outcomes
+
+
+def execute_after_waiting(holder_id: str, arrived: Callable[[], Sequence[Request]], *, seconds: float) -> Sequence[ResultOrError]:
+    """Wait for the holder's lock, at most `seconds`, then execute in the same transaction all requests that have arrived."""
+    deadline = time.monotonic() + seconds
+    requests: Sequence[Request] = ()
+
+    def once() -> Sequence[ResultOrError]:
+        nonlocal requests
+        # A second try has only the rest of the time: the requests have waited already.
+        wait_at_most(max(1, int((deadline - time.monotonic()) * 1000)))
+        with holder_lock(holder_id):
+            wait_at_most(GROUP_LOCK_TIMEOUT_MS)
+            requests = arrived()
+            return _execute_those_free(requests)
+
+    outcomes = in_transaction(once, holder_id=holder_id)
+    count_group(requests, outcomes)
+    return outcomes
+
+
+def _execute_those_free(requests: Sequence[Request]) -> Sequence[ResultOrError]:
+    if not requests:
+        return []
+    with journal.open(requests, wait=False) as accounts:
+        return execute(accounts, requests)
+
+
+def execute_under(lock: Lock, request: Request) -> Entry:
+    """Execute the request in the caller's transaction under `lock`; a refusal is recorded there before it is raised."""
+    with journal.open([request], held=lock) as accounts:
+        (outcome,) = execute(accounts, [request])
+    transaction.on_commit(partial(count_operations, [(request, outcome)]))
+    return unwrap(_logged(request, outcome))
+
+
+GROUP_COMMIT = GroupCommit(execute_group, execute_after_waiting, most=lambda: settings.LEDGER["REQUESTS_PER_TRANSACTION"])
+"""The queue of this process's API calls. A use-case called from Python is executed in the caller's thread."""
+
+
+# Under the lock --------------------------------------------------------------------------------------
+
+
+def execute(accounts: LockedAccounts, requests: Sequence[Request]) -> list[ResultOrError]:
+    """Execute the requests in order, each after the effects of those before it, and store all entries."""
+    outcomes = [execute_one(accounts, request) for request in requests]
+    accounts.append()
+    return outcomes
+
+
+def execute_one(accounts: LockedAccounts, request: Request) -> ResultOrError:
+    """Decide the request and collect its entries or its refusal; `accounts.append` stores them later.
+
+    Returns:
+        The result; an error if the request is invalid and writes nothing; None if its holder's lock is not held.
+    """
+    if not accounts.covers(*journal.accounts_of(request)):
+        return None
+    try:
+        if accounts.is_used(request):
+            return journal.replay(accounts, request)
+        account = accounts.account(request.holder_id, request.credit_type)
+        check_expectation(account.state, request)
+        entries = decide(request, account)
+    except Refused as refusal:
+        accounts.refuse(request, refusal)
+        return Result(refusal=refusal)
+    except (Invalid, IdempotencyKeyReused, AccountMovedOn) as error:
+        return error
+    if not request.dry_run:
+        accounts.collect(entries)
+    return Result(_entry_of(request, entries))
+
+
+def _logged(request: Request, outcome: ResultOrError) -> ResultOrError:
+    """The outcome; where it is a refusal, with a line of the log for it."""
+    error = outcome if outcome is None or isinstance(outcome, LedgerError) else outcome.refusal
+    if error is not None:
+        log_refusals([(request, error)])
+    return outcome
+
+
+def unwrap(outcome: ResultOrError) -> Entry:
+    """Return the entry, or raise the error. Call it only after the transaction has ended."""
+    if isinstance(outcome, LedgerError):
+        raise outcome
+    assert outcome is not None
+    return outcome.unwrap()
+
+
+def check_expectation(account: rules.Account, request: Request) -> None:
+    """Return, or raise AccountMovedOn if the account's last entry is not the entry that the request expects."""
+    if request.expected_sequence is not None and request.expected_sequence != account.sequence:
+        raise AccountMovedOn(expected=request.expected_sequence, sequence=account.sequence)
+
+
+def _entry_of(request: Request, entries: Sequence[Entry]) -> Entry:
+    """Return the entry with the request's key; entries booked by the ledger may come before and after it."""
+    for entry in entries:
+        if entry.idempotency_key == request.idempotency_key:
+            return entry
+    raise AssertionError(f"no entry has the key of {request}")
+
+
+def decide(request: Request, account: LockedAccount) -> Sequence[Entry]:
+    """Return the entries that the rules make of the request, after reading the older entries that they need.
+
+    Raises:
+        Refused, Invalid: by the rules.
+    """
+    match request:
+        case rules.SpendRequest():
+            amount, rating = priced(request)
+            return rules.spend(account.state, request, amount=amount, rating=rating)
+        case rules.GrantRequest():
+            return rules.grant(account.state, request)
+        case rules.RefundRequest():
+            return _decide_refund(request, account)
+        case rules.RevokeRequest():
+            return rules.revoke(account.state, request, grant=earlier_entries.entry(account, request.grant))
+        case rules.HoldRequest():
+            amount, rating = priced(request)
+            return rules.hold(account.state, request, amount=amount, rating=rating)
+        case rules.CaptureRequest():
+            return rules.capture(account.state, request, **_of_hold(account, request.hold))
+        case rules.ReleaseRequest():
+            return rules.release(account.state, request, **_of_hold(account, request.hold))
+        case rules.ExtendRequest():
+            return rules.extend(account.state, request, **_of_hold(account, request.hold))
+        case rules.OverdraftRequest():
+            return rules.set_overdraft(account.state, request)
+        case rules.TransferRequest():
+            target = account.among.account(request.to, request.credit_type)
+            departed, arrived = rules.transfer(account.state, target.state, request)
+            return [*departed, *arrived]
+    raise TypeError(f"no rule decides on a {type(request).__name__}")
+
+
+def _decide_refund(request: rules.RefundRequest, account: LockedAccount) -> Sequence[Entry]:
+    spend = earlier_entries.entry(account, request.spend)
+    was_taken = spend is not None and spend.taken > 0
+    later = earlier_entries.repayments(account, spend) if spend is not None and was_taken else []
+    drawn = [grant for entry in (spend, *later) if entry is not None and entry.kind != "refund" for grant, _ in entry.drawn]
+    return rules.refund(
+        account.state,
+        request,
+        spend=spend,
+        refunded=earlier_entries.refunded(account, request.spend) if was_taken else 0,
+        later=later,
+        terms=earlier_entries.opening_lots(account, drawn) if was_taken else {},
+        expired_lot_policy=settings.LEDGER["REFUND_TO_EXPIRED_LOT"],
+        new_lot_days=settings.LEDGER["REFUND_LOT_DAYS"],
+    )
+
+
+def _of_hold(account: LockedAccount, sequence: int) -> dict[str, Entry | None]:
+    is_open = account.state.hold(sequence) is not None
+    return {
+        "hold_entry": earlier_entries.entry(account, sequence),
+        "last_closing": None if is_open else earlier_entries.last_closing(account, sequence),
+    }

@@ -1,0 +1,76 @@
+"""Counts what became of operations, for /metrics: once they are committed, a group at a time."""
+
+import threading
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from ledger.errors import LedgerError, Refused
+from ledger.journal import Result
+from ledger.rules import Request
+from ledger.services.group_commit import ResultOrError
+from ledger.telemetry.metrics import (
+    GROUP_SIZE,
+    GROUP_SIZES,
+    OPERATIONS,
+    REFUSALS,
+    add_observations,
+    call_before_reading,
+)
+
+RECORDED, REFUSED, REPLAYED, FAILED = "recorded", "refused", "replayed", "failed"
+
+_guard = threading.Lock()
+_operations: Counter[tuple[str, str]] = Counter()
+_refusals: Counter[str] = Counter()
+_groups = [0.0] * (len(GROUP_SIZES) + 2)
+"""How many groups fell into each bucket since the last writing, and how many requests they had together."""
+
+
+def count_group(requests: Sequence[Request], outcomes: Sequence[ResultOrError]) -> None:
+    """Count the requests that shared a transaction, and what became of them."""
+    with _guard:
+        _groups[bisect_left(GROUP_SIZES, len(requests))] += 1
+        _groups[-1] += len(requests)
+        _count(zip(requests, outcomes, strict=True))
+
+
+def count_operations(executed: Iterable[tuple[Request, ResultOrError]]) -> None:
+    """Count what became of each request; a dry run, and one that waits for a busy holder, is not counted."""
+    with _guard:
+        _count(executed)
+
+
+def _count(executed: Iterable[tuple[Request, ResultOrError]]) -> None:
+    for request, outcome in executed:
+        if outcome is None or request.dry_run:
+            continue
+        word, refusal = _word(outcome)
+        _operations[request.operation, word] += 1
+        if refusal is not None:
+            _refusals[refusal.code] += 1
+
+
+def _word(outcome: Result | LedgerError) -> tuple[str, Refused | None]:
+    """Return what became of a request, and the refusal if it was recorded now."""
+    if isinstance(outcome, LedgerError):
+        return FAILED, None
+    if outcome.refusal is not None:
+        return (REPLAYED, None) if outcome.refusal.replayed else (REFUSED, outcome.refusal)
+    return REPLAYED if outcome.unwrap().replayed else RECORDED, None
+
+
+def _write() -> None:
+    with _guard:
+        for (operation, word), count in _operations.items():
+            OPERATIONS.labels(operation, word).inc(count)
+        for code, count in _refusals.items():
+            REFUSALS.labels(code).inc(count)
+        if _groups[-1]:
+            add_observations(GROUP_SIZE, _groups[:-1], _groups[-1])
+        _operations.clear()
+        _refusals.clear()
+        _groups[:] = [0.0] * len(_groups)
+
+
+call_before_reading(_write)

@@ -1,0 +1,232 @@
+"""The statement of an account for a month, read without a lock and set as PDF."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from django.db import connection
+
+from ledger.errors import Invalid
+from ledger.statements.texts import TEXTS
+from ledger.totals.closing import month_after, starts
+from ledger.totals.counting import counted_until
+from ledger.typesetting.languages import Language, language_of
+from ledger.typesetting.typeset import typeset
+
+TEMPLATE: Final = Path(__file__).with_name("statement.typ")
+MOST_ENTRIES: Final = 500
+"""Up to this many entries are listed one by one; more are summed up by day and kind."""
+FIRST_YEAR, LAST_YEAR = 2000, 2200
+
+# The last entries before the month and in it; the entries between them are the month's.
+EDGES: Final = """
+    SELECT COALESCE(e.sequence, 0), COALESCE(e.balance, 0), COALESCE(e.held, 0), encode(e.digest, 'hex')
+    FROM unnest(ARRAY[%(start)s, %(end)s]::timestamptz[]) WITH ORDINALITY AS edge (at, position)
+    LEFT JOIN ledger_entry AS e ON e.holder_id = %(holder_id)s AND e.credit_type = %(credit_type)s
+        AND e.sequence = ledger_sequence_at(%(holder_id)s, %(credit_type)s, edge.at - interval '1 microsecond')
+    ORDER BY edge.position
+"""
+COUNTS: Final = """
+    SELECT count(*) FILTER (WHERE kind <> 'refusal'), count(*) FILTER (WHERE kind = 'refusal')
+    FROM ledger_entry
+    WHERE holder_id = %(holder_id)s AND credit_type = %(credit_type)s AND sequence > %(after)s AND sequence <= %(upto)s
+"""
+ENTRIES: Final = """
+    SELECT sequence, recorded_at, kind, amount, balance, reason, reference, 1
+    FROM ledger_entry
+    WHERE holder_id = %(holder_id)s AND credit_type = %(credit_type)s AND sequence > %(after)s AND sequence <= %(upto)s
+        AND kind <> 'refusal'
+    ORDER BY sequence
+"""
+BY_DAY: Final = """
+    SELECT max(sequence), (recorded_at AT TIME ZONE 'UTC')::date, kind, sum(amount), NULL::bigint, '', '', count(*)
+    FROM ledger_entry
+    WHERE holder_id = %(holder_id)s AND credit_type = %(credit_type)s AND sequence > %(after)s AND sequence <= %(upto)s
+        AND kind <> 'refusal'
+    GROUP BY 2, kind
+    ORDER BY 2, kind
+"""
+SHOWN: Final = "SELECT unit, scale FROM ledger_credit_type WHERE code = %s"
+
+
+class Row(NamedTuple):
+    """An entry, or the entries of one kind on one day."""
+
+    sequence: int
+    at: datetime | date
+    kind: str
+    amount: int
+    balance: int | None
+    reason: str
+    reference: str
+    entries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """An account after its last entry up to an instant; all zeros before its first."""
+
+    sequence: int
+    balance: int
+    held: int
+    digest: str | None
+
+    @property
+    def total(self) -> int:
+        """All credits, held ones included."""
+        return self.balance + self.held
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A month of an account.
+
+    Args:
+        is_final: no entry of the month can appear any more: it is over and counted.
+        unit, scale: how the credit type is shown.
+    """
+
+    holder_id: str
+    credit_type: str
+    month: date
+    opening: Edge
+    closing: Edge
+    rows: Sequence[Row]
+    entries: int
+    refusals: int
+    is_final: bool
+    unit: str = ""
+    scale: int = 0
+
+
+def statement_pdf(holder_id: str, month: date, *, credit_type: str = "credits", language: str = "en") -> bytes:
+    """Return the statement of an account for a month as PDF; the same bytes every time once the month is over and counted.
+
+    Args:
+        month: its first day, in UTC.
+        language: BCP 47; English where there are no texts in it.
+
+    Raises:
+        Invalid: the month has not begun, or lies outside the years 2000 to 2200.
+    """
+    found = read_statement(holder_id, month, credit_type)
+    return typeset(TEMPLATE, statement_page(found, language_of(language)), at=starts(month)).content
+
+
+def read_statement(holder_id: str, month: date, credit_type: str) -> Statement:
+    """Read a month of an account; one that was never used has zeros. Raises: as `statement_pdf`."""
+    if not FIRST_YEAR <= month.year < LAST_YEAR:
+        raise Invalid(pointer="/month", rule="out-of-range", detail=f"must lie in the years {FIRST_YEAR} to {LAST_YEAR - 1}")
+    start, end = starts(month), starts(month_after(month))
+    if start > datetime.now(UTC):
+        raise Invalid(pointer="/month", rule="in-the-future", detail="has not begun")
+    account: dict[str, Any] = {"holder_id": holder_id, "credit_type": credit_type}
+    is_final = counted_until() >= end
+    with connection.cursor() as cursor:
+        cursor.execute(EDGES, {**account, "start": start, "end": end})
+        opening, closing = (Edge(*row) for row in cursor.fetchall())
+        bounds = {**account, "after": opening.sequence, "upto": closing.sequence}
+        cursor.execute(COUNTS, bounds)
+        entries, refusals = cursor.fetchone()
+        cursor.execute(ENTRIES if entries <= MOST_ENTRIES else BY_DAY, bounds)
+        # What a day sums up may be more than a bigint.
+        rows = [row._replace(amount=int(row.amount)) for row in map(Row._make, cursor.fetchall())]
+        cursor.execute(SHOWN, [credit_type])
+        unit, scale = cursor.fetchone() or ("", 0)
+    return Statement(
+        holder_id, credit_type, month, opening, closing, rows, entries, refusals, is_final=is_final, unit=unit, scale=scale
+    )
+
+
+# On paper --------------------------------------------------------------------------------------------
+
+
+def statement_page(found: Statement, language: Language) -> dict[str, Any]:
+    """The data of statement.typ. Pure."""
+    texts = TEXTS[language.code]
+    title = texts["title"].format(month=f"{found.month:%Y-%m}")
+    last = month_after(found.month) - timedelta(days=1)
+    is_listed = found.entries <= MOST_ENTRIES
+    return {
+        "language": language.code,
+        "title": title,
+        "stamp": None if found.is_final else {"word": texts["open_word"], "sentence": texts["open_sentence"]},
+        "running": f"{title} · {found.holder_id}",
+        "page": texts["page"],
+        "sender": {"name": "", "line": ""},
+        "recipient": [],
+        "facts": [
+            [texts["holder"], found.holder_id],
+            [texts["credit_type"], found.credit_type],
+            [texts["period"], f"{language.day(found.month)} – {language.day(last)}"],
+        ],
+        "footer": [],
+        "rows": len(found.rows),
+        "sums": list(_sums(found, language)),
+        "columns": [texts[name] for name in ("position", "time", "what", "amount", "balance")] if found.rows else [],
+        "lines": [_line(found, row, language, is_listed=is_listed) for row in found.rows],
+        "notes": list(_notes(found, language)),
+        "proof": _proof(found, texts),
+    }
+
+
+def _amount(found: Statement, language: Language, amount: int) -> str:
+    return language.number(Decimal(amount).scaleb(-found.scale), decimals=found.scale)
+
+
+def _sums(found: Statement, language: Language) -> Iterator[dict[str, Any]]:
+    """Opening, what each kind adds up to, closing; what holds set aside is part of both ends."""
+    texts = TEXTS[language.code]
+    with_unit = f" {found.unit}" if found.unit else ""
+
+    def line(label: str, amount: int, *, strong: bool = False) -> dict[str, Any]:
+        return {"label": label, "value": _amount(found, language, amount) + (with_unit if strong else ""), "strong": strong}
+
+    yield line(texts["opening"], found.opening.total)
+    change = found.closing.total - found.opening.total
+    by_kind: dict[str, int] = {}
+    for row in found.rows:
+        if row.kind not in ("hold", "release", "capture", "adjust"):
+            by_kind[row.kind] = by_kind.get(row.kind, 0) + row.amount
+    captured = change - sum(by_kind.values())
+    if captured:
+        by_kind["capture"] = captured
+    for kind, amount in by_kind.items():
+        yield line(texts[kind], amount)
+    yield line(texts["closing"], found.closing.total, strong=True)
+    if found.closing.held:
+        yield line(texts["held"], found.closing.held)
+
+
+def _line(found: Statement, row: Row, language: Language, *, is_listed: bool) -> dict[str, Any]:
+    texts = TEXTS[language.code]
+    notes = [note for note in (row.reason, row.reference) if note]
+    if not is_listed:
+        notes = [texts["count"].format(count=language.number(row.entries))]
+    return {
+        "position": str(row.sequence) if is_listed else "",
+        "time": language.moment(row.at, UTC) if isinstance(row.at, datetime) else language.day(row.at),
+        "what": texts[row.kind],
+        "notes": notes,
+        "amount": _amount(found, language, row.amount),
+        "balance": "" if row.balance is None else _amount(found, language, row.balance),
+    }
+
+
+def _notes(found: Statement, language: Language) -> Iterator[str]:
+    texts = TEXTS[language.code]
+    if not found.entries:
+        yield texts["nothing"]
+    if found.entries > MOST_ENTRIES:
+        yield texts["by_day"].format(count=language.number(found.entries))
+    if found.refusals:
+        yield texts["refusals"].format(count=language.number(found.refusals))
+
+
+def _proof(found: Statement, texts: Mapping[str, str]) -> dict[str, str]:
+    if found.closing.digest is None:
+        return {"sentence": texts["no_proof"], "digest": ""}
+    return {"sentence": texts["proof"].format(sequence=found.closing.sequence), "digest": found.closing.digest}

@@ -1,0 +1,90 @@
+"""Spans of OpenTelemetry, by setting. Switched off, nothing of OpenTelemetry is loaded, and a hook is one comparison. ADR 0038.
+
+A span is the child of the one in whose context it begins. Contexts go with a request into the queues (`ledger.database.queues`),
+so the span of what the committer does for a group is a child of the first request's, with links to the others'.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import Context
+from typing import Any
+
+COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+
+_tracer: Any = None
+_flush: Callable[[], Any] = lambda: None  # noqa: E731
+
+
+def switch_on(tracer: Any, flush: Callable[[], Any] = lambda: None) -> None:
+    """Make spans from now on.
+
+    Args:
+        tracer: of `opentelemetry.trace`; flush: sends the spans that have ended and are not sent yet.
+    """
+    global _tracer, _flush
+    _tracer, _flush = tracer, flush
+
+
+def switch_off() -> None:
+    """Send what is left, and make no spans from now on."""
+    global _tracer
+    _tracer = None
+    _flush()
+
+
+def is_on() -> bool:
+    """True if spans are made."""
+    return _tracer is not None
+
+
+def flush() -> None:
+    """Send the spans that have ended; called when the process ends."""
+    if is_on():
+        _flush()
+
+
+@contextmanager
+def request_span(headers: Mapping[str, str]) -> Iterator[Any]:
+    """For the block, the span of a request: a child of the caller's span that `traceparent` names among the headers."""
+    from opentelemetry import propagate
+    from opentelemetry.trace import SpanKind
+
+    with _tracer.start_as_current_span("request", context=propagate.extract(headers), kind=SpanKind.SERVER) as span:
+        yield span
+
+
+def in_span(name: str, execute: Callable[..., Any], contexts: Sequence[Context]) -> Callable[..., Any]:
+    """Return `execute` with a span around it, where it runs within a span that is recorded.
+
+    Args:
+        contexts: of the requests that are executed together; `execute` runs in that of the first, the others are linked.
+    """
+    from opentelemetry import trace
+
+    def traced(*arguments: Any, **named: Any) -> Any:
+        if not trace.get_current_span().is_recording():
+            return execute(*arguments, **named)
+        links = [trace.Link(each.run(trace.get_current_span).get_span_context()) for each in contexts[1:]]
+        with _tracer.start_as_current_span(name, links=links, attributes={"ledger.group.size": len(contexts)}):
+            return execute(*arguments, **named)
+
+    return traced
+
+
+def statement_span(execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any) -> Any:
+    """A span for a statement within another span. A wrapper for Django's `execute_wrappers`.
+
+    It has the text of the statement with its placeholders: no parameter, and no comment, which may name a holder.
+    """
+    if _tracer is None:
+        return execute(sql, params, many, context)
+    from opentelemetry import trace
+
+    if not trace.get_current_span().is_recording():
+        return execute(sql, params, many, context)
+    text = " ".join(COMMENT.sub("", str(sql)).split())
+    operation = text.partition(" ")[0].upper()
+    attributes = {"db.system.name": "postgresql", "db.operation.name": operation, "db.query.text": text}
+    with _tracer.start_as_current_span(operation, kind=trace.SpanKind.CLIENT, attributes=attributes):
+        return execute(sql, params, many, context)

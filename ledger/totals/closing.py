@@ -1,0 +1,218 @@
+"""Closing a month: its totals are counted again, held to the accounts as they stood at its end, and never change afterwards.
+
+The accounts are the second opinion. Each one's last entry before the end has its number, balance and held credits; the
+totals must come to as many entries and credits. Where a server's clock was set back over the end of a closed month, entries with
+a time in that month appear after it was closed. They are then counted in the month that is being closed, as late ones.
+"""
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final
+
+from django.db import connection, transaction
+
+from ledger.database.lock_names import TOTALS
+from ledger.database.locks import try_advisory_lock
+from ledger.totals.counting import COLUMNS, NEXT, RECORDED, REPLACE, SUMS, counted_until
+from ledger.totals.ties import ties
+
+BEGINNING: Final = datetime(2000, 1, 1, tzinfo=UTC)
+
+# Each account by its first entry, and of its entries the last one before the end: the newest, or what a binary search finds.
+STATES: Final = """
+    WITH state AS MATERIALIZED (
+        SELECT first.credit_type, last.sequence, last.balance, last.held, last.lots, last.holds
+        FROM ledger_entry AS first
+        CROSS JOIN LATERAL (
+            SELECT e.sequence, e.recorded_at FROM ledger_entry AS e
+            WHERE e.holder_id = first.holder_id AND e.credit_type = first.credit_type
+            ORDER BY e.sequence DESC LIMIT 1
+        ) AS newest
+        CROSS JOIN LATERAL (
+            SELECT e.* FROM ledger_entry AS e
+            WHERE e.holder_id = first.holder_id AND e.credit_type = first.credit_type AND e.sequence = CASE
+                WHEN newest.recorded_at < %(end)s THEN newest.sequence
+                ELSE ledger_sequence_at(first.holder_id, first.credit_type, %(end)s - interval '1 microsecond')
+            END
+            LIMIT 1
+        ) AS last
+        WHERE first.sequence = 1 AND first.recorded_at < %(end)s
+    ), lot AS (
+        SELECT credit_type, false AS is_held, lot FROM state CROSS JOIN LATERAL json_array_elements(lots) AS lot
+        UNION ALL
+        SELECT credit_type, true, lot FROM state
+        CROSS JOIN LATERAL json_array_elements(holds) AS hold CROSS JOIN LATERAL json_array_elements(hold -> 2) AS lot
+    ), bucket AS (
+        SELECT credit_type, is_held, COALESCE(lot ->> 5, '0') = '1' AS is_promotional,
+            to_char(to_timestamp(floor((lot ->> 3)::numeric / 1000000)) AT TIME ZONE 'UTC', 'YYYY-MM') AS expires,
+            sum((lot ->> 1)::numeric) AS amount
+        FROM lot GROUP BY 1, 2, 3, 4
+    )
+    SELECT state.credit_type, count(*), sum(state.sequence), sum(state.balance), sum(state.held),
+        (
+            SELECT COALESCE(json_agg(json_build_object(
+                'expires', expires, 'source', CASE WHEN is_promotional THEN 'promotional' ELSE 'purchased' END,
+                'is_held', is_held, 'amount', amount
+            ) ORDER BY expires NULLS LAST, is_promotional, is_held), '[]')::text
+            FROM bucket WHERE bucket.credit_type = state.credit_type
+        )
+    FROM state
+    GROUP BY state.credit_type
+    ORDER BY state.credit_type
+"""
+
+# What customers paid for purchased credits, where the grants say so in their metadata.
+PAID: Final = """
+    SELECT e.credit_type, e.metadata ->> 'paid_currency', sum((e.metadata ->> 'paid_minor')::numeric)
+    FROM ledger_entry AS e
+    WHERE e.kind = 'grant'
+        AND ledger_slot(e.recorded_at) BETWEEN ledger_slot(%(start)s) AND ledger_slot(%(end)s)
+        AND e.recorded_at >= %(start)s AND e.recorded_at < %(end)s
+        AND e.metadata ->> 'paid_minor' ~ '^[0-9]{1,15}$' AND e.metadata ->> 'paid_currency' ~ '^[A-Z]{3}$'
+    GROUP BY 1, 2 ORDER BY 1, 2
+"""
+
+COUNTED: Final = f"""
+    SELECT credit_type, {", ".join(f"sum({name})" for name in COLUMNS)}
+    FROM ledger_daily_total WHERE day < %(end)s GROUP BY credit_type
+"""
+RECORDED_BEFORE: Final = f"SELECT e.credit_type, {SUMS} FROM ({RECORDED}) AS e GROUP BY e.credit_type"
+
+LATE: Final = f"""
+    INSERT INTO ledger_daily_total AS total (day, credit_type, {", ".join(COLUMNS)}, late_entries)
+    VALUES (%s, %s, {", ".join(["%s"] * len(COLUMNS))}, %s)
+    ON CONFLICT (day, credit_type) DO UPDATE
+    SET {", ".join(f"{name} = total.{name} + EXCLUDED.{name}" for name in (*COLUMNS, "late_entries"))}
+"""
+
+CLOSE: Final = """
+    INSERT INTO ledger_month_close (month, credit_type, accounts, entries, balance, held, outstanding, paid, ties)
+    VALUES (%s, %s, %s, %s, %s, %s, %s::json, %s::json, %s::json)
+"""
+
+
+class TotalsDisagree(Exception):
+    """The totals of a month are not what the accounts come to at its end; the month stays open. A law of the ledger is broken."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """All accounts of a credit type at an instant, added up."""
+
+    credit_type: str
+    accounts: int
+    entries: int
+    balance: int
+    held: int
+    outstanding: str
+
+
+def close_months() -> list[date]:
+    """Close every month that is over and counted, the oldest first; return them.
+
+    Raises:
+        LockBusy: another process is counting or closing.
+        TotalsDisagree: a month's totals and the accounts differ; it is not closed.
+    """
+    closed = []
+    while (month := _close_next()) is not None:
+        closed.append(month)
+    return closed
+
+
+def month_after(month: date) -> date:
+    """The first day of the month after."""
+    return (month + timedelta(days=31)).replace(day=1)
+
+
+def month_before(month: date) -> date:
+    """The first day of the month before that of a day."""
+    return (month.replace(day=1) - timedelta(days=1)).replace(day=1)
+
+
+def starts(month: date) -> datetime:
+    """The first instant of a month, in UTC."""
+    return datetime(month.year, month.month, 1, tzinfo=UTC)
+
+
+def _close_next() -> date | None:
+    with transaction.atomic(), try_advisory_lock(TOTALS()), connection.cursor() as cursor:
+        month = _next_month(cursor)
+        if month is None or starts(month_after(month)) > counted_until():
+            return None
+        # A month is walked over as a whole, however large it is.
+        cursor.execute("SET LOCAL statement_timeout = 0")
+        _close(cursor, month)
+    return month
+
+
+def _next_month(cursor: Any) -> date | None:
+    """The first month that is not closed and has entries before its end; None where there are no entries at all."""
+    cursor.execute("SELECT max(month) FROM ledger_month_close")
+    last: date | None = cursor.fetchone()[0]
+    if last is not None:
+        return month_after(last)
+    cursor.execute(NEXT, {"since": BEGINNING})
+    first: datetime | None = cursor.fetchone()[0]
+    return None if first is None else first.astimezone(UTC).date().replace(day=1)
+
+
+def _close(cursor: Any, month: date) -> None:
+    start, end = starts(month), starts(month_after(month))
+    cursor.execute(REPLACE, {"since": start, "until": end})
+    cursor.execute(STATES, {"end": end})
+    states = [
+        State(name, int(count), int(last), int(left), int(held), outstanding)
+        for name, count, last, left, held, outstanding in cursor.fetchall()
+    ]
+    if _entries(cursor, end) != {state.credit_type: state.entries for state in states}:
+        _count_late(cursor, month, end)
+    _ensure_agree(month, _counted(cursor, end), states)
+    cursor.execute(PAID, {"start": start, "end": end})
+    paid: dict[str, dict[str, int]] = {}
+    for credit_type, currency, minor in cursor.fetchall():
+        paid.setdefault(credit_type, {})[currency] = int(minor)
+    tied = ties(start, end)
+    for state in states:
+        of_type = [tie._asdict() for tie in tied if tie.credit_type == state.credit_type]
+        facts = [state.outstanding, json.dumps(paid.get(state.credit_type, {})), json.dumps(of_type)]
+        cursor.execute(CLOSE, [month, state.credit_type, state.accounts, state.entries, state.balance, state.held, *facts])
+
+
+def _counted(cursor: Any, end: datetime) -> dict[str, dict[str, int]]:
+    cursor.execute(COUNTED, {"end": end.date()})
+    return {credit_type: dict(zip(COLUMNS, map(int, sums), strict=True)) for credit_type, *sums in cursor.fetchall()}
+
+
+def _entries(cursor: Any, end: datetime) -> dict[str, int]:
+    return {credit_type: sums["entries"] for credit_type, sums in _counted(cursor, end).items()}
+
+
+def _count_late(cursor: Any, month: date, end: datetime) -> None:
+    """Add to the month's last day what was recorded before its end and is in the totals of no day."""
+    counted = _counted(cursor, end)
+    cursor.execute(RECORDED_BEFORE, {"since": BEGINNING, "until": end})
+    for credit_type, *sums in cursor.fetchall():
+        known = counted.get(credit_type, dict.fromkeys(COLUMNS, 0))
+        missing = [int(recorded) - known[name] for name, recorded in zip(COLUMNS, sums, strict=True)]
+        if any(missing):
+            late_entries = missing[COLUMNS.index("entries")]
+            cursor.execute(LATE, [end.date() - timedelta(days=1), credit_type, *missing, late_entries])
+
+
+def _ensure_agree(month: date, counted: dict[str, dict[str, int]], states: list[State]) -> None:
+    for state in states:
+        sums = counted.get(state.credit_type, dict.fromkeys(COLUMNS, 0))
+        found = (sums["entries"], left_of(sums), sums["held_change"])
+        if found != (state.entries, state.balance + state.held, state.held):
+            raise TotalsDisagree(
+                f"{month:%Y-%m}, {state.credit_type}: the totals come to {found[0]} entries, {found[1]} credits, "
+                f"{found[2]} held; the accounts to {state.entries}, {state.balance + state.held}, {state.held}"
+            )
+
+
+def left_of(sums: dict[str, int]) -> int:
+    """What is left of all credits, held ones included: law 8 of the ledger."""
+    gained = sums["granted_purchased"] + sums["granted_promotional"] + sums["refunded"] + sums["transferred_in"]
+    return gained - sums["spent"] - sums["expired"] - sums["revoked"] - sums["transferred_out"]

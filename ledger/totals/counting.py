@@ -1,0 +1,206 @@
+"""Adding entries to the totals of their days, each exactly once, up to an instant before which none can appear any more.
+
+An entry's time is read under its holder's lock, and the entry is seen only after COMMIT. So an entry of 23:59:59 may become
+visible at 00:00:05, after one of 00:00:01. A count by time alone misses it. Therefore the end of what is counted is an
+instant after which every transaction that may still write an earlier entry has been seen to end.
+
+Note [Who may still write an earlier entry]
+    A writer reads the clock while it holds an advisory lock, and keeps that lock until it ends. So a transaction that has read a
+    time before `until` has ended, or is among those that are seen to hold an advisory lock afterwards. Those that write without a
+    lock hold a RowExclusiveLock on the table from their INSERT on. A lock is released when COMMIT is visible, not before.
+    A clock that is set back makes an exception, see closing.py.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django.conf import settings
+from django.db import connection, transaction
+
+from ledger.database.lock_names import TOTALS
+from ledger.database.locks import lock_number, try_advisory_lock
+
+PATIENCE_SECONDS: Final = 5.0
+LOOK_EVERY_SECONDS: Final = 0.02
+SLICE: Final = timedelta(hours=1)
+"""How much is counted in one transaction: a first run over years of entries keeps nothing open for long."""
+
+SUMS: Final = """
+    COALESCE(sum(e.amount) FILTER (WHERE e.kind = 'grant' AND NOT e.is_promotional), 0),
+    COALESCE(sum(e.amount) FILTER (WHERE e.kind = 'grant' AND e.is_promotional), 0),
+    COALESCE(sum(-e.amount) FILTER (WHERE e.kind = 'spend'), 0) + COALESCE(sum(e.captured), 0),
+    COALESCE(sum(e.amount) FILTER (WHERE e.kind = 'refund'), 0),
+    COALESCE(sum(-e.amount) FILTER (WHERE e.kind = 'expire'), 0),
+    COALESCE(sum(-e.amount) FILTER (WHERE e.kind = 'revoke'), 0),
+    COALESCE(sum(e.amount) FILTER (WHERE e.kind = 'transfer_in'), 0),
+    COALESCE(sum(-e.amount) FILTER (WHERE e.kind = 'transfer_out'), 0),
+    COALESCE(sum(-e.amount) FILTER (WHERE e.kind IN ('hold', 'release', 'capture')), 0) - COALESCE(sum(e.captured), 0),
+    count(*) FILTER (WHERE e.kind = 'refusal'),
+    count(*)
+"""
+"""In the order of COLUMNS."""
+COLUMNS: Final = (
+    "granted_purchased", "granted_promotional", "spent", "refunded", "expired", "revoked", "transferred_in", "transferred_out",
+    "held_change", "refusals", "entries",
+)  # fmt: skip
+
+# The entries recorded in [since, until); refusals have a separate index. Whether a grant is promotional is on its lot.
+ENTRIES: Final = """
+    SELECT e.credit_type, e.kind, e.amount, e.recorded_at,
+        e.kind = 'grant' AND EXISTS (
+            SELECT FROM json_array_elements(e.lots) AS lot WHERE (lot ->> 0)::bigint = e.sequence AND lot ->> 5 = '1'
+        ) AS is_promotional,
+        CASE WHEN e.kind = 'capture'
+            THEN (SELECT sum((part ->> 1)::numeric) FROM json_array_elements(e.drawn) AS part)
+        END AS captured
+    FROM ledger_entry AS e
+    WHERE e.kind {comparison} 'refusal'
+        AND ledger_slot(e.recorded_at) BETWEEN ledger_slot(%(since)s) AND ledger_slot(%(until)s)
+        AND e.recorded_at >= %(since)s AND e.recorded_at < %(until)s
+"""
+RECORDED: Final = f"{ENTRIES.format(comparison='<>')} UNION ALL {ENTRIES.format(comparison='=')}"
+
+DAYS: Final = f"""
+    INSERT INTO ledger_daily_total AS total (day, credit_type, {", ".join(COLUMNS)})
+    SELECT (e.recorded_at AT TIME ZONE 'UTC')::date, e.credit_type, {SUMS}
+    FROM ({RECORDED}) AS e
+    GROUP BY 1, 2
+    ON CONFLICT (day, credit_type) DO UPDATE SET {{assignments}}
+    RETURNING 1
+"""
+ADD: Final = DAYS.format(assignments=", ".join(f"{name} = total.{name} + EXCLUDED.{name}" for name in COLUMNS))
+REPLACE: Final = DAYS.format(assignments=", ".join(f"{name} = EXCLUDED.{name}" for name in COLUMNS))
+
+# The slot of the next entry recorded since then; null for none.
+NEXT: Final = """
+    SELECT min(found.at) FROM (
+        (SELECT ledger_slot(recorded_at) AS at FROM ledger_entry
+         WHERE kind <> 'refusal' AND ledger_slot(recorded_at) >= ledger_slot(%(since)s) AND recorded_at >= %(since)s
+         ORDER BY ledger_slot(recorded_at) LIMIT 1)
+        UNION ALL
+        (SELECT ledger_slot(recorded_at) FROM ledger_entry
+         WHERE kind = 'refusal' AND ledger_slot(recorded_at) >= ledger_slot(%(since)s) AND recorded_at >= %(since)s
+         ORDER BY ledger_slot(recorded_at) LIMIT 1)
+    ) AS found
+"""
+
+# A session that holds a lock without a transaction (backend/0) has none in which it has read the clock.
+WRITERS: Final = """
+    SELECT DISTINCT virtualtransaction FROM pg_locks
+    WHERE pid IS DISTINCT FROM pg_backend_pid() AND granted AND virtualtransaction NOT LIKE '%%/0'
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+        AND (locktype = 'advisory' OR relation = 'ledger_entry'::regclass AND mode = 'RowExclusiveLock')
+"""
+
+# The same of all nodes of a cluster, where a writer holds its lock on its holder's node. But for the lock of this count itself; a
+# node that does not answer counts as a writer that does not end.
+WRITERS_OF_ALL_NODES: Final = """
+    SELECT DISTINCT node.nodeid || ':' || writer
+    FROM run_command_on_all_nodes($$
+        SELECT COALESCE(string_agg(DISTINCT virtualtransaction, ','), '') FROM pg_locks
+        WHERE pid IS DISTINCT FROM pg_backend_pid() AND granted AND virtualtransaction NOT LIKE '%%/0'
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+            AND (
+                locktype = 'advisory' AND (classid::bigint << 32) | objid::bigint <> {own}
+                OR mode = 'RowExclusiveLock'
+                    AND relation IN (SELECT oid FROM pg_class WHERE relname ~ '^ledger_entry(_[0-9]+)?$')
+            )
+    $$) AS node
+    CROSS JOIN LATERAL unnest(
+        CASE WHEN node.success THEN string_to_array(node.result, ',') ELSE ARRAY['down'] END
+    ) AS writer
+"""
+CLOCK: Final = "SELECT clock_timestamp()"
+EARLIEST_CLOCK: Final = "SELECT min(result::timestamptz) FROM run_command_on_all_nodes('SELECT clock_timestamp()') WHERE success"
+"""Of all nodes: each gives the entries of its holders their time."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountResult:
+    """How far the totals go.
+
+    Args:
+        until: every entry recorded before is in the totals.
+        is_held_up: a transaction that may still write an earlier entry did not end in time; the next run goes on.
+    """
+
+    until: datetime
+    is_held_up: bool = False
+
+
+def count_entries(
+    *, patience_seconds: float = PATIENCE_SECONDS, progress: Callable[[int, int], None] = lambda done, total: None
+) -> CountResult:
+    """Add all entries that were recorded before now to the totals of their days, or, where one may still appear, none of those.
+
+    Args:
+        patience_seconds: how long to wait for transactions that may still write one.
+        progress: called after each slice, with how many hours of entries are counted, and how many there are to count.
+
+    Raises:
+        LockBusy: another process is counting.
+    """
+    with transaction.atomic(), try_advisory_lock(TOTALS()):
+        until = _horizon(patience_seconds)
+    if until is None:
+        return CountResult(counted_until(), is_held_up=True)
+    begun = counted = counted_until()
+    while counted < until:
+        counted = _count_slice(until)
+        progress(_hours(counted - begun), _hours(until - begun))
+    return CountResult(counted)
+
+
+def _hours(time_span: timedelta) -> int:
+    return int(time_span / timedelta(hours=1))
+
+
+def counted_until() -> datetime:
+    """The instant up to which entries are in the totals."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT counted_until FROM ledger_total_state")
+        until: datetime = cursor.fetchone()[0]
+    return until
+
+
+def _horizon(patience_seconds: float) -> datetime | None:
+    """An instant before which no entry can appear any more; None where a writer goes on. See Note [Who may still write …]."""
+    deadline = time.monotonic() + patience_seconds
+    with connection.cursor() as cursor:
+        cursor.execute(EARLIEST_CLOCK if settings.LEDGER["DISTRIBUTED"] else CLOCK)
+        until: datetime = cursor.fetchone()[0]
+        writers = _writers(cursor)
+        while writers:
+            if time.monotonic() >= deadline:
+                return None
+            time.sleep(LOOK_EVERY_SECONDS)
+            writers &= _writers(cursor)
+    return until
+
+
+def _writers(cursor: Any) -> set[str]:
+    if settings.LEDGER["DISTRIBUTED"]:
+        cursor.execute(WRITERS_OF_ALL_NODES.format(own=lock_number(TOTALS())), [])
+    else:
+        cursor.execute(WRITERS, [])
+    return {name for (name,) in cursor.fetchall()}
+
+
+def _count_slice(until: datetime) -> datetime:
+    """Count what was recorded in the next stretch before `until` that has an entry; return how far that is."""
+    with transaction.atomic(), try_advisory_lock(TOTALS()), connection.cursor() as cursor:
+        since = counted_until()
+        if since >= until:
+            return since
+        cursor.execute(NEXT, {"since": since})
+        begins = cursor.fetchone()[0]
+        end = until if begins is None or begins >= until else min(begins + SLICE, until)
+        if begins is not None:
+            # A slice is counted as a whole, however many entries it has.
+            cursor.execute("SET LOCAL statement_timeout = 0")
+            cursor.execute(ADD, {"since": since, "until": end})
+        cursor.execute("UPDATE ledger_total_state SET counted_until = %s", [end])
+    return end

@@ -1,0 +1,180 @@
+"""The report of a month (UTC): what there was at its start, what came and went, what is left, and when that expires."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date, datetime
+from typing import Any, Final
+
+from django.db import connection
+
+from ledger.errors import Invalid
+from ledger.totals.closing import BEGINNING, left_of, month_after
+from ledger.totals.counting import COLUMNS, counted_until
+
+MOVEMENTS: Final = {
+    "granted_purchased": 1, "granted_promotional": 1, "refunded": 1, "transferred_in": 1,
+    "spent": -1, "expired": -1, "revoked": -1, "transferred_out": -1,
+}  # fmt: skip
+"""What adds to the credits and what takes from them, in the order of the report."""
+
+SUMS: Final = f"""
+    SELECT credit_type, {
+    ", ".join(
+        f"COALESCE(sum({name}) FILTER (WHERE day < %(start)s), 0), COALESCE(sum({name}) FILTER (WHERE day >= %(start)s), 0)"
+        for name in (*COLUMNS, "late_entries")
+    )
+}
+    FROM ledger_daily_total WHERE day < %(end)s
+    GROUP BY credit_type ORDER BY credit_type
+"""
+CLOSES: Final = """
+    SELECT credit_type, balance, outstanding::text, paid::text, ties::text FROM ledger_month_close WHERE month = %s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TypeReport:
+    """One credit type in a month; all amounts in its smallest unit.
+
+    Args:
+        opening, closing: credits at the start and the end, held ones included; closing = opening + movements.
+        held: of the closing, what open holds set aside.
+        entries, refusals: recorded in the month. `late_entries` of them bear a time in an earlier month that was closed by then.
+        outstanding: the closing by month of expiry, source and whether it is held; what is owed on overdrafts is not taken off.
+            None while the month is open.
+        owed: on overdrafts, at the end; None while the month is open.
+        ties: what documents such as invoices say of the month's entries, and what those come to. None while the month is open.
+        paid: what was paid for the month's purchased credits, by currency in minor units, where grants say so.
+    """
+
+    credit_type: str
+    opening: int
+    movements: dict[str, int]
+    closing: int
+    held: int
+    entries: int
+    refusals: int
+    late_entries: int
+    outstanding: list[dict[str, Any]] | None
+    owed: int | None
+    paid: dict[str, int] | None
+    ties: list[dict[str, Any]] | None
+
+
+@dataclass(frozen=True, slots=True)
+class MonthReport:
+    """All credit types in a month.
+
+    Args:
+        as_of: up to when the entries are counted; None once the month is closed, from when on the report never changes.
+    """
+
+    month: date
+    is_closed: bool
+    as_of: datetime | None
+    types: tuple[TypeReport, ...]
+
+    def as_json(self) -> str:
+        """The report as JSON; the same bytes every time once the month is closed."""
+        facts = asdict(self) | {
+            "month": f"{self.month:%Y-%m}",
+            "as_of": None if self.as_of is None else self.as_of.isoformat(),
+        }
+        return json.dumps(facts, indent=2) + "\n"
+
+    def as_csv(self) -> str:
+        """The report as a table of credit type, line and amount; the same bytes every time once the month is closed."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\r\n")
+        writer.writerow(["month", "state", "credit_type", "line", "expires", "source", "amount"])
+        state = "closed" if self.is_closed else "open"
+        for of_type in self.types:
+            for line, expires, source, amount in _rows(of_type):
+                writer.writerow([f"{self.month:%Y-%m}", state, of_type.credit_type, line, expires, source, amount])
+        return out.getvalue()
+
+
+def month_report(month: date, *, credit_type: str | None = None) -> MonthReport:
+    """Return the report of a month.
+
+    Args:
+        month: its first day.
+        credit_type: only of this one.
+
+    Raises:
+        Invalid: the month has not begun, as far as entries are counted, or lies before 2000.
+    """
+    as_of = counted_until()
+    if month < BEGINNING.date():
+        raise Invalid(pointer="/month", rule="too-early", detail="the first month is 2000-01")
+    if month > as_of.date():
+        raise Invalid(pointer="/month", rule="in-the-future", detail=_how_far(as_of))
+    closes = _closes(month)
+    is_closed = bool(closes)
+    with connection.cursor() as cursor:
+        cursor.execute(SUMS, {"start": month, "end": month_after(month)})
+        rows = cursor.fetchall()
+    types = tuple(_of_type(name, sums, closes.get(name)) for name, *sums in rows if credit_type in (None, name))
+    return MonthReport(month, is_closed, None if is_closed else as_of, types)
+
+
+def _how_far(as_of: datetime) -> str:
+    if as_of == BEGINNING:
+        return "no entries have been counted yet; manage.py update_totals counts them"
+    return f"entries are counted up to {as_of:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _closes(month: date) -> dict[str, tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(CLOSES, [month])
+        return {credit_type: (int(balance), *map(json.loads, texts)) for credit_type, balance, *texts in cursor.fetchall()}
+
+
+def _of_type(credit_type: str, sums: Sequence[Any], close: Any) -> TypeReport:
+    names = (*COLUMNS, "late_entries")
+    before = dict(zip(names, map(int, sums[0::2]), strict=True))
+    during = dict(zip(names, map(int, sums[1::2]), strict=True))
+    opening = left_of(before)
+    held = before["held_change"] + during["held_change"]
+    balance, outstanding, paid, tied = close or (0, None, None, None)
+    owed = None
+    if outstanding is not None:
+        owed = sum(bucket["amount"] for bucket in outstanding if not bucket["is_held"]) - balance
+    return TypeReport(
+        credit_type=credit_type,
+        opening=opening,
+        movements={name: during[name] for name in MOVEMENTS},
+        closing=opening + left_of(during),
+        held=held,
+        entries=during["entries"],
+        refusals=during["refusals"],
+        late_entries=during["late_entries"],
+        outstanding=outstanding,
+        owed=owed,
+        paid=paid,
+        ties=tied,
+    )
+
+
+def _rows(of_type: TypeReport) -> Iterator[tuple[str, str, str, int]]:
+    yield "opening", "", "", of_type.opening
+    for name, sign in MOVEMENTS.items():
+        yield name, "", "", sign * of_type.movements[name]
+    yield "closing", "", "", of_type.closing
+    yield "held", "", "", of_type.held
+    for bucket in of_type.outstanding or []:
+        line = "outstanding_held" if bucket["is_held"] else "outstanding"
+        yield line, bucket["expires"] or "never", bucket["source"], bucket["amount"]
+    if of_type.owed is not None:
+        yield "owed", "", "", of_type.owed
+    for currency, minor in (of_type.paid or {}).items():
+        yield f"paid_{currency}_minor", "", "", minor
+    for tie in of_type.ties or []:
+        yield f"{tie['name']} by the documents", "", "", tie["documents"]
+        yield f"{tie['name']} by the entries", "", "", tie["entries"]
+    yield "entries", "", "", of_type.entries
+    yield "refusals", "", "", of_type.refusals
+    yield "late_entries", "", "", of_type.late_entries

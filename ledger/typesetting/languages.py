@@ -1,0 +1,69 @@
+"""How numbers and days are written in the languages of documents. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time, tzinfo
+from decimal import Decimal
+from typing import Final
+
+MINUS: Final = "−"
+DASH: Final = "–"
+NO_BREAK: Final = "\u00a0"
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """A language that documents are written in.
+
+    Args:
+        code: BCP 47, as the document names its language.
+        months: their names in a day, from January on; none where days are written in digits.
+    """
+
+    code: str
+    decimal: str
+    group: str
+    months: tuple[str, ...] = ()
+
+    def number(self, value: Decimal | int | str, *, decimals: int | None = None) -> str:
+        """A number with separators and a real minus.
+
+        Args:
+            decimals: how many are printed; None: as many as it has.
+        """
+        exact = Decimal(value)
+        text = f"{exact:,f}" if decimals is None else f"{exact:,.{decimals}f}"
+        if decimals is None and "." in text:
+            text = text.rstrip("0").rstrip(".")
+        swapped = text.replace(",", "\0").replace(".", self.decimal).replace("\0", self.group)
+        return swapped.replace("-", MINUS)
+
+    def day(self, day: date) -> str:
+        """A day of the calendar."""
+        if not self.months:
+            return f"{day.day:02}.{day.month:02}.{day.year}"
+        return f"{day.day}{NO_BREAK}{self.months[day.month - 1]}{NO_BREAK}{day.year}"
+
+    def moment(self, moment: datetime, zone: tzinfo) -> str:
+        """A day and its time of day in a zone, to the minute."""
+        local = moment.astimezone(zone)
+        return f"{self.day(local.date())}, {local:%H:%M}"
+
+    def period(self, start: datetime, end: datetime, zone: tzinfo) -> str:
+        """`[start, end)`: its first and last day where both are midnights in the zone, else both moments."""
+        first, after = start.astimezone(zone), end.astimezone(zone)
+        if first.time() == after.time() == time() and first.date() < after.date():
+            last = date.fromordinal(after.date().toordinal() - 1)
+            return self.day(first.date()) if last == first.date() else f"{self.day(first.date())} {DASH} {self.day(last)}"
+        return f"{self.moment(start, zone)} {DASH} {self.moment(end, zone)}"
+
+
+ENGLISH: Final = Language("en", ".", ",", ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"))
+GERMAN: Final = Language("de", ",", ".")
+LANGUAGES: Final[Sequence[Language]] = (ENGLISH, GERMAN)
+
+
+def language_of(tag: str) -> Language:
+    """The language of documents for somebody who reads this one (BCP 47); English where there are no texts in it."""
+    primary = tag.replace("_", "-").split("-")[0].lower()
+    return next((language for language in LANGUAGES if language.code == primary), ENGLISH)

@@ -1,0 +1,119 @@
+"""From data to the bytes of a PDF. The same data gives the same bytes every time, on every machine of one kind.
+
+A document is a template and data. The template is ours and is read from a file; the data may hold what anybody has typed into a
+form. It goes in as JSON and comes out as printed text: nothing of it is ever read as markup. A template opens no file and no
+address, and the fonts are those that the compiler brings, so nothing on the machine changes what is printed.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from django.conf import settings
+
+from ledger.database.queues import threads
+from ledger.errors import DocumentTooLong
+
+if TYPE_CHECKING:
+    from typst import Compiler, Fonts, PDFStandard
+
+LETTER: Final = Path(__file__).with_name("letter.typ")
+ARCHIVE: Final["list[PDFStandard]"] = ["a-3a", "ua-1"]
+"""PDF/A-3 for keeping, level A, and PDF/UA for screen readers. Source: ISO 19005-3, ISO 14289-1."""
+MAX_ROWS: Final = 2_000
+"""Rows of one document. Measured: 2,000 take 3 s and 180 MB, and both grow in proportion."""
+CONTROLS: Final = dict.fromkeys((*range(32), *range(127, 160)), " ")
+"""Characters that have no picture."""
+
+DOCUMENTS: Final = threads("ledger-documents", 1, limit=32)
+"""Where documents are made: one at a time in each process, and never in the event loop. The compiler uses all cores for one."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedFile:
+    """A text file inside a PDF: the same document in another form."""
+
+    name: str
+    content: str
+    media_type: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pdf:
+    """A document; `is_archivable` where it is PDF/A-3."""
+
+    content: bytes
+    is_archivable: bool
+
+
+def typeset(template: Path, data: Mapping[str, Any], *, at: datetime, files: Sequence[AttachedFile] = ()) -> Pdf:
+    """Return a document as PDF/A-3 for screen readers.
+
+    A text in a script that no font has (docs/OPERATIONS.md says how to add fonts) is printed as boxes, which PDF/A forbids: then
+    it is a plain PDF.
+
+    Args:
+        template: what follows the letter; it finds the data as `data`.
+        data: ready to print: strings, numbers, lists and objects of them. "rows" of it says how many rows there are.
+        at: what the document says when it was made.
+        files: to put inside.
+
+    Raises:
+        DocumentTooLong: there are more than `MAX_ROWS` rows.
+    """
+    from typst import TypstError
+
+    inputs, made_at = _inputs(data, files), int(at.timestamp())
+    try:
+        return Pdf(_bytes(_compiler(template, inputs).compile(pdf_standards=ARCHIVE, timestamp=made_at)), is_archivable=True)
+    except TypstError as error:
+        if not any(words in str(error) for words in ("could not be displayed", "contains the codepoint")):
+            raise
+        return Pdf(_bytes(_compiler(template, inputs).compile(timestamp=made_at)), is_archivable=False)
+
+
+def pictures(template: Path, data: Mapping[str, Any], *, dots_per_inch: int = 96) -> list[bytes]:
+    """Return the pages of a document as PNG pictures. Raises: as `typeset`."""
+    pages = _compiler(template, _inputs(data)).compile(format="png", ppi=dots_per_inch)
+    return pages if isinstance(pages, list) else [_bytes(pages)]
+
+
+def _bytes(compiled: bytes | list[bytes] | None) -> bytes:
+    """What the compiler makes where it is told no file to write."""
+    assert isinstance(compiled, bytes)
+    return compiled
+
+
+def _inputs(data: Mapping[str, Any], files: Sequence[AttachedFile] = ()) -> dict[str, str]:
+    if data["rows"] > MAX_ROWS:
+        raise DocumentTooLong(rows=data["rows"], limit=MAX_ROWS)
+    return {"data": json.dumps(_printable(data)), "files": json.dumps([asdict(file) for file in files])}
+
+
+def _printable(value: Any) -> Any:
+    """The data with a space in place of each control character."""
+    if isinstance(value, str):
+        return value.translate(CONTROLS)
+    if isinstance(value, Mapping):
+        return {name: _printable(part) for name, part in value.items()}
+    return [_printable(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+def _compiler(template: Path, inputs: dict[str, str]) -> "Compiler":
+    # Loaded where it is used: most processes never set a document.
+    from typst import Compiler
+
+    source = LETTER.read_bytes() + template.read_bytes()
+    return Compiler(source, root=template.parent, font_paths=_fonts(), ignore_system_fonts=True, sys_inputs=inputs)
+
+
+@cache
+def _fonts() -> "Fonts":
+    from typst import Fonts
+
+    return Fonts(include_system_fonts=False, font_paths=settings.LEDGER["DOCUMENT_FONTS"])

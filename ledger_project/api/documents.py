@@ -1,0 +1,141 @@
+"""Documents about the API: the OpenAPI document, made once per process, and a page about each problem."""
+
+import threading
+from functools import cache
+from typing import Any, Final
+
+import orjson
+from django.http import HttpRequest, HttpResponse
+from drf_spectacular.generators import SchemaGenerator
+from drf_spectacular.renderers import OpenApiJsonRenderer
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+
+from ledger.api.kit.endpoint import Endpoint
+from ledger.api.kit.problems import TYPE_BASE
+from ledger.api.kit.rendering import json_response
+from ledger.api.kit.request_errors import NotFound
+from ledger.api.kit.schema import SCOPE_KEY, ResponseBody, operation
+from ledger.api.kit.statuses import kind_of
+from ledger.errors import LedgerError
+
+METHODS: Final = {"get", "post", "put", "patch", "delete"}
+
+_building = threading.Lock()
+
+
+class ResourceSerializer(serializers.Serializer):
+    """A path."""
+
+    path = serializers.CharField(help_text="With its parameters in braces.")
+    methods = serializers.DictField(help_text="By method: what it does, and the scope that a key needs, null for none.")
+
+
+class ResourcesSerializer(serializers.Serializer):
+    """All paths."""
+
+    resources = ResourceSerializer(many=True)
+    schema = serializers.CharField(help_text="Where the OpenAPI document is.")
+    docs = serializers.CharField(help_text="Where it is shown in a browser.")
+
+
+def openapi_document() -> bytes:
+    """Return the OpenAPI 3.1 document as JSON. The first call builds it; calls that come during the build wait for it.
+
+    Two builds at once would break each other: drf-spectacular keeps the operation it is working on in objects that belong to the
+    view's class.
+    """
+    with _building:
+        return _build_document()
+
+
+@cache
+def _build_document() -> bytes:
+    return OpenApiJsonRenderer().render(SchemaGenerator().get_schema(request=None, public=True))
+
+
+class Schema(Endpoint):
+    """The OpenAPI document."""
+
+    is_public = True
+
+    @extend_schema(exclude=True)
+    def get(self, request: HttpRequest) -> HttpResponse:
+        """Return the document."""
+        return HttpResponse(openapi_document(), content_type="application/json", headers={"Cache-Control": "max-age=60"})
+
+
+RESOURCES: Final = {
+    "resources": [
+        {"path": "/v1/holders/{holder}/spends", "methods": {"POST": {"summary": "Spend credits", "scope": "ledger:spend"}}},
+    ],
+    "schema": "/v1/schema",
+    "docs": "/docs",
+}
+
+
+class Resources(Endpoint):
+    """What there is under /v1."""
+
+    is_public = True
+
+    @operation(
+        "listResources", "List the paths", "Every path with its methods and the scope each method needs. The call needs no key.",
+        tag="About", scope="", responses={200: ResponseBody(ResourcesSerializer, RESOURCES, "All paths.")},
+    )  # fmt: skip
+    def get(self, request: HttpRequest) -> HttpResponse:
+        """Return all paths."""
+        return json_response({"resources": resources(), "schema": "/v1/schema", "docs": "/docs"})
+
+
+@cache
+def resources() -> list[dict[str, Any]]:
+    """Return what the OpenAPI document has under /v1: each path, what can be done there, and which scope that needs."""
+    document = orjson.loads(openapi_document())
+    return [
+        {
+            "path": path,
+            "methods": {
+                method.upper(): {"summary": call["summary"], "scope": call.get(SCOPE_KEY)}
+                for method, call in calls.items()
+                if method in METHODS
+            },
+        }
+        for path, calls in document["paths"].items()
+        if path.startswith("/v1/")
+    ]
+
+
+@cache
+def problems_by_slug() -> dict[str, type[LedgerError]]:
+    """Return every problem that a response can have, by its slug."""
+    found: dict[str, type[LedgerError]] = {}
+    waiting: list[type[LedgerError]] = [LedgerError]
+    while waiting:
+        error_class = waiting.pop()
+        waiting.extend(error_class.__subclasses__())
+        found.setdefault(error_class.code, error_class)
+    return found
+
+
+class ProblemPage(Endpoint):
+    """What a problem's slug means."""
+
+    is_public = True
+
+    @extend_schema(exclude=True)
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        """Return what the slug means."""
+        error_class = problems_by_slug().get(slug)
+        if error_class is None:
+            raise NotFound
+        kind = kind_of(error_class)
+        return json_response(
+            {
+                "type": TYPE_BASE + slug,
+                "title": error_class.title,
+                "status": kind.status,
+                "outcome": kind.outcome,
+                "description": (error_class.__doc__ or "").strip(),
+            }
+        )

@@ -1,0 +1,1 @@
+"""Django's PostgreSQL backend with cheaper health checks of connections."""

@@ -1,0 +1,117 @@
+"""Distributes the ledger over the nodes of a Citus cluster: entries by holder, what all nodes read to all of them.
+
+Billing, the admin and its sessions stay with the coordinator. docs/OPERATIONS.md, "More than one machine", and adr/0043.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from django.conf import settings
+from django.db import transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from ledger import migrations
+
+FUNCTIONS_FILE: Final = Path(next(iter(migrations.__path__))) / "distributed.sql"
+ENTRIES: Final = "ledger_entry"
+BY: Final = "holder_id"
+ON_ALL_NODES: Final = ("ledger_api_key", "ledger_batch", "ledger_credit_type", "ledger_rate", "django_migrations")
+"""What a process on any node reads; each node has all of it."""
+SETTINGS: Final = {
+    # With a generic plan a function is never delegated: its lock would be taken where one is connected.
+    "plan_cache_mode": "auto",
+    "citus.enable_unsafe_triggers": "on",
+    # SET LOCAL lock_timeout reaches the workers of the transaction.
+    "citus.propagate_set_commands": "local",
+}
+"""What the database of a cluster has instead of, and beside, what every database has."""
+DELEGATED: Final = {
+    "ledger_lock(bigint, text, boolean)": "holder",
+    "ledger_open_at(text, bigint, boolean, text, text, text)": "home",
+}
+"""Each with the parameter that says on which node it runs: where the rows of that holder are."""
+
+# In transactions and in the order of names, so that each run does the same.
+FUNCTIONS = """
+    SELECT p.oid::regprocedure::text
+      FROM pg_proc p
+     WHERE p.pronamespace = current_schema()::regnamespace
+       AND (p.proname LIKE 'ledger\\_%%' OR p.proname = 'refuse_change')
+       AND NOT EXISTS (SELECT FROM pg_dist_object o WHERE o.classid = 'pg_proc'::regclass AND o.objid = p.oid)
+     ORDER BY 1
+"""
+NOT_DELEGATED = """
+    SELECT NOT EXISTS (
+        SELECT
+          FROM pg_catalog.pg_dist_object
+         WHERE classid = 'pg_proc'::regclass AND objid = %s::regprocedure AND force_delegation
+    )
+"""
+# What is there already is copied before the shards have what the trigger needs; it was checked when it came.
+DISTRIBUTE_ENTRIES: Final = (
+    f"ALTER TABLE {ENTRIES} DISABLE TRIGGER follows",
+    f"SELECT create_distributed_table('{ENTRIES}', '{BY}')",
+    f"ALTER TABLE {ENTRIES} ENABLE ALWAYS TRIGGER follows",
+)
+IS_DISTRIBUTED = "SELECT EXISTS (SELECT FROM pg_dist_partition WHERE logicalrelid = %s::regclass)"
+
+
+class NoCluster(Exception):
+    """LEDGER_DISTRIBUTED is set, and the database is not the coordinator of a Citus cluster with workers."""
+
+
+def distribute(connection: BaseDatabaseWrapper) -> list[str]:
+    """Have tables and functions distributed, and say what was done; nothing where all of it was.
+
+    Args:
+        connection: the owner's, to the coordinator, after the migrations; outside a transaction.
+
+    Raises:
+        NoCluster: there is no extension, or no worker; nothing was done.
+    """
+    with connection.cursor() as cursor:
+        _ensure_cluster(cursor)
+        return list(_distributed(cursor))
+
+
+def _ensure_cluster(cursor: Any) -> None:
+    cursor.execute("SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')")
+    if not cursor.fetchone()[0]:
+        raise NoCluster("the database has no extension citus: a superuser makes it on each node, by CREATE EXTENSION citus")
+    cursor.execute("SELECT count(*) FROM pg_dist_node WHERE isactive AND shouldhaveshards")
+    if not cursor.fetchone()[0]:
+        raise NoCluster("no node may have shards: a superuser adds workers, by SELECT citus_add_node('host', 5432)")
+    cursor.execute("SELECT citus_is_coordinator()")
+    if not cursor.fetchone()[0]:
+        raise NoCluster("the database is on a worker; prepare it by its coordinator")
+
+
+def _distributed(cursor: Any) -> Iterator[str]:
+    cursor.execute("SET citus.enable_unsafe_triggers = on")
+    cursor.execute("SET citus.shard_count = %s", [settings.LEDGER["SHARDS"]])
+    for table in ON_ALL_NODES:
+        if not _is_distributed(cursor, table):
+            cursor.execute("SELECT create_reference_table(%s)", [table])
+            yield f"{table}: copied to all nodes, and kept the same there"
+    cursor.execute(FUNCTIONS_FILE.read_text(encoding="utf-8"))
+    if not _is_distributed(cursor, ENTRIES):
+        with transaction.atomic(using=cursor.db.alias):
+            for statement in DISTRIBUTE_ENTRIES:
+                cursor.execute(statement)
+        yield f"{ENTRIES}: distributed by {BY} in {settings.LEDGER['SHARDS']} shards"
+    cursor.execute(FUNCTIONS)
+    for (function,) in cursor.fetchall():
+        cursor.execute("SELECT create_distributed_function(%s::regprocedure)", [function])
+        yield f"{function}: on all nodes"
+    for function, by in DELEGATED.items():
+        cursor.execute(NOT_DELEGATED, [function])
+        if cursor.fetchone()[0]:
+            options = "colocate_with => %s, force_delegation => true"
+            cursor.execute(f"SELECT create_distributed_function(%s::regprocedure, %s, {options})", [function, by, ENTRIES])
+            yield f"{function}: runs where the holder is"
+
+
+def _is_distributed(cursor: Any, table: str) -> bool:
+    cursor.execute(IS_DISTRIBUTED, [table])
+    return bool(cursor.fetchone()[0])

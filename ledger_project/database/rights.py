@@ -1,0 +1,109 @@
+"""The rights of the application's role on each table and sequence: what the code needs, and nothing more.
+
+Add every table here, and every statement that changes rows of one; `tests/deployment/database/test_rights.py` finds what is
+missing. A table that is not named gives no rights at all. Partitions are reached through their table, and views give SELECT.
+"""
+
+from typing import Final
+
+READ: Final = ("SELECT",)
+APPEND: Final = ("SELECT", "INSERT")
+CHANGE: Final = ("SELECT", "INSERT", "UPDATE")
+CHANGE_AND_DELETE: Final = ("SELECT", "INSERT", "UPDATE", "DELETE")
+
+
+def columns(*names: str) -> str:
+    """The right to update these columns and no others."""
+    return f"UPDATE ({', '.join(names)})"
+
+
+RIGHTS: Final[dict[str, tuple[str, ...]]] = {
+    # The ledger.
+    "ledger_entry": APPEND,
+    "ledger_batch": APPEND,
+    "ledger_daily_total": CHANGE,
+    "ledger_total_state": CHANGE,
+    "ledger_month_close": APPEND,
+    "ledger_rate": APPEND,
+    "ledger_credit_type": CHANGE_AND_DELETE,
+    "ledger_api_key": (*APPEND, columns("revoked_at")),
+    "ledger_staff_event": APPEND,
+    "ledger_operator": CHANGE,
+    # What customers ordered. An amendment supersedes versions of items; nothing else of it changes.
+    "billing_customer": (
+        *APPEND, columns("name", "language", "address", "vat_id", "vat_status", "terms_days", "grace_days"),
+    ),
+    "billing_plan": APPEND,
+    "billing_price": APPEND,
+    "billing_subscription": (*APPEND, columns("trial_end")),
+    "billing_item": APPEND,
+    "billing_itemversion": (*APPEND, columns("superseded_at")),
+    "billing_amendment": APPEND,
+    "billing_charge": APPEND,
+    "billing_coupon": APPEND,
+    "billing_customercoupon": (*APPEND, columns("taken_off_at")),
+    # What was used.
+    "billing_usagekey": APPEND,
+    "billing_usageevent": APPEND,
+    "billing_droppedmonth": READ,
+    # What was billed. Claims are released, never deleted; the snapshot of one that comes back says which credits cover it.
+    "billing_claim": (*APPEND, columns("released_at", "released_by", "snapshot")),
+    "billing_cursor": CHANGE_AND_DELETE,
+    "billing_suspendedbilling": (*APPEND, columns("resumed_at", "resumed_by", "resume_reason")),
+    # Documents. A trigger lets only drafts be deleted, and freezes what has a number.
+    "billing_seller": APPEND,
+    "billing_numberseries": (*APPEND, columns("last_value")),
+    "billing_invoice": (
+        *APPEND,
+        columns(
+            "state", "series_value", "number", "issue_date", "due_date", "credit_notes_minor", "credits_applied_minor",
+            "amount_due_minor", "seller_id", "finalized_at", "paid_at", "voided_at", "uncollectible_at",
+        ),
+        "DELETE",
+    ),
+    "billing_line": (*APPEND, "DELETE"),
+    "billing_invoicetax": (*APPEND, "DELETE"),
+    "billing_transition": APPEND,
+    "billing_creditnote": (
+        *APPEND,
+        columns(
+            "series", "series_value", "number", "issue_date", "seller_id", "credits_returned",
+            "credits_returned_minor", "refund_sequence", "released_at",
+        ),
+    ),
+    "billing_creditnoteline": APPEND,
+    "billing_creditnotetax": APPEND,
+    "billing_creditnoteuse": (*APPEND, columns("released_at")),
+    "billing_couponuse": (*APPEND, columns("released_at")),
+    "billing_creditpayment": (*APPEND, columns("refund_sequence")),
+    # Runs and requests.
+    "billing_run": (*APPEND, columns("finished_at", "exit_code", "summary")),
+    "billing_runresult": APPEND,
+    "billing_scheduledtask": CHANGE,
+    "billing_requestkey": (*APPEND, columns("body")),
+    # Operators. They are made inactive, not deleted; what they did stays in the log.
+    "auth_user": CHANGE,
+    "auth_group": CHANGE_AND_DELETE,
+    "auth_permission": READ,
+    "auth_user_groups": (*APPEND, "DELETE"),
+    "auth_user_user_permissions": (*APPEND, "DELETE"),
+    "auth_group_permissions": (*APPEND, "DELETE"),
+    # Failed logins are counted, and their lock is lifted by deleting them.
+    "axes_accessattempt": CHANGE_AND_DELETE,
+    "axes_accessattemptexpiration": (*READ, "DELETE"),
+    "axes_accesslog": READ,
+    "axes_accessfailurelog": READ,
+    # Two-step login: the app's secret, and recovery codes, each of which is used up.
+    "otp_totp_totpdevice": CHANGE_AND_DELETE,
+    "otp_static_staticdevice": CHANGE_AND_DELETE,
+    "otp_static_statictoken": (*APPEND, "DELETE"),
+    "django_admin_log": APPEND,
+    "django_session": CHANGE_AND_DELETE,
+    "django_content_type": READ,
+    "django_migrations": READ,
+}  # fmt: skip
+
+FUNCTIONS: Final = ("billing_make_usage_month(date)",)
+"""The functions that run with their owner's rights; only the application's role may call them."""
+SEQUENCES: Final = ("billing_invoice_id_seq",)
+"""The only sequence that the code reads directly. Identity columns use theirs without a right."""

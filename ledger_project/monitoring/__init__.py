@@ -1,0 +1,1 @@
+"""Monitoring for people on call: /metrics, the spans, and `manage.py doctor`."""

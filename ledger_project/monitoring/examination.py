@@ -1,0 +1,67 @@
+"""All checks of a deployment, in the order in which `manage.py doctor` shows them."""
+
+from collections.abc import Callable, Iterator
+
+from django.db import Error, connection
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from ledger import checks
+from ledger.errors import LedgerError
+from ledger_project.monitoring import schema_checks, server_checks, work_checks
+from ledger_project.monitoring.findings import Finding, State, failed, ok
+
+Check = Callable[[BaseDatabaseWrapper], Finding]
+
+CHECKS: tuple[Check, ...] = (
+    server_checks.versions,
+    schema_checks.migrations,
+    server_checks.isolation,
+    server_checks.durability,
+    server_checks.timeouts,
+    server_checks.locks,
+    schema_checks.role,
+    schema_checks.rights,
+    schema_checks.triggers,
+    server_checks.connections,
+    server_checks.lock_table,
+    server_checks.clock,
+    server_checks.server_log,
+    work_checks.timetable,
+    work_checks.audit,
+    work_checks.anchor,
+    work_checks.partitions,
+    work_checks.suspended,
+    work_checks.disk,
+)
+
+
+def examine() -> Iterator[Finding]:
+    """Yield the finding of each check; only that of the connection if the database does not answer. Writes nothing."""
+    # The findings shall show an unsafe database, so the connection must not refuse it.
+    checks.leave_unverified(connection.alias)
+    try:
+        connection.ensure_connection()
+    except Error as error:
+        text = f"The database does not answer: {' '.join(str(error).split())}"
+        yield failed(
+            "Database", text, "Start it (`make run` starts the embedded one), or correct DATABASE_URL. No other check was made."
+        )
+        return
+    place = connection.settings_dict
+    yield ok("Database", f"{place['NAME']} on {place['HOST'] or 'this machine'} answers.")
+    for check in CHECKS:
+        yield _finding(check)
+
+
+def _finding(check: Check) -> Finding:
+    try:
+        return check(connection)
+    except (Error, LedgerError, OSError, ValueError) as error:
+        name = check.__name__.replace("_", " ").capitalize()
+        return failed(name, f"This could not be checked: {' '.join(str(error).split())}", "See the other findings first.")
+
+
+def worst(findings: list[Finding]) -> State:
+    """Return the worst state among them."""
+    order = list(State)
+    return max((finding.state for finding in findings), key=order.index, default=State.OK)

@@ -1,0 +1,185 @@
+"""Numbers for /metrics from the database: a few bounded reads, kept for some seconds, in each scraped process.
+
+Commands that end within seconds, such as generate_invoices, serve no /metrics. Their rows in the database show their work.
+"""
+
+import logging
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import Error, connection, transaction
+from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.registry import Collector
+
+from billing.metering.partitions import months_ahead
+from billing.models import Run, ScheduledTask
+from ledger.admin import home_reads
+from ledger.errors import LedgerError
+from ledger_project.monitoring.anchors import newest_anchor
+from ledger_project.monitoring.version import VERSION
+from ledger_project.work.timetable import TIMETABLE
+
+log = logging.getLogger(__name__)
+
+KEPT_SECONDS = 10.0
+STATEMENT_TIMEOUT = "2s"
+RUNS_LOOKED_AT = 500
+"""Runs of the last hour, the newest first: a minute has one for each worker."""
+MOST_COUNTED = 10_000
+
+SUSPENDED = f"""
+SELECT count(*) FROM (SELECT FROM billing_suspendedbilling WHERE resumed_at IS NULL LIMIT {MOST_COUNTED}) AS suspended
+"""
+CONNECTIONS = """
+SELECT count(*) FILTER (WHERE datname = current_database()), count(*), current_setting('max_connections')::int
+FROM pg_stat_activity
+WHERE backend_type = 'client backend'
+"""
+LONGEST_WAIT = """
+SELECT count(*), coalesce(extract(epoch FROM max(clock_timestamp() - waitstart)), 0)
+FROM pg_locks
+WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+
+Families = Iterable[Any]
+
+
+class DatabaseGauges(Collector):
+    """The numbers of at most KEPT_SECONDS ago. Without a database only `ledger_database_up` 0 and numbers that need none."""
+
+    def __init__(self) -> None:
+        self._kept: list[Any] = []
+        self._read_at = float("-inf")
+
+    def collect(self) -> Iterator[Any]:
+        """Yield the families of numbers; read them first if they are too old."""
+        if time.monotonic() - self._read_at > KEPT_SECONDS:
+            self._kept = list(_all_families())
+            self._read_at = time.monotonic()
+        yield from self._kept
+
+
+def _all_families() -> Iterator[Any]:
+    yield InfoMetricFamily("ledger_build", "The version of the ledger that runs.", {"version": VERSION})
+    yield from _disk()
+    yield from _anchor()
+    found: list[Any] = []
+    try:
+        with transaction.atomic():
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT set_config('statement_timeout', %s, true)", [STATEMENT_TIMEOUT])
+            for read in READS:
+                found += read()
+    except (Error, LedgerError) as error:
+        log.warning("/metrics has no numbers of the database: %s", error)
+        found = []
+    yield _gauge("ledger_database_up", "Whether the database answered when it was last asked.", float(bool(found)))
+    yield from found
+
+
+def _gauge(name: str, text: str, value: float) -> Any:
+    return GaugeMetricFamily(name, text, value)
+
+
+# Numbers that need no database -----------------------------------------------------------------------
+
+
+def _disk() -> Families:
+    if not settings.EMBEDDED_SERVER or not settings.DATA_DIR.exists():
+        return
+    usage = shutil.disk_usage(settings.DATA_DIR)
+    yield _gauge("ledger_disk_free_bytes", "Free space on the disk of the embedded server's data.", usage.free)
+    yield _gauge("ledger_disk_size_bytes", "Size of that disk.", usage.total)
+
+
+def _anchor() -> Families:
+    newest = newest_anchor()
+    if newest is not None:
+        yield _gauge("ledger_anchor_timestamp_seconds", "When the newest anchor was written.", newest.written_at.timestamp())
+
+
+# Numbers from the database ---------------------------------------------------------------------------
+
+
+def _row(sql: str) -> Any:
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+        return cursor.fetchone()
+
+
+def _connections() -> Families:
+    here, all_databases, most = _row(CONNECTIONS)
+    yield _gauge("ledger_database_connections", "Connections to the ledger's database.", here)
+    yield _gauge("ledger_server_connections", "Connections to the server, of all databases.", all_databases)
+    yield _gauge("ledger_server_max_connections", "How many connections the server accepts.", most)
+
+
+def _lock_waits() -> Families:
+    waiting, longest_s = _row(LONGEST_WAIT)
+    yield _gauge("ledger_lock_waiting_sessions", "Sessions that wait for an advisory lock.", waiting)
+    yield _gauge("ledger_lock_longest_wait_seconds", "How long the longest of them has waited.", float(longest_s))
+
+
+def _suspended() -> Families:
+    text = f"Subscriptions that are not billed until a person resumes them, up to {MOST_COUNTED:,}."
+    (suspended,) = _row(SUSPENDED)
+    yield _gauge("ledger_billing_suspended_subscriptions", text, suspended)
+
+
+def _runs() -> Families:
+    now = datetime.now(UTC)
+    runs = Run.objects.order_by("-started_at").only("started_at", "finished_at", "exit_code", "summary")[:RUNS_LOOKED_AT]
+    recent = [run for run in runs if now - run.started_at <= timedelta(hours=1)]
+    outcomes: Counter[str] = Counter()
+    for run in recent:
+        outcomes.update(run.summary.get("outcomes", {}))
+    by_outcome = GaugeMetricFamily(
+        "ledger_billing_run_outcomes", "Subscriptions by their outcome in runs of the last hour.", labels=["outcome"]
+    )
+    for outcome, count in sorted(outcomes.items()):
+        by_outcome.add_metric([outcome], count)
+    yield by_outcome
+    by_code = GaugeMetricFamily("ledger_billing_runs", "Runs of the last hour by exit code.", labels=["exit_code"])
+    for code, count in sorted(Counter("running" if run.finished_at is None else str(run.exit_code) for run in recent).items()):
+        by_code.add_metric([code], count)
+    yield by_code
+
+
+def _tasks() -> Families:
+    rows = {row.name: row for row in ScheduledTask.objects.filter(name__in=[task.name for task in TIMETABLE])}
+    interval = GaugeMetricFamily("ledger_task_interval_seconds", "How often a task of the timetable is due.", labels=["task"])
+    begun = GaugeMetricFamily("ledger_task_started_timestamp_seconds", "When it last began.", labels=["task"])
+    succeeded = GaugeMetricFamily("ledger_task_succeeded_timestamp_seconds", "When it last succeeded.", labels=["task"])
+    code = GaugeMetricFamily("ledger_task_exit_code", "How it last ended.", labels=["task"])
+    for task in TIMETABLE:
+        interval.add_metric([task.name], task.every_s)
+        row = rows.get(task.name)
+        if row is None:
+            continue
+        begun.add_metric([task.name], row.started_at.timestamp())
+        if row.succeeded_at is not None:
+            succeeded.add_metric([task.name], row.succeeded_at.timestamp())
+        if row.exit_code is not None:
+            code.add_metric([task.name], row.exit_code)
+    yield from (interval, begun, succeeded, code)
+
+
+def _partitions() -> Families:
+    text = "Coming months, without the present one, for which the usage table has a partition."
+    yield _gauge("ledger_usage_partitions_ahead", text, months_ahead(connection, datetime.now(UTC).date()))
+
+
+def _unbooked() -> Families:
+    text = (
+        f"Accounts, among those of the newest {home_reads.ENTRIES_LOOKED_AT:,} entries, with an expiration that is due for over "
+        "an hour and not booked."
+    )
+    yield _gauge("ledger_unbooked_expirations", text, len(home_reads.lately(now=datetime.now(UTC)).unbooked()))
+
+
+READS: tuple[Callable[[], Families], ...] = (_connections, _lock_waits, _suspended, _runs, _tasks, _partitions, _unbooked)

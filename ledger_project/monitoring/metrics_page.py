@@ -1,0 +1,66 @@
+"""GET /metrics: the counts of this web server's processes, and numbers from the database, as text for Prometheus. ADR 0037."""
+
+import secrets
+from collections.abc import Sequence
+
+from django.conf import settings
+from django.db import connection
+from django.http import HttpRequest, HttpResponse
+from drf_spectacular.utils import extend_schema
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+
+from ledger.api.kit.authentication import secret_of
+from ledger.api.kit.endpoint import Endpoint, Queued
+from ledger.api.kit.request_errors import NotFound, Unauthenticated
+from ledger.database.queues import Queue
+from ledger.telemetry.metrics import all_processes, write_counts
+from ledger_project.monitoring.gauges import DatabaseGauges
+
+SCRAPES_AT_ONCE = 16
+"""Scrapes that arrive while one is answered share the next one."""
+
+_gauges = DatabaseGauges()
+
+
+def page() -> bytes:
+    """Return all metrics as text."""
+    registry = all_processes()
+    registry.register(_gauges)
+    return generate_latest(registry)
+
+
+def _answer(asked: Sequence[None]) -> list[bytes]:
+    try:
+        return [page()] * len(asked)
+    finally:
+        # The next scrape is some seconds away: give the connection back to the server until then.
+        if not connection.in_atomic_block:
+            connection.close()
+
+
+_scrapes = Queue("ledger-metrics", _answer, most=lambda: SCRAPES_AT_ONCE, limit=SCRAPES_AT_ONCE)
+
+
+class Metrics(Endpoint):
+    """The metrics. They reveal amounts of business, so the page requires a token; without one in the settings it does not exist.
+
+    The token is a setting and not an API key: the page must work while the database, which has the keys, is away.
+    """
+
+    is_public = True
+    in_loop = frozenset({"get"})
+    served = "text/plain"
+
+    @extend_schema(exclude=True)
+    def get(self, request: HttpRequest) -> Queued:
+        """Collect the metrics in a separate thread."""
+        if not settings.METRICS_TOKEN:
+            raise NotFound
+        if not secrets.compare_digest(secret_of(request).encode(), settings.METRICS_TOKEN.encode()):
+            raise Unauthenticated
+        write_counts()
+        return Queued(_scrapes, None, _response)
+
+
+def _response(text: bytes) -> HttpResponse:
+    return HttpResponse(text, content_type=CONTENT_TYPE_PLAIN_0_0_4, headers={"Cache-Control": "no-store"})

@@ -1,0 +1,111 @@
+"""Checks of the database's schema: migrations, the rights of the application's role, the triggers that refuse changes."""
+
+from typing import Any
+
+from django.conf import settings
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from billing.metering.partitions import PREFIX
+from ledger import checks
+from ledger_project.database.rights import RIGHTS
+from ledger_project.database.triggers import ALWAYS, PARTITIONS_HAVE, TRIGGERS
+from ledger_project.monitoring.findings import Finding, failed, ok, warning
+from ledger_project.monitoring.server_checks import PREPARE
+
+SHOWN = 4
+TABLE_PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER")
+ROLE = """
+SELECT current_user, role.rolsuper,
+    pg_has_role(current_user, (SELECT relowner FROM pg_class WHERE oid = 'ledger_entry'::regclass), 'USAGE')
+FROM pg_roles AS role
+WHERE role.rolname = current_user
+"""
+ON_TABLES = """
+SELECT relation.relname, privilege
+FROM pg_class AS relation, unnest(%(privileges)s::text[]) AS privilege
+WHERE relation.relnamespace = current_schema()::regnamespace AND relation.relkind IN ('r', 'p') AND NOT relation.relispartition
+    AND has_table_privilege(%(role)s, relation.oid, privilege)
+"""
+ON_COLUMNS = """
+SELECT relation.relname, 'UPDATE (' || attribute.attname || ')'
+FROM pg_class AS relation
+JOIN pg_attribute AS attribute ON attribute.attrelid = relation.oid AND attribute.attnum > 0 AND NOT attribute.attisdropped
+WHERE relation.relnamespace = current_schema()::regnamespace AND relation.relkind IN ('r', 'p') AND NOT relation.relispartition
+    AND has_column_privilege(%(role)s, relation.oid, attribute.attnum, 'UPDATE')
+    AND NOT has_table_privilege(%(role)s, relation.oid, 'UPDATE')
+"""
+TRIGGERS_THERE = """
+SELECT relation.relname, found.tgname, found.tgenabled::text
+FROM pg_class AS relation
+LEFT JOIN pg_trigger AS found ON found.tgrelid = relation.oid AND NOT found.tgisinternal
+WHERE relation.relnamespace = current_schema()::regnamespace AND relation.relkind IN ('r', 'p')
+"""
+
+
+def _rows(connection: BaseDatabaseWrapper, sql: str, parameters: Any = None) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, parameters)
+        return list(cursor.fetchall())
+
+
+def migrations(connection: BaseDatabaseWrapper) -> Finding:
+    """Whether the database has the schema of this version."""
+    pending = checks.pending_migrations(connection)
+    if pending:
+        return failed("Migrations", f"{len(pending)} are not applied: {_listed(pending)}.", PREPARE)
+    return ok("Migrations", "All migrations are applied.")
+
+
+def role(connection: BaseDatabaseWrapper) -> Finding:
+    """Whether the application connects as a role that owns nothing."""
+    [(name, is_superuser, owns_tables)] = _rows(connection, ROLE)
+    if is_superuser or owns_tables:
+        text = f"This process connects as {name}, {'a superuser' if is_superuser else 'who owns the tables'}."
+        return warning("Role", text, f"Name {settings.LEDGER_APP_ROLE} in DATABASE_URL: it may only do what the code does.")
+    return ok("Role", f"This process connects as {name}, which owns no table.")
+
+
+def rights(connection: BaseDatabaseWrapper) -> Finding:
+    """Whether the application's role may do what the code does with each table, and nothing more."""
+    name = settings.LEDGER_APP_ROLE
+    if not _rows(connection, "SELECT FROM pg_roles WHERE rolname = %s", [name]):
+        advice = "Create the role (docs/OPERATIONS.md), or name the one that you use in LEDGER_APP_ROLE; then prepare_database."
+        return warning("Rights", f"The server has no role {name}.", advice)
+    values = {"role": name, "privileges": list(TABLE_PRIVILEGES)}
+    there = {*_rows(connection, ON_TABLES, values), *_rows(connection, ON_COLUMNS, values)}
+    wanted = {(table, right) for table, given in RIGHTS.items() for each in given for right in _single(each)}
+    missing, more = sorted(wanted - there), sorted(there - wanted)
+    if missing or more:
+        texts = [f"may not {_listed(f'{right} {table}' for table, right in missing)}"] if missing else []
+        texts += [f"may also {_listed(f'{right} {table}' for table, right in more)}"] if more else []
+        return failed("Rights", f"{name} {' and '.join(texts)}.", PREPARE)
+    return ok("Rights", f"{name} has exactly the rights of the {len(RIGHTS)} tables in rights.py.")
+
+
+def _single(right: str) -> list[str]:
+    """`UPDATE (a, b)` as one right for each column."""
+    if not right.startswith("UPDATE ("):
+        return [right]
+    return [f"UPDATE ({column})" for column in right.removeprefix("UPDATE (").removesuffix(")").split(", ")]
+
+
+def triggers(connection: BaseDatabaseWrapper) -> Finding:
+    """Whether every trigger that refuses changes exists, and is enabled for every role and mode."""
+    enabled: dict[str, dict[str, str]] = {}
+    for table, name, state in _rows(connection, TRIGGERS_THERE):
+        enabled.setdefault(table, {})[name] = state
+    wanted = dict(TRIGGERS)
+    wanted |= {table: PARTITIONS_HAVE for table in enabled if table.startswith(PREFIX)}
+    wrong = sorted(
+        f"{name} of {table}" for table, names in wanted.items() for name in names if enabled.get(table, {}).get(name) != ALWAYS
+    )
+    if wrong:
+        advice = "Find out who switched them off, and audit; the owner enables one by ALTER TABLE … ENABLE ALWAYS TRIGGER …."
+        return failed("Triggers", f"Missing or not ENABLE ALWAYS: {_listed(wrong)}.", advice)
+    return ok("Triggers", f"All {sum(map(len, wanted.values()))} triggers exist, ENABLE ALWAYS.")
+
+
+def _listed(names: Any) -> str:
+    every = list(names)
+    more = f" and {len(every) - SHOWN} more" if len(every) > SHOWN else ""
+    return ", ".join(every[:SHOWN]) + more

@@ -1,0 +1,144 @@
+"""Checks of recurring work: tasks, partitions, audits, anchors; and of the disk's free space."""
+
+import shutil
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from billing.metering.partitions import months_ahead
+from billing.models import ScheduledTask, SuspendedBilling
+from ledger.audit.anchors import AnchorUnreadable, check_seal
+from ledger_project.monitoring.anchors import newest_anchor
+from ledger_project.monitoring.findings import Finding, failed, ok, warning
+from ledger_project.work.timetable import TIMETABLE, Task
+
+AUDIT = "audit_ledger"
+AUDIT_LATE = timedelta(hours=36)
+ANCHOR_LATE = timedelta(days=2)
+FOUND_SOMETHING = 1
+LATE_BY = 1.5
+AT_LEAST_LATE = timedelta(minutes=15)
+DISK_WARNING, DISK_FAILED = 0.10, 0.02
+START_A_WORKER = "Start a worker: `manage.py work`; or run the task by hand."
+
+
+def partitions(connection: BaseDatabaseWrapper) -> Finding:
+    """Whether the usage table is ready for this month and the next."""
+    ahead = months_ahead(connection, datetime.now(UTC).date())
+    if ahead < 1:
+        text = f"The usage table has no partition for {'the next' if ahead == 0 else 'this'} month; events go to the default one."
+        return warning("Partitions", text, "Run `manage.py usage_partitions`; the timetable does it daily.")
+    return ok("Partitions", f"The usage table has partitions for {ahead} coming months.")
+
+
+def timetable(connection: BaseDatabaseWrapper) -> Finding:
+    """Whether each task of the timetable ran when it was due, and succeeded."""
+    rows = {row.name: row for row in ScheduledTask.objects.all()}
+    others = [task for task in TIMETABLE if task.name != AUDIT]
+    findings = [each for task in others if (each := _task(task, rows.get(task.name)))]
+    found_something = [each for each in findings if each.endswith("has findings")]
+    text = f"{'; '.join(findings)}."
+    if found_something:
+        return failed(
+            "Timetable", text, "Run `manage.py generate_invoices --check` for the list, and change nothing before you know why."
+        )
+    if findings:
+        return warning("Timetable", text, START_A_WORKER)
+    return ok("Timetable", f"All {len(others)} tasks beside the audit ran when they were due.")
+
+
+def _task(task: Task, row: ScheduledTask | None) -> str:
+    """Say what is wrong with a task; empty if nothing is."""
+    if row is None:
+        return f"{task.name} never ran"
+    if task.arguments == ("--check",) and row.exit_code == FOUND_SOMETHING:
+        return f"{task.name} has findings"
+    late_after = max(timedelta(seconds=task.every_s * LATE_BY), AT_LEAST_LATE)
+    now = datetime.now(UTC)
+    if now - row.started_at > late_after:
+        return f"{task.name} last ran {_ago(now - row.started_at)}"
+    if row.finished_at is not None and row.exit_code and row.exit_code not in task.passing:
+        return f"{task.name} ended with exit code {row.exit_code} {_ago(now - row.finished_at)}"
+    return ""
+
+
+def audit(connection: BaseDatabaseWrapper) -> Finding:
+    """When the last audit ended, and how."""
+    row = ScheduledTask.objects.filter(name=AUDIT).first()
+    advice = "Start a worker (`manage.py work`), or run `manage.py audit_ledger`; only a worker's audits are on record."
+    if row is None or row.finished_at is None:
+        return warning("Audit", "No audit has ended yet.", advice)
+    now = datetime.now(UTC)
+    if row.exit_code == FOUND_SOMETHING:
+        text = f"The audit of {_ago(now - row.finished_at)} found violations."
+        return failed("Audit", text, "Run `manage.py audit_ledger --format json`, keep its output, and repair nothing yet.")
+    if row.exit_code:
+        return warning("Audit", f"The last audit ended {_ago(now - row.finished_at)} with exit code {row.exit_code}.", advice)
+    if now - row.finished_at > AUDIT_LATE:
+        return warning("Audit", f"The last audit ended {_ago(now - row.finished_at)}.", advice)
+    return ok("Audit", f"The last audit ended {_ago(now - row.finished_at)}, clean.")
+
+
+def anchor(connection: BaseDatabaseWrapper) -> Finding:
+    """How old the newest anchor is, and whether its seal is intact."""
+    advice = "Run `manage.py audit_ledger --anchor-write FILE` daily, and keep the file on another machine."
+    if settings.ANCHOR_DIR is None:
+        return warning("Anchor", "LEDGER_ANCHOR_DIR does not say where anchors are kept.", advice)
+    newest = newest_anchor()
+    if newest is None:
+        return warning("Anchor", f"There is no anchor in {settings.ANCHOR_DIR}.", advice)
+    try:
+        check_seal(newest.path)
+    except (AnchorUnreadable, OSError) as error:
+        return failed("Anchor", f"{error}.", "Find out who changed the file; check an older anchor with --anchor-check.")
+    age = datetime.now(UTC) - newest.written_at
+    text = f"The newest anchor, {newest.path.name}, was written {_ago(age)}; its seal is intact."
+    return warning("Anchor", text, advice) if age > ANCHOR_LATE else ok("Anchor", text)
+
+
+def suspended(connection: BaseDatabaseWrapper) -> Finding:
+    """Whether subscriptions wait for a person."""
+    waiting = SuspendedBilling.objects.filter(resumed_at=None)[:1_000].count()
+    if waiting:
+        noun = "subscription is" if waiting == 1 else "subscriptions are"
+        return warning(
+            "Billing", f"{waiting} {noun} suspended.", "Home in the admin names them; each page says why, and resumes billing."
+        )
+    return ok("Billing", "No subscription is suspended.")
+
+
+def disk(connection: BaseDatabaseWrapper) -> Finding:
+    """How much disk space the embedded server has. The disk of another machine is unknown."""
+    if not settings.EMBEDDED_SERVER:
+        return ok("Disk", "Unknown: this is not the embedded server. Watch the disk on its machine.")
+    usage = shutil.disk_usage(settings.DATA_DIR)
+    share = usage.free / usage.total
+    text = f"{usage.free / 2**30:,.1f} GiB of {usage.total / 2**30:,.1f} are free at {settings.DATA_DIR}."
+    advice = "Free some space: PostgreSQL stops when the disk is full, and starts again when there is room."
+    if share < DISK_FAILED:
+        return failed("Disk", text, advice)
+    return warning("Disk", text, advice) if share < DISK_WARNING else ok("Disk", text)
+
+
+def _ago(age: timedelta) -> str:
+    seconds = max(age.total_seconds(), 0)
+    for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if seconds >= length:
+            count = int(seconds // length)
+            return f"{count} {unit}{'s' if count > 1 else ''} ago"
+    return "less than a minute ago"
+
+
+def tasks_as_json() -> list[dict[str, Any]]:
+    """Every task of the timetable with its record."""
+    rows = {row.name: row for row in ScheduledTask.objects.all()}
+    return [
+        {"task": task.name, "every_seconds": task.every_s}
+        | {
+            name: getattr(rows.get(task.name), name, None)
+            for name in ("started_at", "finished_at", "succeeded_at", "exit_code", "host")
+        }
+        for task in TIMETABLE
+    ]

@@ -1,0 +1,97 @@
+"""Operators and their groups, in the look of the other pages."""
+
+from typing import Any
+
+from axes.models import AccessAttempt
+from django.conf import settings
+from django.contrib import admin
+from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
+from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
+from django.contrib.auth.models import Group, User
+from django.core.exceptions import BadRequest
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.utils import timezone
+from django_otp.plugins.otp_static.models import StaticDevice
+from django_otp.plugins.otp_totp.models import TOTPDevice
+from unfold.admin import ModelAdmin
+from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+
+from ledger.staff_log import record
+
+admin.site.index_template = "admin/ledger/home.html"
+admin.site.unregister(User)
+admin.site.unregister(Group)
+# django-otp's own pages show secrets, and let an operator give another operator a device.
+admin.site.unregister(TOTPDevice)
+admin.site.unregister(StaticDevice)
+
+
+@admin.register(User)
+class OperatorAdmin(DjangoUserAdmin, ModelAdmin):
+    """The operators. An operator who leaves is made inactive, not deleted: entries keep the name."""
+
+    form = UserChangeForm
+    add_form = UserCreationForm
+    change_password_form = AdminPasswordChangeForm
+    show_facets = admin.ShowFacets.NEVER
+
+    def has_delete_permission(self, request: Any, obj: Any = None) -> bool:
+        return False
+
+
+class ListWithActions(ModelAdmin):
+    """A list whose ticked rows can be deleted together."""
+
+    def response_action(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponseBase | None:
+        """Carry out the action; a ticked row whose key is not a number, which no page sends, is a 400."""
+        try:
+            response: HttpResponseBase | None = super().response_action(request, queryset)
+        except ValueError as error:
+            raise BadRequest("The key of a ticked row is not a number.") from error
+        return response
+
+
+@admin.register(Group)
+class OperatorGroupAdmin(DjangoGroupAdmin, ListWithActions):
+    """Sets of permissions."""
+
+    show_facets = admin.ShowFacets.NEVER
+
+
+@admin.register(AccessAttempt)
+class FailedLoginAdmin(ListWithActions):
+    """Failed logins by name and address, with their number. Deleting a row removes the lock that it caused."""
+
+    list_display = ("username", "ip_address", "failures", "is_locked", "attempt_time")
+    search_fields = ("username", "ip_address")
+    ordering = ("-attempt_time",)
+    list_filter = ("attempt_time",)
+    show_facets = admin.ShowFacets.NEVER
+    fields = readonly_fields = ("username", "ip_address", "failures", "is_locked", "attempt_time", "user_agent", "path_info")
+
+    @admin.display(description="Wrong passwords", ordering="failures_since_start")
+    def failures(self, attempt: AccessAttempt) -> int:
+        return attempt.failures_since_start
+
+    @admin.display(description="Locked", boolean=True)
+    def is_locked(self, attempt: AccessAttempt) -> bool:
+        has_cooled_off = timezone.now() - attempt.attempt_time > settings.AXES_COOLOFF_TIME
+        return attempt.failures_since_start >= settings.AXES_FAILURE_LIMIT and not has_cooled_off
+
+    def delete_model(self, request: Any, obj: AccessAttempt) -> None:
+        """Remove the lock, and record that."""
+        super().delete_model(request, obj)
+        record(request, "login-unlocked", about=f"name {obj.username}", details=f"for {obj.ip_address}")
+
+    def delete_queryset(self, request: Any, queryset: QuerySet[AccessAttempt]) -> None:
+        """Remove several locks, and record each."""
+        for attempt in queryset:
+            self.delete_model(request, attempt)
+
+    def has_add_permission(self, request: Any) -> bool:
+        return False
+
+    def has_change_permission(self, request: Any, obj: Any = None) -> bool:
+        return False

@@ -1,0 +1,36 @@
+"""`manage.py two_step`: lists the operators with two-step login, or turns it off for somebody who lost app and recovery codes."""
+
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.core.management import BaseCommand, CommandError, CommandParser
+from django_otp.plugins.otp_totp.models import TOTPDevice
+
+from ledger.staff_log import record
+from ledger_project.operators import two_step
+
+
+class Command(BaseCommand):
+    """Prints the operators who have two-step login, or turns it off for one of them."""
+
+    help = "Lists the operators who have two-step login; with --off NAME, turns it off for one who lost the app."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--off", metavar="NAME", help="turn it off for this operator; the next login takes the password alone"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """List the operators or turn it off; exit with 1 if there is no such operator or no two-step login."""
+        name = options["off"]
+        if name is None:
+            names = TOTPDevice.objects.filter(confirmed=True).order_by("user__username").values_list("user__username", flat=True)
+            self.stdout.write("\n".join(names) or "No operator has two-step login.")
+            return
+        user = User.objects.filter(username=name).first()
+        if user is None:
+            raise CommandError(f"There is no operator {name}.")
+        if not two_step.turn_off(user):
+            raise CommandError(f"{name} has no two-step login.")
+        record(None, "second-step-off", about=f"user {name}")
+        self.stdout.write(f"Two-step login is off for {name}.")

@@ -1,0 +1,57 @@
+"""The beginning of each admin page: keeps the request for the staff log, sets the time zone, requires two-step login."""
+
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth import logout
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils import timezone
+
+from ledger import staff_log
+from ledger.api.kit.request_ids import request_id
+from ledger_project.operators import two_step
+from ledger_project.operators.preferences import time_zone
+
+PAGES = "/admin/"
+
+
+class OperatorMiddleware:
+    """Comes behind the middleware of sessions, logins, django-otp and messages. Concerns only the admin's pages."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        """Return the page, or redirect to the page that the operator must use first."""
+        if not request.path_info.startswith(PAGES):
+            return self.get_response(request)
+        request_id(request)
+        with staff_log.during(request):
+            if not request.user.is_authenticated:
+                return self.get_response(request)
+            owed = self._owed(request)
+            if owed is not None:
+                return owed
+            with timezone.override(time_zone(request)):
+                return self.get_response(request)
+
+    def _owed(self, request: HttpRequest) -> HttpResponse | None:
+        """Where this session has to go first; None if it may see the page.
+
+        After an operator has turned two-step login on, older sessions have to log in again, with a code.
+        An operator who must turn it on sees only that page.
+        """
+        user: Any = request.user
+        if not user.is_staff or user.is_verified():
+            return None
+        if two_step.device_of(user) is not None:
+            logout(request)
+            messages.info(request, "Two-step login is on. Log in again, with a code.")
+            return HttpResponseRedirect(reverse("admin:login"))
+        open_pages = (reverse("two-step"), reverse("admin:logout"))
+        if request.path in open_pages or not two_step.is_required(user):
+            return None
+        messages.warning(request, "Your role needs two-step login. Turn it on to continue.")
+        return HttpResponseRedirect(reverse("two-step"))

@@ -1,0 +1,76 @@
+"""An operator's preferences: the zone in which the admin shows times."""
+
+from functools import cache
+from zoneinfo import ZoneInfo, available_timezones
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from unfold.widgets import UnfoldAdminSelectWidget
+
+from ledger.models import Operator
+
+ZONE = "time_zone"
+"""The key of the zone in the session, so that no page has to query the database."""
+UTC = "UTC"
+
+
+@cache
+def zones() -> list[str]:
+    """The zones that can be chosen: UTC, and those named after a place."""
+    return [UTC, *sorted(name for name in available_timezones() if "/" in name and not name.startswith("Etc/"))]
+
+
+class PreferencesForm(forms.Form):
+    """The preferences that an operator may choose."""
+
+    time_zone = forms.ChoiceField(
+        label="Time zone",
+        choices=lambda: [(name, name.replace("_", " ")) for name in zones()],
+        widget=UnfoldAdminSelectWidget(),
+        help_text="The admin shows times in this zone, and in UTC when you point at them. Filters by time use it too. "
+        "Days and months of reports are always in UTC, and so are the times in files and on documents.",
+    )
+
+
+def page(request: HttpRequest) -> HttpResponse:
+    """Show the form, or store the choice."""
+    form = PreferencesForm(request.POST or None, initial={"time_zone": zone_of(request)})
+    if request.method == "POST" and form.is_valid():
+        chosen = form.cleaned_data["time_zone"]
+        assert request.user.pk is not None
+        Operator.objects.update_or_create(user_id=request.user.pk, defaults={"time_zone": chosen})
+        request.session[ZONE] = chosen
+        messages.success(request, f"Times are shown in {chosen.replace('_', ' ')}.")
+        return HttpResponseRedirect(reverse("preferences"))
+    context = {
+        **admin.site.each_context(request),
+        "title": "Preferences",
+        "form": form,
+        "button": "Save",
+        "explanation": "These settings are only for you.",
+        "back": reverse("admin:index"),
+    }
+    status = 422 if request.method == "POST" else 200
+    return TemplateResponse(request, "admin/ledger/operation.html", context, status=status)
+
+
+def zone_of(request: HttpRequest) -> str:
+    """The name of the operator's zone."""
+    return str(request.session.get(ZONE, UTC))
+
+
+def time_zone(request: HttpRequest) -> ZoneInfo:
+    """The operator's zone; UTC if this machine does not know that zone."""
+    name = zone_of(request)
+    return ZoneInfo(name if name in zones() else UTC)
+
+
+def remember(sender: object, request: HttpRequest, user: User, **more: object) -> None:
+    """Store the operator's zone in the session at login."""
+    known = Operator.objects.filter(user_id=user.pk).values_list("time_zone", flat=True).first()
+    if known is not None:
+        request.session[ZONE] = known

@@ -1,0 +1,93 @@
+"""Two-step login: a code from an app (TOTP) beside the password, recovery codes, and who must have it. docs/adr/0041.
+
+django-otp keeps the devices, and makes each device wait longer after each wrong code. axes counts a wrong code like a wrong
+password.
+"""
+
+import re
+from typing import Final
+
+import django_otp
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import transaction
+from django_otp.plugins.otp_static.models import StaticDevice, StaticToken
+from django_otp.plugins.otp_totp.models import TOTPDevice
+
+RECOVERY_CODES: Final = 10
+EVERYBODY: Final = "all"
+CODE_OF_APP: Final = re.compile(r"[0-9]{6}", re.ASCII)
+
+
+def device_of(user: User) -> TOTPDevice | None:
+    """The app that the operator confirmed; None without two-step login."""
+    return TOTPDevice.objects.filter(user=user, confirmed=True).first()
+
+
+def is_required(user: User) -> bool:
+    """Whether the operator must have it: LEDGER_TWO_STEP names groups, or `all`. A superuser counts as a member of each group."""
+    wanted = [name.strip() for name in settings.LEDGER_TWO_STEP]
+    if not wanted:
+        return False
+    return EVERYBODY in wanted or user.is_superuser or user.groups.filter(name__in=wanted).exists()
+
+
+def begin(user: User) -> TOTPDevice:
+    """Make an unconfirmed device, in place of an earlier unconfirmed one."""
+    with transaction.atomic():
+        TOTPDevice.objects.filter(user=user, confirmed=False).delete()
+        return TOTPDevice.objects.create(user=user, name="app", confirmed=False)
+
+
+def beginning(user: User) -> TOTPDevice | None:
+    """The unconfirmed device."""
+    return TOTPDevice.objects.filter(user=user, confirmed=False).first()
+
+
+def confirm(user: User, code: str) -> tuple[TOTPDevice, list[str]] | None:
+    """Turn two-step login on if the code is right; return the device and the recovery codes, which nobody can read later."""
+    with transaction.atomic():
+        device = TOTPDevice.objects.select_for_update().filter(user=user, confirmed=False).first()
+        if device is None or not device.verify_token(plain(code)):
+            return None
+        device.confirmed = True
+        device.save()
+        return device, make_recovery_codes(user)
+
+
+def make_recovery_codes(user: User) -> list[str]:
+    """Make new codes, each valid for one login; earlier codes become invalid."""
+    with transaction.atomic():
+        StaticDevice.objects.filter(user=user).delete()
+        device = StaticDevice.objects.create(user=user, name="recovery codes")
+        codes = [StaticToken.random_token() for _ in range(RECOVERY_CODES)]
+        StaticToken.objects.bulk_create(StaticToken(device=device, token=code) for code in codes)
+        return codes
+
+
+def recovery_codes_left(user: User) -> int:
+    return StaticToken.objects.filter(device__user=user).count()
+
+
+def verify(user: User, code: str) -> TOTPDevice | StaticDevice | None:
+    """Accept the code of the app, or a recovery code, which is then used up; None if wrong or too soon after a wrong one."""
+    given = plain(code)
+    model = TOTPDevice if CODE_OF_APP.fullmatch(given) else StaticDevice
+    device = model.objects.filter(user=user, confirmed=True).first()
+    if device is None or not given:
+        return None
+    found: TOTPDevice | StaticDevice | None = django_otp.verify_token(user, device.persistent_id, given)
+    return found
+
+
+def turn_off(user: User) -> bool:
+    """Remove the app and the recovery codes; False where there was nothing."""
+    with transaction.atomic():
+        removed, _ = TOTPDevice.objects.filter(user=user).delete()
+        StaticDevice.objects.filter(user=user).delete()
+    return removed > 0
+
+
+def plain(code: str) -> str:
+    """The code in the form in which it is compared: people group digits, and type capitals."""
+    return "".join(code.split()).lower()[:16]

@@ -1,1 +1,0 @@
-"""Django's PostgreSQL backend, asking less often whether a connection is alive."""

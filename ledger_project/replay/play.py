@@ -1,0 +1,317 @@
+"""Playing a trace against a running ledger over HTTP, with the accidents that happen to clients.
+
+Each recorded request is one spend, under a key made of the run and the row. Some are repeated with the same key although they
+were answered, and of some the connection is dropped before the answer is read. Every repetition must get the first answer.
+"""
+
+import http.client
+import json
+import random
+import select
+import socket
+import struct
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from ledger_project.replay.traces import Use
+
+ANSWER_TIMEOUT_S: Final = 30
+RETRY_FOR_S: Final = 60
+GRANTED_SHARE: Final = {"promotional": 10, "purchased": 83}
+"""Percent of what a holder's requests need, rounded down: together too little, so that some are refused."""
+
+
+class ReplayFailed(Exception):
+    """The ledger returned something wrong; the message says what."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the ledger is, and under which names this run's holders and requests go there."""
+
+    url: str
+    api_key: str
+    run: str
+
+    def holder(self, user: int) -> str:
+        """The holder that a user of the trace is in this run."""
+        return f"{self.run}:user-{user:03}"
+
+
+@dataclass(frozen=True)
+class Accidents:
+    """Every so-manieth request is repeated, or loses its answer; 0 is never."""
+
+    repeat_every: int = 10
+    drop_every: int = 25
+
+    def drops(self, use: Use) -> bool:
+        """Whether the client hangs up before it has read the answer."""
+        return self.drop_every > 0 and use.number % self.drop_every == 0
+
+    def drops_late(self, use: Use) -> bool:
+        """Whether it hangs up only when the answer is there, so when the spend took effect; else the request may be lost too."""
+        return use.number % (2 * self.drop_every) == 0
+
+    def repeats(self, use: Use) -> bool:
+        """Whether the client sends the request again although it was answered."""
+        return self.repeat_every > 0 and use.number % self.repeat_every == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Status and body of one response, and whether it says that it was given before."""
+
+    status: int
+    content: bytes
+    replayed: bool
+
+
+@dataclass
+class Tally:
+    """What came of a run. Latencies are in seconds, of every answer that was read."""
+
+    accepted: list[Use] = field(default_factory=list)
+    refused: int = 0
+    repeated: int = 0
+    dropped: int = 0
+    retried: int = 0
+    replays: int = 0
+    latencies_s: list[float] = field(default_factory=list)
+    took_s: float = 0.0
+    granted: Counter[int] = field(default_factory=Counter)
+
+    @property
+    def requests(self) -> int:
+        """Recorded requests that were played."""
+        return len(self.accepted) + self.refused
+
+    @property
+    def answers(self) -> int:
+        """Answers that were read."""
+        return len(self.latencies_s)
+
+    def latency_ms(self, percent: float) -> float:
+        """The latency that this percentage of the answers did not exceed."""
+        ordered = sorted(self.latencies_s)
+        return 1000 * ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
+
+    def add(self, other: "Tally") -> None:
+        """Count another client's part in."""
+        self.accepted += other.accepted
+        self.latencies_s += other.latencies_s
+        for name in ("refused", "repeated", "dropped", "retried", "replays"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+# One client ------------------------------------------------------------------------------------------
+
+
+class Client:
+    """One thread's connection, kept open, and what it has seen."""
+
+    def __init__(self, target: Target) -> None:
+        """Connect at the first request."""
+        self.target = target
+        self.tally = Tally()
+        address = urlsplit(target.url)
+        self._connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=ANSWER_TIMEOUT_S)
+        self._headers = {"Authorization": f"Bearer {target.api_key}", "Content-Type": "application/json"}
+
+    def close(self) -> None:
+        """Hang up."""
+        self._connection.close()
+
+    def get(self, path: str) -> Any:
+        """The JSON of a path.
+
+        Raises:
+            ReplayFailed: the answer is not 200.
+        """
+        self._connection.request("GET", path, headers=self._headers)
+        response = self._connection.getresponse()
+        content = response.read()
+        if response.status != 200:
+            raise ReplayFailed(f"GET {path}: {response.status} {content.decode(errors='replace')}")
+        return json.loads(content)
+
+    def grant(self, user: int, amount: int, source: str) -> None:
+        """Give a user credits, or raise ReplayFailed."""
+        body = json.dumps({"amount": amount, "source": source, "reason": "replay"}).encode()
+        answer = self._answer(f"/v1/holders/{self.target.holder(user)}/grants", body, f"{self.target.run}:{source}")
+        if answer.status != 201:
+            raise ReplayFailed(f"grant: {answer.status} {answer.content.decode(errors='replace')}")
+
+    def spend(self, use: Use, accidents: Accidents) -> None:
+        """Play one recorded request, with its accidents, until it is answered; count what came of it.
+
+        Raises:
+            ReplayFailed: an answer is neither yes nor no, or a repetition got another one.
+        """
+        path = f"/v1/holders/{self.target.holder(use.user)}/spends"
+        key = f"{self.target.run}:{use.number}"
+        body = json.dumps({"amount": use.credits, "reason": "inference", "reference": f"row {use.number}"}).encode()
+        if accidents.drops(use):
+            self._send_and_drop(path, body, key, late=accidents.drops_late(use))
+        answer = self._answer(path, body, key)
+        if answer.status == 201:
+            self.tally.accepted.append(use)
+        elif answer.status == 402:
+            self.tally.refused += 1
+        else:
+            raise ReplayFailed(f"row {use.number}: {answer.status} {answer.content.decode(errors='replace')}")
+        if accidents.repeats(use):
+            self._repeat(use, path, body, key, answer)
+
+    def _repeat(self, use: Use, path: str, body: bytes, key: str, first: Answer) -> None:
+        self.tally.repeated += 1
+        again = self._answer(path, body, key)
+        if (again.status, again.content, again.replayed) != (first.status, first.content, True):
+            raise ReplayFailed(f"row {use.number}: answered {first} and, repeated, {again}")
+
+    def _answer(self, path: str, body: bytes, key: str) -> Answer:
+        """Send until there is an answer other than "try again"."""
+        give_up_at = time.monotonic() + RETRY_FOR_S
+        while True:
+            try:
+                answer, retry_after_s = self._once(path, body, key)
+            except (OSError, http.client.HTTPException):
+                self._connection.close()
+                answer, retry_after_s = None, 0.1
+            if answer is not None and answer.status not in (429, 503):
+                self.tally.replays += answer.replayed
+                return answer
+            if time.monotonic() > give_up_at:
+                raise ReplayFailed(f"{path}: no answer within {RETRY_FOR_S} s; the last was {answer}")
+            self.tally.retried += 1
+            time.sleep(retry_after_s * random.uniform(0.5, 1.0))
+
+    def _once(self, path: str, body: bytes, key: str) -> tuple[Answer, float]:
+        started = time.perf_counter()
+        self._connection.request("POST", path, body, self._headers | {"Idempotency-Key": key})
+        response = self._connection.getresponse()
+        content = response.read()
+        self.tally.latencies_s.append(time.perf_counter() - started)
+        replayed = response.getheader("Idempotency-Replayed") == "true"
+        return Answer(response.status, content, replayed), float(response.getheader("Retry-After") or 1)
+
+    def _send_and_drop(self, path: str, body: bytes, key: str, *, late: bool) -> None:
+        """Send the request whole and break the connection off without reading, as a client's crash does."""
+        with suppress(OSError, http.client.HTTPException):
+            self._connection.request("POST", path, body, self._headers | {"Idempotency-Key": key})
+            wire = self._connection.sock
+            assert wire is not None
+            if late:
+                select.select([wire], [], [], ANSWER_TIMEOUT_S)
+            wire.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._connection.close()
+        self.tally.dropped += 1
+
+
+# All clients -----------------------------------------------------------------------------------------
+
+
+class Schedule:
+    """Hands out the recorded requests in order, each when its time has come."""
+
+    def __init__(self, uses: Sequence[Use], speed: float) -> None:
+        """`speed`: how many times faster than recorded; 0 is as fast as the clients can."""
+        self._uses = iter(uses)
+        self._first_came_at = uses[0].came_at
+        self._speed = speed
+        self._started = time.monotonic()
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        """Hand out no more."""
+        self._stopped.set()
+
+    def __iter__(self) -> Iterator[Use]:
+        while not self._stopped.is_set():
+            with self._lock:
+                use = next(self._uses, None)
+            if use is None:
+                return
+            if self._speed:
+                due_s = (use.came_at - self._first_came_at).total_seconds() / self._speed
+                self._stopped.wait(max(0.0, self._started + due_s - time.monotonic()))
+            yield use
+
+
+def grant_all(target: Target, uses: Sequence[Use], concurrency: int) -> Counter[int]:
+    """Give every user two lots, promotional and purchased, that are together a little less than needed.
+
+    Returns: what each user got in all.
+    """
+    needed: defaultdict[int, int] = defaultdict(int)
+    for use in uses:
+        needed[use.user] += use.credits
+    granted: Counter[int] = Counter()
+
+    def grant(user: int) -> None:
+        client = Client(target)
+        try:
+            for source, percent in GRANTED_SHARE.items():
+                amount = max(1, needed[user] * percent // 100)
+                client.grant(user, amount, source)
+                granted[user] += amount
+        finally:
+            client.close()
+
+    with ThreadPoolExecutor(concurrency) as pool:
+        list(pool.map(grant, sorted(needed)))
+    return granted
+
+
+def spend_all(target: Target, uses: Sequence[Use], *, concurrency: int, speed: float, accidents: Accidents) -> Tally:
+    """Play all requests from this many clients at once, or raise what the first failing one raised."""
+    tally = Tally()
+    schedule = Schedule(uses, speed)
+
+    def play() -> Tally:
+        client = Client(target)
+        try:
+            for use in schedule:
+                client.spend(use, accidents)
+        finally:
+            client.close()
+        return client.tally
+
+    started = time.perf_counter()
+    with ThreadPoolExecutor(concurrency) as pool:
+        # Whatever ends this, the clients must: the pool waits for them.
+        try:
+            for each in [pool.submit(play) for _ in range(concurrency)]:
+                tally.add(each.result())
+        finally:
+            schedule.stop()
+    tally.took_s = time.perf_counter() - started
+    return tally
+
+
+def check_balances(target: Target, tally: Tally) -> int:
+    """See that every holder has what the answers say; return how many there are.
+
+    Raises:
+        ReplayFailed: somebody has more or less.
+    """
+    expected = Counter(tally.granted)
+    for use in tally.accepted:
+        expected[use.user] -= use.credits
+    client = Client(target)
+    try:
+        for user, credits_left in sorted(expected.items()):
+            balance = client.get(f"/v1/holders/{target.holder(user)}/balance")
+            if (balance["balance"], balance["available"]) != (credits_left, credits_left):
+                raise ReplayFailed(f"{target.holder(user)} should have {credits_left} credits and has {balance}")
+    finally:
+        client.close()
+    return len(expected)

@@ -1,0 +1,36 @@
+"""The application with its views loaded, before any look at the database; servers call `ledger_project.asgi`."""
+
+import os
+
+import django
+from django.core import signals
+from django.core.handlers.base import BaseHandler
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.urls import get_resolver
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ledger_project.settings")
+django.setup()
+
+from ledger.api.kit.front import Front  # noqa: E402 - Django must be set up first
+
+
+class Pages(BaseHandler):
+    """Django as it is, with all its middleware, for a request whose body has been received; called in a thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.load_middleware()
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        """Return the response; a file is read from it later."""
+        signals.request_started.send(sender=type(self))
+        response = self.get_response(request)
+        if isinstance(response, HttpResponse):
+            response.close()
+        return response
+
+
+application = Front(Pages())
+# Imports the views, which Django would do at the first request.
+get_resolver().url_patterns  # noqa: B018

@@ -1,0 +1,211 @@
+"""`manage.py serve`, behind `make run`: PostgreSQL unless one is given, a prepared database, and the web server, in one command.
+
+Everything starts in one straight line. The web server comes first: it takes long to load, on another core, and its workers
+answer only once the database is prepared. This process loads Django after PostgreSQL has started.
+
+They also end together. Ctrl-C reaches only this process, because the web server has a separate process group and PostgreSQL a
+separate session; so this process stops them in order, the web server first. If this process is killed, the kernel tells the web
+server to stop, and the next `serve` takes over a database that still runs.
+"""
+
+import fcntl
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from time import monotonic, sleep
+from typing import TYPE_CHECKING
+
+from ledger_project.serving import postgres, supervisor
+from ledger_project.serving.supervisor import Signals, Stop, WebServer
+from ledger_project.serving.web import (
+    BASE_DIR,
+    SERVED_BY,
+    SHUTDOWN_TIMEOUT_S,
+    command_from_environment,
+    held_back_until_prepared,
+    port_from_environment,
+)
+
+if TYPE_CHECKING:
+    from ledger_project.serving.bootstrap import Secrets
+
+HOST = "127.0.0.1"
+SERVES = "LEDGER_SERVES_DATA_DIR"
+"""In the environment of our web processes: names the owner, in case they outlive us."""
+
+
+class StartRefused(Exception):
+    """It cannot be started like this; the message says what to do."""
+
+
+def main() -> int:
+    """Serve until SIGINT, SIGTERM or SIGHUP; return the exit code: 0, or 1 if it cannot be started like this."""
+    try:
+        serve(postgres.data_dir_from_environment())
+    except (StartRefused, postgres.EmbeddedPostgresError) as refusal:
+        sys.stderr.write(f"{refusal}\n")
+        return 1
+    except supervisor.WebServerDoesNotStay:
+        sys.stderr.write("The web server does not stay up; see its output above.\n")
+        return 1
+    sys.stdout.write("Stopped.\n")
+    return 0
+
+
+def serve(data_dir: Path) -> None:
+    """Start everything, keep it running until a signal comes, stop everything.
+
+    Raises:
+        StartRefused: another `serve` is here, the port is taken, or the database is not to be used like this.
+        EmbeddedPostgresError: PostgreSQL cannot be started.
+        WebServerDoesNotStay: see `supervisor.keep_running`.
+    """
+    signals = Signals()
+    server = None if os.environ.get("DATABASE_URL") else postgres.Server(data_dir)
+    with suppress(Stop), _only_one_of_us(data_dir):
+        _end_stale_web_processes(data_dir)
+        port = _free_port()
+        with (
+            _stopped_at_the_end(server, signals),
+            held_back_until_prepared(data_dir / "preparing.lock") as gate,
+            _web_server(data_dir, port, signals) as web,
+        ):
+            with gate:
+                if server is not None:
+                    with signals.held_back():
+                        server.start()
+                _announce(_prepare(server), port)
+            _keep_running(web, server)
+
+
+def _prepare(server: postgres.Server | None) -> "Secrets":
+    """Load Django and prepare the database."""
+    import django
+
+    django.setup()
+    from ledger_project.serving import bootstrap
+
+    try:
+        return bootstrap.prepare(server)
+    except bootstrap.NotPrepared as error:
+        raise StartRefused(str(error)) from error
+
+
+def _announce(made: "Secrets", port: int) -> None:
+    address = f"http://{HOST}:{port}"
+    lines = [f"REST      {address}/v1/", f"Docs      {address}/docs", f"Admin     {address}/admin/"]
+    if made.admin_password:
+        lines.append(f"Login     {made.operator} / {made.admin_password}    (shown once)")
+    else:
+        lines.append(f"Login     lost the password? {sys.executable} manage.py changepassword {made.operator}")
+    if made.api_key:
+        lines.append(f"API key   {made.api_key}    (shown once)")
+    elif not os.environ.get("LEDGER_BOOTSTRAP_API_KEY"):
+        lines.append("API key   lost the key? Make another one in the admin: API keys, Add")
+    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.flush()
+
+
+def _keep_running(web: WebServer, server: postgres.Server | None) -> None:
+    from ledger_project.work.timetable import named
+    from ledger_project.work.worker import working_beside
+
+    with working_beside(named(["update_totals", "usage_partitions"])):
+        supervisor.keep_running(web, None if server is None else supervisor.Database(server))
+
+
+# Before anything starts ------------------------------------------------------------------------------
+
+
+@contextmanager
+def _only_one_of_us(data_dir: Path) -> Iterator[None]:
+    """Refuse a second `serve` on the same data directory. The lock ends with the process, however that ends."""
+    data_dir.mkdir(parents=True, exist_ok=True)
+    with (data_dir / "serve.lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StartRefused(f"Another `serve` uses {data_dir}. Stop it, or set LEDGER_DATA_DIR and PORT.") from None
+        yield
+
+
+def _free_port() -> int:
+    """The port of the environment, or raise if another program uses it."""
+    try:
+        port = port_from_environment()
+    except ValueError as error:
+        raise StartRefused(f"PORT is not a number: {error}") from None
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            raise StartRefused(f"Port {port} is not available ({error.strerror}). Choose another: make run PORT=8001") from None
+        except OverflowError:
+            raise StartRefused(f"PORT is {port}: use 1 to 65535.") from None
+    return port
+
+
+def _end_stale_web_processes(data_dir: Path) -> None:
+    """End web processes that outlived an earlier `serve` of this data directory; we hold its lock, so no other `serve` owns them.
+
+    A mark in their environment identifies them, never their number or name. See Note [Whose process is it].
+    """
+    mark = f"{SERVES}={data_dir.resolve()}".encode()
+    deadline = monotonic() + SHUTDOWN_TIMEOUT_S
+    while stale := _marked_processes(mark):
+        for pid in stale:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM if monotonic() < deadline else signal.SIGKILL)
+        sleep(0.1)
+
+
+def _marked_processes(mark: bytes) -> list[int]:
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if int(entry.name) != os.getpid() and mark in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+    return found
+
+
+# Servers that start, and stop at the end -------------------------------------------------------------
+
+
+@contextmanager
+def _stopped_at_the_end(server: postgres.Server | None, signals: Signals) -> Iterator[None]:
+    """Stop the embedded server after the block, whether it came up or failed."""
+    if server is not None:
+        # Made now, because a web process that reads the settings would wait for them until the server exists.
+        server.credentials  # noqa: B018 - makes server.json
+        postgres.secret_key(server.data_dir)
+    try:
+        yield
+    finally:
+        if server is not None:
+            with signals.held_back():
+                server.stop()
+
+
+@contextmanager
+def _web_server(data_dir: Path, port: int, signals: Signals) -> Iterator[WebServer]:
+    """For the block, the web server runs in a separate process group, which is gone afterwards."""
+    os.environ.setdefault("LEDGER_METRICS_TOKEN", postgres.metrics_token(data_dir))
+    os.environ.setdefault("LEDGER_METRICS_DIR", str(data_dir / "metrics"))
+    # It works in the project's folder, whatever folder we were called from.
+    os.environ |= {"LEDGER_HOST": HOST, "PORT": str(port), "LEDGER_DATA_DIR": str(data_dir)}
+    try:
+        command = command_from_environment()
+    except ValueError as error:
+        raise StartRefused(str(error)) from error
+    marks = {SERVES: str(data_dir.resolve()), SERVED_BY: str(os.getpid())}
+    web = WebServer(command, environment=os.environ | marks, folder=BASE_DIR)
+    try:
+        yield web
+    finally:
+        with signals.held_back():
+            web.stop()

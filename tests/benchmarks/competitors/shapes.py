@@ -1,0 +1,51 @@
+"""The shapes of other ledgers, each in one call of a server function: without lots and digests, which is to their advantage."""
+
+from collections.abc import Callable
+
+from django.db import connection
+from django.http import HttpRequest, HttpResponse
+
+from ledger.api import request_schemas
+from ledger.api.kit.authentication import LEDGER_SPEND
+from ledger.api.kit.endpoint import Endpoint, requires
+from ledger.api.kit.idempotency import idempotency_key
+from ledger.api.kit.rendering import json_response
+from ledger.database.locks import holder_key, lock_number
+
+
+def double_entry(holder: str, amount: int, key: str, reason: str) -> int:
+    """Two legs, one of them on an account that all share."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT competitors.double_entry(%s, %s, %s, %s)", (holder, amount, key, reason))
+        return int(cursor.fetchone()[0])
+
+
+def sum_at_read(holder: str, amount: int, key: str, reason: str) -> int:
+    """The balance added up every time."""
+    parameters = (lock_number(holder_key(holder)), holder, amount, key, reason)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT competitors.sum_at_read(%s, %s, %s, %s, %s)", parameters)
+        return int(cursor.fetchone()[0])
+
+
+class _Spends(Endpoint):
+    spend: Callable[[str, int, str, str], int]
+
+    @requires(LEDGER_SPEND)
+    def post(self, request: HttpRequest, holder: str) -> HttpResponse:
+        """Spend credits of the holder."""
+        given = self.body(request, request_schemas.SpendSerializer)
+        balance = type(self).spend(holder, given["amount"], idempotency_key(request), given["reason"])
+        return json_response({"holder_id": holder, "balance": balance}, status=201)
+
+
+class DoubleEntrySpends(_Spends):
+    """By a counterpart."""
+
+    spend = staticmethod(double_entry)
+
+
+class SumAtReadSpends(_Spends):
+    """By a sum."""
+
+    spend = staticmethod(sum_at_read)

@@ -1,0 +1,169 @@
+"""What a spend costs on one PostgreSQL and on a Citus cluster: `python -m tests.benchmarks.distributed --citus /path/to/built`.
+
+Prints a table: spends per second, and the CPU of the client and of all servers for one spend. The servers run from the same
+binaries, on this machine: so throughput says little, and CPU is what counts. `deploy/citus/build.sh` makes the binaries.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+from ledger_project.serving import postgres
+from tests.benchmarks.measuring import children, cpu_of_process_us
+from tests.benchmarks.server import ROOT
+from tests.distributed.cluster import Cluster, Node
+
+CLIENTS = 16
+HOLDERS = 400
+SECONDS = 6.0
+DATABASE = "bench"
+GROUPED = (1, 32)
+
+
+def main() -> None:
+    """Measure each way in turns, and print the table."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.distributed", description=__doc__)
+    parser.add_argument("--citus", type=Path, help="what deploy/citus/build.sh made")
+    parser.add_argument(
+        "--workers", default="1,2", help="the numbers of workers of the clusters, with commas between (default: %(default)s)"
+    )
+    parser.add_argument("--rounds", type=int, default=2, help="default: %(default)s")
+    parser.add_argument("--client", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.client:
+        return _client(**json.loads(options.client))
+    sys.stdout.write("| one spend | per s | client, ms CPU | servers, ms CPU | of which coordinator |\n|---|---|---|---|---|\n")
+    with tempfile.TemporaryDirectory(prefix="ledger-bench-") as folder:
+        Path(folder).chmod(0o755)
+        with _running(Path(folder) / "one", options.citus, 0) as cluster:
+            _measure("one PostgreSQL", cluster, [cluster.coordinator], options.rounds, distributed=False)
+        for count in map(int, options.workers.split(",")):
+            with _running(Path(folder) / f"of-{count}", options.citus, count) as cluster:
+                name = f"Citus, {count} worker{'s' if count > 1 else ''}"
+                _measure(f"{name}, by the coordinator", cluster, [cluster.coordinator], options.rounds)
+                _measure(f"{name}, by all workers", cluster, cluster.workers, options.rounds)
+    return None
+
+
+@contextmanager
+def _running(folder: Path, built: Path, workers: int) -> Iterator[Cluster]:
+    cluster = Cluster(folder, built, workers=workers)
+    try:
+        cluster.start()
+        cluster.make_database(DATABASE)
+        environment = {**os.environ, "DATABASE_URL": cluster.coordinator.url(postgres.OWNER, DATABASE), "SECRET_KEY": "bench"}
+        subprocess.run(
+            [sys.executable, "manage.py", "prepare_database", "--verbosity", "0"],
+            cwd=ROOT, env=environment | {"LEDGER_DISTRIBUTED": str(workers > 0)}, check=True, stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def _measure(name: str, cluster: Cluster, nodes: Sequence[Node], rounds: int, *, distributed: bool = True) -> None:
+    for most in GROUPED:
+        found = [_round(cluster, nodes, most, distributed=distributed) for _ in range(rounds)]
+        per_s, client, *servers = (median(column) for column in zip(*found, strict=True))
+        together = "own transactions" if most == 1 else f"up to {most} in a transaction"
+        coordinator = f"{servers[0]:.2f}" if distributed else ""
+        sys.stdout.write(f"| {name}, {together} | {per_s:.0f} | {client:.2f} | {sum(servers):.2f} | {coordinator} |\n")
+        sys.stdout.flush()
+
+
+def _round(cluster: Cluster, nodes: Sequence[Node], most: int, *, distributed: bool) -> tuple[float, ...]:
+    """Return the spends per second, and the CPU in ms for one: of the clients, and of each node."""
+    clients = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.benchmarks.distributed", "--client", json.dumps({"count": CLIENTS // len(nodes)})],
+            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={
+                **os.environ,
+                "DATABASE_URL": node.url(postgres.APPLICATION, DATABASE),
+                "DJANGO_SETTINGS_MODULE": "ledger_project.settings",
+                "SECRET_KEY": "bench",
+                "LEDGER_DISTRIBUTED": str(distributed),
+                "LEDGER_REQUESTS_PER_TRANSACTION": str(most),
+            },
+        )
+        for node in nodes
+    ]  # fmt: skip
+    for client in clients:
+        assert client.stdout is not None
+        assert client.stdout.readline() == "warm\n"
+    before = [_cpu_ms(node) for node in cluster.nodes]
+    for client in clients:
+        assert client.stdin is not None
+        client.stdin.write("go\n")
+        client.stdin.flush()
+    told = [json.loads(client.stdout.readline()) for client in clients if client.stdout is not None]
+    spent = [_cpu_ms(node) - start for node, start in zip(cluster.nodes, before, strict=True)]
+    for client in clients:
+        client.communicate("end\n")
+    spends = sum(each["spends"] for each in told)
+    return (spends / SECONDS, sum(each["cpu_ms"] for each in told) / spends, *(each / spends for each in spent))
+
+
+def _cpu_ms(node: Node) -> float:
+    pid = node.postmaster_pid()
+    assert pid is not None
+    return sum(cpu_of_process_us(each) for each in (pid, *children(pid))) / 1_000
+
+
+def _client(count: int) -> None:
+    """Spend in `count` threads from "go" on, and print what it took."""
+    import django
+
+    django.setup()
+    from concurrent.futures import ThreadPoolExecutor
+
+    from ledger import services
+    from ledger.rules import SpendRequest
+    from ledger.services.execute import GROUP_COMMIT, unwrap
+
+    run = uuid.uuid4().hex[:8]
+    for number in range(HOLDERS):
+        services.grant(holder_id=f"{run}-{number}", amount=10**9, idempotency_key="first")
+
+    def spend(number: int) -> None:
+        request = SpendRequest(
+            holder_id=f"{run}-{number % HOLDERS}", amount=120, idempotency_key=f"{number}", reason="chat completion"
+        )
+        answered = threading.Event()
+        pending = GROUP_COMMIT.submit(request, lambda done: [each.caller.set() for each in done] and None, answered)
+        answered.wait()
+        unwrap(pending.result())
+
+    def work(thread: int, until: float) -> int:
+        done = 0
+        while time.monotonic() < until:
+            spend(thread + done * count)
+            done += 1
+        return done
+
+    with ThreadPoolExecutor(count) as pool:
+        list(pool.map(spend, range(-HOLDERS, 0)))
+        sys.stdout.write("warm\n")
+        sys.stdout.flush()
+        sys.stdin.readline()
+        started, until = time.process_time(), time.monotonic() + SECONDS
+        spends = sum(pool.map(work, range(count), [until] * count))
+        cpu_ms = (time.process_time() - started) * 1_000
+        sys.stdout.write(json.dumps({"spends": spends, "cpu_ms": cpu_ms}) + "\n")
+        sys.stdout.flush()
+        sys.stdin.readline()
+    GROUP_COMMIT.close()
+
+
+if __name__ == "__main__":
+    main()

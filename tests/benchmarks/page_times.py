@@ -1,0 +1,144 @@
+"""How long the admin's pages take over a large ledger: `python -m tests.benchmarks.page_times [ENTRIES] [HOLDERS]`.
+
+A ledger of 1,000,000 entries of 100,000 holders, filled by COPY with all triggers on, its totals counted; then each page, as an
+operator with all permissions sees it, five times in this process: queries, the median, and of that the slowest query. One holder
+has a tenth of the entries. The middleware counts, the web server does not.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tests.benchmarks.server import ROOT, BenchmarkServer
+
+ENTRIES, HOLDERS = 1_000_000, 100_000
+TIMES = 5
+LONG_HOLDER = 900_001
+
+
+def main() -> None:
+    """Fill a new ledger, and print one line for each page."""
+    entries, holders = (int(sys.argv[place]) if len(sys.argv) > place else usual for place, usual in ((1, ENTRIES), (2, HOLDERS)))
+    server = BenchmarkServer(Path(os.environ.get("LEDGER_DATA_DIR", str(ROOT / ".data"))).absolute() / "bench-pages")
+    try:
+        _fill(server, entries=entries, holders=holders)
+        _show()
+    finally:
+        server.close()
+
+
+def _fill(server: BenchmarkServer, *, entries: int, holders: int) -> None:
+    from ledger.totals import close_months, count_entries
+    from tests.benchmarks.histories import Plan, load, load_in_parallel
+
+    began = time.monotonic()
+    dsn = server.postgres.superuser_url
+    stored = load_in_parallel(dsn, holders=holders, entries=entries * 9 // 10, processes=os.cpu_count() or 1)
+    stored += load(dsn, Plan(1, entries // 10, LONG_HOLDER))
+    with server.superuser() as connection:
+        connection.execute("SELECT brin_summarize_new_values('ledger_entry_reference')")
+    server.settle()
+    _tell(f"{stored:,} entries of {holders:,} holders, and one more, in {time.monotonic() - began:,.0f} s")
+    began = time.monotonic()
+    count_entries(patience_seconds=0)
+    close_months()
+    _tell(f"counted and closed in {time.monotonic() - began:,.0f} s; load {os.getloadavg()[0]:.1f}\n")
+
+
+@dataclass
+class Watch:
+    """The statements of one page, and how long each took."""
+
+    seconds: list[float] = field(default_factory=list)
+
+    def __call__(self, execute: Callable[..., Any], sql: str, parameters: Any, many: bool, context: Any) -> Any:
+        began = time.perf_counter()
+        try:
+            return execute(sql, parameters, many, context)
+        finally:
+            self.seconds.append(time.perf_counter() - began)
+
+
+def _show() -> None:
+    from django.contrib.auth.models import User
+    from django.test import Client
+
+    client = Client(SERVER_NAME="127.0.0.1")
+    client.force_login(User.objects.create_superuser("bench", password=None))
+    _tell(f"{'page':44} {'queries':>7} {'ms':>7} {'slowest query':>14}")
+    for name, address in _pages().items():
+        queries, whole_ms, slowest_ms = _measure(client, address)
+        _tell(f"{name:44} {queries:7} {whole_ms:7.0f} {slowest_ms:14.1f}")
+
+
+def _measure(client: Any, address: str) -> tuple[int, float, float]:
+    """Queries, and in milliseconds the median and the slowest query of that run."""
+    from django.db import connection
+
+    taken = []
+    for _ in range(TIMES + 1):
+        watch = Watch()
+        began = time.perf_counter()
+        with connection.execute_wrapper(watch):
+            answer = client.get(address)
+        if answer.status_code != 200:
+            raise RuntimeError(f"{address}: {answer.status_code}")
+        taken.append((time.perf_counter() - began, len(watch.seconds), max(watch.seconds, default=0)))
+    # The first one makes what a process makes once.
+    whole, queries, slowest = sorted(taken[1:])[TIMES // 2]
+    assert whole == median(each[0] for each in taken[1:])
+    return queries, whole * 1_000, slowest * 1_000
+
+
+def _pages() -> dict[str, str]:
+    """Every list that the admin has, and the pages of a holder, an entry and a month."""
+    from django.contrib import admin
+    from django.contrib.admin.utils import quote
+    from django.urls import reverse
+
+    from ledger import reads
+    from ledger.rules.instants import from_us
+
+    (long,) = (f"cust-{LONG_HOLDER:06}",)
+    newest = reads.entries(long, limit=1)[0]
+    day = from_us(newest.recorded_us)
+    entries, accounts = reverse("admin:ledger_entrylisting_changelist"), reverse("admin:ledger_account_changelist")
+    entry = quote(f"{long}/credits/{newest.sequence}")
+    found = {"Home": reverse("admin:index")}
+    for model in admin.site._registry:
+        opts = model._meta
+        found[str(opts.verbose_name_plural).capitalize()] = reverse(f"admin:{opts.app_label}_{opts.model_name}_changelist")
+    return found | {
+        "entries, in the middle": f"{entries}?until={day:%Y-%m-%d}",
+        "entries of a kind that is not there": f"{entries}?kind=hold",
+        "entries of a day, added up": f"{entries}?since={day:%Y-%m-%d}",
+        "entries of the long holder": f"{entries}?q={long}",
+        "entries of holder*": f"{entries}?q=cust-0000*",
+        "entries by reference": f"{entries}?q={newest.reference}",
+        "entries by idempotency key": f"{entries}?q={newest.idempotency_key}",
+        "one entry": reverse("admin:ledger_entrylisting_change", args=[entry]),
+        "the long holder": reverse("admin:ledger_holder", args=[long]),
+        "the long holder, a year": f"{reverse('admin:ledger_holder', args=[long])}?days=365",
+        "a holder who never was": f"{accounts}?q=nobody",
+        "holders who are low": f"{accounts}?at_most=1000",
+        "holders whose credits expire": f"{accounts}?expires_before=2025-02-01",
+        "holders with a credit type": f"{accounts}?credit_type=credits",
+        "month-end": f"{reverse('admin:ledger_month_end')}?month={day:%Y-%m}",
+        "current locks": reverse("admin:ledger_locks"),
+        "find anything": f"{reverse('admin:search')}?s={newest.reference}",
+        "grant credits": reverse("admin:ledger_account_grant_to_anyone"),
+    }
+
+
+def _tell(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

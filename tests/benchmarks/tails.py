@@ -1,0 +1,81 @@
+"""The tails of a spend's latency: `python -m tests.benchmarks.tails`.
+
+16 and 200 clients spend over 10,000 holders: with nobody else there, and beside 4 clients of one hot holder and one that sends
+batches of 1,000 spends of other holders. Prints p50 and p99 in milliseconds and their quotient, medians of the rounds; the aim is
+a quotient of at most 3. BENCH_ROUNDS and BENCH_SECONDS say how much.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tests.benchmarks.clients import Outcome
+from tests.benchmarks.measuring import ROUNDS
+from tests.benchmarks.server import HOLDERS, RESULTS, ROOT, SPEND, BenchmarkServer, Web
+
+OPERATIONS = 1_000
+SECONDS = float(os.environ.get("BENCH_SECONDS", "3"))
+SPENDS = "/v1/holders/{holder}/spends"
+SPREAD: dict[str, Any] = {"path": SPENDS, "body": SPEND, "holders": HOLDERS}
+HOT: dict[str, Any] = {"path": SPENDS, "body": SPEND, "clients": 4, "prefix": "hot-"}
+BATCH: dict[str, Any] = {
+    "path": "/v1/batches",
+    "body": json.dumps(
+        {
+            "mode": "each",
+            "operations": [
+                {"operation": "spend", "holder": f"batch-{n}", "amount": 1, "idempotency_key": "{number}-" + str(n)}
+                for n in range(OPERATIONS)
+            ],
+        }
+    ),
+    "clients": 1,
+}
+
+
+def main() -> None:
+    """Print a line for each number of clients, alone and beside others."""
+    RESULTS.mkdir(exist_ok=True)
+    server = BenchmarkServer(Path(os.environ.get("LEDGER_DATA_DIR", str(ROOT / ".data"))).absolute() / "bench-tails")
+    try:
+        server.grant_to_all()
+        server.grant_to_all("batch-", OPERATIONS)
+        server.grant_to_all("hot-", 1)
+        server.settle()
+        with server.web() as web:
+            for clients in (16, 200):
+                web.load(**SPREAD, clients=clients, seconds=1.0)
+                _show(f"{clients} clients", lambda clients=clients: _load(web, clients))  # type: ignore[misc]
+                _show(
+                    f"{clients} clients, one hot holder, batches",
+                    lambda clients=clients: _load(web, clients, HOT, BATCH),  # type: ignore[misc]
+                )
+    finally:
+        server.close()
+
+
+def _load(web: Web, clients: int, *beside: dict[str, Any]) -> Outcome:
+    with ThreadPoolExecutor(1 + len(beside)) as pool:
+        others = [pool.submit(web.load, **load, seconds=SECONDS) for load in beside]
+        outcome = web.load(**SPREAD, clients=clients, seconds=SECONDS)
+        for other in others:
+            other.result()
+    return outcome
+
+
+def _show(name: str, measure: Callable[[], Outcome]) -> None:
+    rounds = [measure() for _ in range(ROUNDS)]
+    p50, p99 = (median(getattr(each, mark) for each in rounds) for mark in ("p50_ms", "p99_ms"))
+    quotient = median(each.p99_ms / each.p50_ms for each in rounds)
+    rate = median(each.per_second for each in rounds)
+    sys.stdout.write(f"{name:42} p50 {p50:6.1f}  p99 {p99:6.1f} ms  {quotient:4.1f} x  {rate:6.0f}/s\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

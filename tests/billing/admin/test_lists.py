@@ -1,0 +1,310 @@
+"""Billing's lists: filters that look at a bounded number of rows, totals, and CSV of what is filtered."""
+
+import csv
+import io
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import time_machine
+from django.apps import apps
+from django.contrib.contenttypes.models import ContentType
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from billing.admin import invoice_lists
+from billing.admin import subscriptions as subscription_pages
+from billing.documents import invoices
+from billing.generator.generate import generate_in
+from billing.generator.options import Options
+from billing.models import Customer, Invoice
+from billing.orders import subscriptions, suspension
+from billing.orders.subscriptions import Wish
+from ledger.admin.kit import bounded_reads, pages, saved_lists
+from ledger.models import StaffEvent
+from tests.asgi_client import AsgiClient
+from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring
+from tests.ledger.admin.admin_site import older_url, operator
+
+pytestmark = pytest.mark.django_db
+
+BILLING = "/admin/billing"
+
+
+@pytest.fixture
+def client() -> Client:
+    """A superuser's session of the operators' pages."""
+    return operator()
+
+
+def saved(client, url):
+    """The rows of the file, by heading."""
+    response = client.get(url)
+    assert response.status_code == 200
+    assert response.streaming
+    text = response.getvalue().decode("utf-8-sig")
+    return list(csv.DictReader(io.StringIO(text, newline="")))
+
+
+def refs(page):
+    """The customers on a page, as shown."""
+    return [ref for ref in Customer.objects.order_by("-pk").values_list("ref", flat=True) if f">{ref}<" in page]
+
+
+def test_the_file_has_what_is_filtered_and_that_it_was_saved_is_on_record(client, monkeypatch):
+    monkeypatch.setattr(saved_lists, "ROWS_PER_PIECE", 2)
+    for number in range(5):
+        CustomerFactory(ref=f"C-{number}", name='=cmd|"x"', currency="EUR" if number else "USD", holder_id=f"ada-{number}")
+    page = client.get(f"{BILLING}/customer/?currency=eur").content.decode()
+    assert f'href="{BILLING}/customer/csv/?currency=eur"' in page
+    rows = saved(client, f"{BILLING}/customer/csv/?currency=eur")
+    assert [row["Customer"] for row in rows] == ["C-4", "C-3", "C-2", "C-1"]
+    assert {row["Name"] for row in rows} == {'\'=cmd|"x"'}
+    noted = StaffEvent.objects.get(action="exported")
+    assert (noted.actor, noted.details) == ("admin:mara", "currency is eur")
+    assert re.fullmatch(r"customers-\d{4}-\d\d-\d\d\.csv", noted.object)
+    assert [row["Customer"] for row in saved(client, f"{BILLING}/customer/csv/?holder=ada-3")] == ["C-3"]
+
+
+def test_the_file_asks_for_the_permission_to_look(client):
+    CustomerFactory()
+    url = f"{BILLING}/customer/csv/"
+    assert operator("billing.view_invoice", name="ben").get(url).status_code == 403
+    assert Client().get(url).status_code == 302
+    assert not StaffEvent.objects.filter(action="exported").exists()
+    assert operator("billing.view_customer", name="eve").get(url).status_code == 200
+
+
+def test_a_filter_that_is_wrong_leads_back_to_the_list(client):
+    response = client.get(f"{BILLING}/customer/csv/?currency=%00")
+    assert response.status_code == 302
+    assert response["Location"].startswith(f"{BILLING}/customer/?")
+    assert not StaffEvent.objects.filter(action="exported").exists()
+
+
+def test_a_filter_that_a_file_does_not_know_leads_back_to_the_list(client):
+    response = client.get(f"{BILLING}/customer/csv/?unknown=1")
+    assert (response.status_code, response["Location"]) == (302, f"{BILLING}/customer/")
+    assert not StaffEvent.objects.filter(action="exported").exists()
+
+
+def test_a_search_without_an_index_covers_so_many_rows_and_goes_on(client, monkeypatch):
+    monkeypatch.setattr(bounded_reads, "WINDOW_ROWS", 10)
+    for number in range(25):
+        CustomerFactory(ref=f"C-{number:02}", currency="USD" if number == 3 else "EUR")
+    seen, url, pages, costs = [], f"{BILLING}/customer/?currency=USD", 0, set()
+    while url:
+        with CaptureQueriesContext(connection) as captured:
+            page = client.get(url).content.decode()
+        costs.add(len(captured))
+        pages += 1
+        seen += refs(page)
+        link = older_url(page)
+        assert (link is not None) is ("The search covers 10 rows" in page)
+        url = link and f"{BILLING}/customer/{link}"
+    assert (seen, pages) == (["C-03"], 3)
+    assert max(costs) <= 7
+    assert [row["Customer"] for row in saved(client, f"{BILLING}/customer/csv/?currency=USD")] == ["C-03"]
+
+
+def test_a_page_link_that_is_wrong_is_said_so(client):
+    CustomerFactory()
+    for cursor in ("x", "1/2", "-", "9" * 40, "%00", "1e5"):
+        page = client.get(f"{BILLING}/customer/?p={cursor}").content.decode()
+        assert "is not a valid page link for this list" in page, cursor
+
+
+@pytest.fixture
+def billed():
+    """See `bill`; 60 days ago, so that what is open is overdue."""
+    return bill(days_ago=60)
+
+
+def bill(*, days_ago):
+    """Two customers: one in EUR with an open invoice of January and a draft of February, one in USD that has paid."""
+    eur = PlanFactory(code="eur", prices=[recurring(tax_rate="20")])
+    usd = PlanFactory(code="usd", currency="USD", prices=[recurring(unit_amount="5")])
+    first = SubscriptionFactory(ref="SUB-1", customer=CustomerFactory(ref="C-1").ref, plan=eur.code)
+    second = SubscriptionFactory(ref="SUB-2", customer=CustomerFactory(ref="C-2", currency="USD").ref, plan=usd.code)
+    with time_machine.travel(datetime.now(UTC) - timedelta(days=days_ago), tick=False):
+        generate_in(ref=first.ref, options=Options(as_of=at(1, 1)))
+        generate_in(ref=first.ref, options=Options(as_of=at(2, 1), finalize=False))
+        generate_in(ref=second.ref, options=Options(as_of=at(1, 1)))
+    invoices.pay(Invoice.objects.get(currency="USD").pk)
+    return first, second
+
+
+FILTERED = [
+    ("", ["SUB-2 paid", "SUB-1 draft", "SUB-1 open"]),
+    ("state=open", ["SUB-1 open"]),
+    ("currency=usd", ["SUB-2 paid"]),
+    ("customer=C-1", ["SUB-1 draft", "SUB-1 open"]),
+    ("customer=NOBODY", []),
+    ("subscription=SUB-2", ["SUB-2 paid"]),
+    ("subscription=SUB-2&customer=C-1", []),
+    ("plan=eur&state=draft", ["SUB-1 draft"]),
+    ("since=2000-01-01", ["SUB-2 paid", "SUB-1 open"]),
+    ("since=2000-01-01&until=2000-01-02", []),
+    ("since=2000-01-01&currency=EUR", ["SUB-1 open"]),
+    ("overdue=yes", ["SUB-1 open"]),
+    ("overdue=yes&plan=usd", []),
+    ("overdue=yes&since=2999-01-01", []),
+]
+
+
+def test_invoices_are_filtered(client, billed):
+    for query, found in FILTERED:
+        page = client.get(f"{BILLING}/invoice/?{query}").content.decode()
+        assert page.count('class="field-name') == len(found), query
+        rows = saved(client, f"{BILLING}/invoice/csv/?{query}")
+        assert [f"{row['Subscription']} {row['State']}" for row in rows] == found, query
+
+
+def test_nothing_is_overdue_before_its_day(client):
+    bill(days_ago=1)
+    assert "Nothing fits" in client.get(f"{BILLING}/invoice/?overdue=yes").content.decode()
+
+
+def test_a_filter_of_invoices_that_is_wrong_is_said_so(client, billed):
+    for query in ("since=2026-13-01", "until=x", "since=%00", "state=stolen", "overdue=no"):
+        page = client.get(f"{BILLING}/invoice/?{query}").content.decode()
+        assert page.count('class="field-name') == 0
+        assert re.search("is not a|must not contain NUL", page), query
+
+
+def test_what_is_filtered_is_added_up_for_each_currency_within_a_limit(client, billed, monkeypatch):
+    assert "in total" not in client.get(f"{BILLING}/invoice/").content.decode()
+    page = client.get(f"{BILLING}/invoice/?since=2000-01-01").content.decode()
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
+    assert "EUR 1 invoice: 12.00 EUR in total, 12.00 EUR due." in text
+    assert "USD 1 invoice: 5.00 USD in total, 0.00 USD due." in text
+    assert "there are more" not in text
+    monkeypatch.setattr(bounded_reads, "WINDOW_ROWS", 1)
+    monkeypatch.setattr(invoice_lists, "WINDOW_ROWS", 1)
+    text = client.get(f"{BILLING}/invoice/?since=2000-01-01").content.decode()
+    assert "Of the first 1 that the list looks at; there are more." in text
+
+
+def test_pages_by_day_go_on_without_gap_or_repetition(client, monkeypatch):
+    """Several of one day, so that the id must tell them apart; with a filter that no index serves, and without."""
+    monkeypatch.setattr(pages, "PAGE_ROWS", 3)
+    plan = PlanFactory(prices=[recurring()])
+    for number in range(8):
+        SubscriptionFactory(ref=f"SUB-{number}", plan=plan.code)
+        generate_in(ref=f"SUB-{number}", options=Options(as_of=at(1, 1)))
+    for query in ("since=2000-01-01", "since=2000-01-01&currency=EUR", "currency=EUR"):
+        seen, url = [], f"{BILLING}/invoice/?{query}"
+        while url:
+            page = client.get(url).content.decode()
+            seen += re.findall(r">(SUB-\d)<", page)
+            link = older_url(page)
+            url = link and f"{BILLING}/invoice/{link}"
+        assert seen == [f"SUB-{number}" for number in range(7, -1, -1)], query
+
+
+def plan_of_page(client, url):
+    """How the server reads billing's tables for that page."""
+    with CaptureQueriesContext(connection) as captured:
+        assert client.get(url).status_code == 200
+    found = []
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        for query in captured.captured_queries:
+            if query["sql"].startswith("SELECT") and 'FROM "billing_invoice"' in query["sql"]:
+                cursor.execute(f"EXPLAIN {query['sql']}")
+                found += [row[0] for row in cursor.fetchall()]
+    return "\n".join(found)
+
+
+def test_each_order_of_invoices_is_read_by_its_index(client, billed):
+    """With a table this small, only without sequential scans; a filter that no index could serve would still be one."""
+    assert "billing_invoice_issued" in plan_of_page(client, f"{BILLING}/invoice/?since=2000-01-01")
+    assert "billing_invoice_due" in plan_of_page(client, f"{BILLING}/invoice/?overdue=yes&currency=EUR")
+
+
+FILTERED_SUBSCRIPTIONS = [
+    ("", ["SUB-3", "SUB-2", "SUB-1"]),
+    ("state=paused", ["SUB-2"]),
+    ("state=active", ["SUB-3", "SUB-1"]),
+    ("plan=usd", ["SUB-2"]),
+    ("customer=C-1", ["SUB-1"]),
+    ("suspended=yes", ["SUB-3"]),
+    ("suspended=yes&plan=usd", []),
+    ("since=2026-01-05T00:00", ["SUB-3"]),
+    ("until=2026-01-05T00:00&state=active", ["SUB-1"]),
+    ("q=SUB-", ["SUB-3", "SUB-2", "SUB-1"]),
+]
+
+
+def test_subscriptions_are_filtered(client):
+    eur, usd = PlanFactory(code="eur"), PlanFactory(code="usd", currency="USD")
+    SubscriptionFactory(ref="SUB-1", customer=CustomerFactory(ref="C-1").ref, plan=eur.code)
+    SubscriptionFactory(ref="SUB-2", plan=usd.code)
+    SubscriptionFactory(ref="SUB-3", plan=eur.code, started_at=at(1, 9))
+    subscriptions.amend_subscription(ref="SUB-2", effective_at=at(1, 2), wish=Wish(paused=True))
+    suspension.suspend(ref="SUB-3", reason="too-many-periods")
+    for query, found in FILTERED_SUBSCRIPTIONS:
+        page = client.get(f"{BILLING}/subscription/?{query}").content.decode()
+        assert re.findall(r"change/[^>]*>(SUB-\d)<", page) == found, query
+        rows = saved(client, f"{BILLING}/subscription/csv/?{query}")
+        assert [row["Subscription"] for row in rows] == found, query
+
+
+def test_a_search_of_subscriptions_by_state_covers_so_many_and_goes_on(client, monkeypatch):
+    monkeypatch.setattr(subscription_pages, "WINDOW_ROWS", 2)
+    plan = PlanFactory().code
+    for number in range(5):
+        SubscriptionFactory(ref=f"SUB-{number}", plan=plan)
+    subscriptions.amend_subscription(ref="SUB-0", effective_at=at(1, 2), wish=Wish(paused=True))
+    seen, url, clicks = [], f"{BILLING}/subscription/?state=paused", 0
+    while url:
+        page = client.get(url).content.decode()
+        clicks += 1
+        seen += re.findall(r"change/[^>]*>(SUB-\d)<", page)
+        link = older_url(page)
+        assert (link is not None) is ("The search covers 2 subscriptions" in page)
+        url = link and f"{BILLING}/subscription/{link}"
+    assert (seen, clicks) == (["SUB-0"], 3)
+
+
+def test_every_list_can_be_saved_also_where_it_is_empty_and_asks_for_its_permission(client):
+    ben = operator("billing.view_usageevent", name="ben")
+    for name in ("customer", "subscription", "plan", "coupon", "invoice", "creditnote", "run"):
+        assert client.get(f"{BILLING}/{name}/csv/").status_code == 200
+        assert ben.get(f"{BILLING}/{name}/csv/").status_code == 403
+
+
+def cost(client, url):
+    """How many statements showing the page takes."""
+    ContentType.objects.get_for_models(*apps.get_models(), for_concrete_models=False)
+    with CaptureQueriesContext(connection) as captured:
+        assert client.get(url).status_code == 200
+    return len(captured)
+
+
+def test_a_document_and_its_customer_cost_the_same_with_many_lines_and_invoices(client):
+    few = SubscriptionFactory(plan=PlanFactory(prices=[recurring()]).code)
+    many = SubscriptionFactory(plan=PlanFactory(prices=[recurring(key=f"p-{number}") for number in range(40)]).code)
+    generate_in(ref=few.ref, options=Options(as_of=at(1, 1)))
+    for month in range(1, 6):
+        generate_in(ref=many.ref, options=Options(as_of=at(month, 1)))
+    for model, rows in (
+        ("invoice", [Invoice.objects.filter(subscription_id=each.pk).first().pk for each in (few, many)]),
+        ("customer", [few.customer_id, many.customer_id]),
+        ("subscription", [few.pk, many.pk]),
+    ):
+        one, other = (cost(client, f"{BILLING}/{model}/{pk}/change/") for pk in rows)
+        assert one == other <= 32, model
+
+
+def test_the_file_comes_whole_through_the_front_in_many_pieces(client, monkeypatch):
+    monkeypatch.setattr(saved_lists, "ROWS_PER_PIECE", 2)
+    for number in range(5):
+        CustomerFactory(ref=f"C-{number}")
+    front = AsgiClient(on_this_connection=True)
+    front.cookies = client.cookies
+    response = front.get(f"{BILLING}/customer/csv/")
+    assert response.status_code == 200
+    rows = csv.DictReader(io.StringIO(response.content.decode("utf-8-sig"), newline=""))
+    assert [row["Customer"] for row in rows] == [f"C-{number}" for number in range(4, -1, -1)]

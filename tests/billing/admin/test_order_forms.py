@@ -1,0 +1,473 @@
+"""Forms about orders: in two steps, by the services of the REST calls; nothing is written by the first, nor by a refusal."""
+
+import html
+import re
+from decimal import Decimal
+
+import pytest
+from django.test import Client
+
+from billing.models import (
+    Amendment,
+    Coupon,
+    Customer,
+    CustomerCoupon,
+    Invoice,
+    Plan,
+    Price,
+    RequestKey,
+    Subscription,
+)
+from billing.orders import coupons, subscriptions
+from billing.orders.subscriptions import Wish
+from billing.rating.periods import Interval, IntervalUnit
+from ledger.models import StaffEvent
+from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique
+from tests.ledger.admin.admin_site import hidden_key, operator
+
+pytestmark = pytest.mark.django_db
+
+BILLING = "/admin/billing"
+CUSTOMER = {
+    "ref": "C-7", "name": "Ada Lovelace", "currency": "eur", "time_zone": "Europe/Berlin", "language": "en",
+    "vat_status": "taxable", "terms_days": "14", "grace_days": "0", "credit_type": "credits",
+}  # fmt: skip
+PLAN = {
+    "code": "team", "name": "Team", "currency": "EUR", "unit": "month", "count": "1", "credit_type": "credits",
+    "price_count": "2", "price_0_key": "seats", "price_0_kind": "recurring", "price_0_model": "unit",
+    "price_0_unit_amount": "9.90",
+    "price_0_tax_rate": "19", "price_0_proration": "day", "price_0_tax_category": "S",
+    "price_1_key": "tokens", "price_1_kind": "usage", "price_1_model": "graduated", "price_1_meter": "tokens",
+    "price_1_aggregation": "sum", "price_1_tiers": "1000000 0\nbeyond 0.00002",
+}  # fmt: skip
+COUPON = {"code": "WELCOME", "kind": "percentage", "value": "10", "duration": "recurring", "periods": "3"}
+ROWS = (Customer, Plan, Price, Coupon, CustomerCoupon, Subscription, Amendment, Invoice)
+
+
+@pytest.fixture
+def client() -> Client:
+    """A superuser's session of the operators' pages."""
+    return operator()
+
+
+def counts():
+    """All that a form may write."""
+    return [model.objects.count() for model in ROWS]
+
+
+def words(response):
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", response.content.decode())))
+
+
+def hidden_values(response):
+    page = response.content.decode()
+    return {name: html.unescape(value) for name, value in re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page)}
+
+
+def sent(client, url, values):
+    """The form filled in, as it is sent the first time."""
+    return client.post(url, {"idempotency_key": unique("key"), **values})
+
+
+def refused(client, url, values):
+    """What a form says of each field, by a form that comes back; nothing was written."""
+    before = counts()
+    response = sent(client, url, values)
+    assert response.status_code == 422, (url, values)
+    assert counts() == before
+    return {field: " ".join(messages) for field, messages in response.context_data["form"].errors.items()}
+
+
+def done(client, url, values):
+    """Both steps; what the second comes to."""
+    first = sent(client, url, values)
+    assert first.status_code == 200, words(first)
+    return client.post(url, hidden_values(first) | {"confirmed": "yes"})
+
+
+def text_after(client, response):
+    assert response.status_code == 302, words(response)
+    return words(client.get(response["Location"]))
+
+
+def test_a_customer_is_created_after_it_was_said_what_is_written(client):
+    url = f"{BILLING}/customer/add/"
+    before = counts()
+    response = sent(client, url, CUSTOMER | {"line1": "1 New St", "city": "Berlin", "holder_id": "ada", "unit_value": "0.01"})
+    text = words(response)
+    assert "Ada Lovelace (C-7) is invoiced in EUR and pays within 14 days." in text
+    assert "Documents say 1 New St, Berlin." in text
+    assert "ada's credits pay first, 0.01 EUR each." in text
+    assert counts() == before
+    assert not RequestKey.objects.exists()
+    values = hidden_values(response) | {"confirmed": "yes", "reason": "ordered by phone"}
+    first, second = client.post(url, values), client.post(url, values)
+    assert (first.status_code, first["Location"]) == (302, second["Location"])
+    text = text_after(client, second)
+    assert "Customer C-7 is done: it pays in EUR." in text
+    # The staff log is kept for good, and a customer can be erased (`erase_customer`).
+    assert [event.details for event in StaffEvent.objects.all() if "C-7" in event.details]
+    assert [event for event in StaffEvent.objects.all() if "Lovelace" in f"{event.object} {event.details}"] == []
+    assert "Customer C-7 was already done by the first click" in text
+    customer = Customer.objects.get()
+    assert (customer.ref, customer.terms_days, customer.time_zone) == ("C-7", 14, "Europe/Berlin")
+    assert customer.address == {"line1": "1 New St", "city": "Berlin"}
+    assert (customer.holder_id, customer.credit_unit_value) == ("ada", Decimal("0.01"))
+    noted = StaffEvent.objects.get(action="form")
+    assert (noted.actor, noted.object) == ("admin:mara", "New customer")
+    assert "ordered by phone" in noted.details
+
+
+WRONG_CUSTOMERS = [
+    ({"ref": "C 7"}, "ref", "Use 1 to 64 letters, digits"),
+    ({"ref": "TAKEN"}, "ref", "There is another customer TAKEN."),
+    ({"name": ""}, "name", "This field is required."),
+    ({"currency": "XXX"}, "currency", "This must be an active ISO 4217 code such as EUR."),
+    ({"time_zone": "Berlin"}, "time_zone", "This must be a zone of the IANA database such as Europe/Berlin."),
+    ({"vat_status": "reverse_charge"}, "vat_id", "Reverse charge needs a VAT id that begins with the two letters"),
+    ({"terms_days": "4000"}, "terms_days", "less than or equal to 3650"),
+    ({"unit_value": "0.01"}, "unit_value", "A customer who pays with credits needs a holder_id."),
+    ({"unit_value": "1e5", "holder_id": "ada"}, "unit_value", "Enter a number."),
+]
+
+
+def test_a_customer_that_cannot_be_is_told_at_the_field_and_not_written(client):
+    CustomerFactory(ref="TAKEN")
+    for changed, field, said in WRONG_CUSTOMERS:
+        assert said in refused(client, f"{BILLING}/customer/add/", CUSTOMER | changed).get(field, ""), changed
+
+
+def test_a_name_that_is_taken_between_the_steps_is_told_and_the_next_try_is_another_request(client):
+    url = f"{BILLING}/customer/add/"
+    values = hidden_values(sent(client, url, CUSTOMER))
+    CustomerFactory(ref="C-7")
+    response = client.post(url, values | {"confirmed": "yes"})
+    assert response.status_code == 422
+    assert "There is another customer C-7." in words(response)
+    again = values | {"ref": "C-8", "idempotency_key": hidden_key(response.content.decode())}
+    assert client.post(url, again | {"confirmed": "yes"}).status_code == 302
+    assert Customer.objects.filter(ref="C-8").exists()
+
+
+def test_a_customer_is_changed_with_before_and_after(client):
+    customer = CustomerFactory(ref="C-7", address={"line1": "Old St", "floor": "2", "city": "Berlin"})
+    url = f"{BILLING}/customer/{customer.pk}/edit/"
+    values = CUSTOMER | {"name": "Ada King", "line1": "New St", "city": "Berlin", "terms_days": "30"}
+    response = sent(client, url, values)
+    assert "Name Ada Lovelace Ada King" in words(response)
+    assert "Address Old St, Berlin, 2 New St, Berlin, 2" in words(response)
+    customer.refresh_from_db()
+    assert customer.name == "Ada Lovelace"
+    assert client.post(url, hidden_values(response) | {"confirmed": "yes"}).status_code == 302
+    customer.refresh_from_db()
+    assert (customer.name, customer.address) == ("Ada King", {"line1": "New St", "floor": "2", "city": "Berlin"})
+    assert "The form changes nothing." in words(sent(client, url, values))
+
+
+def test_a_plan_is_shown_in_sentences_before_it_is_written(client):
+    url = f"{BILLING}/plan/add/"
+    before = counts()
+    response = sent(client, url, PLAN | {"grants": "500", "minimum": "5"})
+    text = words(response)
+    assert "This is a new plan. Team is billed every month in EUR." in text
+    assert "seats: 9.90 EUR per unit and month, in advance. 19 % tax." in text
+    assert "tokens: per unit of tokens, each part at its own price: up to 1,000,000 at 0.00 EUR; beyond at 0.00002 EUR." in text
+    assert "At least 5.00 EUR a month, before tax." in text
+    assert "Grants 500 credits every month; the rest expires with its month." in text
+    assert counts() == before
+    assert client.post(url, hidden_values(response) | {"confirmed": "yes"}).status_code == 302
+    plan = Plan.objects.get()
+    assert (plan.code, plan.version, plan.minimum, plan.allowance["amount"]) == ("team", 1, Decimal(5), 500)
+    tokens = Price.objects.get(key="tokens").definition
+    assert tokens["tiers"] == [{"up_to": "1000000", "unit_amount": "0"}, {"up_to": None, "unit_amount": "0.00002"}]
+
+
+WRONG_PLANS = [
+    ({"price_1_tiers": "10 0.1\n5 0.2\nbeyond 1"}, "price_1_tiers", "Tier 1 ends at 5, not above 10"),
+    ({"price_1_tiers": "10 x\nbeyond 1"}, "price_1_tiers", "Must be a plain decimal number"),
+    ({"price_0_unit_amount": ""}, "price_0_unit_amount", "Model unit needs unit_amount."),
+    ({"price_1_meter": ""}, "price_1_meter", "A usage price needs a meter."),
+    ({"price_1_key": "seats"}, "price_1_key", "Another price has the key 'seats'."),
+    ({"price_0_free_events": "5"}, "price_0_free_events", "Model unit does not use free_events."),
+    ({"price_0_tax_category": "AE"}, "price_0_tax_rate", "Category AE needs a rate of 0."),
+    ({"price_1_filters": "region"}, "price_1_filters", "text values"),
+    ({"minimum": "9", "maximum": "5"}, "minimum", "The minimum must not exceed the maximum."),
+    ({"currency": "nix"}, "currency", "This must be an active ISO 4217 code such as EUR."),
+    ({"count": "0"}, "count", "greater than or equal to 1"),
+    ({"price_0_kind": "monthly"}, "price_0_kind", "Select a valid choice."),
+]
+
+
+def test_a_plan_that_cannot_be_is_told_at_the_field_and_not_written(client):
+    for changed, field, said in WRONG_PLANS:
+        assert said in refused(client, f"{BILLING}/plan/add/", PLAN | changed).get(field, ""), changed
+
+
+def test_more_prices_are_asked_for_without_losing_what_was_typed(client):
+    url = f"{BILLING}/plan/add/"
+    response = client.post(url, PLAN | {"idempotency_key": "k", "name": "", "more": "yes"})
+    assert response.status_code == 200
+    page = response.content.decode()
+    assert re.search(r'name="price_0_unit_amount"[^>]*value="9.90"|value="9.90"[^>]*name="price_0_unit_amount"', page)
+    assert 'name="price_2_key"' in page
+    assert "This field is required" not in page
+    three = PLAN | {"price_count": "3", "price_2_kind": "recurring", "price_2_model": "flat"}
+    # What is left empty is left out.
+    assert done(client, url, three).status_code == 302
+    assert Price.objects.count() == 2
+
+
+def test_a_count_of_prices_that_cannot_be_is_no_error(client):
+    for count in ("0", "-1", "1000", "9" * 30, "x", ""):
+        assert client.post(f"{BILLING}/plan/add/", {"price_count": count, "idempotency_key": "k"}).status_code == 422
+
+
+def test_the_next_version_of_a_plan_begins_with_the_last(client):
+    prices = [
+        recurring("base", "49.00", minimum="10", tax_rate="19"),
+        metered("calls", "0.02", free_units="100", filters={"region": ["eu", "us"]}, credits={"per_unit": "2.5"}),
+        metered(
+            "gb", None, model="volume", tiers=[{"up_to": "5", "unit_amount": "1", "flat_amount": "2"}, {"unit_amount": "0.5"}]
+        ),
+    ]
+    plan = PlanFactory(code="team", prices=[{k: v for k, v in price.items() if v is not None} for price in prices])
+    url = f"{BILLING}/plan/{plan.pk}/new-version/"
+    form = client.get(url).context_data["form"]
+    values = {name: form[name].value() for name in form.fields if form[name].value() not in (None, "", False)}
+    response = done(client, url, {**values, "idempotency_key": "another", "reason": ""})
+    assert "Version 2 of team is done" in text_after(client, response)
+    versions = [
+        list(
+            Price.objects.filter(plan__code="team", plan__version=number)
+            .order_by("position")
+            .values_list("definition", flat=True)
+        )
+        for number in (1, 2)
+    ]
+    assert versions[0] == versions[1]
+
+
+def test_a_coupon_is_created_given_and_taken_away(client):
+    response = sent(client, f"{BILLING}/coupon/add/", COUPON | {"plans": "team, solo"})
+    assert "WELCOME: 10 % off, from 3 invoices, only on team and solo." in words(response)
+    assert not Coupon.objects.exists()
+    assert client.post(f"{BILLING}/coupon/add/", hidden_values(response) | {"confirmed": "yes"}).status_code == 302
+    assert Coupon.objects.get().plans == ["team", "solo"]
+    customer = CustomerFactory(ref="C-7")
+    give = f"{BILLING}/customer/{customer.pk}/give-coupon/"
+    assert "There is" not in words(sent(client, give, {"coupon": "WELCOME"}))
+    assert not CustomerCoupon.objects.exists()
+    assert "Coupon WELCOME is done: C-7 has it." in text_after(client, done(client, give, {"coupon": "WELCOME"}))
+    again = sent(client, give, {"coupon": "WELCOME"})
+    assert "The customer has it already." in again.context_data["form"].errors["coupon"][0]
+    assert "does not exist" in sent(client, give, {"coupon": "NOPE"}).context_data["form"].errors["coupon"][0]
+    take = f"{BILLING}/customer/{customer.pk}/coupons/WELCOME/take/"
+    assert take in client.get(f"{BILLING}/customer/{customer.pk}/change/").content.decode()
+    assert "Later invoices of C-7 do not use WELCOME." in words(sent(client, take, {}))
+    assert CustomerCoupon.objects.get().taken_off_at is None
+    assert done(client, take, {}).status_code == 302
+    assert CustomerCoupon.objects.get().taken_off_at is not None
+    assert take not in client.get(f"{BILLING}/customer/{customer.pk}/change/").content.decode()
+    assert sent(client, take, {}).status_code == 422
+
+
+WRONG_COUPONS = [
+    ({"kind": "amount"}, "currency"),
+    ({"currency": "EUR"}, "currency"),
+    ({"value": "101"}, "value"),
+    ({"value": "0"}, "value"),
+    ({"periods": ""}, "periods"),
+    ({"prices": "a b"}, "prices"),
+    ({"code": "TAKEN"}, "code"),
+]
+
+
+def test_a_coupon_that_cannot_be_is_told_at_the_field_and_not_written(client):
+    coupons.create_coupon(code="TAKEN", kind="percentage", value=Decimal(10), duration="once")
+    for changed, field in WRONG_COUPONS:
+        assert list(refused(client, f"{BILLING}/coupon/add/", COUPON | changed)) == [field], changed
+
+
+def ordered(**changed):
+    plan = PlanFactory(prices=[recurring(model="unit", tax_rate="20")])
+    order = {"ref": "SUB-9", "customer": CustomerFactory().ref, "plan": plan.code, "started_at": "2026-01-01T00:00"}
+    return order | {"time_zone": "UTC", "quantities": "base 3"} | changed
+
+
+def test_a_subscription_shows_its_first_invoice_before_it_is_created(client):
+    url = f"{BILLING}/subscription/add/"
+    values = ordered(ends_at="2026-02-01T00:00")
+    before = counts()
+    response = sent(client, url, values)
+    text = words(response)
+    assert "It ends 2026-02-01 00:00 UTC." in text
+    assert "1 Jan 2026 – 31 Jan 2026 30.00 Tax 6.00 Total 36.00" in text
+    assert counts() == before
+    assert client.post(url, hidden_values(response) | {"confirmed": "yes"}).status_code == 302
+    subscription = Subscription.objects.get(ref="SUB-9")
+    order = Amendment.objects.get()
+    assert (order.subscription_id, order.actor, order.change["quantities"]) == (subscription.pk, "admin:mara", {"base": "3"})
+    assert not Invoice.objects.exists()
+
+
+WRONG_SUBSCRIPTIONS = [
+    ({"customer": "NOBODY"}, "customer"),
+    ({"plan": "nothing"}, "plan"),
+    ({"started_at": ""}, "started_at"),
+    ({"started_at": "1999-01-01T00:00"}, "started_at"),
+    ({"ends_at": "2025-01-01T00:00"}, "ends_at"),
+    ({"quantities": "seats 5"}, "quantities"),
+    ({"quantities": "base five"}, "quantities"),
+    ({"quantities": "base 1e99"}, "quantities"),
+    ({"quantities": "base -1"}, "quantities"),
+    ({"quantities": "base"}, "quantities"),
+    ({"ref": "TAKEN"}, "ref"),
+]
+
+
+def test_a_subscription_that_cannot_be_is_told_at_the_field_and_not_written(client):
+    SubscriptionFactory(ref="TAKEN")
+    values = ordered()
+    for changed, field in WRONG_SUBSCRIPTIONS:
+        assert list(refused(client, f"{BILLING}/subscription/add/", values | changed)) == [field], changed
+
+
+def test_a_subscription_that_a_run_would_suspend_is_told_so(client):
+    days = PlanFactory(interval=Interval(IntervalUnit.DAY), prices=[recurring()]).code
+    values = ordered(started_at="2001-01-01T00:00", plan=days, quantities="")
+    response = sent(client, f"{BILLING}/subscription/add/", values)
+    assert "would suspend its billing: too-many-periods." in words(response)
+    assert not Subscription.objects.exists()
+
+
+@pytest.fixture
+def subscription():
+    plan = PlanFactory(code="solo", prices=[recurring(model="unit", tax_rate="0")])
+    return SubscriptionFactory(plan=plan.code, started_at=at(1, 1), ends_at=at(3, 1))
+
+
+@pytest.mark.parametrize(
+    ("way", "values", "shown", "change"),
+    [
+        (
+            "change-quantities",
+            {"quantities": "base 4", "effective_at": "2026-01-01T00:00"},
+            ": base: 4, from 2026-01-01 00:00 UTC on.",
+            {"quantities": {"base": "4"}},
+        ),
+        ("pause", {"effective_at": "2026-02-01T00:00"}, ": is paused, from 2026-02-01 00:00 UTC on.", {"paused": True}),
+        ("cancel", {"ends_at": "2026-02-01T00:00"}, ": ends 2026-02-01 00:00 UTC, ", {"ends_at": "2026-02-01T00:00:00+00:00"}),
+        (
+            "withdraw-cancellation",
+            {"effective_at": "2026-02-15T00:00"},
+            ": goes on without an end, from 2026-02-15 00:00 UTC on.",
+            {"ends_at": None},
+        ),
+    ],
+)
+def test_a_subscription_is_amended_after_its_effect_was_shown(client, subscription, way, values, shown, change):
+    url = f"{BILLING}/subscription/{subscription.pk}/{way}/"
+    before = counts()
+    response = sent(client, url, values)
+    assert response.status_code == 200, words(response)
+    assert shown in words(response)
+    assert "The invoice of a run at" in words(response)
+    assert counts() == before
+    assert client.post(url, hidden_values(response) | {"confirmed": "yes"}).status_code == 302
+    amendment = Amendment.objects.order_by("-sequence").first()
+    assert (amendment.sequence, amendment.change, amendment.actor) == (2, change, "admin:mara")
+    page = words(client.get(f"{BILLING}/subscription/{subscription.pk}/change/"))
+    assert "ordered Basic (solo v1), ends 2026-03-01 00:00 UTC" in page
+
+
+def test_the_plan_of_a_subscription_is_changed_to_its_newest_version(client, subscription):
+    PlanFactory(code="solo", name="Solo plus", prices=[recurring(unit_amount="12", model="unit")])
+    url = f"{BILLING}/subscription/{subscription.pk}/change-plan/"
+    response = sent(client, url, {"plan": "solo", "effective_at": "2026-01-01T00:00"})
+    assert "plan becomes Solo plus (solo v2), from 2026-01-01 00:00 UTC on." in words(response)
+    assert "12.00" in words(response)
+    assert client.post(url, hidden_values(response) | {"confirmed": "yes"}).status_code == 302
+    assert Amendment.objects.count() == 2
+
+
+WRONG_AMENDMENTS = [
+    ("change-plan", {"plan": "nothing", "effective_at": "2026-02-01T00:00"}, "plan"),
+    ("change-plan", {"plan": "solo", "effective_at": "2025-12-01T00:00"}, "effective_at"),
+    ("change-quantities", {"quantities": "seats 4", "effective_at": "2026-02-01T00:00"}, "quantities"),
+    ("change-quantities", {"quantities": "", "effective_at": "2026-02-01T00:00"}, "quantities"),
+    ("cancel", {"ends_at": "2025-02-01T00:00"}, "ends_at"),
+    ("extend-trial", {"trial_end": "2026-03-01T00:00"}, "trial_end"),
+]
+
+
+def test_an_amendment_that_cannot_be_is_told_at_the_field_and_not_written(client, subscription):
+    for way, values, field in WRONG_AMENDMENTS:
+        assert list(refused(client, f"{BILLING}/subscription/{subscription.pk}/{way}/", values)) == [field], (way, values)
+
+
+def test_only_amendments_that_change_something_are_offered(client):
+    subscription = SubscriptionFactory(started_at=at(1, 1))
+    url = f"{BILLING}/subscription/{subscription.pk}"
+
+    def offered():
+        page = client.get(f"{url}/change/").content.decode()
+        return set(re.findall(rf'href="{url}/([a-z-]+)/"', page)) - {"usage", "change"}
+
+    always = {"change-plan", "change-quantities", "cancel"}
+    assert offered() == always | {"pause"}
+    subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(1, 2), wish=Wish(paused=True))
+    assert offered() == always | {"go-on"}
+    subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(1, 3), wish=Wish(sets_end=True, ends_at=at(1, 4)))
+    assert offered() == {"withdraw-cancellation"}
+
+
+PERMISSIONS = {
+    "add_customer": ["customer/add/"],
+    "change_customer": ["customer/{customer}/edit/"],
+    "add_customercoupon": ["customer/{customer}/give-coupon/"],
+    "change_customercoupon": ["customer/{customer}/coupons/X/take/"],
+    "add_plan": ["plan/add/", "plan/{plan}/new-version/"],
+    "add_coupon": ["coupon/add/"],
+    "add_subscription": ["subscription/add/", "customer/{customer}/subscribe/"],
+    "add_amendment": ["subscription/{subscription}/cancel/", "subscription/{subscription}/change-plan/"],
+}
+
+
+def test_each_form_asks_for_its_permission_and_a_viewer_sees_no_button():
+    subscription = SubscriptionFactory(started_at=at(1, 1))
+    rows = {"subscription": subscription.pk, "customer": subscription.customer_id, "plan": Plan.objects.get().pk}
+    addresses = {name: [f"{BILLING}/{url.format(**rows)}" for url in urls] for name, urls in PERMISSIONS.items()}
+    views = [f"billing.view_{name}" for name in ("customer", "plan", "coupon", "subscription")]
+    pages = [f"{BILLING}/{name}/" for name in ("customer", "plan", "coupon", "subscription")]
+    pages += [f"{BILLING}/{name}/{pk}/change/" for name, pk in rows.items()]
+    viewer = operator(*views, name="viewer")
+    seen = "".join(viewer.get(page).content.decode() for page in pages)
+    before, before_it = counts(), addresses["add_amendment"][0]
+    for name, urls in addresses.items():
+        may = operator(*views, f"billing.{name}", name=name)
+        for url in urls:
+            assert url not in seen
+            assert viewer.get(url).status_code == viewer.post(url, {"confirmed": "yes"}).status_code == 403, url
+            assert may.get(url).status_code in (200, 302), url
+        # One that somebody else may; the last of all for the first.
+        assert may.get(before_it).status_code == 403, (name, before_it)
+        before_it = urls[0]
+    assert counts() == before
+
+
+def test_django_saves_nothing_beside_the_forms(client):
+    """Who may add rows could have Django copy one: `_saveasnew` on a row's own page."""
+    customer = CustomerFactory(ref="C-7")
+    values = {"_saveasnew": "1", "ref": "C-8", "name": "x", "currency": "EUR", "time_zone": "UTC", "language": "en"}
+    assert client.post(f"{BILLING}/customer/{customer.pk}/change/", values).status_code == 403
+    assert Customer.objects.count() == 1
+
+
+def test_an_empty_list_says_how_to_start(client):
+    viewer = operator(*(f"billing.view_{name}" for name in ("customer", "plan", "coupon", "subscription")), name="ben")
+    for name in ("customer", "plan", "coupon", "subscription"):
+        url = f"{BILLING}/{name}/"
+        assert "yet" in words(client.get(url))
+        assert f'href="{url}add/"' in client.get(url).content.decode()
+        assert "Nothing fits" in client.get(f"{url}?q=zzz").content.decode()
+        assert f'href="{url}add/"' not in viewer.get(url).content.decode()

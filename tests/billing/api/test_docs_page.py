@@ -1,0 +1,82 @@
+"""docs/API.md names by hand the bodies that billing's calls take and respond with: all of them."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from billing.rating.price_input import _FIELDS as PRICE_FIELDS
+from ledger_project.api.documents import openapi_document
+
+BILLING_TAGS = {"Catalogue", "Subscriptions", "Usage", "Invoices"}
+RESPONSES = ("Invoice", "InvoiceLine", "InvoiceTax", "CreditNote", "InvoiceTransition")
+
+
+@pytest.fixture(scope="module")
+def document():
+    return json.loads(openapi_document())
+
+
+@pytest.fixture(scope="module")
+def section():
+    """What stands under "Billing"."""
+    text = (Path(__file__).resolve().parents[3] / "docs" / "API.md").read_text(encoding="utf-8")
+    return text.split("\n## Billing\n")[1].split("\n## ")[0]
+
+
+def calls(document):
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            if BILLING_TAGS & set(operation.get("tags", [])):
+                yield path, method, operation
+
+
+def names_of(document, schema):
+    """The properties of a schema and of what they hold."""
+    if "$ref" in schema:
+        yield from names_of(document, document["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]])
+    for name, one in schema.get("properties", {}).items():
+        yield name
+        yield from names_of(document, one)
+    for part in ("oneOf", "allOf", "anyOf"):
+        for one in schema.get(part, []):
+            yield from names_of(document, one)
+    if isinstance(schema.get("items"), dict):
+        yield from names_of(document, schema["items"])
+
+
+def test_every_call_is_named(document, section):
+    seen = 0
+    for path, method, _ in calls(document):
+        written = re.sub(r"\{(invoice_id|credit_note_id)\}", "{id}", path)
+        last = written.rsplit("/", 1)[1]
+        assert written in section or f"`/{last}`" in section, f"{method} {path}"
+        seen += 1
+    assert seen >= 20
+
+
+def test_every_field_of_a_body_and_every_filter_is_named(document, section):
+    seen = set()
+    for path, method, operation in calls(document):
+        for content in operation.get("requestBody", {}).get("content", {}).values():
+            for name in names_of(document, content["schema"]):
+                assert re.search(rf"[`\"]{name}[`\"]", section), f"{method} {path}: {name}"
+                seen.add(name)
+        for parameter in operation.get("parameters", []):
+            if parameter["in"] == "query" and parameter["name"] not in ("limit", "cursor"):
+                assert re.search(rf"[?&`]{parameter['name']}[=`]", section), f"{method} {path}: {parameter['name']}"
+    assert {"allowance", "rollover_cap", "grace_days", "vat_status", "reason"} <= seen
+
+
+def test_every_field_of_a_price_is_named(section):
+    for name in PRICE_FIELDS:
+        assert f"`{name}`" in section, name
+
+
+@pytest.mark.parametrize("shape", RESPONSES)
+def test_every_field_of_a_document_is_named(document, section, shape):
+    properties = document["components"]["schemas"][shape]["properties"]
+    assert properties
+    for name in properties:
+        assert re.search(rf"[`\"]{name}[`\"]", section), name

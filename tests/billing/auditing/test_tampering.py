@@ -1,0 +1,310 @@
+"""`generate_invoices --check` finds what somebody with every right changed: documents, what they were made of, what paid them."""
+
+from decimal import Decimal
+
+import pytest
+from django.db import connection
+
+from billing import auditing
+from billing.documents import credit_notes
+from billing.models import Claim, Invoice, Line
+from billing.orders import coupons, subscriptions
+from billing.orders.customers import CreditTerms
+from billing.orders.subscriptions import Wish
+from ledger import services
+from tests.billing.factories import (
+    CustomerFactory,
+    PlanFactory,
+    SubscriptionFactory,
+    at,
+    metered,
+    recurring,
+    transition,
+    unique,
+    use,
+)
+from tests.billing.generator.test_generate import bill
+
+pytestmark = pytest.mark.django_db
+
+TABLES = """
+    SELECT relname FROM pg_class
+    WHERE relnamespace = 'public'::regnamespace AND relname LIKE 'billing%%' AND relkind IN ('r', 'p')
+"""
+
+
+@pytest.fixture
+def history():
+    """Three invoices of one subscription: paid in credits in part, with coupon, usage, a charge, a change of plan and a note."""
+    holder, code = unique("holder"), unique("ten")
+    services.grant(holder_id=holder, amount=500, idempotency_key="first")
+    customer = CustomerFactory(holder_id=holder, credits=CreditTerms("credits", Decimal("0.01")))
+    coupons.create_coupon(code=code, kind="percentage", value=Decimal(10), duration="once")
+    coupons.give_coupon(customer_id=customer.pk, customer_ref=customer.ref, customer_currency="EUR", code=code)
+    plan = PlanFactory(prices=[recurring(tax_rate="20"), metered(tax_rate="20")])
+    subscription = SubscriptionFactory(customer=customer.ref, plan=plan.code)
+    use(subscription, "100", at(1, 10))
+    use(subscription, "150", at(1, 20))
+    [first] = bill(subscription, at(1, 1))
+    subscriptions.charge_once(ref=subscription.ref, amount_minor=700, description="Setup", tax_rate=Decimal(20))
+    [second] = bill(subscription, at(2, 1))
+    bigger = PlanFactory(prices=[recurring(unit_amount="20.00", tax_rate="20"), metered(tax_rate="20")])
+    subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(2, 15), wish=Wish(plan=bigger.code))
+    [third] = bill(subscription, at(3, 1))
+    transition(third["id"], "pay")
+    credit_notes.issue_in(invoice_id=second["id"], lines=[credit_notes.LineCredit(1, 100)], reason="Goodwill", actor="test")
+    return {"first": first["id"], "second": second["id"], "third": third["id"], "subscription": subscription.pk}
+
+
+def found() -> set[str]:
+    return {one["finding"] for one in auditing.check()}
+
+
+def as_owner(*statements: str, **named: int) -> None:
+    """Change rows as somebody does who may switch triggers off; constraints hold."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        cursor.execute(TABLES)
+        tables = [name for (name,) in cursor.fetchall()]
+        for table in tables:
+            cursor.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")
+        for statement in statements:
+            cursor.execute(statement, named)
+            assert cursor.rowcount, statement
+        for table in tables:
+            cursor.execute(f"ALTER TABLE {table} ENABLE TRIGGER USER")
+
+
+def test_ordinary_life_is_no_finding(history):
+    assert auditing.check() == []
+    assert Invoice.objects.filter(digest=None).count() == 0
+
+
+DIGEST = "digest of a document"
+REWRITTEN = """
+    UPDATE billing_{0} AS changed SET digest = billing_chained_digest((
+        SELECT earlier.digest FROM billing_{0} AS earlier
+        WHERE earlier.subscription_id = changed.subscription_id AND earlier.sequence = changed.sequence - 1
+    ), billing_row_form(changed))
+    WHERE subscription_id = %(subscription)s AND sequence = {1}
+"""
+TAMPERINGS = {
+    "lines with totals lowered together": (
+        [
+            "UPDATE billing_line SET amount_minor = amount_minor - 100 WHERE invoice_id = %(second)s AND position = 1",
+            (
+                "UPDATE billing_invoicetax SET base_minor = base_minor - 100, amount_minor = amount_minor - 20 "
+                "WHERE invoice_id = %(second)s"
+            ),
+            (
+                "UPDATE billing_invoice SET subtotal_minor = subtotal_minor - 100, tax_minor = tax_minor - 20, "
+                "total_minor = total_minor - 120, amount_due_minor = amount_due_minor - 120 WHERE id = %(second)s"
+            ),
+        ],
+        {DIGEST, "claims do not add up to the lines"},
+    ),
+    "a line's quantity": (["UPDATE billing_line SET quantity = 7 WHERE invoice_id = %(first)s"], {DIGEST}),
+    "a line's description": (["UPDATE billing_line SET description = 'Other' WHERE invoice_id = %(first)s"], {DIGEST}),
+    "a line's rating": (["UPDATE billing_line SET rating = '{}' WHERE invoice_id = %(first)s"], {DIGEST}),
+    "the buyer": (['UPDATE billing_invoice SET buyer = buyer || \'{"name": "Eve"}\' WHERE id = %(first)s'], {DIGEST}),
+    "the due date": (["UPDATE billing_invoice SET due_date = due_date + 30 WHERE id = %(first)s"], {DIGEST}),
+    "the tax": (
+        [
+            "UPDATE billing_invoicetax SET amount_minor = amount_minor - 1 WHERE invoice_id = %(third)s",
+            (
+                "UPDATE billing_invoice SET tax_minor = tax_minor - 1, total_minor = total_minor - 1, "
+                "amount_due_minor = amount_due_minor - 1 WHERE id = %(third)s"
+            ),
+        ],
+        {DIGEST, "taxes do not follow from the lines"},
+    ),
+    "the state": (
+        ["UPDATE billing_invoice SET state = 'paid', paid_at = now() WHERE id = %(second)s"],
+        {"state does not follow from the transitions"},
+    ),
+    "the state, back": (
+        ["UPDATE billing_invoice SET state = 'open', paid_at = NULL WHERE id = %(third)s"],
+        {"state does not follow from the transitions"},
+    ),
+    "what is due": (
+        [
+            (
+                "UPDATE billing_invoice SET credit_notes_minor = credit_notes_minor + 50, "
+                "amount_due_minor = amount_due_minor - 50 WHERE id = %(second)s"
+            )
+        ],
+        {"amount due does not follow from what was set against it"},
+    ),
+    "the last invoice, with the series": (
+        [
+            "DELETE FROM billing_line WHERE invoice_id = %(third)s",
+            "DELETE FROM billing_invoicetax WHERE invoice_id = %(third)s",
+            "DELETE FROM billing_invoice WHERE id = %(third)s",
+            "UPDATE billing_numberseries SET last_value = last_value - 1 WHERE name = 'INV'",
+        ],
+        {"names an invoice that does not exist", "claims do not add up to the lines"},
+    ),
+    "an invoice in the middle": (
+        [
+            "DELETE FROM billing_line WHERE invoice_id = %(second)s",
+            "DELETE FROM billing_invoicetax WHERE invoice_id = %(second)s",
+            "DELETE FROM billing_invoice WHERE id = %(second)s",
+        ],
+        {DIGEST, "hole in the numbering", "names an invoice that does not exist"},
+    ),
+    "the series": (
+        ["UPDATE billing_numberseries SET last_value = last_value + 1 WHERE name = 'INV'"],
+        {"series does not match its documents"},
+    ),
+    "a claim's amount": (
+        ["UPDATE billing_claim SET amount_minor = 0 WHERE invoice_id = %(second)s AND kind = 2"],
+        {DIGEST, "claims do not add up to the lines"},
+    ),
+    "a claim deleted": (
+        ["DELETE FROM billing_claim WHERE invoice_id = %(second)s AND kind = 2"],
+        {DIGEST, "claims do not add up to the lines", "line without its claim"},
+    ),
+    "a claim released": (
+        ["UPDATE billing_claim SET released_at = now() WHERE invoice_id = %(second)s AND kind = 2"],
+        {"claims do not add up to the lines"},
+    ),
+    "a credit payment": (
+        ["UPDATE billing_creditpayment SET credits = 1, amount_minor = 1 WHERE invoice_id = %(first)s"],
+        {DIGEST, "credit payment differs from the ledger", "amount due does not follow from what was set against it"},
+    ),
+    "a credit payment deleted": (
+        ["DELETE FROM billing_creditpayment WHERE invoice_id = %(first)s"],
+        {DIGEST, "amount due does not follow from what was set against it"},
+    ),
+    "a coupon's use": (["UPDATE billing_couponuse SET amount_minor = 1 WHERE invoice_id = %(first)s"], {DIGEST}),
+    "a coupon's use released": (
+        ["UPDATE billing_couponuse SET released_at = now() WHERE invoice_id = %(first)s"],
+        {"use that does not fit the state of its invoice"},
+    ),
+    "a credit note": (
+        ["UPDATE billing_creditnote SET reason = 'None' WHERE invoice_id = %(second)s"],
+        {DIGEST},
+    ),
+    "a credit note's line": (["UPDATE billing_creditnoteline SET description = 'Other'"], {DIGEST}),
+    "a usage event's value": (
+        ["UPDATE billing_usageevent SET value = 1 WHERE subscription_id = %(subscription)s AND value = 100"],
+        {"usage event differs from its key", "usage differs from what was billed"},
+    ),
+    "a usage event deleted": (
+        ["DELETE FROM billing_usageevent WHERE subscription_id = %(subscription)s AND value = 100"],
+        {"usage events are missing", "usage differs from what was billed"},
+    ),
+    "a usage event deleted with its key": (
+        [
+            (
+                "DELETE FROM billing_usagekey WHERE idempotency_key IN (SELECT idempotency_key FROM billing_usageevent "
+                "WHERE subscription_id = %(subscription)s AND value = 100)"
+            ),
+            "DELETE FROM billing_usageevent WHERE subscription_id = %(subscription)s AND value = 100",
+        ],
+        {"usage differs from what was billed"},
+    ),
+    "an amendment": (
+        ["UPDATE billing_amendment SET effective_at = '2026-02-20Z' WHERE subscription_id = %(subscription)s AND sequence = 2"],
+        {"item versions do not follow from the amendments"},
+    ),
+    "an amendment deleted": (
+        ["DELETE FROM billing_amendment WHERE subscription_id = %(subscription)s AND sequence = 1"],
+        {"hole in the amendments"},
+    ),
+    "the last amendment deleted": (
+        ["DELETE FROM billing_amendment WHERE subscription_id = %(subscription)s AND sequence = 2"],
+        {"item versions do not follow from the amendments"},
+    ),
+    "an item version": (
+        ["UPDATE billing_itemversion SET quantity = 9 WHERE subscription_id = %(subscription)s AND superseded_at IS NULL"],
+        {"item versions do not follow from the amendments"},
+    ),
+    "a one-off charge": (
+        ["UPDATE billing_charge SET amount_minor = 1 WHERE subscription_id = %(subscription)s"],
+        {"one-off charge differs from its line", "digest of a charge"},
+    ),
+    "the state, with a transition forged": (
+        [
+            "UPDATE billing_invoice SET state = 'paid', paid_at = now() WHERE id = %(second)s",
+            (
+                "INSERT INTO billing_transition (subscription_id, sequence, invoice_id, kind, actor, reason, digest) "
+                "SELECT subscription_id, sequence + 1, %(second)s, 'pay', actor, reason, digest "
+                "FROM billing_transition WHERE invoice_id = %(third)s"
+            ),
+        ],
+        {"digest of a transition"},
+    ),
+    "who changed the state of an invoice": (
+        ["UPDATE billing_transition SET actor = 'eve' WHERE invoice_id = %(third)s"],
+        {"digest of a transition"},
+    ),
+    "who amended": (
+        ["UPDATE billing_amendment SET actor = 'eve' WHERE subscription_id = %(subscription)s AND sequence = 2"],
+        {"digest of an amendment"},
+    ),
+    "who amended, with the digests of all amendments": (
+        [
+            "UPDATE billing_amendment SET actor = 'eve' WHERE subscription_id = %(subscription)s AND sequence = 1",
+            REWRITTEN.format("amendment", 1),
+            REWRITTEN.format("amendment", 2),
+        ],
+        {DIGEST},
+    ),
+    "who charged, with the digest": (
+        [
+            "UPDATE billing_charge SET actor = 'eve' WHERE subscription_id = %(subscription)s",
+            REWRITTEN.format("charge", 1),
+        ],
+        {DIGEST},
+    ),
+    "a price": (
+        [
+            (
+                "UPDATE billing_price SET definition = definition || '{\"unit_amount\": \"11.00\"}' WHERE key = 'base' AND id IN "
+                "(SELECT price_id FROM billing_line WHERE invoice_id = %(first)s)"
+            )
+        ],
+        {"digest of a price"},
+    ),
+    "a price, with its digest": (
+        [
+            "UPDATE billing_price SET definition = definition || '{\"unit_amount\": \"11.00\"}' WHERE key = 'base'",
+            "UPDATE billing_price AS p SET digest = billing_price_digest(p)",
+        ],
+        {DIGEST},
+    ),
+    "a plan": (["UPDATE billing_plan SET interval_unit = 'year'"], {"digest of a price"}),
+    "a coupon": (["UPDATE billing_coupon SET value = 20"], {"digest of a coupon"}),
+    "a coupon, with its digest": (
+        ["UPDATE billing_coupon SET value = 20", "UPDATE billing_coupon AS c SET digest = billing_coupon_digest(c)"],
+        {DIGEST},
+    ),
+    "the subscription's anchor": (
+        ["UPDATE billing_subscription SET anchor_at = anchor_at + interval '1 day' WHERE id = %(subscription)s"],
+        {DIGEST},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TAMPERINGS)
+def test_what_was_changed_with_triggers_off_is_found(history, name):
+    statements, expected = TAMPERINGS[name]
+    as_owner(*statements, **history)
+    assert found() >= expected
+
+
+def test_a_restored_claim_says_what_it_restores_and_is_held_to_it(history):
+    """Voiding the correction brings back what it corrected; the first invoice's digest holds as before."""
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring(tax_rate="20")]).code)
+    bill(subscription, at(1, 1))
+    subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(1, 11), wish=Wish(quantities={"base": Decimal(2)}))
+    [corrected] = bill(subscription, at(1, 12))
+    released = Claim.objects.get(subscription_id=subscription.pk, released_by=corrected["id"])
+    transition(corrected["id"], "void")
+    restored = Claim.objects.get(subscription_id=subscription.pk, restores=released.pk)
+    assert (restored.amount_minor, restored.invoice_id, restored.made_by) == (1000, released.invoice_id, released.made_by)
+    assert found() == set()
+    as_owner("UPDATE billing_claim SET quantity = 5 WHERE id = %(restored)s", restored=restored.pk)
+    assert found() == {"restored claim differs from the released one"}
+    assert Line.objects.filter(invoice_id=released.invoice_id).count() == 1

@@ -1,0 +1,39 @@
+"""Pictures as rows of pixels. Source: PNG (ISO/IEC 15948), filters of chapter 9; RGBA of 8 bits without interlace."""
+
+import struct
+import zlib
+
+PIXEL = 4
+
+
+def pixels(picture: bytes) -> list[bytes]:
+    """The rows of a picture, each with red, green, blue and opacity of one pixel after the other."""
+    assert picture[:8] == b"\x89PNG\r\n\x1a\n"
+    at, data, width = 8, b"", 0
+    while at < len(picture):
+        length, kind = struct.unpack(">I4s", picture[at : at + 8])
+        body = picture[at + 8 : at + 8 + length]
+        if kind == b"IHDR":
+            width = struct.unpack(">I", body[:4])[0]
+            assert body[8:] == bytes((8, 6, 0, 0, 0))
+        elif kind == b"IDAT":
+            data += body
+        at += 12 + length
+    return _unfiltered(zlib.decompress(data), width * PIXEL)
+
+
+def _unfiltered(data: bytes, row_bytes: int) -> list[bytes]:
+    rows, before = [], bytes(row_bytes)
+    for start in range(0, len(data), row_bytes + 1):
+        kind, row = data[start], bytearray(data[start + 1 : start + 1 + row_bytes])
+        for x in range(row_bytes if kind else 0):
+            left = row[x - PIXEL] if x >= PIXEL else 0
+            corner = before[x - PIXEL] if x >= PIXEL else 0
+            row[x] = (row[x] + (0, left, before[x], (left + before[x]) // 2, _paeth(left, before[x], corner))[kind]) & 0xFF
+        rows.append(before := bytes(row))
+    return rows
+
+
+def _paeth(left: int, above: int, corner: int) -> int:
+    guess = left + above - corner
+    return min((left, above, corner), key=lambda one: abs(guess - one))

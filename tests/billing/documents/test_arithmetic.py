@@ -1,0 +1,90 @@
+"""The notes under a line say how its amount came about, in figures that can be checked by hand."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from billing.documents.printing.arithmetic import Notation, calculation
+from billing.documents.printing.texts import COUNTRIES, TEXTS
+from billing.rating.price_input import parse_price
+from billing.rating.pricing import rate
+from ledger.typesetting.languages import ENGLISH, GERMAN, LANGUAGES
+
+METERED = {"key": "calls", "kind": "usage", "timing": "arrears", "meter": "calls", "aggregation": "sum"}
+TIERS = [{"up_to": "1000", "unit_amount": "0.10"}, {"up_to": None, "unit_amount": "0.05", "flat_amount": "5"}]
+
+
+def line(price: dict[str, Any], quantity: str, *, currency: str = "EUR", **more: Any) -> dict[str, Any]:
+    """A line as the REST contract has it, rated by the price."""
+    parsed = parse_price({**METERED, **price})
+    rating = rate(parsed, Decimal(quantity), currency)
+    return {
+        "quantity": quantity,
+        "unit_amount": None if parsed.unit_amount is None else str(parsed.unit_amount),
+        "amount_minor": rating.amount_minor,
+        "discount_minor": 0,
+        "rating": {**rating.as_dict(), **more.pop("rating", {})},
+        **more,
+    }
+
+
+def notes(found: dict[str, Any], *, currency: str = "EUR", language: Any = ENGLISH) -> list[str]:
+    return calculation(Notation(language, TEXTS[language.code], currency), found)
+
+
+@pytest.mark.parametrize(
+    ("price", "quantity", "expected"),
+    [
+        ({"model": "unit", "unit_amount": "0.02"}, "150", []),
+        ({"model": "flat", "unit_amount": "49"}, "150", ["1 × 49.00 = 49.00"]),
+        (
+            {"model": "unit", "unit_amount": "0.00002", "free_units": "1000000"},
+            "5390000",
+            ["5,390,000 − 1,000,000 free = 4,390,000 × 0.00002 = 87.80"],
+        ),
+        ({"model": "unit", "unit_amount": "0.02", "free_units": "1000"}, "400", ["400 free"]),
+        (
+            {"model": "package", "unit_amount": "5", "package_size": "1000", "free_units": "100"},
+            "2600.5",
+            ["2,600.5 − 100 free = 2,500.5; 3 × 5.00 = 15.00"],
+        ),
+        (
+            {"model": "graduated", "tiers": TIERS},
+            "1500",
+            ["0 to 1,000: 1,000 × 0.10 = 100.00", "1,000 to 1,500: 500 × 0.05 + 5.00 = 30.00"],
+        ),
+        ({"model": "volume", "tiers": TIERS}, "1500", ["1,500 × 0.05 + 5.00 = 80.00"]),
+        ({"model": "percentage", "rate": "2.9", "fixed_amount": "0.30"}, "1000", ["1,000 × 0.029 + 0.30 = 29.30"]),
+    ],
+)
+def test_each_price_model_in_figures(price, quantity, expected):
+    assert notes(line(price, quantity)) == expected
+
+
+def test_a_part_of_a_period_a_discount_and_credits_each_have_their_note():
+    share = {"share": {"used": 21, "of": 31}}
+    found = line({"model": "unit", "unit_amount": "31"}, "2", rating=share) | {"amount_minor": 4200, "discount_minor": 420}
+    assert notes(found) == ["62.00 × 21 of 31 days = 42.00", "Discount −4.20"]
+    assert notes(found, language=GERMAN) == ["62,00 × 21 von 31 Tagen = 42,00", "Rabatt −4,20"]
+    microseconds = {"share": {"used": 1_800_000_000, "of": 3_600_000_000}}
+    found = line({"model": "unit", "unit_amount": "31"}, "2", rating=microseconds) | {"amount_minor": 3100}
+    assert notes(found) == ["62.00 × 1,800 of 3,600 seconds = 31.00"]
+    covered = {"covered": {"units": "100", "credits": 250, "credit_type": "credits", "entries": [7], "holder_id": "ada"}}
+    assert notes(line({"model": "unit", "unit_amount": "0.02"}, "150", rating=covered))[-1] == "100 units paid with 250 credits"
+    covered["covered"] |= {"units": "-100", "credits": -250}
+    assert notes(line({"model": "unit", "unit_amount": "0.02"}, "150", rating=covered))[-1] == "100 units: 250 credits returned"
+
+
+def test_currencies_without_and_with_three_decimals():
+    assert notes(line({"model": "flat", "unit_amount": "4900"}, "1", currency="JPY"), currency="JPY") == []
+    price = {"model": "unit", "unit_amount": "0.5", "free_units": "1"}
+    assert notes(line(price, "3", currency="JPY"), currency="JPY") == ["3 − 1 free = 2 × 0.5 = 1"]
+    assert notes(line(price, "3", currency="KWD"), currency="KWD") == ["3 − 1 free = 2 × 0.500 = 1.000"]
+
+
+def test_every_language_has_every_text():
+    assert {language.code for language in LANGUAGES} == set(TEXTS) == set(COUNTRIES)
+    assert {frozenset(texts) for texts in TEXTS.values()} == {frozenset(TEXTS["en"])}
+    assert {frozenset(names) for names in COUNTRIES.values()} == {frozenset(COUNTRIES["en"])}
+    assert all(text for texts in TEXTS.values() for text in texts.values())

@@ -1,0 +1,365 @@
+"""The chain of documents: the canonical form and its digest, and the ledger's anchor that holds the last of each series."""
+
+import hashlib
+import json
+import re
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+from django.db import connection
+from django.db.models import JSONField, Q
+
+from billing import auditing
+from billing.documents import credit_notes
+from billing.models import (
+    Amendment,
+    Charge,
+    Claim,
+    Coupon,
+    CouponUse,
+    CreditNote,
+    CreditNoteLine,
+    CreditNoteTax,
+    CreditNoteUse,
+    CreditPayment,
+    Invoice,
+    InvoiceTax,
+    Line,
+    Price,
+    Subscription,
+    Transition,
+)
+from billing.orders import subscriptions
+from ledger.audit import AnchorLine, audit, read_anchor
+from tests.billing.auditing.test_tampering import as_owner, history
+from tests.billing.factories import transition
+
+__all__ = ["history"]
+
+pytestmark = pytest.mark.django_db
+
+
+# A form that is the same on every machine --------------------------------------------------------------
+
+GOLDEN = """
+    INSERT INTO billing_invoice (id, series, subscription_id, subscription_ref, customer_id, customer_ref, buyer, currency, state,
+        scope, as_of, subtotal_minor, discount_minor, tax_minor, total_minor, credit_notes_minor, credits_applied_minor,
+        amount_due_minor, amendments_seen, run_id, created_at)
+    VALUES (900001, 'GOLD', 77, 'SUB-77', 78, 'CUST-78', '{"name": "Ada \\"✓\\"", "address": {}}', 'EUR', 'draft',
+        '', '2026-01-01Z', 1000, 100, 180, 1080, 0, 0, 1080, 0, '00000000-0000-4000-8000-000000000001',
+        '2026-01-02 03:04:05.000006Z');
+    INSERT INTO billing_line (invoice_id, position, kind, item_id, price_id, price_key, description, starts_at, ends_at, quantity,
+        unit_amount, amount_minor, discount_minor, tax_category, tax_rate, rating)
+    VALUES (900001, 1, 'recurring', 79, 80, 'base', 'Base', '2026-01-01Z', '2026-02-01Z', 1, 10, 1000, 100, 'S', 20,
+        '{"share": {"used": 31, "of": 31}}');
+    INSERT INTO billing_invoicetax (invoice_id, category, rate, base_minor, amount_minor) VALUES (900001, 'S', 20, 900, 180);
+    INSERT INTO billing_claim (id, subscription_id, item_id, kind, starts_at, ends_at, price_id, quantity, amount_minor,
+        invoice_id, line_position, snapshot, made_by)
+    VALUES (900002, 77, 79, 1, '2026-01-01Z', '2026-02-01Z', 80, 1, 900, 900001, 1, '{"share_used": 31}', 900001);
+    INSERT INTO billing_couponuse (customer_coupon_id, invoice_id, amount_minor, periods, currency)
+    VALUES (81, 900001, 100, 1, 'EUR');
+    UPDATE billing_invoice SET state = 'open', series_value = 1, number = 'GOLD-000001', issue_date = '2026-01-02',
+        due_date = '2026-02-01', seller_id = 9, finalized_at = '2026-01-02 03:04:05.000007Z' WHERE id = 900001;
+"""
+FORM = (
+    '["invoice", 900001, "GOLD", 1, "GOLD-000001", 77, "SUB-77", 78, "CUST-78", 9, {"name": "Ada \\"✓\\"", "address": {}}, '
+    '"EUR", "", 1767225600000000, "2026-01-02", "2026-02-01", 1000, 100, 180, 1080, 0, '
+    '"00000000-0000-4000-8000-000000000001", null, 1767323045000006, 1767323045000007, '
+    '[[1, "recurring", 79, 80, "base", "Base", 1767225600000000, 1769904000000000, 1.000000000000, 10.000000000000, 1000, 100, '
+    '"S", 20.000000000000, {"share": {"of": 31, "used": 31}}]], '
+    '[["S", 20.000000000000, 900, 180]], '
+    "[[900002, 79, 1, 1767225600000000, 1769904000000000, 80, 1.000000000000, 900, 900001, 1, "
+    '{"share_used": 31}]], '
+    '[[81, 100, 1, "EUR", null]], [], [], null, null, [], []]'
+)
+DIGEST = "6f9aad0f33243f0e0de7a26e02ebd9291877ab7319fa042262b36cc736646dc8"
+
+
+def test_the_form_and_the_digest_of_an_invoice_are_these():
+    with connection.cursor() as cursor:
+        cursor.execute(GOLDEN.replace("%", "%%"))
+        cursor.execute("SELECT billing_invoice_form(i), encode(digest, 'hex') FROM billing_invoice AS i WHERE id = 900001")
+        form, digest = cursor.fetchone()
+    assert form == FORM
+    assert digest == hashlib.sha256(bytes(32) + FORM.encode()).hexdigest() == DIGEST
+
+
+# The same by another hand ------------------------------------------------------------------------------
+
+
+NUMBER = re.compile(r'"<number (-?[0-9.]+)>"')
+
+
+def plain(value):
+    """What json writes as the server does; decimals with all their places are put in by `written`."""
+    if isinstance(value, datetime):
+        since = value - datetime(1970, 1, 1, tzinfo=UTC)
+        return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    if isinstance(value, Decimal):
+        return f"<number {value:f}>"
+    if value is None or isinstance(value, (int, str, list)):
+        return value
+    return str(value)
+
+
+def rows(found, *fields):
+    return [[plain(value) for value in row] for row in found.values_list(*fields)]
+
+
+def written(facts, json_texts=()):
+    """The form, with the text of JSON columns as the server has it in place of <0>, <1> …"""
+    form = NUMBER.sub(r"\1", json.dumps(facts, ensure_ascii=False))
+    for index, text in enumerate(json_texts):
+        form = form.replace(f'"<{index}>"', text)
+    return form
+
+
+def stored_json(table, column, **where):
+    """A column's JSON exactly as the server prints it, by id."""
+    ((key, value),) = where.items()
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT id, {column}::text FROM {table} WHERE {key} = %s", [value])
+        return dict(cursor.fetchall())
+
+
+def invoice_form(invoice):
+    head = [
+        "invoice", invoice.pk, invoice.series, invoice.series_value, invoice.number, invoice.subscription_id,
+        invoice.subscription_ref, invoice.customer_id, invoice.customer_ref, invoice.seller_id, "<0>", invoice.currency,
+        invoice.scope,
+        invoice.as_of, invoice.issue_date, invoice.due_date, invoice.subtotal_minor, invoice.discount_minor, invoice.tax_minor,
+        invoice.total_minor, invoice.credits_applied_minor, invoice.run_id, invoice.grace_ends_at, invoice.created_at,
+        invoice.finalized_at,
+    ]  # fmt: skip
+    json_texts = [*stored_json("billing_invoice", "buyer", id=invoice.pk).values()]
+    lines, claims = [], []
+    ratings = stored_json("billing_line", "rating", invoice_id=invoice.pk)
+    for line in Line.objects.filter(invoice_id=invoice.pk).order_by("position"):
+        facts = (
+            line.position, line.kind, line.item_id, line.price_id, line.price_key, line.description, line.starts_at, line.ends_at,
+            line.quantity, line.unit_amount, line.amount_minor, line.discount_minor, line.tax_category, line.tax_rate,
+        )  # fmt: skip
+        lines.append([*map(plain, facts), f"<{len(json_texts)}>"])
+        json_texts.append(ratings[line.pk])
+    bases = stored_json("billing_claim", "snapshot", made_by=invoice.pk)
+    for claim in Claim.objects.filter(made_by=invoice.pk, restores=None).order_by("id"):
+        facts = (
+            claim.pk, claim.item_id, claim.kind, claim.starts_at, claim.ends_at, claim.price_id, claim.quantity,
+            claim.amount_minor, claim.invoice_id, claim.line_position,
+        )  # fmt: skip
+        claims.append([*map(plain, facts), f"<{len(json_texts)}>"])
+        json_texts.append(bases[claim.pk])
+    uses = CreditNoteUse.objects.filter(invoice_id=invoice.pk).exclude(
+        credit_note__kind="requested", credit_note__invoice_id=invoice.pk
+    )
+    payment = rows(
+        CreditPayment.objects.filter(invoice_id=invoice.pk),
+        "holder_id", "credit_type", "credits", "amount_minor", "spend_sequence",
+    )  # fmt: skip
+    facts = [
+        *map(plain, head),
+        lines,
+        rows(InvoiceTax.objects.filter(invoice_id=invoice.pk).order_by("category", "rate"),
+             "category", "rate", "base_minor", "amount_minor"),
+        claims,
+        [
+            [use.customer_coupon_id, use.amount_minor, use.periods, use.currency, use.customer_coupon.coupon.digest.hex()]
+            for use in CouponUse.objects.filter(invoice_id=invoice.pk).order_by("id")
+        ],
+        rows(CreditNote.objects.filter(invoice_id=invoice.pk, kind="carried").order_by("id"), "id", "amount_minor"),
+        rows(uses.order_by("id"), "credit_note_id", "amount_minor"),
+        payment[0] if payment else None,
+        ordered(invoice),
+        [[price.pk, price.digest.hex()] for price in Price.objects.filter(line_prices(invoice)).order_by("id")],
+        [[charge.pk, charge.digest.hex()] for charge in Charge.objects.filter(charged(invoice)).order_by("id")],
+    ]  # fmt: skip
+    return written(facts, json_texts)
+
+
+def ordered(invoice):
+    subscription = invoice.subscription
+    amendment = Amendment.objects.get(subscription_id=subscription.pk, sequence=invoice.amendments_seen)
+    return [
+        subscription.customer_id, plain(subscription.started_at), plain(subscription.anchor_at), subscription.time_zone,
+        amendment.sequence, amendment.digest.hex(),
+    ]  # fmt: skip
+
+
+def line_prices(invoice):
+    return Q(pk__in=Line.objects.filter(invoice_id=invoice.pk, price__isnull=False).values("price_id"))
+
+
+def charged(invoice):
+    return Q(pk__in=Claim.objects.filter(made_by=invoice.pk, kind=Claim.Kind.CHARGE, restores=None).values("item_id"))
+
+
+def row_form(row):
+    """All columns but the digest as an object: names by length and then by bytes, JSON columns as the server prints them."""
+    values, json_texts = {}, []
+    for field in row._meta.concrete_fields:
+        value = getattr(row, field.attname)
+        if isinstance(value, datetime):
+            seconds, _, fraction = value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S %f").partition(" ")
+            value = seconds + f".{fraction}".rstrip("0").rstrip(".") + "+00:00"
+        elif isinstance(field, JSONField) and value is not None:
+            json_texts.append(stored_json(row._meta.db_table, field.column, id=row.pk)[row.pk])
+            value = f"<{len(json_texts) - 1}>"
+        if field.column != "digest":
+            values[field.column] = value if isinstance(value, str) else plain(value)
+    return written({name: values[name] for name in sorted(values, key=lambda name: (len(name), name))}, json_texts)
+
+
+def sha256(before, form):
+    return hashlib.sha256(before + form.encode()).digest()
+
+
+def note_form(note):
+    lowered = CreditNoteUse.objects.filter(credit_note=note, invoice_id=note.invoice_id).values_list("amount_minor", flat=True)
+    facts = [
+        "credit note", note.pk, note.series, note.series_value, note.number, note.subscription_id, note.invoice_id, note.currency,
+        plain(note.issue_date), note.seller_id, note.subtotal_minor, note.tax_minor, note.amount_minor, note.credits_returned,
+        note.credits_returned_minor, note.refund_sequence, note.reason, note.actor, plain(note.recorded_at),
+        rows(CreditNoteLine.objects.filter(credit_note=note).order_by("position"),
+             "position", "description", "amount_minor", "tax_category", "tax_rate"),
+        rows(CreditNoteTax.objects.filter(credit_note=note).order_by("category", "rate"),
+             "category", "rate", "base_minor", "amount_minor"),
+        lowered.first(),
+    ]  # fmt: skip
+    return written(facts)
+
+
+def test_python_comes_to_the_same_digests_from_the_documented_form(history):
+    credit_notes.issue_in(invoice_id=history["third"], reason="All of it\n", actor="test")
+    for documents, form in (
+        (Invoice.objects.exclude(state="draft"), invoice_form),
+        (CreditNote.objects.filter(kind="requested"), note_form),
+    ):
+        before, numbers = bytes(32), []
+        for document in documents.order_by("series_value"):
+            before = hashlib.sha256(before + form(document).encode()).digest()
+            assert bytes(document.digest) == before, document
+            numbers.append(document.series_value)
+        assert len(numbers) > 1
+        assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_python_comes_to_the_same_digests_of_what_was_ordered(history):
+    for model in (Amendment, Charge, Transition):
+        before = bytes(32)
+        rows = list(model.objects.filter(subscription_id=history["subscription"]).order_by("sequence"))
+        assert [row.sequence for row in rows] == list(range(1, len(rows) + 1))
+        for row in rows:
+            before = sha256(before, row_form(row))
+            assert bytes(row.digest) == before, row
+        assert rows
+    for price in Price.objects.select_related("plan"):
+        assert bytes(price.digest) == sha256(b"", row_form(price.plan) + row_form(price))
+    for coupon in Coupon.objects.all():
+        assert bytes(coupon.digest) == sha256(b"", row_form(coupon))
+
+
+def test_the_digest_of_a_row_does_not_depend_on_the_time_zone_of_the_session(history):
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL timezone = 'Asia/Kathmandu'")
+    subscriptions.charge_once(ref=Subscription.objects.get(pk=history["subscription"]).ref, amount_minor=5, description="Stamp")
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL timezone = 'UTC'")
+    assert auditing.check() == []
+
+
+def test_what_moves_later_leaves_the_digest_as_it_was(history):
+    known = dict(Invoice.objects.values_list("id", "digest"))
+    transition(history["first"], "mark_uncollectible")
+    credit_notes.issue_in(invoice_id=history["first"], reason="Gone", actor="test")
+    assert auditing.check() == []
+    assert dict(Invoice.objects.values_list("id", "digest")) == known
+
+
+# The anchor --------------------------------------------------------------------------------------------
+
+ALL_TRACES = [
+    "DELETE FROM billing_line WHERE invoice_id = %(third)s",
+    "DELETE FROM billing_invoicetax WHERE invoice_id = %(third)s",
+    "DELETE FROM billing_transition WHERE invoice_id = %(third)s",
+    "UPDATE billing_claim SET released_at = NULL, released_by = NULL WHERE released_by = %(third)s",
+    "DELETE FROM billing_invoice WHERE id = %(third)s",
+    "UPDATE billing_numberseries SET last_value = last_value - 1 WHERE name = 'INV'",
+]
+
+
+def session():
+    """The test's own connection, as the audit takes it."""
+    connection.ensure_connection()
+    return connection.connection
+
+
+def test_only_the_anchor_finds_an_invoice_deleted_with_everything_that_refers_to_it(history, tmp_path):
+    path = tmp_path / "anchor"
+    assert audit([session()], anchor_to_write=path).chains == {"documents": 2, "transitions": 1}
+    heads = [line for line in read_anchor(path) if line.chain is not None]
+    last = {one.series: one for one in Invoice.objects.order_by("series_value")}
+    note = CreditNote.objects.get(kind="requested")
+    assert heads == [
+        AnchorLine("@documents", "CN", 1, bytes(note.digest).hex()),
+        AnchorLine("@documents", "INV", 3, bytes(last["INV"].digest).hex()),
+        AnchorLine("@transitions", str(history["subscription"]), 1, bytes(Transition.objects.get().digest).hex()),
+    ]
+    assert audit([session()], anchor_to_check=path).is_clean
+
+    as_owner("DELETE FROM billing_claim WHERE made_by = %(third)s", *ALL_TRACES, **history)
+    assert auditing.check() == []
+    report = audit([session()], anchor_to_check=path)
+    assert [(one.law, one.holder_id, one.credit_type, one.sequence, one.found) for one in report.findings] == [
+        ("anchor", "@documents", "INV", 3, "ends at 2"),
+        ("anchor", "@transitions", str(history["subscription"]), 1, "no such series"),
+    ]
+
+
+def test_a_chain_written_again_is_found_by_the_anchor_alone(history, tmp_path):
+    """A line of the first of three invoices changes, and all digests are computed again: only the anchor has the old ones."""
+    path = tmp_path / "anchor"
+    audit([session()], anchor_to_write=path)
+    digest_again = "UPDATE billing_invoice AS i SET digest = billing_invoice_digest(i) WHERE id = %({})s"
+    as_owner(
+        "UPDATE billing_line SET description = 'Other' WHERE invoice_id = %(first)s",
+        *(digest_again.format(name) for name in ("first", "second", "third")),
+        **history,
+    )
+    assert auditing.check() == []
+    report = audit([session()], anchor_to_check=path)
+    assert [(one.law, one.credit_type, one.sequence) for one in report.findings] == [("anchor", "INV", 3)]
+
+
+def test_who_moved_an_invoice_is_found_by_the_audit_and_gone_with_the_state_by_the_anchor(history, tmp_path):
+    path, series = tmp_path / "anchor", str(history["subscription"])
+    transition(history["first"], "pay")
+    audit([session()], anchor_to_write=path)
+    as_owner(
+        "UPDATE billing_invoice SET state = 'open', paid_at = NULL WHERE id = %(first)s",
+        "DELETE FROM billing_transition WHERE invoice_id = %(first)s",
+        **history,
+    )
+    assert auditing.check() == []
+    [finding] = audit([session()], anchor_to_check=path).findings
+    assert (finding.law, finding.holder_id, finding.credit_type, finding.found) == ("anchor", "@transitions", series, "ends at 1")
+    as_owner("UPDATE billing_transition SET reason = 'None' WHERE invoice_id = %(third)s", **history)
+    [finding] = audit([session()]).findings
+    assert (finding.law, finding.credit_type, finding.sequence) == ("transitions", series, 1)
+
+
+def test_the_audit_of_the_ledger_finds_a_changed_document_and_writes_no_anchor(history, tmp_path):
+    as_owner("UPDATE billing_line SET description = 'Other' WHERE invoice_id = %(second)s", **history)
+    report = audit([session()], anchor_to_write=tmp_path / "anchor")
+    assert [(one.law, one.holder_id, one.credit_type, one.sequence) for one in report.findings] == [
+        ("documents", "@documents", "INV", 2)
+    ]
+    assert "documents (1): The digest of an invoice" in report.as_text()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_longer_series_is_no_finding(history, tmp_path):
+    path = tmp_path / "anchor"
+    audit([session()], anchor_to_write=path)
+    credit_notes.issue_in(invoice_id=history["third"], reason="More", actor="test")
+    assert audit([session()], anchor_to_check=path).is_clean

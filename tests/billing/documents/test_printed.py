@@ -1,0 +1,278 @@
+"""Invoices and credit notes as PDF: what they say, that they stay the same, and that nothing typed into them is markup."""
+
+import io
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from xml.etree import ElementTree as ET
+
+import pytest
+import segno
+from facturx import get_facturx_xml_from_pdf
+from pypdf import PdfReader
+
+from billing.documents import credit_notes
+from billing.documents.printing.pages import invoice_page
+from billing.documents.printing.payment_code import epc_code
+from billing.documents.printing.printed import TEMPLATE, credit_note_pdf, invoice_paper, invoice_pdf, pages_of
+from billing.errors import NotFound
+from billing.orders.customers import CreditTerms
+from ledger import services
+from ledger.errors import DocumentTooLong
+from ledger.typesetting import typeset as typesetting
+from tests.billing.documents.papers import billed, seller, subscribed, usual_invoice
+from tests.billing.documents.png import pixels
+from tests.billing.factories import recurring, transition, unique
+
+pytestmark = pytest.mark.django_db
+
+RAM = "{urn:un:unece:uncefact:data:standard:ReusableAggregateBusinessInformationEntity:100}"
+
+
+@pytest.fixture(autouse=True)
+def _seller() -> None:
+    seller()
+
+
+def text_of(pdf: bytes) -> str:
+    """What a reader reads, each run of white space as one space."""
+    return re.sub(r"\s+", " ", " ".join(page.extract_text() for page in PdfReader(io.BytesIO(pdf)).pages))
+
+
+def has_xml(pdf: bytes) -> bool:
+    return "factur-x.xml" in PdfReader(io.BytesIO(pdf)).attachments
+
+
+def xml_of(pdf: bytes) -> ET.Element:
+    """The e-invoice inside, which must be valid against the schemas of Factur-X."""
+    name, xml = get_facturx_xml_from_pdf(pdf, check_xsd=True, check_schematron=False)
+    assert name == "factur-x.xml"
+    return ET.fromstring(xml)
+
+
+def amounts(xml: ET.Element, *names: str) -> list[str | None]:
+    """The texts of the first elements with these names; None where there is none."""
+    return [found.text if (found := xml.find(f".//{RAM}{name}")) is not None else None for name in names]
+
+
+# What it says ----------------------------------------------------------------------------------------
+
+
+def test_an_invoice_says_who_what_why_and_how_to_pay_and_has_the_same_bytes_every_time():
+    invoice = usual_invoice()
+    pdf = invoice_pdf(invoice.pk)
+    assert pdf.file_name == f"{invoice.number}.pdf"
+    text = text_of(pdf.content)
+    for words in (
+        "Umbrella Analytics SA Rue de la Loi 16 Accounts Payable 1000 Bruxelles BELGIUM",
+        f"Invoice number {invoice.number}",
+        "Your VAT id BE0123456789",
+        "seats 1 Oct 2026 – 31 Oct 2026 12 31.00 19 % 372.00",
+        "5,390,000 − 1,000,000 free = 4,390,000 × 0.00002 = 87.80",
+        "0 to 1,000: 1,000 × 0.10 = 100.00",
+        "1,000 to 11,000: 10,000 × 0.05 + 5.00 = 505.00",
+        "Subtotal 1,436.80 VAT 19 % on 1,436.80 272.99 Total EUR 1,709.79",
+        "Please pay EUR 1,709.79 by",
+        "IBAN DE89 3704 0044 0532 0130 00",
+        "Page 1 of 1",
+    ):
+        assert words in text, words
+    assert invoice_pdf(invoice.pk).content == pdf.content
+
+
+def test_the_same_template_speaks_german():
+    text = text_of(invoice_pdf(usual_invoice(language="de-AT").pk).content)
+    for words in (
+        "Rechnungsnummer",
+        "BELGIEN",
+        "seats 01.10.2026 – 31.10.2026 12 31,00 19 % 372,00",
+        "5.390.000 − 1.000.000 frei = 4.390.000 × 0,00002 = 87,80",
+        "Gesamtbetrag EUR 1.709,79",
+        "Bitte zahlen Sie EUR 1.709,79 bis zum",
+        "Seite 1 von 1",
+    ):
+        assert words in text, words
+    assert "Invoice" not in text
+
+
+def test_credits_that_paid_all_leave_nothing_to_pay():
+    holder = unique("holder")
+    services.grant(holder_id=holder, amount=100_000, idempotency_key="k")
+    invoice = usual_invoice(holder_id=holder, credits=CreditTerms(credit_type="credits", unit_value=Decimal("0.05")))
+    text = text_of(invoice_pdf(invoice.pk).content)
+    assert "Paid with 34,195 credits −1,709.75" in text
+    assert "Amount due EUR 0.04" in text
+    assert "Please pay EUR 0.04" in text
+
+
+def test_500_lines_go_on_over_pages_that_say_which_they_are():
+    paper = invoice_paper(usual_invoice().pk)
+    lines = [{**paper.document["lines"][0], "position": position} for position in range(1, 501)]
+    page = invoice_page(replace(paper, document={**paper.document, "lines": lines}))
+    pages = PdfReader(io.BytesIO(typesetting.typeset(TEMPLATE, page, at=datetime(2026, 11, 1, tzinfo=UTC)).content)).pages
+    assert len(pages) >= 12
+    assert f"Page {len(pages)} of {len(pages)}" in pages[-1].extract_text()
+    assert paper.document["number"] in pages[1].extract_text()
+    assert "500 seats" in pages[-1].extract_text().replace("\n", " ")
+
+
+def test_more_rows_than_a_pdf_has_are_refused(monkeypatch):
+    monkeypatch.setattr(typesetting, "MAX_ROWS", 3)
+    with pytest.raises(DocumentTooLong) as refused:
+        invoice_pdf(usual_invoice().pk)
+    assert refused.value.facts == {"rows": 4, "limit": 3}
+
+
+# What stays the same ---------------------------------------------------------------------------------
+
+
+def test_what_happens_later_changes_nothing_on_the_paper_but_that_it_is_void():
+    paid, voided = usual_invoice(), usual_invoice()
+    before = {invoice.pk: invoice_pdf(invoice.pk).content for invoice in (paid, voided)}
+    for invoice in (paid, voided):
+        line = credit_notes.LineCredit(1, 10_000)
+        credit_notes.issue(invoice_id=invoice.pk, reason="Late", actor="t", idempotency_key=unique("k"), lines=[line])
+    transition(paid.pk, "pay")
+    seller(name="Another Company AG")
+    assert {invoice.pk: invoice_pdf(invoice.pk).content for invoice in (paid, voided)} == before
+    transition(voided.pk, "void")
+    text = text_of(invoice_pdf(voided.pk).content)
+    assert "This document is void." in text
+    assert "Please pay" not in text
+    assert "EUR 1,709.79" in text
+
+
+def test_a_draft_says_so_across_the_page_and_asks_for_nothing():
+    subscription = subscribed(recurring("base", "49.00"))
+    draft = billed(subscription, as_of=datetime(2026, 10, 1, tzinfo=UTC), finalize=False)
+    pdf = invoice_pdf(draft.pk)
+    assert pdf.file_name == f"draft-{draft.pk}.pdf"
+    text = text_of(pdf.content)
+    assert "Draft invoice" in text
+    assert "It is not an invoice" in text
+    assert "Please pay" not in text
+    assert not has_xml(pdf.content)
+    assert stamped_pixels(draft.pk) > 200
+    transition(draft.pk, "finalize")
+    assert stamped_pixels(draft.pk) == 0
+
+
+def stamped_pixels(invoice_id: int) -> int:
+    """How many pixels in the middle of the first page have the light red of a stamp, which nothing else there has."""
+    rows = pixels(pages_of(invoice_paper(invoice_id), dots_per_inch=24)[0])
+    found = 0
+    for row in rows[len(rows) // 3 : 2 * len(rows) // 3]:
+        colours = [row[at : at + 3] for at in range(len(row) // 16 * 4, len(row) // 4 * 3, 4)]
+        found += sum(red > 220 and red - green > 12 and red - blue > 12 for red, green, blue in colours)
+    return found
+
+
+# Texts of others -------------------------------------------------------------------------------------
+
+HOSTILE = (
+    '#set page(width: 1cm) *bold* $x^2$ `raw` @label <label> \\ // c /* c */ #read("/etc/passwd") #panic() "quoted" = h - l \n'
+)
+
+
+def test_texts_are_printed_as_they_are_and_never_read_as_markup():
+    subscription = subscribed(recurring("base", "49.00"), name=HOSTILE, address={"line1": HOSTILE, "city": "#pagebreak()"})
+    invoice = billed(subscription, as_of=datetime(2026, 10, 1, tzinfo=UTC))
+    credit_notes.issue(invoice_id=invoice.pk, reason=HOSTILE, actor="t", idempotency_key=unique("k"))
+    note = credit_notes.CreditNote.objects.get(invoice_id=invoice.pk)
+    squeezed = re.sub(r"\s", "", HOSTILE)
+    for pdf, times in ((invoice_pdf(invoice.pk).content, 2), (credit_note_pdf(note.pk).content, 3)):
+        pages = PdfReader(io.BytesIO(pdf)).pages
+        assert len(pages) == 1
+        assert re.sub(r"\s", "", pages[0].extract_text()).count(squeezed) == times
+        assert round(pages[0].mediabox.width) == 595
+
+
+@pytest.mark.parametrize("name", ["東京株式会社", "Rocket 🚀 Ltd", "Private \ue000 Ltd", "Bell \x07 Ltd"])
+def test_a_text_that_no_font_has_is_printed_all_the_same(name):
+    subscription = subscribed(recurring("base", "49.00"), name=name)
+    invoice = billed(subscription, as_of=datetime(2026, 10, 1, tzinfo=UTC))
+    pdf = invoice_pdf(invoice.pk).content
+    assert "Ltd" in text_of(pdf) or name.startswith("東京")
+    buyer = xml_of(pdf).find(f".//{RAM}BuyerTradeParty/{RAM}Name")
+    assert buyer is not None
+    assert buyer.text == name.replace("\x07", " ")
+
+
+# The e-invoice ---------------------------------------------------------------------------------------
+
+
+def test_an_invoice_in_euro_carries_the_same_amounts_for_machines():
+    invoice = usual_invoice()
+    pdf = invoice_pdf(invoice.pk).content
+    names = ("LineTotalAmount", "TaxBasisTotalAmount", "TaxTotalAmount", "GrandTotalAmount", "DuePayableAmount")
+    xml = xml_of(pdf)
+    settlement = xml.find(f".//{RAM}SpecifiedTradeSettlementHeaderMonetarySummation")
+    assert settlement is not None
+    assert amounts(settlement, *names) == ["1436.80", "1436.80", "272.99", "1709.79", "1709.79"]
+    assert (invoice.subtotal_minor, invoice.tax_minor, invoice.amount_due_minor) == (143680, 27299, 170979)
+    assert [line.text for line in xml.iterfind(f".//{RAM}BilledQuantity")] == ["12", "12", "1", "1"]
+    metadata = PdfReader(io.BytesIO(pdf)).root_object["/Metadata"].get_data().decode()  # type: ignore[attr-defined]
+    assert "<pdfaid:part>3</pdfaid:part><pdfaid:conformance>A</pdfaid:conformance>" in metadata
+    assert "<fx:DocumentFileName>factur-x.xml</fx:DocumentFileName>" in metadata
+    assert "<fx:ConformanceLevel>EN 16931</fx:ConformanceLevel>" in metadata
+
+
+def test_a_credit_note_is_one_for_machines_too():
+    invoice = usual_invoice()
+    line = credit_notes.LineCredit(1, 10_000)
+    note = credit_notes.issue(invoice_id=invoice.pk, reason="Late", actor="t", idempotency_key=unique("k"), lines=[line])
+    pdf = credit_note_pdf(note.id)
+    assert pdf.file_name == f"{note.number}.pdf"
+    assert f"Corrects invoice {invoice.number}" in text_of(pdf.content)
+    assert f"Lowers the amount due of {invoice.number} 119.00" in text_of(pdf.content)
+    xml = xml_of(pdf.content)
+    assert amounts(xml, "TypeCode", "GrandTotalAmount", "InvoiceReferencedDocument/" + RAM + "IssuerAssignedID") == [
+        "381", "119.00", invoice.number,
+    ]  # fmt: skip
+    assert credit_note_pdf(note.id).content == pdf.content
+
+
+@pytest.mark.parametrize(
+    "customer",
+    [{"currency": "USD"}, {"address": {"line1": "Somewhere", "city": "Bruxelles"}}],
+    ids=["another currency", "no country"],
+)
+def test_without_what_an_e_invoice_needs_the_paper_stands_alone(customer):
+    subscription = subscribed(recurring("base", "49.00", tax_rate="19"), **customer)
+    invoice = billed(subscription, as_of=datetime(2026, 10, 1, tzinfo=UTC))
+    assert not has_xml(invoice_pdf(invoice.pk).content)
+
+
+def test_reverse_charge_says_why_there_is_no_tax_to_both_readers():
+    subscription = subscribed(recurring("base", "49.00", tax_rate="19"), vat_status="reverse_charge")
+    pdf = invoice_pdf(billed(subscription, as_of=datetime(2026, 10, 1, tzinfo=UTC)).pk).content
+    assert "Reverse charge: VAT is owed by the recipient." in text_of(pdf)
+    assert amounts(xml_of(pdf), "CategoryCode", "ExemptionReasonCode") == ["AE", "VATEX-EU-AE"]
+
+
+def test_the_code_of_a_transfer_is_that_of_the_european_payments_council():
+    code = epc_code(
+        name="Nimbus Computing GmbH", iban="DE89370400440532013000", bic="", amount=Decimal("12.30"), reference="INV-000001"
+    )
+    content = "BCD\n002\n1\nSCT\n\nNimbus Computing GmbH\nDE89370400440532013000\nEUR12.3\n\n\nINV-000001"
+    expected = segno.make(content, error="m", boost_error=False, micro=False, encoding="utf-8")
+    assert code == expected.svg_inline(border=0).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ')
+
+
+def test_a_name_that_no_code_of_a_transfer_holds_leaves_the_bank_account_to_type():
+    seller(name="\U00020000" * 70)
+    invoice = billed(subscribed(recurring("base", "49.00")), as_of=datetime(2026, 10, 1, tzinfo=UTC))
+    text = text_of(invoice_pdf(invoice.pk).content)
+    assert "DE89 3704 0044 0532 0130 00" in text
+    assert "Scan to pay" not in text
+
+
+# Refused ---------------------------------------------------------------------------------------------
+
+
+def test_what_does_not_exist_is_not_printed():
+    with pytest.raises(NotFound):
+        invoice_pdf(2**40)
+    with pytest.raises(NotFound):
+        credit_note_pdf(2**40)

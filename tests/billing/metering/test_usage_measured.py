@@ -1,0 +1,81 @@
+"""The SQL that measures usage agrees with the pure reference, event by event."""
+
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from billing.metering import usage
+from billing.rating.aggregation import Event
+from billing.rating.price_input import parse_price
+from billing.rating.pricing import usage_of
+from tests.billing.factories import SubscriptionFactory, at, metered, unique
+
+pytestmark = pytest.mark.django_db
+
+START, END = at(1, 1), at(2, 1)
+
+PRICES = [
+    *(metered(aggregation=name) for name in ("count", "sum", "max", "last", "unique", "weighted_sum")),
+    *(metered(aggregation=name, property="size") for name in ("sum", "max", "last", "unique")),
+    metered(filters={"region": ["eu", "us"]}),
+    metered(aggregation="unique", property="region", filters={"region": "eu"}),
+    *(
+        metered(model="percentage", unit_amount=None, rate="3", **free)
+        for free in ({}, {"free_events": 2}, {"free_amount": "50"}, {"free_events": 3, "free_amount": "25"})
+    ),
+]
+
+events = st.lists(
+    st.tuples(
+        st.decimals(min_value=0, max_value=40, places=2),
+        st.integers(min_value=0, max_value=31 * 24 * 3600 - 1),
+        st.sampled_from(
+            [{}, {"region": "eu"}, {"region": "us", "size": 5}, {"region": "ap", "size": "7.5"}, {"size": None}, {"size": [5]}]
+        ),
+    ),
+    max_size=12,
+    unique_by=lambda event: event[1],
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(events)
+def test_sql_and_reference_agree(drawn: list[tuple[Decimal, int, dict[str, Any]]]) -> None:
+    subscription = SubscriptionFactory()
+    known = [Event(value, START + timedelta(seconds=second), properties) for value, second, properties in drawn]
+    usage.take_in(
+        [usage.NewEvent(unique("e"), subscription.ref, "calls", e.value, e.occurred_at, e.properties) for e in known]
+        + [usage.NewEvent(unique("e"), subscription.ref, "calls", Decimal(99), END, {"region": "eu"})]
+    )
+    prices = [parse_price({name: value for name, value in price.items() if value is not None}) for price in PRICES]
+    measured = usage.measure(subscription.pk, [usage.Measure(price, START, END) for price in prices])
+    for price, found in zip(prices, measured, strict=True):
+        expected = usage_of(price, known, period=(START, END))
+        assert found.quantity == expected.quantity, price
+        assert (found.free_quantity, found.free_events) == (expected.free_quantity, expected.free_events), price
+
+
+def test_what_held_before_the_period_weighs_in_it() -> None:
+    subscription = SubscriptionFactory()
+    price = parse_price(metered(aggregation="weighted_sum"))
+    usage.take_in([usage.NewEvent(unique("e"), subscription.ref, "calls", Decimal(10), START - timedelta(days=1), {})])
+    usage.take_in([usage.NewEvent(unique("e"), subscription.ref, "calls", Decimal(20), START + timedelta(days=15, hours=12), {})])
+    [measured] = usage.measure(subscription.pk, [usage.Measure(price, START, END)])
+    assert measured.quantity == 15
+
+
+@pytest.mark.parametrize("level", [10, "10", "1e1"])
+def test_a_level_in_a_property_holds_into_the_next_period_however_the_number_is_written(level: int | str) -> None:
+    subscription = SubscriptionFactory()
+    price = parse_price(metered(aggregation="weighted_sum", property="level", filters={"region": ["eu"]}))
+    known = {"level": level, "region": "eu"}
+    later = [{"level": "much", "region": "eu"}, {"level": [7], "region": "eu"}, {"level": 7, "region": ["eu"]}, {}]
+    for day, properties in enumerate([known, *later]):
+        occurred_at = START + timedelta(days=day)
+        usage.take_in([usage.NewEvent(unique("e"), subscription.ref, "calls", Decimal(1), occurred_at, properties)])
+    [measured] = usage.measure(subscription.pk, [usage.Measure(price, END, at(3, 1))])
+    assert measured.quantity == 10

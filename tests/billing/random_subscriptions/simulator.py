@@ -1,0 +1,552 @@
+"""Random subscriptions, simulated twice: by the product, through its services and runs, and by the slow calculator.
+
+A simulation is made from its seed alone, so a failure is repeated by its number.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from billing.documents import invoices
+from billing.errors import InvalidTransition, InvoiceCorrectedLater
+from billing.generator import outcomes, runs
+from billing.generator.options import Options, Scope
+from billing.generator.results import InvoiceSummary
+from billing.metering import usage
+from billing.models import Claim, CreditPayment, Invoice, Item, Line
+from billing.orders import coupons, customers, plans, subscriptions
+from billing.orders.customers import CreditTerms
+from billing.orders.subscriptions import Wish
+from billing.rating.periods import Interval, IntervalUnit
+from billing.reads import invoice_documents
+from ledger import reads, services
+from ledger.api.kit.rendering import time_text
+from tests.billing.factories import transition, unique
+from tests.billing.random_subscriptions import calculator as slow
+
+BEGIN = datetime(2023, 11, 1, tzinfo=UTC)
+MONTHS = 24
+ZONES = (
+    "UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "America/Santiago", "Pacific/Auckland",
+    "Africa/Cairo",
+)  # fmt: skip
+INTERVALS = (
+    ("month", 1), ("month", 1), ("month", 1), ("month", 2), ("quarter", 1), ("half_year", 1), ("year", 1), ("week", 1),
+    ("week", 2), ("day", 10),
+)  # fmt: skip
+MODES = {"base": "day", "seat": "day", "tick": "second", "fix": "fixed_30", "solid": "none"}
+"""How a key is prorated, on every plan: a change between ways of counting has no one answer."""
+TAXES = (("S", "20"), ("S", "7.7"), ("AA", "5.5"), ("Z", "0"))
+LOCAL_TIMES = ((0, 0), (0, 0), (2, 30), (14, 45), (23, 59))
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What may happen in a simulation."""
+
+    amends: bool = True
+    usage: bool = True
+    coupons: bool = True
+    credits: bool = True
+    voids: bool = True
+    scopes: bool = True
+    drafts: bool = True
+    limits: bool = True
+    bounds: bool = True
+    charges: bool = True
+    months: int = MONTHS
+
+
+@dataclass
+class SimulatedSubscription:
+    """A subscription as the product has it, and as the slow calculator has it."""
+
+    ref: str
+    model: slow.Subscription
+    zone: ZoneInfo
+    started_at: datetime
+    documents: dict[int, slow.Document] = field(default_factory=dict)
+    log: list[str] = field(default_factory=list)
+    last_run: datetime = BEGIN
+
+
+class Simulator:
+    """One customer with one or two subscriptions, changed, used and billed at random."""
+
+    def __init__(self, seed: int, traits: Traits) -> None:
+        self.seed, self.traits = seed, traits
+        self.random = random.Random(seed)
+        self.plans: list[tuple[str, slow.Plan]] = []
+        self.invoices = 0
+        currency = self.random.choice(("EUR", "EUR", "USD", "JPY", "BHD"))
+        self.holder = ""
+        self.customer = slow.Customer(currency)
+        terms: dict[str, Any] = {}
+        if traits.credits and self.random.random() < 0.4:
+            self.holder = unique("holder")
+            value = self.random.choice(("0.01", "0.07", "1", "0.001"))
+            self.customer.unit_value = Fraction(value)
+            terms = {"holder_id": self.holder, "credits": CreditTerms("credits", Decimal(value))}
+        self.customer_row = customers.create_customer(ref=unique("CUST"), name="Ada", currency=currency, **terms)
+        self.bounded = traits.bounds and self.random.random() < 0.25
+        for _ in range(3):
+            self._make_plan(currency)
+        self.subscriptions = [self._order() for _ in range(self.random.choice((1, 1, 2)))]
+
+    # Making it up ------------------------------------------------------------------------------------
+
+    def _make_plan(self, currency: str) -> None:
+        pick = self.random
+        unit, count = pick.choice(INTERVALS)
+        prices = [self._recurring(key) for key in pick.sample(sorted(MODES), pick.choice((1, 1, 2)))]
+        if self.traits.usage:
+            prices += [self._metered(key) for key in pick.sample(("calls", "data", "sent"), pick.choice((0, 1, 2)))]
+        limits: dict[str, Any] = {}
+        if self.bounded and pick.random() < 0.6:
+            limits = pick.choice(({"minimum": self._money(9_000)}, {"maximum": self._money(9_000)}))
+        code = unique("plan")
+        plans.create_plan(
+            code=code,
+            name="Plan",
+            currency=currency,
+            interval=Interval(IntervalUnit(unit), count),
+            prices=prices,
+            **{name: Decimal(text) for name, text in limits.items()},
+        )
+        self.plans.append((code, slow.Plan(code, currency, unit, count, tuple(prices), **limits)))
+
+    def _tax(self) -> dict[str, Any]:
+        category, rate = self.random.choice(TAXES)
+        return {"tax_category": category, "tax_rate": rate}
+
+    def _money(self, most: int = 10_000) -> str:
+        return str(Decimal(self.random.randrange(1, most)) / 100)
+
+    def _tiers(self, field_name: str) -> list[dict[str, Any]]:
+        pick = self.random
+        tops: list[int | None] = [*sorted(pick.sample(range(1, 60), pick.choice((1, 2)))), None]
+        return [
+            {"up_to": top, field_name: self._money(500), "flat_amount": self._money(1000) if pick.random() < 0.4 else None}
+            for top in tops
+        ]
+
+    def _model(self, models: tuple[str, ...]) -> dict[str, Any]:
+        model = self.random.choice(models)
+        if model in ("graduated", "volume"):
+            return {"model": model, "tiers": self._tiers("unit_amount")}
+        if model == "graduated_percentage":
+            return {"model": model, "tiers": self._tiers("rate")}
+        if model == "percentage":
+            extras = {"fixed_amount": "0.25", "free_events": 3, "free_amount": "40.5"}
+            given = {name: value for name, value in extras.items() if self.random.random() < 0.5}
+            return {"model": model, "rate": self._money(700), **given}
+        price: dict[str, Any] = {"model": model, "unit_amount": self._money(2_000 if model == "flat" else 300)}
+        if model == "package":
+            price["package_size"] = self.random.choice((1, 7, "2.5"))
+        if model in ("unit", "package") and self.random.random() < 0.5:
+            price["free_units"] = self.random.choice((2, 10))
+        return price
+
+    def _recurring(self, key: str) -> dict[str, Any]:
+        pick = self.random
+        price = {
+            "key": key, "kind": "recurring", "timing": pick.choice(("advance", "advance", "arrears")), "proration": MODES[key],
+            **self._model(("flat", "flat", "unit", "graduated", "volume", "package")), **self._tax(),
+        }  # fmt: skip
+        if MODES[key] in ("day", "fixed_30") and pick.random() < 0.3:
+            price["bill_last_day"] = True
+        return price
+
+    def _metered(self, key: str) -> dict[str, Any]:
+        pick = self.random
+        price = {
+            "key": key, "kind": "usage", "timing": "arrears", "meter": f"meter-{key}",
+            **self._model(("unit", "graduated", "volume", "package", "flat", "percentage", "graduated_percentage")),
+            **self._tax(),
+        }  # fmt: skip
+        how = pick.choice(("count", "sum", "max", "last", "unique", "weighted_sum"))
+        if price["model"] in slow.PERCENTAGES:
+            how = "sum"
+        price["aggregation"] = how
+        if how == "unique":
+            price["property"] = "user"
+        if pick.random() < 0.25:
+            price["filters"] = {"region": ["eu", "us"]}
+        if self.traits.limits and pick.random() < 0.25:
+            price["minimum"] = self._money(1_000)
+        if self.traits.limits and pick.random() < 0.25:
+            price["maximum"] = str(Decimal(self._money(4_000)) + 10)
+        return price
+
+    def _order(self) -> SimulatedSubscription:
+        pick = self.random
+        zone = ZoneInfo(pick.choice(ZONES))
+        code, plan = pick.choice(self.plans)
+        hour, minute = pick.choice(LOCAL_TIMES)
+        anchor = slow.instant_of(self._some_end_of_month(hour, minute), zone)
+        started = anchor
+        if pick.random() < 0.6:
+            started = anchor + timedelta(days=pick.randrange(-40, 40), minutes=pick.randrange(1440))
+        ends_at = started + timedelta(days=pick.randrange(3, 700), minutes=pick.randrange(1440)) if pick.random() < 0.2 else None
+        trial = started + timedelta(days=pick.randrange(1, 45)) if pick.random() < 0.25 else None
+        quantities = self._quantities(plan)
+        ref = unique("SUB")
+        subscriptions.create_subscription(
+            ref=ref, customer=self.customer_row.ref, plan=code, started_at=started, anchor_at=anchor, time_zone=zone.key,
+            quantities={key: Decimal(str(value)) for key, value in quantities.items()}, trial_end=trial, ends_at=ends_at,
+        )  # fmt: skip
+        model = slow.Subscription(
+            customer=self.customer, plan=plan, started_at=started, anchor_at=anchor, zone=zone,
+            quantities={key: Fraction(str(value)) for key, value in quantities.items()}, trial_end=trial, ends_at=ends_at,
+        )  # fmt: skip
+        simulated = SimulatedSubscription(ref, model, zone, started)
+        order = f"ordered {plan} from {started} anchor {anchor} zone {zone} x{quantities} trial {trial} end {ends_at}"
+        simulated.log.append(order)
+        return simulated
+
+    def _some_end_of_month(self, hour: int, minute: int) -> datetime:
+        year, month, day = self.random.choice(
+            ((2024, 1, 31), (2024, 1, 30), (2024, 2, 29), (2023, 12, 28), (2024, 1, 1), (2024, 2, 15))
+        )
+        return datetime(year, month, day, hour, minute)
+
+    def _quantities(self, plan: slow.Plan) -> dict[str, str]:
+        keys = [price["key"] for price in plan.prices if price["kind"] == "recurring"]
+        return {key: self.random.choice(("1", "2", "3", "12", "2.5", "0")) for key in keys if self.random.random() < 0.6}
+
+    # Running -------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Month after month, change something at random, and now and then run the generator."""
+        pick = self.random
+        now = BEGIN
+        down_until = BEGIN
+        end = BEGIN + timedelta(days=30 * self.traits.months)
+        while now < end:
+            then = now + timedelta(days=pick.choice((3, 10, 17, 30, 31)), minutes=pick.randrange(1440))
+            for simulated in self.subscriptions:
+                self._change_something(simulated, now, then)
+            now = then
+            if now < down_until:
+                continue
+            if pick.random() < 0.08:
+                down_until = now + timedelta(days=pick.randrange(30, 120))
+                continue
+            self._run_all(now)
+        for simulated in self.subscriptions:
+            self._run(simulated, now + timedelta(days=400), forced=True)
+        self.audit()
+
+    def _change_something(self, simulated: SimulatedSubscription, since: datetime, until: datetime) -> None:
+        pick = self.random
+        if self.traits.usage:
+            self._use(simulated, since, until)
+        if self.traits.amends and pick.random() < 0.35:
+            self._amend(simulated, since, until)
+        if self.traits.charges and pick.random() < 0.05:
+            amount, rate = pick.randrange(1, 5_000), pick.choice(("0", "20", "7.7"))
+            subscriptions.charge_once(ref=simulated.ref, amount_minor=amount, description="One-off", tax_rate=Decimal(rate))
+            simulated.model.charge(amount, Fraction(rate))
+            simulated.log.append(f"charge {amount} at {rate}")
+        if self.traits.coupons and len(self.customer.coupons) < 3 and pick.random() < 0.06:
+            self._give_coupon(simulated)
+        if self.holder and pick.random() < 0.3:
+            amount = pick.randrange(1, 5_000)
+            services.grant(holder_id=self.holder, amount=amount, idempotency_key=unique("grant"))
+            self.customer.credits += amount
+            simulated.log.append(f"granted {amount}")
+
+    def _instant(self, simulated: SimulatedSubscription, since: datetime, until: datetime) -> datetime:
+        """Somewhere between, or on a boundary of a local day, or somewhat before, or planned."""
+        pick = self.random
+        shift = pick.choice((0, 0, 0, 0, -35, -10, 20, 60))
+        instant = since + timedelta(days=shift) + (until - since) * pick.random()
+        instant = instant.replace(microsecond=0)
+        if pick.random() < 0.4:
+            local = instant.astimezone(simulated.zone).replace(tzinfo=None, hour=0, minute=0, second=0)
+            instant = slow.instant_of(local, simulated.zone)
+        return max(instant, simulated.started_at)
+
+    def _amend(self, simulated: SimulatedSubscription, since: datetime, until: datetime) -> None:
+        pick = self.random
+        instant = self._instant(simulated, since, until)
+        what = pick.choices(("quantities", "plan", "paused", "resumed", "ends_at"), (5, 2, 2, 3, 2))[0]
+        states = [state for state in simulated.model._states() if state[0] <= instant]
+        plan = states[-1][1] if states else simulated.model.amendments[0].plan
+        assert plan is not None
+        if what == "plan":
+            code, plan = pick.choice(self.plans)
+            wish, modelled = Wish(plan=code), slow.Amendment(instant, plan=plan)
+        elif what == "quantities":
+            known = self._quantities(plan)
+            if not known:
+                return
+            wish = Wish(quantities={key: Decimal(value) for key, value in known.items()})
+            modelled = slow.Amendment(instant, quantities={key: Fraction(value) for key, value in known.items()})
+        elif what in ("paused", "resumed"):
+            wish, modelled = Wish(paused=what == "paused"), slow.Amendment(instant, paused=what == "paused")
+        else:
+            ends_at = instant + timedelta(days=pick.randrange(0, 60)) if pick.random() < 0.6 else None
+            wish, modelled = Wish(sets_end=True, ends_at=ends_at), slow.Amendment(instant, sets_end=True, ends_at=ends_at)
+        try:
+            subscriptions.amend_subscription(ref=simulated.ref, effective_at=instant, wish=wish)
+        except subscriptions.Invalid:
+            # The plan that counts at that instant is another than the last one that did before a pause.
+            assert what == "quantities"
+            return
+        simulated.model.amend(modelled)
+        simulated.log.append(f"amend {modelled}")
+
+    def _use(self, simulated: SimulatedSubscription, since: datetime, until: datetime) -> None:
+        pick = self.random
+        events, modelled = [], []
+        for _ in range(pick.choice((0, 2, 5, 9))):
+            late = timedelta(days=pick.choice((0, 0, 0, 0, 20, 45, 100)))
+            occurred = since - late + (until - since) * pick.random()
+            value = str(Decimal(pick.randrange(-20 if pick.random() < 0.03 else 0, 400)) / pick.choice((1, 10)))
+            meter = f"meter-{pick.choice(('calls', 'data', 'sent'))}"
+            properties = {"user": pick.choice("abcdefg"), "region": pick.choice(("eu", "us", "asia"))}
+            events.append(usage.NewEvent(unique("use"), simulated.ref, meter, Decimal(value), occurred, properties))
+            modelled.append(slow.Event(meter, Fraction(value), occurred, properties))
+        results = usage.take_in(events) if events else []
+        assert {one.result for one in results} <= {usage.Result.ACCEPTED}
+        simulated.model.events += modelled
+        for one in modelled:
+            simulated.log.append(f"use {one}")
+
+    def _give_coupon(self, simulated: SimulatedSubscription) -> None:
+        pick = self.random
+        kind = pick.choice(("amount", "percentage"))
+        value = self._money(3_000) if kind == "amount" else pick.choice(("10", "33.3", "50", "100"))
+        if kind == "amount" and self.customer.currency == "JPY":
+            value = str(int(Decimal(value)) + 1)
+        duration = pick.choice(("once", "recurring", "forever"))
+        one = slow.Coupon(
+            code=unique("coupon"), kind=kind, value=Fraction(value), currency=self.customer.currency if kind == "amount" else "",
+            duration=duration, periods=pick.choice((1, 3)) if duration == "recurring" else None,
+            prices=tuple(pick.sample(("base", "seat", "calls"), 2)) if pick.random() < 0.3 else (),
+            plans=(self.plans[0][0],) if pick.random() < 0.2 else (),
+        )  # fmt: skip
+        coupons.create_coupon(
+            code=one.code, kind=kind, value=Decimal(value), currency=one.currency, duration=duration, periods=one.periods,
+            prices=one.prices, plans=one.plans,
+        )  # fmt: skip
+        row = self.customer_row
+        coupons.give_coupon(customer_id=row.pk, customer_ref=row.ref, customer_currency=row.currency, code=one.code)
+        self.customer.coupons.append(one)
+        simulated.log.append(f"coupon {one}")
+
+    def _run_all(self, now: datetime) -> None:
+        """Each by itself; or all of them after a dry run, which has to be the run also where they share credits and coupons."""
+        if len(self.subscriptions) > 1 and self.random.random() < 0.3:
+            dry = self._dry_run(now)
+            assert dry == {simulated.ref: self._run(simulated, now, forced=True) for simulated in self.subscriptions}
+            for simulated in self.subscriptions:
+                self._after(simulated, now)
+            return
+        for simulated in self.subscriptions:
+            self._run(simulated, now)
+            self._after(simulated, now)
+
+    def _dry_run(self, now: datetime) -> dict[str, list[Any]]:
+        """Of each subscription's invoices: currency, total, what credits paid, how many lines."""
+        done: list[outcomes.SubscriptionResult] = []
+        refs = tuple(simulated.ref for simulated in self.subscriptions)
+        job = runs.job_for(Options(as_of=now, dry_run=True), subscriptions=refs)
+        runs.run(job, on_done=done.append, on_tick=lambda summary: None, stop=lambda: False)
+        return {one.subscription: without_names(one) for one in done}
+
+    # Running -----------------------------------------------------------------------------------------
+
+    def _run(self, simulated: SimulatedSubscription, now: datetime, *, forced: bool = False) -> list[Any]:
+        pick = self.random
+        only = (
+            pick.choice((None, None, None, "usage", "recurring"))
+            if self.traits.scopes and not forced and not self.bounded
+            else None
+        )
+        finalize = not (self.traits.drafts and pick.random() < 0.1) or forced
+        simulated.log.append(f"run as of {now} only {only} finalize {finalize}")
+        options = Options(as_of=now, only=Scope(only) if only else None, finalize=finalize)
+        done = outcomes.bill_one(simulated.ref, options)
+        assert done.outcome in ("finalised", "created", "nothing_due"), (done.outcome, done.detail, done.traceback)
+        made = invoice_documents(
+            list(Invoice.objects.filter(pk__in=[one.invoice_id for one in done.invoices]).order_by("currency"))
+        )
+        expected = simulated.model.bill(now, only=only, finalize=finalize)
+        assert_same(made, expected)
+        self.invoices += len(made)
+        for document, calculated in zip(made, expected, strict=True):
+            simulated.documents[document["id"]] = calculated
+            simulated.log.append(f"  made {document['number']} {document['total_minor']}")
+        simulated.last_run = now
+        if forced or pick.random() < 0.2:
+            again = outcomes.bill_one(simulated.ref, options)
+            assert again.outcome == "nothing_due", "the same run twice billed something twice"
+        return without_names(done)
+
+    def _after(self, simulated: SimulatedSubscription, now: datetime) -> None:
+        """Drafts are finalised or deleted, some invoices paid, marked uncollectible or voided."""
+        pick = self.random
+        for pk, calculated in list(simulated.documents.items()):
+            if calculated.state == "draft":
+                if pick.random() < 0.5:
+                    transition(pk, "finalize")
+                    simulated.model.finalize(calculated)
+                    simulated.log.append(f"finalise {pk}")
+                    assert_same(invoice_documents([Invoice.objects.get(pk=pk)]), [calculated])
+                elif not simulated.model._corrections(calculated):
+                    invoices.delete_draft(pk)
+                    simulated.model.void(calculated)
+                    simulated.log.append(f"delete {pk}")
+                    del simulated.documents[pk]
+            elif calculated.state == "open" and pick.random() < 0.3:
+                transition(pk, "pay")
+                calculated.state = "paid"
+            elif calculated.state == "open" and pick.random() < 0.05:
+                transition(pk, "mark_uncollectible")
+                calculated.state = "uncollectible"
+        if self.traits.voids and simulated.documents and pick.random() < 0.25:
+            self._void(simulated, *pick.choice(list(simulated.documents.items())[-4:]))
+
+    def _void(self, simulated: SimulatedSubscription, pk: int, calculated: slow.Document) -> None:
+        why = simulated.model.why_not_void(calculated)
+        if why is None or calculated.state == "void":
+            transition(pk, "void")
+            transition(pk, "void")
+            if calculated.state != "void":
+                simulated.model.void(calculated)
+            simulated.log.append(f"void {pk}")
+        else:
+            try:
+                transition(pk, "void")
+            except InvoiceCorrectedLater:
+                assert why == "corrected"
+            except InvalidTransition:
+                assert why == "state"
+            else:
+                raise AssertionError(f"{pk} was voided although {why}")
+        if self.holder:
+            assert reads.balance(self.holder).available == self.customer.credits
+
+    # Looking back ------------------------------------------------------------------------------------
+
+    def audit(self) -> None:
+        """Assert what has to be true at the end, whatever happened."""
+        for simulated in self.subscriptions:
+            for key in simulated.model.keys:
+                self._no_hole_and_no_overlap(simulated, key)
+                if not self.customer.coupons:
+                    self._adds_up(simulated, key)
+        self._numbers_follow_each_other()
+        if self.holder:
+            self._credits_went_back_once()
+
+    def _numbers_follow_each_other(self) -> None:
+        """No other test numbers documents at the same time, so there is no hole between the first and the last."""
+        ours = Invoice.objects.filter(customer_id=self.customer_row.pk, series_value__isnull=False).order_by("series_value")
+        values = list(ours.values_list("series_value", flat=True))
+        assert values == list(range(values[0], values[0] + len(values)) if values else [])
+
+    def _no_hole_and_no_overlap(self, simulated: SimulatedSubscription, key: str) -> None:
+        """What is claimed of a recurring price is exactly when it counted, up to the last that was due."""
+        as_of = simulated.last_run
+        wanted = [
+            (one.start, one.end)
+            for one in simulated.model.stretches(key, as_of)
+            if (price := one.plan.price(key)) is not None
+            and price["kind"] == "recurring"
+            and as_of >= (one.start if price["timing"] == "advance" else one.end)
+        ]
+        claims = Claim.objects.filter(
+            item_id__in=Item.objects.filter(subscription__ref=simulated.ref, price_key=key).values("id"), kind=1, released_at=None
+        )
+        claimed = sorted(claims.values_list("starts_at", "ends_at"))
+        assert all(before[1] <= after[0] for before, after in pairwise(claimed)), "overlap"
+        assert _joined(claimed) == _joined(wanted), "hole"
+
+    def _adds_up(self, simulated: SimulatedSubscription, key: str) -> None:
+        """The lines of a recurring price come to what it should have cost in all, to a rounding each."""
+        if MODES.get(key, "none") == "none":
+            return
+        owed, stretches = simulated.model.owed_recurring(key, simulated.last_run)
+        lines = Line.objects.filter(invoice__subscription_ref=simulated.ref, price_key=key, kind__in=("recurring", "credit"))
+        amounts = list(lines.exclude(invoice__state="void").values_list("amount_minor", flat=True))
+        assert abs(sum(amounts) - owed) <= len(amounts) + stretches, (key, sum(amounts), float(owed))
+
+    def _credits_went_back_once(self) -> None:
+        entries = reads.entries(self.holder, limit=200)
+        assert reads.balance(self.holder).available == self.customer.credits
+        payments = CreditPayment.objects.filter(holder_id=self.holder)
+        assert len([one for one in entries if one.kind == "spend"]) == payments.count()
+        voided = [one for one in payments if Invoice.objects.get(pk=one.invoice_id).state == "void"]
+        refunds = [one for one in entries if one.kind == "refund"]
+        assert sorted((one.refers_to, one.amount) for one in refunds) == sorted(
+            (one.spend_sequence, one.credits) for one in voided
+        )
+
+
+def _joined(stretches: Iterable[tuple[datetime, datetime]]) -> list[tuple[datetime, datetime]]:
+    joined: list[tuple[datetime, datetime]] = []
+    for start, end in sorted(stretches):
+        if joined and joined[-1][1] == start:
+            joined[-1] = (joined[-1][0], end)
+        else:
+            joined.append((start, end))
+    return joined
+
+
+# Comparing -------------------------------------------------------------------------------------------
+
+
+def assert_same(made: list[dict[str, Any]], expected: list[slow.Document]) -> None:
+    """Compare every line, tax and total."""
+    currencies = [calculated.currency for calculated in expected]
+    assert [one["currency"] for one in made] == currencies, [_lines(calculated) for calculated in expected]
+    for document, calculated in zip(made, expected, strict=True):
+        ours, theirs = sorted(map(_line, document["lines"])), _lines(calculated)
+        differ = {"made": [one for one in ours if one not in theirs], "expected": [one for one in theirs if one not in ours]}
+        assert ours == theirs, differ
+        taxes = [(one["category"], Fraction(one["rate"]), one["base_minor"], one["amount_minor"]) for one in document["taxes"]]
+        assert taxes == calculated.taxes
+        figures = {
+            "subtotal_minor": calculated.subtotal, "discount_minor": calculated.discount, "tax_minor": calculated.tax,
+            "total_minor": calculated.total, "credit_notes_minor": calculated.notes, "credits_applied_minor": calculated.credits,
+            "amount_due_minor": calculated.due, "state": calculated.state,
+        }  # fmt: skip
+        assert {name: document[name] for name in figures} == figures
+
+
+def _line(line: dict[str, Any]) -> tuple[str, ...]:
+    period = line["period"] or {"start": None, "end": None}
+    return _text(
+        line["kind"], line["price_key"] or "", period["start"], period["end"], Fraction(line["quantity"]), line["amount_minor"],
+        line["discount_minor"], line["tax_category"], Fraction(line["tax_rate"]),
+    )  # fmt: skip
+
+
+def _lines(calculated: slow.Document) -> list[tuple[str, ...]]:
+    found = []
+    for line in calculated.lines:
+        kind, key, start, end, quantity, *rest = line.figures()
+        # Invoices say a quantity with 12 decimals at most.
+        quantity = Fraction(slow.half_up(quantity * 10**12), 10**12)
+        found.append(_text(kind, key, start and time_text(start), end and time_text(end), quantity, *rest))
+    return sorted(found)
+
+
+def without_names(done: outcomes.SubscriptionResult) -> list[InvoiceSummary]:
+    """The invoices of a result without their ids and numbers, which no two runs share."""
+    return [replace(invoice, invoice_id=0, number=None) for invoice in done.invoices]
+
+
+def _text(*figures: Any) -> tuple[str, ...]:
+    return tuple(str(figure) for figure in figures)

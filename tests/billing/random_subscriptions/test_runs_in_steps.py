@@ -1,0 +1,191 @@
+"""Runs that come late, in steps and in whatever order bill what runs in time would have: line by line and credit by credit."""
+
+import random
+from collections import Counter
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from billing.documents import invoices
+from billing.generator import outcomes
+from billing.generator.options import Options, Scope
+from billing.models import Claim, Invoice
+from billing.rating.periods import add_months
+from billing.reads import invoice_documents
+from ledger import reads, services
+from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, metered, recurring, unique, use
+from tests.billing.findings import findings_of
+from tests.billing.generator.test_allowances import midnight
+from tests.billing.generator.test_generate import bill
+from tests.billing.random_subscriptions.prepaid import Purse, billed_in_time
+from tests.billing.random_subscriptions.simulator import BEGIN, SimulatedSubscription, Simulator, Traits, _line, _lines
+
+pytestmark = pytest.mark.django_db
+
+Schedule = list[tuple[datetime, int | None]]
+"""As of when, and how many periods at most."""
+
+
+def any_schedule(pick: random.Random, first: datetime, last: datetime) -> Schedule:
+    """Runs in steps of any length, each possibly of a few periods only; in the end all that is left."""
+    runs: Schedule = []
+    as_of = first
+    while (as_of := as_of + timedelta(days=pick.choice((1, 20, 31, 62, 150)), minutes=pick.randrange(1440))) < last:
+        runs.append((as_of, pick.choice((None, None, 1, 2))))
+    if pick.random() < 0.3:
+        pick.shuffle(runs)
+    return [*runs, *[(last, 1)] * pick.choice((0, 3)), (last, None)]
+
+
+# Allowances -------------------------------------------------------------------------------------------
+
+
+def subscribed(months_ago: int, allowance: int, cap: int | None = None, bought: int = 0, **fields: Any) -> Any:
+    """A holder, and a subscription that is granted credits each month in which its calls are paid, one each, 0.02 beyond."""
+    holder = unique("holder")
+    if bought:
+        services.grant(holder_id=holder, amount=bought, idempotency_key="bought")
+    plan = PlanFactory(
+        prices=[metered(credits={"per_unit": "1"}), recurring()], allowance={"amount": allowance, "rollover_cap": cap}
+    )
+    customer = CustomerFactory(holder_id=holder, **fields)
+    return holder, SubscriptionFactory(customer=customer.ref, plan=plan.code, started_at=add_months(midnight(), -months_ago))
+
+
+def usage_lines(subscription: Any) -> list[tuple[int, int]]:
+    """Credits and money of the usage of each month, oldest first."""
+    made = invoice_documents(list(Invoice.objects.filter(subscription=subscription.pk).exclude(state="void")))
+    lines = [line for one in made for line in one["lines"] if line["price_key"] == "calls"]
+    lines.sort(key=lambda line: line["period"]["start"])
+    return [(line["rating"]["covered"]["credits"], line["amount_minor"]) for line in lines]
+
+
+def sound() -> bool:
+    return findings_of("credits", "ledger") == []
+
+
+@pytest.mark.parametrize("months_ago", [2, 14])
+@pytest.mark.parametrize(
+    "schedule",
+    [[(2, None)], [(0, None), (1, None), (2, None)], [(2, 1), (2, 1), (2, 1)], [(1, None), (2, None)], [(2, None), (0, None)]],
+)
+def test_an_allowance_covers_its_month_in_whatever_steps_it_is_billed(months_ago, schedule):
+    # 150 calls in each of two months, 100 of them paid by the allowance: 50 x 0.02 each.
+    holder, subscription = subscribed(months_ago, 100)
+    start = subscription.started_at
+    for month in (0, 1):
+        use(subscription, "150", add_months(start, month) + timedelta(days=3))
+    for months, at_most in schedule:
+        bill(subscription, add_months(start, months), max_periods=at_most)
+    assert usage_lines(subscription) == [(100, 100), (100, 100)]
+    # Only an allowance that has not expired can still be spent.
+    assert reads.balance(holder).available == (100 if months_ago == 2 else 0)
+    assert sound()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_any_order_of_runs_covers_what_runs_in_time_would_have(seed):
+    pick = random.Random(seed)
+    months, allowance = pick.randrange(1, 15), pick.choice((10, 100))
+    cap, bought = pick.choice((None, None, 0, 30, 250)), pick.choice((0, 45, 300))
+    used = [pick.randrange(1, 2 * allowance) for _ in range(months)]
+    holder, subscription = subscribed(months, allowance, cap, bought)
+    for month, units in enumerate(used):
+        use(subscription, str(units), add_months(subscription.started_at, month) + timedelta(days=pick.randrange(1, 25)))
+    for as_of, at_most in any_schedule(pick, subscription.started_at, midnight()):
+        bill(subscription, as_of, max_periods=at_most)
+    purse = Purse(allowance, cap, bought)
+    in_time = billed_in_time(purse, used, 2)
+    assert usage_lines(subscription) == in_time, seed
+    assert reads.balance(holder).available == purse.available, seed
+    assert sound()
+
+
+def test_usage_billed_after_the_recurring_charges_leaves_the_next_allowance_alone():
+    holder, subscription = subscribed(1, 100)
+    use(subscription, "150", subscription.started_at + timedelta(days=3))
+    for as_of in (subscription.started_at, midnight()):
+        bill(subscription, as_of, only=Scope.RECURRING)
+    bill(subscription, midnight(), only=Scope.USAGE)
+    assert usage_lines(subscription) == [(100, 100)]
+    assert reads.balance(holder).available == 100
+
+
+@pytest.mark.parametrize("is_booked", [False, True])
+def test_what_was_granted_in_time_and_expired_before_the_usage_was_billed_covers_it(is_booked):
+    holder, subscription = subscribed(1, 100)
+    bill(subscription, subscription.started_at)
+    claim = Claim.objects.get(subscription=subscription.pk, kind=Claim.Kind.ALLOWANCE)
+    # 30 of it were spent elsewhere, and the rest has expired, as if a month had passed.
+    services.revoke(holder_id=holder, grant=claim.snapshot["grant"], idempotency_key="elsewhere")
+    soon = services.grant(
+        holder_id=holder, amount=70, idempotency_key="soon", expires_at=datetime.now().astimezone() + timedelta(seconds=0.3)
+    )
+    Claim.objects.filter(pk=claim.pk).update(snapshot={**claim.snapshot, "grant": soon.sequence})
+    while reads.balance(holder).available:
+        pass
+    if is_booked:
+        services.book_expirations(holder_id=holder)
+    use(subscription, "60", subscription.started_at + timedelta(days=3))
+    bill(subscription, midnight())
+    assert usage_lines(subscription) == [(60, 0)]
+    # What is left of it is gone again, and covers usage that comes later all the same.
+    assert reads.balance(holder).available == 100
+    assert sound()
+
+
+def test_a_draft_that_is_rated_again_is_covered_by_all_of_a_lapsed_allowance():
+    holder, subscription = subscribed(14, 100, grace_days=60)
+    start = subscription.started_at
+    use(subscription, "80", start + timedelta(days=3))
+    bill(subscription, add_months(start, 1))
+    assert (usage_lines(subscription), reads.balance(holder).available) == ([(80, 0)], 0)
+    use(subscription, "50", start + timedelta(days=4))
+    bill(subscription, add_months(start, 1) + timedelta(days=1))
+    assert (usage_lines(subscription), reads.balance(holder).available) == ([(100, 60)], 0)
+    assert sound()
+
+
+def test_voiding_what_a_lapsed_allowance_covered_and_billing_it_again_covers_as_much():
+    holder, subscription = subscribed(14, 100)
+    start = subscription.started_at
+    use(subscription, "80", start + timedelta(days=3))
+    [_, made] = [*bill(subscription, start), *bill(subscription, add_months(start, 1))]
+    invoices.void(made["id"])
+    use(subscription, "50", start + timedelta(days=4))
+    bill(subscription, add_months(start, 1))
+    assert usage_lines(subscription) == [(100, 60)]
+    assert reads.balance(holder).available == 0
+    assert sound()
+
+
+# Everything else ----------------------------------------------------------------------------------------
+
+
+def lines_in_time(simulated: SimulatedSubscription, last: datetime) -> Counter[Any]:
+    """The lines on the slow calculator's documents, when it bills at every instant at which something begins or ends."""
+    model = simulated.model
+    stretches = [one for key in [*model.keys, ""] for one in model.stretches(key, last)]
+    instants = sorted({instant for one in stretches for instant in (one.start, one.end) if instant <= last})
+    return Counter(line for as_of in [*instants, last] for one in model.bill(as_of) for line in _lines(one))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_order_of_runs_makes_the_lines_of_runs_in_time(seed):
+    """All that is ordered and used is known before the first run; so is each coupon."""
+    simulator = Simulator(seed, Traits(credits=False, voids=False, drafts=False, scopes=False, charges=False))
+    simulated = simulator.subscriptions[0]
+    now = BEGIN
+    for _ in range(12):
+        then = now + timedelta(days=simulator.random.choice((10, 31, 60)))
+        simulator._change_something(simulated, now, then)
+        now = then
+    made: Counter[Any] = Counter()
+    for as_of, at_most in any_schedule(simulator.random, simulated.started_at, now):
+        done = outcomes.bill_one(simulated.ref, Options(as_of=as_of, max_periods=at_most))
+        assert done.outcome in ("finalised", "nothing_due"), done
+        found = invoice_documents(list(Invoice.objects.filter(pk__in=[one.invoice_id for one in done.invoices])))
+        made.update(_line(line) for one in found for line in one["lines"])
+    expected = lines_in_time(simulated, now)
+    assert made == expected, (seed, made - expected, expected - made)

@@ -1,0 +1,66 @@
+"""Tax is worked out per category on its rounded base, rounded once, and never per line."""
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from billing.rating.tax import Taxable, TaxLine, tax_minor, taxes
+from tests.billing.rating.builders import PROPERTY
+
+
+def standard(*amounts: int, rate: str = "19") -> list[Taxable]:
+    return [Taxable("S", Decimal(rate), amount) for amount in amounts]
+
+
+@pytest.mark.parametrize(
+    ("amounts", "rate", "base", "tax"),
+    [
+        # Three lines of 0.03: 0.09 × 19 % = 0.0171. By line it would be 3 × 0.01.
+        ([3, 3, 3], "19", 9, 2),
+        # 0.10 + 0.10: 0.20 × 7.7 % = 0.0154. By line 0.0077 each: 0.02 as well.
+        ([10, 10], "7.7", 20, 2),
+        # Ten lines of 0.02: 0.20 × 20 % = 0.04. By line nothing: 0.004 each.
+        ([2] * 10, "20", 20, 4),
+        ([9999], "19", 9999, 1900),  # 1899.81
+        ([50], "1", 50, 1),  # half a cent goes up
+        ([49], "1", 49, 0),
+        ([10000, -2500], "19", 7500, 1425),
+        ([0], "19", 0, 0),
+    ],
+)
+def test_tax_is_rounded_once_per_category(amounts: list[int], rate: str, base: int, tax: int) -> None:
+    assert taxes(standard(*amounts, rate=rate)) == (TaxLine("S", Decimal(rate), base, tax),)
+
+
+def test_each_category_and_rate_is_a_line_of_its_own() -> None:
+    found = taxes([
+        *standard(10000),
+        Taxable("S", Decimal(7), 2000),
+        Taxable("AE", Decimal(0), 500),
+        *standard(50, rate="19.0"),
+    ])  # fmt: skip
+    assert [(line.category, line.rate, line.base_minor, line.tax_minor) for line in found] == [
+        ("AE", Decimal(0), 500, 0),
+        ("S", Decimal(7), 2000, 140),
+        ("S", Decimal(19), 10050, 1910),  # 19 and 19.0 are one rate: 1909.5
+    ]
+
+
+def test_the_tax_of_a_credit_mirrors_that_of_its_charge() -> None:
+    assert (tax_minor(50, Decimal(1)), tax_minor(-50, Decimal(1))) == (1, -1)
+
+
+def test_nothing_taxable_has_no_tax_lines() -> None:
+    assert taxes([]) == ()
+
+
+@PROPERTY
+@given(st.lists(st.tuples(st.sampled_from("SZE"), st.sampled_from([0, 7, 19]), st.integers(-(10**9), 10**9)), max_size=20))
+def test_bases_add_up_to_the_lines_whatever_their_order(amounts: list[tuple[str, int, int]]) -> None:
+    found = taxes(Taxable(category, Decimal(rate), amount) for category, rate, amount in amounts)
+    assert sum(line.base_minor for line in found) == sum(amount for _, _, amount in amounts)
+    assert taxes(Taxable(c, Decimal(r), a) for c, r, a in reversed(amounts)) == found
+    for line in found:
+        assert 2 * abs(line.tax_minor * 100 - line.base_minor * int(line.rate)) <= 100

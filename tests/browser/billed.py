@@ -1,0 +1,51 @@
+"""A customer whose invoice has all that an invoice can have, for pages that a browser looks at."""
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import time_machine
+
+from billing.documents import credit_notes
+from billing.documents.credit_notes import IssuedNote, LineCredit
+from billing.documents.sellers import record_seller
+from billing.generator.generate import generate_in
+from billing.generator.options import Options
+from billing.models import Invoice
+from billing.orders import coupons
+from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, use
+
+SELLER = {"name": "Fern Software GmbH", "line1": "Lindenstr. 4", "postal_code": "10969", "city": "Berlin", "country": "DE"}
+
+
+def billed_with_everything() -> tuple[Invoice, Invoice, IssuedNote]:
+    """A customer's overdue invoice with tiers, free units, a discount and a credit note, and the draft of the next month."""
+    record_seller(SELLER, actor="admin:mara")
+    tiers = [{"up_to": "1000", "unit_amount": "0.05"}, {"unit_amount": "0.02"}]
+    graduated = {key: value for key, value in metered(key="calls", tax_rate="19").items() if key != "unit_amount"}
+    prices = [
+        recurring("seats", "49.00", model="unit", tax_rate="19"),
+        metered(key="tokens", unit_amount="0.00002", tax_rate="19", free_units="1000000"),
+        graduated | {"model": "graduated", "tiers": tiers},
+    ]
+    plan = PlanFactory(code="team", name="Team", prices=prices, allowance={"credit_type": "credits", "amount": 500})
+    address = {"line1": "12 St James's Square", "postal_code": "10117", "city": "Berlin", "country": "DE"}
+    customer = CustomerFactory(
+        ref="C-7", name="Ada Lovelace Analytical Engines Ltd", address=address, time_zone="Europe/Berlin", holder_id="acme-gmbh"
+    )
+    start = datetime(2025, 12, 31, 23, tzinfo=UTC)
+    subscription = SubscriptionFactory(
+        ref="SUB-1234", customer=customer.ref, plan=plan.code, quantities={"seats": Decimal(5)}, started_at=start,
+        time_zone="Europe/Berlin",
+    )  # fmt: skip
+    use(subscription, "5390000", at(1, 10), meter="tokens")
+    use(subscription, "2400", at(1, 12), meter="calls")
+    coupons.create_coupon(code="WELCOME", kind="percentage", value=Decimal(10), duration="recurring", periods=3)
+    coupons.give_coupon(customer_id=customer.pk, customer_ref=customer.ref, customer_currency="EUR", code="WELCOME")
+    with time_machine.travel(datetime.now(UTC) - timedelta(days=60), tick=False):
+        [made] = generate_in(ref=subscription.ref, options=Options(as_of=at(2, 2))).invoices
+        [draft] = generate_in(ref=subscription.ref, options=Options(as_of=at(3, 2), finalize=False)).invoices
+    line = LineCredit(1, 1000)
+    note = credit_notes.issue(
+        invoice_id=made.invoice_id, lines=[line], reason="goodwill", actor="admin:mara", idempotency_key="goodwill"
+    )
+    return Invoice.objects.get(pk=made.invoice_id), Invoice.objects.get(pk=draft.invoice_id), note

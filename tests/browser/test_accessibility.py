@@ -1,0 +1,201 @@
+"""The pages by axe: no violation of WCAG 2.2 A and AA that it can see, light and dark, wide and narrow; contrast included."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import axe_playwright_python
+import pytest
+from django.contrib.admin.utils import quote
+from django.db import transaction
+from django.test import Client
+
+from billing.models import Plan
+from ledger import journal, reads, services
+from ledger.database.locks import holder_lock
+from ledger.errors import InsufficientCredits
+from ledger.totals import count_entries
+from tests.browser.billed import billed_with_everything
+from tests.browser.chromium import Visit, site_of
+from tests.browser.histories import some_weeks
+from tests.ledger.admin.admin_site import operator
+
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+
+AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js").read_text()
+RUN = """async () => {
+    const tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"];
+    const rules = Object.fromEntries(
+        ["landmark-one-main", "target-size", "link-in-text-block"].map(name => [name, { enabled: true }]));
+    const found = await axe.run(document, { runOnly: { type: "tag", values: tags }, rules });
+    const told = found.violations.map(each =>
+        [each.id, each.nodes.map(node => node.target.join(" ") + ": " + node.failureSummary)]);
+    return { checked: found.passes.map(each => each.id), violations: told };
+}"""
+
+
+def violations(visit: Visit) -> list[list[object]]:
+    """What axe complains of on the page as it is shown."""
+    visit.page.evaluate(AXE)
+    outcome = visit.page.evaluate(RUN)
+    assert {"color-contrast", "landmark-one-main"} <= set(outcome["checked"]) | {each[0] for each in outcome["violations"]}
+    return list(outcome["violations"])
+
+
+@pytest.fixture
+def client() -> Client:
+    """An operator, after some weeks of a holder, a hold and a refusal."""
+    now = datetime.now(UTC)
+    entries = some_weeks("acme-gmbh", start=now - timedelta(days=40), end=now - timedelta(hours=1))
+    with transaction.atomic(), holder_lock("acme-gmbh") as lock:
+        journal.append(lock, entries)
+    services.hold(holder_id="acme-gmbh", amount=100, idempotency_key="h")
+    with pytest.raises(InsufficientCredits):
+        services.spend(holder_id="acme-gmbh", amount=10**9, idempotency_key="no", reference="job-19")
+    count_entries(patience_seconds=0)
+    return operator()
+
+
+def addresses() -> dict[str, str]:
+    """The pages that operators open most."""
+    with_refusal = reads.refusals("acme-gmbh", limit=1)[0]
+    refusal = quote(f"acme-gmbh/credits/{with_refusal.sequence}")
+    return {
+        "home": "/admin/",
+        "holder": "/admin/ledger/account/holders/acme-gmbh/",
+        "unknown holder": "/admin/ledger/account/holders/nobody/",
+        "holders": "/admin/ledger/account/",
+        "entries": "/admin/ledger/entrylisting/",
+        "entry": f"/admin/ledger/entrylisting/{quote('acme-gmbh/credits/3')}/change/",
+        "refusal": f"/admin/ledger/refusallisting/{refusal}/change/",
+        "form": f"/admin/ledger/account/{quote('acme-gmbh/credits')}/grant/",
+        "month-end": "/admin/ledger/account/month-end/?month=" + f"{datetime.now(UTC):%Y-%m}",
+        "staff log": "/admin/ledger/staffevent/",
+        "customers": "/admin/billing/customer/",
+        "invoices": "/admin/billing/invoice/",
+        "two-step login": "/admin/two-step/",
+        "preferences": "/admin/preferences/",
+    }
+
+
+def billing_addresses() -> dict[str, str]:
+    """Billing's pages, of a customer with an invoice that has everything: tiers, free units, a coupon, a credit note, a draft."""
+    invoice, draft, note = billed_with_everything()
+    subscription, customer = invoice.subscription_id, invoice.customer_id
+    return {
+        "invoice": f"/admin/billing/invoice/{invoice.pk}/change/",
+        "draft": f"/admin/billing/invoice/{draft.pk}/change/",
+        "credit note": f"/admin/billing/creditnote/{note.id}/change/",
+        "invoices": f"/admin/billing/invoice/?customer={invoice.customer_ref}",
+        "subscription": f"/admin/billing/subscription/{subscription}/change/",
+        "customer": f"/admin/billing/customer/{customer}/change/",
+        "plan": f"/admin/billing/plan/{Plan.objects.get().pk}/change/",
+        "no coupons": "/admin/billing/coupon/?q=nothing",
+        "form of a plan": "/admin/billing/plan/add/",
+        "form of a customer": "/admin/billing/customer/add/",
+        "form of quantities": f"/admin/billing/subscription/{subscription}/change-quantities/",
+    }
+
+
+def other_quantities(visit: Visit) -> list[list[object]]:
+    """The invoice that an amendment would bring, after the form was filled in."""
+    visit.page.get_by_label("Quantities").fill("seats 8")
+    visit.page.get_by_label("Takes effect at").fill("2026-01-15T00:00")
+    visit.click(visit.button("Continue"))
+    assert "Unused: seats" in visit.text
+    return narrow_enough(visit)
+
+
+def narrow_enough(visit: Visit) -> list[list[object]]:
+    """What axe complains of; and nobody has to scroll sideways."""
+    assert not visit.is_wider_than_the_window
+    return violations(visit)
+
+
+def second_step(visit: Visit) -> list[list[object]]:
+    """What will happen, after the form was filled in."""
+    visit.page.get_by_label("Amount").fill("5")
+    visit.page.get_by_label("Source").select_option("promotional")
+    visit.page.get_by_label("Reason").fill("goodwill")
+    visit.click(visit.button("Continue"))
+    assert "Grant" in visit.text
+    return violations(visit)
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 1400), ("dark", 1400), ("light", 390)])
+def test_no_page_violates_wcag_aa(client, chromium, theme, width):
+    with site_of(client) as site:
+        looks = {name: (address, violations) for name, address in addresses().items()}
+        looks["what will happen"] = (addresses()["form"], second_step)
+        found = {
+            name: chromium.visit(f"{site.url}{address}", look, theme=theme, width=width)
+            for name, (address, look) in looks.items()
+        }
+        billing = billing_addresses()
+        looks = {name: (address, narrow_enough) for name, address in billing.items()}
+        looks["what an amendment brings"] = (billing["form of quantities"], other_quantities)
+        found |= {
+            name: chromium.visit(f"{site.url}{address}", look, theme=theme, width=width)
+            for name, (address, look) in looks.items()
+        }
+    with site_of(Client()) as site:
+        found["login"] = chromium.visit(f"{site.url}/admin/login/", violations, theme=theme, width=width)
+    assert {name: each for name, each in found.items() if each} == {}
+
+
+def test_violations_are_found(client, chromium):
+    """The control: a button without a name, a picture that says nothing, grey on grey in oklch, a target of 10 pixels."""
+    small = '<a href="#" style="display: inline-block; width: 10px; height: 10px; overflow: hidden">a</a>'
+    pale = '<p style="color: oklch(70% 0.02 240); background: oklch(75% 0.02 240)">hardly to be read</p>'
+    wrong = f'<img src="/static/x.png"><button type="button"></button>{pale}{small}{small}'
+
+    def with_mistakes(visit: Visit) -> list[list[object]]:
+        visit.page.evaluate("html => document.querySelector('#content').insertAdjacentHTML('beforeend', html)", wrong)
+        return violations(visit)
+
+    with site_of(client) as site:
+        found = chromium.visit(f"{site.url}/admin/preferences/", with_mistakes)
+    assert {"button-name", "image-alt", "color-contrast", "target-size"} <= {each[0] for each in found}
+
+
+# The API's documentation -----------------------------------------------------------------------------
+
+
+def open_calls(visit: Visit) -> list[list[object]]:
+    """What axe complains of in the documentation: as it comes, and with a call that is tried out."""
+    visit.page.wait_for_selector("[id^=operations-]")
+    found = violations(visit)
+    call = visit.page.locator("#operations-Credits-spendCredits")
+    call.locator(".opblock-summary-control").click()
+    call.locator(".try-out__btn").click()
+    call.locator("textarea[aria-label='Request body']").wait_for()
+    assert not visit.is_wider_than_the_window
+    return [*found, *violations(visit)]
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 1400), ("dark", 390)])
+def test_the_documentation_does_not_violate_wcag_aa_and_has_the_look_that_the_reader_asks_for(
+    server_processes, chromium, theme, width
+):
+    (web,) = server_processes(1)
+
+    def look(visit):
+        found = open_calls(visit)
+        return found, visit.page.evaluate("document.documentElement.classList.contains('dark-mode')")
+
+    assert chromium.visit(f"{web.url}/docs", look, theme=theme, width=width) == ([], theme == "dark")
+
+
+def test_the_links_of_the_documentation_lead_somewhere_and_its_calls_come_in_the_order_of_learning(server_processes, chromium):
+    (web,) = server_processes(1)
+
+    def look(visit):
+        visit.page.wait_for_selector("[id^=operations-]")
+        links = visit.page.eval_on_selector_all(".information-container a[href]", "each => each.map(one => one.href)")
+        tags = visit.page.eval_on_selector_all("h3.opblock-tag", "each => each.map(one => one.dataset.tag)")
+        return [(link, visit.page.request.get(link).status) for link in links], tags
+
+    links, tags = chromium.visit(f"{web.url}/docs", look)
+    assert {link.removeprefix(web.url) for link, _ in links} >= {"/v1/", "/v1/schema"}
+    assert {status for _, status in links} == {200}
+    assert tags[:5] == ["Credits", "History", "Holds", "Rates", "Batches"]
+    assert tags.index("Batches") < tags.index("Catalogue") < tags.index("Invoices") < tags.index("Operation")

@@ -1,0 +1,194 @@
+"""What people come for, done in Chromium from the first page: each within three clicks, wide and narrow.
+
+A click is a press of the mouse on a link or button. Ctrl+K and typing are none. The pictures of the docs are made here:
+LEDGER_PICTURES=docs/images, see docs/ADMIN.md.
+"""
+
+import os
+import re
+import struct
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from billing.models import CreditPayment
+from ledger import reads, services
+from ledger.errors import InsufficientCredits
+from ledger.totals import close_months, count_entries
+from tests.browser.chromium import Chromium, Visit, site_of
+from tests.ledger.admin.admin_site import operator
+
+pytestmark = pytest.mark.django_db
+
+PICTURES = os.environ.get("LEDGER_PICTURES")
+WIDTHS = (1400, 390)
+MOST_CLICKS = 3
+
+Look = Callable[[Visit], None]
+
+
+@pytest.fixture
+def do(chromium: Chromium) -> Callable[..., None]:
+    """Does a job from the first page at both widths, and takes a picture of where it leads."""
+
+    def done(name: str, job: Look, *, height: int = 1000) -> None:
+        def look(visit: Visit) -> None:
+            for width in WIDTHS:
+                visit.page.set_viewport_size({"width": width, "height": height})
+                visit.open(visit.url)
+                visit.clicks = 0
+                job(visit)
+                assert visit.clicks <= MOST_CLICKS, f"{visit.clicks} clicks"
+                assert not visit.is_wider_than_the_window
+                assert is_picture(visit.picture(), width=width)
+            assert (visit.complaints, visit.elsewhere) == ([], [])
+
+        with site_of(operator()) as site:
+            chromium.look(f"{site.url}/admin/", look)
+            for theme in ("light", "dark") if PICTURES else ():
+                keep = Path(str(PICTURES)) / f"job-{name}-{theme}.png"
+
+                def taken(visit: Visit, keep: Path = keep) -> None:
+                    job(visit)
+                    keep.write_bytes(visit.picture())
+
+                chromium.visit(f"{site.url}/admin/", taken, height=height, theme=theme)
+
+    return done
+
+
+def is_picture(content: bytes, *, width: int) -> bool:
+    """Whether it is a PNG of that width."""
+    return content.startswith(b"\x89PNG") and struct.unpack(">I", content[16:20]) == (width,)
+
+
+def find(visit: Visit, word: str, result: str) -> None:
+    """Ctrl+K, the word, and a click on the result."""
+    visit.page.keyboard.press("Control+k")
+    visit.page.locator("#search-input-command").press_sequentially(word)
+    visit.click(visit.page.locator("#command-results-list").get_by_role("link", name=result).first)
+
+
+YESTERDAY = (datetime.now(UTC) - timedelta(days=1)).replace(hour=14, minute=3, second=20, microsecond=0)
+
+
+@pytest.fixture
+def ada(ledger_clock: Callable[[float], None]) -> None:
+    """Ada has 262 spendable; 60 are held, 1,000 start next year, 62 expire in a week; yesterday at 14:03 she was refused 700."""
+
+    def at(moment: datetime) -> None:
+        ledger_clock((moment - datetime.now(UTC)) / timedelta(days=1))
+
+    ada: dict[str, Any] = {"holder_id": "ada", "actor": "key:shop"}
+    at(YESTERDAY - timedelta(days=40))
+    services.grant(**ada, amount=200, idempotency_key="g1", reason="top-up by card", reference="pay_4711")
+    promotional = {"source": "promotional", "actor": "admin:mara", "reason": "welcome credits"}
+    expires = datetime.now(UTC) + timedelta(days=7)
+    services.grant(**{**ada, **promotional}, amount=500, idempotency_key="g2", expires_at=expires)
+    at(YESTERDAY - timedelta(days=12))
+    services.spend(**ada, amount=328, idempotency_key="s1", reason="batch job", reference="job-18")
+    at(YESTERDAY - timedelta(days=2))
+    services.spend(**ada, amount=50, idempotency_key="s2", reason="chat completion", reference="job-19")
+    at(YESTERDAY - timedelta(hours=3))
+    services.hold(**ada, amount=60, idempotency_key="h", reason="image", expires_at=YESTERDAY + timedelta(days=9))
+    start = datetime(YESTERDAY.year + 1, 1, 1, tzinfo=UTC)
+    services.grant(**{**ada, **promotional, "reason": "new year"}, amount=1_000, idempotency_key="g3", effective_at=start)
+    at(YESTERDAY)
+    with pytest.raises(InsufficientCredits):
+        services.spend(**ada, amount=700, idempotency_key="no", reason="batch job", reference="job-20")
+    ledger_clock(0)
+
+
+def test_why_was_she_refused_at_14_03(ada, do):
+    def job(visit: Visit) -> None:
+        visit.click(visit.link("Latest refusals"))
+        visit.click(visit.page.get_by_role("link", name=re.compile(r"14:03:\d\d")).first)
+        assert "Refused: 700 asked, 262 spendable. 60 are held until" in visit.text
+        assert "1,000 start on 1 Jan" in visit.text
+        assert "Short by 438." in visit.text
+
+    do("refused", job)
+
+
+def test_what_does_she_have_what_expires_and_who_granted_it(ada, do):
+    def job(visit: Visit) -> None:
+        find(visit, "ada", "ada")
+        assert "262 available" in visit.text
+        assert re.search(r"#2 62 of 500 left expires \d+ \w+( \d{4})?, in 7 days", visit.text)
+        assert "Promotional, by admin:mara on" in visit.text
+        assert "welcome credits" in visit.text
+
+    do("holder", job, height=1500)
+
+
+def test_give_her_50_back(ada, do):
+    given = 0
+
+    def job(visit: Visit) -> None:
+        nonlocal given
+        find(visit, "job-18", "Refund spend #3")
+        visit.page.get_by_label("Amount").fill("50")
+        visit.page.get_by_label("Reason").fill("goodwill")
+        visit.click(visit.button("Continue"))
+        assert "50 of spend #3 returned" in visit.text
+        visit.click(visit.button("Refund"))
+        given += 50
+        assert "is done: +50 credits for ada" in " ".join(visit.page.inner_text("body").split())
+
+    do("refund", job)
+    assert given >= 100
+    assert reads.balance("ada").available == 262 + given
+
+
+def test_close_october_and_tie_it(ledger_clock, do):
+    """The month that is over is closed by a worker; the page shows that it is, and what it ties to."""
+    over = datetime.now(UTC).replace(day=1) - timedelta(days=3)
+    ledger_clock((over - datetime.now(UTC)) / timedelta(days=1))
+    services.grant(holder_id="ada", amount=1_000, idempotency_key="g")
+    entry = services.spend(holder_id="ada", amount=40, idempotency_key="invoice/1/pay", actor="billing")
+    paid = {"credits": 40, "amount_minor": 40, "spend_sequence": entry.sequence}
+    CreditPayment.objects.create(invoice_id=1, holder_id="ada", credit_type="credits", **paid)
+    ledger_clock(0)
+    services.spend(holder_id="ada", amount=5, idempotency_key="s")
+    count_entries(patience_seconds=0)
+    close_months()
+
+    def job(visit: Visit) -> None:
+        visit.click(visit.link("Month-end", within=visit.page.locator("#content")))
+        assert "This month is closed: the report never changes." in visit.text
+        assert "Closing 960" in visit.text
+        assert "Invoices paid with credits, by the documents 40" in visit.text
+        assert "Invoices paid with credits, by the entries 40" in visit.text
+
+    do("month-end", job)
+
+
+def test_what_is_stuck_right_now(do):
+    from billing.models import SuspendedBilling
+    from tests.billing.factories import SubscriptionFactory
+
+    subscription = SubscriptionFactory()
+    SuspendedBilling.objects.create(subscription_id=subscription.pk, reason="amount-unusual")
+
+    def job(visit: Visit) -> None:
+        stuck = visit.page.locator(".attention a").first
+        assert f"1 subscription is suspended from billing until somebody looks, such as {subscription.ref}" in stuck.inner_text()
+        visit.click(stuck)
+        assert "amount-unusual" in visit.text
+
+    do("stuck", job)
+
+
+@pytest.mark.slow
+def test_a_job_of_four_clicks_is_noticed(do):
+    """The control."""
+
+    def job(visit: Visit) -> None:
+        for _ in range(4):
+            visit.click(visit.link("Home"))
+
+    with pytest.raises(AssertionError, match="4 clicks"):
+        do("too-long", job)

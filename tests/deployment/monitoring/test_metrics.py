@@ -1,0 +1,264 @@
+"""GET /metrics: what is counted, who may read it, and what it says while the database is away."""
+
+import os
+import subprocess
+import sys
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.conf import settings
+from django.db import OperationalError, connection
+from django.test.utils import CaptureQueriesContext
+from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client.parser import text_string_to_metric_families
+
+from billing.models import Run, ScheduledTask, SuspendedBilling
+from ledger import services
+from ledger.api.kit import authentication
+from ledger.api.kit.request_metrics import route_label
+from ledger.database.transactions import TRIES, in_transaction
+from ledger.errors import InsufficientCredits, SequenceTaken
+from ledger.telemetry.metrics import OWN, SECONDS, add_observations, write_counts
+from ledger_project.monitoring import gauges, metrics_page
+from ledger_project.monitoring.gauges import DatabaseGauges
+from tests.asgi_client import AsgiClient
+from tests.billing.factories import SubscriptionFactory
+from tests.ledger.api.conftest import ApiClient
+
+TOKEN = "token-of-the-tests"
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+@pytest.fixture
+def client(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiClient]:
+    """A client with a key of the ledger's scopes; /metrics asks for TOKEN."""
+    monkeypatch.setattr(settings, "METRICS_TOKEN", TOKEN)
+    monkeypatch.setattr(metrics_page, "_gauges", DatabaseGauges())
+    authentication.forget_keys()
+    yield ApiClient(services.create_api_key(name="metrics", scopes=("ledger:read", "ledger:spend", "ledger:grant"))[1])
+    authentication.forget_keys()
+
+
+def scrape() -> Samples:
+    """All samples of /metrics by name and labels."""
+    answer = AsgiClient().get("/metrics", headers={"Authorization": f"Bearer {TOKEN}"})
+    assert (answer.status_code, answer["Content-Type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(answer.content.decode())
+        for sample in family.samples
+    }
+
+
+def value(found: Samples, name: str, **labels: str) -> float:
+    return found.get((name, frozenset(labels.items())), 0.0)
+
+
+def counted(name: str, **labels: str) -> float:
+    write_counts()
+    return OWN.get_sample_value(name, labels) or 0.0
+
+
+# Who may read it -------------------------------------------------------------------------------------
+
+
+def test_without_a_token_in_the_settings_there_is_no_such_path(client: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "METRICS_TOKEN", "")
+    for authorization in ("", "Bearer ", f"Bearer {TOKEN}"):
+        assert AsgiClient().get("/metrics", headers={"Authorization": authorization}).status_code == 404
+
+
+@pytest.mark.parametrize("authorization", ["", "Bearer", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x"])
+def test_strangers_are_refused(client: ApiClient, authorization: str) -> None:
+    assert AsgiClient().get("/metrics", headers={"Authorization": authorization}).status_code == 401
+
+
+def test_an_api_key_does_not_open_it(client: ApiClient) -> None:
+    assert client.get("/metrics").status_code == 401
+
+
+def test_it_is_served_to_whatever_prometheus_accepts_and_under_any_name(client: ApiClient) -> None:
+    accept = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1"
+    headers = {"Authorization": f"Bearer {TOKEN}", "Accept": accept, "Host": "web-1:8000"}
+    assert AsgiClient().get("/metrics", headers=headers).status_code == 200
+
+
+# What is counted -------------------------------------------------------------------------------------
+
+
+def test_operations_are_counted_by_outcome_and_refusals_by_code(client: ApiClient) -> None:
+    client.post("/v1/holders/ada/grants", {"amount": 10})
+    before = scrape()
+    for key, amount in (("a", 4), ("b", 700), ("a", 4), ("b", 700)):
+        client.post("/v1/holders/ada/spends", {"amount": amount}, key=key)
+    client.post("/v1/holders/ada/spends", {"amount": 5}, key="a")  # another request under a key that was used
+    client.post("/v1/holders/ada/spends?dry_run=true", {"amount": 1}, key=None)
+    after = scrape()
+
+    def more(name: str, **labels: str) -> float:
+        return value(after, name, **labels) - value(before, name, **labels)
+
+    operations = {
+        outcome: more("ledger_operations_total", operation="spend", outcome=outcome)
+        for outcome in ("recorded", "refused", "replayed", "failed")
+    }
+    assert operations == {"recorded": 1, "refused": 1, "replayed": 2, "failed": 1}
+    assert more("ledger_refusals_total", code="insufficient-credits") == 1
+    assert more("ledger_http_problems_total", status="402", code="insufficient-credits") == 2
+    assert more("ledger_group_size_count") == 5
+    route = {"method": "POST", "route": "/v1/holders/{holder}/spends"}
+    assert more("ledger_http_request_duration_seconds_count", **route, status="402") == 2
+    assert more("ledger_http_request_duration_seconds_bucket", **route, status="402", le="+Inf") == 2
+
+
+def test_a_batch_is_counted_by_its_operations(client: ApiClient) -> None:
+    client.post("/v1/holders/ada/grants", {"amount": 10})
+    before = counted("ledger_operations_total", operation="spend", outcome="recorded")
+    refused = counted("ledger_operations_total", operation="spend", outcome="refused")
+    asked = [{"operation": "spend", "holder": "ada", "amount": amount} for amount in (1, 2, 700)]
+    for _ in range(2):
+        assert client.post("/v1/batches", {"mode": "each", "operations": asked}, key="batch").status_code == 200
+    assert counted("ledger_operations_total", operation="spend", outcome="recorded") - before == 2
+    assert counted("ledger_operations_total", operation="spend", outcome="refused") - refused == 1
+
+
+@pytest.mark.django_db
+def test_what_is_rolled_back_is_not_counted() -> None:
+    services.grant(holder_id="ada", amount=10, idempotency_key="g")
+    before = counted("ledger_operations_total", operation="spend", outcome="refused")
+    with pytest.raises(InsufficientCredits):
+        services.spend(holder_id="ada", amount=11, idempotency_key="s", dry_run=True)
+    assert counted("ledger_operations_total", operation="spend", outcome="refused") == before
+    with pytest.raises(InsufficientCredits):
+        services.spend(holder_id="ada", amount=11, idempotency_key="s")
+    assert counted("ledger_operations_total", operation="spend", outcome="refused") == before + 1
+
+
+def test_paths_and_methods_that_clients_invent_make_no_labels(client: ApiClient) -> None:
+    for path in ("/v1/none", "/nope/1", "/nope/2"):
+        client.get(path)
+    client.client.generic("BREW", "/healthz")
+    labels = {dict(sample)["route"] for name, sample in scrape() if name == "ledger_http_request_duration_seconds_count"}
+    assert "unmatched" in labels
+    assert [label for label in labels if "nope" in label or "none" in label] == []
+    assert counted("ledger_http_request_duration_seconds_count", method="other", route="/healthz", status="405") == 1
+    assert route_label("v1/holders/<holder:holder>/entries/<sequence:sequence>") == "/v1/holders/{holder}/entries/{sequence}"
+
+
+def test_observations_that_were_counted_elsewhere_are_added_as_if_they_had_been_observed() -> None:
+    seconds = [0.0005, 0.001, 0.0011, 0.3, 5.0, 7.0, 100.0]
+    counts = [0.0] * (len(SECONDS) + 1)
+    for each in seconds:
+        counts[bisect_left(SECONDS, each)] += 1
+    registry = CollectorRegistry()
+    observed = Histogram("observed", "", ("a",), buckets=SECONDS, registry=registry)
+    added = Histogram("added", "", ("a",), buckets=SECONDS, registry=registry)
+    for each in seconds:
+        observed.labels("x").observe(each)
+    add_observations(added.labels("x"), counts, sum(seconds))
+    first, second = (
+        [(s.name.partition("_")[2], s.labels, s.value) for s in f.samples if "created" not in s.name] for f in registry.collect()
+    )
+    assert first == second
+
+
+def test_each_new_try_of_a_transaction_is_counted(committed_db: None) -> None:
+    def collide() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '40001'; END $$")
+
+    before = counted("ledger_transaction_retries_total", sqlstate="40001")
+    with pytest.raises(SequenceTaken):
+        in_transaction(collide, holder_id="ada")
+    assert counted("ledger_transaction_retries_total", sqlstate="40001") - before == TRIES
+
+
+COUNT_IN_TWO_PROCESSES = """
+import os
+from ledger_project.serving.web import share_counts
+share_counts()
+from ledger.telemetry.metrics import REFUSALS, all_processes
+for _ in range(2):
+    if os.fork() == 0:
+        REFUSALS.labels("no").inc()
+        os._exit(0)
+    os.wait()
+print(all_processes().get_sample_value("ledger_refusals_total", {"code": "no"}))
+"""
+
+
+def test_the_counts_of_all_processes_are_added_up_and_those_of_an_earlier_start_are_not(tmp_path: Path) -> None:
+    environment = os.environ | {"LEDGER_METRICS_TOKEN": "x", "LEDGER_METRICS_DIR": str(tmp_path)}
+    for _ in range(2):
+        command = [sys.executable, "-c", COUNT_IN_TWO_PROCESSES]
+        done = subprocess.run(command, cwd=settings.BASE_DIR, env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout == "2.0\n"
+    assert len(list(tmp_path.glob("counter_*.db"))) == 2
+
+
+# What the database knows -----------------------------------------------------------------------------
+
+
+def test_it_says_what_operators_are_called_for(client: ApiClient) -> None:
+    now = datetime.now(UTC)
+    SuspendedBilling.objects.create(subscription_id=SubscriptionFactory().pk, reason="looks-odd")
+    run = {"as_of": now, "finished_at": now, "summary": {"outcomes": {"finalised": 3, "failed": 1}}}
+    Run.objects.create(run_id=uuid4(), exit_code=3, **run)
+    Run.objects.create(run_id=uuid4(), exit_code=0, **run)
+    Run.objects.create(run_id=uuid4(), exit_code=0, **run | {"started_at": now - timedelta(hours=2)})
+    ended = {"due_at": now, "started_at": now, "finished_at": now}
+    good_at = now - timedelta(days=2)
+    ScheduledTask.objects.create(name="audit_ledger", exit_code=1, succeeded_at=good_at, **ended)
+    ScheduledTask.objects.create(name="of an earlier version", exit_code=0, **ended)
+    found = scrape()
+    assert value(found, "ledger_database_up") == 1
+    assert value(found, "ledger_billing_suspended_subscriptions") == 1
+    assert value(found, "ledger_billing_run_outcomes", outcome="finalised") == 6
+    assert value(found, "ledger_billing_run_outcomes", outcome="failed") == 2
+    assert value(found, "ledger_billing_runs", exit_code="3") == 1
+    assert value(found, "ledger_task_exit_code", task="audit_ledger") == 1
+    at = value(found, "ledger_task_succeeded_timestamp_seconds", task="audit_ledger")
+    assert at == pytest.approx(good_at.timestamp(), abs=0.01)
+    tasks = {dict(labels)["task"] for name, labels in found if name == "ledger_task_started_timestamp_seconds"}
+    assert tasks == {"audit_ledger"}
+    assert value(found, "ledger_server_max_connections") >= value(found, "ledger_database_connections") >= 1
+
+
+def test_the_database_is_asked_with_few_statements_once_in_a_while(client: ApiClient) -> None:
+    with CaptureQueriesContext(
+        connection,
+    ) as first:
+        scrape()
+    with CaptureQueriesContext(connection) as second:
+        scrape()
+    assert 0 < len(first) < 20
+    assert len(second) == 0
+
+
+def test_without_the_database_it_tells_what_the_processes_counted(client: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away() -> Any:
+        raise OperationalError("away")
+
+    client.get("/healthz")
+    monkeypatch.setattr(gauges, "READS", (*gauges.READS, away))
+    found = scrape()
+    assert value(found, "ledger_database_up") == 0
+    assert ("ledger_server_max_connections", frozenset()) not in found
+    assert value(found, "ledger_http_request_duration_seconds_count", method="GET", route="/healthz", status="200") >= 1
+
+
+def test_the_age_of_the_newest_anchor_is_told(
+    client: ApiClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_anchor: Callable[[Path, str], None]
+) -> None:
+    monkeypatch.setattr(settings, "ANCHOR_DIR", tmp_path)
+    assert ("ledger_anchor_timestamp_seconds", frozenset()) not in scrape()
+    monkeypatch.setattr(metrics_page, "_gauges", DatabaseGauges())
+    write_anchor(tmp_path / "old", "2026-01-01T00:00:00.000000Z")
+    write_anchor(tmp_path / "new", "2026-02-01T00:00:00.000000Z")
+    (tmp_path / "notes.txt").write_text("not an anchor\n")
+    assert value(scrape(), "ledger_anchor_timestamp_seconds") == datetime(2026, 2, 1, tzinfo=UTC).timestamp()

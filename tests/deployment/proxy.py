@@ -1,0 +1,100 @@
+"""nginx before a web server, with the configuration that docker-compose.yml gives it, run natively."""
+
+import http.client
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+NGINX_PATH = f"{os.environ['PATH']}:/usr/sbin"
+IS_THERE = shutil.which("nginx", path=NGINX_PATH) is not None and shutil.which("openssl") is not None
+TRUSTING = ssl.create_default_context()
+TRUSTING.check_hostname = False
+TRUSTING.verify_mode = ssl.CERT_NONE
+WEB_ENVIRONMENT = {"LEDGER_HTTPS": "true", "LEDGER_TRUSTED_PROXIES": "1"}
+"""What compose tells the web server of its proxy."""
+
+
+@dataclass
+class Proxy:
+    """nginx before a web server."""
+
+    https_port: int
+    http_port: int
+    web_port: int
+
+    def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers and body of the answer over HTTPS."""
+        connection = http.client.HTTPSConnection("127.0.0.1", self.https_port, context=TRUSTING, timeout=20)
+        try:
+            connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+            answer = connection.getresponse()
+            return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+        finally:
+            connection.close()
+
+    def passed_on(self) -> int:
+        """How many connections to the web server there are."""
+        port = f":{self.web_port:04X}"
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        return sum(row[2].endswith(port) and row[3] == "01" for row in rows)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def nginx(web_port: int, change: Callable[[str], str] = lambda text: text) -> Iterator[Proxy]:
+    """For the block, nginx as its image runs it; with another configuration where a control wants that."""
+    folder = Path(tempfile.mkdtemp(prefix="ledger-test-"))
+    folder.chmod(0o755)
+    for name in ("start", "nginx.conf"):
+        shutil.copy(ROOT / "deploy/nginx" / name, folder)
+    template = folder / "nginx.conf"
+    template.write_text(change(template.read_text()))
+    proxy = Proxy(_free_port(), _free_port(), web_port)
+    environment = {
+        "PATH": NGINX_PATH,
+        "NGINX_DIR": str(folder / "run"),
+        "NGINX_ADDRESS": "127.0.0.1",
+        "NGINX_HTTPS_PORT": str(proxy.https_port),
+        "NGINX_HTTP_PORT": str(proxy.http_port),
+        "WEB_HOST": "127.0.0.1",
+        "WEB_PORT": str(web_port),
+    }
+    log = folder / "log"
+    with log.open("wb") as output:
+        subprocess.run([folder / "start", "-t"], env=environment, stdout=output, stderr=output, check=True)
+        process = subprocess.Popen([folder / "start"], env=environment, stdout=output, stderr=output)
+    try:
+        _wait_for(proxy, process, log)
+        yield proxy
+    finally:
+        process.terminate()
+        process.wait(30)
+        shutil.rmtree(folder)
+
+
+def _wait_for(proxy: Proxy, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + 30
+    while not _answers(proxy):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(log.read_text())
+        time.sleep(0.05)
+
+
+def _answers(proxy: Proxy) -> bool:
+    with suppress(OSError):
+        return proxy.ask("GET", "/healthz")[0] == 200
+    return False

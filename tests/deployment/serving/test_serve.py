@@ -1,0 +1,483 @@
+"""`manage.py serve`, as `make run` starts it: one thing that starts, answers, stops and comes back, whatever ended it."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from ledger_project.serving.postgres import Account, Server, processes
+from ledger_project.serving.serve import StartRefused, _free_port
+from tests.conftest import database_url, free_port, wait_for_answer
+
+ROOT = Path(__file__).resolve().parents[3]
+KEY = "bootstrap-key-0123456789abcdef0123456789"
+NOBODY = 65534
+
+
+class Serving:
+    """One `manage.py serve` in a separate session, with a bare environment."""
+
+    def __init__(
+        self, data_dir: Path, *, python: list[str] | None = None, user: int | None = None, cwd: Path = ROOT, **environment: str
+    ) -> None:
+        self.data_dir = data_dir
+        self.port = int(environment.setdefault("PORT", str(free_port())))
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.output = data_dir.parent / f"output-{self.port}-{time.monotonic_ns()}"
+        bare = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "LANG": "C.UTF-8", "LEDGER_DATA_DIR": str(data_dir)}
+        become = {"user": user, "group": user, "extra_groups": []} if user is not None else {}
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [*(python or [sys.executable]), str(ROOT / "manage.py"), "serve"],
+                cwd=cwd, env=bare | environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                start_new_session=True, **become,
+            )  # fmt: skip
+
+    def wait_until_ready(self) -> "Serving":
+        """Return when it answers, and not one of its forerunners; or fail with what it said."""
+        wait_until(lambda: "REST " in self.said or self.process.poll() is not None, "addresses printed", 60)
+        try:
+            wait_for_answer(f"{self.url}/readyz", self.process)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.said}") from None
+        return self
+
+    def get(self, path: str, key: str) -> tuple[int, Any]:
+        """Status and JSON of a call."""
+        request = urllib.request.Request(self.url + path, headers={"Authorization": f"Bearer {key}"})
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return answer.status, json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read())
+
+    def post(self, path: str, body: dict[str, Any], key: str) -> int:
+        """Status of a write."""
+        headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json", "Idempotency-Key": key}
+        request = urllib.request.Request(self.url + path, json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return int(answer.status)
+
+    @property
+    def said(self) -> str:
+        """What it printed so far."""
+        return self.output.read_text(errors="replace")
+
+    def pids(self) -> set[int]:
+        """Whatever lives of it: its session, its web processes, its database."""
+        found = set()
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError, IndexError):
+                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+                mine = f"LEDGER_DATA_DIR={self.data_dir}".encode() in (entry / "environ").read_bytes().split(b"\0")
+                if fields[0] != "Z" and (mine or int(fields[3]) == self.process.pid):
+                    found.add(int(entry.name))
+        return found | set(processes.pids(Server(self.data_dir).cluster))
+
+    def stop(self, number: int = signal.SIGINT) -> int:
+        """Send a signal to the whole foreground group, as a terminal does, and wait."""
+        os.killpg(self.process.pid, number)
+        return self.process.wait(60)
+
+    def kill_everything(self) -> None:
+        """End every process of it, and each worker that the web server started again before it ended."""
+        while pids := self.pids():
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+
+    def web_pids(self) -> set[int]:
+        """The web server's master and workers."""
+        parents = {pid: _parent(pid) for pid in self.pids()}
+        masters = {pid for pid, parent in parents.items() if parent == self.process.pid and b"granian" in _command(pid)}
+        return masters | {pid for pid, parent in parents.items() if parent in masters}
+
+
+def _parent(pid: int) -> int:
+    with suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    return 0
+
+
+def _command(pid: int) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
+def balances(serving: Serving, key: str) -> dict[tuple[str, str], int]:
+    """What every account has."""
+    status, found = serving.get("/v1/holders?limit=200", key)
+    assert status == 200, found
+    return {(row["holder_id"], row["credit_type"]): row["balance"] for row in found["results"]}
+
+
+def metrics(serving: Serving) -> str:
+    """What /metrics says, with the token that `serve` has made."""
+    token = serving.data_dir / "metrics_token"
+    assert token.stat().st_mode & 0o777 == 0o600
+    request = urllib.request.Request(f"{serving.url}/metrics", headers={"Authorization": f"Bearer {token.read_text()}"})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+def wait_until(is_so: Callable[[], Any], what: str, timeout_s: float = 60) -> None:
+    """Return as soon as it is so."""
+    deadline = time.monotonic() + timeout_s
+    while not is_so():
+        if time.monotonic() > deadline:
+            pytest.fail(f"never: {what}")
+        time.sleep(0.05)
+
+
+def answers(serving: Serving) -> bool:
+    """Whether a read is answered as it should be."""
+    with suppress(OSError):
+        return serving.get("/v1/holders", KEY)[0] == 200
+    return False
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder that every account may pass."""
+    folder = Path(tempfile.mkdtemp(prefix="ledger-test-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def seeded() -> Iterator[Path]:
+    """A data directory after a first start; copying it takes less time than another first start."""
+    folder = Path(tempfile.mkdtemp(prefix="ledger-test-"))
+    folder.chmod(0o755)
+    first = Serving(folder / "data", LEDGER_BOOTSTRAP_API_KEY=KEY)
+    try:
+        first.wait_until_ready()
+        assert first.stop() == 0
+    finally:
+        first.kill_everything()
+    yield folder / "data"
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def serve(place: Path, seeded: Path) -> Iterator[Callable[..., Serving]]:
+    """Starts `serve` on a copy of `seeded`; everything is killed at the end."""
+    if not (place / "data").exists():
+        subprocess.run(["cp", "--archive", seeded, place / "data"], check=True)
+    started: list[Serving] = []
+
+    def start(**environment: Any) -> Serving:
+        started.append(Serving(place / "data", **environment))
+        return started[-1]
+
+    yield start
+    for serving in started:
+        serving.kill_everything()
+    Server(place / "data").stop()
+
+
+# From nothing ----------------------------------------------------------------------------------------
+
+
+def test_the_first_start_shows_the_secrets_once_and_a_second_one_keeps_everything(place: Path) -> None:
+    first = Serving(place / "data")
+    try:
+        first.wait_until_ready()
+        assert re.search(r"^Login     admin / \S{20}    \(shown once\)$", first.said, re.MULTILINE)
+        key = re.search(r"^API key   (\S{40,})    \(shown once\)$", first.said, re.MULTILINE)
+        assert key is not None
+        assert f"Admin     {first.url}/admin/" in first.said
+        before = balances(first, key[1])
+        assert before
+        wait_until(lambda: "update_totals: done" in first.said, "the totals that the first page shows are counted")
+        assert "ledger.refusals" not in first.said, "those of the demo concern no operator"
+        assert first.stop() == 0
+        assert first.pids() == set()
+        second = Serving(place / "data")
+        try:
+            second.wait_until_ready()
+            assert balances(second, key[1]) == before
+            assert "shown once" not in second.said
+            assert f"Login     lost the password? {sys.executable} manage.py changepassword admin\n" in second.said
+            assert "API key   lost the key? Make another one in the admin: API keys, Add\n" in second.said
+        finally:
+            second.kill_everything()
+    finally:
+        first.kill_everything()
+
+
+def test_the_bootstrap_key_may_do_everything_and_is_not_printed(serve: Callable[..., Serving]) -> None:
+    serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY).wait_until_ready()
+    assert serving.post("/v1/holders/newcomer/grants", {"amount": 5}, "g-1") == 201
+    assert KEY not in serving.said
+    # Whichever process has executed it, and whichever is asked.
+    counted = 'ledger_operations_total{operation="grant",outcome="recorded"} 1.0'
+    wait_until(lambda: counted in metrics(serving), "the grant is counted")
+    other = "another-key-0123456789abcdef0123456789"
+    assert serving.get("/v1/holders", other)[0] == 401
+    assert serving.stop() == 0
+    again = serve(LEDGER_BOOTSTRAP_API_KEY=other).wait_until_ready()
+    assert again.get("/v1/holders/newcomer/balance", other)[1]["balance"] == 5
+
+
+# How it ends -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_stops_all_of_it(serve: Callable[..., Serving], number: int) -> None:
+    """As a single Ctrl-C does, with which most tests here end."""
+    serving = serve().wait_until_ready()
+    assert len(serving.web_pids()) == 3
+    assert serving.stop(number) == 0
+    assert serving.pids() == set()
+    assert serving.said.endswith("Stopped.\n")
+
+
+def test_an_impatient_second_ctrl_c_leaves_nothing_behind(serve: Callable[..., Serving]) -> None:
+    serving = serve().wait_until_ready()
+    for _ in range(5):
+        os.killpg(serving.process.pid, signal.SIGINT)
+        time.sleep(0.01)
+    assert serving.process.wait(60) == 0
+    assert serving.pids() == set()
+
+
+def test_ctrl_c_while_it_starts_leaves_nothing_behind(serve: Callable[..., Serving]) -> None:
+    serving = serve()
+    wait_until(lambda: Server(serving.data_dir).is_running(), "PostgreSQL started")
+    assert serving.stop() == 0
+    assert serving.pids() == set()
+
+
+def test_ctrl_c_during_initdb_leaves_no_process_and_the_next_start_succeeds(place: Path) -> None:
+    serving = Serving(place / "data", LEDGER_BOOTSTRAP_API_KEY=KEY)
+    try:
+        wait_until(lambda: [*place.glob("data/postgres.unfinished-*")] or serving.process.poll() is not None, "initdb begun")
+        assert serving.stop() == 0
+        assert serving.pids() == set()
+    finally:
+        serving.kill_everything()
+    again = Serving(place / "data")
+    try:
+        assert again.wait_until_ready().stop() == 0
+    finally:
+        again.kill_everything()
+
+
+def test_kill_9_of_everything_loses_nothing(serve: Callable[..., Serving]) -> None:
+    serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY).wait_until_ready()
+    assert serving.post("/v1/holders/survivor/grants", {"amount": 7}, "g-1") == 201
+    serving.kill_everything()
+    again = serve(PORT=str(serving.port)).wait_until_ready()
+    assert again.get("/v1/holders/survivor/balance", KEY)[1]["balance"] == 7
+
+
+def test_kill_9_of_serve_alone_ends_the_web_server_and_the_database_is_taken_over(serve: Callable[..., Serving]) -> None:
+    serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY).wait_until_ready()
+    postmaster = Server(serving.data_dir).postmaster_pid()
+    web = serving.web_pids()
+    serving.process.kill()
+    serving.process.wait()
+    again = serve(PORT=str(serving.port)).wait_until_ready()
+    assert Server(serving.data_dir).postmaster_pid() == postmaster
+    assert again.get("/v1/holders", KEY)[0] == 200
+    assert web & again.pids() == set()
+    assert again.stop() == 0
+    assert again.pids() == set()
+
+
+def test_web_processes_that_outlived_serve_are_ended_and_strangers_are_not(serve: Callable[..., Serving], place: Path) -> None:
+    port = free_port()
+    listen = f"import socket, time; s = socket.create_server(('127.0.0.1', {port})); print(flush=True); time.sleep(60)"
+    wait = "import time; print(flush=True); time.sleep(60)"
+    processes = [
+        subprocess.Popen([sys.executable, "-c", script], env={"LEDGER_SERVES_DATA_DIR": str(owner)}, stdout=subprocess.PIPE)
+        for script, owner in ((listen, place / "data"), (wait, place / "elsewhere"))
+    ]
+    left_over, stranger = processes
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"\n"
+        assert serve(PORT=str(port), LEDGER_BOOTSTRAP_API_KEY=KEY).wait_until_ready().get("/v1/holders", KEY)[0] == 200
+        assert left_over.wait(10) == -signal.SIGTERM
+        assert stranger.poll() is None
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+def test_when_the_web_servers_main_process_dies_it_is_started_again(serve: Callable[..., Serving]) -> None:
+    serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY).wait_until_ready()
+    before = serving.web_pids()
+    master = next(pid for pid in before if _parent(pid) == serving.process.pid)
+    os.kill(master, signal.SIGKILL)
+    wait_until(lambda: answers(serving) and len(serving.web_pids()) == 3, "the web server started again", 60)
+    assert serving.web_pids() & before == set()
+    assert "The web server has ended with -9; starting it again." in serving.said
+    assert serving.stop() == 0
+    assert serving.pids() == set()
+
+
+def test_when_the_database_dies_it_is_started_again(serve: Callable[..., Serving]) -> None:
+    serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY).wait_until_ready()
+    postmaster = Server(serving.data_dir).postmaster_pid()
+    assert postmaster is not None
+    os.kill(postmaster, signal.SIGKILL)
+    wait_until(lambda: Server(serving.data_dir).postmaster_pid() not in (None, postmaster), "PostgreSQL started again")
+    wait_until(lambda: serving.get("/v1/holders", KEY)[0] == 200, "answers again")
+
+
+@pytest.fixture
+def wal_volume(seeded: Path, place: Path) -> Iterator[Path]:
+    """A copy of `seeded` whose WAL is on a volume of 48 MB; a file on it is the rest of the room."""
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("only root can mount a small volume")
+    subprocess.run(["cp", "--archive", seeded, place / "data"], check=True)
+    wal, aside = place / "data/postgres/pg_wal", place / "wal"
+    wal.rename(aside)
+    wal.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", wal], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"nothing can be mounted here: {mounted.stderr.strip()}")
+    try:
+        # The segment in use and the folders; of those that are kept for later use there may be more than fit.
+        current = min(path.name for path in aside.iterdir() if path.is_file())
+        for name in ("archive_status", "summaries", current):
+            subprocess.run(["cp", "--archive", aside / name, wal], check=True)
+        shutil.copystat(aside, wal)
+        found = aside.stat()
+        os.chown(wal, found.st_uid, found.st_gid)
+        yield wal
+    finally:
+        Server(place / "data").stop()
+        subprocess.run(["umount", "--lazy", wal], check=True)
+
+
+@pytest.mark.slow
+def test_a_full_wal_volume_is_answered_503_until_there_is_room(wal_volume: Path, serve: Callable[..., Serving]) -> None:
+    serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY).wait_until_ready()
+    assert serving.post("/v1/holders/patient/grants", {"amount": 7}, "g-1") == 201
+    filler = wal_volume / "filler"
+    with filler.open("wb") as file, suppress(OSError):
+        while True:
+            file.write(bytes(1024 * 1024))
+            file.flush()
+    with suppress(psycopg.Error), psycopg.connect(Server(serving.data_dir).superuser_url, autocommit=True) as superuser:
+        while True:
+            superuser.execute("SELECT pg_logical_emit_message(false, 'filler', repeat('x', 1000000))")
+    wait_until(lambda: "PostgreSQL does not start. Requests are answered 503" in serving.said, "the database cannot start", 60)
+    for _ in range(3):
+        status, body = serving.get("/v1/holders/patient/balance", KEY)
+        assert (status, body["type"].rsplit("/", 1)[1], body["outcome"]) == (503, "database-unavailable", "not_executed")
+    assert serving.process.poll() is None
+    filler.unlink()
+    wait_until(lambda: answers(serving), "answers again", 60)
+    assert serving.get("/v1/holders/patient/balance", KEY)[1]["balance"] == 7
+    wait_until(lambda: "PostgreSQL runs again." in serving.said, "said")
+    assert serving.stop() == 0
+
+
+# What is refused -------------------------------------------------------------------------------------
+
+
+def test_a_second_one_on_the_same_data_directory_is_refused(serve: Callable[..., Serving]) -> None:
+    first = serve().wait_until_ready()
+    second = serve()
+    assert second.process.wait(60) == 1
+    assert f"Another `serve` uses {first.data_dir}." in second.said
+    assert urllib.request.urlopen(f"{first.url}/readyz", timeout=10).status == 200
+
+
+def test_a_taken_port_is_refused_before_anything_starts(serve: Callable[..., Serving]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        serving = serve(PORT=str(taken.getsockname()[1]))
+        assert serving.process.wait(60) == 1
+    assert "make run PORT=8001" in serving.said
+    assert not Server(serving.data_dir).is_running()
+
+
+@pytest.mark.parametrize(("port", "text"), [("70000", "PORT is 70000: use 1 to 65535."), ("web", "PORT is not a number")])
+def test_a_port_that_is_none_is_refused_before_anything_starts(port: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PORT", port)
+    with pytest.raises(StartRefused, match=text):
+        _free_port()
+
+
+def test_an_unknown_web_server_is_refused_and_the_database_stopped(serve: Callable[..., Serving]) -> None:
+    serving = serve(LEDGER_WEB_SERVER="apache")
+    assert serving.process.wait(60) == 1
+    assert "LEDGER_WEB_SERVER is 'apache': granian or gunicorn" in serving.said
+    assert serving.pids() == set()
+
+
+# Other ways to run it --------------------------------------------------------------------------------
+
+
+def test_gunicorn_serves_as_well(serve: Callable[..., Serving]) -> None:
+    serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY, LEDGER_WEB_SERVER="gunicorn").wait_until_ready()
+    assert serving.get("/v1/holders", KEY)[0] == 200
+    assert serving.stop() == 0
+    assert serving.pids() == set()
+
+
+def test_serve_runs_from_another_folder_with_a_relative_data_directory(serve: Callable[..., Serving], place: Path) -> None:
+    serving = serve(cwd=place, LEDGER_BOOTSTRAP_API_KEY=KEY, LEDGER_DATA_DIR="data").wait_until_ready()
+    assert serving.get("/v1/holders", KEY)[0] == 200
+    assert serving.stop() == 0
+    assert processes.pids(Server(serving.data_dir).cluster) == []
+
+
+@pytest.mark.usefixtures("committed_db")
+def test_with_database_url_that_server_is_used_and_left_running(place: Path) -> None:
+    serving = Serving(place / "data", DATABASE_URL=database_url("application"), LEDGER_OWNER_DATABASE_URL=database_url("owner"))
+    try:
+        serving.wait_until_ready()
+        assert not (place / "data" / "postgres").exists()
+        assert serving.stop() == 0
+    finally:
+        serving.kill_everything()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_an_ordinary_user_can_run_it(place: Path) -> None:
+    someone = Account(NOBODY, NOBODY)
+    candidates = [Path(sys.executable).resolve(), Path(f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}")]
+    python = next((path for path in candidates if path.exists() and someone.can_reach(path)), None)
+    if python is None or not someone.can_reach(ROOT / "manage.py"):
+        pytest.skip("no interpreter of this version, or not this tree, is readable by an ordinary user")
+    os.chown(place, NOBODY, NOBODY)
+    packages = next(path for path in sys.path if path.endswith("site-packages"))
+    serving = Serving(place / "data", python=[str(python)], user=NOBODY, PYTHONPATH=packages, LEDGER_BOOTSTRAP_API_KEY=KEY)
+    try:
+        serving.wait_until_ready()
+        assert serving.post("/v1/holders/someone/grants", {"amount": 3}, "g-1") == 201
+        pids = serving.pids()
+        assert {Path(f"/proc/{pid}").stat().st_uid for pid in pids} == {NOBODY}
+        assert serving.stop() == 0
+        assert serving.pids() == set()
+    finally:
+        serving.kill_everything()

@@ -1,0 +1,46 @@
+"""A process loads the application before it becomes the web server, and ends with the one that started it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def run_loaded(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    """Run a module in a process that has loaded the application."""
+    return subprocess.run(
+        [sys.executable, "-m", "ledger_project.serving.web", *arguments],
+        cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def test_the_application_is_there_before_the_server_is_and_the_collector_leaves_it_alone() -> None:
+    loaded = "import sys, gc; print(*(name in sys.modules for name in names), gc.get_freeze_count() > 10_000)"
+    names = "names = 'ledger.api.credits', 'opentelemetry'"
+    done = run_loaded("timeit", "--number=1", "--repeat=1", f"--setup={names}", loaded)
+    # Nothing of OpenTelemetry: traces are switched off.
+    assert done.stdout.startswith("True False True\n"), done.stderr
+
+
+def test_it_ends_with_whoever_started_it() -> None:
+    done = run_loaded("timeit", "--number=1", "--repeat=1", "print('goes on')", LEDGER_SERVED_BY="1")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "has ended" in done.stderr
+
+
+PAGES_LOADED = """
+import django, sys
+django.setup()
+print([name for name in sys.modules if name.startswith(("ledger.admin.", "billing.admin."))])
+"""
+
+
+def test_a_command_does_not_load_the_admins_pages() -> None:
+    environment = os.environ | {"DJANGO_SETTINGS_MODULE": "ledger_project.settings"}
+    done = subprocess.run(
+        [sys.executable, "-c", PAGES_LOADED], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "[]\n"

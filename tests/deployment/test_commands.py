@@ -1,0 +1,139 @@
+"""Every command of the project has examples that parse, tells programs JSON and people sentences."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import suppress
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import call_command, get_commands, load_command_class
+from django.core.management.base import BaseCommand
+
+from billing.generator.outcomes import Outcome
+from billing.management.run_texts import amount, run_text
+from ledger.management.commands import expire_credits
+from ledger.services.expiration import Summary
+from tests.billing.factories import PlanFactory, SubscriptionFactory, recurring
+
+OURS = ("ledger", "billing", "ledger_project")
+WITHOUT_JSON = {"serve"}
+"""Runs until it is stopped, and tells of it in the log."""
+
+
+def commands() -> Iterator[tuple[str, BaseCommand]]:
+    for name, application in sorted(get_commands().items()):
+        if application in OURS:
+            yield name, load_command_class(application, name)
+
+
+def said(*arguments: str) -> str:
+    out = StringIO()
+    with suppress(SystemExit):
+        call_command(*arguments, stdout=out, stderr=StringIO())
+    return out.getvalue()
+
+
+def test_every_command_has_examples_that_its_parser_takes_and_its_help_shows() -> None:
+    names = []
+    for name, command in commands():
+        parser = command.create_parser("manage.py", name)
+        examples: Any = command.examples  # type: ignore[attr-defined]
+        assert examples, name
+        for typed, does in examples:
+            first, *arguments = shlex.split(typed)
+            assert (first, does.endswith(".")) == (name, False)
+            parser.parse_args(arguments)
+            assert f"\n  manage.py {typed}\n      {does}" in parser.format_help()
+        names.append(name)
+    assert len(names) >= 15
+
+
+def test_every_command_with_output_has_a_form_for_programs() -> None:
+    takers = {name for name, command in commands() if "--format" in command.create_parser("manage.py", name).format_help()}
+    assert {name for name, _ in commands()} - takers == WITHOUT_JSON
+
+
+def test_no_help_shows_its_examples_twice() -> None:
+    for name, command in commands():
+        assert "manage.py " + name not in command.help, name
+
+
+def test_the_timetable_and_the_partitions_are_told_to_programs(db: None) -> None:
+    tasks = json.loads(said("work", "--list", "--format", "json"))
+    audit = {"task": "audit_ledger", "every_seconds": 86_400, "by": "one worker", "what": "Check every law of the ledger"}
+    assert audit in tasks
+    assert "audit_ledger                 every day     one worker" in said("work", "--list")
+    found = json.loads(said("usage_partitions", "--list", "--format", "json"))
+    assert [each["name"] for each in found][-1] == "billing_usageevent_default"
+
+
+# People ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_expirations_are_told_in_sentences() -> None:
+    assert re.fullmatch(r"Nothing is due: looked at 0 accounts in 0\.\d s\.\n", said("expire_credits"))
+    due = Summary(due=2, expired_credits=1_200, released_credits=30)
+    text = "2 accounts due: 1,200 credits to expire, 30 to release. Nothing was written (dry run)."
+    assert expire_credits._as_text(due, dry_run=True) == text
+
+
+def test_what_is_left_of_a_run_of_expirations_is_told() -> None:
+    summary = Summary(booked=2, entries=3, expired_credits=1_500, busy=1, failed=1, limit_reached=True, failures=["ada: no"])
+    assert expire_credits._as_text(summary, dry_run=False).splitlines() == [
+        "Booked 3 entries for 2 accounts in 0.0 s: 1,500 credits expired, 0 were released from holds.",
+        "1 account busy; the next run books them.",
+        "The limit was reached; the next run goes on.",
+        "Failed: ada: no",
+    ]
+
+
+@pytest.mark.django_db
+def test_the_text_of_a_run_of_the_generator_is_in_words_and_money() -> None:
+    plan = PlanFactory(prices=[recurring(unit_amount="1250.00")]).code
+    refs = [SubscriptionFactory(plan=plan).ref for _ in range(2)]
+    shown = said("generate_invoices", "--plan", plan, "--as-of", "2026-01-01", "--no-progress").splitlines()
+    assert shown[0].startswith("Run            ")
+    assert shown[0].endswith(", as of 2026-01-01 00:00:00 UTC")
+    assert shown[1:4] == [
+        "Subscriptions  2 finalised",
+        "Invoices       2 with 2 lines for 2 periods",
+        "Billed         EUR 2,500.00 on 2 invoices",
+    ]
+    assert "_" not in "".join(shown).replace(shown[0], "")
+    again = said("generate_invoices", "--plan", plan, "--as-of", "2026-01-01", "--no-progress", "--dry-run")
+    assert "(dry run: nothing was written)" in again
+    explained = said("generate_invoices", "--explain", refs[0], "--as-of", "2026-01-15").splitlines()
+    assert explained[0] == f"Subscription   {refs[0]}, as of 2026-01-15 00:00:00 UTC"
+    assert any(line.startswith("Billed         from 2026-01-01 00:00 to 2026-02-01 00:00 UTC: ") for line in explained)
+    assert explained[-1].startswith(f"Lock           invoice_gen/{refs[0]}, number ")
+    assert said("generate_invoices", "--check").endswith("Clean: what was billed comes out again.\n")
+
+
+def test_the_text_of_a_run_says_why_it_ended_early_and_what_is_never_billed() -> None:
+    summary = {
+        "run_id": "r", "as_of": "2026-02-01T00:00:00+00:00", "dry_run": False, "invoices": 0, "lines": 0, "periods": 0,
+        "outcomes": dict.fromkeys(Outcome, 0),
+        "money": {}, "credits_granted": {"credits": 1_000}, "credits_spent_on_usage": {}, "late_usage_minor": 0,
+        "usage_never_billed": [{"reason": "too late", "meter": "calls", "subscriptions": 1, "events": 2, "value": "7"}],
+        "milliseconds": {"p50": 0, "p95": 0, "max": 0}, "seconds": 1.0,
+        "limit_reached": True, "time_is_up": True, "workers_lost": 1,
+    }  # fmt: skip
+    assert run_text(summary).splitlines()[1:] == [
+        "Subscriptions  none due",
+        "Invoices       0 with 0 lines for 0 periods",
+        "Granted        1,000 credits",
+        "Never billed   reason too late, meter calls, subscriptions 1, events 2, value 7",
+        "Took           1.0 s; an invoice 0 ms, the slowest 0 ms",
+        "Ended early    --limit was reached, --max-runtime was reached, 1 worker processes were lost",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("minor", "currency", "text"), [(120_450, "EUR", "EUR 1,204.50"), (-5, "USD", "USD -0.05"), (1_200, "JPY", "JPY 1,200")]
+)
+def test_money_is_written_as_people_write_it(minor: int, currency: str, text: str) -> None:
+    assert amount(minor, currency) == text

@@ -1,0 +1,26 @@
+"""These tests run on a Citus cluster, and are skipped without LEDGER_TEST_CITUS, the build of `deploy/citus/build.sh`."""
+
+from pathlib import Path
+
+import pytest
+
+from tests import conftest
+from tests.distributed.cluster import Cluster
+from tests.settings import CITUS
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests that need a cluster if there is none."""
+    if not CITUS:
+        for item in items:
+            if item.path.is_relative_to(HERE):
+                item.add_marker(pytest.mark.skip(reason="needs a Citus cluster: set LEDGER_TEST_CITUS, see docs/OPERATIONS.md"))
+
+
+@pytest.fixture
+def cluster(django_db_setup: None) -> Cluster:
+    """The cluster that the whole run uses."""
+    assert isinstance(conftest._server, Cluster)
+    return conftest._server

@@ -1,0 +1,86 @@
+"""`prepare_database` distributes a ledger, empty or with data, once; start checks refuse nodes with unsafe settings."""
+
+from collections.abc import Iterator
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+
+from ledger import reads, services
+from ledger.checks import verify_database
+from ledger.database.cluster import verify_cluster
+from ledger.errors import UnsafeDatabase
+from ledger_project.database.distribution import NoCluster, distribute
+from ledger_project.serving.bootstrap import provision
+from tests.conftest import _lead_to
+from tests.distributed.cluster import Cluster
+
+WITH_DATA = "test_with_data"
+
+
+def test_it_has_done_all_and_does_nothing_again(committed_db):
+    assert distribute(connection) == []
+
+
+@pytest.fixture
+def another_database(cluster: Cluster, committed_db) -> Iterator[str]:
+    """An empty database of the cluster, for one test."""
+    before = connection.settings_dict["NAME"]
+    cluster.make_database(WITH_DATA)
+    _lead_to(WITH_DATA)
+    yield WITH_DATA
+    _lead_to(before)
+    cluster.drop_database(WITH_DATA)
+
+
+def test_a_ledger_with_data_is_distributed_with_it(another_database):
+    call_command("migrate", interactive=False, verbosity=0)
+    holders = [f"holder-{number}" for number in range(20)]
+    for holder in holders:
+        services.grant(holder_id=holder, amount=100, idempotency_key="g")
+        services.spend(holder_id=holder, amount=30, idempotency_key="s")
+    before = [reads.entry(holder, "credits", 2) for holder in holders]
+
+    told = distribute(connection)
+    provision(connection)
+    connection.close()
+
+    assert "ledger_entry: distributed by holder_id in 16 shards" in told
+    assert [reads.entry(holder, "credits", 2) for holder in holders] == before
+    assert services.spend(holder_id=holders[0], amount=30, idempotency_key="s").replayed
+    assert services.spend(holder_id=holders[0], amount=30, idempotency_key="s2").balance == 40
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM ledger_entry")
+        assert cursor.fetchone() == (41,)
+
+
+def test_without_workers_nothing_is_distributed(cluster, another_database):
+    with cluster.coordinator.connect(WITH_DATA) as superuser:
+        for worker in cluster.workers:
+            superuser.execute("SELECT citus_remove_node('127.0.0.1', %s)", [worker.credentials.port])
+    call_command("migrate", interactive=False, verbosity=0)
+    with pytest.raises(NoCluster, match="no node may have shards"):
+        distribute(connection)
+
+
+def test_the_cluster_passes_the_start_checks(committed_db):
+    verify_database(connection, needs_lock_timeout=True)
+
+
+def test_a_distributed_ledger_is_refused_without_the_setting(committed_db):
+    with pytest.raises(UnsafeDatabase, match="LEDGER_DISTRIBUTED is off"):
+        verify_cluster(connection, is_wanted=False)
+
+
+@pytest.mark.parametrize("setting", ["plan_cache_mode = force_generic_plan", "citus.enable_unsafe_triggers = off"])
+def test_an_unsafe_setting_of_any_node_is_refused(cluster, committed_db, setting):
+    name, _, value = setting.partition(" = ")
+    database = connection.settings_dict["NAME"]
+    for node in cluster.nodes:
+        with node.connect(database) as superuser:
+            superuser.execute("SET citus.enable_ddl_propagation = off")
+            superuser.execute(f"ALTER DATABASE {database} SET {name} = {value}")
+        with pytest.raises(UnsafeDatabase, match=f"{name} = {value} on 127.0.0.1:{node.credentials.port}"):
+            verify_cluster(connection, is_wanted=True)
+        provision(connection)
+    verify_cluster(connection, is_wanted=True)

@@ -1,0 +1,143 @@
+"""A refusal's page answers: why, what can be done now, and what became of the same reference later."""
+
+import html
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.contrib.admin.utils import quote
+from django.test import Client
+
+from ledger import services
+from ledger.errors import InsufficientCredits, RefundExceedsSpend, UnknownRate
+from ledger.models import CreditType
+from tests.ledger.admin.admin_site import cost_of, load_history, operator
+
+pytestmark = pytest.mark.django_db
+
+REFUSALS = "/admin/ledger/refusallisting/"
+
+
+@pytest.fixture
+def client() -> Client:
+    """A superuser's session of the operators' pages."""
+    return operator()
+
+
+def refuse(amount=700, key="too-much", **more):
+    with pytest.raises(InsufficientCredits):
+        services.spend(holder_id="ada", amount=amount, idempotency_key=key, **more)
+
+
+def page_of(client, sequence, credit_type="credits"):
+    response = client.get(f"{REFUSALS}{quote(f'ada/{credit_type}/{sequence}')}/change/")
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def words_of(page):
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", page)))
+
+
+def buttons(page):
+    group = re.search(r'aria-label="What can be done">(.*?)</div>', page, re.DOTALL)
+    return {
+        words_of(text).strip(): html.unescape(url) for url, text in re.findall(r'<a href="([^"]+)"(.*?)</a>', group[1], re.DOTALL)
+    }
+
+
+@pytest.fixture
+def ada():
+    """262 spendable, 60 held, 1,000 that start later."""
+    services.grant(holder_id="ada", amount=322, idempotency_key="g")
+    services.grant(holder_id="ada", amount=1_000, idempotency_key="l", effective_at=datetime.now(UTC) + timedelta(days=40))
+    services.hold(holder_id="ada", amount=60, idempotency_key="h")
+
+
+def test_a_refusal_says_why_and_offers_what_would_help(client, ada):
+    refuse(reference="job-19")
+    page = page_of(client, 4)
+    text = words_of(page)
+    assert "Refused: 700 asked, 262 spendable. 60 are held until" in text
+    assert "Short by 438." in text
+    assert "Now 262 are spendable: the same request would be short by 438." in text
+    assert "The reference job-19 was not asked again in the next 1,000 entries of the account." in text
+    offered = buttons(page)
+    account, hold = quote("ada/credits"), quote("ada/credits/3")
+    addresses = list(offered.values())
+    assert addresses == [
+        f"/admin/ledger/account/{account}/grant/?amount=438&reference=job-19",
+        f"/admin/ledger/entrylisting/{hold}/release/",
+    ]
+    assert all(client.get(address).status_code == 200 for address in addresses)
+
+
+def test_what_has_been_done_since_is_not_offered_again(client, ada):
+    refuse()
+    services.release(holder_id="ada", hold=3, idempotency_key="r")
+    services.grant(holder_id="ada", amount=500, idempotency_key="g2")
+    text = words_of(page_of(client, 4))
+    assert "Now 822 are spendable: the same request with a new key would go through." in text
+    assert "Release hold" not in text
+    assert "The request had no reference, so a later attempt cannot be recognised." in text
+
+
+def test_it_says_whether_the_same_reference_was_asked_again_and_with_what_result(client, ada):
+    refuse(reference="job-19")
+    refuse(amount=300, key="less", reference="job-19")
+    services.spend(holder_id="ada", amount=200, idempotency_key="least", reference="job-19")
+    first, second = words_of(page_of(client, 4)), words_of(page_of(client, 5))
+    assert re.search(r"job-19 was asked again .* later \( #5 \)\. Refused: 300 asked, 262 spendable\.", first)
+    assert re.search(r"job-19 was asked again .* later and went through: spend of 200 #6", second)
+
+
+def test_amounts_are_shown_in_the_unit_of_their_type(client):
+    CreditType.objects.create(code="usd_cents", name="US dollars", unit="USD", scale=2)
+    services.grant(holder_id="ada", credit_type="usd_cents", amount=262, idempotency_key="g")
+    refuse(credit_type="usd_cents")
+    page = page_of(client, 2, "usd_cents")
+    assert "Refused: 7.00 asked, 2.62 spendable. Short by 4.38." in words_of(page)
+    assert "Grant 4.38 USD" in words_of(page)
+    assert "7.00 asked, 2.62 spendable. Short by 4.38." in words_of(client.get(REFUSALS).content.decode())
+
+
+def test_other_refusals_offer_their_own_way(client):
+    services.grant(holder_id="ada", amount=100, idempotency_key="g")
+    services.spend(holder_id="ada", amount=30, idempotency_key="s")
+    with pytest.raises(RefundExceedsSpend):
+        services.refund(holder_id="ada", spend=2, amount=31, idempotency_key="r")
+    with pytest.raises(UnknownRate):
+        services.spend(holder_id="ada", rate="gpt.out", quantity=5, idempotency_key="u")
+    refund, rate = page_of(client, 3), page_of(client, 4)
+    assert "Refused: 31 asked back, 30 are left of spend #2. Over by 1." in words_of(refund)
+    assert list(buttons(refund).values()) == [f"/admin/ledger/entrylisting/{quote('ada/credits/2')}/refund/"]
+    assert list(buttons(rate).values()) == ["/admin/ledger/ratelisting/publish-rate/"]
+
+
+def test_an_operator_who_may_only_look_is_offered_no_form(ada):
+    refuse()
+    page = page_of(operator("ledger.view_refusallisting"), 4)
+    assert "Release hold #3: 60 until" in words_of(page)
+    assert buttons(page) == {}
+
+
+def test_the_page_costs_the_same_however_much_followed(client, ada):
+    refuse(reference="job-19")
+    address = f"{REFUSALS}{quote('ada/credits/4')}/change/"
+    few = cost_of(client, address)
+    load_history(holders=30, entries=5_000, first_holder=101)
+    many = cost_of(client, address)
+    assert len(many.statements) == len(few.statements) <= 8
+    for plan in many.plans:
+        assert "Seq Scan on ledger_entry" not in plan, plan
+
+
+def test_a_credit_type_is_named_in_the_admin_and_a_wrong_one_is_refused(client):
+    add = "/admin/ledger/credittype/add/"
+    good = {"code": "usd_cents", "name": "US dollars", "unit": "USD", "scale": "2"}
+    for wrong in ({"code": "USD"}, {"scale": "13"}, {"scale": "-1"}, {"name": ""}, {"unit": "x" * 17}):
+        assert client.post(add, good | wrong).status_code == 200
+    assert not CreditType.objects.exists()
+    assert client.post(add, good).status_code == 302
+    assert "1,234,567 is 12,345.67 USD" in words_of(client.get("/admin/ledger/credittype/").content.decode())
+    assert operator("ledger.view_account", name="ben").get(add).status_code == 403

@@ -1,0 +1,94 @@
+"""`?dry_run=true`: what would be answered, and nothing written."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from ledger import services
+from tests.ledger.api.conftest import ApiClient, nothing_written
+
+IN_AN_HOUR = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+WRITES: list[tuple[str, dict[str, Any], str, int]] = [
+    ("grants", {"amount": 5}, "grant", 65),
+    ("spends", {"amount": 5}, "spend", 55),
+    ("refunds", {"spend": 2}, "refund", 70),
+    ("revocations", {"grant": 1, "amount": 2}, "revoke", 58),
+    ("holds", {"amount": 5}, "hold", 55),
+    ("holds/3/captures", {"amount": 30}, "capture", 60),
+    ("holds/3/release", {}, "release", 90),
+    ("holds/3/extend", {"expires_at": IN_AN_HOUR}, "hold", 60),
+    ("transfers", {"to": "team-7", "amount": 5}, "transfer_out", 55),
+]
+
+
+@pytest.fixture
+def used(holder: str) -> str:
+    """A holder with a spend (2) and a hold (3)."""
+    services.spend(holder_id=holder, amount=10, idempotency_key="s")
+    services.hold(holder_id=holder, amount=30, idempotency_key="h")
+    return holder
+
+
+@pytest.mark.parametrize(("path", "body", "kind", "balance"), WRITES)
+def test_a_dry_run_answers_with_the_entry_that_would_be_made(
+    api: ApiClient, used: str, path: str, body: dict[str, Any], kind: str, balance: int
+) -> None:
+    with nothing_written(used), nothing_written("team-7"):
+        answer = api.post(f"/v1/holders/{used}/{path}?dry_run=true", body, key=None)
+    entry = json.loads(answer.content)
+    assert (answer.status_code, entry["kind"], entry["balance"], entry["sequence"]) == (200, kind, balance, 4)
+    assert entry["idempotency_key"] is None
+    real = json.loads(api.post(f"/v1/holders/{used}/{path}?dry_run=false", body).content)
+    different = {"recorded_at", "effective_at", "expires_at", "digest", "idempotency_key"}
+    assert {name: entry[name] for name in set(entry) - different} == {name: real[name] for name in set(real) - different}
+
+
+def test_a_dry_run_says_which_lots_would_be_drawn(api: ApiClient, used: str) -> None:
+    services.grant(holder_id=used, amount=7, idempotency_key="g2", priority=1)
+    entry = json.loads(api.post(f"/v1/holders/{used}/spends?dry_run=true", {"amount": 10}, key="k").content)
+    assert entry["drawn"] == [{"grant": 4, "amount": 7}, {"grant": 1, "amount": 3}]
+    assert entry["idempotency_key"] == "k"
+
+
+def test_a_dry_run_that_would_be_refused_has_the_problem_and_leaves_no_refusal(api: ApiClient, used: str) -> None:
+    with nothing_written(used):
+        answer = api.post(f"/v1/holders/{used}/spends?dry_run=true", {"amount": 61}, key="k")
+    assert (answer.status_code, json.loads(answer.content)["shortfall"]) == (402, 1)
+    assert api.post(f"/v1/holders/{used}/spends", {"amount": 1}, key="k").status_code == 201
+
+
+def test_a_dry_run_under_a_key_that_was_answered_says_so(api: ApiClient, used: str) -> None:
+    first = api.post(f"/v1/holders/{used}/spends", {"amount": 1}, key="k")
+    with nothing_written(used):
+        again = api.post(f"/v1/holders/{used}/spends?dry_run=true", {"amount": 1}, key="k")
+        other = api.post(f"/v1/holders/{used}/spends?dry_run=true", {"amount": 2}, key="k")
+    assert (again.status_code, again.content, again["Idempotency-Replayed"]) == (200, first.content, "true")
+    assert other.status_code == 422
+
+
+QUERIES = [
+    ("dry_run=yes", "/dry_run", "not-a-boolean"),
+    ("dry_run=", "/dry_run", "not-a-boolean"),
+    ("dry_run=1", "/dry_run", "not-a-boolean"),
+    ("dry-run=true", "/dry-run", "unknown-field"),
+    ("dry_run=true&dry_run=false", "/dry_run", "duplicate-key"),
+]
+
+
+@pytest.mark.parametrize(("query", "pointer", "code"), QUERIES)
+@pytest.mark.parametrize("path", ["/v1/holders/customer-42/spends", "/v1/batches", "/v1/rates"])
+def test_a_query_that_is_not_understood_writes_nothing(
+    admin: ApiClient, holder: str, path: str, query: str, pointer: str, code: str
+) -> None:
+    with nothing_written(holder):
+        answer = admin.post(f"{path}?{query}", {"amount": 1})
+    assert answer.status_code == 400
+    assert [(error["pointer"], error["code"]) for error in json.loads(answer.content)["errors"]] == [(pointer, code)]
+
+
+@pytest.fixture
+def admin(make_api: Any, holder: str) -> ApiClient:
+    admin: ApiClient = make_api("ledger:admin")
+    return admin

@@ -1,0 +1,58 @@
+"""An empty ledger without triggers, and a history of every kind of entry to tamper with."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from psycopg import Connection
+
+from ledger import rules
+from ledger.rules.instants import from_us
+from tests.ledger.audit.tampering import execute
+from tests.ledger.random_histories import HOUR_US, START_US, RulesLedger
+from tests.ledger.rules.credit_model import DAY_US
+
+
+@pytest.fixture
+def empty_ledger(raw_connection: Callable[..., Connection]) -> Iterator[Connection]:
+    """A superuser's session on an empty ledger with its triggers disabled, as a tamperer would do; rolled back at the end."""
+    session = raw_connection("superuser")
+    session.execute("ALTER TABLE ledger_entry DISABLE TRIGGER ALL")
+    session.execute("TRUNCATE ledger_entry")
+    yield session
+    session.rollback()
+
+
+@pytest.fixture(scope="module")
+def history() -> RulesLedger:
+    """Seventeen entries of ada, and one of bob.
+
+    1  grant of 100, purchased                      10  revocation of 10 of grant 1
+    2  grant of 50, promotional, priority 50        11  expiry of lot 9
+    3  spend of 60: 50 of lot 2, 10 of lot 1        12  spend of 5
+    4  refund of 15 of spend 3, to lot 2            13  transfer of 10 to bob (his entry 1)
+    5  hold of 20                                   14  adjustment: an overdraft of 40
+    6  hold of 5                                    15  spend of 80, partly on the overdraft
+    7  capture of 8 of hold 5, not final            16  grant of 50
+    8  release of hold 6                            17  adjustment: grant 16 repays the overdraft
+    9  grant of 7, expires after 2 days
+    """
+    ledger = RulesLedger()
+    execute(ledger, rules.GrantRequest, "1", amount=100)
+    expires_at = from_us(START_US + 10 * DAY_US)
+    execute(ledger, rules.GrantRequest, "2", amount=50, source="promotional", expires_at=expires_at, priority=50)
+    ledger.now_us += HOUR_US
+    execute(ledger, rules.SpendRequest, "3", amount=60)
+    execute(ledger, rules.RefundRequest, "4", spend=3, amount=15)
+    execute(ledger, rules.HoldRequest, "5", amount=20, expires_at=from_us(START_US + 20 * DAY_US))
+    execute(ledger, rules.HoldRequest, "6", amount=5, expires_at=from_us(START_US + 20 * DAY_US))
+    execute(ledger, rules.CaptureRequest, "7", hold=5, amount=8, final=False)
+    execute(ledger, rules.ReleaseRequest, "8", hold=6)
+    execute(ledger, rules.GrantRequest, "9", amount=7, expires_at=from_us(START_US + 2 * DAY_US))
+    execute(ledger, rules.RevokeRequest, "10", grant=1, amount=10)
+    ledger.now_us += 3 * DAY_US
+    execute(ledger, rules.SpendRequest, "12", amount=5)
+    execute(ledger, rules.TransferRequest, "13", to="bob", amount=10)
+    execute(ledger, rules.OverdraftRequest, "14", limit=40)
+    execute(ledger, rules.SpendRequest, "15", amount=80)
+    execute(ledger, rules.GrantRequest, "16", amount=50)
+    return ledger

@@ -1,0 +1,424 @@
+"""Random histories: any operations in any order, each step compared with `credit_model`, by the rules or by the services."""
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from ledger import rules
+from ledger.errors import (
+    CaptureExceedsHold,
+    EntryNotFound,
+    HoldClosed,
+    InsufficientCredits,
+    NotAHold,
+    NotRefundable,
+    NotRevocable,
+    RefundExceedsSpend,
+    Refused,
+    RevocationExceedsGrant,
+)
+from ledger.rules import Account, Entry, Lot
+from ledger.rules.entries import GENESIS
+from ledger.rules.instants import from_us, to_text, to_us
+from ledger.rules.lots import in_burn_order
+from tests.ledger.rules.credit_model import DAY_US, ModelAccount, Terms
+
+START_US = to_us(datetime(2025, 1, 1, tzinfo=UTC))
+NEW_LOT_DAYS = 2
+HOUR_US = DAY_US // 24
+
+
+class LedgerUnderTest(Protocol):
+    """The interface that a random history needs: a clock that can be set, execution, and two reads."""
+
+    now_us: int
+
+    def execute(self, request: rules.Request) -> Sequence[Entry]: ...
+    def account(self, holder_id: str) -> Account: ...
+    def entry(self, holder_id: str, sequence: int) -> Entry | None: ...
+
+
+class RulesLedger:
+    """A ledger of the rules alone: one list of entries per holder, no database, no lock, and `now_us` as its clock."""
+
+    def __init__(self, policy: Any = "new-lot") -> None:
+        self.policy = policy
+        self.now_us = START_US
+        self.entries: dict[str, list[Entry]] = {}
+        self.in_order: list[Entry] = []
+
+    def account(self, holder_id: str) -> Account:
+        empty = Account(holder_id, "credits", self.now_us)
+        return empty.after_all(self.entries.get(holder_id, []))
+
+    def entry(self, holder_id: str, sequence: int) -> Entry | None:
+        entries = self.entries.get(holder_id, [])
+        return entries[sequence - 1] if 1 <= sequence <= len(entries) else None
+
+    def execute(self, request: rules.Request) -> Sequence[Entry]:
+        """Execute the request by the rules; keep and return the entries, or keep the refusal as an entry and raise it."""
+        account = self.account(request.holder_id)
+        try:
+            if isinstance(request, rules.TransferRequest):
+                given, arrived = rules.transfer(account, self.account(request.to), request)
+                self._keep([*given, *arrived])
+                return given
+            entries = self._decide(account, request)
+        except Refused as refusal:
+            self._keep([account.refused(request, refusal)])
+            raise
+        self._keep(entries)
+        return entries
+
+    def _decide(self, account: Account, request: rules.Request) -> list[Entry]:
+        match request:
+            case rules.GrantRequest():
+                return rules.grant(account, request)
+            case rules.SpendRequest():
+                return rules.spend(account, request)
+            case rules.RefundRequest():
+                return self._refund(account, request)
+            case rules.RevokeRequest():
+                return rules.revoke(account, request, grant=self.entry(account.holder_id, request.grant))
+            case rules.HoldRequest():
+                return rules.hold(account, request)
+            case rules.CaptureRequest():
+                return rules.capture(account, request, **self._of_hold(account.holder_id, request.hold))
+            case rules.ReleaseRequest():
+                return rules.release(account, request, **self._of_hold(account.holder_id, request.hold))
+            case rules.ExtendRequest():
+                return rules.extend(account, request, **self._of_hold(account.holder_id, request.hold))
+            case rules.OverdraftRequest():
+                return rules.set_overdraft(account, request)
+        raise TypeError(request)
+
+    def _refund(self, account: Account, request: rules.RefundRequest) -> list[Entry]:
+        entries = self.entries.get(account.holder_id, [])
+        spend = self.entry(account.holder_id, request.spend)
+        refunds = [entry for entry in entries if entry.kind == "refund" and entry.refers_to == request.spend]
+        openings = {entry.sequence: entry.lots for entry in entries if entry.kind in ("grant", "transfer_in", "refund")}
+        terms = {number: _lot(lots, number) for number, lots in openings.items() if any(lot.grant == number for lot in lots)}
+        return rules.refund(
+            account, request, spend=spend, refunded=sum(refund.amount for refund in refunds), terms=terms,
+            later=entries[request.spend:],
+            expired_lot_policy=self.policy, new_lot_days=NEW_LOT_DAYS,
+        )  # fmt: skip
+
+    def _of_hold(self, holder_id: str, hold: int) -> dict[str, Entry | None]:
+        closing = [entry for entry in self.entries.get(holder_id, []) if entry.refers_to == hold]
+        return {"hold_entry": self.entry(holder_id, hold), "last_closing": closing[-1] if closing else None}
+
+    def _keep(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            self.entries.setdefault(entry.holder_id, []).append(entry)
+            self.in_order.append(entry)
+
+
+def _lot(lots: Sequence[Lot], grant: int) -> Lot:
+    return next(lot for lot in lots if lot.grant == grant)
+
+
+class RandomHistory:
+    """Sends the same requests to a ledger and to the model, and compares the ledger with the model after each.
+
+    Each method is one step. The model predicts whether the ledger accepts the request or which refusal it raises.
+    """
+
+    def __init__(self, ledger: LedgerUnderTest, holders: Sequence[str], *, opens_new_lots: bool = True) -> None:
+        self.ledger = ledger
+        self.holders = list(holders)
+        self.models = {holder: ModelAccount() for holder in holders}
+        self.new_lot_for_us = NEW_LOT_DAYS * DAY_US if opens_new_lots else None
+        self.heads = dict.fromkeys(holders, (0, GENESIS))
+        self.requests: list[rules.Request] = []
+        self.refusal: Refused | None = None
+
+    # Steps
+
+    def wait(self, us: int) -> None:
+        self.ledger.now_us += us
+
+    def grant(
+        self, holder: str, amount: int, *, effective_in_us: int = 0, expires_in_us: int | None = None, priority: int = 100,
+        promotional: bool = False,
+    ) -> None:  # fmt: skip
+        now_us, model = self.ledger.now_us, self.models[holder]
+        effective_us = now_us + effective_in_us
+        expires_us = None if expires_in_us is None else max(effective_us, now_us) + expires_in_us
+        entry = self._execute(
+            rules.GrantRequest, None, holder, amount=amount, priority=priority,
+            source="promotional" if promotional else "purchased",
+            effective_at=from_us(effective_us), expires_at=None if expires_us is None else from_us(expires_us),
+        )  # fmt: skip
+        assert entry is not None
+        model.catch_up(now_us)
+        model.put(entry.sequence, amount, Terms(effective_us, expires_us, priority, promotional))
+        model.grants.add(entry.sequence)
+        model.flows["granted"] += amount
+        model.repay(now_us)
+        self.check(holder)
+
+    def spend(self, holder: str, amount: int) -> None:
+        now_us, model = self.ledger.now_us, self.models[holder]
+        predicted = None if amount <= model.available(now_us) else InsufficientCredits
+        if entry := self._execute(rules.SpendRequest, predicted, holder, amount=amount):
+            model.catch_up(now_us)
+            assert _units(entry) == model.spend(entry.sequence, amount, now_us)
+        elif isinstance(self.refusal, InsufficientCredits):
+            sufficient_us = model.sufficient_from(amount, now_us)
+            assert self.refusal.facts["available"] == model.available(now_us)
+            assert self.refusal.facts["earliest_sufficient_at"] == (sufficient_us and to_text(sufficient_us))
+        self.check(holder)
+
+    def refund(self, holder: str, spend: int, amount: int | None) -> None:
+        now_us, model = self.ledger.now_us, self.models[holder]
+        left = len(model.taken.get(spend, ()))
+        predicted: type[Refused] | None = None
+        if self.ledger.entry(holder, spend) is None:
+            predicted = EntryNotFound
+        elif spend not in model.taken:
+            predicted = NotRefundable
+        elif left == 0 or (amount or 0) > left:
+            predicted = RefundExceedsSpend
+        if entry := self._execute(rules.RefundRequest, predicted, holder, spend=spend, amount=amount):
+            model.catch_up(now_us)
+            model.refund(self._numbers_of_refund(holder, entry), spend, amount or left, now_us, self.new_lot_for_us)
+            model.lose_expired(now_us)
+            model.repay(now_us)
+        self.check(holder)
+
+    def _numbers_of_refund(self, holder: str, last: Entry) -> Iterator[int]:
+        """Yield the sequences of a refund's entries: consecutive, and the last one has the key."""
+        first = last.sequence
+        while (before := self.ledger.entry(holder, first - 1)) and (before.kind, before.idempotency_key) == ("refund", None):
+            first -= 1
+        yield from range(first, last.sequence + 1)
+
+    def revoke(self, holder: str, grant: int, amount: int | None) -> None:
+        now_us, model = self.ledger.now_us, self.models[holder]
+        left = model.as_of(now_us).lots.get(grant, 0)
+        predicted: type[Refused] | None = None
+        if self.ledger.entry(holder, grant) is None:
+            predicted = EntryNotFound
+        elif grant not in model.grants:
+            predicted = NotRevocable
+        elif left == 0 or (amount or 0) > left:
+            predicted = RevocationExceedsGrant
+        if self._execute(rules.RevokeRequest, predicted, holder, grant=grant, amount=amount):
+            model.catch_up(now_us)
+            model.revoke(grant, amount or left)
+        self.check(holder)
+
+    def hold(self, holder: str, amount: int, expires_in_us: int) -> None:
+        now_us, model = self.ledger.now_us, self.models[holder]
+        expires_us = now_us + expires_in_us
+        predicted = None if amount <= model.own_available(now_us) else InsufficientCredits
+        if entry := self._execute(rules.HoldRequest, predicted, holder, amount=amount, expires_at=from_us(expires_us)):
+            model.catch_up(now_us)
+            assert _units(entry) == model.set_aside(entry.sequence, amount, expires_us, now_us)
+        self.check(holder)
+
+    def capture(self, holder: str, hold: int, amount: int | None, *, final: bool = True, beyond: bool = False) -> None:
+        now_us, model = self.ledger.now_us, self.models[holder]
+        predicted = self._no_hold(holder, hold)
+        held = len(model.holds[hold].units) if predicted is None else 0
+        wanted = held if amount is None else amount
+        if predicted is None and wanted > held and not beyond:
+            predicted = CaptureExceedsHold
+        elif predicted is None and wanted > held + model.own_available(now_us):
+            predicted = InsufficientCredits
+        entry = self._execute(
+            rules.CaptureRequest, predicted, holder, hold=hold, amount=amount, final=final,
+            over_capture="if_available" if beyond else "refuse",
+        )  # fmt: skip
+        if entry:
+            model.catch_up(now_us)
+            model.capture(entry.sequence, hold, wanted, final, now_us)
+        self.check(holder)
+
+    def release(self, holder: str, hold: int) -> None:
+        now_us, model = self.ledger.now_us, self.models[holder]
+        if self._execute(rules.ReleaseRequest, self._no_hold(holder, hold), holder, hold=hold):
+            model.catch_up(now_us)
+            model.release(hold)
+            model.lose_expired(now_us)
+            model.repay(now_us)
+        self.check(holder)
+
+    def extend(self, holder: str, hold: int, expires_in_us: int) -> None:
+        now_us, model = self.ledger.now_us, self.models[holder]
+        expires_us = now_us + expires_in_us
+        if self._execute(rules.ExtendRequest, self._no_hold(holder, hold), holder, hold=hold, expires_at=from_us(expires_us)):
+            model.catch_up(now_us)
+            model.holds[hold].expires_us = expires_us
+        self.check(holder)
+
+    def overdraft(self, holder: str, limit: int) -> None:
+        now_us, model = self.ledger.now_us, self.models[holder]
+        self._execute(rules.OverdraftRequest, None, holder, limit=limit)
+        model.catch_up(now_us)
+        model.overdraft = limit
+        self.check(holder)
+
+    def transfer(self, holder: str, to: str, amount: int) -> None:
+        now_us, source, target = self.ledger.now_us, self.models[holder], self.models[to]
+        predicted = None if amount <= source.own_available(now_us) else InsufficientCredits
+        if entry := self._execute(rules.TransferRequest, predicted, holder, to=to, amount=amount):
+            source.catch_up(now_us)
+            terms = dict(source.terms)
+            units = source.take(amount, now_us)
+            assert _units(entry) == units
+            source.flows["departed"] += amount
+            self._arrive(to, target, units, terms)
+        self.check(holder)
+        self.check(to)
+
+    def _arrive(self, to: str, target: ModelAccount, units: list[int], terms: dict[int, Terms]) -> None:
+        now_us = self.ledger.now_us
+        target.catch_up(now_us)
+        # The last entries of the target: one per lot, perhaps followed by a repayment.
+        parts = list(dict.fromkeys(units))
+        last = self.ledger.account(to).sequence
+        entry = self.ledger.entry(to, last)
+        assert entry is not None
+        first = last - len(parts) + (0 if entry.kind == "adjust" else 1)
+        for offset, lot in enumerate(parts):
+            target.put(first + offset, units.count(lot), terms[lot])
+        target.flows["arrived"] += len(units)
+        target.repay(now_us)
+
+    # Comparison
+
+    def _no_hold(self, holder: str, hold: int) -> type[Refused] | None:
+        entry = self.ledger.entry(holder, hold)
+        if entry is None:
+            return EntryNotFound
+        if entry.kind != "hold" or entry.refers_to is not None:
+            return NotAHold
+        return None if self.models[holder].is_open_hold(hold, self.ledger.now_us) else HoldClosed
+
+    def _execute(self, kind: type[rules.Request], predicted: type[Refused] | None, holder: str, **what: Any) -> Entry | None:
+        request = kind(holder_id=holder, idempotency_key=f"key-{len(self.requests)}", actor="key:test", **what)
+        self.requests.append(request)
+        before = self.ledger.account(holder)
+        try:
+            entries = self.ledger.execute(request)
+        except Refused as error:
+            refusal: Refused | None = error
+        else:
+            refusal = None
+        self.refusal = refusal
+        assert type(refusal) is (predicted or type(None)), f"{request}: {refusal!r} instead of {predicted}"
+        if refusal is not None:
+            self._check_refusal(before, request)
+            return None
+        return next(entry for entry in entries if entry.idempotency_key == request.idempotency_key)
+
+    def _check_refusal(self, before: Account, request: rules.Request) -> None:
+        """Assert that the refusal is the account's next entry and that nothing else about the account has changed."""
+        after = self.ledger.account(before.holder_id)
+        entry = self.ledger.entry(before.holder_id, before.sequence + 1)
+        assert entry is not None
+        assert (entry.kind, entry.amount, entry.idempotency_key) == ("refusal", 0, request.idempotency_key)
+        assert after == before._replace(sequence=before.sequence + 1, digest=entry.digest, recorded_us=entry.recorded_us)
+
+    def check(self, holder: str) -> None:
+        """Assert that the account equals the model, and that its new entries continue the chain."""
+        account, model = self.ledger.account(holder), self.models[holder]
+        now_us = self.ledger.now_us
+        assert {lot.grant: lot.remaining for lot in account.lots} == model.lots
+        assert {lot.grant: _terms(lot) for lot in account.lots} == {lot: self._stored_terms(holder, lot) for lot in model.lots}
+        assert account.lots == in_burn_order(account.lots)
+        assert {hold.sequence: (hold.expires_us, _units_of(hold.parts)) for hold in account.holds} == {
+            number: (hold.expires_us, hold.units) for number, hold in model.holds.items()
+        }
+        assert (account.balance, account.held, account.owed) == (model.balance, model.held, model.debt)
+        assert account.available == model.available(now_us)
+        assert account.own_available == model.own_available(now_us)
+        assert account.balance >= 0 or account.overdraft is not None
+        assert model.identity_holds
+        self._check_chain(holder, account)
+
+    def _stored_terms(self, holder: str, lot: int) -> Terms:
+        """Return the terms as the lot stores them: effective time 0 if that time had come when its entry was recorded."""
+        terms, entry = self.models[holder].terms[lot], self.ledger.entry(holder, lot)
+        assert entry is not None
+        return terms if terms.effective_us > entry.recorded_us else replace(terms, effective_us=0)
+
+    def _check_chain(self, holder: str, account: Account) -> None:
+        number, digest = self.heads[holder]
+        for sequence in range(number + 1, account.sequence + 1):
+            entry = self.ledger.entry(holder, sequence)
+            assert entry is not None
+            assert entry.sequence == sequence
+            assert entry.digest == entry.computed_digest(digest)
+            digest = entry.digest
+        self.heads[holder] = account.sequence, digest
+
+    # Random steps
+
+    def step(self, chance: random.Random) -> None:
+        """Make one step of a random kind: mostly valid requests, and some that must be refused."""
+        holder = chance.choice(self.holders)
+        chance.choices(
+            (
+                lambda: self.wait(chance.choice((1, HOUR_US, 7 * HOUR_US, DAY_US))),
+                lambda: self._random_grant(chance, holder),
+                lambda: self.spend(holder, chance.randint(1, 40)),
+                lambda: self.refund(
+                    holder, self._some(chance, holder, self._refundable(holder)), chance.choice((None, chance.randint(1, 20)))
+                ),
+                lambda: self.revoke(
+                    holder, self._some(chance, holder, self.models[holder].lots), chance.choice((None, chance.randint(1, 20)))
+                ),
+                lambda: self.hold(holder, chance.randint(1, 60), chance.choice((1, HOUR_US, DAY_US, 3 * DAY_US))),
+                lambda: self.capture(
+                    holder,
+                    self._some(chance, holder, self.models[holder].holds),
+                    chance.choice((None, chance.randint(1, 40))),
+                    final=chance.random() < 0.6,
+                    beyond=chance.random() < 0.5,
+                ),
+                lambda: self.release(holder, self._some(chance, holder, self.models[holder].holds)),
+                lambda: self.extend(
+                    holder, self._some(chance, holder, self.models[holder].holds), chance.choice((1, HOUR_US, DAY_US))
+                ),
+                lambda: self.overdraft(holder, chance.choice((0, 10, 50))),
+                lambda: self.transfer(holder, chance.choice([h for h in self.holders if h != holder]), chance.randint(1, 30)),
+            ),
+            weights=(4, 6, 9, 6, 2, 6, 7, 2, 2, 0.3, 3),
+        )[0]()
+
+    def _random_grant(self, chance: random.Random, holder: str) -> None:
+        self.grant(
+            holder,
+            chance.randint(1, 60),
+            effective_in_us=chance.choice((0, 0, 0, -DAY_US, HOUR_US)),
+            expires_in_us=chance.choice((None, 1, HOUR_US, DAY_US, 3 * DAY_US)),
+            priority=chance.choice((100, 100, 10, 0)),
+            promotional=chance.random() < 0.4,
+        )
+
+    def _refundable(self, holder: str) -> list[int]:
+        return [number for number, units in self.models[holder].taken.items() if units][-5:]
+
+    def _some(self, chance: random.Random, holder: str, likely: Iterable[int]) -> int:
+        """Return a sequence to refer to: mostly a likely one, else that of any entry, or one that does not exist."""
+        known = list(likely)
+        if known and chance.random() < 0.85:
+            return chance.choice(known)
+        return chance.randint(1, self.ledger.account(holder).sequence + 1)
+
+
+def _terms(lot: Lot) -> Terms:
+    return Terms(lot.effective_us, lot.expires_us, lot.priority, lot.source == "promotional")
+
+
+def _units(entry: Entry) -> list[int]:
+    return [lot for lot, amount in entry.drawn for _ in range(amount)]
+
+
+def _units_of(parts: Sequence[Lot]) -> list[int]:
+    return [part.grant for part in parts for _ in range(part.remaining)]

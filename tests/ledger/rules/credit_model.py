@@ -1,0 +1,231 @@
+"""A model of accounts, credit by credit, written independently of `ledger.rules` to check the rules against it.
+
+It is slow and simple on purpose: a spend is a list with one element per credit, the lot that the credit came from.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+FOREVER = float("inf")
+
+DAY_US = 86_400 * 1_000_000
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The terms of a lot: effective time, expiry, priority, source."""
+
+    effective_us: int
+    expires_us: int | None
+    priority: int
+    promotional: bool
+
+    def spendable(self, now_us: int) -> bool:
+        return self.effective_us <= now_us and not self.expired(now_us)
+
+    def expired(self, now_us: int) -> bool:
+        return self.expires_us is not None and now_us >= self.expires_us
+
+    def rank(self, lot: int) -> tuple[int, float, int, int]:
+        return (self.priority, FOREVER if self.expires_us is None else self.expires_us, 0 if self.promotional else 1, lot)
+
+
+@dataclass(eq=False)
+class Owed:
+    """One credit that was taken on the overdraft, and the lot that repaid it, if any."""
+
+    repaid_by: int | None = None
+
+
+@dataclass
+class OpenHold:
+    """Credits set aside, one element per credit."""
+
+    expires_us: int
+    units: list[int]
+
+
+@dataclass
+class ModelAccount:
+    """The expected state of one account."""
+
+    lots: dict[int, int] = field(default_factory=dict)
+    terms: dict[int, Terms] = field(default_factory=dict)
+    holds: dict[int, OpenHold] = field(default_factory=dict)
+    taken: dict[int, list[int | Owed]] = field(default_factory=dict)
+    grants: set[int] = field(default_factory=set)
+    overdraft: int | None = None
+    debts: list[Owed] = field(default_factory=list)
+    """The debts, credit by credit, the oldest first."""
+    flows: Counter[str] = field(default_factory=Counter)
+
+    # State
+
+    @property
+    def debt(self) -> int:
+        return len(self.debts)
+
+    @property
+    def balance(self) -> int:
+        return sum(self.lots.values()) - self.debt
+
+    @property
+    def held(self) -> int:
+        return sum(len(hold.units) for hold in self.holds.values())
+
+    def own_available(self, now_us: int) -> int:
+        return max(0, self._spendable_less_debt(now_us))
+
+    def available(self, now_us: int) -> int:
+        return max(0, self._spendable_less_debt(now_us) + (self.overdraft or 0))
+
+    def sufficient_from(self, amount: int, now_us: int) -> int | None:
+        """Return from when `amount` can be spent if no request comes, by trying every time at which the account changes."""
+        later = {us for us in self._instants() if us > now_us}
+        return next((us for us in sorted(later) if self.available(us) >= amount), None)
+
+    def _spendable_less_debt(self, now_us: int) -> int:
+        caught_up = self.as_of(now_us)
+        return caught_up._in_lots(now_us) - caught_up.debt
+
+    def as_of(self, now_us: int) -> "ModelAccount":
+        """Return a copy at this time, without history and with all due changes made."""
+        copy = ModelAccount(
+            lots=dict(self.lots),
+            terms=self.terms,
+            holds={number: OpenHold(hold.expires_us, hold.units) for number, hold in self.holds.items()},
+            overdraft=self.overdraft,
+            debts=[Owed() for _ in self.debts],
+        )
+        copy.catch_up(now_us)
+        return copy
+
+    def is_open_hold(self, hold: int, now_us: int) -> bool:
+        return hold in self.holds and now_us < self.holds[hold].expires_us
+
+    # Operations
+
+    def catch_up(self, now_us: int) -> None:
+        """Make all changes that are due by now, in the order of time: expired holds, expired lots, repaid debts."""
+        for us in sorted(us for us in self._instants() | {now_us} if us <= now_us):
+            for number in [number for number, hold in self.holds.items() if us >= hold.expires_us]:
+                self._give_back(self.holds.pop(number).units)
+            self.lose_expired(us)
+            self.repay(us)
+
+    def _instants(self) -> set[int]:
+        bound = [self.terms[lot] for lot in self.lots] + [self.terms[lot] for hold in self.holds.values() for lot in hold.units]
+        expiries = {terms.expires_us for terms in bound if terms.expires_us is not None}
+        return expiries | {terms.effective_us for terms in bound} | {hold.expires_us for hold in self.holds.values()}
+
+    def lose_expired(self, now_us: int) -> None:
+        for lot in [lot for lot in self.lots if self.terms[lot].expired(now_us)]:
+            self.flows["expired"] += self.lots.pop(lot)
+
+    def repay(self, now_us: int) -> None:
+        """Repay the oldest debts from the lots that are first in burn order."""
+        for lot in self.take(self.debt, now_us):
+            self.debts.pop(0).repaid_by = lot
+
+    def _in_lots(self, now_us: int) -> int:
+        return sum(count for lot, count in self.lots.items() if self.terms[lot].spendable(now_us))
+
+    def put(self, lot: int, amount: int, terms: Terms) -> None:
+        self.lots[lot] = amount
+        self.terms[lot] = terms
+
+    def take(self, amount: int, now_us: int) -> list[int]:
+        """Take credits one by one in burn order; take fewer if there are fewer."""
+        units: list[int] = []
+        in_order = sorted(
+            (lot for lot in self.lots if self.terms[lot].spendable(now_us)), key=lambda lot: self.terms[lot].rank(lot)
+        )
+        for lot in in_order:
+            while self.lots[lot] and len(units) < amount:
+                self.lots[lot] -= 1
+                units.append(lot)
+        self._close_empty_lots()
+        return units
+
+    def spend(self, number: int, amount: int, now_us: int) -> list[int]:
+        units = self.take(amount, now_us)
+        owed = [Owed() for _ in range(amount - len(units))]
+        self.debts += owed
+        self.taken[number] = [*units, *owed]
+        self.flows["spent"] += amount
+        return units
+
+    def refund(self, numbers: Iterator[int], spend: int, amount: int, now_us: int, new_lot_for_us: int | None) -> None:
+        """Give credits of a spend back, the credit taken last first.
+
+        Args:
+            numbers: the sequences of the refund's entries; each entry opens at most one lot.
+            new_lot_for_us: the lifetime of a new lot for credits of expired lots; None gives them back to the expired lots.
+        """
+        opened: int | None = None
+        number = next(numbers)
+        for _ in range(amount):
+            unit = self.taken[spend].pop()
+            lot = unit.repaid_by if isinstance(unit, Owed) else unit
+            if lot is None:
+                self.debts.remove(unit)
+                continue
+            terms = self.terms[lot]
+            if terms.expired(now_us) and new_lot_for_us is not None:
+                terms = Terms(now_us, now_us + new_lot_for_us, terms.priority, terms.promotional)
+                if opened is not None and self.terms[opened] != terms:
+                    number = next(numbers)
+                opened = lot = number
+                self.terms[lot] = terms
+            self._give_back([lot])
+        self.flows["refunded"] += amount
+
+    def revoke(self, lot: int, amount: int) -> None:
+        self.lots[lot] -= amount
+        self._close_empty_lots()
+        self.flows["revoked"] += amount
+
+    def set_aside(self, number: int, amount: int, expires_us: int, now_us: int) -> list[int]:
+        units = self.take(amount, now_us)
+        self.holds[number] = OpenHold(expires_us, units)
+        return list(units)
+
+    def capture(self, number: int, hold: int, amount: int, final: bool, now_us: int) -> None:
+        """Capture the credits in the order in which they were set aside."""
+        units = self.holds[hold].units
+        captured, rest = units[:amount], units[amount:]
+        beyond = amount - len(captured)
+        if final or not rest:
+            del self.holds[hold]
+            if rest:
+                self._give_back(rest)
+                self.lose_expired(now_us)
+                self.repay(now_us)
+        else:
+            self.holds[hold].units = rest
+        # The entry has one part per lot, whether the credits came from the hold or from beyond it.
+        self.taken[number] = [*_grouped(captured + self.take(beyond, now_us))]
+        self.flows["spent"] += amount
+
+    def release(self, hold: int) -> None:
+        self._give_back(self.holds.pop(hold).units)
+
+    def _give_back(self, units: list[int]) -> None:
+        for lot in units:
+            self.lots[lot] = self.lots.get(lot, 0) + 1
+
+    def _close_empty_lots(self) -> None:
+        self.lots = {lot: count for lot, count in self.lots.items() if count}
+
+    @property
+    def identity_holds(self) -> bool:
+        """granted + arrived + refunded = balance + held + spent + expired + revoked + departed."""
+        came = self.flows["granted"] + self.flows["arrived"] + self.flows["refunded"]
+        went = self.flows["spent"] + self.flows["expired"] + self.flows["revoked"] + self.flows["departed"]
+        return came == self.balance + self.held + went
+
+
+def _grouped(units: list[int]) -> list[int]:
+    """Return the same credits, with those of one lot moved together to the lot's first place."""
+    return [lot for lot, count in Counter(units).items() for _ in range(count)]

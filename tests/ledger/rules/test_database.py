@@ -1,0 +1,101 @@
+"""Random histories by the services and the database, with retries in between: they match the model, and retries are replays."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+
+from ledger import journal, reads, rules, services
+from ledger.audit import audit
+from ledger.errors import IdempotencyKeyReused, Refused
+from ledger.rules import Account, Entry
+from tests.ledger.random_histories import NEW_LOT_DAYS, START_US, RandomHistory
+
+pytestmark = pytest.mark.django_db
+
+HOLDERS = ("ada", "bob", "cy")
+
+
+class ServicesLedger:
+    """The services, at a clock that the random history moves; keeps each request with its first outcome."""
+
+    def __init__(self) -> None:
+        self.now_us = START_US
+        self.outcomes: list[tuple[rules.Request, Entry | Refused]] = []
+
+    def execute(self, request: rules.Request) -> Sequence[Entry]:
+        try:
+            entry = execute(request)
+        except Refused as refusal:
+            self.outcomes.append((request, refusal))
+            raise
+        self.outcomes.append((request, entry))
+        return [entry]
+
+    def account(self, holder_id: str) -> Account:
+        with transaction.atomic(), journal.open(accounts=[(holder_id, "credits")]) as accounts:
+            return accounts.account(holder_id, "credits").state
+
+    def entry(self, holder_id: str, sequence: int) -> Entry | None:
+        return reads.entry(holder_id, "credits", sequence)
+
+
+def execute(request: rules.Request) -> Entry:
+    if isinstance(request, rules.TransferRequest):
+        return services.transfer(
+            holder_id=request.holder_id, to=request.to, amount=request.amount, idempotency_key=request.idempotency_key,
+            actor=request.actor,
+        )  # fmt: skip
+    return services.execute_once(request)
+
+
+@pytest.fixture
+def ledger(monkeypatch, settings) -> ServicesLedger:
+    made = ServicesLedger()
+    read = journal._account
+
+    def at_the_historys_clock(*arguments: Any) -> Any:
+        return read(*arguments)._replace(now_us=made.now_us)
+
+    monkeypatch.setattr(journal, "_account", at_the_historys_clock)
+    settings.LEDGER = settings.LEDGER | {"REFUND_LOT_DAYS": NEW_LOT_DAYS}
+    return made
+
+
+@pytest.mark.parametrize("policy", ["new-lot", "gone"])
+def test_400_random_steps_match_the_model_and_every_retry_gets_the_first_outcome(ledger, policy, settings):
+    settings.LEDGER = settings.LEDGER | {"REFUND_TO_EXPIRED_LOT": policy}
+    history = RandomHistory(ledger, HOLDERS, opens_new_lots=policy == "new-lot")
+    chance = random.Random(policy)
+    for _ in range(400):
+        history.step(chance)
+        if ledger.outcomes and chance.random() < 0.3:
+            assert_replayed(ledger, *chance.choice(ledger.outcomes))
+    entries = [outcome for _, outcome in ledger.outcomes if isinstance(outcome, Entry)]
+    refusals = [outcome for _, outcome in ledger.outcomes if isinstance(outcome, Refused)]
+    assert len(entries) > 100
+    assert len(refusals) > 50
+
+    report = audit([connection.connection])
+    assert report.findings == []
+    assert report.refusals == len(refusals)
+    identity = report.identities["credits"]
+    assert identity.granted == sum(model.flows["granted"] for model in history.models.values())
+    assert identity.spent == sum(model.flows["spent"] for model in history.models.values())
+
+
+def assert_replayed(ledger: ServicesLedger, request: rules.Request, first: Entry | Refused) -> None:
+    """Assert that the same request gets the first outcome, another request with its key is refused, and neither writes."""
+    before = [ledger.account(holder) for holder in HOLDERS]
+    if isinstance(first, Entry):
+        assert execute(request) == first._replace(replayed=True)
+    else:
+        with pytest.raises(type(first)) as again:
+            execute(request)
+        assert (again.value.facts, again.value.replayed) == (first.facts, True)
+    other = rules.SpendRequest(holder_id=request.holder_id, idempotency_key=request.idempotency_key, amount=4_711)
+    with pytest.raises(IdempotencyKeyReused):
+        execute(other)
+    assert [ledger.account(holder) for holder in HOLDERS] == before

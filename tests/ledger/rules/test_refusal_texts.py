@@ -1,0 +1,213 @@
+"""A refusal as a sentence, made by the rules alone, and what would have helped."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from ledger.errors import REFUSALS, InsufficientCredits, Refused
+from ledger.rules import (
+    Account,
+    CaptureRequest,
+    GrantRequest,
+    HoldRequest,
+    Request,
+    SpendRequest,
+    capture,
+    grant,
+    hold,
+    spend,
+)
+from ledger.rules.credit_units import CreditUnit, plain_unit
+from ledger.rules.instants import to_us
+from ledger.rules.refusal_texts import Remedy, refusal_text, remedies, when
+
+NOW = datetime(2026, 11, 22, 14, 3, tzinfo=UTC)
+CREDITS = plain_unit("credits")
+DOLLARS = CreditUnit("usd_cents", "US dollars", "USD", 2)
+
+
+def granted(account: Account, amount: int, **terms: Any) -> Account:
+    """The account after a grant."""
+    request = GrantRequest(holder_id="ada", idempotency_key="g", amount=amount, **terms)
+    return account.after_all(grant(account, request))
+
+
+def held(account: Account, amount: int, until: datetime) -> Account:
+    """The account after a hold."""
+    return account.after_all(hold(account, HoldRequest(holder_id="ada", idempotency_key="h", amount=amount, expires_at=until)))
+
+
+def refused(account: Account, request: Request, use_case: Any) -> dict[str, Any]:
+    """What a refusal by the rules puts on record, with the effective times that the journal fills in."""
+    with pytest.raises(InsufficientCredits) as raised:
+        use_case(account, request)
+    return {"operation": request.operation, "code": raised.value.code, "facts": raised.value.facts, "request": request.asked()}
+
+
+def spend_of(amount: int, **more: Any) -> SpendRequest:
+    return SpendRequest(holder_id="ada", idempotency_key="s", amount=amount, **more)
+
+
+@pytest.fixture
+def account() -> Account:
+    """Ada's account before its first entry."""
+    return Account("ada", "credits", to_us(NOW))
+
+
+def test_the_sentence_says_what_was_asked_what_there_was_and_what_kept_the_rest_away(account):
+    account = granted(account, 322)
+    account = granted(account, 1_000, effective_at=datetime(2027, 1, 1, tzinfo=UTC))
+    account = held(account, 60, NOW.replace(hour=21, minute=34))
+    refusal = refused(account, spend_of(700), spend)
+
+    assert refusal_text(refusal, at=NOW, unit=CREDITS) == (
+        "Refused: 700 asked, 262 spendable. 60 are held until 21:34, 1,000 start on 1 Jan. Short by 438."
+    )
+    assert remedies(refusal, at=NOW, unit=CREDITS) == [
+        Remedy("grant", "Grant 438 credits", 438),
+        Remedy("release", "Release hold #3: 60 until 21:34", 60, 3),
+        Remedy("", "Wait: enough is spendable on 1 Jan if nothing else is spent"),
+    ]
+
+
+def test_of_several_holds_and_later_grants_the_first_is_told_and_an_expired_lot_too(account):
+    account = granted(account, 40, effective_at=NOW - timedelta(days=9), expires_at=NOW + timedelta(hours=2))
+    account = granted(account, 10)
+    account = granted(account, 5, effective_at=NOW + timedelta(days=2))
+    account = granted(account, 6, effective_at=NOW + timedelta(days=3))
+    account = held(account, 3, NOW + timedelta(days=1))
+    account = held(account, 2, NOW + timedelta(days=4))
+    later = NOW + timedelta(hours=3)
+    refusal = refused(account._replace(now_us=to_us(later)), spend_of(50), spend)
+
+    assert refusal_text(refusal, at=later, unit=CREDITS) == (
+        "Refused: 50 asked, 10 spendable. 5 are held, the first until 23 Nov, 11 start later, the first on 24 Nov, "
+        "35 expired at 16:03. Short by 40."
+    )
+
+
+def test_a_hold_that_has_expired_withholds_nothing(account):
+    account = held(granted(account, 10), 4, NOW + timedelta(hours=1))
+    refusal = refused(account._replace(now_us=to_us(NOW + timedelta(hours=2))), spend_of(50), spend)
+    text = refusal_text(refusal, at=NOW, unit=CREDITS)
+    assert text == "Refused: 50 asked, 10 spendable. Short by 40."
+    assert [remedy.action for remedy in remedies(refusal, at=NOW, unit=CREDITS)] == ["grant"]
+
+
+def test_a_type_with_decimals_is_told_with_them(account):
+    refusal = refused(granted(account, 262), spend_of(700), spend)
+    assert refusal_text(refusal, at=NOW, unit=DOLLARS) == "Refused: 7.00 asked, 2.62 spendable. Short by 4.38."
+    assert remedies(refusal, at=NOW, unit=DOLLARS) == [Remedy("grant", "Grant 4.38 USD", 438)]
+
+
+def test_a_capture_and_a_rated_spend_say_what_they_are(account):
+    account = held(granted(account, 10), 4, NOW + timedelta(hours=1))
+    hold_entry = hold(
+        granted(Account("ada", "credits", to_us(NOW)), 10),
+        HoldRequest(holder_id="ada", idempotency_key="h", amount=4, expires_at=NOW + timedelta(hours=1)),
+    )[0]
+    request = CaptureRequest(holder_id="ada", idempotency_key="c", hold=2, amount=50, over_capture="if_available")
+    refusal = refused(account, request, lambda a, r: capture(a, r, hold_entry=hold_entry, last_closing=None))
+    assert refusal_text(refusal, at=NOW, unit=CREDITS).startswith("Refused: 50 asked, 10 held and spendable. 4 are held")
+
+    rated = SpendRequest(holder_id="ada", idempotency_key="r", rate="gpt.output", quantity=12_000)
+    refusal = refused(account, rated, lambda a, r: spend(a, r, amount=36))
+    assert refusal_text(refusal, at=NOW, unit=CREDITS).startswith("Refused: 36 asked for 12,000 of gpt.output, 6 spendable.")
+
+
+SENTENCES = {
+    "entry-not-found": ({"sequence": 9, "credit_type": "sms"}, "the account has no entry #9 in sms."),
+    "not-refundable": ({"sequence": 1, "kind": "grant"}, "entry #1 is a grant. Only a spend or a capture can be refunded."),
+    "refund-exceeds-spend": (
+        {"sequence": 2, "refundable": 30, "requested": 31},
+        "31 asked back, 30 are left of spend #2. Over by 1.",
+    ),
+    "not-revocable": ({"sequence": 2, "kind": "expire"}, "entry #2 is an expire. Only a grant can be revoked."),
+    "revocation-exceeds-grant": (
+        {"sequence": 1, "revocable": 1, "requested": 100},
+        "100 to be revoked, 1 is left of grant #1. Over by 99.",
+    ),
+    "lot-limit": ({"open_lots": 500, "limit": 500}, "the account has 500 open lots; 500 are the most."),
+    "hold-limit": ({"held_lots": 499, "limit": 500}, "the open holds set aside 499 lots; 500 are the most."),
+    "not-a-hold": (
+        {"sequence": 2, "kind": "transfer_out"},
+        "entry #2 is a transfer out. Only a hold can be captured, released or extended.",
+    ),
+    "hold-closed": ({"sequence": 4, "how": "captured", "closed_by": 6}, "hold #4 was already captured by entry #6."),
+    "capture-exceeds-hold": (
+        {"sequence": 4, "held": 40, "requested": 1_050},
+        "1,050 to be captured, 40 are left of hold #4. Over by 1,010.",
+    ),
+    "unknown-rate": ({"rate": "gpt.out", "credit_type": "credits"}, "no rate for credits is called gpt.out."),
+    "amount-limit": (
+        {"rate": "gpt.out", "quantity": 10**15, "limit": 9_007_199_254_740_991},
+        "1,000,000,000,000,000 of gpt.out cost more than 9,007,199,254,740,991, the most of one operation.",
+    ),
+}
+
+
+def refusal_of(code: str, facts: dict[str, Any]) -> dict[str, Any]:
+    """A refused spend as it is stored."""
+    return {"operation": "spend", "code": code, "facts": facts, "request": {}}
+
+
+@pytest.mark.parametrize("code", [code for code in REFUSALS if code != InsufficientCredits.code])
+def test_every_other_refusal_has_its_sentence(code):
+    facts, expected = SENTENCES[code]
+    assert refusal_text(refusal_of(code, facts), at=NOW, unit=CREDITS) == f"Refused: {expected}"
+
+
+def test_the_sentence_about_an_expired_hold_names_no_entry_that_closed_it():
+    refusal = refusal_of("hold-closed", {"sequence": 4, "how": "expired", "closed_by": None})
+    assert refusal_text(refusal, at=NOW, unit=CREDITS) == "Refused: hold #4 had expired."
+
+
+def test_a_refusal_of_a_later_version_is_told_by_its_code():
+    assert refusal_text(refusal_of(Refused.code, {}), at=NOW, unit=CREDITS) == "Refused: refused."
+    assert remedies(refusal_of(Refused.code, {}), at=NOW, unit=CREDITS) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "facts", "expected"),
+    [
+        ("refund-exceeds-spend", {"sequence": 2, "refundable": 30, "requested": 31}, [("refund", 30, 2)]),
+        ("refund-exceeds-spend", {"sequence": 2, "refundable": 0, "requested": 31}, []),
+        ("capture-exceeds-hold", {"sequence": 4, "held": 40, "requested": 50}, [("", 40, 4)]),
+        ("unknown-rate", {"rate": "gpt.out", "credit_type": "credits"}, [("publish", None, None)]),
+        ("lot-limit", {"open_lots": 500, "limit": 500}, []),
+    ],
+)
+def test_what_would_have_helped(code, facts, expected):
+    found = remedies(refusal_of(code, facts), at=NOW, unit=CREDITS)
+    assert [(remedy.action, remedy.amount, remedy.sequence) for remedy in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("instant", "words"),
+    [
+        (datetime(2026, 11, 22, 0, 5, tzinfo=UTC), "00:05"),
+        (datetime(2026, 11, 23, tzinfo=UTC), "23 Nov"),
+        (datetime(2027, 1, 1, tzinfo=UTC), "1 Jan"),
+        (datetime(2027, 11, 22, tzinfo=UTC), "22 Nov 2027"),
+        (datetime(2025, 3, 1, tzinfo=UTC), "1 Mar 2025"),
+    ],
+)
+def test_a_time_is_told_as_short_as_it_is_clear(instant, words):
+    assert when(instant, at=NOW) == words
+
+
+@pytest.mark.parametrize(
+    ("scale", "amount", "number", "signed"),
+    [
+        (0, 0, "0", "0"),
+        (0, 12_345, "12,345", "+12,345"),
+        (0, -7, "−7", "−7"),
+        (2, 5, "0.05", "+0.05"),
+        (2, -123_450, "−1,234.50", "−1,234.50"),
+        (12, 2**53 - 1, "9,007.199254740991", "+9,007.199254740991"),
+    ],
+)
+def test_amounts_have_their_decimals_exactly(scale, amount, number, signed):
+    unit = CreditUnit("t", "Type", "T", scale)
+    assert (unit.number(amount), unit.signed(amount), unit.amount(amount)) == (number, signed, f"{number} T")

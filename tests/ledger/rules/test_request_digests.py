@@ -1,0 +1,86 @@
+"""A request's digest: SHA-256 over one JSON form, whatever the order and types of the values it was made from."""
+
+import hashlib
+from dataclasses import fields
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ledger.rules import (
+    CaptureRequest,
+    ExtendRequest,
+    GrantRequest,
+    HoldRequest,
+    RefundRequest,
+    ReleaseRequest,
+    Request,
+    RevokeRequest,
+    SpendRequest,
+    TransferRequest,
+)
+from ledger.rules.requests import CIRCUMSTANCES, OverdraftRequest, encode_json
+from tests.ledger.test_digest import NASTY
+
+AT = datetime(2026, 1, 31, 12, 0, 0, 1, tzinfo=timezone(timedelta(hours=5, minutes=30)))
+COMMON: dict[str, Any] = {"holder_id": "ada", "idempotency_key": "k"}
+REQUESTS: list[Request] = [
+    GrantRequest(
+        **COMMON, amount=2**53 - 1, source="promotional", effective_at=AT, expires_at=AT + timedelta(days=1), priority=0
+    ),
+    SpendRequest(**COMMON, amount=1),
+    SpendRequest(**COMMON, rate="gpt:in", quantity=1_000),
+    HoldRequest(**COMMON, amount=5, expires_at=AT),
+    CaptureRequest(**COMMON, hold=3, final=False, over_capture="if_available"),
+    ReleaseRequest(**COMMON, hold=3),
+    ExtendRequest(**COMMON, hold=3, expires_at=AT),
+    TransferRequest(**COMMON, to="bob", amount=7),
+    OverdraftRequest(**COMMON, limit=0),
+    RefundRequest(**COMMON, spend=2**63 - 1),
+    RevokeRequest(**COMMON, grant=1, amount=1),
+]
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+
+
+def expected_digest(request: Request) -> bytes:
+    """Return the digest by its definition."""
+    return hashlib.sha256(encode_json([request.operation, request.asked()]).encode()).digest()[:16]
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=lambda each: each.operation)
+def test_the_digest_is_over_operation_and_content_as_json(request_: Request) -> None:
+    assert request_.digest() == expected_digest(request_)
+    asked = request_.asked()
+    assert set(asked) == {each.name for each in fields(request_)} - CIRCUMSTANCES
+
+
+def test_the_list_of_requests_has_every_kind() -> None:
+    def kinds(kind: type[Request]) -> set[type[Request]]:
+        return {kind} | {each for below in kind.__subclasses__() for each in kinds(below)}
+
+    assert {type(each) for each in REQUESTS} == {kind for kind in kinds(Request) if hasattr(kind, "operation")}
+
+
+@given(
+    reason=NASTY,
+    reference=NASTY,
+    metadata=st.dictionaries(NASTY, FINITE | st.integers() | st.booleans() | NASTY | st.lists(st.none()), max_size=4),
+)
+def test_the_digest_follows_its_definition_for_any_texts_and_metadata(
+    reason: str, reference: str, metadata: dict[str, Any]
+) -> None:
+    request = SpendRequest(**COMMON, amount=12, reason=reason, reference=reference, metadata=metadata)
+    assert request.digest() == expected_digest(request)
+
+
+def test_the_digest_of_a_spend_never_changes() -> None:
+    """A stored digest must still match when the same request is sent again years later."""
+    request = SpendRequest(**COMMON, amount=120, reason="chat", metadata={"b": 1, "a": [1.5, None]})
+    spelled = (
+        '["spend",{"amount":120,"credit_type":"credits","holder_id":"ada","metadata":{"a":[1.5,null],"b":1},'
+        '"quantity":null,"rate":null,"reason":"chat","reference":""}]'
+    )
+    assert request.digest() == hashlib.sha256(spelled.encode()).digest()[:16]
+    assert request.digest() == SpendRequest(**COMMON, amount=120, reason="chat", metadata={"a": [1.5, None], "b": 1}).digest()

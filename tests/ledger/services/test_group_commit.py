@@ -1,0 +1,376 @@
+"""What is executed with what, who waits for a busy holder, and who is told what. Without a database."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from ledger.database import queues
+from ledger.database.queues import Pending
+from ledger.errors import HolderBusy, Invalid, OutcomeUnknown, ServerBusy
+from ledger.journal import Result
+from ledger.rules import Request, SpendRequest
+from ledger.services import group_commit
+from ledger.services.group_commit import GroupCommit, ResultOrError
+
+TIMEOUT_S = 30
+
+
+def spend(key: str, holder: str = "a") -> Request:
+    return SpendRequest(holder_id=holder, amount=1, idempotency_key=key)
+
+
+class Ways:
+    """Executes by noting what was executed how; stops on demand, so that a test decides what arrives in the meantime."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, list[str]]] = []
+        self.locked: set[str] = set()
+        self.raised: dict[str, BaseException] = {}
+        self.wrong: set[str] = set()
+        self.stopped = {way: threading.Event() for way in ("together", "after waiting")}
+        self.go_on = {way: threading.Event() for way in self.stopped}
+        for event in self.go_on.values():
+            event.set()
+
+    def _do(self, way: str, names: list[str]) -> None:
+        self.calls.append((way, names))
+        self.stopped[way].set()
+        assert self.go_on[way].wait(TIMEOUT_S)
+        if way in self.raised:
+            raise self.raised[way]
+
+    def _outcome(self, request: Request) -> ResultOrError:
+        if request.idempotency_key in self.wrong:
+            return Invalid(pointer="/amount", rule="range", detail=request.idempotency_key)
+        return Result(entry=request.idempotency_key)  # type: ignore[arg-type]
+
+    def together(self, requests: Sequence[Request]) -> Sequence[ResultOrError]:
+        self._do("together", [request.idempotency_key for request in requests])
+        return [None if request.holder_id in self.locked else self._outcome(request) for request in requests]
+
+    def after_waiting(
+        self, holder_id: str, arrived: Callable[[], Sequence[Request]], *, seconds: float
+    ) -> Sequence[ResultOrError]:
+        assert 0 < seconds <= queues.PATIENCE_SECONDS
+        self._do("after waiting", [holder_id])
+        requests = arrived()
+        self.calls.append(("took", [request.idempotency_key for request in requests]))
+        return [self._outcome(request) for request in requests]
+
+
+class Scene:
+    """A group commit, its ways, and callers whose outcomes are futures."""
+
+    def __init__(self, most: int = 4) -> None:
+        self.ways = Ways()
+        self.group_commit = GroupCommit(self.ways.together, self.ways.after_waiting, most=lambda: most)
+        self.told: list[int] = []
+        """How many were told at once, each time."""
+
+    def submit(self, key: str, holder: str = "a") -> "Future[Any]":
+        """Submit a request."""
+        future: Future[Any] = Future()
+        self.group_commit.submit(spend(key, holder), self._notify, future)
+        return future
+
+    def _notify(self, group: Sequence[Pending]) -> None:
+        self.told.append(len(group))
+        for pending in group:
+            try:
+                pending.caller.set_result(pending.result())
+            except BaseException as error:
+                pending.caller.set_exception(error)
+
+    def stop_in(self, way: str) -> None:
+        self.ways.stopped[way].clear()
+        self.ways.go_on[way].clear()
+
+    def wait_for(self, way: str) -> None:
+        assert self.ways.stopped[way].wait(TIMEOUT_S)
+
+    def let_go(self, way: str) -> None:
+        self.ways.go_on[way].set()
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    scene = Scene()
+    yield scene
+    for event in scene.ways.go_on.values():
+        event.set()
+    scene.group_commit.close()
+
+
+def entries(futures: Sequence["Future[Any]"]) -> list[Any]:
+    return [future.result(TIMEOUT_S).entry for future in futures]
+
+
+def test_what_arrives_while_one_group_is_executed_is_executed_together_in_its_order_and_told_at_once(scene: Scene) -> None:
+    scene.stop_in("together")
+    first = scene.submit("1")
+    scene.wait_for("together")
+    others = [scene.submit(key) for key in ("2", "3", "4")]
+    assert scene.ways.calls == [("together", ["1"])]
+    scene.let_go("together")
+
+    assert entries([first, *others]) == ["1", "2", "3", "4"]
+    assert scene.ways.calls == [("together", ["1"]), ("together", ["2", "3", "4"])]
+    assert scene.told == [1, 3]
+
+
+def test_a_group_has_no_more_than_it_may(scene: Scene) -> None:
+    scene.stop_in("together")
+    futures = [scene.submit("1")]
+    scene.wait_for("together")
+    futures += [scene.submit(str(number)) for number in range(2, 8)]
+    scene.let_go("together")
+
+    assert entries(futures) == [str(number) for number in range(1, 8)]
+    assert [keys for _, keys in scene.ways.calls] == [["1"], ["2", "3", "4", "5"], ["6", "7"]]
+
+
+def test_the_next_group_waits_for_the_clients_that_were_just_answered(scene: Scene) -> None:
+    scene.group_commit._gather_seconds = TIMEOUT_S
+    scene.stop_in("together")
+    futures = [scene.submit("1")]
+    scene.wait_for("together")
+    futures += [scene.submit("2"), scene.submit("3")]
+    scene.let_go("together")
+    # One was answered and two wait, so that three are expected.
+    assert entries(futures[:1]) == ["1"]
+    assert scene.ways.calls == [("together", ["1"])]
+
+    futures.append(scene.submit("4"))
+    assert entries(futures) == ["1", "2", "3", "4"]
+    assert [keys for _, keys in scene.ways.calls] == [["1"], ["2", "3", "4"]]
+
+
+def test_the_next_group_waits_no_longer_than_it_may_for_clients_that_do_not_come(scene: Scene) -> None:
+    scene.group_commit._gather_seconds = 0.05
+    scene.stop_in("together")
+    futures = [scene.submit("1")]
+    scene.wait_for("together")
+    futures += [scene.submit("2"), scene.submit("3")]
+    scene.let_go("together")
+    assert entries(futures) == ["1", "2", "3"]
+    assert [keys for _, keys in scene.ways.calls] == [["1"], ["2", "3"]]
+
+
+def test_a_client_that_comes_alone_waits_for_nobody(scene: Scene) -> None:
+    scene.group_commit._gather_seconds = TIMEOUT_S
+    for key in ("1", "2", "3"):
+        assert scene.submit(key).result(TIMEOUT_S / 2).entry == key
+    assert [keys for _, keys in scene.ways.calls] == [["1"], ["2"], ["3"]]
+
+
+def test_closing_does_not_wait_for_clients_that_could_come_back(scene: Scene) -> None:
+    scene.group_commit._gather_seconds = TIMEOUT_S
+    scene.stop_in("together")
+    futures = [scene.submit("1")]
+    scene.wait_for("together")
+    futures += [scene.submit("2"), scene.submit("3")]
+    scene.let_go("together")
+    started = time.monotonic()
+    scene.group_commit.close()
+    assert entries(futures) == ["1", "2", "3"]
+    assert time.monotonic() - started < TIMEOUT_S / 2
+
+
+def test_with_at_most_one_per_transaction_several_are_executed_at_the_same_time() -> None:
+    scene = Scene(most=1)
+    scene.stop_in("together")
+    futures = [scene.submit(str(number)) for number in range(group_commit.COMMITTERS)]
+    deadline = time.monotonic() + TIMEOUT_S
+    while len(scene.ways.calls) < group_commit.COMMITTERS:
+        assert time.monotonic() < deadline
+    scene.let_go("together")
+
+    assert sorted(entries(futures)) == sorted(str(number) for number in range(group_commit.COMMITTERS))
+    assert all(len(keys) == 1 for _, keys in scene.ways.calls)
+    scene.group_commit.close()
+
+
+def test_what_is_wrong_with_one_is_told_to_that_one(scene: Scene) -> None:
+    scene.ways.wrong = {"2"}
+    scene.stop_in("together")
+    first = scene.submit("1")
+    scene.wait_for("together")
+    wrong, right = scene.submit("2"), scene.submit("3")
+    scene.let_go("together")
+
+    assert entries([first, right]) == ["1", "3"]
+    with pytest.raises(Invalid) as told:
+        wrong.result(TIMEOUT_S)
+    assert told.value.facts["detail"] == "2"
+
+
+def test_a_locked_holder_keeps_nobody_else_waiting_and_one_waiter_waits_for_all_who_want_it(scene: Scene) -> None:
+    scene.ways.locked = {"busy"}
+    scene.stop_in("after waiting")
+    first = scene.submit("1", "busy")
+    scene.wait_for("after waiting")
+
+    assert entries([scene.submit("2", "free")]) == ["2"]
+    joined = [scene.submit("3", "busy"), scene.submit("4", "busy")]
+    assert entries([scene.submit("5", "free")]) == ["5"]
+    # Those who joined did not try the lock: it is known to be taken.
+    assert [keys for way, keys in scene.ways.calls if way == "together"] == [["1"], ["2"], ["5"]]
+    scene.let_go("after waiting")
+
+    assert entries([first, *joined]) == ["1", "3", "4"]
+    assert scene.ways.calls.count(("after waiting", ["busy"])) == 1
+    assert ("took", ["1", "3", "4"]) in scene.ways.calls
+
+
+def test_who_waits_too_long_is_told_so_and_those_who_joined_too(scene: Scene) -> None:
+    scene.ways.locked = {"busy"}
+    scene.ways.raised["after waiting"] = HolderBusy(key="ledger/busy")
+    scene.stop_in("after waiting")
+    futures = [scene.submit("1", "busy")]
+    scene.wait_for("after waiting")
+    futures.append(scene.submit("2", "busy"))
+    scene.let_go("after waiting")
+
+    errors = [future.exception(TIMEOUT_S) for future in futures]
+    assert [type(error) for error in errors] == [HolderBusy, HolderBusy]
+    assert errors[0] is not errors[1], "each has its own"
+
+
+def test_beyond_so_many_waiting_for_one_holder_the_next_is_told_at_once_and_others_are_served(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_commit, "WAITING_PER_HOLDER", 3)
+    scene.ways.locked = {"busy"}
+    scene.stop_in("after waiting")
+    waiting = [scene.submit("1", "busy")]
+    scene.wait_for("after waiting")
+    waiting += [scene.submit(key, "busy") for key in ("2", "3")]
+    with pytest.raises(HolderBusy):
+        scene.submit("4", "busy")
+    assert entries([scene.submit("5", "free")]) == ["5"]
+    scene.let_go("after waiting")
+    assert entries(waiting) == ["1", "2", "3"]
+
+
+def test_beyond_so_many_in_the_queue_the_next_is_told_at_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scene.group_commit, "_limit", 2)
+    scene.stop_in("together")
+    futures = [scene.submit("1")]
+    scene.wait_for("together")
+    futures += [scene.submit("2"), scene.submit("3")]
+    with pytest.raises(ServerBusy):
+        scene.submit("4")
+    scene.let_go("together")
+    assert entries(futures) == ["1", "2", "3"]
+
+
+def test_who_has_waited_too_long_in_the_queue_is_told_that_nothing_was_done(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.stop_in("together")
+    first = scene.submit("1")
+    scene.wait_for("together")
+    monkeypatch.setattr(queues, "PATIENCE_SECONDS", -1)
+    late = scene.submit("2")
+    monkeypatch.undo()
+    patient = scene.submit("3")
+    scene.group_commit.expire()
+
+    assert isinstance(late.exception(0), HolderBusy)
+    assert not patient.done()
+    scene.let_go("together")
+    assert entries([first, patient]) == ["1", "3"]
+    assert [keys for _, keys in scene.ways.calls] == [["1"], ["3"]], "what has expired is not executed"
+
+
+def test_who_has_waited_too_long_for_a_busy_holder_is_told_while_the_waiter_waits(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.ways.locked = {"busy"}
+    scene.stop_in("after waiting")
+    first = scene.submit("1", "busy")
+    scene.wait_for("after waiting")
+    scene.group_commit._wanted["busy"][0].deadline = 0
+    scene.group_commit.expire()
+    assert isinstance(first.exception(0), HolderBusy)
+    scene.let_go("after waiting")
+    scene.group_commit.close()
+    assert ("took", []) in scene.ways.calls
+
+
+def test_when_a_transaction_fails_each_is_executed_by_itself(scene: Scene) -> None:
+    fail_groups = scene.ways.together
+
+    def together(requests: Sequence[Request]) -> Sequence[ResultOrError]:
+        outcomes = fail_groups(requests)
+        if len(requests) > 1 or requests[0].idempotency_key == "3":
+            raise RuntimeError("a row of somebody else")
+        return outcomes
+
+    scene.group_commit._execute = together
+    scene.stop_in("together")
+    first = scene.submit("1")
+    scene.wait_for("together")
+    others = [scene.submit(key) for key in ("2", "3", "4")]
+    scene.let_go("together")
+
+    assert entries([first, others[0], others[2]]) == ["1", "2", "4"]
+    assert isinstance(others[1].exception(TIMEOUT_S), RuntimeError)
+    assert [keys for _, keys in scene.ways.calls] == [["1"], ["2", "3", "4"], ["2"], ["3"], ["4"]]
+
+
+def test_if_the_outcome_of_a_groups_commit_is_unknown_every_request_gets_outcome_unknown_and_none_is_retried(
+    scene: Scene,
+) -> None:
+    scene.ways.raised["together"] = OutcomeUnknown(holder_id="a")
+    scene.stop_in("together")
+    futures = [scene.submit("1")]
+    scene.wait_for("together")
+    futures += [scene.submit(key) for key in ("2", "3")]
+    scene.let_go("together")
+
+    assert [type(future.exception(TIMEOUT_S)) for future in futures] == [OutcomeUnknown] * 3
+    assert [way for way, _ in scene.ways.calls] == ["together", "together"]
+
+
+def test_a_crash_of_the_committer_is_logged_its_group_told_and_the_next_group_executed(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene.ways.raised["together"] = SystemExit()
+    scene.stop_in("together")
+    crashed = scene.submit("1")
+    scene.wait_for("together")
+    next_one = scene.submit("2")
+    scene.let_go("together")
+    assert isinstance(crashed.exception(TIMEOUT_S), OutcomeUnknown)
+    assert isinstance(next_one.exception(TIMEOUT_S), OutcomeUnknown)
+    scene.ways.raised.clear()
+
+    assert entries([scene.submit("3")]) == ["3"]
+    critical = [record for record in caplog.records if record.levelname == "CRITICAL"]
+    assert len(critical) == 2
+    assert all(record.exc_info for record in critical)
+
+
+def test_closing_executes_what_was_taken_in_and_takes_nothing_more_in(scene: Scene) -> None:
+    scene.ways.locked = {"busy"}
+    scene.stop_in("together")
+    futures = [scene.submit("1")]
+    scene.wait_for("together")
+    futures += [scene.submit("2"), scene.submit("3", "busy")]
+    closing = threading.Thread(target=scene.group_commit.close)
+    closing.start()
+    deadline = time.monotonic() + TIMEOUT_S
+    while not scene.group_commit._is_closing:
+        assert time.monotonic() < deadline
+    with pytest.raises(ServerBusy):
+        scene.submit("4")
+    scene.let_go("together")
+    closing.join(TIMEOUT_S)
+
+    assert entries(futures) == ["1", "2", "3"]
+    assert not closing.is_alive()

@@ -1,0 +1,382 @@
+"""Totals of days and months: every entry once, however late it becomes visible; a closed month never changes."""
+
+import csv
+import io
+import json
+import threading
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import DatabaseError, connection, transaction
+
+from billing.models import CreditPayment
+from ledger import services
+from ledger.database.lock_names import TOTALS
+from ledger.database.locks import advisory_lock, holder_lock
+from ledger.errors import Invalid, Refused
+from ledger.models import CreditType, DailyTotal, MonthClose, TotalState
+from ledger.totals import close_months, count_entries, month_report
+from ledger.totals.closing import State, TotalsDisagree, _ensure_agree, month_after, starts
+from ledger.totals.counting import ADD, COLUMNS, counted_until
+from tests.ledger.admin.admin_site import operator
+
+TYPE = "tokens"
+NOW = datetime.now(UTC)
+
+
+def first_of(months_ago: int) -> date:
+    """The first day of a month that is over."""
+    month = NOW.date().replace(day=1)
+    for _ in range(months_ago):
+        month = date.fromordinal(month.toordinal() - 1).replace(day=1)
+    return month
+
+
+# Three months ago, two, and the last month that is over.
+THREE, TWO, ONE = first_of(3), first_of(2), first_of(1)
+
+
+@pytest.fixture
+def on(ledger_clock):
+    """`on(month, day)`: from now on the ledger records as if it were that day of a month, at noon."""
+
+    def move(month: date, day: int) -> None:
+        at = datetime(month.year, month.month, day, 12, tzinfo=UTC)
+        ledger_clock((at - datetime.now(UTC)) / timedelta(days=1))
+
+    return move
+
+
+def do(name, holder, key, **more):
+    """Call that use-case for the holder's tokens."""
+    return getattr(services, name)(holder_id=holder, credit_type=TYPE, idempotency_key=key, **more)
+
+
+def history(on):
+    """Two months of everything, from the fixed start of THREE."""
+    on(THREE, 2)
+    paid = {"paid_minor": 5_000, "paid_currency": "EUR"}
+    do("grant", "ada", "a1", amount=1_000, metadata=paid)
+    do("grant", "ada", "a2", amount=300, source="promotional", expires_at=starts(ONE) + timedelta(days=9))
+    spend = do("spend", "ada", "a3", amount=400)
+    do("refund", "ada", "a4", spend=spend.sequence, amount=50)
+    with pytest.raises(Refused):
+        do("spend", "ada", "a5", amount=5_000)
+    on(TWO, 3)
+    do("grant", "bob", "b1", amount=200, expires_at=starts(TWO) + timedelta(days=9))
+    hold = do("hold", "ada", "a6", amount=100, expires_at=starts(TWO) + timedelta(days=12))
+    do("capture", "ada", "a7", hold=hold.sequence, amount=60)
+    do("hold", "ada", "a8", amount=70, expires_at=starts(TWO) + timedelta(days=32))
+    do("transfer", "ada", "a9", to="cyd", amount=30)
+    gone = do("grant", "cyd", "c1", amount=10, source="promotional")
+    do("revoke", "cyd", "c2", grant=gone.sequence)
+    on(TWO, 20)
+    do("grant", "bob", "b2", amount=1)
+
+
+FIRST = {
+    "granted_purchased": 1_000, "granted_promotional": 300, "refunded": 50, "transferred_in": 0,
+    "spent": 400, "expired": 0, "revoked": 0, "transferred_out": 0,
+}  # fmt: skip
+SECOND = {
+    "granted_purchased": 201, "granted_promotional": 10, "refunded": 0, "transferred_in": 30,
+    "spent": 60, "expired": 200, "revoked": 10, "transferred_out": 30,
+}  # fmt: skip
+
+
+# A month ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_a_month_rolls_forward_from_the_one_before_to_the_last_unit(on):
+    history(on)
+    assert count_entries().is_held_up is False
+    assert close_months() == [THREE, TWO, ONE]
+    (first,), (second,), (third,) = (month_report(month).types for month in (THREE, TWO, ONE))
+    assert (first.opening, first.movements, first.closing, first.held) == (0, FIRST, 950, 0)
+    assert (second.opening, second.movements, second.closing, second.held) == (950, SECOND, 891, 70)
+    assert (third.opening, set(third.movements.values()), third.closing) == (891, {0}, 891)
+    assert (first.entries, first.refusals, second.refusals, first.late_entries) == (5, 1, 0, 0)
+    assert (first.paid, second.paid) == ({"EUR": 5_000}, {})
+    assert [tuple(row.values()) for row in first.outstanding] == [
+        (None, "purchased", False, 950),
+    ]
+    assert [tuple(row.values()) for row in second.outstanding] == [
+        (None, "purchased", False, 821),
+        (None, "purchased", True, 70),
+    ]
+    for report in (first, second, third):
+        assert sum(row["amount"] for row in report.outstanding) - report.owed == report.closing
+
+
+@pytest.mark.django_db
+def test_a_closed_month_has_the_same_bytes_whatever_comes_later(on):
+    history(on)
+    count_entries()
+    close_months()
+    before = [(month_report(month).as_json(), month_report(month).as_csv()) for month in (THREE, TWO)]
+    on(NOW.date().replace(day=1), 1) if NOW.hour >= 12 or NOW.day > 1 else None
+    do("spend", "ada", "later", amount=5)
+    count_entries()
+    assert close_months() == []
+    assert [(month_report(month).as_json(), month_report(month).as_csv()) for month in (THREE, TWO)] == before
+    with pytest.raises(DatabaseError, match="is closed"), transaction.atomic():
+        DailyTotal.objects.filter(day__gte=THREE).update(spent=0)
+    with pytest.raises(DatabaseError, match="append-only"), transaction.atomic():
+        MonthClose.objects.filter(month=THREE).update(balance=0)
+
+
+@pytest.mark.django_db
+def test_the_last_microsecond_of_a_month_belongs_to_it(on):
+    on(TWO, 3)
+    for at in (datetime.max.replace(tzinfo=UTC), datetime(2999, 1, 1, tzinfo=UTC) - timedelta(microseconds=1)):
+        do("grant", "ada", f"{at.year}", amount=1, expires_at=at)
+    count_entries()
+    close_months()
+    (of_type,) = month_report(TWO).types
+    assert [row["expires"] for row in of_type.outstanding] == ["2998-12", "9999-12"]
+
+
+@pytest.mark.django_db
+def test_the_open_month_says_up_to_when_it_is_counted():
+    do("grant", "ada", "a1", amount=70)
+    until = count_entries().until
+    report = month_report(until.date().replace(day=1))
+    assert (report.is_closed, report.as_of) == (False, until)
+    (of_type,) = report.types
+    assert (of_type.opening, of_type.closing, of_type.outstanding, of_type.paid) == (0, 70, None, None)
+    with pytest.raises(Invalid):
+        month_report(month_after(until.date().replace(day=1)))
+
+
+# Every entry once ------------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_counting_in_many_slices_and_again_counts_each_entry_once(on):
+    history(on)
+    for _ in range(3):
+        count_entries()
+    sums = {name: sum(getattr(row, name) for row in DailyTotal.objects.all()) for name in COLUMNS}
+    assert sums["entries"] == 16
+    assert sums["granted_purchased"] == 1_201
+    assert DailyTotal.objects.count() == len({(row.day, row.credit_type) for row in DailyTotal.objects.all()}) == 3
+
+
+@pytest.mark.django_db
+def test_a_slice_takes_as_long_as_it_has_entries(on):
+    history(on)
+    bounds = []
+
+    def record(execute, sql, *more):
+        if sql == ADD:
+            with connection.cursor() as cursor:
+                cursor.execute("SHOW statement_timeout")
+                bounds.append(cursor.fetchone()[0])
+        return execute(sql, *more)
+
+    with connection.execute_wrapper(record):
+        count_entries()
+    assert set(bounds) == {"0"}
+
+
+@pytest.mark.django_db
+def test_an_entry_that_a_clock_set_back_puts_into_a_closed_month_is_counted_late(on):
+    history(on)
+    TotalState.objects.update(counted_until=starts(THREE))
+    with connection.cursor() as cursor:
+        cursor.execute(ADD, {"since": starts(THREE), "until": starts(TWO)})
+    TotalState.objects.update(counted_until=starts(TWO))
+    assert close_months() == [THREE]
+    before = month_report(THREE).as_json()
+    on(THREE, 25)
+    do("grant", "late", "l1", amount=9)
+    count_entries()
+    assert close_months() == [TWO, ONE]
+    assert month_report(THREE).as_json() == before
+    (second,) = month_report(TWO).types
+    assert second.late_entries == 1
+    assert second.movements == SECOND | {"granted_purchased": 210}
+    assert second.closing == 900
+
+
+def test_totals_that_are_not_what_the_accounts_come_to_keep_the_month_open():
+    state = State(TYPE, 1, 5, 950, 0, "[]")
+    sums = dict.fromkeys(COLUMNS, 0) | {"granted_purchased": 950, "entries": 5}
+    _ensure_agree(THREE, {TYPE: sums}, [state])
+    for wrong in ({"entries": 4}, {"granted_purchased": 951}, {"held_change": 1}):
+        with pytest.raises(TotalsDisagree, match=f"{THREE:%Y-%m}, {TYPE}"):
+            _ensure_agree(THREE, {TYPE: sums | wrong}, [state])
+
+
+# An entry that becomes visible late ------------------------------------------------------------------
+
+
+@pytest.fixture
+def fresh_type(new_holder):
+    return f"t{new_holder()[-20:]}"
+
+
+def entries_of(credit_type):
+    return sum(row.entries for row in DailyTotal.objects.filter(credit_type=credit_type))
+
+
+def test_a_transaction_that_has_not_committed_is_waited_for(run_threads, new_holder, fresh_type):
+    """The writer has its time and is not seen yet; counting goes on only once it is."""
+    holder, before = new_holder(), counted_until()
+    with transaction.atomic(), holder_lock(holder) as lock:
+        services.grant_under(lock, holder_id=holder, amount=1, credit_type=fresh_type, idempotency_key="k")
+        (counted,) = run_threads(lambda _: count_entries(patience_seconds=0), 1)
+        assert counted.is_held_up is True
+        assert counted.until == before
+    assert count_entries().is_held_up is False
+    assert entries_of(fresh_type) == 1
+
+
+def test_a_writer_that_has_its_lock_and_has_written_nothing_is_waited_for_too(run_threads, new_holder, fresh_type):
+    holder = new_holder()
+    with transaction.atomic(), holder_lock(holder):
+        (counted,) = run_threads(lambda _: count_entries(patience_seconds=0), 1)
+        assert counted.is_held_up is True
+
+
+def test_control_counting_by_time_alone_misses_it(run_threads, new_holder, fresh_type):
+    """The twin: the same moment, without looking for writers. The entry is in no total, and never will be."""
+    holder = new_holder()
+    count_entries()
+
+    def count_by_time(_):
+        with transaction.atomic(), connection.cursor() as cursor:
+            since = counted_until()
+            cursor.execute("SELECT clock_timestamp()")
+            until = cursor.fetchone()[0]
+            cursor.execute(ADD, {"since": since, "until": until})
+            cursor.execute("UPDATE ledger_total_state SET counted_until = %s", [until])
+
+    with transaction.atomic(), holder_lock(holder) as lock:
+        services.grant_under(lock, holder_id=holder, amount=1, credit_type=fresh_type, idempotency_key="k")
+        run_threads(count_by_time, 1)
+    count_entries()
+    assert entries_of(fresh_type) == 0
+
+
+# Commands --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_the_commands_count_close_and_report(on, capsys):
+    history(on)
+    call_command("update_totals", format="json")
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["closed"] == [f"{month:%Y-%m}" for month in (THREE, TWO, ONE)]
+    call_command("update_totals")
+    assert capsys.readouterr().out.startswith("Entries are counted up to ")
+    call_command("ledger_report", month=TWO, format="csv")
+    rows = list(csv.reader(io.StringIO(capsys.readouterr().out)))
+    assert rows[1] == [f"{TWO:%Y-%m}", "closed", TYPE, "opening", "", "", "950"]
+    assert [f"{TWO:%Y-%m}", "closed", TYPE, "expired", "", "", "-200"] in rows
+    call_command("ledger_report", month=TWO, format="json")
+    assert json.loads(capsys.readouterr().out)["types"][0]["closing"] == 891
+    call_command("ledger_report", month=TWO)
+    text = capsys.readouterr().out
+    assert text.startswith(f"Month {TWO:%Y-%m}, closed\n\n{TYPE}\n  opening ")
+    assert "of it held" in text
+    call_command("ledger_report", credit_type="none-of-it")
+    assert capsys.readouterr().out == f"Month {ONE:%Y-%m}, closed\n"
+    with pytest.raises(CommandError, match=r"There is no report of .*: entries are counted up to"):
+        call_command("ledger_report", month=month_after(NOW.date().replace(day=1)))
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("month", "why"),
+    [
+        (date(1, 1, 1), "of 0001-01: the first month is 2000-01"),
+        (date(9999, 12, 1), "of 9999-12: no entries have been counted yet; manage.py update_totals counts them"),
+    ],
+)
+def test_a_month_without_a_report_says_why(month, why):
+    TotalState.objects.update(counted_until=datetime(2000, 1, 1, tzinfo=UTC))
+    with pytest.raises(CommandError, match=f"There is no report {why}"):
+        call_command("ledger_report", month=month)
+
+
+@pytest.mark.django_db
+def test_the_page_shows_a_month_and_saves_it(on):
+    history(on)
+    count_entries()
+    close_months()
+    client = operator()
+    url = "/admin/ledger/account/month-end/"
+    page = client.get(f"{url}?month={TWO:%Y-%m}").content.decode()
+    assert "This month is closed: the report never changes." in page
+    for words in (TYPE, "Granted, purchased", "950", "−200", "891", f"?month={THREE:%Y-%m}", f"?month={ONE:%Y-%m}"):
+        assert words in page, words
+    assert "This month is open" in client.get(f"{url}?month={NOW:%Y-%m}").content.decode()
+    saved = client.get(f"{url}?month={TWO:%Y-%m}&format=csv")
+    assert saved.headers["Content-Disposition"] == f'attachment; filename="credits-{TWO:%Y-%m}.csv"'
+    assert saved.content.decode() == month_report(TWO).as_csv()
+    for wrong in ("x", "2026-13", "9999-12", "0001-01"):
+        answer = client.get(url, {"month": wrong}, follow=True)
+        assert answer.redirect_chain == [(url, 302)]
+        assert f"There is no report of “{wrong}”" in answer.content.decode()
+    assert operator("ledger.view_account", name="finn").get(url).status_code == 403
+
+
+@pytest.mark.django_db
+def test_the_page_writes_credits_in_the_unit_of_their_type(on):
+    CreditType.objects.create(code=TYPE, name="US dollars", unit="USD", scale=2)
+    history(on)
+    count_entries()
+    close_months()
+    page = operator().get(f"/admin/ledger/account/month-end/?month={TWO:%Y-%m}").content.decode()
+    for words in (f"US dollars ({TYPE}), in USD", ">9.50<", ">−2.00<", ">+2.01<", ">8.91<"):
+        assert words in page, words
+
+
+def test_two_processes_do_not_count_at_once(run_threads, committed_db, capsys):
+    began, done = threading.Event(), threading.Event()
+
+    def hold(_):
+        with transaction.atomic(), advisory_lock(TOTALS()):
+            began.set()
+            done.wait(30)
+
+    def count(_):
+        began.wait(30)
+        try:
+            with pytest.raises(SystemExit) as ended:
+                call_command("update_totals")
+            return ended.value.code
+        finally:
+            done.set()
+
+    assert run_threads(lambda index: (hold, count)[index](index), 2)[1] == 4
+
+
+# The invoices ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_credits_that_paid_invoices_tie_to_the_invoices_when_the_month_is_closed(on):
+    def pay_40(invoice_id, key):
+        """An invoice of billing paid with 40 credits, on both sides: the entry, and the payment of the invoice."""
+        entry = do("spend", "ada", key, amount=40, actor="billing", reason="Invoice payment")
+        CreditPayment.objects.create(
+            invoice_id=invoice_id, holder_id="ada", credit_type=TYPE, credits=40, amount_minor=40, spend_sequence=entry.sequence
+        )
+
+    on(TWO, 3)
+    do("grant", "ada", "a1", amount=1_000)
+    pay_40(1, "invoice/1/pay")
+    pay_40(2, "invoice/2/pay")
+    do("spend", "ada", "invoice/3/pay", amount=5, actor="billing")  # has no payment: the tie shows 5 too many
+    do("spend", "ada", "other", amount=7)  # no invoice
+    count_entries()
+    close_months()
+    (of_type,) = month_report(TWO).types
+    tie = {"name": "invoices paid with credits", "credit_type": TYPE, "documents": 80, "entries": 85}
+    assert of_type.ties == [tie]
+    assert "invoices paid with credits by the entries,,,85" in month_report(TWO).as_csv()
+    assert month_report(ONE).types[0].ties == []
