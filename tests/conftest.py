@@ -59,7 +59,8 @@ def pytest_configure(config: pytest.Config) -> None:
         fcntl.flock(_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise pytest.UsageError(f"another test run uses {TEST_DATA_DIR}; wait for it, or set LEDGER_DATA_DIR") from None
-    server = Cluster(TEST_DATA_DIR, CITUS) if CITUS else postgres.Server(TEST_DATA_DIR, shared_buffers="128MB")
+    # No autovacuum: whether it has passed decides plans, and tests of plans would pass or fail by its moment.
+    server = Cluster(TEST_DATA_DIR, CITUS) if CITUS else postgres.Server(TEST_DATA_DIR, shared_buffers="128MB", autovacuum="off")
     _server = server.start()
     # The port may have changed since the settings were read.
     os.environ["DATABASE_URL"] = _server.owner_url
