@@ -27,7 +27,7 @@ class InvalidTransition(Refused):
 class InvoiceCorrectedLater(InvalidTransition):
     """A later invoice corrects a line of this one, or bills time that this one gave back; void that first. Facts: invoice, by."""
 
-    code = "invalid-transition"
+    code = "invoice-corrected-later"
     title = "A later invoice corrects this one"
 
 

@@ -34,6 +34,7 @@ def execute_once(
     idempotency_key: str,
     request_digest: bytes,
     act: Callable[[], WriteResult],
+    request_id: str = "",
     on_refusal: Callable[[Refused], None] | None = None,
 ) -> WriteResult:
     """Execute a write and store its result under its key, or return the result that is stored there.
@@ -46,6 +47,7 @@ def execute_once(
         collection: the resource collection that keys are unique in, e.g. `plans`.
         request_digest: SHA-256 of route and body.
         act: runs inside the transaction; may take further locks.
+        request_id: stored with a refusal, which a replay names as the request that was refused first.
         on_refusal: writes what must stay although the refusal undoes the act; not called for a replay.
 
     Raises:
@@ -64,6 +66,7 @@ def execute_once(
                 result = act()
         except Refused as error:
             refusal = error
+            refusal.request_id = request_id
             if on_refusal is not None:
                 on_refusal(error)
         RequestKey.objects.create(
@@ -74,6 +77,7 @@ def execute_once(
             body=result.body if result else None,
             refusal=refusal.code if refusal else "",
             facts=refusal.facts if refusal else None,
+            refused_request=request_id if refusal else "",
         )
     if refusal is not None:
         raise refusal
@@ -86,7 +90,7 @@ def _replay(known: RequestKey, request_digest: bytes) -> WriteResult:
         raise IdempotencyKeyReused(idempotency_key=known.idempotency_key)
     if known.status is None:
         refusal = _refusal_class(known.refusal)(**(known.facts or {}))
-        refusal.replayed = True
+        refusal.request_id, refusal.replayed = known.refused_request, True
         raise refusal
     return WriteResult(known.status, known.body, replayed=True)
 

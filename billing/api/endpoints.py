@@ -3,6 +3,8 @@
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
 from operator import attrgetter
 from typing import Any, ClassVar, TypeVar
 
@@ -21,6 +23,7 @@ from ledger.api.kit.parsing import read_body
 from ledger.api.kit.queries import read_query
 from ledger.api.kit.rendering import in_key_order, json_response, write_response
 from ledger.api.kit.request_errors import NotFound as NoSuchPath
+from ledger.api.kit.request_ids import request_id
 from ledger.api.kit.schema import ResponseBody, operation, page_example, page_of
 from ledger.api.kit.strict_serializers import StrictSerializer, read
 from ledger.errors import LedgerError, Refused
@@ -102,8 +105,8 @@ class WriteEndpoint(BillingEndpoint):
             on_refusal: writes what must stay although the refusal undoes the act.
         """
         key = idempotency_key(request)
-        raw = self._raw(request)
-        fields = read(shape, raw)
+        fields = read(shape, self._raw(request))
+        digest = _digest(request, fields)
         if not remembers:
             with transaction.atomic(durable=True):
                 status, body = act(fields)
@@ -114,8 +117,8 @@ class WriteEndpoint(BillingEndpoint):
             return WriteResult(status, body)
 
         result = execute_once(
-            collection=self.collection, idempotency_key=key, request_digest=_digest(request, raw), act=execute,
-            on_refusal=on_refusal,
+            collection=self.collection, idempotency_key=key, request_digest=digest, act=execute,
+            request_id=request_id(request), on_refusal=on_refusal,
         )  # fmt: skip
         return write_response(in_key_order(result.body), replayed=result.replayed, status=result.status)
 
@@ -173,8 +176,13 @@ def list_operation(
     return get
 
 
-def _digest(request: HttpRequest, raw: dict[str, Any]) -> bytes:
-    """SHA-256 over the route and the body of a request, for any order of its keys."""
+def _digest(request: HttpRequest, fields: dict[str, Any]) -> bytes:
+    """SHA-256 over what a request asks for: its route and its clean fields, however they were spelled."""
     route = f"{request.method} {request.path}?{request.META.get('QUERY_STRING', '')}"
-    form = json.dumps([route, raw], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    form = json.dumps([route, fields], sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=_canonical)
     return hashlib.sha256(form.encode()).digest()
+
+
+def _canonical(value: Decimal | datetime) -> str:
+    """The same text for the same number or instant."""
+    return f"{value.normalize():f}" if isinstance(value, Decimal) else value.astimezone(UTC).isoformat()

@@ -176,7 +176,7 @@ def release_under(lock: Lock, invoice: Invoice) -> None:
 def _refuse_if_corrected(invoice: Invoice) -> None:
     corrections = _corrected_by(invoice)
     if corrections:
-        raise InvoiceCorrectedLater(invoice=invoice.pk, by=corrections[0].pk, state=invoice.state, wanted="void")
+        raise InvoiceCorrectedLater(invoice=invoice.pk, by=corrections[0].pk)
 
 
 def _corrected_by(invoice: Invoice) -> list[Invoice]:

@@ -569,6 +569,7 @@ class Migration(migrations.Migration):
                     ('body', models.JSONField(null=True)),
                     ('refusal', models.CharField(blank=True, db_comment='code of the error class', default='', max_length=64)),
                     ('facts', models.JSONField(null=True)),
+                    ('refused_request', models.CharField(blank=True, db_comment='id of the request that was refused', default='', max_length=64)),
                     ('recorded_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ],
             ),

@@ -15,4 +15,5 @@ class RequestKey(models.Model):
     body = models.JSONField(null=True)
     refusal = models.CharField(max_length=64, blank=True, default="", db_comment="code of the error class")
     facts = models.JSONField(null=True)
+    refused_request = models.CharField(max_length=64, blank=True, default="", db_comment="id of the request that was refused")
     recorded_at = models.DateTimeField(db_default=Now())

@@ -92,8 +92,38 @@ def test_a_409_is_replayed_for_the_same_key(api):
     assert api.post("/v1/customers", body).status_code == 201
     first, second = api.post("/v1/customers", body, key=key), api.post("/v1/customers", body, key=key)
     assert (first.status_code, second.status_code) == (409, 409)
+    assert second.content == first.content
     assert second.headers["Idempotency-Replayed"] == "true"
+    assert first.json()["request_id"] == first.headers["X-Request-Id"] != second.headers["X-Request-Id"]
     assert Customer.objects.filter(ref=ref).count() == 1
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        {"as_of": "2026-01-01T01:00:00+01:00"},
+        {"as_of": "2026-01-01T00:00:00.000000Z", "finalize": True, "dry_run": False},
+        {"only": None, "as_of": "2026-01-01T00:00:00Z"},
+    ],
+)
+def test_the_same_request_spelled_otherwise_gets_the_first_response(api, subscribed, spelled):
+    path, key = f"/v1/subscriptions/{subscribed}/invoices", unique("key")
+    first = api.post(path, {"as_of": "2026-01-01T00:00:00Z"}, key=key)
+    second = api.post(path, spelled, key=key)
+    assert (first.status_code, second.status_code, second.content) == (201, 201, first.content)
+    assert Invoice.objects.filter(subscription_ref=subscribed).count() == 1
+
+
+def test_a_number_spelled_otherwise_is_the_same_and_another_one_is_not(api, subscribed):
+    path, key = f"/v1/subscriptions/{subscribed}/amendments", unique("key")
+
+    def amended(quantity):
+        return api.post(path, {"effective_at": "2026-01-11T00:00:00Z", "quantities": {"base": quantity}}, key=key)
+
+    first = amended("20")
+    assert (first.status_code, amended(20).content, amended("20.0").content) == (201, first.content, first.content)
+    assert amended("2").status_code == 422
+    assert Amendment.objects.filter(subscription__ref=subscribed).count() == 2
 
 
 def test_a_usage_event_with_a_used_key_is_never_counted_again(api, subscribed):

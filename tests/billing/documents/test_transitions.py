@@ -11,8 +11,10 @@ from billing.errors import InvalidTransition, NotFound
 from billing.generator.generate import generate_in
 from billing.generator.options import Options
 from billing.models import Claim, CouponUse, Customer, Invoice, InvoiceTax, Line, RequestKey, Transition
-from billing.orders import coupons
+from billing.orders import coupons, subscriptions
+from billing.orders.subscriptions import Wish
 from ledger import services
+from ledger.errors import Refused
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, recurring, unique
 from tests.ledger.admin.admin_site import hidden_key, operator
 from tests.ledger.api.conftest import ApiClient
@@ -93,6 +95,39 @@ def test_a_move_that_is_refused_is_not_noted(api):
     response = api.post(f"/v1/invoices/{invoice.pk}/void", {"reason": "too late"})
     assert (response.status_code, response.json()["type"].rsplit("/", 1)[1]) == (409, "invalid-transition")
     assert noted(invoice) == []
+
+
+def test_a_corrected_invoice_is_not_voided_and_the_same_key_gets_the_same_bytes(api):
+    invoice = made()
+    subscriptions.amend_subscription(
+        ref=invoice.subscription_ref, effective_at=at(1, 11), wish=Wish(quantities={"base": Decimal(2)}), actor="key:shop"
+    )
+    generate_in(ref=invoice.subscription_ref, options=Options(as_of=at(1, 11)))
+    later = Invoice.objects.filter(subscription_ref=invoice.subscription_ref).latest("pk")
+    key = unique("key")
+    first, again = [api.post(f"/v1/invoices/{invoice.pk}/void", {"reason": "typo"}, key=key) for _ in range(2)]
+    assert first.json() == {
+        "type": "https://credit-ledger.example/problems/invoice-corrected-later",
+        "title": "A later invoice corrects this one",
+        "status": 409,
+        "detail": f"Invoice {later.pk} corrects this one or bills time that it gave back; void {later.pk} first.",
+        "request_id": first.headers["X-Request-Id"],
+        "outcome": "not_executed",
+        "by": later.pk,
+        "invoice": invoice.pk,
+    }
+    assert (again.status_code, again.content, again.headers["Idempotency-Replayed"]) == (409, first.content, "true")
+    invoice.refresh_from_db()
+    assert (invoice.state, noted(invoice)) == ("open", [])
+
+
+def test_each_refusal_has_its_own_code_under_which_it_is_stored():
+    waiting, codes = [Refused], []
+    while waiting:
+        refusal = waiting.pop()
+        codes.append(refusal.code)
+        waiting.extend(each for each in refusal.__subclasses__() if each.__module__.split(".")[0] in ("ledger", "billing"))
+    assert sorted(codes) == sorted(set(codes))
 
 
 def test_voiding_what_is_void_is_noted_once(api):
