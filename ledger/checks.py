@@ -145,9 +145,9 @@ def verify_advisory_locks(connection: BaseDatabaseWrapper) -> None:
             holder.execute("BEGIN")
             try:
                 holder.execute("SELECT pg_try_advisory_xact_lock(%s)", [number])
-                is_held = holder.fetchone()[0]
+                (is_held,) = holder.fetchone()
                 other.execute("SELECT pg_try_advisory_xact_lock(%s)", [number])
-                is_held_twice = other.fetchone()[0]
+                (is_held_twice,) = other.fetchone()
             finally:
                 holder.execute("ROLLBACK")
     except (NotSupportedError, ProgrammingError) as error:

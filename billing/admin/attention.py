@@ -10,7 +10,7 @@ from django.utils import timezone
 from billing.admin.cells import list_url
 from billing.metering.partitions import month_after, months_ahead
 from billing.models import Invoice, Run, ScheduledTask, Subscription, SuspendedBilling
-from ledger.admin.kit.pages import row_url
+from ledger.admin.kit.cells import row_url
 from ledger.operator_pages import Attention
 
 MOST = 100

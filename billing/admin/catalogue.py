@@ -19,8 +19,10 @@ from billing.models import Coupon, Plan
 from billing.orders.plans import terms_of
 from billing.rating.periods import Interval, IntervalUnit
 from ledger.admin.kit.bounded_reads import Wanted
+from ledger.admin.kit.cells import row_link, table, timestamp
 from ledger.admin.kit.csv_files import Column
-from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, choice, moment, row_link, table, text
+from ledger.admin.kit.filters import choice, text
+from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList
 
 VERSIONS_SHOWN = 50
 
@@ -119,14 +121,14 @@ class PlanAdmin(ReadOnlyAdmin):
 
     @display(description="Created")
     def created(self, row: Plan) -> SafeString | str:
-        return moment(row.created_at)
+        return timestamp(row.created_at)
 
 
 def _versions_table(plan: Plan) -> dict[str, Any]:
     versions = Plan.objects.filter(code=plan.code).order_by("-version")[:VERSIONS_SHOWN]
     return table(
         ["Version", "Name", "Created"],
-        [(row_link(Plan, row.pk, f"v{row.version}"), row.name, moment(row.created_at)) for row in versions],
+        [(row_link(Plan, row.pk, f"v{row.version}"), row.name, timestamp(row.created_at)) for row in versions],
     )
 
 
@@ -178,4 +180,4 @@ class CouponAdmin(ReadOnlyAdmin):
 
     @display(description="Created")
     def created(self, row: Coupon) -> SafeString | str:
-        return moment(row.created_at)
+        return timestamp(row.created_at)

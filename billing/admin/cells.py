@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 
 from billing.models import Customer, Invoice, Plan, Subscription
 from billing.rating.money import minor_digits
-from ledger.admin.kit.pages import link, moment, row_link
+from ledger.admin.kit.cells import link, row_link, timestamp
 
 MORE_ROWS = 100
 
@@ -42,7 +42,7 @@ def period(starts_at: datetime | None, ends_at: datetime | None) -> SafeString |
     """[start, end), in the zone of the operator."""
     if starts_at is None:
         return ""
-    return format_html("{} – {}", moment(starts_at), moment(ends_at) or "open")
+    return format_html("{} – {}", timestamp(starts_at), timestamp(ends_at) or "open")
 
 
 def pairs(found: Mapping[str, Any] | None) -> SafeString:

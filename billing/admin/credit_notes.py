@@ -35,22 +35,11 @@ from billing.models import (
 from billing.rating.money import minor_digits
 from billing.reads import note_left_minor
 from ledger.admin.kit.bounded_reads import Wanted
+from ledger.admin.kit.cells import number, row_link, row_url, table, timestamp
 from ledger.admin.kit.csv_files import Column
+from ledger.admin.kit.filters import choice, day, read_day, text
 from ledger.admin.kit.idempotent_forms import Done, KeyedForm, operation_view
-from ledger.admin.kit.pages import (
-    Page,
-    ReadOnlyAdmin,
-    UncountedList,
-    choice,
-    day,
-    moment,
-    number,
-    read_day,
-    row_link,
-    row_url,
-    table,
-    text,
-)
+from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList
 from ledger.admin.kit.saved_lists import Totals
 from ledger.admin.links import entry_link
 
@@ -233,11 +222,11 @@ class CreditNoteAdmin(ReadOnlyAdmin):
 
     @display(description="Recorded")
     def recorded(self, row: CreditNote) -> SafeString | str:
-        return moment(row.recorded_at)
+        return timestamp(row.recorded_at)
 
     @display(description="Void since")
     def released(self, row: CreditNote) -> SafeString | str:
-        return moment(row.released_at)
+        return timestamp(row.released_at)
 
 
 def _wanted(rows: QuerySet[CreditNote], values: Mapping[str, str]) -> Wanted:
@@ -279,8 +268,8 @@ def _uses_table(note: CreditNote) -> dict[str, Any]:
             (
                 document_link(invoices.get(use.invoice_id)),
                 money(use.amount_minor, note.currency),
-                moment(use.recorded_at),
-                moment(use.released_at),
+                timestamp(use.recorded_at),
+                timestamp(use.released_at),
             )
             for use in uses
         ],
@@ -308,8 +297,8 @@ def notes_table(invoice: Invoice) -> dict[str, Any]:
                 money(note_left_minor(note, used.get(note.pk, 0)), note.currency),
                 note.reason,
                 note.actor,
-                moment(note.recorded_at),
-                moment(note.released_at),
+                timestamp(note.recorded_at),
+                timestamp(note.released_at),
             )
             for note in notes
         ],

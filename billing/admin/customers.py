@@ -22,8 +22,10 @@ from billing.admin.order_forms.customers import customer_sentences
 from billing.admin.prose import coupon_words
 from billing.models import Coupon, CouponUse, Customer, CustomerCoupon, Invoice, Subscription
 from ledger.admin.kit.bounded_reads import Wanted
+from ledger.admin.kit.cells import link, row_link, table, timestamp
 from ledger.admin.kit.csv_files import Column
-from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, link, moment, row_link, table, text
+from ledger.admin.kit.filters import text
+from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList
 from ledger.admin.links import holder_link
 from ledger.admin.statements import last_month, statement_url
 
@@ -160,14 +162,17 @@ class CustomerAdmin(ReadOnlyAdmin):
 
     @display(description="Created")
     def created(self, row: Customer) -> SafeString | str:
-        return moment(row.created_at)
+        return timestamp(row.created_at)
 
 
 def _subscriptions_table(customer: Customer) -> dict[str, Any]:
     rows = Subscription.objects.filter(customer_id=customer.pk).order_by("-pk")[:MORE_ROWS]
     return table(
         ["Subscription", "Started", "Anchor", "Time zone"],
-        [(subscription_link(row.pk, row.ref), moment(row.started_at), moment(row.anchor_at), row.time_zone) for row in rows],
+        [
+            (subscription_link(row.pk, row.ref), timestamp(row.started_at), timestamp(row.anchor_at), row.time_zone)
+            for row in rows
+        ],
     )
 
 
@@ -197,8 +202,8 @@ def _coupons_table(customer: Customer, *, may_take: bool) -> dict[str, Any]:
             (
                 row_link(Coupon, row.coupon_id, coupons[row.coupon_id].code),
                 coupon_words(coupons[row.coupon_id]),
-                moment(row.given_at),
-                moment(row.taken_off_at),
+                timestamp(row.given_at),
+                timestamp(row.taken_off_at),
                 format_html_join(", ", "{}", ((money(use["taken_minor"], use["currency"]),) for use in taken.get(row.pk, []))),
                 sum(use["invoices"] for use in taken.get(row.pk, [])),
                 _take_link(customer, coupons[row.coupon_id]) if may_take and row.taken_off_at is None else "",

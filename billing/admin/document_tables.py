@@ -10,7 +10,7 @@ from django.utils.safestring import SafeString
 from billing.documents.printing.arithmetic import Notation, calculation
 from billing.documents.printing.pages import title_of
 from billing.documents.printing.texts import TEXTS
-from ledger.admin.kit.pages import digits, table
+from ledger.admin.kit.cells import digits, table
 from ledger.typesetting.languages import ENGLISH
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from billing.admin.cells import by_pk, customer_link, list_url, money, pdf_link, subscription_link
 from billing.models import Customer, Invoice, Subscription, SuspendedBilling
-from ledger.admin.kit.pages import moment, row_link
+from ledger.admin.kit.cells import row_link, timestamp
 from ledger.operator_pages import Section
 
 CUSTOMERS_SHOWN = 10
@@ -46,7 +46,7 @@ def _subscriptions(customers: list[int]) -> Section:
         rows=[
             (
                 subscription_link(row.pk, row.ref),
-                moment(row.started_at),
+                timestamp(row.started_at),
                 _billing(stopped.get(row.pk)),
             )
             for row in rows

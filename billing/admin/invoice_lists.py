@@ -12,8 +12,9 @@ from django.utils.html import format_html, format_html_join
 from billing.admin.cells import decimal, money
 from billing.models import Customer, Invoice, Line, Subscription
 from ledger.admin.kit.bounded_reads import WINDOW_ROWS, Order, Sums, Wanted
+from ledger.admin.kit.cells import number_text
 from ledger.admin.kit.csv_files import Column
-from ledger.admin.kit.pages import number_text, read_day
+from ledger.admin.kit.filters import read_day
 from ledger.admin.kit.saved_lists import Totals
 
 CSV: Sequence[Column] = (

@@ -29,19 +29,9 @@ from billing.models import (
     Run,
     Subscription,
 )
-from ledger.admin.kit.pages import (
-    Page,
-    ReadOnlyAdmin,
-    UncountedList,
-    choice,
-    day,
-    moment,
-    number,
-    row_link,
-    row_url,
-    table,
-    text,
-)
+from ledger.admin.kit.cells import number, row_link, row_url, table, timestamp
+from ledger.admin.kit.filters import choice, day, text
+from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList
 from ledger.admin.kit.saved_lists import Totals
 from ledger.admin.links import account_link, entry_link
 
@@ -66,7 +56,7 @@ def invoices_table(invoices: Iterable[Invoice]) -> dict[str, Any]:
                 row.issue_date.isoformat() if row.issue_date else "",
                 money(row.total_minor, row.currency),
                 money(row.amount_due_minor, row.currency),
-                moment(row.created_at),
+                timestamp(row.created_at),
                 pdf_link(row),
             )
             for row in invoices
@@ -287,27 +277,27 @@ class InvoiceAdmin(ReadOnlyAdmin):
 
     @display(description="Created")
     def made(self, row: Invoice) -> SafeString | str:
-        return moment(row.created_at)
+        return timestamp(row.created_at)
 
     @display(description="Finalised")
     def finalized(self, row: Invoice) -> SafeString | str:
-        return moment(row.finalized_at)
+        return timestamp(row.finalized_at)
 
     @display(description="Paid")
     def paid(self, row: Invoice) -> SafeString | str:
-        return moment(row.paid_at)
+        return timestamp(row.paid_at)
 
     @display(description="Voided")
     def voided(self, row: Invoice) -> SafeString | str:
-        return moment(row.voided_at)
+        return timestamp(row.voided_at)
 
     @display(description="Uncollectible since")
     def uncollectible(self, row: Invoice) -> SafeString | str:
-        return moment(row.uncollectible_at)
+        return timestamp(row.uncollectible_at)
 
     @display(description="Bills up to")
     def until(self, row: Invoice) -> SafeString | str:
-        return moment(row.as_of)
+        return timestamp(row.as_of)
 
     @display(description="Run")
     def run(self, row: Invoice) -> SafeString | str:
@@ -346,7 +336,7 @@ def _coupons_table(invoice: Invoice) -> dict[str, Any]:
     return table(
         ["Coupon", "Discount", "Times", "Used", "Returned"],
         [
-            (coupon(use), money(use.amount_minor, use.currency), use.periods, moment(use.used_at), moment(use.released_at))
+            (coupon(use), money(use.amount_minor, use.currency), use.periods, timestamp(use.used_at), timestamp(use.released_at))
             for use in uses
         ],
     )
@@ -363,8 +353,8 @@ def _notes_used_table(invoice: Invoice) -> dict[str, Any]:
                 if use.credit_note.invoice_id == invoice.pk
                 else document_link(sources.get(use.credit_note.invoice_id)),
                 money(use.amount_minor, use.credit_note.currency),
-                moment(use.recorded_at),
-                moment(use.released_at),
+                timestamp(use.recorded_at),
+                timestamp(use.released_at),
             )
             for use in uses
         ],

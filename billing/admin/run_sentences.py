@@ -7,7 +7,7 @@ from typing import Final
 from billing.admin.document_tables import notation_in
 from billing.generator.outcomes import Outcome
 from billing.models import Run
-from ledger.admin.kit.pages import number_text
+from ledger.admin.kit.cells import number_text
 
 ENDED: Final = {
     0: "finished",

@@ -22,22 +22,10 @@ from billing.admin.run_sentences import outcome_words, outcomes_of, run_sentence
 from billing.generator.outcomes import Outcome
 from billing.models import Run, RunResult, Subscription
 from ledger.admin.kit.bounded_reads import Order, Wanted
+from ledger.admin.kit.cells import number, number_text, table, timestamp
 from ledger.admin.kit.csv_files import Column
-from ledger.admin.kit.pages import (
-    PAGE_ROWS,
-    Page,
-    ReadOnlyAdmin,
-    UncountedList,
-    WrongFilter,
-    choice,
-    instant,
-    moment,
-    number,
-    number_text,
-    read_instant,
-    read_number,
-    table,
-)
+from ledger.admin.kit.filters import WrongFilter, choice, instant, read_instant, read_number
+from ledger.admin.kit.pages import PAGE_ROWS, Page, ReadOnlyAdmin, UncountedList
 
 TO_LOOK_AT = ("failed", "conflict", "suspended", "busy", "deferred")
 OUTCOMES_SHOWN = 50
@@ -155,15 +143,15 @@ class RunAdmin(ReadOnlyAdmin):
 
     @display(description="Started")
     def started(self, row: Run) -> SafeString | str:
-        return moment(row.started_at)
+        return timestamp(row.started_at)
 
     @display(description="Finished")
     def finished(self, row: Run) -> SafeString | str:
-        return moment(row.finished_at) or "running or killed"
+        return timestamp(row.finished_at) or "running or killed"
 
     @display(description="Bills up to")
     def until(self, row: Run) -> SafeString | str:
-        return moment(row.as_of)
+        return timestamp(row.as_of)
 
     @display(description="Summary")
     def summary_text(self, row: Run) -> str:
@@ -224,7 +212,7 @@ def _outcomes_table(outcomes: list[RunResult]) -> dict[str, Any]:
     subscription = _linked({row.subscription_ref for row in outcomes})
     return table(
         ["Subscription", "Outcome", "Detail", "Recorded"],
-        [(subscription(row.subscription_ref), words(row.outcome), _detail(row), moment(row.recorded_at)) for row in outcomes],
+        [(subscription(row.subscription_ref), words(row.outcome), _detail(row), timestamp(row.recorded_at)) for row in outcomes],
     )
 
 

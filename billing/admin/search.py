@@ -3,7 +3,7 @@
 from typing import Any
 
 from billing.models import CreditNote, Customer, Invoice, Plan, Subscription
-from ledger.admin.kit.pages import row_url
+from ledger.admin.kit.cells import row_url
 from ledger.operator_pages import Found
 
 MOST = 5

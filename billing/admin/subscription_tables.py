@@ -7,7 +7,7 @@ from billing.admin.cells import MORE_ROWS, by_pk, document_link, money, plan_lin
 from billing.admin.prose import change_words, number
 from billing.models import Amendment, Charge, Claim, Invoice, Item, ItemVersion, Plan, Subscription
 from billing.rating.prepaid_units import covered_of
-from ledger.admin.kit.pages import moment, table
+from ledger.admin.kit.cells import table, timestamp
 from ledger.typesetting.languages import ENGLISH
 
 KINDS: Final[dict[int, str]] = {
@@ -25,7 +25,7 @@ def _period(row: Any, zone: ZoneInfo) -> str:
     """From when to when, in the subscription's zone."""
     if row.ends_at is not None:
         return ENGLISH.period(row.starts_at, row.ends_at, zone)
-    return f"from {ENGLISH.moment(row.starts_at, zone)} on"
+    return f"from {ENGLISH.date_and_time(row.starts_at, zone)} on"
 
 
 def items_table(subscription: Subscription) -> dict[str, Any]:
@@ -59,10 +59,10 @@ def amendments_table(subscription: Subscription) -> dict[str, Any]:
         [
             (
                 row.sequence,
-                moment(row.effective_at),
+                timestamp(row.effective_at),
                 change_words(row.change, plans=plans, is_order=row.sequence == 1),
                 row.actor,
-                moment(row.recorded_at),
+                timestamp(row.recorded_at),
             )
             for row in rows
         ],
@@ -75,7 +75,7 @@ def charges_table(subscription: Subscription) -> dict[str, Any]:
     return table(
         ["", "Description", "Amount", "Actor", "Recorded"],
         [
-            (row.sequence, row.description, money(row.amount_minor, row.currency), row.actor, moment(row.recorded_at))
+            (row.sequence, row.description, money(row.amount_minor, row.currency), row.actor, timestamp(row.recorded_at))
             for row in rows
         ],
     )

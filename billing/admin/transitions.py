@@ -13,8 +13,9 @@ from billing.admin.cells import by_pk, money
 from billing.documents import transitions
 from billing.documents.invoices import came_to_nothing
 from billing.models import Invoice, Subscription, Transition
+from ledger.admin.kit.cells import row_url, table, timestamp
 from ledger.admin.kit.idempotent_forms import Done, KeyedForm, operation_view
-from ledger.admin.kit.pages import ReadOnlyAdmin, moment, row_url, table
+from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.errors import Refused
 
 NOTES_SHOWN = 100
@@ -120,7 +121,7 @@ def transitions_table(invoice: Invoice) -> dict[str, Any]:
     rows = Transition.objects.filter(invoice_id=invoice.pk).order_by("-pk")[:NOTES_SHOWN]
     return table(
         ["Transition", "Reason", "Actor", "Recorded"],
-        [(WORDS[row.kind].title, row.reason, row.actor, moment(row.recorded_at)) for row in rows],
+        [(WORDS[row.kind].title, row.reason, row.actor, timestamp(row.recorded_at)) for row in rows],
     )
 
 
@@ -135,8 +136,8 @@ def deletions_table(subscription_id: int) -> dict[str, Any]:
 
 def _deletion_row(row: Transition) -> tuple[Any, ...]:
     draft = _draft_of(row)
-    up_to = moment(datetime.fromisoformat(draft["as_of"]))
-    return up_to, money(draft["total_minor"], draft["currency"]), row.reason, row.actor, moment(row.recorded_at)
+    up_to = timestamp(datetime.fromisoformat(draft["as_of"]))
+    return up_to, money(draft["total_minor"], draft["currency"]), row.reason, row.actor, timestamp(row.recorded_at)
 
 
 def _draft_of(deletion: Transition) -> dict[str, Any]:

@@ -12,16 +12,9 @@ from django.utils.http import urlencode
 
 from billing.admin.cells import by_pk, pairs, plain
 from billing.models import ItemVersion, Price, Subscription, UsageEvent
-from ledger.admin.kit.pages import (
-    PAGE_ROWS,
-    ReadOnlyAdmin,
-    WrongFilter,
-    instant_cursor,
-    moment,
-    mono,
-    read_instant_cursor,
-    table,
-)
+from ledger.admin.kit.cells import mono, table, timestamp
+from ledger.admin.kit.filters import WrongFilter, instant_cursor, read_instant_cursor
+from ledger.admin.kit.pages import PAGE_ROWS, ReadOnlyAdmin
 
 
 def url(model_admin: ReadOnlyAdmin) -> URLPattern:
@@ -83,11 +76,11 @@ def _usage_table(events: list[UsageEvent]) -> dict[str, Any]:
         ["Occurred", "Value", "Properties", "Key", "Recorded"],
         [
             (
-                moment(event.occurred_at),
+                timestamp(event.occurred_at),
                 plain(event.value),
                 pairs(event.properties),
                 mono(event.idempotency_key),
-                moment(event.recorded_at),
+                timestamp(event.recorded_at),
             )
             for event in events
         ],

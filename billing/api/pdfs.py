@@ -11,7 +11,7 @@ from billing.api.endpoints import CREDIT_NOTE_PATH, INVOICE_PATH, INVOICES, NO_C
 from billing.documents.printing.printed import PrintedDocument, credit_note_pdf, invoice_pdf
 from billing.errors import SellerMissing
 from ledger.api.kit.authentication import BILLING_READ
-from ledger.api.kit.endpoint import Queued
+from ledger.api.kit.endpoint import QueuedRequest
 from ledger.api.kit.rendering import PDF, pdf_response
 from ledger.api.kit.schema import ResponseBody, operation
 from ledger.errors import DocumentTooLong
@@ -36,7 +36,7 @@ class InvoicePdf(_Pdf):
         responses={200: ResponseBody(OpenApiTypes.BINARY, None, "The invoice as PDF.", media_type=PDF)},
         problems=[NO_INVOICE, *PROBLEMS],
     )  # fmt: skip
-    def get(self, request: HttpRequest, invoice_id: int) -> Queued:
+    def get(self, request: HttpRequest, invoice_id: int) -> QueuedRequest:
         """Print an invoice."""
         return _queued(partial(invoice_pdf, invoice_id))
 
@@ -51,13 +51,13 @@ class CreditNotePdf(_Pdf):
         responses={200: ResponseBody(OpenApiTypes.BINARY, None, "The credit note as PDF.", media_type=PDF)},
         problems=[NO_CREDIT_NOTE, *PROBLEMS],
     )  # fmt: skip
-    def get(self, request: HttpRequest, credit_note_id: int) -> Queued:
+    def get(self, request: HttpRequest, credit_note_id: int) -> QueuedRequest:
         """Print a credit note."""
         return _queued(partial(credit_note_pdf, credit_note_id))
 
 
-def _queued(make: Callable[[], PrintedDocument]) -> Queued:
-    return Queued(DOCUMENTS, make, _answer)
+def _queued(make: Callable[[], PrintedDocument]) -> QueuedRequest:
+    return QueuedRequest(DOCUMENTS, make, _answer)
 
 
 def _answer(printed: PrintedDocument) -> HttpResponse:

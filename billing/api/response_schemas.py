@@ -8,6 +8,7 @@ from rest_framework import serializers
 from billing.models import Amendment, Plan
 from billing.orders import plans
 from billing.rating.price_input import price_dict
+from billing.rating.pricing import STEP_MEMBERS
 from billing.reads.catalogue import GivenCoupon
 from billing.reads.document_schemas import InvoiceSerializer, PeriodSerializer
 from billing.reads.response_fields import decimal, minor, text, time, whole
@@ -256,13 +257,12 @@ class UsageResultsSerializer(ResponseSchema):
     results = UsageResultSerializer(many=True)
 
 
-# Ratings are stored with the lines as they are shown: `billing.rating.pricing.Rating.as_dict` makes their bodies.
+# Lines store their rating as it is shown, so `billing.rating.pricing` makes these bodies: `Rating.as_dict` and `Step.as_dict`.
 RatingStepSerializer = type(
     "RatingStepSerializer", (serializers.Serializer,),
     {
         "__doc__": "One step of a calculation.",
-        **{name: text(null=True) for name in ("from", "to")},
-        **{name: text() for name in ("units", "unit_amount", "flat_amount", "amount")},
+        **{member: text(null=member in ("from", "to")) for member in STEP_MEMBERS},
     },
 )  # fmt: skip
 

@@ -12,13 +12,23 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, Final
 
 from billing.rating.aggregation import Event, Usage, aggregate, percentage_usage
 from billing.rating.money import Exact, decimal_text, to_minor
 from billing.rating.prices import PERCENTAGES, Price, PriceKind, PriceModel
 
 Covered = Sequence[tuple[Fraction, Fraction]]
+
+STEP_MEMBERS: Final = {
+    "from": "lower",
+    "to": "upper",
+    "units": "units",
+    "unit_amount": "unit_amount",
+    "flat_amount": "flat_amount",
+    "amount": "amount",
+}
+"""The members of a step in JSON, in their order, each with the attribute of `Step`; billing/api documents the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +54,8 @@ class Step:
 
     def as_dict(self) -> dict[str, str | None]:
         """The step in the words of the REST contract, numbers as decimal strings."""
-        return {
-            "from": None if self.lower is None else decimal_text(self.lower),
-            "to": None if self.upper is None else decimal_text(self.upper),
-            "units": decimal_text(self.units),
-            "unit_amount": decimal_text(self.unit_amount),
-            "flat_amount": decimal_text(self.flat_amount),
-            "amount": decimal_text(self.amount),
-        }
+        values = {member: getattr(self, field) for member, field in STEP_MEMBERS.items()}
+        return {member: None if value is None else decimal_text(value) for member, value in values.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,20 +17,10 @@ from unfold.decorators import action, display
 from ledger import reads
 from ledger.admin import current_locks, holders, month_end, operations, statements
 from ledger.admin.credit_types import units_of
+from ledger.admin.kit.cells import digits, number, timestamp
 from ledger.admin.kit.csv_files import Column
-from ledger.admin.kit.pages import (
-    Page,
-    ReadOnlyAdmin,
-    UncountedList,
-    WrongFilter,
-    choice,
-    digits,
-    instant,
-    moment,
-    number,
-    read_instant,
-    text,
-)
+from ledger.admin.kit.filters import WrongFilter, choice, instant, read_instant, text
+from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList
 from ledger.admin.kit.saved_lists import Totals
 from ledger.admin.links import account_id, account_url, holder_link, holder_url
 from ledger.models import Account
@@ -301,7 +291,7 @@ class AccountAdmin(ReadOnlyAdmin):
     @display(description="Next expiry")
     def next_expiry(self, row: Any) -> SafeString | str:
         found = row.now.next_expiry
-        return "" if found is None else SafeString(f"{digits(row.unit.number(found.amount))} at {moment(found.at)}")
+        return "" if found is None else SafeString(f"{digits(row.unit.number(found.amount))} at {timestamp(found.at)}")
 
     @display(description="Open lots")
     def open_lots(self, row: Any) -> int:

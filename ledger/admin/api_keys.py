@@ -14,7 +14,8 @@ from unfold.decorators import action, display
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminTextInputWidget
 
 from ledger import services, staff_log
-from ledger.admin.kit.pages import ReadOnlyAdmin, actor, moment, mono, row_url
+from ledger.admin.kit.cells import mono, row_url, timestamp
+from ledger.admin.kit.pages import ReadOnlyAdmin, actor
 from ledger.errors import Invalid
 from ledger.models import SCOPES, ApiKey
 
@@ -135,11 +136,11 @@ class ApiKeyAdmin(ReadOnlyAdmin):
 
     @display(description="Created")
     def created(self, row: ApiKey) -> SafeString | str:
-        return moment(row.created_at)
+        return timestamp(row.created_at)
 
     @display(description="Revoked")
     def revoked(self, row: ApiKey) -> SafeString | str:
-        return moment(row.revoked_at) or "no"
+        return timestamp(row.revoked_at) or "no"
 
     @display(description="State", label={"active": "success", "revoked": "danger"})
     def state(self, row: ApiKey) -> str:

@@ -12,20 +12,9 @@ from unfold.decorators import display
 
 from ledger.admin.entry_tables import facts
 from ledger.admin.history import Conditions, History
-from ledger.admin.kit.pages import (
-    PAGE_ROWS,
-    TIME_FORMAT,
-    Page,
-    ReadOnlyAdmin,
-    UncountedList,
-    choice,
-    instant,
-    moment,
-    mono,
-    number,
-    read_instant,
-    table,
-)
+from ledger.admin.kit.cells import TIME_FORMAT, mono, number, table, timestamp
+from ledger.admin.kit.filters import choice, instant, read_instant
+from ledger.admin.kit.pages import PAGE_ROWS, Page, ReadOnlyAdmin, UncountedList
 from ledger.admin.links import entries_url, entry_link
 from ledger.models import BatchListing
 
@@ -129,7 +118,7 @@ class BatchAdmin(ReadOnlyAdmin):
 
     @display(description="Recorded")
     def recorded(self, row: BatchListing) -> SafeString | str:
-        return moment(row.recorded_at)
+        return timestamp(row.recorded_at)
 
 
 def outcome_text(outcome: dict[str, Any]) -> str:

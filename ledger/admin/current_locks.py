@@ -8,7 +8,8 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 
-from ledger.admin.kit.pages import ReadOnlyAdmin, moment, mono, table
+from ledger.admin.kit.cells import mono, table, timestamp
+from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.lock_report import SessionLock, current_locks, known_names
 
 NAMES_TRIED = 5_000
@@ -47,7 +48,7 @@ def _table(found: list[SessionLock]) -> dict[str, Any]:
                 "held" if lock.granted else "WAITING",
                 "" if lock.seconds is None else f"{lock.seconds:,.1f} s",
                 f"pid {lock.pid} {lock.application} {lock.role} {lock.client}",
-                moment(lock.transaction_started_at),
+                timestamp(lock.transaction_started_at),
                 ", ".join(f"pid {pid}" for pid in lock.blocked_by),
             )
             for lock in found

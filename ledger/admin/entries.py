@@ -14,29 +14,20 @@ from unfold.decorators import action, display
 from ledger import reads
 from ledger.admin import operations
 from ledger.admin.credit_types import units_of, with_units
+from ledger.admin.entry_details import entry_details
 from ledger.admin.entry_search import find, search, sums
-from ledger.admin.entry_tables import amount_cell, counterpart_cell, drawn_table, entries_table, lots_table, owed, refusals_table
+from ledger.admin.entry_tables import amount_cell, counterpart_cell, owed
 from ledger.admin.history import Sum
-from ledger.admin.holds import STATE_COLOURS, HoldState, extended_to, holds_table
+from ledger.admin.holds import STATE_COLOURS, HoldState, extended_to
 from ledger.admin.kit.bounded_reads import WINDOW_ROWS
+from ledger.admin.kit.cells import digits, mono, number, number_text, timestamp
 from ledger.admin.kit.csv_files import Column
-from ledger.admin.kit.pages import (
-    Page,
-    ReadOnlyAdmin,
-    UncountedList,
-    choice,
-    digits,
-    instant,
-    moment,
-    mono,
-    number,
-    number_text,
-    text,
-)
+from ledger.admin.kit.filters import choice, instant, text
+from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList
 from ledger.admin.kit.saved_lists import Totals
-from ledger.admin.links import account_link, entries_url, entry_link, rate_link, refusals_url
+from ledger.admin.links import account_link, entry_link, rate_link
 from ledger.admin.operations import taken
-from ledger.admin.related_entries import Related, arrivals, is_digest_right, is_hold, previous_digest
+from ledger.admin.related_entries import Related, is_hold
 from ledger.models import EntryListing
 from ledger.rules import KINDS
 from ledger.rules.credit_units import CreditUnit
@@ -192,49 +183,8 @@ class EntryAdmin(ReadOnlyAdmin):
         row = self.get_object(request, unquote(object_id))
         context = {**(extra_context or {}), "title": "Entry", "subtitle": ""}
         if row is not None:
-            entry = reads.entry(row.holder_id, row.credit_type, row.sequence)
-            related = Related(row)
-            arrived = arrivals(row)
-            with_units([row, *related.referring, *([related.closed] if related.closed else []), *arrived])
-            unit: CreditUnit = row.unit  # type: ignore[attr-defined]
-            assert entry is not None
-            request.__dict__["_entry"], request.__dict__["_related"] = entry, related
-            row.previous_digest = previous_digest(row, related.previous)  # type: ignore[attr-defined]
-            row.digest_is_right = is_digest_right(row)  # type: ignore[attr-defined]
-            row.closed = related.closed  # type: ignore[attr-defined]
-            row.hold_now = related.hold  # type: ignore[attr-defined]
-            context |= {
-                "title": f"{row.kind.replace('_', ' ').capitalize()} #{row.sequence} of {row.holder_id}",
-                "related": related,
-                "neighbours": [
-                    entry_link(row.holder_id, row.credit_type, each.sequence, words)
-                    for each, words in ((related.previous, "‹ previous entry"), (related.following, "next entry ›"))
-                    if each is not None
-                ],
-                "referring_table": entries_table(related.referring),
-                "closed_table": entries_table([related.closed] if related.closed else []),
-                "drawn_table": drawn_table(entry, unit),
-                "drawn_title": "Returned to" if entry.amount > 0 else "Taken from",
-                "has_drawn": bool(entry.drawn) or entry.kind == "spend",
-                "arrived_table": entries_table(arrived),
-                "arrived_title": f"Arrived at {row.counterpart['holder_id']} as" if arrived else "",
-                "holds_table": holds_table(
-                    entry.holds, holder_id=entry.holder_id, credit_type=entry.credit_type, at=entry.recorded_at
-                ),
-                "has_holds": bool(entry.holds),
-                "lots_table": lots_table(
-                    reads.lots_in_full(entry.holder_id, entry.credit_type, entry.lots),
-                    holder_id=entry.holder_id,
-                    credit_type=entry.credit_type,
-                    at=entry.recorded_at,
-                    unit=unit,
-                ),
-                "refusals_table": refusals_table(related.refusals),
-                "has_refusals": bool(related.refusals),
-                "refusals_url": refusals_url(q=row.holder_id),
-                "account_link": account_link(row.holder_id, row.credit_type, f"{row.holder_id}, {row.credit_type}"),
-                "entries_url": entries_url(q=row.holder_id, credit_type=row.credit_type),
-            }
+            request.__dict__["_related"] = related = Related(row)
+            context |= entry_details(row, related)
         response: HttpResponse = super().change_view(request, object_id, form_url, context)
         return response
 
@@ -346,7 +296,7 @@ class EntryAdmin(ReadOnlyAdmin):
 
     @display(description="Hold expires")
     def hold_expires(self, row: Any) -> SafeString | str:
-        return moment(row.hold_now.expires_at if is_hold(row) else extended_to(row))
+        return timestamp(row.hold_now.expires_at if is_hold(row) else extended_to(row))
 
     @display(description="Priced by")
     def rating_cell(self, row: Any) -> SafeString:
@@ -363,11 +313,11 @@ class EntryAdmin(ReadOnlyAdmin):
 
     @display(description="Recorded")
     def recorded(self, row: EntryListing) -> SafeString | str:
-        return moment(row.recorded_at)
+        return timestamp(row.recorded_at)
 
     @display(description="Effective")
     def effective(self, row: EntryListing) -> SafeString | str:
-        return moment(row.effective_at)
+        return timestamp(row.effective_at)
 
     @display(description="Reason")
     def why(self, row: EntryListing) -> SafeString | str:

@@ -8,7 +8,8 @@ from typing import Any
 from ledger import reads
 from ledger.admin.history import Conditions, History, Sum, merged
 from ledger.admin.kit.bounded_reads import WINDOW_ROWS
-from ledger.admin.kit.pages import PAGE_ROWS, Page, read_instant
+from ledger.admin.kit.filters import read_instant
+from ledger.admin.kit.pages import PAGE_ROWS, Page
 from ledger.models import EntryListing
 
 ACCOUNTS_SEARCHED = 50

@@ -9,13 +9,8 @@ from django.utils.safestring import SafeString
 
 from ledger import reads
 from ledger.admin.holds import extended_to
-from ledger.admin.kit.pages import (
-    digits,
-    moment,
-    shown_facts,
-    signed,
-    table,
-)
+from ledger.admin.kit.cells import digits, signed, table, timestamp
+from ledger.admin.kit.pages import shown_facts
 from ledger.admin.links import account_link, entry_link, refusal_link
 from ledger.admin.operations import taken
 from ledger.models import EntryListing
@@ -33,8 +28,8 @@ def lots_table(lots: Sequence[Lot], *, holder_id: str, credit_type: str, at: dat
                 digits(unit.number(lot.remaining)),
                 lot.source,
                 lot.priority,
-                moment(lot.effective_at),
-                moment(lot.expires_at) or "never",
+                timestamp(lot.effective_at),
+                timestamp(lot.expires_at) or "never",
                 _lot_state(lot, at),
             )
             for lot in lots
@@ -67,7 +62,7 @@ def entries_table(rows: Sequence[Any]) -> dict[str, Any]:
                 row.kind,
                 amount_cell(row),
                 digits(row.unit.number(row.balance)),
-                moment(row.recorded_at),
+                timestamp(row.recorded_at),
                 row.actor,
                 row.reason,
             )
@@ -85,7 +80,7 @@ def refusals_table(refusals: Sequence[reads.Refusal]) -> dict[str, Any]:
                 refusal_link(refusal.holder_id, refusal.credit_type, refusal.sequence, refusal.operation),
                 refusal.code,
                 facts(refusal.facts),
-                moment(refusal.recorded_at),
+                timestamp(refusal.recorded_at),
                 refusal.actor,
             )
             for refusal in refusals

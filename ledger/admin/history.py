@@ -18,7 +18,9 @@ from django.db.models import Model
 from django.utils import timezone
 
 from ledger.admin.kit.bounded_reads import WINDOW_ROWS
-from ledger.admin.kit.pages import PAGE_ROWS, TIME_FORMAT, Page, WrongFilter, instant_cursor, read_instant_cursor
+from ledger.admin.kit.cells import TIME_FORMAT
+from ledger.admin.kit.filters import WrongFilter, instant_cursor, read_instant_cursor
+from ledger.admin.kit.pages import PAGE_ROWS, Page
 
 SEQUENCE = re.compile(r"[0-9]{1,18}", re.ASCII)
 

@@ -17,7 +17,8 @@ from ledger import operator_pages, reads
 from ledger.admin import holder_reads
 from ledger.admin.credit_types import units_of
 from ledger.admin.holder_reads import GrantOf, StateAt
-from ledger.admin.kit.pages import ReadOnlyAdmin, table
+from ledger.admin.kit.cells import table
+from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.admin.links import account_id, entries_url, entry_id, entry_url, holder_url, refusal_url, refusals_url
 from ledger.admin.statements import last_month
 from ledger.models import EntryListing

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.utils.html import format_html_join
 
-from ledger.admin.kit.pages import instant_words, moment, number, number_text, table
+from ledger.admin.kit.cells import instant_words, number, number_text, table, timestamp
 from ledger.admin.links import entry_link
 from ledger.admin.operations import taken
 from ledger.rules import Hold
@@ -103,7 +103,7 @@ def holds_table(holds: Holds, *, holder_id: str, credit_type: str, at: datetime)
             (
                 entry_link(holder_id, credit_type, hold.sequence),
                 number(hold.amount),
-                moment(from_us(hold.expires_us)),
+                timestamp(from_us(hold.expires_us)),
                 format_html_join(
                     ", ",
                     "{} ({})",

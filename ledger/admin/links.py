@@ -7,7 +7,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
-from ledger.admin.kit.pages import link
+from ledger.admin.kit.cells import link
 
 
 def entry_id(holder_id: str, credit_type: str, sequence: int) -> str:

@@ -13,7 +13,8 @@ from django.utils.safestring import SafeString
 
 from ledger import staff_log
 from ledger.admin.credit_types import units_of
-from ledger.admin.kit.pages import ReadOnlyAdmin, digits, moment, number, signed, table
+from ledger.admin.kit.cells import digits, number, signed, table, timestamp
+from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.errors import Invalid
 from ledger.rules.credit_units import CreditUnit, plain_unit
 from ledger.totals import MonthReport, TypeReport, month_report
@@ -62,7 +63,7 @@ def page(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
         **model_admin.admin_site.each_context(request),
         "title": f"Month-end {report.month:%B %Y}",
         "report": report,
-        "as_of": None if report.as_of is None else moment(report.as_of),
+        "as_of": None if report.as_of is None else timestamp(report.as_of),
         "before": f"{month_before(report.month):%Y-%m}",
         "after": f"{month_after(report.month):%Y-%m}" if month_after(report.month) <= this_month else "",
         "csv": f"?month={report.month:%Y-%m}&format=csv",

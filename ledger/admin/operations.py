@@ -11,10 +11,11 @@ from django.utils import timezone
 from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget
 
 from ledger import reads, services
+from ledger.admin.kit.cells import number_text
 from ledger.admin.kit.idempotent_forms import Done, KeyedForm, Operation, amount_field, instant_field, operation_view, text_field
-from ledger.admin.kit.pages import ReadOnlyAdmin, number_text
+from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.admin.links import account_url, entry_url
-from ledger.admin.operation_previews import previewed
+from ledger.admin.operation_dry_runs import dry_run_of
 from ledger.models import EntryListing
 from ledger.rules import Entry
 from ledger.rules.requests import HOLDER_ID, MAX_PRIORITY
@@ -152,7 +153,7 @@ def refund_view(model_admin: ReadOnlyAdmin, request: HttpRequest, spend: EntryLi
         request,
         form_class=AmountForm,
         operation=_booked(services.refund),
-        preview=previewed(services.refund),
+        dry_run=dry_run_of(services.refund),
         fixed=_account_of(spend) | {"spend": spend.sequence},
         title=f"Refund {spend.kind} #{spend.sequence} of {spend.holder_id}",
         button="Refund",
@@ -172,7 +173,7 @@ def revoke_view(model_admin: ReadOnlyAdmin, request: HttpRequest, grant: EntryLi
         request,
         form_class=AmountForm,
         operation=_booked(services.revoke),
-        preview=previewed(services.revoke),
+        dry_run=dry_run_of(services.revoke),
         fixed=_account_of(grant) | {"grant": grant.sequence},
         title=f"Revoke the rest of grant #{grant.sequence} of {grant.holder_id}",
         button="Revoke",
@@ -192,7 +193,7 @@ def release_view(model_admin: ReadOnlyAdmin, request: HttpRequest, hold: EntryLi
         request,
         form_class=OperationForm,
         operation=_booked(services.release),
-        preview=previewed(services.release),
+        dry_run=dry_run_of(services.release),
         fixed=_account_of(hold) | {"hold": hold.sequence},
         title=f"Release hold #{hold.sequence} of {hold.holder_id}",
         button="Release",
@@ -214,7 +215,7 @@ def grant_view(
         form_class=GrantForm,
         initial={"holder_id": holder_id, "credit_type": credit_type, "priority": 100},
         operation=_booked(services.grant),
-        preview=previewed(services.grant),
+        dry_run=dry_run_of(services.grant),
         title=f"Grant credits to {holder_id}" if holder_id else "Grant credits",
         button="Grant",
         explanation="The grant adds a new lot.",
@@ -232,7 +233,7 @@ def overdraft_view(
         form_class=OverdraftForm,
         initial={"limit": overdraft},
         operation=_booked(services.set_overdraft),
-        preview=previewed(services.set_overdraft),
+        dry_run=dry_run_of(services.set_overdraft),
         fixed={"holder_id": holder_id, "credit_type": credit_type},
         title=f"Overdraft of {holder_id}",
         button="Set the limit",
@@ -250,7 +251,7 @@ def transfer_view(
         request,
         form_class=TransferForm,
         operation=_booked(services.transfer),
-        preview=previewed(services.transfer),
+        dry_run=dry_run_of(services.transfer),
         fixed={"holder_id": holder_id, "credit_type": credit_type},
         title=f"Transfer credits of {holder_id}",
         button="Transfer",

@@ -14,22 +14,10 @@ from unfold.decorators import action, display
 
 from ledger import services
 from ledger.admin.credit_types import unit_of, with_units
+from ledger.admin.kit.cells import digits, mono, number, number_text, table, timestamp
+from ledger.admin.kit.filters import WrongFilter, read_number, text
 from ledger.admin.kit.idempotent_forms import Done, KeyedForm, amount_field, operation_view, text_field
-from ledger.admin.kit.pages import (
-    PAGE_ROWS,
-    Page,
-    ReadOnlyAdmin,
-    UncountedList,
-    WrongFilter,
-    digits,
-    moment,
-    mono,
-    number,
-    number_text,
-    read_number,
-    table,
-    text,
-)
+from ledger.admin.kit.pages import PAGE_ROWS, Page, ReadOnlyAdmin, UncountedList
 from ledger.admin.links import rate_link, rate_url
 from ledger.models import Rate, RateListing
 
@@ -183,7 +171,7 @@ class RateAdmin(ReadOnlyAdmin):
 
     @display(description="Published")
     def published(self, row: RateListing) -> SafeString | str:
-        return moment(row.published_at)
+        return timestamp(row.published_at)
 
     @display(description="Reason")
     def why(self, row: RateListing) -> SafeString:
@@ -210,7 +198,7 @@ def _versions_table(row: RateListing) -> dict[str, Any]:
             (
                 rate_link(each.credit_type, each.code, each.version, f"v{each.version}"),
                 price_words(each),
-                moment(each.published_at),
+                timestamp(each.published_at),
                 each.published_by,
                 each.published_because,
             )

@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 
 from ledger import reads
 from ledger.admin.credit_types import unit_of
-from ledger.admin.kit.pages import number_text
+from ledger.admin.kit.cells import number_text
 from ledger.admin.links import account_id, entry_id, entry_link, refusal_link
 from ledger.models import RefusalListing
 from ledger.rules.credit_units import CreditUnit

@@ -14,19 +14,9 @@ from ledger.admin.credit_types import units_of
 from ledger.admin.entry_search import BY_KEY, split_entry_id
 from ledger.admin.entry_tables import facts
 from ledger.admin.history import Conditions, History, merged
-from ledger.admin.kit.pages import (
-    Page,
-    ReadOnlyAdmin,
-    UncountedList,
-    choice,
-    instant,
-    moment,
-    mono,
-    number,
-    read_instant,
-    table,
-    text,
-)
+from ledger.admin.kit.cells import mono, number, table, timestamp
+from ledger.admin.kit.filters import choice, instant, read_instant, text
+from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList
 from ledger.admin.links import account_link, entries_url, entry_link
 from ledger.admin.refusal_answers import answer_of, context_of
 from ledger.errors import REFUSALS
@@ -170,7 +160,7 @@ class RefusalAdmin(ReadOnlyAdmin):
 
     @display(description="Recorded")
     def recorded(self, row: RefusalListing) -> SafeString | str:
-        return moment(row.recorded_at)
+        return timestamp(row.recorded_at)
 
     @display(description="Idempotency key")
     def key(self, row: RefusalListing) -> SafeString | str:
@@ -191,8 +181,8 @@ def _lots_then(row: RefusalListing) -> dict[str, Any]:
                 entry_link(row.holder_id, row.credit_type, lot["grant"]),
                 number(lot["remaining"]),
                 lot["state"].replace("_", " "),
-                moment(parse_datetime(lot["effective_at"])),
-                moment(parse_datetime(lot["expires_at"])) if lot["expires_at"] else "never",
+                timestamp(parse_datetime(lot["effective_at"])),
+                timestamp(parse_datetime(lot["expires_at"])) if lot["expires_at"] else "never",
             )
             for lot in lots
         ],
@@ -207,7 +197,7 @@ def _holds_then(row: RefusalListing) -> dict[str, Any]:
             (
                 entry_link(row.holder_id, row.credit_type, hold["hold"]),
                 number(hold["amount"]),
-                moment(parse_datetime(hold["expires_at"])),
+                timestamp(parse_datetime(hold["expires_at"])),
             )
             for hold in holds
         ],

@@ -8,9 +8,7 @@ from django.utils import timezone
 from ledger import reads
 from ledger.admin.entry_search import HISTORY
 from ledger.admin.holds import state_of
-from ledger.admin.kit.pages import (
-    number_text,
-)
+from ledger.admin.kit.cells import number_text
 from ledger.models import EntryListing
 from ledger.rules.entries import GENESIS
 

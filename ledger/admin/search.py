@@ -13,7 +13,7 @@ from ledger import operator_pages, reads
 from ledger.admin.credit_types import unit_of
 from ledger.admin.entry_search import BY_KEY, BY_REFERENCE, BY_WORD, HISTORY, find, split_entry_id
 from ledger.admin.history import Conditions
-from ledger.admin.kit.pages import instant_words
+from ledger.admin.kit.cells import instant_words
 from ledger.admin.links import entry_url, holder_url, refusal_url
 from ledger.admin.operations import taken
 from ledger.models import BatchListing, EntryListing

@@ -8,7 +8,9 @@ from django.utils.safestring import SafeString
 from unfold.decorators import display
 
 from ledger.admin.history import Conditions, History
-from ledger.admin.kit.pages import Choice, Page, ReadOnlyAdmin, UncountedList, instant, moment, mono, read_instant, text
+from ledger.admin.kit.cells import mono, timestamp
+from ledger.admin.kit.filters import Choice, instant, read_instant, text
+from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList
 from ledger.models import StaffEvent
 from ledger.staff_log import ACTIONS
 
@@ -53,7 +55,7 @@ class StaffEventAdmin(ReadOnlyAdmin):
 
     @display(description="Recorded")
     def recorded(self, row: StaffEvent) -> SafeString | str:
-        return moment(row.recorded_at)
+        return timestamp(row.recorded_at)
 
     @display(description="Action")
     def action_words(self, row: StaffEvent) -> str:

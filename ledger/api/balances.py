@@ -10,7 +10,7 @@ from ledger import reads
 from ledger.api import examples, request_schemas, response_schemas
 from ledger.api.kit import cursors
 from ledger.api.kit.authentication import LEDGER_READ
-from ledger.api.kit.endpoint import Endpoint, InThread, Queued
+from ledger.api.kit.endpoint import Endpoint, InThread, QueuedRequest
 from ledger.api.kit.etags import etag, is_known
 from ledger.api.kit.queries import read_query
 from ledger.api.kit.rendering import json_response
@@ -49,7 +49,7 @@ class HolderBalance(Endpoint):
             304: ResponseBody(None, None, "The account is still as If-None-Match says. No body."),
         },
     )
-    def get(self, request: HttpRequest, holder: str) -> Queued | InThread:
+    def get(self, request: HttpRequest, holder: str) -> QueuedRequest | InThread:
         """Read the holder's balance: one as it is now together with those that are read beside it."""
         query = read_query(request_schemas.BalanceQuery, request)
         credit_type, at = query["credit_type"], query.get("at")
@@ -58,7 +58,7 @@ class HolderBalance(Endpoint):
             return lambda: json_response(response_schemas.BalanceSerializer.body(look()))
         if at is not None:
             return lambda: json_response(response_schemas.BalanceSerializer.body(reads.balance(holder, credit_type, at=at)))
-        return Queued(reads.BALANCES, (holder, credit_type), partial(self._current, request))
+        return QueuedRequest(reads.BALANCES, (holder, credit_type), partial(self._current, request))
 
     def _current(self, request: HttpRequest, found: Balance) -> HttpResponse:
         headers = {"ETag": etag(found.sequence)}

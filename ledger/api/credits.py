@@ -5,7 +5,7 @@ from django.http import HttpRequest
 from ledger import services
 from ledger.api import examples, request_schemas
 from ledger.api.kit.authentication import LEDGER_ADMIN, LEDGER_GRANT, LEDGER_SPEND
-from ledger.api.kit.endpoint import InThread, Queued
+from ledger.api.kit.endpoint import InThread, QueuedRequest
 from ledger.api.writes import LOT_LIMIT, NO_SUCH_ENTRY, NOT_ENOUGH, RATE_PROBLEMS, Write, ensure_possible, write
 from ledger.errors import (
     NotRefundable,
@@ -32,7 +32,7 @@ class Grants(Write):
         response=examples.GRANT,
         problems=[LOT_LIMIT],
     )
-    def post(self, request: HttpRequest, holder: str) -> Queued | InThread:
+    def post(self, request: HttpRequest, holder: str) -> QueuedRequest | InThread:
         """Grant credits to the holder."""
         return self.ask(GrantRequest, self.arguments(request, holder, request_schemas.GrantSerializer))
 
@@ -56,7 +56,7 @@ class Spends(Write):
         response=examples.SPEND,
         problems=[NOT_ENOUGH, *RATE_PROBLEMS],
     )
-    def post(self, request: HttpRequest, holder: str) -> Queued | InThread:
+    def post(self, request: HttpRequest, holder: str) -> QueuedRequest | InThread:
         """Spend credits of the holder."""
         return self.ask(SpendRequest, self.arguments(request, holder, request_schemas.SpendSerializer))
 
@@ -81,7 +81,7 @@ class Refunds(Write):
             LOT_LIMIT,
         ],
     )
-    def post(self, request: HttpRequest, holder: str) -> Queued | InThread:
+    def post(self, request: HttpRequest, holder: str) -> QueuedRequest | InThread:
         """Refund a spend of the holder."""
         arguments = self.arguments(request, holder, request_schemas.RefundSerializer)
         ensure_possible(arguments["spend"])
@@ -106,7 +106,7 @@ class Revocations(Write):
             RevocationExceedsGrant(sequence=1, revocable=98, requested=100),
         ],
     )
-    def post(self, request: HttpRequest, holder: str) -> Queued | InThread:
+    def post(self, request: HttpRequest, holder: str) -> QueuedRequest | InThread:
         """Revoke a grant of the holder."""
         arguments = self.arguments(request, holder, request_schemas.RevocationSerializer)
         ensure_possible(arguments["grant"])
@@ -148,6 +148,6 @@ class Overdraft(Write):
         examples={"trusted": examples.OVERDRAFT_BODY, "none any more": {"limit": 0}},
         response=examples.OVERDRAFT,
     )
-    def post(self, request: HttpRequest, holder: str) -> Queued | InThread:
+    def post(self, request: HttpRequest, holder: str) -> QueuedRequest | InThread:
         """Agree the holder's overdraft."""
         return self.ask(OverdraftRequest, self.arguments(request, holder, request_schemas.OverdraftSerializer))

@@ -8,7 +8,7 @@ from ledger import reads
 from ledger.api import examples, request_schemas, response_schemas
 from ledger.api.kit import cursors
 from ledger.api.kit.authentication import LEDGER_READ, LEDGER_SPEND
-from ledger.api.kit.endpoint import InThread, Queued
+from ledger.api.kit.endpoint import InThread, QueuedRequest
 from ledger.api.kit.queries import read_query
 from ledger.api.kit.rendering import json_response
 from ledger.api.kit.schema import HOLDER_PATH, SEQUENCE_PATH, ResponseBody, operation, page_example, page_of
@@ -40,7 +40,7 @@ class Holds(Write):
         response=examples.HOLD,
         problems=[NOT_ENOUGH, HoldLimit(held_lots=500, limit=500), *RATE_PROBLEMS],
     )
-    def post(self, request: HttpRequest, holder: str) -> Queued | InThread:
+    def post(self, request: HttpRequest, holder: str) -> QueuedRequest | InThread:
         """Hold credits of the holder."""
         return self.ask(HoldRequest, self.arguments(request, holder, request_schemas.HoldSerializer))
 
@@ -103,7 +103,7 @@ class Captures(_OfAHold):
         response=examples.CAPTURE,
         problems=[*CLOSED, CaptureExceedsHold(sequence=5, held=30, requested=31), NOT_ENOUGH],
     )
-    def post(self, request: HttpRequest, holder: str, sequence: int) -> Queued | InThread:
+    def post(self, request: HttpRequest, holder: str, sequence: int) -> QueuedRequest | InThread:
         """Capture a hold of the holder."""
         return self.ask(CaptureRequest, self.arguments_of(request, holder, sequence, request_schemas.CaptureSerializer))
 
@@ -123,7 +123,7 @@ class Release(_OfAHold):
         response=examples.RELEASE,
         problems=CLOSED,
     )
-    def post(self, request: HttpRequest, holder: str, sequence: int) -> Queued | InThread:
+    def post(self, request: HttpRequest, holder: str, sequence: int) -> QueuedRequest | InThread:
         """Release a hold of the holder."""
         return self.ask(ReleaseRequest, self.arguments_of(request, holder, sequence, request_schemas.ReleaseSerializer))
 
@@ -143,6 +143,6 @@ class Extension(_OfAHold):
         response=examples.EXTENSION,
         problems=CLOSED,
     )
-    def post(self, request: HttpRequest, holder: str, sequence: int) -> Queued | InThread:
+    def post(self, request: HttpRequest, holder: str, sequence: int) -> QueuedRequest | InThread:
         """Extend a hold of the holder."""
         return self.ask(ExtendRequest, self.arguments_of(request, holder, sequence, request_schemas.ExtensionSerializer))

@@ -9,7 +9,7 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 
 from ledger.api.kit.authentication import LEDGER_READ
-from ledger.api.kit.endpoint import Endpoint, Queued
+from ledger.api.kit.endpoint import Endpoint, QueuedRequest
 from ledger.api.kit.fields import ChoiceField, CreditTypeField
 from ledger.api.kit.queries import read_query
 from ledger.api.kit.rendering import PDF, pdf_response
@@ -54,11 +54,11 @@ class StatementPdf(Endpoint):
         query=StatementQuery,
         responses={200: ResponseBody(OpenApiTypes.BINARY, None, "The statement as PDF.", media_type=PDF)},
     )
-    def get(self, request: HttpRequest, holder: str, month: date) -> Queued:
+    def get(self, request: HttpRequest, holder: str, month: date) -> QueuedRequest:
         """Print a statement."""
         query = read_query(StatementQuery, request)
         make = partial(statement_pdf, holder, month, **query)
-        return Queued(DOCUMENTS, make, partial(_response, f"statement-{month:%Y-%m}.pdf"))
+        return QueuedRequest(DOCUMENTS, make, partial(_response, f"statement-{month:%Y-%m}.pdf"))
 
 
 def _response(file_name: str, content: bytes) -> HttpResponse:

@@ -8,7 +8,7 @@ from drf_spectacular.utils import OpenApiParameter
 
 from ledger import services
 from ledger.api import request_schemas, response_schemas
-from ledger.api.kit.endpoint import Endpoint, Handler, InThread, Queued
+from ledger.api.kit.endpoint import Endpoint, Handler, InThread, QueuedRequest
 from ledger.api.kit.etags import expected_sequence
 from ledger.api.kit.idempotency import dry_run_key, idempotency_key, shown_key
 from ledger.api.kit.queries import read_query
@@ -75,12 +75,12 @@ class Write(Endpoint):
             asked["expected_sequence"] = expected
         return {**self.body(request, shape), **asked}
 
-    def ask(self, request_class: type[Request], arguments: dict[str, Any]) -> Queued | InThread:
+    def ask(self, request_class: type[Request], arguments: dict[str, Any]) -> QueuedRequest | InThread:
         """Have a request of one account executed: with those that arrive beside it; a dry run by itself."""
         asked = request_class(**arguments)
         if asked.dry_run:
             return lambda: self.respond(services.execute_once(asked), dry_run=True)
-        return Queued(services.GROUP_COMMIT, asked, lambda recorded: self.respond(recorded.unwrap()))
+        return QueuedRequest(services.GROUP_COMMIT, asked, lambda recorded: self.respond(recorded.unwrap()))
 
     def respond(self, entry: Entry, *, dry_run: bool = False) -> HttpResponse:
         """Return the entry that was made; given before, the same bytes again; of a dry run, what it would be."""

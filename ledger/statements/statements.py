@@ -208,7 +208,7 @@ def _line(found: Statement, row: Row, language: Language, *, is_listed: bool) ->
         notes = [texts["count"].format(count=language.number(row.entries))]
     return {
         "position": str(row.sequence) if is_listed else "",
-        "time": language.moment(row.at, UTC) if isinstance(row.at, datetime) else language.day(row.at),
+        "time": language.date_and_time(row.at, UTC) if isinstance(row.at, datetime) else language.day(row.at),
         "what": texts[row.kind],
         "notes": notes,
         "amount": _amount(found, language, row.amount),

@@ -150,11 +150,11 @@ def _close_next() -> date | None:
 def _next_month(cursor: Any) -> date | None:
     """The first month that is not closed and has entries before its end; None where there are no entries at all."""
     cursor.execute("SELECT max(month) FROM ledger_month_close")
-    last: date | None = cursor.fetchone()[0]
+    (last,) = cursor.fetchone()
     if last is not None:
         return month_after(last)
     cursor.execute(NEXT, {"since": BEGINNING})
-    first: datetime | None = cursor.fetchone()[0]
+    (first,) = cursor.fetchone()
     return None if first is None else first.astimezone(UTC).date().replace(day=1)
 
 

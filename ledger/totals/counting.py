@@ -162,7 +162,7 @@ def counted_until() -> datetime:
     """The instant up to which entries are in the totals."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT counted_until FROM ledger_total_state")
-        until: datetime = cursor.fetchone()[0]
+        (until,) = cursor.fetchone()
     return until
 
 
@@ -171,7 +171,7 @@ def _horizon(patience_seconds: float) -> datetime | None:
     deadline = time.monotonic() + patience_seconds
     with connection.cursor() as cursor:
         cursor.execute(EARLIEST_CLOCK if settings.LEDGER["DISTRIBUTED"] else CLOCK)
-        until: datetime = cursor.fetchone()[0]
+        (until,) = cursor.fetchone()
         writers = _writers(cursor)
         while writers:
             if time.monotonic() >= deadline:
@@ -196,7 +196,7 @@ def _count_slice(until: datetime) -> datetime:
         if since >= until:
             return since
         cursor.execute(NEXT, {"since": since})
-        begins = cursor.fetchone()[0]
+        (begins,) = cursor.fetchone()
         end = until if begins is None or begins >= until else min(begins + SLICE, until)
         if begins is not None:
             # A slice is counted as a whole, however many entries it has.

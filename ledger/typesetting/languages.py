@@ -44,18 +44,18 @@ class Language:
             return f"{day.day:02}.{day.month:02}.{day.year}"
         return f"{day.day}{NO_BREAK}{self.months[day.month - 1]}{NO_BREAK}{day.year}"
 
-    def moment(self, moment: datetime, zone: tzinfo) -> str:
+    def date_and_time(self, at: datetime, zone: tzinfo) -> str:
         """A day and its time of day in a zone, to the minute."""
-        local = moment.astimezone(zone)
+        local = at.astimezone(zone)
         return f"{self.day(local.date())}, {local:%H:%M}"
 
     def period(self, start: datetime, end: datetime, zone: tzinfo) -> str:
-        """`[start, end)`: its first and last day where both are midnights in the zone, else both moments."""
+        """`[start, end)`: its first and last day where both are midnights in the zone, else both with their times of day."""
         first, after = start.astimezone(zone), end.astimezone(zone)
         if first.time() == after.time() == time() and first.date() < after.date():
             last = date.fromordinal(after.date().toordinal() - 1)
             return self.day(first.date()) if last == first.date() else f"{self.day(first.date())} {DASH} {self.day(last)}"
-        return f"{self.moment(start, zone)} {DASH} {self.moment(end, zone)}"
+        return f"{self.date_and_time(start, zone)} {DASH} {self.date_and_time(end, zone)}"
 
 
 ENGLISH: Final = Language("en", ".", ",", ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"))

@@ -10,7 +10,7 @@ from drf_spectacular.utils import extend_schema
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from ledger.api.kit.authentication import secret_of
-from ledger.api.kit.endpoint import Endpoint, Queued
+from ledger.api.kit.endpoint import Endpoint, QueuedRequest
 from ledger.api.kit.request_errors import NotFound, Unauthenticated
 from ledger.database.queues import Queue
 from ledger.telemetry.metrics import all_processes, write_counts
@@ -52,14 +52,14 @@ class Metrics(Endpoint):
     served = "text/plain"
 
     @extend_schema(exclude=True)
-    def get(self, request: HttpRequest) -> Queued:
+    def get(self, request: HttpRequest) -> QueuedRequest:
         """Collect the metrics in a separate thread."""
         if not settings.METRICS_TOKEN:
             raise NotFound
         if not secrets.compare_digest(secret_of(request).encode(), settings.METRICS_TOKEN.encode()):
             raise Unauthenticated
         write_counts()
-        return Queued(_scrapes, None, _response)
+        return QueuedRequest(_scrapes, None, _response)
 
 
 def _response(text: bytes) -> HttpResponse:

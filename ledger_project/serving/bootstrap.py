@@ -190,7 +190,8 @@ def grant_rights(connection: BaseDatabaseWrapper, role: str) -> None:
     grantee = sql.Identifier(role)
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_schema()")
-        cursor.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(sql.Identifier(cursor.fetchone()[0]), grantee))
+        (schema,) = cursor.fetchone()
+        cursor.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(sql.Identifier(schema), grantee))
         for function in FUNCTIONS:
             cursor.execute(sql.SQL("GRANT EXECUTE ON FUNCTION {} TO {}").format(sql.SQL(function), grantee))
         cursor.execute(RELATIONS)

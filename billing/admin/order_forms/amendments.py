@@ -26,8 +26,9 @@ from billing.admin.prose import change_words
 from billing.models import Amendment, Plan, Subscription
 from billing.orders import subscriptions
 from billing.orders.subscriptions import Wish
-from ledger.admin.kit.idempotent_forms import Done, Preview, operation_view
-from ledger.admin.kit.pages import ReadOnlyAdmin, row_url
+from ledger.admin.kit.cells import row_url
+from ledger.admin.kit.idempotent_forms import Done, DryRun, operation_view
+from ledger.admin.kit.pages import ReadOnlyAdmin
 
 
 class AmendmentForm(OrderForm):
@@ -144,7 +145,7 @@ def amend_view(model_admin: ReadOnlyAdmin, request: HttpRequest, subscription: S
         request,
         form_class=way.form,
         operation=partial(_amend, subscription, way),
-        preview=partial(_preview, subscription, way),
+        dry_run=partial(_dry_run, subscription, way),
         initial={"effective_at": now, "ends_at": now},
         title=f"{way.title}: {subscription.ref}",
         button=way.button,
@@ -185,13 +186,13 @@ def _amend(subscription: Subscription, way: Way, *, idempotency_key: str, actor:
     )
 
 
-def _preview(subscription: Subscription, way: Way, *, idempotency_key: str, actor: str, **asked: Any) -> Preview:
-    def act() -> Preview:
+def _dry_run(subscription: Subscription, way: Way, *, idempotency_key: str, actor: str, **asked: Any) -> DryRun:
+    def act() -> DryRun:
         amendment = _wished(subscription, way, asked, actor)
         sentence = f"{subscription.ref}: {_words(amendment)}, from {amendment.effective_at:%Y-%m-%d %H:%M} UTC on."
         as_of = max(amendment.effective_at, asked.get("ends_at", amendment.effective_at), timezone.now())
         parts: list[Part] = []
         billed = first_billing(subscription.ref, as_of, parts)
-        return Preview(sentences=[sentence, *billed], parts=parts)
+        return DryRun(sentences=[sentence, *billed], parts=parts)
 
     return tried(act, field="")

@@ -14,8 +14,9 @@ from billing.admin.prose import coupon_words
 from billing.models import Coupon
 from billing.orders import coupons
 from billing.rating.limits import MAX_COUPON_PERIODS
-from ledger.admin.kit.idempotent_forms import Done, Preview, amount_field, operation_view, text_field
-from ledger.admin.kit.pages import ReadOnlyAdmin, row_url
+from ledger.admin.kit.cells import row_url
+from ledger.admin.kit.idempotent_forms import Done, DryRun, amount_field, operation_view, text_field
+from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.api.kit.fields import HOLDER_PATTERN
 
 KINDS: Final = [("percentage", "a percentage"), ("amount", "an amount")]
@@ -71,7 +72,7 @@ def create_view(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpRespons
         request,
         form_class=CouponForm,
         operation=_create,
-        preview=_preview,
+        dry_run=_dry_run,
         title="New coupon",
         button="Create the coupon",
         explanation="A discount. Give it to customers on their pages.",
@@ -93,6 +94,6 @@ def _create(*, idempotency_key: str, actor: str, **asked: Any) -> Done:
     return Done(f"Coupon {fields['code']}", coupon_words(Coupon.objects.get(pk=pk)), row_url(Coupon, pk), replayed)
 
 
-def _preview(*, idempotency_key: str, actor: str, **asked: Any) -> Preview:
+def _dry_run(*, idempotency_key: str, actor: str, **asked: Any) -> DryRun:
     coupon = tried(lambda: coupons.create_coupon(**_fields(asked)), field="/code")
-    return Preview(sentences=[f"{coupon.code}: {coupon_words(coupon)}.", "You can give it to customers. It never changes."])
+    return DryRun(sentences=[f"{coupon.code}: {coupon_words(coupon)}.", "You can give it to customers. It never changes."])

@@ -25,8 +25,9 @@ from billing.orders import coupons, customers
 from billing.orders.customers import CreditTerms
 from billing.rating.limits import MAX_GRACE_DAYS, MAX_TERMS_DAYS, SMALLEST_MONEY
 from billing.rating.tax import VatStatus
-from ledger.admin.kit.idempotent_forms import Done, FormSection, Preview, amount_field, operation_view, text_field
-from ledger.admin.kit.pages import ReadOnlyAdmin, row_url
+from ledger.admin.kit.cells import row_url
+from ledger.admin.kit.idempotent_forms import Done, DryRun, FormSection, amount_field, operation_view, text_field
+from ledger.admin.kit.pages import ReadOnlyAdmin
 
 ADDRESS: Final = {"line1": "Street", "line2": "Second line", "postal_code": "Postal code", "city": "City", "country": "Country"}
 VAT_WORDS: Final = {"taxable": "taxed as the prices say", "reverse_charge": "reverse charge", "exempt": "exempt from VAT"}
@@ -109,7 +110,7 @@ def create_view(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpRespons
         request,
         form_class=CustomerForm,
         operation=_create,
-        preview=_preview_creation,
+        dry_run=_dry_run_creation,
         title="New customer",
         button="Create the customer",
         explanation="A customer pays invoices. Subscriptions, invoices and coupons belong to a customer.",
@@ -125,7 +126,7 @@ def change_view(model_admin: ReadOnlyAdmin, request: HttpRequest, customer: Cust
         request,
         form_class=CustomerChangeForm,
         operation=partial(_change, customer),
-        preview=partial(_preview_change, customer),
+        dry_run=partial(_dry_run_change, customer),
         initial={name: getattr(customer, name) for name in CHANGEABLE} | {name: address.get(name, "") for name in ADDRESS},
         title=f"Change {customer.ref}",
         button="Change the customer",
@@ -157,9 +158,9 @@ def _create(*, idempotency_key: str, actor: str, **asked: Any) -> Done:
     return Done(f"Customer {fields['ref']}", f"it pays in {fields['currency']}", row_url(Customer, pk), replayed)
 
 
-def _preview_creation(*, idempotency_key: str, actor: str, **asked: Any) -> Preview:
+def _dry_run_creation(*, idempotency_key: str, actor: str, **asked: Any) -> DryRun:
     customer = tried(lambda: customers.create_customer(**_new_fields(asked)))
-    return Preview(sentences=customer_sentences(customer))
+    return DryRun(sentences=customer_sentences(customer))
 
 
 def customer_sentences(customer: Customer) -> list[str]:
@@ -208,16 +209,16 @@ def _change(customer: Customer, *, idempotency_key: str, actor: str, **asked: An
     return Done(f"The change of {customer.ref}", changed or "nothing was different", row_url(Customer, pk), replayed)
 
 
-def _preview_change(customer: Customer, *, idempotency_key: str, actor: str, **asked: Any) -> Preview:
+def _dry_run_change(customer: Customer, *, idempotency_key: str, actor: str, **asked: Any) -> DryRun:
     changes: Any = _changes(customer, asked)
     if not changes:
-        return Preview(sentences=["The form changes nothing."])
+        return DryRun(sentences=["The form changes nothing."])
     tried(lambda: customers.change_customer(ref=customer.ref, **changes))
     rows = [
         (name.replace("_", " ").capitalize(), _told(name, getattr(customer, name)), _told(name, value))
         for name, value in changes.items()
     ]
-    return Preview(sentences=[f"Documents say this about {customer.ref} from the next one on."], changes=rows)
+    return DryRun(sentences=[f"Documents say this about {customer.ref} from the next one on."], changes=rows)
 
 
 def _told(name: str, value: Any) -> str:
@@ -247,7 +248,7 @@ def give_coupon_view(model_admin: ReadOnlyAdmin, request: HttpRequest, customer:
         request,
         form_class=GiveCouponForm,
         operation=partial(_give, customer),
-        preview=partial(_preview_giving, customer),
+        dry_run=partial(_dry_run_giving, customer),
         title=f"Give a coupon to {customer.ref}",
         button="Give the coupon",
         explanation="Invoices use it from the next one on.",
@@ -262,7 +263,7 @@ def take_coupon_view(model_admin: ReadOnlyAdmin, request: HttpRequest, customer:
         request,
         form_class=TakeCouponForm,
         operation=partial(_take, customer, code),
-        preview=partial(_preview_taking, customer, code),
+        dry_run=partial(_dry_run_taking, customer, code),
         title=f"Take coupon {code} away from {customer.ref}",
         button="Take it away",
         explanation="Later invoices do not use it. It cannot be given to this customer again.",
@@ -285,10 +286,10 @@ def _give(customer: Customer, *, idempotency_key: str, actor: str, coupon: str, 
     return Done(f"Coupon {coupon}", f"{customer.ref} has it", row_url(Customer, customer.pk), replayed)
 
 
-def _preview_giving(customer: Customer, *, idempotency_key: str, actor: str, coupon: str, **asked: Any) -> Preview:
+def _dry_run_giving(customer: Customer, *, idempotency_key: str, actor: str, coupon: str, **asked: Any) -> DryRun:
     given = tried(lambda: _given(customer, coupon), field="/coupon")
     words = coupon_words(Coupon.objects.get(pk=given.coupon_id))
-    return Preview(sentences=[f"Invoices of {customer.ref} get {words}, from the next one on."])
+    return DryRun(sentences=[f"Invoices of {customer.ref} get {words}, from the next one on."])
 
 
 def _taken(customer: Customer, code: str) -> CustomerCoupon:
@@ -306,6 +307,6 @@ def _take(customer: Customer, code: str, *, idempotency_key: str, actor: str, **
     return Done(f"Taking coupon {code} away", f"{customer.ref} no longer has it", row_url(Customer, customer.pk), replayed)
 
 
-def _preview_taking(customer: Customer, code: str, *, idempotency_key: str, actor: str, **asked: Any) -> Preview:
+def _dry_run_taking(customer: Customer, code: str, *, idempotency_key: str, actor: str, **asked: Any) -> DryRun:
     tried(lambda: _taken(customer, code), field="")
-    return Preview(sentences=[f"Later invoices of {customer.ref} do not use {code}. Earlier invoices keep its discount."])
+    return DryRun(sentences=[f"Later invoices of {customer.ref} do not use {code}. Earlier invoices keep its discount."])

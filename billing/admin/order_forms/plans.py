@@ -23,8 +23,9 @@ from billing.models import Plan, Price
 from billing.orders import plans
 from billing.rating.periods import MAX_INTERVAL_COUNT, Interval, IntervalUnit
 from billing.rating.price_input import MAX_PRICES
-from ledger.admin.kit.idempotent_forms import Done, FormSection, Preview, amount_field, operation_view, text_field
-from ledger.admin.kit.pages import ReadOnlyAdmin, row_url
+from ledger.admin.kit.cells import row_url
+from ledger.admin.kit.idempotent_forms import Done, DryRun, FormSection, amount_field, operation_view, text_field
+from ledger.admin.kit.pages import ReadOnlyAdmin
 
 UNITS: Final = [(unit.value, unit.value.replace("_", " ")) for unit in IntervalUnit]
 COUNT: Final = "price_count"
@@ -142,7 +143,7 @@ def _view(
         request,
         form_class=PlanForm,
         operation=_create,
-        preview=_preview,
+        dry_run=_dry_run,
         initial=initial,
         title=title,
         button="Create the plan" if title == "New plan" else "Create the version",
@@ -190,7 +191,7 @@ def _create(*, idempotency_key: str, actor: str, **asked: Any) -> Done:
     return Done(f"Version {plan.version} of {plan.code}", plan.name, row_url(Plan, pk), replayed)
 
 
-def _preview(*, idempotency_key: str, actor: str, **asked: Any) -> Preview:
+def _dry_run(*, idempotency_key: str, actor: str, **asked: Any) -> DryRun:
     """The plan in sentences, read back from the rows that would be written."""
 
     def act() -> tuple[int, list[str]]:
@@ -199,4 +200,4 @@ def _preview(*, idempotency_key: str, actor: str, **asked: Any) -> Preview:
 
     version, sentences = tried(act, field="/code")
     new = "This is a new plan." if version == 1 else f"This is version {version}; subscriptions stay on theirs until amended."
-    return Preview(sentences=[new, *sentences])
+    return DryRun(sentences=[new, *sentences])

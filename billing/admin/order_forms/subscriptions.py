@@ -20,8 +20,9 @@ from billing.generator import generate
 from billing.generator.options import Options
 from billing.models import Customer, Subscription
 from billing.orders import subscriptions
-from ledger.admin.kit.idempotent_forms import Done, FormSection, Preview, instant_field, operation_view
-from ledger.admin.kit.pages import ReadOnlyAdmin, row_url
+from ledger.admin.kit.cells import row_url
+from ledger.admin.kit.idempotent_forms import Done, DryRun, FormSection, instant_field, operation_view
+from ledger.admin.kit.pages import ReadOnlyAdmin
 
 MAX_QUANTITIES: Final = 100
 Part = tuple[str, Mapping[str, Any]]
@@ -106,7 +107,7 @@ def create_view(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpRespons
         request,
         form_class=SubscriptionForm,
         operation=_create,
-        preview=_preview,
+        dry_run=_dry_run,
         initial={"started_at": today.astimezone(UTC).strftime(MINUTE)},
         title="New subscription",
         button="Create the subscription",
@@ -132,17 +133,17 @@ def _create(*, idempotency_key: str, actor: str, **asked: Any) -> Done:
     return Done(f"Subscription {fields['ref']}", f"{fields['customer']} on {fields['plan']}", row_url(Subscription, pk), replayed)
 
 
-def _preview(*, idempotency_key: str, actor: str, **asked: Any) -> Preview:
+def _dry_run(*, idempotency_key: str, actor: str, **asked: Any) -> DryRun:
     """The invoice of the first run that bills: at the start, or after the trial."""
 
-    def act() -> Preview:
+    def act() -> DryRun:
         created = subscriptions.create_subscription(**_fields(asked), actor=actor)
         row = reads.subscription(created.ref).row
         starts = f"{row.customer} is on plan {row.plan} v{row.plan_version} from {created.started_at:%Y-%m-%d %H:%M} UTC on."
         as_of = max(created.started_at, created.trial_end or created.started_at, timezone.now())
         parts: list[Part] = []
         billed = first_billing(created.ref, as_of, parts)
-        return Preview(sentences=[starts, *_terms(created, asked), *billed], parts=parts)
+        return DryRun(sentences=[starts, *_terms(created, asked), *billed], parts=parts)
 
     return tried(act)
 

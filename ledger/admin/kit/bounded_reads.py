@@ -15,7 +15,8 @@ from django.db import connection
 from django.db.models import Aggregate, Count, F, Func, Model, Q, QuerySet, TextField, Value
 from django.db.models.lookups import GreaterThan, LessThan
 
-from ledger.admin.kit.pages import Page, WrongFilter
+from ledger.admin.kit.filters import WrongFilter
+from ledger.admin.kit.pages import Page
 
 WINDOW_ROWS = 10_000
 

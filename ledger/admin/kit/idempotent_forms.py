@@ -1,7 +1,7 @@
 """Forms that do something once: shown, checked, tried without writing, done by a use-case, and reported.
 
 Note [First what will happen, then done]
-    A form with a preview is sent twice. The first time the use-case runs dry and the page says what would change; nothing is
+    A form with a dry run is sent twice. The first time the use-case runs dry and the page says what would change; nothing is
     written, a refusal neither. That page carries the same values and the same key in hidden fields, times worked out, and its
     button sends them with `confirmed`. Nothing is kept between the two, so a page left open is only old: the use-case decides.
 
@@ -44,7 +44,7 @@ class Done:
 
 
 @dataclass(frozen=True)
-class Preview:
+class DryRun:
     """What would happen: sentences, and numbers as they are and as they would be."""
 
     sentences: Sequence[str]
@@ -189,24 +189,24 @@ def operation_view(
     back: str,
     fixed: dict[str, Any] | None = None,
     initial: dict[str, Any] | None = None,
-    preview: Callable[..., Preview] | None = None,
+    dry_run: Callable[..., DryRun] | None = None,
 ) -> HttpResponse:
-    """Show the form; then, with a preview, what would happen; then do it and go to the page that shows it.
+    """Show the form; then, with a dry run, what would happen; then do it and go to the page that shows it.
 
     Args:
         fixed: what the operation takes beside the form's fields.
         initial: what the form is filled in with; the address may name other values of the form's fields.
-        preview: runs the operation dry. See Note [First what will happen, then done].
+        dry_run: runs the operation dry. See Note [First what will happen, then done].
         back: where the button "Back" leads.
     """
-    seen: Preview | None = None
+    seen: DryRun | None = None
     if request.method == "POST" and form_class.more and "more" in request.POST:
         form = form_class(initial=form_class.with_more(request.POST.dict()))
     elif request.method == "POST":
         form = form_class(request.POST)
         if form.is_valid() and "edit" not in request.POST:
-            if preview is not None and "confirmed" not in request.POST:
-                seen = _try(request, form, lambda **asked: preview(**(fixed or {}), **asked))
+            if dry_run is not None and "confirmed" not in request.POST:
+                seen = _try(request, form, lambda **asked: dry_run(**(fixed or {}), **asked))
             else:
                 done = _try(request, form, lambda **asked: _told(request, title, form, operation(**(fixed or {}), **asked)))
                 if done is not None:
@@ -221,12 +221,12 @@ def operation_view(
         "form": form,
         "button": button,
         "explanation": explanation,
-        "has_preview": preview is not None,
+        "has_dry_run": dry_run is not None,
         "back": back,
     }
     if seen is not None:
-        context |= {"preview": seen, "hidden": [(name, _as_typed(value)) for name, value in form.hidden_values().items()]}
-        return TemplateResponse(request, "admin/ledger/operation_preview.html", context)
+        context |= {"dry_run": seen, "hidden": [(name, _as_typed(value)) for name, value in form.hidden_values().items()]}
+        return TemplateResponse(request, "admin/ledger/operation_dry_run.html", context)
     status = 422 if request.method == "POST" and form.is_bound and "edit" not in request.POST else 200
     return TemplateResponse(request, "admin/ledger/operation.html", context, status=status)
 

@@ -1,43 +1,32 @@
-"""What the operators' pages are built from: read-only pages, lists that never count, filters that are plain values.
+"""What the operators' pages are built from: read-only pages, and lists that never count.
 
 Invariant: a page costs the same number of queries, and reads a bounded number of rows, however long the history is. So no list
 counts its table, none is sorted by what has no index, and none is paged by OFFSET: a page begins behind the last row shown.
 The billing app builds its pages from these too.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import MAXYEAR, MINYEAR, UTC, date, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from django import forms
 from django.contrib import messages
 from django.contrib.admin import ShowFacets
-from django.contrib.admin.utils import quote
 from django.contrib.admin.views.main import PAGE_VAR
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
-from django.utils import timezone
-from django.utils.dateparse import parse_date, parse_datetime
-from django.utils.html import format_html
-from django.utils.safestring import SafeString
-from unfold.contrib.filters.admin import DropdownFilter, TextFilter
-from unfold.contrib.filters.forms import SearchForm
 from unfold.views import ChangeList
 from unfold.widgets import UnfoldAdminTextInputWidget
 
+from ledger.admin.kit.filters import WrongFilter, read_number
 from ledger.admin.kit.saved_lists import SavedList
 from ledger.errors import LedgerError
-from ledger.rules.instants import from_us, to_us
 from ledger.rules.requests import MAX_ACTOR_CHARACTERS, MAX_REASON_CHARACTERS
 
-Date = TypeVar("Date", bound=date)
-
 PAGE_ROWS = 50
-TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
 NOTHING_AT_ZERO = {"held", "expired", "not_yet_effective"}
 """Facts of a refusal that explain it only when they are above 0."""
 
@@ -53,13 +42,6 @@ class Page:
     rows: Sequence[Any]
     older: str | None = None
     note: str = ""
-
-
-class WrongFilter(Exception):
-    """A value in the address is not what its filter takes; the message is for the operator."""
-
-
-# Lists -----------------------------------------------------------------------------------------------
 
 
 class UncountedPaginator(Paginator):
@@ -201,138 +183,6 @@ class ReadOnlyAdmin(SavedList):
         return HttpResponseRedirect(reverse(f"admin:{opts.app_label}_{opts.model_name}_change", args=[object_id]))
 
 
-def read_number(text: str) -> int:
-    """A whole number from the address, or raise WrongFilter."""
-    try:
-        number = int(text)
-    except ValueError:
-        number = -1
-    if not (text.isascii() and 0 <= number < 2**63):
-        raise WrongFilter(f"“{text[:40]}” is not a valid page link for this list.")
-    return number
-
-
-# Filters ---------------------------------------------------------------------------------------------
-
-
-class Choice(DropdownFilter):
-    """One of a few fixed values. Compares `column` of a queryset; without one, the page reads the value itself."""
-
-    column: str | None = None
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        value = self.value()
-        if value and value not in dict(self.lookup_choices):
-            raise WrongFilter(f"“{value[:40]}” is not a valid {self.title}.")
-        return queryset.filter(**{self.column: value}) if self.column and value else queryset
-
-
-def choice(name: str, values: Sequence[str], *, title: str = "", of_column: str | None = None) -> type[Choice]:
-    """A filter by one of `values`."""
-    pairs = [(value, value) for value in values]
-
-    class Filter(Choice):
-        parameter_name = name
-        column = of_column
-
-        def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-            return pairs
-
-    Filter.title = title or name.replace("_", " ")
-    return Filter
-
-
-class Text(TextFilter):
-    """An exact value; what it does is up to the page that reads it."""
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return queryset
-
-
-def text(name: str, *, title: str = "", form: type[SearchForm] = SearchForm) -> type[Text]:
-    """A filter by an exact value."""
-
-    class Filter(Text):
-        parameter_name = name
-        form_class = form
-
-    Filter.title = title or name.replace("_", " ")
-    return Filter
-
-
-class PickerForm(SearchForm):
-    """A value that browsers offer a picker for."""
-
-    input_type: str
-
-    def __init__(self, name: str, label: str, *args: Any, **kwargs: Any) -> None:
-        super().__init__(name, label, *args, **kwargs)
-        self.fields[name].widget = UnfoldAdminTextInputWidget(attrs={"type": self.input_type})
-
-
-class InstantForm(PickerForm):
-    """A time, in the operator's zone."""
-
-    input_type = "datetime-local"
-
-
-class DayForm(PickerForm):
-    """A day of the calendar."""
-
-    input_type = "date"
-
-
-def instant(name: str, *, title: str) -> type[Text]:
-    """A filter by a time, in the operator's zone."""
-    return text(name, title=title, form=InstantForm)
-
-
-def day(name: str, *, title: str) -> type[Text]:
-    """A filter by a day of the calendar."""
-    return text(name, title=title, form=DayForm)
-
-
-def read_instant(values: Mapping[str, str], name: str) -> datetime | None:
-    """The time that a filter is set to, in the operator's zone where it names none; or raise WrongFilter."""
-    found = _read_date(values, name, _parse_instant, "a time; write it as 2026-01-31T14:00")
-    return found if found is None or found.tzinfo else found.replace(tzinfo=timezone.get_current_timezone())
-
-
-def read_day(values: Mapping[str, str], name: str) -> date | None:
-    """The day that a filter is set to; None if it is not set; or raise WrongFilter."""
-    return _read_date(values, name, parse_date, "a day; write it as 2026-01-31")
-
-
-def _parse_instant(given: str) -> datetime | None:
-    return parse_datetime(given if "T" in given or " " in given.strip() else f"{given}T00:00")
-
-
-def _read_date(values: Mapping[str, str], name: str, parse: Callable[[str], Date | None], otherwise: str) -> Date | None:
-    """What `parse` makes of a filter. The first and last year are refused: their days have no neighbours in every zone."""
-    given = values.get(name)
-    if not given:
-        return None
-    try:
-        found = parse(given)
-    except ValueError:
-        found = None
-    if found is None or not MINYEAR < found.year < MAXYEAR:
-        raise WrongFilter(f"“{given[:40]}” is not {otherwise}.")
-    return found
-
-
-def instant_cursor(at: datetime) -> str:
-    """A row's time as it stands in an address: exact to the microsecond."""
-    return str(to_us(at))
-
-
-def read_instant_cursor(text: str) -> datetime:
-    """The inverse of `instant_cursor`; or raise WrongFilter."""
-    if not (text.isascii() and text.isdecimal() and len(text) <= 17):
-        raise WrongFilter("The page link is not valid for this list.")
-    return from_us(int(text))
-
-
 # Forms -----------------------------------------------------------------------------------------------
 
 
@@ -364,71 +214,3 @@ def said(error: LedgerError) -> str:
     """The title of the error, and its facts."""
     found = ", ".join(f"{name} {value}" for name, value in shown_facts(error.facts))
     return f"{error.title}: {found}" if found else error.title
-
-
-# What stands in cells --------------------------------------------------------------------------------
-
-
-def row_url(model: type[Model], pk: Any) -> str:
-    """Where the page of that row is."""
-    opts = model._meta
-    # Quoted, because a key may hold slashes.
-    return reverse(f"admin:{opts.app_label}_{opts.model_name}_change", args=[quote(str(pk))])
-
-
-def row_link(model: type[Model], pk: Any, text: Any) -> SafeString:
-    """A link to the page of that row."""
-    return format_html('<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', row_url(model, pk), text)
-
-
-def link(url: str, text: Any) -> SafeString:
-    """A link inside the pages."""
-    return format_html('<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', url, text)
-
-
-def number_text(value: int) -> str:
-    """A whole number as people write it: with grouped thousands, and a real minus."""
-    return f"{value:,}".replace("-", "−")
-
-
-def number(value: int | None) -> SafeString | str:
-    """A whole number in a cell, that does not break; nothing for none."""
-    return "" if value is None else format_html('<span class="figure">{}</span>', number_text(value))
-
-
-def digits(written: str) -> SafeString:
-    """A number that has been written already, in a cell, that does not break."""
-    return format_html('<span class="figure">{}</span>', written)
-
-
-def signed(value: int, words: str = "") -> SafeString:
-    """A whole number with its sign, plus in green; `words` is how it is written, where it has decimals or a unit."""
-    words = words or (f"+{number_text(value)}" if value > 0 else number_text(value))
-    kind = "text-green-700 dark:text-green-400" if value > 0 else "text-font-important-light dark:text-font-important-dark"
-    return format_html('<span class="figure {}">{}</span>', kind, words)
-
-
-def moment(value: datetime | None) -> SafeString | str:
-    """A time in the operator's zone, to the second; in UTC, to the microsecond, when pointed at."""
-    if value is None:
-        return ""
-    utc = value.astimezone(UTC)
-    return format_html(
-        '<time class="whitespace-nowrap" datetime="{}" title="{} UTC">{}</time>',
-        utc.isoformat(), f"{utc:{TIME_FORMAT}.%f}", f"{timezone.localtime(value):{TIME_FORMAT}}",
-    )  # fmt: skip
-
-
-def instant_words(value: datetime) -> str:
-    """A time in the operator's zone inside a sentence, to the minute, with the zone's name."""
-    return f"{timezone.localtime(value):%Y-%m-%d %H:%M %Z}"
-
-
-def mono(value: Any) -> SafeString | str:
-    """An id, key or digest."""
-    return "" if value in (None, "") else format_html('<code class="break-all text-xs">{}</code>', value)
-
-
-def table(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """What unfold's table component takes."""
-    return {"headers": list(headers), "rows": [list(row) for row in rows]}

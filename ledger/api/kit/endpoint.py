@@ -23,7 +23,7 @@ from ledger.database.queues import Queue
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
-class Queued(NamedTuple):
+class QueuedRequest(NamedTuple):
     """A request for the database, returned by a handler in the event loop: queue, request, and what makes the response."""
 
     queue: Queue
@@ -55,7 +55,7 @@ class Endpoint(APIView):
     """A call of the API. Subclasses define `get`, `post` … (request, **path), each with the scope that it `requires`.
 
     With `is_public`, no key is asked for. Handlers run in a thread and return a response. Those of the methods in `in_loop` run
-    in the event loop, wait for nothing, and may return `Queued` or `InThread`.
+    in the event loop, wait for nothing, and may return `QueuedRequest` or `InThread`.
 
     With `reads_quickly`, a read takes a prepared statement or a few: such reads share one thread, which executes those that have
     arrived one after the other, and wakes the loop once for all of them.

@@ -217,7 +217,7 @@ class NameField(StrictField):
 
 
 class TimeField(StrictField):
-    """A moment in the years 2000 to 2200: RFC 3339 with an offset, to the microsecond; comes out in UTC."""
+    """A time in the years 2000 to 2200: RFC 3339 with an offset, to the microsecond; comes out in UTC."""
 
     _FORM = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.(?P<fraction>\d+))?(?P<offset>[Zz]|[+-]\d\d:\d\d)?", re.ASCII)
 
@@ -238,12 +238,12 @@ class TimeField(StrictField):
     @staticmethod
     def _in_utc(text: str) -> datetime:
         try:
-            moment = datetime.fromisoformat(text).astimezone(UTC)
+            found = datetime.fromisoformat(text).astimezone(UTC)
         except (ValueError, OverflowError) as error:
             raise InvalidValue("not-a-time", "This time does not exist in the calendar.") from error
-        if not EARLIEST_YEAR <= moment.year <= LATEST_YEAR:
+        if not EARLIEST_YEAR <= found.year <= LATEST_YEAR:
             raise InvalidValue("out-of-range", f"This must be in the years {EARLIEST_YEAR} to {LATEST_YEAR}, in UTC.")
-        return moment
+        return found
 
     def openapi(self) -> dict[str, Any]:
         return {"type": "string", "format": "date-time", "maxLength": 40}

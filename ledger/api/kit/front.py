@@ -26,7 +26,7 @@ from django.urls import Resolver404, get_resolver
 
 from ledger.api.kit import problems
 from ledger.api.kit.authentication import LOOKUPS, Key, known_key, secret_of
-from ledger.api.kit.endpoint import Endpoint, Queued
+from ledger.api.kit.endpoint import Endpoint, QueuedRequest
 from ledger.api.kit.interpreter import short_turns
 from ledger.api.kit.limits import admitted
 from ledger.api.kit.page_budget import PageBudget, measured_work
@@ -227,7 +227,7 @@ class Front:
         result = handler() if view.method in view.in_loop else handler
         if isinstance(result, HttpResponseBase):
             return result
-        if isinstance(result, Queued):
+        if isinstance(result, QueuedRequest):
             request.receive_body(b"")  # what waits, waits without its body
             return result.respond(await self._queued(result.queue, result.asked))
         if view.method == "get" and view.reads_quickly:

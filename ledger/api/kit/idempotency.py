@@ -23,7 +23,7 @@ def idempotency_key(request: HttpRequest) -> str:
     return key
 
 
-PREVIEW = "dry-run/"
+DRY_RUN_PREFIX = "dry-run/"
 
 
 def dry_run_key(request: HttpRequest) -> str:
@@ -33,9 +33,9 @@ def dry_run_key(request: HttpRequest) -> str:
     """
     if "HTTP_IDEMPOTENCY_KEY" in request.META:
         return idempotency_key(request)
-    return PREVIEW + secrets.token_hex(16)
+    return DRY_RUN_PREFIX + secrets.token_hex(16)
 
 
 def shown_key(key: str | None) -> str | None:
     """Return the key of an entry as a dry run shows it: None for a key that `dry_run_key` made."""
-    return None if key is not None and key.startswith(PREVIEW) else key
+    return None if key is not None and key.startswith(DRY_RUN_PREFIX) else key

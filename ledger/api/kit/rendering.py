@@ -53,11 +53,11 @@ def write_response(body: Any, *, replayed: bool, status: int = 201) -> HttpRespo
     return json_response(body, status=status, headers={"Idempotency-Replayed": "true"} if replayed else None)
 
 
-def time_text(moment: datetime) -> str:
-    """Return a moment as RFC 3339 in UTC, always with six digits of the second: texts of one length sort as their moments do."""
-    if moment.tzinfo is not UTC:
-        moment = moment.astimezone(UTC)
-    return moment.isoformat(timespec="microseconds")[:-6] + "Z"
+def time_text(at: datetime) -> str:
+    """Return a time as RFC 3339 in UTC, always with six digits of the second: texts of one length sort as their times do."""
+    if at.tzinfo is not UTC:
+        at = at.astimezone(UTC)
+    return at.isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def in_key_order(value: Any) -> Any:

@@ -2,12 +2,15 @@
 
 import json
 import re
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 from billing.rating.price_input import _FIELDS as PRICE_FIELDS
+from billing.rating.pricing import rate
 from ledger_project.api.documents import openapi_document
+from tests.billing.rating.builders import usage_price
 
 BILLING_TAGS = {"Catalogue", "Subscriptions", "Usage", "Invoices"}
 RESPONSES = ("Invoice", "InvoiceLine", "InvoiceTax", "CreditNote", "InvoiceTransition")
@@ -80,3 +83,10 @@ def test_every_field_of_a_document_is_named(document, section, shape):
     assert properties
     for name in properties:
         assert re.search(rf"[`\"]{name}[`\"]", section), name
+
+
+def test_a_rating_has_the_members_that_its_schema_documents(document):
+    schemas = document["components"]["schemas"]
+    rating = rate(usage_price("unit", unit_amount="0.02"), Decimal(100), "EUR").as_dict()
+    assert [*rating, "covered"] == list(schemas["Rating"]["properties"])
+    assert list(rating["steps"][0]) == list(schemas["RatingStep"]["properties"])

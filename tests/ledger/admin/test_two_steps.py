@@ -91,7 +91,7 @@ def test_a_double_click_on_the_second_page_does_it_once(client, ada):
     assert reads.balance("ada").balance == 70
 
 
-def test_a_form_can_be_changed_after_it_was_previewed(client, ada):
+def test_a_form_can_be_changed_after_its_dry_run(client, ada):
     values = hidden_values(opened(client, of_account("grant"), **ASKED).content.decode())
     response = client.post(of_account("grant"), values | {"edit": "yes"})
     page = response.content.decode()
@@ -120,7 +120,7 @@ def test_a_form_can_be_changed_after_it_was_previewed(client, ada):
         (of_account("set-overdraft"), {"limit": "70"}, "Balance 20 20 Available 20 90 Overdraft limit 0 70"),
     ],
 )
-def test_each_operation_is_previewed_with_its_lots(client, ada, address, asked, expected):
+def test_the_dry_run_of_each_operation_shows_its_lots(client, ada, address, asked, expected):
     before = Entry.objects.count()
     response = opened(client, address, reason="x", **asked)
     assert expected in words(response.content.decode())

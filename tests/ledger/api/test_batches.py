@@ -326,7 +326,7 @@ def test_a_sequence_that_no_entry_can_have_is_a_404(api: ApiClient, holder: str)
     assert slugs(body_of(api.post(BATCHES, batch("each", refund, spend())))) == [(404, "not-found"), (201, "spend")]
 
 
-# Previews --------------------------------------------------------------------------------------------
+# Dry runs --------------------------------------------------------------------------------------------
 
 
 def test_a_dry_run_of_a_batch_says_all_and_writes_nothing(api: ApiClient, holder: str) -> None:

@@ -1,4 +1,4 @@
-"""Rate cards, previews and conditional writes."""
+"""Rate cards, dry runs and conditional writes."""
 
 import pytest
 

@@ -7,8 +7,8 @@ from django.utils import timezone
 
 from ledger import reads
 from ledger.admin.credit_types import unit_of
-from ledger.admin.kit.idempotent_forms import Preview
-from ledger.admin.kit.pages import instant_words
+from ledger.admin.kit.cells import instant_words
+from ledger.admin.kit.idempotent_forms import DryRun
 from ledger.reads import Balance
 from ledger.rules import Account, Entry, Lot
 from ledger.rules.credit_units import CreditUnit
@@ -19,24 +19,24 @@ LOTS_TOLD = 5
 TAKING = ("spend", "revoke", "hold", "transfer_out")
 
 
-def previewed(use_case: Callable[..., Entry]) -> Callable[..., Preview]:
+def dry_run_of(use_case: Callable[..., Entry]) -> Callable[..., DryRun]:
     """The use-case, run dry and reported. It raises what the use-case would raise, and nothing is written or recorded."""
 
-    def preview(**asked: Any) -> Preview:
+    def dry_run(**asked: Any) -> DryRun:
         entry = use_case(**asked, dry_run=True)
         before = reads.balance(entry.holder_id, entry.credit_type)
-        return preview_of(entry, before, unit_of(entry.credit_type))
+        return described(entry, before, unit_of(entry.credit_type))
 
-    return preview
+    return dry_run
 
 
-def preview_of(entry: Entry, before: Balance, unit: CreditUnit) -> Preview:
+def described(entry: Entry, before: Balance, unit: CreditUnit) -> DryRun:
     """The entry that would be written, described from the account as it is now."""
     now = timezone.now()
     after = Account(entry.holder_id, entry.credit_type, to_us(now)).after(entry)
     text = entry_text(entry, at=now, unit=unit).text
     first = f"{text[0].upper()}{text[1:]}, for {entry.holder_id} ({unit.name})."
-    return Preview(
+    return DryRun(
         sentences=[first, *_amount_in_full(entry, unit), *_lots(entry, before, unit)],
         changes=[
             ("Balance", unit.number(before.balance), unit.number(entry.balance)),
