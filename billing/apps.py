@@ -32,6 +32,7 @@ class BillingConfig(AppConfig):
         operator_pages.register_holder_sections(_holder_sections)
         operator_pages.register_attention(_attention)
         operator_pages.register_search(_search)
+        operator_pages.register_money(_money)
         register(TRANSITIONS)
 
     def lock_names(self, limit: int) -> Iterable[str]:
@@ -55,6 +56,12 @@ def _attention(request: Any) -> "list[Attention]":
     from billing.admin.attention import items
 
     return items(request)
+
+
+def _money(amount_minor: int, currency: str) -> str:
+    from billing.admin.cells import money_text
+
+    return money_text(amount_minor, currency)
 
 
 def _search(request: Any, word: str) -> "list[Found]":

@@ -50,9 +50,13 @@ AttentionList = Callable[[Any], Sequence[Attention]]
 Search = Callable[[Any, str], Sequence[Found]]
 """Takes the request and the word; finds by index only, what the operator may see."""
 
+Money = Callable[[int, str], str]
+"""Takes an amount in minor units and its currency; writes it for people."""
+
 _holder_sections: list[HolderSections] = []
 _attention: list[AttentionList] = []
 _searches: list[Search] = []
+_money: Money = "{} {} minor units".format
 
 
 def register_holder_sections(given: HolderSections) -> None:
@@ -68,6 +72,17 @@ def register_attention(given: AttentionList) -> None:
 def register_search(given: Search) -> None:
     """Have the search over everything look here, behind the ledger's own."""
     _searches.append(given)
+
+
+def register_money(given: Money) -> None:
+    """Have the ledger's pages write amounts of money so: only billing knows the decimals of currencies."""
+    global _money
+    _money = given
+
+
+def money(amount_minor: int, currency: str) -> str:
+    """An amount of money as people write it."""
+    return _money(amount_minor, currency)
 
 
 def holder_sections(request: Any, holder_id: str) -> list[Section]:

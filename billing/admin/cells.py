@@ -12,8 +12,9 @@ from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
 from billing.models import Customer, Invoice, Plan, Subscription
-from billing.rating.money import minor_digits
-from ledger.admin.kit.cells import link, row_link, timestamp
+from billing.rating.money import MINOR_DIGITS, minor_digits
+from ledger.admin.credit_types import unit_of
+from ledger.admin.kit.cells import digits, link, row_link, timestamp
 
 MORE_ROWS = 100
 
@@ -22,15 +23,25 @@ def money(amount_minor: int | None, currency: str) -> SafeString | str:
     """An amount of minor units as people write it, with its currency."""
     if amount_minor is None:
         return ""
-    digits = minor_digits(currency)
-    major = Decimal(amount_minor).scaleb(-digits)
-    written = f"{major:,.{digits}f}".replace("-", "−")
-    return format_html('<span class="figure">{} {}</span>', written, currency)
+    return digits(money_text(amount_minor, currency))
+
+
+def money_text(amount_minor: int, currency: str) -> str:
+    """The same as plain text; in minor units where nobody bills in that currency."""
+    if currency not in MINOR_DIGITS:
+        return f"{amount_minor:,} {currency} in minor units"
+    major, decimals = Decimal(amount_minor).scaleb(-minor_digits(currency)), minor_digits(currency)
+    return f"{major:,.{decimals}f} {currency}".replace("-", "−")
 
 
 def decimal(amount_minor: int, currency: str) -> Decimal:
     """An amount of minor units in major units, for a file."""
     return Decimal(amount_minor).scaleb(-minor_digits(currency))
+
+
+def credits_text(amount: int, credit_type: str) -> str:
+    """An amount of credits with the decimals and the unit of its type."""
+    return unit_of(credit_type).amount(amount)
 
 
 def plain(value: Decimal | None) -> str:

@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 from unfold.decorators import action, display
 from unfold.widgets import UnfoldAdminDecimalFieldWidget
 
-from billing.admin.cells import by_pk, customer_link, decimal, document_link, money, plain, subscription_link
+from billing.admin.cells import by_pk, credits_text, customer_link, decimal, document_link, money, plain, subscription_link
 from billing.admin.document_page import credit_note_document, note_sentences
 from billing.admin.invoice_lists import totals_of
 from billing.admin.pdfs import pdf_view
@@ -35,7 +35,7 @@ from billing.models import (
 from billing.rating.money import minor_digits
 from billing.reads import note_left_minor
 from ledger.admin.kit.bounded_reads import Wanted
-from ledger.admin.kit.cells import number, row_link, row_url, table, timestamp
+from ledger.admin.kit.cells import digits, row_link, row_url, table, timestamp
 from ledger.admin.kit.csv_files import Column
 from ledger.admin.kit.filters import choice, day, read_day, text
 from ledger.admin.kit.idempotent_forms import Done, KeyedForm, operation_view
@@ -211,7 +211,7 @@ class CreditNoteAdmin(ReadOnlyAdmin):
             return ""
         return format_html(
             "{} for {} by {}",
-            number(row.credits_returned),
+            digits(credits_text(row.credits_returned, paid.credit_type)),
             money(row.credits_returned_minor, row.currency),
             entry_link(paid.holder_id, paid.credit_type, row.refund_sequence),
         )

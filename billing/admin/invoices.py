@@ -11,7 +11,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 from unfold.decorators import action, display
 
-from billing.admin.cells import by_pk, customer_link, document_link, list_url, money, pdf_link, subscription_link
+from billing.admin.cells import by_pk, credits_text, customer_link, document_link, list_url, money, pdf_link, subscription_link
 from billing.admin.credit_notes import can_be_credited, credit_view, notes_table
 from billing.admin.document_page import invoice_document, invoice_sentences
 from billing.admin.invoice_lists import CSV, STILL_DUE, totals_of, wanted_invoices
@@ -29,7 +29,7 @@ from billing.models import (
     Run,
     Subscription,
 )
-from ledger.admin.kit.cells import number, row_link, row_url, table, timestamp
+from ledger.admin.kit.cells import digits, row_link, row_url, table, timestamp
 from ledger.admin.kit.filters import choice, day, text
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList
 from ledger.admin.kit.saved_lists import Totals
@@ -314,7 +314,7 @@ def _payment_table(paid: CreditPayment, currency: str) -> dict[str, Any]:
         [
             (
                 account_link(paid.holder_id, paid.credit_type),
-                number(paid.credits),
+                digits(credits_text(paid.credits, paid.credit_type)),
                 money(paid.amount_minor, currency),
                 entry(paid.spend_sequence),
                 entry(paid.refund_sequence),

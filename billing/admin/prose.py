@@ -10,6 +10,7 @@ from billing.rating.money import minor_digits
 from billing.rating.periods import Interval, Timing
 from billing.rating.prices import Price, PriceKind, PriceModel, Tier
 from billing.rating.tax import NOTES, STANDARD
+from ledger.admin.credit_types import unit_of
 from ledger.typesetting.languages import ENGLISH
 
 MEASURES: Final = {
@@ -64,11 +65,12 @@ def plan_sentences(terms: PlanTerms) -> list[str]:
 
 def allowance_sentence(allowance: Mapping[str, Any], period: str) -> str:
     """The credits that a plan grants."""
-    granted = f"Grants {allowance['amount']:,} {allowance['credit_type']} every {period}"
+    unit = unit_of(allowance["credit_type"])
+    granted = f"Grants {unit.amount(allowance['amount'])} every {period}"
     cap = allowance.get("rollover_cap")
     if cap is None:
         return f"{granted}; the rest expires with its {period}."
-    return f"{granted}; up to {cap:,} of the rest carry over to the next one."
+    return f"{granted}; up to {unit.number(cap)} of the rest carry over to the next one."
 
 
 def price_sentence(price: Price, currency: str, period: str) -> str:

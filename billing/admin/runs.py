@@ -17,7 +17,7 @@ from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from unfold.decorators import display
 
-from billing.admin.cells import money, pairs, subscription_link
+from billing.admin.cells import credits_text, money, pairs, subscription_link
 from billing.admin.run_sentences import outcome_words, outcomes_of, run_sentences, words
 from billing.generator.outcomes import Outcome
 from billing.models import Run, RunResult, Subscription
@@ -166,7 +166,7 @@ class RunAdmin(ReadOnlyAdmin):
         found = {words(name): value for name, value in row.summary.items() if isinstance(value, int | float | str)}
         for name in ("credits_granted", "credits_spent_on_usage"):
             if moved := row.summary.get(name):
-                found[words(name)] = ", ".join(f"{number_text(amount)} {one}" for one, amount in sorted(moved.items()))
+                found[words(name)] = ", ".join(credits_text(amount, one) for one, amount in sorted(moved.items()))
         took = row.summary.get("milliseconds", {})
         return pairs(found | {f"{name} of an invoice": f"{value} ms" for name, value in sorted(took.items(), reverse=True)})
 

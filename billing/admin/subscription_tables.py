@@ -6,7 +6,8 @@ from zoneinfo import ZoneInfo
 from billing.admin.cells import MORE_ROWS, by_pk, document_link, money, plan_link
 from billing.admin.prose import change_words, number
 from billing.models import Amendment, Charge, Claim, Invoice, Item, ItemVersion, Plan, Subscription
-from billing.rating.prepaid_units import covered_of
+from billing.rating.prepaid_units import CreditSpend, covered_of
+from ledger.admin.credit_types import units_of
 from ledger.admin.kit.cells import table, timestamp
 from ledger.typesetting.languages import ENGLISH
 
@@ -87,6 +88,7 @@ def claims_table(subscription: Subscription) -> dict[str, Any]:
     claims = list(Claim.objects.filter(subscription_id=subscription.pk, released_at=None).order_by("-ends_at")[:MORE_ROWS])
     items = by_pk(Item, [row.item_id for row in claims])
     invoices = by_pk(Invoice, [row.invoice_id for row in claims])
+    units = units_of(spent.credit_type for row in claims for spent in _spends(row))
     return table(
         [f"Period ({subscription.time_zone})", "Price", "Kind", "Quantity", "Credits spent", "Amount", "Invoice"],
         [
@@ -95,7 +97,7 @@ def claims_table(subscription: Subscription) -> dict[str, Any]:
                 items[row.item_id].price_key if row.item_id in items else "",
                 KINDS[row.kind],
                 number(row.quantity) if row.kind in COUNTED else "",
-                _credits_spent(row),
+                ", ".join(units[spent.credit_type].amount(spent.credits) for spent in _spends(row)),
                 money(row.amount_minor, invoices[row.invoice_id].currency) if row.invoice_id in invoices else "",
                 document_link(invoices.get(row.invoice_id)),
             )
@@ -104,6 +106,6 @@ def claims_table(subscription: Subscription) -> dict[str, Any]:
     )
 
 
-def _credits_spent(claim: Claim) -> str:
-    spends = covered_of(claim.snapshot["covered"])[1] if "covered" in claim.snapshot else ()
-    return ", ".join(f"{spent.credits:,} {spent.credit_type}" for spent in spends)
+def _spends(claim: Claim) -> tuple[CreditSpend, ...]:
+    """The credits that paid for units of the claim."""
+    return covered_of(claim.snapshot["covered"])[1] if "covered" in claim.snapshot else ()

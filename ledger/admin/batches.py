@@ -10,15 +10,18 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 from unfold.decorators import display
 
+from ledger.admin.credit_types import units_of
 from ledger.admin.entry_tables import facts
 from ledger.admin.history import Conditions, History
 from ledger.admin.kit.cells import TIME_FORMAT, mono, number, table, timestamp
 from ledger.admin.kit.filters import choice, instant, read_instant
 from ledger.admin.kit.pages import PAGE_ROWS, Page, ReadOnlyAdmin, UncountedList
-from ledger.admin.links import entries_url, entry_link
+from ledger.admin.links import account_link, entries_url, entry_link
 from ledger.models import BatchListing
+from ledger.rules.credit_units import plain_unit
 
 HISTORY = History(model=BatchListing, order=("recorded_at", "confined_to", "idempotency_key"))
+WHOLE_NUMBERS = plain_unit("credits")
 WRITTEN, REFUSED, REJECTED = "written", "refused", "rejected with the batch"
 
 
@@ -133,15 +136,16 @@ def _counts(row: BatchListing) -> Counter[str]:
 
 
 def _operations_table(row: BatchListing) -> dict[str, Any]:
+    units = units_of(outcome["credit_type"] for outcome in row.outcomes if "credit_type" in outcome)
     return table(
-        ["Operation", "Outcome", "Entry", "Code", "Facts"],
+        ["Operation", "Outcome", "Account, entry", "Code", "Facts"],
         [
             (
                 place,
                 outcome_text(outcome) + (", by an earlier request" if outcome.get("replayed") else ""),
                 _entry(outcome),
                 outcome.get("code", "wrong input" if "result" in outcome else ""),
-                facts(outcome.get("facts", {})),
+                facts(outcome.get("facts", {}), units.get(outcome.get("credit_type"), WHOLE_NUMBERS)),
             )
             for place, outcome in enumerate(row.outcomes)
         ],
@@ -149,13 +153,13 @@ def _operations_table(row: BatchListing) -> dict[str, Any]:
 
 
 def _entry(outcome: dict[str, Any]) -> SafeString | str:
-    if "sequence" not in outcome:
-        return ""
-    words = f"#{outcome['sequence']}"
+    words = f"#{outcome['sequence']}" if "sequence" in outcome else ""
     if "holder_id" not in outcome:
         # The batches of earlier releases do not say whose.
         return words
     holder_id, credit_type = outcome["holder_id"], outcome["credit_type"]
+    if not words:
+        return account_link(holder_id, credit_type, f"{holder_id}, {credit_type}")
     return entry_link(holder_id, credit_type, outcome["sequence"], f"{holder_id}, {credit_type} {words}")
 
 

@@ -1,6 +1,6 @@
 """Credit types: what each is called, its unit and its decimals, and how pages write amounts of it."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from django import forms
@@ -14,6 +14,7 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 
 from ledger.models import CreditType
 from ledger.rules.credit_units import MAX_SCALE, CreditUnit, plain_unit
+from ledger.rules.refusal_texts import AMOUNTS
 from ledger.rules.requests import CREDIT_TYPE
 
 EXAMPLE = 1_234_567
@@ -37,6 +38,16 @@ def with_units(rows: Iterable[Any]) -> None:
     units = units_of(row.credit_type for row in rows)
     for row in rows:
         row.unit = units[row.credit_type]
+
+
+def fact_writer(unit: CreditUnit) -> Callable[[str, Any], Any]:
+    """Write those facts of a refusal that are amounts with their decimals; the others are counts, ids and times."""
+    return lambda name, value: unit.number(value) if name in AMOUNTS else value
+
+
+def typed_amounts(unit: CreditUnit) -> str:
+    """How an amount is typed into a form, where pages show it with decimals; empty where they do not."""
+    return f" Type amounts in the smallest unit: {EXAMPLE:,} is {unit.amount(EXAMPLE)}." if unit.scale else ""
 
 
 def _unit(row: CreditType) -> CreditUnit:

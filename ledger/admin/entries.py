@@ -13,14 +13,14 @@ from unfold.decorators import action, display
 
 from ledger import reads
 from ledger.admin import operations
-from ledger.admin.credit_types import units_of, with_units
+from ledger.admin.credit_types import unit_of, units_of, with_units
 from ledger.admin.entry_details import entry_details
 from ledger.admin.entry_search import find, search, sums
 from ledger.admin.entry_tables import amount_cell, counterpart_cell, owed
 from ledger.admin.history import Sum
 from ledger.admin.holds import STATE_COLOURS, HoldState, extended_to
 from ledger.admin.kit.bounded_reads import WINDOW_ROWS
-from ledger.admin.kit.cells import digits, mono, number, number_text, timestamp
+from ledger.admin.kit.cells import digits, mono, number, timestamp
 from ledger.admin.kit.csv_files import Column
 from ledger.admin.kit.filters import choice, instant, text
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList
@@ -235,7 +235,7 @@ class EntryAdmin(ReadOnlyAdmin):
         row = self._of(request, object_id)
         hold = Related(row).hold
         assert hold is not None
-        return operations.release_view(self, request, row, how_it_stands=hold.sentence())
+        return operations.release_view(self, request, row, how_it_stands=hold.sentence(unit_of(row.credit_type)))
 
     def _of(self, request: HttpRequest, object_id: str) -> EntryListing:
         row = self.get_object(request, unquote(object_id))
@@ -292,7 +292,7 @@ class EntryAdmin(ReadOnlyAdmin):
     def hold_amounts(self, row: Any) -> str:
         now: HoldState = row.hold_now
         parts = [(now.held, "still held"), (now.captured, "captured"), (now.released, "released")]
-        return ", ".join(f"{number_text(amount)} {words}" for amount, words in parts if amount)
+        return ", ".join(f"{row.unit.number(amount)} {words}" for amount, words in parts if amount)
 
     @display(description="Hold expires")
     def hold_expires(self, row: Any) -> SafeString | str:

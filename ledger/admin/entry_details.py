@@ -27,12 +27,13 @@ def entry_details(row: Any, related: Related) -> dict[str, Any]:
     return {
         "title": f"{row.kind.replace('_', ' ').capitalize()} #{row.sequence} of {row.holder_id}",
         "related": related,
+        "referring_sums": related.sums(row.unit),
         "neighbours": _neighbours(row, related),
         "referring_table": entries_table(related.referring),
         "closed_table": entries_table(closed),
         "arrived_table": entries_table(arrived),
         "arrived_title": f"Arrived at {row.counterpart['holder_id']} as" if arrived else "",
-        "refusals_table": refusals_table(related.refusals),
+        "refusals_table": refusals_table(related.refusals, row.unit),
         "has_refusals": bool(related.refusals),
         "refusals_url": refusals_url(q=row.holder_id),
         "account_link": account_link(row.holder_id, row.credit_type, f"{row.holder_id}, {row.credit_type}"),
@@ -56,7 +57,7 @@ def _state_after(entry: Entry, unit: CreditUnit) -> dict[str, Any]:
         "drawn_table": drawn_table(entry, unit),
         "drawn_title": "Returned to" if entry.amount > 0 else "Taken from",
         "has_drawn": bool(entry.drawn) or entry.kind == "spend",
-        "holds_table": holds_table(entry.holds, **account, at=entry.recorded_at),
+        "holds_table": holds_table(entry.holds, **account, at=entry.recorded_at, unit=unit),
         "has_holds": bool(entry.holds),
         "lots_table": lots_table(lots, **account, at=entry.recorded_at, unit=unit),
     }

@@ -8,6 +8,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from ledger import reads
+from ledger.admin.credit_types import fact_writer
 from ledger.admin.holds import extended_to
 from ledger.admin.kit.cells import digits, signed, table, timestamp
 from ledger.admin.kit.pages import shown_facts
@@ -71,15 +72,15 @@ def entries_table(rows: Sequence[Any]) -> dict[str, Any]:
     )
 
 
-def refusals_table(refusals: Sequence[reads.Refusal]) -> dict[str, Any]:
-    """Refusals in short, inside another page."""
+def refusals_table(refusals: Sequence[reads.Refusal], unit: CreditUnit) -> dict[str, Any]:
+    """Refusals of one account in short, inside another page."""
     return table(
         ["Refused", "Code", "Facts", "Recorded", "Actor"],
         [
             (
                 refusal_link(refusal.holder_id, refusal.credit_type, refusal.sequence, refusal.operation),
                 refusal.code,
-                facts(refusal.facts),
+                facts(refusal.facts, unit),
                 timestamp(refusal.recorded_at),
                 refusal.actor,
             )
@@ -88,9 +89,9 @@ def refusals_table(refusals: Sequence[reads.Refusal]) -> dict[str, Any]:
     )
 
 
-def facts(found: dict[str, Any]) -> SafeString:
-    """The numbers that made it so."""
-    return format_html_join(", ", "{}&nbsp;{}", shown_facts(found))
+def facts(found: dict[str, Any], unit: CreditUnit) -> SafeString:
+    """The numbers that made it so, amounts with the decimals of their credit type."""
+    return format_html_join(", ", "{}&nbsp;{}", shown_facts(found, fact_writer(unit)))
 
 
 def amount_cell(row: Any) -> SafeString:

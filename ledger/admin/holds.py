@@ -7,11 +7,13 @@ from datetime import datetime
 from typing import Any
 
 from django.utils.html import format_html_join
+from django.utils.safestring import SafeString
 
-from ledger.admin.kit.cells import instant_words, number, number_text, table, timestamp
+from ledger.admin.kit.cells import digits, instant_words, table, timestamp
 from ledger.admin.links import entry_link
 from ledger.admin.operations import taken
 from ledger.rules import Hold
+from ledger.rules.credit_units import CreditUnit
 from ledger.rules.holds import Holds, decode_holds
 from ledger.rules.instants import from_us, to_us
 
@@ -40,11 +42,11 @@ class HoldState:
     def is_open(self) -> bool:
         return self.state == "open"
 
-    def sentence(self) -> str:
+    def sentence(self, unit: CreditUnit) -> str:
         """For whom is about to release it."""
         if not self.is_open:
             return f"The hold is already {self.state}."
-        return f"{number_text(self.held)} of {number_text(self.asked)} credits are held until {instant_words(self.expires_at)}."
+        return f"{unit.number(self.held)} of {unit.amount(self.asked)} are held until {instant_words(self.expires_at)}."
 
 
 def state_of(hold: Any, referring: Sequence[Any], *, now: datetime) -> HoldState:
@@ -95,22 +97,24 @@ def extended_to(row: Any) -> datetime | None:
     return None if found is None else from_us(found.expires_us)
 
 
-def holds_table(holds: Holds, *, holder_id: str, credit_type: str, at: datetime) -> dict[str, Any]:
+def holds_table(holds: Holds, *, holder_id: str, credit_type: str, at: datetime, unit: CreditUnit) -> dict[str, Any]:
     """What is set aside, the oldest hold first, and from which lots."""
     return table(
         ["Hold", "Held", "Expires", "From lots", "State"],
         [
             (
                 entry_link(holder_id, credit_type, hold.sequence),
-                number(hold.amount),
+                digits(unit.number(hold.amount)),
                 timestamp(from_us(hold.expires_us)),
-                format_html_join(
-                    ", ",
-                    "{} ({})",
-                    ((entry_link(holder_id, credit_type, part.grant), number(part.remaining)) for part in hold.parts),
-                ),
+                _parts(hold, holder_id, credit_type, unit),
                 EXPIRED_UNBOOKED if hold.is_expired(to_us(at)) else "open",
             )
             for hold in holds
         ],
     )
+
+
+def _parts(hold: Hold, holder_id: str, credit_type: str, unit: CreditUnit) -> SafeString:
+    """How much it sets aside of which lots."""
+    parts = ((entry_link(holder_id, credit_type, part.grant), digits(unit.number(part.remaining))) for part in hold.parts)
+    return format_html_join(", ", "{} ({})", parts)

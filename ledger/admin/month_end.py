@@ -11,7 +11,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.safestring import SafeString
 
-from ledger import staff_log
+from ledger import operator_pages, staff_log
 from ledger.admin.credit_types import units_of
 from ledger.admin.kit.cells import digits, number, signed, table, timestamp
 from ledger.admin.kit.pages import ReadOnlyAdmin
@@ -81,7 +81,7 @@ def _part(one: TypeReport, unit: CreditUnit) -> dict[str, Any]:
         (WORDS[name], _movement(sign * one.movements[name], unit)) for name, sign in MOVEMENTS.items() if one.movements[name]
     ]
     rows += [("Closing", written(one.closing)), ("of it held", written(one.held))]
-    rows += [(f"Paid for them, {currency} minor units", number(minor)) for currency, minor in (one.paid or {}).items()]
+    rows += [("Paid for them", digits(operator_pages.money(minor, currency))) for currency, minor in (one.paid or {}).items()]
     rows += [(f"{tie['name'].capitalize()}, by the {of}", written(tie[of])) for tie in one.ties or [] for of in TIED]
     rows += [("Entries", number(one.entries)), ("of them refusals", number(one.refusals))]
     rows += [("of them late, with a time in a closed month", number(one.late_entries))] if one.late_entries else []

@@ -1,6 +1,6 @@
 """What an operator can do about credits: forms around `ledger.services`. See Note [A double click is harmless]."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,11 +11,12 @@ from django.utils import timezone
 from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget
 
 from ledger import reads, services
-from ledger.admin.kit.cells import number_text
+from ledger.admin.credit_types import fact_writer, typed_amounts, unit_of
 from ledger.admin.kit.idempotent_forms import Done, KeyedForm, Operation, amount_field, instant_field, operation_view, text_field
-from ledger.admin.kit.pages import ReadOnlyAdmin
+from ledger.admin.kit.pages import ReadOnlyAdmin, said
 from ledger.admin.links import account_url, entry_url
 from ledger.admin.operation_dry_runs import dry_run_of
+from ledger.errors import LedgerError
 from ledger.models import EntryListing
 from ledger.rules import Entry
 from ledger.rules.requests import HOLDER_ID, MAX_PRIORITY
@@ -146,8 +147,8 @@ class TransferForm(RecipientForm):
 
 def refund_view(model_admin: ReadOnlyAdmin, request: HttpRequest, spend: EntryListing, *, refunded: int) -> HttpResponse:
     """Show the form of a refund of this spend or capture, of which `refunded` was given back before, or do it."""
-    left = taken(spend) - refunded
-    before = f"; earlier refunds returned {number_text(refunded)}" if refunded else ""
+    left, unit = taken(spend) - refunded, unit_of(spend.credit_type)
+    before = f"; earlier refunds returned {unit.number(refunded)}" if refunded else ""
     return operation_view(
         model_admin,
         request,
@@ -159,15 +160,17 @@ def refund_view(model_admin: ReadOnlyAdmin, request: HttpRequest, spend: EntryLi
         button="Refund",
         initial={"amount": left or None},
         explanation=(
-            f"The entry took {number_text(taken(spend))} {spend.credit_type}{before}. You can refund {number_text(left)}. "
-            "The credits return to their lots."
+            f"The entry took {unit.amount(taken(spend))}{before}. You can refund {unit.number(left)}. "
+            f"The credits return to their lots.{typed_amounts(unit)}"
         ),
+        explain=_explained,
         back=_url_of(spend),
     )
 
 
 def revoke_view(model_admin: ReadOnlyAdmin, request: HttpRequest, grant: EntryListing, *, unspent: int) -> HttpResponse:
     """Show the form of a revocation of what is unspent of this grant, or do it."""
+    unit = unit_of(grant.credit_type)
     return operation_view(
         model_admin,
         request,
@@ -179,9 +182,10 @@ def revoke_view(model_admin: ReadOnlyAdmin, request: HttpRequest, grant: EntryLi
         button="Revoke",
         initial={"amount": unspent or None},
         explanation=(
-            f"The grant added {number_text(grant.amount)} {grant.credit_type}; {number_text(unspent)} are unspent. "
-            "Revoking takes back only unspent credits."
+            f"The grant added {unit.amount(grant.amount)}; {unit.number(unspent)} are unspent. "
+            f"Revoking takes back only unspent credits.{typed_amounts(unit)}"
         ),
+        explain=_explained,
         back=_url_of(grant),
     )
 
@@ -198,6 +202,7 @@ def release_view(model_admin: ReadOnlyAdmin, request: HttpRequest, hold: EntryLi
         title=f"Release hold #{hold.sequence} of {hold.holder_id}",
         button="Release",
         explanation=f"{how_it_stands} The held credits return to their lots.",
+        explain=_explained,
         back=_url_of(hold),
     )
 
@@ -219,6 +224,7 @@ def grant_view(
         title=f"Grant credits to {holder_id}" if holder_id else "Grant credits",
         button="Grant",
         explanation="The grant adds a new lot.",
+        explain=_explained,
         back=account_url(holder_id, credit_type) if holder_id else reverse("admin:ledger_account_changelist"),
     )
 
@@ -227,6 +233,7 @@ def overdraft_view(
     model_admin: ReadOnlyAdmin, request: HttpRequest, *, holder_id: str, credit_type: str, overdraft: int
 ) -> HttpResponse:
     """Show the form of an overdraft, or agree it."""
+    unit = unit_of(credit_type)
     return operation_view(
         model_admin,
         request,
@@ -237,7 +244,11 @@ def overdraft_view(
         fixed={"holder_id": holder_id, "credit_type": credit_type},
         title=f"Overdraft of {holder_id}",
         button="Set the limit",
-        explanation=f"Spends may take the balance of {credit_type} down to this far below 0. Holds and transfers may not.",
+        explanation=(
+            f"Spends may take the balance of {unit.name} down to this far below 0. Holds and transfers may not."
+            f"{typed_amounts(unit)}"
+        ),
+        explain=_explained,
         back=account_url(holder_id, credit_type),
     )
 
@@ -246,6 +257,7 @@ def transfer_view(
     model_admin: ReadOnlyAdmin, request: HttpRequest, *, holder_id: str, credit_type: str, available: int
 ) -> HttpResponse:
     """Show the form of a transfer, or do it."""
+    unit = unit_of(credit_type)
     return operation_view(
         model_admin,
         request,
@@ -255,7 +267,10 @@ def transfer_view(
         fixed={"holder_id": holder_id, "credit_type": credit_type},
         title=f"Transfer credits of {holder_id}",
         button="Transfer",
-        explanation=f"{number_text(available)} {credit_type} are available. The credits keep their expiry, priority and source.",
+        explanation=(
+            f"{unit.amount(available)} are available. The credits keep their expiry, priority and source.{typed_amounts(unit)}"
+        ),
+        explain=_explained,
         back=account_url(holder_id, credit_type),
     )
 
@@ -275,15 +290,21 @@ def _booked(use_case: Callable[..., Entry]) -> Operation:
 
     def act(**asked: Any) -> Done:
         entry = use_case(**asked)
-        change = f"limit {entry.overdraft}" if entry.kind == "adjust" else f"{entry.amount:+d}"
+        unit = unit_of(entry.credit_type)
+        change = f"limit {unit.number(entry.overdraft or 0)}" if entry.kind == "adjust" else unit.signed(entry.amount)
         return Done(
             f"{entry.kind.replace('_', ' ').capitalize()} #{entry.sequence}",
-            f"{change} {entry.credit_type} for {entry.holder_id}",
+            f"{change} {unit.unit} for {entry.holder_id}",
             entry_url(entry.holder_id, entry.credit_type, entry.sequence),
             entry.replayed,
         )
 
     return act
+
+
+def _explained(error: LedgerError, asked: Mapping[str, Any]) -> str:
+    """Why it was not done, with amounts as pages write them."""
+    return said(error, fact_writer(unit_of(asked["credit_type"])))
 
 
 def _account_of(row: EntryListing) -> dict[str, Any]:

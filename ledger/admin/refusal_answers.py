@@ -13,7 +13,6 @@ from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
 from ledger import reads
-from ledger.admin.credit_types import unit_of
 from ledger.admin.kit.cells import number_text
 from ledger.admin.links import account_id, entry_id, entry_link, refusal_link
 from ledger.models import RefusalListing
@@ -57,9 +56,8 @@ def answer_of(row: RefusalListing, unit: CreditUnit) -> str:
     return refusal_text(as_recorded(row), at=timezone.localtime(row.recorded_at), unit=unit)
 
 
-def context_of(request: HttpRequest, row: RefusalListing) -> dict[str, Any]:
+def context_of(request: HttpRequest, row: RefusalListing, unit: CreditUnit) -> dict[str, Any]:
     """What the page's first part shows."""
-    unit = unit_of(row.credit_type)
     now = reads.balance(row.holder_id, row.credit_type)
     return {
         "answer": answer_of(row, unit),
@@ -77,7 +75,8 @@ def _now(row: RefusalListing, now: reads.Balance, unit: CreditUnit) -> str:
     requested = row.facts.get("requested")
     if row.code != "insufficient-credits" or row.operation == "capture" or requested is None:
         return ""
-    found = f"Now {unit.number(now.available)} {'is' if now.available == 1 else 'are'} spendable"
+    verb = "is" if now.available == 1 and not unit.scale else "are"
+    found = f"Now {unit.number(now.available)} {verb} spendable"
     if now.available >= requested:
         return f"{found}: the same request with a new key would go through."
     return f"{found}: the same request would be short by {unit.number(requested - now.available)}."

@@ -10,19 +10,22 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from unfold.decorators import display
 
-from ledger.admin.credit_types import units_of
+from ledger.admin.credit_types import units_of, with_units
 from ledger.admin.entry_search import BY_KEY, split_entry_id
 from ledger.admin.entry_tables import facts
 from ledger.admin.history import Conditions, History, merged
-from ledger.admin.kit.cells import mono, number, table, timestamp
+from ledger.admin.kit.cells import digits, mono, table, timestamp
 from ledger.admin.kit.filters import choice, instant, read_instant, text
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList
 from ledger.admin.links import account_link, entries_url, entry_link
 from ledger.admin.refusal_answers import answer_of, context_of
 from ledger.errors import REFUSALS
 from ledger.models import RefusalListing
+from ledger.rules.credit_units import CreditUnit
 
 OPERATIONS = ("grant", "spend", "refund", "revoke", "hold", "capture", "release", "extend", "transfer", "overdraft")
+ASKED_AMOUNTS = ("amount", "limit")
+"""Which words of a request are amounts."""
 NAMED_BY = ("spend", "grant", "hold")
 """Which words of a request name an entry."""
 
@@ -110,11 +113,11 @@ class RefusalAdmin(ReadOnlyAdmin):
         return queryset, False
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> RefusalListing | None:
-        """By the primary key of the table: the view's own key has no index."""
-        parts = split_entry_id(object_id)
-        if parts is None:
-            return None
-        return RefusalListing.objects.filter(holder_id=parts[0], credit_type=parts[1], sequence=parts[2]).first()
+        """By the primary key of the table: the view's own key has no index. Read once a request, with its unit."""
+        found: dict[str, RefusalListing | None] = request.__dict__.setdefault("_refusals_found", {})
+        if object_id not in found:
+            found[object_id] = _find(object_id)
+        return found[object_id]
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
@@ -123,9 +126,10 @@ class RefusalAdmin(ReadOnlyAdmin):
         row = self.get_object(request, unquote(object_id))
         context = {**(extra_context or {}), "title": "Refusal", "subtitle": ""}
         if row is not None:
-            context |= context_of(request, row) | {
+            unit: CreditUnit = row.unit  # type: ignore[attr-defined]
+            context |= context_of(request, row, unit) | {
                 "title": f"Refused: {row.operation} of {row.holder_id}",
-                "parts": [("Lots then", _lots_then(row)), ("Open holds then", _holds_then(row))],
+                "parts": [("Lots then", _lots_then(row, unit)), ("Open holds then", _holds_then(row, unit))],
                 "links": [(entries_url(q=row.holder_id, credit_type=row.credit_type), "All entries of this account")],
             }
         response: HttpResponse = super().change_view(request, object_id, form_url, context)
@@ -155,8 +159,8 @@ class RefusalAdmin(ReadOnlyAdmin):
         return format_html('<span title="{}">{}</span>', row.code, row.answer.removeprefix("Refused: "))
 
     @display(description="Facts")
-    def facts_text(self, row: RefusalListing) -> SafeString:
-        return facts(row.facts)
+    def facts_text(self, row: Any) -> SafeString:
+        return facts(row.facts, row.unit)
 
     @display(description="Recorded")
     def recorded(self, row: RefusalListing) -> SafeString | str:
@@ -167,19 +171,34 @@ class RefusalAdmin(ReadOnlyAdmin):
         return mono(row.idempotency_key)
 
     @display(description="Request")
-    def request_text(self, row: RefusalListing) -> SafeString:
+    def request_text(self, row: Any) -> SafeString:
         asked = [(name, value) for name, value in row.request.items() if value not in (None, "", {})]
-        return format_html_join("", "<div><code>{}</code>: {}</div>", ((name, str(value)) for name, value in asked))
+        lines = ((name, str(value), _amount_asked(name, value, row.unit)) for name, value in asked)
+        return format_html_join("", "<div><code>{}</code>: {}{}</div>", lines)
 
 
-def _lots_then(row: RefusalListing) -> dict[str, Any]:
+def _find(object_id: str) -> RefusalListing | None:
+    parts = split_entry_id(object_id)
+    if parts is None:
+        return None
+    row = RefusalListing.objects.filter(holder_id=parts[0], credit_type=parts[1], sequence=parts[2]).first()
+    with_units([] if row is None else [row])
+    return row
+
+
+def _amount_asked(name: str, value: Any, unit: CreditUnit) -> str:
+    """What a number of the request is with its decimals: the request itself is in the smallest unit."""
+    return f", that is {unit.amount(value)}" if name in ASKED_AMOUNTS and unit.scale else ""
+
+
+def _lots_then(row: RefusalListing, unit: CreditUnit) -> dict[str, Any]:
     lots = row.facts.get("lots") or []
     return table(
         ["Lot", "Remaining", "State", "Effective", "Expires"],
         [
             (
                 entry_link(row.holder_id, row.credit_type, lot["grant"]),
-                number(lot["remaining"]),
+                digits(unit.number(lot["remaining"])),
                 lot["state"].replace("_", " "),
                 timestamp(parse_datetime(lot["effective_at"])),
                 timestamp(parse_datetime(lot["expires_at"])) if lot["expires_at"] else "never",
@@ -189,14 +208,14 @@ def _lots_then(row: RefusalListing) -> dict[str, Any]:
     )
 
 
-def _holds_then(row: RefusalListing) -> dict[str, Any]:
+def _holds_then(row: RefusalListing, unit: CreditUnit) -> dict[str, Any]:
     holds = row.facts.get("holds") or []
     return table(
         ["Hold", "Held", "Expires"],
         [
             (
                 entry_link(row.holder_id, row.credit_type, hold["hold"]),
-                number(hold["amount"]),
+                digits(unit.number(hold["amount"])),
                 timestamp(parse_datetime(hold["expires_at"])),
             )
             for hold in holds

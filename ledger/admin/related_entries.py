@@ -8,8 +8,8 @@ from django.utils import timezone
 from ledger import reads
 from ledger.admin.entry_search import HISTORY
 from ledger.admin.holds import state_of
-from ledger.admin.kit.cells import number_text
 from ledger.models import EntryListing
+from ledger.rules.credit_units import CreditUnit
 from ledger.rules.entries import GENESIS
 
 RELATED_ENTRIES = 100
@@ -81,13 +81,12 @@ class Related:
         """How much has been given back of a spend: the latest refund says it of all."""
         return next((row.refunded_total for row in reversed(self.referring) if row.kind == "refund"), 0)
 
-    @property
-    def sums(self) -> str:
+    def sums(self, unit: CreditUnit) -> str:
         """What those that refer to it come to."""
         found = {"refunded": self.refunded}
         if self.hold is not None and self.are_all_shown:
             found |= {"captured": self.hold.captured, "released": self.hold.released}
-        words = [f"{number_text(amount)} {what}" for what, amount in found.items() if amount]
+        words = [f"{unit.number(amount)} {what}" for what, amount in found.items() if amount]
         return ", ".join([*words, *([] if self.are_all_shown else [f"the latest {RELATED_ENTRIES}"])])
 
 

@@ -6,6 +6,13 @@ from typing import Any, NamedTuple
 
 from ledger.rules.credit_units import CreditUnit
 
+AMOUNTS = frozenset(
+    {
+        "available", "balance", "expired", "held", "not_yet_effective", "refundable", "requested", "revocable", "shortfall",
+    }
+)  # fmt: skip
+"""The facts of a refusal that are amounts of its credit type."""
+
 
 class Remedy(NamedTuple):
     """One thing that would have let the request through.

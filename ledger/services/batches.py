@@ -108,7 +108,7 @@ def batch(
                 return _replay(stored, digest, requests, accounts.lock)
             executed = _execute_each(accounts, requests) if mode == "each" else _execute_or_give_up(accounts, asked)
             batch_result = BatchResult(tuple(executed), mode, request_id)
-            outcomes = orjson.dumps([_stored(each) for each in batch_result.outcomes]).decode()
+            outcomes = orjson.dumps(_all_stored(requests, batch_result.outcomes)).decode()
             journal.record_batch((idempotency_key, confined_to, digest, mode, outcomes, timezone.now(), actor, request_id))
             if dry_run:
                 transaction.set_rollback(True)
@@ -194,8 +194,17 @@ def _rejected_whole(requests: Sequence[Request], failed: Outcome, index: int) ->
     return [failed if position == index else Outcome() for position in range(len(requests))]
 
 
+def _all_stored(requests: Sequence[Request | RejectedOperation], outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+    """Return the data to repeat the outcomes. The account of each is stored for people who read it."""
+    found = [_stored(outcome) for outcome in outcomes]
+    for request, stored in zip(requests, found, strict=True):
+        if "code" in stored and not isinstance(request, RejectedOperation):
+            stored |= {"holder_id": request.holder_id, "credit_type": request.credit_type}
+    return found
+
+
 def _stored(outcome: Outcome) -> dict[str, Any]:
-    """Return the data to repeat the outcome, including whether it was a replay; the holder is stored for people who read it."""
+    """Return the data to repeat the outcome, including whether it was a replay."""
     entry = outcome.entry
     if entry is not None:
         stored = {"sequence": entry.sequence, "holder_id": entry.holder_id, "credit_type": entry.credit_type}

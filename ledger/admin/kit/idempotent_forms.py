@@ -29,7 +29,7 @@ from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminTextInputWi
 
 from ledger import staff_log
 from ledger.admin.kit.pages import ReadOnlyAdmin, ReasonForm, actor, said
-from ledger.errors import IdempotencyKeyReused, Invalid, OutcomeUnknown, Refused, Retryable
+from ledger.errors import IdempotencyKeyReused, Invalid, LedgerError, OutcomeUnknown, Refused, Retryable
 from ledger.rules.requests import MAX_AMOUNT, MAX_REFERENCE_CHARACTERS
 
 
@@ -190,6 +190,7 @@ def operation_view(
     fixed: dict[str, Any] | None = None,
     initial: dict[str, Any] | None = None,
     dry_run: Callable[..., DryRun] | None = None,
+    explain: Callable[[LedgerError, Mapping[str, Any]], str] = lambda error, asked: said(error),
 ) -> HttpResponse:
     """Show the form; then, with a dry run, what would happen; then do it and go to the page that shows it.
 
@@ -197,19 +198,22 @@ def operation_view(
         fixed: what the operation takes beside the form's fields.
         initial: what the form is filled in with; the address may name other values of the form's fields.
         dry_run: runs the operation dry. See Note [First what will happen, then done].
+        explain: says why it was not done, from the error and from what was asked.
         back: where the button "Back" leads.
     """
     seen: DryRun | None = None
+    beside = fixed or {}
     if request.method == "POST" and form_class.more and "more" in request.POST:
         form = form_class(initial=form_class.with_more(request.POST.dict()))
     elif request.method == "POST":
         form = form_class(request.POST)
         if form.is_valid() and "edit" not in request.POST:
             if dry_run is not None and "confirmed" not in request.POST:
-                seen = _try(request, form, lambda **asked: dry_run(**(fixed or {}), **asked))
+                seen = _try(request, form, dry_run, explain, beside)
             else:
-                done = _try(request, form, lambda **asked: _told(request, title, form, operation(**(fixed or {}), **asked)))
+                done = _try(request, form, operation, explain, beside)
                 if done is not None:
+                    _tell(request, title, form, done)
                     return HttpResponseRedirect(done.url)
     else:
         given = {name: value for name, value in request.GET.items() if name in form_class.base_fields and "\x00" not in value}
@@ -238,7 +242,7 @@ def _as_typed(value: Any) -> str:
     return value.strftime("%Y-%m-%dT%H:%M:%S") if isinstance(value, datetime) else str(value)
 
 
-def _told(request: HttpRequest, title: str, form: KeyedForm, done: Done) -> Done:
+def _tell(request: HttpRequest, title: str, form: KeyedForm, done: Done) -> None:
     """Tell the operator what was done, and the staff log, once."""
     if not done.is_replayed:
         reason = form.cleaned_data.get("reason")
@@ -246,15 +250,20 @@ def _told(request: HttpRequest, title: str, form: KeyedForm, done: Done) -> Done
         staff_log.record(request, "form", about=title, details=details)
     how = "was already done by the first click" if done.is_replayed else "is done"
     messages.success(request, f"{done.what} {how}: {done.detail}.")
-    return done
 
 
-def _try(request: HttpRequest, form: KeyedForm, act: Callable[..., Any]) -> Any:
+def _try(
+    request: HttpRequest,
+    form: KeyedForm,
+    act: Callable[..., Any],
+    explain: Callable[[LedgerError, Mapping[str, Any]], str],
+    fixed: Mapping[str, Any],
+) -> Any:
     """What came of it; or None, with the form and the messages saying why nothing was done."""
     asked = {name: value for name, value in form.cleaned_data.items() if value not in ("", None)}
     asked |= {name: value.replace(tzinfo=UTC) for name, value in asked.items() if isinstance(value, datetime)}
     try:
-        return act(**asked, actor=actor(request))
+        return act(**fixed, **asked, actor=actor(request))
     except Invalid as error:
         _add_faults(form, [(error.facts["pointer"], error.facts["detail"])])
     except FieldFaults as error:
@@ -262,10 +271,10 @@ def _try(request: HttpRequest, form: KeyedForm, act: Callable[..., Any]) -> Any:
         # Some of them, such as a name that is taken, are on record under the key.
         _renew_key(form)
     except (Refused, IdempotencyKeyReused) as error:
-        messages.error(request, said(error))
+        messages.error(request, explain(error, {**fixed, **asked}))
         _renew_key(form)
     except Retryable as error:
-        messages.warning(request, f"{said(error)}. Nothing was written; press the button again.")
+        messages.warning(request, f"{explain(error, {**fixed, **asked})}. Nothing was written; press the button again.")
     except OutcomeUnknown:
         messages.warning(
             request, "The connection broke, so the outcome is unknown. Press the button again; the ledger executes it only once."

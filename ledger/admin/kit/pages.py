@@ -5,7 +5,7 @@ counts its table, none is sorted by what has no index, and none is paged by OFFS
 The billing app builds its pages from these too.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -201,16 +201,20 @@ def actor(request: HttpRequest) -> str:
     return f"admin:{request.user.get_username()}"[:MAX_ACTOR_CHARACTERS]
 
 
-def shown_facts(facts: Mapping[str, Any]) -> list[tuple[str, Any]]:
+Write = Callable[[str, Any], Any]
+"""Takes a fact's name and value; returns the value as people write it."""
+
+
+def shown_facts(facts: Mapping[str, Any], write: Write = lambda name, value: value) -> list[tuple[str, Any]]:
     """The facts that fit into a line, by name: without lists, and without facts that are empty."""
     return [
-        (name.replace("_", " "), value)
+        (name.replace("_", " "), write(name, value))
         for name, value in facts.items()
         if value is not None and not isinstance(value, list | dict) and not (value == 0 and name in NOTHING_AT_ZERO)
     ]
 
 
-def said(error: LedgerError) -> str:
+def said(error: LedgerError, write: Write = lambda name, value: value) -> str:
     """The title of the error, and its facts."""
-    found = ", ".join(f"{name} {value}" for name, value in shown_facts(error.facts))
+    found = ", ".join(f"{name} {value}" for name, value in shown_facts(error.facts, write))
     return f"{error.title}: {found}" if found else error.title

@@ -30,6 +30,7 @@ from billing.orders import coupons, subscriptions
 from billing.orders.customers import CreditTerms
 from billing.orders.subscriptions import Wish
 from ledger import reads, services
+from ledger.models import CreditType
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring, use
 from tests.ledger.admin.admin_site import hidden_key, older_url, operator
 
@@ -444,6 +445,8 @@ def test_credits_that_paid_lead_to_the_spend_in_the_ledger(client):
     assert 'href="/admin/ledger/entrylisting/ada_2Fcredits_2F2/change/"' in page
     assert "Paid with 1,000 credits" in page
     assert ">−10.00<" in page
+    CreditType.objects.create(code="credits", name="Credits", unit="Cr", scale=1)
+    assert ">100.0 Cr<" in client.get(f"{BILLING}/invoice/{invoice.pk}/change/").content.decode()
 
 
 @pytest.mark.parametrize("name", ["customer", "subscription", "invoice", "plan"])
@@ -489,6 +492,9 @@ def test_a_plan_shows_what_it_grants_and_a_customer_for_how_long_its_drafts_wait
         "Grants 1,500 tokens every month; up to 250 of the rest carry over to the next one.",
     ):
         assert words in page
+    CreditType.objects.create(code="tokens", name="Tokens", unit="kTok", scale=3)
+    page = client.get(f"{BILLING}/plan/{plan.pk}/change/").content.decode()
+    assert "Grants 1.500 kTok every month; up to 0.250 of the rest carry over to the next one." in page
     customer = CustomerFactory(grace_days=17)
     shown = client.get(f"{BILLING}/customer/{customer.pk}/change/").content.decode()
     assert "Invoices stay drafts for 17 days and accept late usage until then." in shown

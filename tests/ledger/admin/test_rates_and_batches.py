@@ -174,7 +174,7 @@ def test_a_batch_shows_the_outcome_of_each_operation(client):
     markup = client.get(f"{BATCHES}{quote('/nightly')}/change/").content.decode().replace("&nbsp;", " ")
     page = text(markup)
     assert "0 written ada, credits #1" in page
-    assert "1 refused insufficient-credits available 5, balance 5, requested 9, shortfall 4" in page
+    assert "1 refused ada, credits insufficient-credits available 5, balance 5, requested 9, shortfall 4" in page
     assert "2 written ada, credits #3" in page
     for sequence, kind in ((1, "Grant"), (3, "Spend")):
         entry = entry_url("ada", "credits", sequence)
@@ -206,7 +206,7 @@ def test_a_rejected_atomic_batch_shows_that_it_was_rejected(client):
     services.batch(operations, mode="atomic", idempotency_key="all")
     page = text(client.get(f"{BATCHES}{quote('/all')}/change/").content.decode())
     assert "0 rejected with the batch" in page
-    assert "1 refused insufficient-credits" in page
+    assert "1 refused ada, credits insufficient-credits" in page
 
 
 def test_batches_are_paged_and_found_by_their_key_and_mode(client):

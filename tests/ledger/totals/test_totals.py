@@ -333,6 +333,7 @@ def test_the_page_writes_credits_in_the_unit_of_their_type(on):
     page = operator().get(f"/admin/ledger/account/month-end/?month={TWO:%Y-%m}").content.decode()
     for words in (f"US dollars ({TYPE}), in USD", ">9.50<", ">−2.00<", ">+2.01<", ">8.91<"):
         assert words in page, words
+    assert ">50.00 EUR<" in operator(name="ben").get(f"/admin/ledger/account/month-end/?month={THREE:%Y-%m}").content.decode()
 
 
 def test_two_processes_do_not_count_at_once(run_threads, committed_db, capsys):
