@@ -10,14 +10,13 @@ from django.utils import timezone
 from billing.admin.cells import list_url
 from billing.metering.partitions import month_after, months_ahead
 from billing.models import Invoice, Run, ScheduledTask, Subscription, SuspendedBilling
+from billing.models.runs import AUDIT, AUDIT_LATE_AFTER
 from ledger.admin.kit.cells import row_url
 from ledger.operator_pages import Attention
 
 MOST = 100
 """As many as are counted; beyond, it is "100 or more"."""
 RUNS_LOOKED_AT = 50
-LATE_AUDIT = timedelta(hours=36)
-AUDIT = "audit_ledger"
 STUCK_RUN = timedelta(hours=6)
 PASSING = {0, 4, 5, 6, 130, 143}
 """Exit codes of runs that did their work, or left it to the next one: busy subscriptions, a limit, a signal."""
@@ -87,7 +86,7 @@ def _audit() -> list[Attention]:
     if last.exit_code:
         text = f"The last audit, {age}, ended with exit code {last.exit_code}: see the worker's log."
         return [Attention(tone="danger", text=text)]
-    if timezone.now() - last.finished_at > LATE_AUDIT:
+    if timezone.now() - last.finished_at > AUDIT_LATE_AFTER:
         return [Attention(tone="warning", text=f"The last audit was {age}; it found no violation.")]
     return [Attention(tone="info", text=f"The last audit, {age}, found no violation.")]
 

@@ -14,7 +14,7 @@ from django.db import connection
 from django.utils import timezone
 
 from billing.documents.invoice_locks import invoice_key
-from billing.models import CreditNote, CreditNoteUse, CreditPayment, Customer, Invoice, Line, NumberSeries
+from billing.models import CreditNote, CreditNoteUse, CreditPayment, Customer, Invoice, Line
 from billing.rating.totals import OpenCreditNote, apply_credit_notes, credits_for
 from ledger import services as ledger
 from ledger.database.locks import Lock, holder_lock
@@ -218,9 +218,3 @@ def finalizing(invoice: Invoice) -> InvoiceDraft:
         credit_type=customer.credit_type,
         credit_unit_value=customer.credit_unit_value,
     )
-
-
-def last_number(series: str = "INV") -> int:
-    """The last number of a series; 0 where it has no number yet."""
-    row = NumberSeries.objects.filter(name=series).first()
-    return row.last_value if row else 0

@@ -1,7 +1,15 @@
 """Runs of the generator, and tasks that run by the clock."""
 
+from datetime import timedelta
+from typing import Final
+
 from django.db import models
 from django.db.models.functions import Now
+
+AUDIT: Final = "audit_ledger"
+"""The task of the daily audit."""
+AUDIT_LATE_AFTER: Final = timedelta(hours=36)
+"""An older audit is late: the day's has not ended."""
 
 
 class Run(models.Model):

@@ -1,6 +1,6 @@
 """What a quantity costs: the price models, exact until the line is rounded.
 
-`rate` is amount(q) of one price for one period. `rate_rest` continues where an earlier part of the period stopped:
+`rate` is amount(q) of one price for one period. `quote` continues where an earlier part of the period stopped:
 amount(total) − amount(first), in minor units the difference of the two rounded amounts, so that two parts bill what
 one would have. Every step holds `amount = units × unit_amount + flat_amount`, and the steps add up to `exact`.
 
@@ -144,21 +144,6 @@ def rate(price: Price, usage: Usage | Exact, currency: str) -> Rating:
     return _rating(_MODELS[price.model](price, known), currency)
 
 
-def rate_rest(price: Price, total: Usage | Exact, first: Usage | Exact | None, currency: str) -> Rating:
-    """What is left to bill of a period whose first part is billed: amount(total) − amount(first).
-
-    Args:
-        total: the usage of the whole period so far, the first part included.
-        first: the usage that was billed already; None when nothing was, not even a flat fee.
-
-    Returns:
-        The difference, step by step. It is negative where more units made all of them cheaper (`volume`), or usage
-        shrank; the parts always add up to what one line for the whole would be.
-    """
-    whole = rate(price, total, currency)
-    return whole if first is None else _difference(whole, rate(price, first, currency))
-
-
 def rate_uncovered(price: Price, usage: Usage | Exact, covered: Covered, currency: str) -> Rating:
     """What the units cost that no credits cover: amount(usage) less, for each covered stretch, amount(upper) − amount(lower).
 
@@ -192,8 +177,13 @@ def quote(
     An invoice shows those as separate lines (`totals.Limit`) because discounts come in between.
 
     Args:
-        first: as for `rate_rest`.
+        usage: of the whole period so far, the first part included.
+        first: what was billed already; None when nothing was, not even a flat fee.
         covered, covered_first: what of the usage, and of `first`, is paid in credits, as for `rate_uncovered`.
+
+    Returns:
+        With `first` the difference, step by step. It is negative where more units made all of them cheaper (`volume`), or
+        usage shrank; the parts always add up to what one line for the whole would be.
     """
     whole = _limited(price, rate_uncovered(price, usage, covered, currency), currency)
     if first is None:

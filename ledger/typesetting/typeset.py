@@ -68,19 +68,23 @@ def typeset(template: Path, data: Mapping[str, Any], *, at: datetime, files: Seq
     """
     from typst import TypstError
 
-    inputs, made_at = _inputs(data, files), int(at.timestamp())
+    made_at = int(at.timestamp())
     try:
-        return Pdf(_bytes(_compiler(template, inputs).compile(pdf_standards=ARCHIVE, timestamp=made_at)), is_archivable=True)
+        archivable = compiler_of(template, data, files).compile(pdf_standards=ARCHIVE, timestamp=made_at)
+        return Pdf(_bytes(archivable), is_archivable=True)
     except TypstError as error:
         if not any(words in str(error) for words in ("could not be displayed", "contains the codepoint")):
             raise
-        return Pdf(_bytes(_compiler(template, inputs).compile(timestamp=made_at)), is_archivable=False)
+        return Pdf(_bytes(compiler_of(template, data, files).compile(timestamp=made_at)), is_archivable=False)
 
 
-def pictures(template: Path, data: Mapping[str, Any], *, dots_per_inch: int = 96) -> list[bytes]:
-    """Return the pages of a document as PNG pictures. Raises: as `typeset`."""
-    pages = _compiler(template, _inputs(data)).compile(format="png", ppi=dots_per_inch)
-    return pages if isinstance(pages, list) else [_bytes(pages)]
+def compiler_of(template: Path, data: Mapping[str, Any], files: Sequence[AttachedFile] = ()) -> "Compiler":
+    """Return a compiler of the document, which works once. Raises: as `typeset`."""
+    # Loaded where it is used: most processes never set a document.
+    from typst import Compiler
+
+    source, inputs = LETTER.read_bytes() + template.read_bytes(), _inputs(data, files)
+    return Compiler(source, root=template.parent, font_paths=_fonts(), ignore_system_fonts=True, sys_inputs=inputs)
 
 
 def _bytes(compiled: bytes | list[bytes] | None) -> bytes:
@@ -89,7 +93,7 @@ def _bytes(compiled: bytes | list[bytes] | None) -> bytes:
     return compiled
 
 
-def _inputs(data: Mapping[str, Any], files: Sequence[AttachedFile] = ()) -> dict[str, str]:
+def _inputs(data: Mapping[str, Any], files: Sequence[AttachedFile]) -> dict[str, str]:
     if data["rows"] > MAX_ROWS:
         raise DocumentTooLong(rows=data["rows"], limit=MAX_ROWS)
     return {"data": json.dumps(_printable(data)), "files": json.dumps([asdict(file) for file in files])}
@@ -102,14 +106,6 @@ def _printable(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _printable(part) for name, part in value.items()}
     return [_printable(part) for part in value] if isinstance(value, list | tuple) else value
-
-
-def _compiler(template: Path, inputs: dict[str, str]) -> "Compiler":
-    # Loaded where it is used: most processes never set a document.
-    from typst import Compiler
-
-    source = LETTER.read_bytes() + template.read_bytes()
-    return Compiler(source, root=template.parent, font_paths=_fonts(), ignore_system_fonts=True, sys_inputs=inputs)
 
 
 @cache

@@ -9,13 +9,12 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from billing.metering.partitions import months_ahead
 from billing.models import ScheduledTask, SuspendedBilling
+from billing.models.runs import AUDIT, AUDIT_LATE_AFTER
 from ledger.audit.anchors import AnchorUnreadable, check_seal
 from ledger_project.monitoring.anchors import newest_anchor
 from ledger_project.monitoring.findings import Finding, failed, ok, warning
 from ledger_project.work.timetable import TIMETABLE, Task
 
-AUDIT = "audit_ledger"
-AUDIT_LATE = timedelta(hours=36)
 ANCHOR_LATE = timedelta(days=2)
 FOUND_SOMETHING = 1
 LATE_BY = 1.5
@@ -76,7 +75,7 @@ def audit(connection: BaseDatabaseWrapper) -> Finding:
         return failed("Audit", text, "Run `manage.py audit_ledger --format json`, keep its output, and repair nothing yet.")
     if row.exit_code:
         return warning("Audit", f"The last audit ended {_ago(now - row.finished_at)} with exit code {row.exit_code}.", advice)
-    if now - row.finished_at > AUDIT_LATE:
+    if now - row.finished_at > AUDIT_LATE_AFTER:
         return warning("Audit", f"The last audit ended {_ago(now - row.finished_at)}.", advice)
     return ok("Audit", f"The last audit ended {_ago(now - row.finished_at)}, clean.")
 

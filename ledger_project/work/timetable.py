@@ -21,7 +21,8 @@ class Task:
         command, arguments: as after `manage.py`.
         every_s: how long after one start the next one is due.
         by_every_worker: each worker does it; else one of them at a time, on whichever machine.
-        retry_s: of a task of one worker: when it is due again after it failed, or its worker ended in the middle.
+        retry_s: of a task of one worker: how long after its worker's last sign of life it is due again, if it failed or the
+            worker ended in the middle.
         passing: exit codes beside 0 that the next run makes good.
         what: for the reader of the timetable.
     """
@@ -74,9 +75,3 @@ def how_often(task: Task) -> str:
 def performer(task: Task) -> str:
     """Who does a task."""
     return "every worker" if task.by_every_worker else "one worker"
-
-
-def as_markdown() -> str:
-    """The timetable as docs/OPERATIONS.md shows it."""
-    rows = [f"| `{task.name}` | {task.what} | {how_often(task)} | {performer(task)} |" for task in TIMETABLE]
-    return "\n".join(["| task | what it does | when | by |", "|---|---|---|---|", *rows])

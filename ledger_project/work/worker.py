@@ -20,11 +20,13 @@ from ledger_project.work.timetable import MINUTE_S, Task
 LOOK_EVERY_S = MINUTE_S
 """How often a worker asks whether a task of one worker is due."""
 ROUNDS_WITHOUT_DATABASE = 5
+SIGNS_OF_LIFE = 4
+"""How often a worker extends its hold on a task within `retry_s`: it may miss three times."""
 SIGNALLED = 128
 FAILED = 1
 
-# One statement, so that of several workers one gets the task, however close they come. It is due again after `retry_s`, unless it
-# ends well before.
+# One statement, so that of several workers one gets the task, however close they come. It is due again `retry_s` after the last
+# sign of life of its worker, or when it has ended well.
 TAKE = """
     INSERT INTO billing_scheduledtask AS task (name, due_at, started_at, host)
     VALUES (%(name)s, clock_timestamp() + %(retry)s * interval '1 s', clock_timestamp(), %(host)s)
@@ -32,6 +34,10 @@ TAKE = """
         finished_at = NULL, exit_code = NULL
     WHERE task.due_at <= clock_timestamp()
     RETURNING started_at
+"""
+KEEP = """
+    UPDATE billing_scheduledtask SET due_at = clock_timestamp() + %(retry)s * interval '1 s'
+    WHERE name = %(name)s AND started_at = %(started_at)s AND finished_at IS NULL
 """
 FINISH = """
     UPDATE billing_scheduledtask SET finished_at = clock_timestamp(), exit_code = %(code)s,
@@ -114,7 +120,8 @@ class Worker:
             return
         started_at = _take(task)
         if started_at is not None:
-            code = self._run(task)
+            with _kept(task, started_at):
+                code = self._run(task)
             _finish(task, started_at, code)
 
     def _run(self, task: Task) -> int:
@@ -200,8 +207,37 @@ def _take(task: Task) -> Any:
     return taken_at
 
 
+@contextmanager
+def _kept(task: Task, started_at: Any) -> Iterator[None]:
+    """For the block, no other worker takes the task, however long it takes: a thread gives signs of life."""
+    has_ended = threading.Event()
+
+    def keep() -> None:
+        while not has_ended.wait(task.retry_s / SIGNS_OF_LIFE):
+            try:
+                _keep(task, started_at)
+            except (DatabaseError, InterfaceError) as error:
+                log.warning("%s: the worker could not say that it is still at it: %s", task.name, error)
+            finally:
+                connection.close()
+
+    thread = threading.Thread(target=keep, name=f"keeps {task.name}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        has_ended.set()
+        thread.join()
+
+
+def _keep(task: Task, started_at: Any) -> None:
+    """Have the task due `retry_s` from now, unless another worker has taken it."""
+    with connection.cursor() as cursor:
+        cursor.execute(KEEP, {"name": task.name, "started_at": started_at, "retry": task.retry_s})
+
+
 def _finish(task: Task, started_at: Any, code: int) -> None:
-    """Note how it ended, and when it is due again: after `every_s` when it went well, else after `retry_s`."""
+    """Note how it ended, and when it is due again: after `every_s` when it went well, else at most `retry_s` from now."""
     with connection.cursor() as cursor:
         cursor.execute(FINISH, _ending(task, started_at, code))
 

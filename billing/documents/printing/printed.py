@@ -15,7 +15,7 @@ from billing.documents.printing.pages import Paper, credit_note_page, invoice_pa
 from billing.documents.sellers import current_seller, seller_of
 from billing.errors import NotFound, SellerMissing
 from billing.models import CreditNote, CreditNoteUse, CreditPayment, Customer, Invoice
-from ledger.typesetting.typeset import pictures, typeset
+from ledger.typesetting.typeset import typeset
 
 TEMPLATE: Final = Path(__file__).with_name("invoice.typ")
 
@@ -44,11 +44,6 @@ def credit_note_pdf(credit_note_id: int) -> PrintedDocument:
     """Return a credit note on request as it was issued. Raises: as `invoice_pdf`; a carried note is not a document."""
     paper = credit_note_paper(credit_note_id)
     return _printed(paper, paper.document["number"])
-
-
-def pages_of(paper: Paper, *, dots_per_inch: int = 96) -> list[bytes]:
-    """Return the pages of a document as PNG pictures."""
-    return pictures(TEMPLATE, _page(paper), dots_per_inch=dots_per_inch)
 
 
 def invoice_paper(invoice_id: int, *, without_seller: Mapping[str, str] | None = None) -> Paper:
@@ -117,14 +112,15 @@ def _zone(customer_id: int) -> ZoneInfo:
     return ZoneInfo(Customer.objects.filter(pk=customer_id).values_list("time_zone", flat=True).first() or "UTC")
 
 
-def _page(paper: Paper) -> dict[str, Any]:
+def page_of(paper: Paper) -> dict[str, Any]:
+    """Return what the template prints of a document."""
     return invoice_page(paper) if paper.corrects is None else credit_note_page(paper)
 
 
 def _printed(paper: Paper, name: str) -> PrintedDocument:
     xml = e_invoice(paper)
     files = [] if xml is None else [attachment(xml)]
-    pdf = typeset(TEMPLATE, _page(paper), at=_made_at(paper.day("issue_date")), files=files)
+    pdf = typeset(TEMPLATE, page_of(paper), at=_made_at(paper.day("issue_date")), files=files)
     return PrintedDocument(f"{name}.pdf", declare(pdf.content) if files and pdf.is_archivable else pdf.content)
 
 

@@ -1,5 +1,6 @@
 """`manage.py replay`, behind `make replay`: play recorded requests as spends over HTTP, audit the ledger, invoice the usage."""
 
+import csv
 import json
 import os
 import secrets
@@ -61,8 +62,7 @@ class Command(CommandWithExamples):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Play, check, audit, invoice, report."""
-        if options["concurrency"] < 1 or options["speed"] < 0:
-            raise CommandError("--concurrency must be 1 or more, and --speed 0 or more")
+        _check(options)
         self._as_json = options["format"] == "json"
         self._reported: dict[str, list[str]] = {}
         uses = _read(options["trace"], options["limit"])
@@ -132,6 +132,13 @@ class Command(CommandWithExamples):
         self.stdout.flush()
 
 
+def _check(options: dict[str, Any]) -> None:
+    for name, least in (("concurrency", 1), ("limit", 1), ("speed", 0), ("repeat_every", 0), ("drop_every", 0)):
+        # Not `<`: NaN is no speed either.
+        if options[name] is not None and not options[name] >= least:
+            raise CommandError(f"--{name.replace('_', '-')} must be {least} or more", returncode=2)
+
+
 def _read(path: Path, limit: int | None) -> list[Use]:
     try:
         return read_trace(path, limit=limit)
@@ -139,7 +146,7 @@ def _read(path: Path, limit: int | None) -> list[Use]:
         raise CommandError(
             f"{path} does not exist. Name a CSV file: manage.py replay FILE, or make replay TRACE=FILE. Download: {SOURCE}"
         ) from None
-    except (OSError, UnicodeDecodeError, TraceInvalid) as error:
+    except (OSError, UnicodeDecodeError, csv.Error, TraceInvalid) as error:
         raise CommandError(str(error)) from error
 
 

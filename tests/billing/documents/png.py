@@ -1,9 +1,19 @@
-"""Pictures as rows of pixels. Source: PNG (ISO/IEC 15948), filters of chapter 9; RGBA of 8 bits without interlace."""
+"""Pictures of documents and their pixels. Source: PNG (ISO/IEC 15948), filters of chapter 9; RGBA of 8 bits, no interlace."""
 
 import struct
 import zlib
+from pathlib import Path
+from typing import Any
+
+from ledger.typesetting.typeset import compiler_of
 
 PIXEL = 4
+
+
+def pictures(template: Path, page: dict[str, Any], *, dots_per_inch: int) -> list[bytes]:
+    """The pages of a document as PNG."""
+    found = compiler_of(template, page).compile(format="png", ppi=dots_per_inch)
+    return found if isinstance(found, list) else [found or b""]
 
 
 def pixels(picture: bytes) -> list[bytes]:

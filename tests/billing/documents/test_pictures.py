@@ -9,12 +9,12 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from billing.documents.printing.pages import Paper
-from billing.documents.printing.printed import pages_of
+from billing.documents.printing.printed import TEMPLATE as DOCUMENT
+from billing.documents.printing.printed import page_of
 from ledger.statements.statements import TEMPLATE, Edge, Row, Statement, statement_page
 from ledger.typesetting.languages import ENGLISH
-from ledger.typesetting.typeset import pictures
 from tests.billing.documents.papers import BUYER_ADDRESS, SELLER
-from tests.billing.documents.png import pixels
+from tests.billing.documents.png import pictures, pixels
 
 FOLDER = os.environ.get("LEDGER_PICTURES")
 
@@ -88,8 +88,8 @@ def dark(rows: list[bytes], *, left: float, right: float, top: float, bottom: fl
 )
 def test_a_document_looks_as_it_should(name, shown):
     if FOLDER:
-        Path(FOLDER, f"{name}.png").write_bytes(pages_of(shown, dots_per_inch=80)[0])
-    pages = pages_of(shown, dots_per_inch=30)
+        Path(FOLDER, f"{name}.png").write_bytes(pictures(DOCUMENT, page_of(shown), dots_per_inch=80)[0])
+    pages = pictures(DOCUMENT, page_of(shown), dots_per_inch=30)
     assert len(pages) == 1
     rows = pixels(pages[0])
     assert dark(rows, left=0.1, right=0.4, top=0.2, bottom=0.28) > 0.01, "the address is in the window of the envelope"

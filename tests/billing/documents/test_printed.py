@@ -15,14 +15,14 @@ from pypdf import PdfReader
 from billing.documents import credit_notes
 from billing.documents.printing.pages import invoice_page
 from billing.documents.printing.payment_code import epc_code
-from billing.documents.printing.printed import TEMPLATE, credit_note_pdf, invoice_paper, invoice_pdf, pages_of
+from billing.documents.printing.printed import TEMPLATE, credit_note_pdf, invoice_paper, invoice_pdf, page_of
 from billing.errors import NotFound
 from billing.orders.customers import CreditTerms
 from ledger import services
 from ledger.errors import DocumentTooLong
 from ledger.typesetting import typeset as typesetting
 from tests.billing.documents.papers import billed, seller, subscribed, usual_invoice
-from tests.billing.documents.png import pixels
+from tests.billing.documents.png import pictures, pixels
 from tests.billing.factories import recurring, transition, unique
 
 pytestmark = pytest.mark.django_db
@@ -160,7 +160,7 @@ def test_a_draft_says_so_across_the_page_and_asks_for_nothing():
 
 def stamped_pixels(invoice_id: int) -> int:
     """How many pixels in the middle of the first page have the light red of a stamp, which nothing else there has."""
-    rows = pixels(pages_of(invoice_paper(invoice_id), dots_per_inch=24)[0])
+    rows = pixels(pictures(TEMPLATE, page_of(invoice_paper(invoice_id)), dots_per_inch=24)[0])
     found = 0
     for row in rows[len(rows) // 3 : 2 * len(rows) // 3]:
         colours = [row[at : at + 3] for at in range(len(row) // 16 * 4, len(row) // 4 * 3, 4)]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from billing.rating.aggregation import Event
 from billing.rating.periods import Schedule, Timing
 from billing.rating.prices import Price, Proration
-from billing.rating.pricing import rate, rate_rest, usage_of
+from billing.rating.pricing import quote, rate, usage_of
 from billing.rating.proration import prorated_minor, share
 from billing.rating.totals import FeeLine, compute_totals
 from tests.billing.rating.builders import PROPERTY, periods_due, recurring_price, schedule, usage_price, utc
@@ -55,7 +55,7 @@ def test_usage_that_comes_late_bills_the_difference() -> None:
     first, total = usage_of(calls, on_time), usage_of(calls, late)
     # 1,500 are two packages, 2,200 are three.
     assert rate(calls, first, "EUR").amount_minor == 1000
-    assert rate_rest(calls, total, first, "EUR").amount_minor == 500
+    assert quote(calls, total, "EUR", first).amount_minor == 500
 
 
 @PROPERTY

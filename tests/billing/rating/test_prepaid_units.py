@@ -25,7 +25,7 @@ from billing.rating.prepaid_units import (
     units_of,
 )
 from billing.rating.prices import Price
-from billing.rating.pricing import rate, rate_rest, rate_uncovered
+from billing.rating.pricing import quote, rate, rate_uncovered
 from tests.billing.rating.builders import PROPERTY, usage_price
 
 PLENTY = 10**12
@@ -208,7 +208,7 @@ def test_parts_cover_nothing_twice_and_the_money_is_for_what_is_left(maker, per_
     assert all(lower < upper for lower, upper in stretches)
     assert all(before[1] <= after[0] for before, after in pairwise(stretches))
     # Credits and money together are for every unit, once.
-    covered_money = sum((rate_rest(price, upper, lower, "EUR").exact for lower, upper in stretches), Fraction(0))
+    covered_money = sum((quote(price, upper, "EUR", lower).exact for lower, upper in stretches), Fraction(0))
     assert money + covered_money == rate(price, billed, "EUR").exact
     assert spent == coverage.credits == ceil(Fraction(per_unit) * units_of(price, coverage))
 

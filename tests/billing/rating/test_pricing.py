@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from billing.rating.aggregation import Event, Usage
 from billing.rating.price_input import parse_price
 from billing.rating.prices import Price
-from billing.rating.pricing import Rating, quote, rate, rate_rest, usage_of
+from billing.rating.pricing import Rating, quote, rate, usage_of
 from tests.billing.rating.builders import PROPERTY, recurring_price, usage_price, utc
 
 TIERS = [
@@ -234,7 +234,7 @@ def test_a_second_part_is_the_total_less_the_first(
     model: str, given: dict[str, Any], first: int, total: int, rest_minor: int
 ) -> None:
     price = usage_price(model, **given)
-    rest = rate_rest(price, total, first, "EUR")
+    rest = quote(price, total, "EUR", first)
     assert rest.amount_minor == rest_minor
     assert sum(step.amount for step in rest.steps) == rest.exact
 
@@ -244,14 +244,14 @@ def test_late_payments_continue_the_percentage() -> None:
     first = usage_of(price, payments("10", "20", "30"))
     total = usage_of(price, payments("10", "20", "30", "40"))
     assert cents(price, first) == 40  # 30 × 1 % + 0.10
-    assert rate_rest(price, total, first, "EUR").amount_minor == 50  # 40 × 1 % + 0.10
+    assert quote(price, total, "EUR", first).amount_minor == 50  # 40 × 1 % + 0.10
 
 
 def test_a_flat_fee_is_owed_once_also_without_usage() -> None:
     price = usage_price("flat", unit_amount="49")
     nothing_billed, billed_without_usage = None, 0
-    assert rate_rest(price, 0, nothing_billed, "EUR").amount_minor == 4900
-    assert rate_rest(price, 0, billed_without_usage, "EUR").amount_minor == 0
+    assert quote(price, 0, "EUR", nothing_billed).amount_minor == 4900
+    assert quote(price, 0, "EUR", billed_without_usage).amount_minor == 0
 
 
 # Limits ----------------------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ def test_the_steps_show_what_was_free() -> None:
 
 
 def test_the_steps_of_a_rest_begin_where_the_first_part_stopped() -> None:
-    steps = rate_rest(usage_price("graduated", tiers=TIERS), 501, 150, "EUR").as_dict()["steps"]
+    steps = quote(usage_price("graduated", tiers=TIERS), 501, "EUR", 150).as_dict()["steps"]
     assert steps == [
         {"from": "150", "to": "500", "units": "350", "unit_amount": "0.5", "flat_amount": "0", "amount": "175"},
         {"from": "500", "to": "501", "units": "1", "unit_amount": "0.1", "flat_amount": "20", "amount": "20.1"},
@@ -308,7 +308,7 @@ def test_the_steps_of_a_rest_begin_where_the_first_part_stopped() -> None:
 
 
 def test_a_rest_in_a_cheaper_volume_tier_takes_the_first_part_back() -> None:
-    steps = rate_rest(usage_price("volume", tiers=TIERS), 101, 100, "EUR").as_dict()["steps"]
+    steps = quote(usage_price("volume", tiers=TIERS), 101, "EUR", 100).as_dict()["steps"]
     assert steps == [
         {"from": "0", "to": "101", "units": "101", "unit_amount": "0.5", "flat_amount": "10", "amount": "60.5"},
         {"from": "0", "to": "100", "units": "-100", "unit_amount": "1", "flat_amount": "0", "amount": "-100"},
@@ -352,7 +352,7 @@ def test_a_period_billed_in_any_number_of_parts_bills_what_one_line_would(
     ratings: list[Rating] = []
     for more in parts:
         total += more
-        ratings.append(rate_rest(price, total, first, currency))
+        ratings.append(quote(price, total, currency, first))
         first = total
     whole = rate(price, total, currency)
     assert sum(r.amount_minor for r in ratings) == whole.amount_minor
@@ -404,6 +404,6 @@ def test_payments_billed_in_two_parts_bill_what_one_line_would(
     price = usage_price("percentage", rate="2.9", fixed_amount="0.3", free_events=free_events, free_amount=str(free_amount))
     events = payments(*map(str, amounts))
     first, total = usage_of(price, events[:cut]), usage_of(price, events)
-    rest = rate_rest(price, total, first, "EUR")
+    rest = quote(price, total, "EUR", first)
     assert rest.amount_minor >= 0
     assert cents(price, first) + rest.amount_minor == cents(price, total)

@@ -96,6 +96,30 @@ def test_without_a_trace_it_is_said_where_one_is(tmp_path: Path) -> None:
     assert "https://github.com/Azure/AzurePublicDataset" in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("option", "complaint"),
+    [
+        ("--limit=-1", "--limit must be 1 or more"),
+        ("--limit=0", "--limit must be 1 or more"),
+        ("--concurrency=0", "--concurrency must be 1 or more"),
+        ("--speed=nan", "--speed must be 0 or more"),
+        ("--repeat-every=-1", "--repeat-every must be 0 or more"),
+        ("--drop-every=-1", "--drop-every must be 0 or more"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused_before_anything_starts(trace: Path, option: str, complaint: str) -> None:
+    with pytest.raises(CommandError, match=complaint) as refused:
+        call_command("replay", str(trace), option)
+    assert refused.value.returncode == 2
+
+
+def test_a_file_that_is_no_csv_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(HEADER + "x" * 200_000)
+    with pytest.raises(CommandError, match="field larger than field limit"):
+        call_command("replay", str(path))
+
+
 # Playing ---------------------------------------------------------------------------------------------
 
 

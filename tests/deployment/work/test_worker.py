@@ -16,7 +16,7 @@ from django.db import OperationalError, connection
 from billing.metering import partitions
 from billing.models import ScheduledTask
 from ledger_project.work import worker
-from ledger_project.work.timetable import DAY_S, HOUR_S, MINUTE_S, TIMETABLE, Task, as_markdown, named
+from ledger_project.work.timetable import DAY_S, HOUR_S, MINUTE_S, TIMETABLE, Task, how_often, named, performer
 from ledger_project.work.worker import DatabaseGone, Worker, working_beside
 
 TASK_OF_EVERY_WORKER = Task("expire_credits", "for a test", MINUTE_S, by_every_worker=True, passing=frozenset({4}))
@@ -37,7 +37,8 @@ def called_names(commands: mock.Mock) -> list[str]:
 def test_the_documentation_shows_the_timetable() -> None:
     operations = (settings.BASE_DIR / "docs/OPERATIONS.md").read_text()
     shown = operations.split("<!-- timetable -->\n", 1)[1].split("\n<!-- end of timetable -->", 1)[0]
-    assert shown == as_markdown()
+    rows = [f"| `{task.name}` | {task.what} | {how_often(task)} | {performer(task)} |" for task in TIMETABLE]
+    assert shown.splitlines() == ["| task | what it does | when | by |", "|---|---|---|---|", *rows]
 
 
 def test_every_task_is_a_command_with_its_arguments() -> None:
@@ -124,6 +125,49 @@ def test_a_task_of_a_vanished_worker_is_taken_by_another_when_it_is_due_again(co
     assert ScheduledTask.objects.get().finished_at is None
     worker._finish(TASK_OF_ONE_WORKER, again, 0)
     assert ScheduledTask.objects.get().exit_code == 0
+
+
+def let_the_hour_pass() -> None:
+    ScheduledTask.objects.update(due_at=datetime.now(UTC) - timedelta(seconds=1))
+
+
+@pytest.mark.django_db
+def test_a_task_that_takes_longer_than_an_hour_is_not_taken_by_another_worker() -> None:
+    taken = worker._take(TASK_OF_ONE_WORKER)
+    let_the_hour_pass()
+    worker._keep(TASK_OF_ONE_WORKER, taken)
+    assert worker._take(TASK_OF_ONE_WORKER) is None
+    let_the_hour_pass()
+    again = worker._take(TASK_OF_ONE_WORKER)
+    assert again is not None, "the control: without a sign of life another worker takes it"
+    let_the_hour_pass()
+    worker._keep(TASK_OF_ONE_WORKER, taken)
+    assert worker._take(TASK_OF_ONE_WORKER) is not None, "a worker keeps only what it took itself"
+
+
+@pytest.mark.django_db
+def test_a_worker_gives_signs_of_life_until_its_task_ends_also_when_one_fails(
+    commands: mock.Mock, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept_twice, calls = threading.Event(), []
+
+    def keep(*arguments: Any) -> None:
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise OperationalError("no server")
+        kept_twice.set()
+
+    def work(*arguments: str, **streams: StringIO) -> None:
+        assert kept_twice.wait(60)
+
+    commands.side_effect = work
+    task = Task("usage_partitions", "for a test", DAY_S, retry_s=1)
+    with mock.patch.object(worker, "_keep", keep), mock.patch.object(worker, "SIGNS_OF_LIFE", 1_000):
+        Worker([task]).do_what_is_due()
+    row = ScheduledTask.objects.get()
+    assert (row.exit_code, set(calls)) == (0, {(task, row.started_at)})
+    assert "usage_partitions: the worker could not say that it is still at it: no server" in caplog.text
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("keeps ")] == []
 
 
 def test_of_many_workers_at_the_same_time_one_gets_the_task(run_threads: Callable[..., list[Any]]) -> None:
