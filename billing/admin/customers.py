@@ -1,6 +1,6 @@
 """Pages of customers, with their subscriptions, latest invoices and coupons."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -19,8 +19,10 @@ from billing.admin.cells import MORE_ROWS, by_pk, list_url, money, subscription_
 from billing.admin.invoices import invoices_table
 from billing.admin.order_forms import customers as order_forms
 from billing.admin.order_forms.customers import customer_sentences
+from billing.admin.order_forms.erasure import erase_view
 from billing.admin.prose import coupon_words
 from billing.models import Coupon, CouponUse, Customer, CustomerCoupon, Invoice, Subscription
+from billing.orders.erasure import is_erased
 from ledger.admin.kit.bounded_reads import Wanted
 from ledger.admin.kit.cells import link, row_link, table, timestamp
 from ledger.admin.kit.csv_files import Column
@@ -56,7 +58,7 @@ class CustomerAdmin(ReadOnlyAdmin):
     list_filter = (text("currency"), text("holder", title="holder who pays"))
     csv_columns = CSV
     starts = "A customer pays invoices: create a customer, then a subscription for it."
-    actions_detail = ("edit", "subscribe", "give_coupon")
+    actions_detail = ("edit", "subscribe", "give_coupon", "erase")
     change_form_outer_before_template = "admin/ledger/sentences.html"
     change_form_outer_after_template = "admin/ledger/details.html"
     fieldsets = ((None, {"fields": (("holder", "language", "created"),)}),)
@@ -134,6 +136,19 @@ class CustomerAdmin(ReadOnlyAdmin):
     def give_coupon(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Give the customer a coupon."""
         return order_forms.give_coupon_view(self, request, self._of(request, object_id))
+
+    def has_erase_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return bool(request.user.has_perm("billing.erase_customer"))
+
+    @action(description="Erase personal data", icon="person_remove", permissions=["erase"])
+    def erase(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Erase who the customer is."""
+        return erase_view(self, request, self._of(request, object_id))
+
+    def has_nothing_left(self, request: HttpRequest, object_id: str) -> Collection[str]:
+        """Nothing is left to erase of an erased customer."""
+        customer = self.get_object(request, unquote(object_id))
+        return ["erase"] if customer is not None and is_erased(customer) else []
 
     def take_coupon(self, request: HttpRequest, pk: int, code: str) -> HttpResponse:
         """Take a coupon away from the customer."""

@@ -49,6 +49,7 @@ class Migration(migrations.Migration):
                     ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ],
                 options={
+                    'permissions': [('erase_customer', "Can erase a customer's personal data")],
                     'indexes': [models.Index(condition=models.Q(('holder_id', ''), _negated=True), fields=['holder_id'], name='billing_customer_holder')],
                 },
             ),

@@ -25,6 +25,7 @@ class Customer(models.Model):
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
+        permissions = [("erase_customer", "Can erase a customer's personal data")]
         indexes = [models.Index(fields=["holder_id"], name="billing_customer_holder", condition=~models.Q(holder_id=""))]
 
     def __str__(self) -> str:

@@ -73,7 +73,7 @@ def erase_customer(*, ref: str) -> ErasureResult:
     with transaction.atomic(), advisory_lock(CUSTOMER(ref)):
         customer = customer_of(ref)
         _ensure_nothing_to_bill(customer)
-        if not _is_erased(customer):
+        if not is_erased(customer):
             customer.name = f"Erased on {datetime.now(UTC):%Y-%m-%d}"
             customer.address, customer.vat_id, customer.vat_status = {}, "", VatStatus.TAXABLE
             customer.save(update_fields=["name", "address", "vat_id", "vat_status"])
@@ -84,7 +84,8 @@ def erase_customer(*, ref: str) -> ErasureResult:
     return ErasureResult(ref, customer.name, responses, documents)
 
 
-def _is_erased(customer: Customer) -> bool:
+def is_erased(customer: Customer) -> bool:
+    """Whether nothing about the customer's person is left in the row."""
     return ERASED.fullmatch(customer.name) is not None and not customer.address and not customer.vat_id
 
 

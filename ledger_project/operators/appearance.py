@@ -1,17 +1,28 @@
 """How the operators' pages look: their name, colours and sidebar."""
 
+from functools import cache
 from typing import Any, Final
 
 from django.http import HttpRequest
 from django.templatetags.static import static
-from django.urls import reverse_lazy
+from django.urls import reverse, reverse_lazy
 
 
 def _page(title: str, icon: str, url: str, permission: str) -> dict[str, Any]:
     def is_permitted(request: HttpRequest) -> bool:
         return request.user.has_perm(permission)
 
-    return {"title": title, "icon": icon, "link": reverse_lazy(f"admin:{url}"), "permission": is_permitted}
+    def is_shown(request: HttpRequest) -> bool:
+        """Whether of all pages of the sidebar this one's address is the longest that the request's begins with."""
+        return reverse(f"admin:{url}") == max(filter(request.path.startswith, _addresses()), key=len, default="")
+
+    link = reverse_lazy(f"admin:{url}")
+    return {"title": title, "icon": icon, "link": link, "permission": is_permitted, "active": is_shown}
+
+
+@cache
+def _addresses() -> tuple[str, ...]:
+    return tuple(str(item["link"]) for group in NAVIGATION for item in group["items"])  # type: ignore[attr-defined]
 
 
 def _list(title: str, icon: str, model: str) -> dict[str, Any]:

@@ -80,6 +80,7 @@ ADMINISTRATOR: Final = (
     | BILLING_OPERATOR
     | ACCESS
     | {
+        "billing.erase_customer",
         "ledger.add_credittype",
         "ledger.change_credittype",
         "ledger.delete_credittype",

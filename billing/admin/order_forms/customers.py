@@ -167,7 +167,7 @@ def customer_sentences(customer: Customer) -> list[str]:
     """A customer's currency and terms, and what documents say, in sentences."""
     days = "at once" if not customer.terms_days else f"within {customer.terms_days} day{'' if customer.terms_days == 1 else 's'}"
     sentences = [f"{customer.name} ({customer.ref}) is invoiced in {customer.currency} and pays {days}."]
-    address = _address_words(customer.address)
+    address = address_words(customer.address)
     sentences.append(f"Documents say {address}." if address else "Documents have no address.")
     vat_id = f", VAT id {customer.vat_id}" if customer.vat_id else ""
     sentences.append(f"Tax: {VAT_WORDS.get(customer.vat_status, customer.vat_status)}{vat_id}.")
@@ -183,7 +183,7 @@ def customer_sentences(customer: Customer) -> list[str]:
     return sentences
 
 
-def _address_words(address: Mapping[str, Any] | None) -> str:
+def address_words(address: Mapping[str, Any] | None) -> str:
     """An address in a line."""
     return ", ".join(address_lines(address or {}, country=str((address or {}).get("country", ""))))
 
@@ -223,7 +223,7 @@ def _dry_run_change(customer: Customer, *, idempotency_key: str, actor: str, **a
 
 def _told(name: str, value: Any) -> str:
     if name == "address":
-        return _address_words(value) or "none"
+        return address_words(value) or "none"
     return VAT_WORDS.get(value, str(value)) if name == "vat_status" else str(value) or "none"
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any, Final
 from zoneinfo import ZoneInfo
@@ -37,7 +37,7 @@ def invoice_pdf(invoice_id: int) -> PrintedDocument:
         DocumentTooLong: it has more lines than a document can have.
     """
     paper = invoice_paper(invoice_id)
-    return _printed(paper, paper.document["number"] or f"draft-{invoice_id}")
+    return _printed(paper, paper.document["number"] or _draft_name(paper))
 
 
 def credit_note_pdf(credit_note_id: int) -> PrintedDocument:
@@ -115,6 +115,18 @@ def _zone(customer_id: int) -> ZoneInfo:
 def page_of(paper: Paper) -> dict[str, Any]:
     """Return what the template prints of a document."""
     return invoice_page(paper) if paper.corrects is None else credit_note_page(paper)
+
+
+def _draft_name(paper: Paper) -> str:
+    """The customer, and the first and last day of what is billed, such as draft-C-7-2026-02-01-to-2026-02-28."""
+    # A customer's reference may have colons, which file systems do not take.
+    words = ["draft", paper.document["customer"].replace(":", "-")]
+    periods = [line["period"] for line in paper.document["lines"] if line["period"] is not None]
+    if periods:
+        first = min(datetime.fromisoformat(period["start"]) for period in periods).astimezone(paper.zone)
+        end = max(datetime.fromisoformat(period["end"]) for period in periods).astimezone(paper.zone)
+        words += [f"{first:%Y-%m-%d}", "to", f"{end - timedelta(microseconds=1):%Y-%m-%d}"]
+    return "-".join(words)
 
 
 def _printed(paper: Paper, name: str) -> PrintedDocument:

@@ -147,7 +147,7 @@ def test_a_draft_says_so_across_the_page_and_asks_for_nothing():
     subscription = subscribed(recurring("base", "49.00"))
     draft = billed(subscription, as_of=datetime(2026, 10, 1, tzinfo=UTC), finalize=False)
     pdf = invoice_pdf(draft.pk)
-    assert pdf.file_name == f"draft-{draft.pk}.pdf"
+    assert pdf.file_name == f"draft-{draft.customer_ref}-2026-10-01-to-2026-10-31.pdf"
     text = text_of(pdf.content)
     assert "Draft invoice" in text
     assert "It is not an invoice" in text

@@ -1,0 +1,31 @@
+"""The sidebar highlights the page that is shown, and no other."""
+
+import pytest
+
+from ledger import services
+from tests.ledger.admin.admin_site import operator
+
+pytestmark = pytest.mark.django_db
+
+
+def highlighted(client, address):
+    """The titles of the sidebar's items that are highlighted on that page."""
+    response = client.get(address)
+    assert response.status_code == 200
+    return [str(item["title"]) for group in response.context["sidebar_navigation"] for item in group["items"] if item["active"]]
+
+
+def test_each_page_of_the_sidebar_highlights_itself_alone():
+    client = operator()
+    items = [item for group in client.get("/admin/").context["sidebar_navigation"] for item in group["items"]]
+    assert len(items) > 20
+    for item in items:
+        assert highlighted(client, str(item["link"])) == [item["title"]]
+
+
+def test_pages_below_a_list_highlight_the_list():
+    client = operator()
+    services.grant(holder_id="ada", amount=5, idempotency_key="g")
+    for address in ("holders/ada/", "ada_2Fcredits/grant/"):
+        assert highlighted(client, f"/admin/ledger/account/{address}") == ["Holders with balances"]
+    assert highlighted(client, "/admin/preferences/") == []
