@@ -542,6 +542,9 @@ class Migration(migrations.Migration):
                     ('exit_code', models.SmallIntegerField(null=True)),
                     ('succeeded_at', models.DateTimeField(db_comment='when it last ended well, whatever came after', null=True)),
                     ('host', models.CharField(blank=True, default='', max_length=255)),
+                    ('executions', models.BigIntegerField(db_comment='how often it has ended, in all workers', db_default=0)),
+                    ('failures', models.BigIntegerField(db_comment='how often it has failed or was stopped', db_default=0)),
+                    ('seconds', models.FloatField(db_comment='how long all executions took together', db_default=0)),
                 ],
             ),
             migrations.CreateModel(

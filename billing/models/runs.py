@@ -55,6 +55,9 @@ class ScheduledTask(models.Model):
     exit_code = models.SmallIntegerField(null=True)
     succeeded_at = models.DateTimeField(null=True, db_comment="when it last ended well, whatever came after")
     host = models.CharField(max_length=255, blank=True, default="")
+    executions = models.BigIntegerField(db_default=0, db_comment="how often it has ended, in all workers")
+    failures = models.BigIntegerField(db_default=0, db_comment="how often it has failed or was stopped")
+    seconds = models.FloatField(db_default=0, db_comment="how long all executions took together")
 
     def __str__(self) -> str:
         return self.name

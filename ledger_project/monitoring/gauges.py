@@ -13,7 +13,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import Error, connection, transaction
-from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.registry import Collector
 
 from billing.metering.partitions import months_ahead
@@ -156,6 +156,10 @@ def _tasks() -> Families:
     begun = GaugeMetricFamily("ledger_task_started_timestamp_seconds", "When it last began.", labels=["task"])
     succeeded = GaugeMetricFamily("ledger_task_succeeded_timestamp_seconds", "When it last succeeded.", labels=["task"])
     code = GaugeMetricFamily("ledger_task_exit_code", "How it last ended.", labels=["task"])
+    executions = CounterMetricFamily(
+        "ledger_task_executions", "Executions by all workers, by their result; failed: or stopped.", labels=["task", "result"]
+    )
+    seconds = CounterMetricFamily("ledger_task_execution_seconds", "How long these took together.", labels=["task"])
     for task in TIMETABLE:
         interval.add_metric([task.name], task.every_s)
         row = rows.get(task.name)
@@ -166,7 +170,10 @@ def _tasks() -> Families:
             succeeded.add_metric([task.name], row.succeeded_at.timestamp())
         if row.exit_code is not None:
             code.add_metric([task.name], row.exit_code)
-    yield from (interval, begun, succeeded, code)
+        executions.add_metric([task.name, "succeeded"], row.executions - row.failures)
+        executions.add_metric([task.name, "failed"], row.failures)
+        seconds.add_metric([task.name], row.seconds)
+    yield from (interval, begun, succeeded, code, executions, seconds)
 
 
 def _partitions() -> Families:

@@ -42,18 +42,23 @@ KEEP = """
 FINISH = """
     UPDATE billing_scheduledtask SET finished_at = clock_timestamp(), exit_code = %(code)s,
         succeeded_at = CASE WHEN %(well)s THEN clock_timestamp() ELSE succeeded_at END,
-        due_at = CASE WHEN %(well)s THEN started_at + %(every)s * interval '1 s' ELSE due_at END
+        due_at = CASE WHEN %(well)s THEN started_at + %(every)s * interval '1 s' ELSE due_at END,
+        executions = executions + 1, failures = failures + CASE WHEN %(well)s THEN 0 ELSE 1 END,
+        seconds = seconds + extract(epoch FROM clock_timestamp() - started_at)
     WHERE name = %(name)s AND started_at = %(started_at)s
 """
 
 # Of a task of every worker: how it went last, in whichever worker. When it is due, each worker knows by itself.
 NOTE = """
-    INSERT INTO billing_scheduledtask AS task (name, due_at, started_at, finished_at, exit_code, succeeded_at, host)
+    INSERT INTO billing_scheduledtask AS task (name, due_at, started_at, finished_at, exit_code, succeeded_at, host, executions,
+        failures, seconds)
     VALUES (%(name)s, %(started_at)s::timestamptz + %(every)s * interval '1 s', %(started_at)s, clock_timestamp(), %(code)s,
-        CASE WHEN %(well)s THEN clock_timestamp() END, %(host)s)
+        CASE WHEN %(well)s THEN clock_timestamp() END, %(host)s, 1, CASE WHEN %(well)s THEN 0 ELSE 1 END,
+        greatest(extract(epoch FROM clock_timestamp() - %(started_at)s::timestamptz), 0))
     ON CONFLICT (name) DO UPDATE SET due_at = excluded.due_at, started_at = excluded.started_at,
         finished_at = excluded.finished_at, exit_code = excluded.exit_code,
-        succeeded_at = coalesce(excluded.succeeded_at, task.succeeded_at), host = excluded.host
+        succeeded_at = coalesce(excluded.succeeded_at, task.succeeded_at), host = excluded.host,
+        executions = task.executions + 1, failures = task.failures + excluded.failures, seconds = task.seconds + excluded.seconds
 """
 
 log = logging.getLogger(__name__)

@@ -213,7 +213,8 @@ def test_it_says_what_operators_are_called_for(client: ApiClient) -> None:
     Run.objects.create(run_id=uuid4(), exit_code=0, **run | {"started_at": now - timedelta(hours=2)})
     ended = {"due_at": now, "started_at": now, "finished_at": now}
     good_at = now - timedelta(days=2)
-    ScheduledTask.objects.create(name="audit_ledger", exit_code=1, succeeded_at=good_at, **ended)
+    counted = {"executions": 9, "failures": 2, "seconds": 12.5}
+    ScheduledTask.objects.create(name="audit_ledger", exit_code=1, succeeded_at=good_at, **counted, **ended)
     ScheduledTask.objects.create(name="of an earlier version", exit_code=0, **ended)
     found = scrape()
     assert value(found, "ledger_database_up") == 1
@@ -222,6 +223,9 @@ def test_it_says_what_operators_are_called_for(client: ApiClient) -> None:
     assert value(found, "ledger_billing_run_outcomes", outcome="failed") == 2
     assert value(found, "ledger_billing_runs", exit_code="3") == 1
     assert value(found, "ledger_task_exit_code", task="audit_ledger") == 1
+    assert value(found, "ledger_task_executions_total", task="audit_ledger", result="succeeded") == 7
+    assert value(found, "ledger_task_executions_total", task="audit_ledger", result="failed") == 2
+    assert value(found, "ledger_task_execution_seconds_total", task="audit_ledger") == 12.5
     at = value(found, "ledger_task_succeeded_timestamp_seconds", task="audit_ledger")
     assert at == pytest.approx(good_at.timestamp(), abs=0.01)
     tasks = {dict(labels)["task"] for name, labels in found if name == "ledger_task_started_timestamp_seconds"}

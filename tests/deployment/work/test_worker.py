@@ -92,6 +92,21 @@ def test_how_a_task_of_every_worker_went_is_on_record_in_one_row(commands: mock.
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize("task", [TASK_OF_EVERY_WORKER, TASK_OF_ONE_WORKER], ids=["every worker", "one worker"])
+def test_executions_and_failures_of_all_workers_are_counted_with_their_seconds(commands: mock.Mock, task: Task) -> None:
+    seen = []
+    for ending in (None, SystemExit(1), None):
+        commands.side_effect = ending
+        Worker([task]).do_what_is_due()
+        row = ScheduledTask.objects.get()
+        seen.append((row.executions, row.failures))
+        assert row.seconds > 0
+        ScheduledTask.objects.update(due_at=datetime.now(UTC) - timedelta(seconds=1), seconds=100)
+    assert seen == [(1, 0), (2, 1), (3, 1)]
+    assert row.seconds > 100
+
+
+@pytest.mark.django_db
 def test_a_task_runs_again_when_it_is_due_and_not_before(commands: mock.Mock) -> None:
     Worker([TASK_OF_ONE_WORKER]).do_what_is_due()
     ScheduledTask.objects.update(due_at=datetime.now(UTC) + timedelta(seconds=60))
