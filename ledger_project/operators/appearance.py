@@ -22,7 +22,7 @@ def _page(title: str, icon: str, url: str, permission: str) -> dict[str, Any]:
 
 @cache
 def _addresses() -> tuple[str, ...]:
-    return tuple(str(item["link"]) for group in NAVIGATION for item in group["items"])  # type: ignore[attr-defined]
+    return tuple(str(item["link"]) for group in NAVIGATION for item in group["items"])
 
 
 def _list(title: str, icon: str, model: str) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def _list(title: str, icon: str, model: str) -> dict[str, Any]:
     return _page(title, icon, f"{app}_{name}_changelist", f"{app}.view_{name}")
 
 
-NAVIGATION: Final = [
+NAVIGATION: Final[list[dict[str, Any]]] = [
     {"title": "", "items": [{"title": "Home", "icon": "home", "link": reverse_lazy("admin:index")}]},
     {
         "title": "Ledger",
