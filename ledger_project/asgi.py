@@ -1,5 +1,7 @@
 """ASGI entry point: `ledger_project.asgi:application`. Does not come up on a database that would let wrong balances through."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 from ledger_project.monitoring.spans import start_tracing
 from ledger_project.serving.application import application
 from ledger_project.serving.bootstrap import refuse_unsafe_database, wait_until_prepared
@@ -7,5 +9,7 @@ from ledger_project.serving.bootstrap import refuse_unsafe_database, wait_until_
 __all__ = ["application"]
 
 wait_until_prepared()
-refuse_unsafe_database()
+# Some servers, uvicorn among them, import this module in their event loop, where Django's connections refuse to be used.
+with ThreadPoolExecutor(1) as thread:
+    thread.submit(refuse_unsafe_database).result()
 start_tracing()

@@ -144,14 +144,31 @@ def test_a_safe_database_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> N
     assert looked == ["default"]
 
 
+IMPORTED = "import ledger_project.asgi"
+IMPORTED_IN_A_LOOP = """
+import asyncio, importlib
+async def load():
+    importlib.import_module("ledger_project.asgi")
+asyncio.run(load())
+"""
+"""As uvicorn and others do it. Django's connections refuse to be used in the thread of a running loop."""
+
+
 @pytest.mark.usefixtures("committed_db")
 @pytest.mark.parametrize(
-    "option", ["-c default_transaction_isolation=serializable", "-c synchronous_commit=off", "-c lock_timeout=0", None]
+    ("option", "imported"),
+    [
+        ("-c default_transaction_isolation=serializable", IMPORTED),
+        ("-c synchronous_commit=off", IMPORTED),
+        ("-c lock_timeout=0", IMPORTED_IN_A_LOOP),
+        (None, IMPORTED),
+        (None, IMPORTED_IN_A_LOOP),
+    ],
 )
-def test_a_web_process_does_not_come_up_on_an_unsafe_database(option: str | None) -> None:
+def test_a_web_process_does_not_come_up_on_an_unsafe_database(option: str | None, imported: str) -> None:
     url = database_url("application") + (f"?options={quote(option, safe='')}" if option else "")
     environment = {"PATH": os.environ["PATH"], "SECRET_KEY": "only-for-tests", "DATABASE_URL": url}
-    command = [sys.executable, "-c", "import ledger_project.asgi"]
+    command = [sys.executable, "-c", imported]
     done = subprocess.run(command, cwd=settings.BASE_DIR, env=environment, capture_output=True, text=True, check=False)
     if option is None:
         assert done.returncode == 0, done.stderr
