@@ -7,7 +7,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ledger import checks
 from ledger.errors import LedgerError
-from ledger_project.monitoring import schema_checks, server_checks, work_checks
+from ledger_project.monitoring import operator_checks, schema_checks, server_checks, work_checks
 from ledger_project.monitoring.findings import Finding, State, failed, ok
 
 Check = Callable[[BaseDatabaseWrapper], Finding]
@@ -22,6 +22,7 @@ CHECKS: tuple[Check, ...] = (
     schema_checks.role,
     schema_checks.rights,
     schema_checks.triggers,
+    operator_checks.two_step_login,
     server_checks.connections,
     server_checks.lock_table,
     server_checks.clock,

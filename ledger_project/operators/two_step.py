@@ -9,7 +9,7 @@ from typing import Final
 
 import django_otp
 from django.conf import settings
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.db import transaction
 from django_otp.plugins.otp_static.models import StaticDevice, StaticToken
 from django_otp.plugins.otp_totp.models import TOTPDevice
@@ -19,6 +19,10 @@ EVERYBODY: Final = "all"
 CODE_OF_APP: Final = re.compile(r"[0-9]{6}", re.ASCII)
 
 
+class UnknownGroups(Exception):
+    """LEDGER_TWO_STEP names a group that does not exist; the message names it and the groups that do."""
+
+
 def device_of(user: User) -> TOTPDevice | None:
     """The app that the operator confirmed; None without two-step login."""
     return TOTPDevice.objects.filter(user=user, confirmed=True).first()
@@ -26,10 +30,26 @@ def device_of(user: User) -> TOTPDevice | None:
 
 def is_required(user: User) -> bool:
     """Whether the operator must have it: LEDGER_TWO_STEP names groups, or `all`. A superuser counts as a member of each group."""
-    wanted = [name.strip() for name in settings.LEDGER_TWO_STEP]
+    wanted = _wanted()
     if not wanted:
         return False
     return EVERYBODY in wanted or user.is_superuser or user.groups.filter(name__in=wanted).exists()
+
+
+def ensure_groups_exist() -> None:
+    """Return if each name in LEDGER_TWO_STEP is `all` or a group, or raise UnknownGroups.
+
+    Operators of a group that is misspelt there would log in without a code.
+    """
+    wanted = _wanted() - {EVERYBODY}
+    known = set(Group.objects.filter(name__in=wanted).values_list("name", flat=True)) if wanted else set()
+    if wanted - known:
+        groups = ", ".join(Group.objects.order_by("name").values_list("name", flat=True))
+        raise UnknownGroups(f"LEDGER_TWO_STEP names {', '.join(sorted(wanted - known))}; the groups are {groups}")
+
+
+def _wanted() -> set[str]:
+    return {name.strip() for name in settings.LEDGER_TWO_STEP} - {""}
 
 
 def begin(user: User) -> TOTPDevice:
@@ -39,15 +59,15 @@ def begin(user: User) -> TOTPDevice:
         return TOTPDevice.objects.create(user=user, name="app", confirmed=False)
 
 
-def beginning(user: User) -> TOTPDevice | None:
-    """The unconfirmed device."""
-    return TOTPDevice.objects.filter(user=user, confirmed=False).first()
+def beginning(user: User, device_id: int | None) -> TOTPDevice | None:
+    """The unconfirmed device of this id; None if it was confirmed or replaced, or is another operator's."""
+    return TOTPDevice.objects.filter(user=user, confirmed=False, pk=device_id).first()
 
 
-def confirm(user: User, code: str) -> tuple[TOTPDevice, list[str]] | None:
+def confirm(user: User, device_id: int | None, code: str) -> tuple[TOTPDevice, list[str]] | None:
     """Turn two-step login on if the code is right; return the device and the recovery codes, which nobody can read later."""
     with transaction.atomic():
-        device = TOTPDevice.objects.select_for_update().filter(user=user, confirmed=False).first()
+        device = TOTPDevice.objects.select_for_update().filter(user=user, confirmed=False, pk=device_id).first()
         if device is None or not device.verify_token(plain(code)):
             return None
         device.confirmed = True
@@ -56,10 +76,14 @@ def confirm(user: User, code: str) -> tuple[TOTPDevice, list[str]] | None:
 
 
 def make_recovery_codes(user: User) -> list[str]:
-    """Make new codes, each valid for one login; earlier codes become invalid."""
+    """Make new codes, each valid for one login; earlier codes become invalid.
+
+    The device stays, because sessions that a recovery code has verified name it.
+    """
     with transaction.atomic():
-        StaticDevice.objects.filter(user=user).delete()
-        device = StaticDevice.objects.create(user=user, name="recovery codes")
+        StaticDevice.objects.get_or_create(user=user, name="recovery codes")
+        device = StaticDevice.objects.select_for_update().get(user=user)
+        StaticToken.objects.filter(device=device).delete()
         codes = [StaticToken.random_token() for _ in range(RECOVERY_CODES)]
         StaticToken.objects.bulk_create(StaticToken(device=device, token=code) for code in codes)
         return codes

@@ -17,6 +17,9 @@ from ledger_project.operators import two_step
 
 WRONG = "This code is not right. After a wrong code, the next one is taken only after a pause, which doubles each time."
 
+BEGUN = "two-step-begun"
+"""In the session that has begun the set-up: the id of the device. Only this session sees the secret, and can confirm it."""
+
 
 class CodeForm(forms.Form):
     """A code of the app, or a recovery code."""
@@ -38,16 +41,19 @@ def page(request: HttpRequest) -> HttpResponse:
 
 def _begin(request: HttpRequest) -> HttpResponse:
     if two_step.device_of(request.user) is None:  # type: ignore[arg-type]
-        two_step.begin(request.user)  # type: ignore[arg-type]
+        request.session[BEGUN] = two_step.begin(request.user).pk  # type: ignore[arg-type]
     return HttpResponseRedirect(reverse("two-step"))
 
 
 def _confirm(request: HttpRequest) -> HttpResponse:
     form = CodeForm(request.POST)
-    confirmed = two_step.confirm(request.user, form.cleaned_data["code"]) if form.is_valid() else None  # type: ignore[arg-type]
+    confirmed = None
+    if form.is_valid():
+        confirmed = two_step.confirm(request.user, request.session.get(BEGUN), form.cleaned_data["code"])  # type: ignore[arg-type]
     if confirmed is None:
         return _wrong(request, form)
     device, codes = confirmed
+    del request.session[BEGUN]
     # A copy of the session's cookie from before must not become a verified session.
     request.session.cycle_key()
     django_otp.login(request, device)
@@ -84,7 +90,7 @@ def _wrong(request: HttpRequest, form: CodeForm) -> HttpResponse:
 def _shown(request: HttpRequest, form: CodeForm, *, codes: list[str] | None = None, status: int = 200) -> HttpResponse:
     user: Any = request.user
     device = two_step.device_of(user)
-    beginning = None if device else two_step.beginning(user)
+    beginning = None if device else two_step.beginning(user, request.session.get(BEGUN))
     context = {
         **admin.site.each_context(request),
         "title": "Two-step login",

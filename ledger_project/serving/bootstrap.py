@@ -38,6 +38,7 @@ from ledger_project.database import connection_urls
 from ledger_project.database.distribution import SETTINGS as SETTINGS_OF_A_CLUSTER
 from ledger_project.database.distribution import NoCluster, distribute
 from ledger_project.database.rights import FUNCTIONS, READ, RIGHTS, SEQUENCES
+from ledger_project.operators.two_step import UnknownGroups, ensure_groups_exist
 from ledger_project.serving import postgres
 from ledger_project.serving.web import PREPARED_WHEN_FREE
 
@@ -234,12 +235,15 @@ def prepare(server: postgres.Server | None) -> "Secrets":
         _prepare_as_owner()
         made = seed()
         verify_database(connection, needs_lock_timeout=True)
+        ensure_groups_exist()
     except OperationalError as error:
         raise NotPrepared(f"serve cannot reach the database: {error}") from error
     except UnsafeDatabase as error:
         raise NotPrepared(f"serve refuses this database: {error}") from error
     except NoCluster as error:
         raise NotPrepared(f"LEDGER_DISTRIBUTED is set, but {error}") from error
+    except UnknownGroups as error:
+        raise NotPrepared(f"{error}.") from error
     except Invalid as error:
         raise NotPrepared(f"LEDGER_BOOTSTRAP_API_KEY {error.facts['detail']}") from error
     except ProgrammingError as error:

@@ -25,9 +25,9 @@ class Command(CommandWithExamples):
     """Checks the server, the schema, the timetable and the disk, from this machine, with its settings; changes nothing."""
 
     help = (
-        "Check whether this deployment keeps the promises: isolation, durability, locks, rights, triggers, connections, clock, "
-        "timetable, audit, anchor, partitions, disk, versions and migrations; and say what to do if it does not. "
-        "Exit codes: 0 all checks passed, 1 there are warnings, 2 a check failed (or bad arguments)."
+        "Check whether this deployment keeps the promises: isolation, durability, locks, rights, triggers, two-step login, "
+        "connections, clock, timetable, audit, anchor, partitions, disk, versions and migrations; and say what to do if it "
+        "does not. Exit codes: 0 all checks passed, 1 there are warnings, 2 a check failed (or bad arguments)."
     )
     examples = (
         ("doctor", "examine this deployment"),

@@ -8,6 +8,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from ledger.management.examples import CommandWithExamples
 from ledger_project.database.distribution import NoCluster
+from ledger_project.operators.two_step import UnknownGroups, ensure_groups_exist
 from ledger_project.serving.bootstrap import NotTheOwner, connected_as_owner, ensure_bootstrap_key, migrate_and_grant_rights
 
 
@@ -42,6 +43,10 @@ class Command(CommandWithExamples):
             except NoCluster as error:
                 raise CommandError(f"LEDGER_DISTRIBUTED is set, but {error}.") from error
             ensure_bootstrap_key()
+            try:
+                ensure_groups_exist()
+            except UnknownGroups as error:
+                raise CommandError(f"{error}.") from error
         if options["format"] == "json":
             self.stdout.write(json.dumps({"migrations_applied": applied}))
         else:

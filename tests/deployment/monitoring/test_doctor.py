@@ -21,7 +21,7 @@ from ledger import checks
 from ledger.errors import UnsafeDatabase
 from ledger_project.database.rights import RIGHTS
 from ledger_project.database.triggers import ALWAYS, PARTITIONS_HAVE, TRIGGERS
-from ledger_project.monitoring import examination, schema_checks, server_checks, work_checks
+from ledger_project.monitoring import examination, operator_checks, schema_checks, server_checks, work_checks
 from ledger_project.monitoring.findings import Finding, State, failed, ok, warning
 from ledger_project.work.timetable import TIMETABLE
 from tests.billing.factories import SubscriptionFactory
@@ -71,11 +71,11 @@ def test_a_deployment_that_keeps_the_promises_is_told_so(all_is_well: None, monk
     code, said = doctor("--format", "json")
     found = json.loads(said)
     assert [each for each in found["checks"] if each["state"] != OK] == []
-    assert (code, found["exit_code"], len(found["checks"])) == (0, 0, 19)
+    assert (code, found["exit_code"], len(found["checks"])) == (0, 0, 20)
     assert {task["task"] for task in found["tasks"]} == {task.name for task in TIMETABLE}
     code, said = doctor()
     lines = said.splitlines()
-    assert (code, lines[-1]) == (0, "Checks: 19 OK.")
+    assert (code, lines[-1]) == (0, "Checks: 20 OK.")
     assert len(lines) < 30
     assert max(map(len, lines)) <= 120
 
@@ -92,6 +92,17 @@ def test_the_worst_finding_decides_the_exit_code(
     assert doctor()[0] == code
     assert doctor()[1].endswith(f"\nChecks: {summary}.\n")
     assert doctor()[1].count("→ Do this.") == len([state for state in states if state is not OK])
+
+
+@pytest.mark.django_db
+def test_a_misspelt_group_that_must_have_a_code_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "LEDGER_TWO_STEP", ["finance", "suport"])
+    found = operator_checks.two_step_login(connection)
+    assert (found.check, found.state) == ("Two-step", FAILED)
+    assert found.text.startswith("LEDGER_TWO_STEP names suport; the groups are administrator, ")
+    assert "without a code" in found.advice
+    monkeypatch.setattr(settings, "LEDGER_TWO_STEP", ["finance", "support"])
+    assert operator_checks.two_step_login(connection).state == OK
 
 
 @pytest.mark.usefixtures("committed_db")

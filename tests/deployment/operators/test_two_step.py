@@ -83,6 +83,36 @@ def test_the_picture_and_the_secret_are_shown_only_until_the_code_is_confirmed(m
     assert "data:image/svg+xml" not in client.get(PAGE).content.decode()
 
 
+def test_only_the_session_that_began_the_set_up_sees_the_secret_and_can_confirm_it(mara):
+    owner, other = log_in()[0], log_in(address="198.51.100.7")[0]
+    owner.post(PAGE, {"do": "begin"})
+    secret = re.search(r'<code id="secret"[^>]*>([A-Z2-7 ]+)</code>', owner.get(PAGE).content.decode())
+    assert secret is not None
+    page = other.get(PAGE).content.decode()
+    assert secret[1] not in page
+    assert "data:image/svg+xml" not in page
+    assert other.post(PAGE, {"do": "confirm", "code": code_of(mara)}).status_code == 422
+    assert not TOTPDevice.objects.filter(confirmed=True).exists()
+    other.post(PAGE, {"do": "begin"})
+    assert "data:image/svg+xml" not in owner.get(PAGE).content.decode(), "the other session has replaced the set-up"
+    assert other.post(PAGE, {"do": "confirm", "code": code_of(mara)}).status_code == 200
+    assert TOTPDevice.objects.filter(confirmed=True).count() == 1
+
+
+def test_a_session_that_a_recovery_code_verified_goes_on_after_new_codes_were_made(mara):
+    codes = set_up(mara)[1]
+    client, answer = log_in(codes[0])
+    assert answer.status_code == 302
+    with time_machine.travel(timezone.now() + timedelta(minutes=2), tick=False):
+        made = client.post(PAGE, {"do": "codes", "code": code_of(mara)}).content.decode()
+        assert client.get(HOME).status_code == 200
+        new = re.findall(r"<li><code>(\w+)</code></li>", made)
+        assert (len(new), set(new) & set(codes)) == (10, set())
+        assert log_in(codes[1])[1].status_code == 200
+    with time_machine.travel(timezone.now() + timedelta(minutes=4), tick=False):
+        assert log_in(new[0])[1].status_code == 302
+
+
 def test_a_code_is_good_for_one_login_and_so_is_a_recovery_code(mara):
     codes = set_up(mara)[1]
     with time_machine.travel(timezone.now() + timedelta(minutes=2), tick=False):
@@ -171,6 +201,7 @@ def test_it_is_turned_off_and_codes_are_made_anew_only_with_a_code(mara):
         (["finance"], "support", False),
         (["finance", " support "], "support", True),
         (["finance", " all"], "", True),
+        ([" "], "support", False),
     ],
 )
 def test_who_must_have_it_gets_no_further_without(settings, wanted, role, is_led):

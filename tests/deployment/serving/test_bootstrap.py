@@ -14,6 +14,8 @@ from psycopg import errors, sql
 
 from ledger.database import lock_names
 from ledger.database.locks import lock_number
+from ledger_project.operators import two_step
+from ledger_project.serving import bootstrap
 from ledger_project.serving.bootstrap import provision
 from tests.conftest import database_url, wait_until_waiting
 
@@ -83,6 +85,25 @@ def test_the_command_tells_the_application_role_what_to_do(monkeypatch: pytest.M
     ):
         call_command("prepare_database")
     assert connection.settings_dict == before
+
+
+@pytest.mark.parametrize("wanted", [["suport", "finance", " all"], ["suport"]])
+def test_a_group_that_must_have_a_code_and_does_not_exist_is_refused(monkeypatch: pytest.MonkeyPatch, wanted: list[str]) -> None:
+    monkeypatch.setattr(settings, "OWNER_DATABASE_URL", database_url("owner"))
+    monkeypatch.setattr(settings, "LEDGER_BOOTSTRAP_API_KEY", "")
+    monkeypatch.setattr(settings, "LEDGER_TWO_STEP", wanted)
+    monkeypatch.setattr(bootstrap, "seed", lambda: bootstrap.Secrets("admin", None, None))
+    message = "LEDGER_TWO_STEP names suport; the groups are administrator, billing operator, finance, read-only, support."
+    with pytest.raises(CommandError, match=message):
+        call_command("prepare_database", verbosity=0)
+    with pytest.raises(bootstrap.NotPrepared, match=message):
+        bootstrap.prepare(None)
+
+
+@pytest.mark.parametrize("wanted", [[], [""], ["all"], ["finance", " support "]])
+def test_groups_that_exist_are_accepted(monkeypatch: pytest.MonkeyPatch, wanted: list[str]) -> None:
+    monkeypatch.setattr(settings, "LEDGER_TWO_STEP", wanted)
+    two_step.ensure_groups_exist()
 
 
 def test_two_preparing_at_once_take_turns(raw_connection: RawConnection, monkeypatch: pytest.MonkeyPatch) -> None:
