@@ -7,23 +7,26 @@ from django.db import connection
 
 from ledger.totals.ties import Tie
 
+# Billing and entries meet in parts that are made first: on a cluster, entries are on other nodes than billing.
+
 NAME: Final = "invoices paid with credits"
 
 # From the entries, which an invoice's payment has a key for, and from the payments, each with its entry by the primary key.
 PAYMENTS: Final = """
-    WITH entry AS (
+    WITH entry AS MATERIALIZED (
         SELECT credit_type, sum(-amount) AS credits FROM ledger_entry
         WHERE kind = 'spend' AND actor = 'billing' AND idempotency_key LIKE 'invoice/%%/pay'
             AND ledger_slot(recorded_at) BETWEEN ledger_slot(%(start)s) AND ledger_slot(%(end)s)
             AND recorded_at >= %(start)s AND recorded_at < %(end)s
         GROUP BY credit_type
-    ), document AS (
-        SELECT p.credit_type, sum(p.credits) AS credits
-        FROM billing_creditpayment AS p
-        JOIN ledger_entry AS e
-            ON e.holder_id = p.holder_id AND e.credit_type = p.credit_type AND e.sequence = p.spend_sequence
+    ), payment AS MATERIALIZED (
+        SELECT holder_id, credit_type, spend_sequence AS sequence, credits FROM billing_creditpayment
+    ), document AS MATERIALIZED (
+        SELECT payment.credit_type, sum(payment.credits) AS credits
+        FROM payment
+        JOIN ledger_entry AS e USING (holder_id, credit_type, sequence)
         WHERE e.recorded_at >= %(start)s AND e.recorded_at < %(end)s
-        GROUP BY p.credit_type
+        GROUP BY payment.credit_type
     )
     SELECT credit_type, coalesce(document.credits, 0), coalesce(entry.credits, 0)
     FROM entry FULL JOIN document USING (credit_type)
@@ -36,27 +39,35 @@ NAME_OF_USAGE: Final = "usage on invoices paid with credits"
 # voided invoice gave back has another key, `usage/<invoice>/undone/...`; a deleted draft has no lines any more. A line is written
 # with its entries, so an invoice more than a day outside of the month has no entries in it.
 USAGE: Final = """
-    WITH entry AS (
-        SELECT credit_type, sum(-amount) AS credits FROM ledger_entry
+    WITH entry_of_invoice AS MATERIALIZED (
+        SELECT credit_type, split_part(idempotency_key, '/', 2)::bigint AS invoice_id, sum(-amount) AS credits
+        FROM ledger_entry
         WHERE kind IN ('spend', 'refund') AND actor = 'billing' AND idempotency_key ~ '^usage/[0-9]+/[0-9]+/'
             AND ledger_slot(recorded_at) BETWEEN ledger_slot(%(start)s) AND ledger_slot(%(end)s)
             AND recorded_at >= %(start)s AND recorded_at < %(end)s
-            AND EXISTS (SELECT FROM billing_invoice AS i WHERE i.id = split_part(idempotency_key, '/', 2)::bigint)
+        GROUP BY 1, 2
+    ), entry AS (
+        SELECT credit_type, sum(credits) AS credits
+        FROM entry_of_invoice
+        WHERE EXISTS (SELECT FROM billing_invoice AS i WHERE i.id = invoice_id)
         GROUP BY credit_type
-    ), line AS (
-        SELECT l.rating -> 'covered' AS covered, i.created_at
+    ), line AS MATERIALIZED (
+        SELECT l.rating -> 'covered' ->> 'holder_id' AS holder_id, l.rating -> 'covered' ->> 'credit_type' AS credit_type,
+            (l.rating -> 'covered' -> 'entries' ->> 0)::bigint AS sequence,
+            (l.rating -> 'covered' ->> 'credits')::numeric AS credits, i.created_at
         FROM billing_invoice AS i
         JOIN billing_line AS l ON l.invoice_id = i.id
         WHERE i.created_at >= %(start)s - interval '1 day' AND i.created_at < %(end)s + interval '1 day'
             AND l.rating -> 'covered' IS NOT NULL AND l.rating -> 'covered' ->> 'credits' <> '0'
-    ), document AS (
-        SELECT covered ->> 'credit_type' AS credit_type, sum((covered ->> 'credits')::numeric) AS credits
+    ), named AS MATERIALIZED (
+        SELECT DISTINCT e.holder_id, e.credit_type, e.sequence, e.recorded_at
         FROM line
-        LEFT JOIN ledger_entry AS e
-            ON e.holder_id = covered ->> 'holder_id'
-            AND e.credit_type = covered ->> 'credit_type'
-            AND e.sequence = (covered -> 'entries' ->> 0)::bigint
-        WHERE coalesce(e.recorded_at, created_at) >= %(start)s AND coalesce(e.recorded_at, created_at) < %(end)s
+        JOIN ledger_entry AS e USING (holder_id, credit_type, sequence)
+    ), document AS (
+        SELECT line.credit_type, sum(line.credits) AS credits
+        FROM line
+        LEFT JOIN named USING (holder_id, credit_type, sequence)
+        WHERE coalesce(named.recorded_at, line.created_at) >= %(start)s AND coalesce(named.recorded_at, line.created_at) < %(end)s
         GROUP BY 1
     )
     SELECT credit_type, coalesce(document.credits, 0), coalesce(entry.credits, 0)

@@ -52,22 +52,26 @@ LIMIT {ENTRIES_LOOKED_AT}
 
 # Grants that become effective later, the soonest first, less what was revoked of them, by the index of references.
 SCHEDULED = """
-SELECT coming.credit_type, sum(coming.amount - revoked.amount), count(*)
-FROM (
+WITH coming AS MATERIALIZED (
     SELECT holder_id, credit_type, sequence, amount
     FROM ledger_entry
     WHERE effective_at > recorded_at AND effective_at > %s AND kind = 'grant'
     ORDER BY effective_at
     LIMIT {limit}
-) AS coming
-CROSS JOIN LATERAL (
-    SELECT coalesce(sum(-e.amount), 0) AS amount
-    FROM ledger_entry e
-    WHERE e.holder_id = coming.holder_id
+),
+revoked AS MATERIALIZED (
+    SELECT e.holder_id, e.credit_type, e.refers_to AS sequence, sum(-e.amount) AS amount
+    FROM coming
+    JOIN ledger_entry e
+        ON e.holder_id = coming.holder_id
         AND e.credit_type = coming.credit_type
         AND e.refers_to = coming.sequence
         AND e.kind = 'revoke'
-) AS revoked
+    GROUP BY e.holder_id, e.credit_type, e.refers_to
+)
+SELECT coming.credit_type, sum(coming.amount - coalesce(revoked.amount, 0)), count(*)
+FROM coming
+LEFT JOIN revoked USING (holder_id, credit_type, sequence)
 GROUP BY coming.credit_type
 """
 

@@ -41,10 +41,15 @@ WAIT_MANY_SHARED = "SELECT pg_advisory_xact_lock_shared(number) FROM unnest(%s::
 ONE_BY_ONE = 8
 """Up to this many locks are taken by one statement each, whose comment names the lock; more are taken in one round trip."""
 TRY = "SELECT pg_try_advisory_xact_lock(%s)"
-# Only ever shortens lock_timeout: an administrator may have set less than LOCK_TIMEOUT_MS on the database.
+# Only ever shortens lock_timeout: an administrator may have set less than LOCK_TIMEOUT_MS on the database. By SET LOCAL, not by
+# set_config(): a cluster passes only the former on to the nodes of the transaction, where the waits are.
 SHORTEN = """
-SELECT set_config('lock_timeout', %s, true)
-WHERE current_setting('lock_timeout')::interval = '0' OR current_setting('lock_timeout')::interval > %s::interval
+DO $$
+BEGIN
+    IF current_setting('lock_timeout')::interval = '0' OR current_setting('lock_timeout')::interval > '{milliseconds}ms' THEN
+        SET LOCAL lock_timeout = {milliseconds};
+    END IF;
+END $$
 """
 BOUND_STATEMENT = "SELECT current_setting('statement_timeout'), set_config('statement_timeout', %s, true)"
 TRY_SHARED = "SELECT pg_try_advisory_xact_lock_shared(%s)"
@@ -209,7 +214,7 @@ def keep_to_deadline(using: str = "default") -> None:
     left_ms = _left_ms()
     if left_ms is not None and left_ms < LOCK_TIMEOUT_MS:
         with connections[using].cursor() as cursor:
-            cursor.execute(SHORTEN, [f"{left_ms}ms"] * 2)
+            cursor.execute(SHORTEN.format(milliseconds=left_ms))
 
 
 @contextmanager

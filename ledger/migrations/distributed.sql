@@ -211,6 +211,38 @@ BEGIN
     RETURN QUERY SELECT * FROM ledger_states(COALESCE(holders, '{}'), COALESCE(types, '{}'));
 END $$;
 
+-- As in schema.sql, but Citus must not inline it: it cannot plan a set-returning function behind another.
+CREATE OR REPLACE FUNCTION ledger_state_parts(number bigint, balance bigint, set_aside bigint, lots json, holds json)
+RETURNS TABLE (
+    source  text,
+    expires text,
+    is_held boolean,
+    entries bigint,
+    credits bigint,
+    held    bigint
+)
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN QUERY
+    SELECT NULL::text, NULL::text, NULL::boolean, number, balance, set_aside
+    UNION ALL
+    SELECT
+        CASE WHEN COALESCE(lot ->> 5, '0') = '1' THEN 'promotional' ELSE 'purchased' END,
+        to_char(to_timestamp(floor((lot ->> 3)::numeric / 1000000)) AT TIME ZONE 'UTC', 'YYYY-MM'),
+        in_hold,
+        0,
+        (lot ->> 1)::bigint,
+        0
+    FROM (
+        SELECT false AS in_hold, lot
+        FROM json_array_elements(lots) AS lot
+        UNION ALL
+        SELECT true, lot
+        FROM json_array_elements(holds) AS hold
+        CROSS JOIN LATERAL json_array_elements(hold -> 2) AS lot
+    ) AS all_lots;
+END $$;
+
 -- As in schema.sql, but on a shard, whose name is known only when the trigger fires. The statement that reads the entry before is prepared
 -- once per shard and session; planning it each time would take most of the time of an entry.
 CREATE OR REPLACE FUNCTION ledger_entry_follows() RETURNS trigger

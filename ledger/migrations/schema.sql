@@ -431,6 +431,37 @@ BEGIN
     END LOOP;
 END $$;
 
+-- The state after an account's entry of that number in parts that can be added up over accounts: what it comes to, without a source, and then
+-- each open and held lot, with the month (UTC) in which it expires.
+CREATE FUNCTION ledger_state_parts(number bigint, balance bigint, set_aside bigint, lots json, holds json)
+RETURNS TABLE (
+    source  text,
+    expires text,
+    is_held boolean,
+    entries bigint,
+    credits bigint,
+    held    bigint
+)
+LANGUAGE sql STABLE AS $$
+    SELECT NULL::text, NULL::text, NULL::boolean, number, balance, set_aside
+    UNION ALL
+    SELECT
+        CASE WHEN COALESCE(lot ->> 5, '0') = '1' THEN 'promotional' ELSE 'purchased' END,
+        to_char(to_timestamp(floor((lot ->> 3)::numeric / 1000000)) AT TIME ZONE 'UTC', 'YYYY-MM'),
+        in_hold,
+        0,
+        (lot ->> 1)::bigint,
+        0
+    FROM (
+        SELECT false AS in_hold, lot
+        FROM json_array_elements(lots) AS lot
+        UNION ALL
+        SELECT true, lot
+        FROM json_array_elements(holds) AS hold
+        CROSS JOIN LATERAL json_array_elements(hold -> 2) AS lot
+    ) AS all_lots
+$$;
+
 -- Entries with a text key, for tools that cannot use a composite key, such as Django's admin.
 CREATE VIEW ledger_entry_listing AS
 SELECT

@@ -6,7 +6,7 @@ a time in that month appear after it was closed. They are then counted in the mo
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
@@ -19,47 +19,29 @@ from ledger.totals.ties import ties
 
 BEGINNING: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
-# Each account by its first entry, and of its entries the last one before the end: the newest, or what a binary search finds.
+# Each account by its first entry, and of its entries the last one before the end: the newest, or what a binary search finds. A
+# state has a part for the account, without a source, and one for each lot: a cluster adds up the accounts of a shard on its node.
 STATES: Final = """
-    WITH state AS MATERIALIZED (
-        SELECT first.credit_type, last.sequence, last.balance, last.held, last.lots, last.holds
-        FROM ledger_entry AS first
-        CROSS JOIN LATERAL (
-            SELECT e.sequence, e.recorded_at FROM ledger_entry AS e
-            WHERE e.holder_id = first.holder_id AND e.credit_type = first.credit_type
-            ORDER BY e.sequence DESC LIMIT 1
-        ) AS newest
-        CROSS JOIN LATERAL (
-            SELECT e.* FROM ledger_entry AS e
-            WHERE e.holder_id = first.holder_id AND e.credit_type = first.credit_type AND e.sequence = CASE
-                WHEN newest.recorded_at < %(end)s THEN newest.sequence
-                ELSE ledger_sequence_at(first.holder_id, first.credit_type, %(end)s - interval '1 microsecond')
-            END
-            LIMIT 1
-        ) AS last
-        WHERE first.sequence = 1 AND first.recorded_at < %(end)s
-    ), lot AS (
-        SELECT credit_type, false AS is_held, lot FROM state CROSS JOIN LATERAL json_array_elements(lots) AS lot
-        UNION ALL
-        SELECT credit_type, true, lot FROM state
-        CROSS JOIN LATERAL json_array_elements(holds) AS hold CROSS JOIN LATERAL json_array_elements(hold -> 2) AS lot
-    ), bucket AS (
-        SELECT credit_type, is_held, COALESCE(lot ->> 5, '0') = '1' AS is_promotional,
-            to_char(to_timestamp(floor((lot ->> 3)::numeric / 1000000)) AT TIME ZONE 'UTC', 'YYYY-MM') AS expires,
-            sum((lot ->> 1)::numeric) AS amount
-        FROM lot GROUP BY 1, 2, 3, 4
-    )
-    SELECT state.credit_type, count(*), sum(state.sequence), sum(state.balance), sum(state.held),
-        (
-            SELECT COALESCE(json_agg(json_build_object(
-                'expires', expires, 'source', CASE WHEN is_promotional THEN 'promotional' ELSE 'purchased' END,
-                'is_held', is_held, 'amount', amount
-            ) ORDER BY expires NULLS LAST, is_promotional, is_held), '[]')::text
-            FROM bucket WHERE bucket.credit_type = state.credit_type
-        )
-    FROM state
-    GROUP BY state.credit_type
-    ORDER BY state.credit_type
+    SELECT first.credit_type, part.source, part.expires, part.is_held,
+        count(*), sum(part.entries), sum(part.credits), sum(part.held)
+    FROM ledger_entry AS first
+    CROSS JOIN LATERAL (
+        SELECT e.sequence, e.recorded_at FROM ledger_entry AS e
+        WHERE e.holder_id = first.holder_id AND e.credit_type = first.credit_type
+        ORDER BY e.sequence DESC LIMIT 1
+    ) AS newest
+    CROSS JOIN LATERAL (
+        SELECT e.* FROM ledger_entry AS e
+        WHERE e.holder_id = first.holder_id AND e.credit_type = first.credit_type AND e.sequence = CASE
+            WHEN newest.recorded_at < %(end)s THEN newest.sequence
+            ELSE ledger_sequence_at(first.holder_id, first.credit_type, %(end)s - interval '1 microsecond')
+        END
+        LIMIT 1
+    ) AS last
+    CROSS JOIN LATERAL ledger_state_parts(last.sequence, last.balance, last.held, last.lots, last.holds) AS part
+    WHERE first.sequence = 1 AND first.recorded_at < %(end)s
+    GROUP BY 1, 2, 3, 4
+    ORDER BY first.credit_type, part.expires NULLS LAST, part.source DESC, part.is_held
 """
 
 # What customers paid for purchased credits, where the grants say so in their metadata.
@@ -96,16 +78,16 @@ class TotalsDisagree(Exception):
     """The totals of a month are not what the accounts come to at its end; the month stays open. A law of the ledger is broken."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class State:
     """All accounts of a credit type at an instant, added up."""
 
     credit_type: str
-    accounts: int
-    entries: int
-    balance: int
-    held: int
-    outstanding: str
+    accounts: int = 0
+    entries: int = 0
+    balance: int = 0
+    held: int = 0
+    outstanding: list[dict[str, Any]] = field(default_factory=list)
 
 
 def close_months() -> list[date]:
@@ -161,11 +143,7 @@ def _next_month(cursor: Any) -> date | None:
 def _close(cursor: Any, month: date) -> None:
     start, end = starts(month), starts(month_after(month))
     cursor.execute(REPLACE, {"since": start, "until": end})
-    cursor.execute(STATES, {"end": end})
-    states = [
-        State(name, int(count), int(last), int(left), int(held), outstanding)
-        for name, count, last, left, held, outstanding in cursor.fetchall()
-    ]
+    states = _states(cursor, end)
     if _entries(cursor, end) != {state.credit_type: state.entries for state in states}:
         _count_late(cursor, month, end)
     _ensure_agree(month, _counted(cursor, end), states)
@@ -176,8 +154,21 @@ def _close(cursor: Any, month: date) -> None:
     tied = ties(start, end)
     for state in states:
         of_type = [tie._asdict() for tie in tied if tie.credit_type == state.credit_type]
-        facts = [state.outstanding, json.dumps(paid.get(state.credit_type, {})), json.dumps(of_type)]
+        facts = [json.dumps(state.outstanding), json.dumps(paid.get(state.credit_type, {})), json.dumps(of_type)]
         cursor.execute(CLOSE, [month, state.credit_type, state.accounts, state.entries, state.balance, state.held, *facts])
+
+
+def _states(cursor: Any, end: datetime) -> list[State]:
+    """All accounts as they stood at the end, by credit type."""
+    cursor.execute(STATES, {"end": end})
+    states: dict[str, State] = {}
+    for credit_type, source, expires, is_held, count, entries, amount, held in cursor.fetchall():
+        state = states.setdefault(credit_type, State(credit_type))
+        if source is None:
+            state.accounts, state.entries, state.balance, state.held = count, int(entries), int(amount), int(held)
+        else:
+            state.outstanding.append({"expires": expires, "source": source, "is_held": is_held, "amount": int(amount)})
+    return list(states.values())
 
 
 def _counted(cursor: Any, end: datetime) -> dict[str, dict[str, int]]:

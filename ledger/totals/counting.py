@@ -21,7 +21,7 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from ledger.database.lock_names import TOTALS
-from ledger.database.locks import lock_number, try_advisory_lock
+from ledger.database.locks import try_advisory_lock
 
 PATIENCE_SECONDS: Final = 5.0
 LOOK_EVERY_SECONDS: Final = 0.02
@@ -95,20 +95,21 @@ WRITERS: Final = """
         AND (locktype = 'advisory' OR relation = 'ledger_entry'::regclass AND mode = 'RowExclusiveLock')
 """
 
-# The same of all nodes of a cluster, where a writer holds its lock on its holder's node. But for the lock of this count itself; a
-# node that does not answer counts as a writer that does not end.
+# The same of all nodes of a cluster, where a writer holds its lock on its holder's node, but for this session's part. A node
+# that does not answer counts as a writer that does not end.
 WRITERS_OF_ALL_NODES: Final = """
     SELECT DISTINCT node.nodeid || ':' || writer
-    FROM run_command_on_all_nodes($$
+    FROM run_command_on_all_nodes(replace($$
         SELECT COALESCE(string_agg(DISTINCT virtualtransaction, ','), '') FROM pg_locks
-        WHERE pid IS DISTINCT FROM pg_backend_pid() AND granted AND virtualtransaction NOT LIKE '%%/0'
+        WHERE granted AND virtualtransaction NOT LIKE '%%/0'
+            AND pid NOT IN (SELECT process_id FROM get_all_active_transactions() WHERE global_pid = :own)
             AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
             AND (
-                locktype = 'advisory' AND (classid::bigint << 32) | objid::bigint <> {own}
+                locktype = 'advisory'
                 OR mode = 'RowExclusiveLock'
                     AND relation IN (SELECT oid FROM pg_class WHERE relname ~ '^ledger_entry(_[0-9]+)?$')
             )
-    $$) AS node
+    $$, ':own', citus_backend_gpid()::text)) AS node
     CROSS JOIN LATERAL unnest(
         CASE WHEN node.success THEN string_to_array(node.result, ',') ELSE ARRAY['down'] END
     ) AS writer
@@ -182,10 +183,7 @@ def _horizon(patience_seconds: float) -> datetime | None:
 
 
 def _writers(cursor: Any) -> set[str]:
-    if settings.LEDGER["DISTRIBUTED"]:
-        cursor.execute(WRITERS_OF_ALL_NODES.format(own=lock_number(TOTALS())), [])
-    else:
-        cursor.execute(WRITERS, [])
+    cursor.execute(WRITERS_OF_ALL_NODES if settings.LEDGER["DISTRIBUTED"] else WRITERS, [])
     return {name for (name,) in cursor.fetchall()}
 
 

@@ -5,8 +5,6 @@ import sys
 from argparse import ArgumentParser
 from typing import Any
 
-from django.conf import settings
-
 from ledger.errors import LockBusy
 from ledger.management.examples import CommandWithExamples
 from ledger.management.progress import progress_bar
@@ -41,16 +39,13 @@ class Command(CommandWithExamples):
             shown = not options["no_progress"] and sys.stderr.isatty()
             with progress_bar("Counting", "hours", shown=shown) as progress:
                 counted = count_entries(progress=progress)
-            # What documents say of a month is compared by joins of billing with entries, which a cluster does not run.
-            closed = [] if settings.LEDGER["DISTRIBUTED"] else close_months()
+            closed = close_months()
         except LockBusy:
             self.stderr.write("Another process is counting.")
             sys.exit(HELD_UP)
         except TotalsDisagree as error:
             self.stderr.write(str(error))
             sys.exit(DISAGREE)
-        if settings.LEDGER["DISTRIBUTED"]:
-            self.stderr.write("Months are not closed where the ledger is distributed over nodes (docs/adr/0043).")
         months = [f"{month:%Y-%m}" for month in closed]
         if options["format"] == "json":
             values = {"counted_until": counted.until.isoformat(), "held_up": counted.is_held_up, "closed": months}
