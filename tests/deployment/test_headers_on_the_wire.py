@@ -1,4 +1,4 @@
-"""What counts as the header Idempotency-Key, as real servers hand headers on: one line of just that name."""
+"""What counts as the header Idempotency-Key, as real servers hand headers on: one line of just that name. And chunks."""
 
 import json
 import socket
@@ -61,3 +61,23 @@ def test_only_one_line_of_just_that_name_is_the_idempotency_key(send: Send, new_
     status, entry = send(holder, key, ["Idempotency_Key: another", "Idempotency-Key: k1", "Idempotency_Key: k2"])
     assert (status, entry["idempotency_key"]) == (201, "k1")
     assert [each.idempotency_key for each in reads.entries(holder)] == ["k1"], "k1 was still free"
+
+
+@pytest.mark.parametrize("chunks", [b"zz\r\n{}\r\n0\r\n\r\n", b'd\r\n{"amount": 5}XX0\r\n\r\n'])
+def test_chunks_that_are_not_well_formed_are_a_400(
+    committed_db: None, server_processes: Callable[..., list[Any]], new_holder: Callable[[], str], chunks: bytes
+) -> None:
+    holder = new_holder()
+    _, key = services.create_api_key(name=holder, scopes=["ledger:grant"])
+    (web,) = server_processes(1)
+    address = urlsplit(web.url)
+    head = [
+        f"POST /v1/holders/{holder}/grants HTTP/1.1", f"Host: {address.netloc}", f"Authorization: Bearer {key}",
+        "Content-Type: application/json", "Transfer-Encoding: chunked", "Connection: close", "Idempotency-Key: k1",
+    ]  # fmt: skip
+    with nothing_written(holder), socket.create_connection((str(address.hostname), address.port or 80), timeout=30) as wire:
+        wire.sendall("\r\n".join(head).encode() + b"\r\n\r\n" + chunks)
+        answer = b"".join(iter(lambda: wire.recv(65_536), b""))
+    status, _, content = answer.partition(b"\r\n\r\n")
+    assert int(status.split()[1]) == 400
+    assert [error["code"] for error in json.loads(content)["errors"]] == ["truncated"]

@@ -74,10 +74,6 @@ RESOLVED_LIMIT = 16_384
 """How many resolved paths a process caches, some hundred bytes each: resolving takes as long as parsing a body."""
 
 
-class ClientGone(Exception):
-    """The client hung up before its request was whole."""
-
-
 class Front:
     """The application of one process."""
 
@@ -152,13 +148,10 @@ class Front:
             self._start()
         # Now, so that whatever is logged on the way names it.
         request_id(request)
-        try:
-            if tracing.is_on() and request.path_info not in PROBES:
-                response = await respond_in_span(request, partial(self._respond, request, receive))
-            else:
-                response = await self._respond(request, receive)
-        except ClientGone:
-            return
+        if tracing.is_on() and request.path_info not in PROBES:
+            response = await respond_in_span(request, partial(self._respond, request, receive))
+        else:
+            response = await self._respond(request, receive)
         log_request(request, response, started_at=started_at)
         count_request(request, response, started_at=started_at)
         await self._send(request, response, receive, send)
@@ -168,8 +161,6 @@ class Front:
         try:
             request.ensure_sound()
             response = await (self._call(request, receive) if is_call else self._page(request, receive))
-        except ClientGone:
-            raise
         except Resolver404:
             response = problems.answer(NotFound(), request)
         except Exception as error:
@@ -292,7 +283,9 @@ class Front:
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
-                        raise ClientGone
+                        # The client has hung up, or its chunks are not well-formed: then it waits for a response.
+                        request.body_error = MalformedRequest(FieldError("", "truncated", "The body is not whole."))
+                        return
                     chunk = message.get("body", b"")
                     size += len(chunk)
                     self._receiving_bytes += len(chunk)

@@ -64,7 +64,7 @@ def parse_object(body: bytes) -> dict[str, Any]:
     """Return the JSON object that `body` is.
 
     Integers come as `int`, or as plus or minus `BEYOND_ANY_LIMIT`; numbers with a point or an exponent as `float`, so that a
-    field that wants an integer sees that 1.0 is not one.
+    field that wants an integer sees that 1.0 is not one. -0.0 comes as 0.0.
 
     Raises:
         MalformedRequest: empty, not UTF-8, with a byte order mark, not JSON (NaN and Infinity are not), not an object, a key
@@ -129,11 +129,16 @@ def _integer(literal: str) -> int:
     return -BEYOND_ANY_LIMIT if literal[0] == "-" else BEYOND_ANY_LIMIT
 
 
+def _number(literal: str) -> float:
+    # JSON in the database has no zero below zero.
+    return float(literal) + 0.0
+
+
 def _no_constant(literal: str) -> None:
     raise _malformed("malformed-json", f"{literal} is not JSON.")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_constant=_no_constant)
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_float=_number, parse_constant=_no_constant)
 
 
 def _unstorable(value: Any, pointer: str) -> Iterator[str]:

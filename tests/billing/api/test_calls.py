@@ -114,6 +114,15 @@ def test_the_same_request_spelled_otherwise_gets_the_first_response(api, subscri
     assert Invoice.objects.filter(subscription_ref=subscribed).count() == 1
 
 
+def test_a_zero_below_zero_is_zero_in_the_first_response_too(api):
+    ref, key = unique("CUST"), unique("key")
+    raw = b'{"ref": "%s", "name": "Ada", "currency": "EUR", "address": {"floor": -0.0}}' % ref.encode()
+    first, second = api.post("/v1/customers", raw=raw, key=key), api.post("/v1/customers", raw=raw, key=key)
+    assert b'"floor":0.0' in first.content
+    assert (first.status_code, second.status_code, second.content) == (201, 201, first.content)
+    assert Customer.objects.filter(ref=ref).count() == 1
+
+
 def test_a_number_spelled_otherwise_is_the_same_and_another_one_is_not(api, subscribed):
     path, key = f"/v1/subscriptions/{subscribed}/amendments", unique("key")
 

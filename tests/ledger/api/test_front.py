@@ -142,11 +142,12 @@ def test_a_body_that_does_not_arrive_in_time_is_a_408(
         assert problem_of(exchange.run()) == (408, "body-timeout")
 
 
-def test_a_client_that_hangs_up_in_its_body_gets_no_response_and_nothing_is_written(api: ApiClient, holder: str) -> None:
-    exchange = Exchange("POST", SPENDS, *keyed(api, (b"content-length", b"14"))).body(b'{"amount":', more=True)
+@pytest.mark.parametrize("path", [SPENDS, "/admin/login/"])
+def test_a_body_that_ends_in_the_middle_is_a_400_and_nothing_is_written(api: ApiClient, holder: str, path: str) -> None:
+    exchange = Exchange("POST", path, *keyed(api, (b"content-length", b"14"))).body(b'{"amount":', more=True)
     exchange.messages.put_nowait({"type": "http.disconnect"})
     with nothing_written(holder):
-        assert exchange.run() is None
+        assert problem_of(exchange.run()) == (400, "malformed-request")
 
 
 def test_beyond_so_much_of_bodies_at_once_the_next_is_told_that_the_server_is_busy(
