@@ -25,9 +25,12 @@ class InvalidTransition(Refused):
 
 
 class InvoiceCorrectedLater(InvalidTransition):
-    """A later invoice corrects a line of this one, or bills time that this one gave back; void that first. Facts: invoice, by."""
+    """A later invoice corrects a line of this one, or bills time that this one gave back; void that first.
 
-    code = "invoice-corrected-later"
+    Facts: invoice, by, state, wanted.
+    """
+
+    stored_as = "invoice-corrected-later"
     title = "A later invoice corrects this one"
 
 

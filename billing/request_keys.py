@@ -75,7 +75,7 @@ def execute_once(
             request_digest=request_digest,
             status=result.status if result else None,
             body=result.body if result else None,
-            refusal=refusal.code if refusal else "",
+            refusal=refusal.stored_as or refusal.code if refusal else "",
             facts=refusal.facts if refusal else None,
             refused_request=request_id if refusal else "",
         )
@@ -95,8 +95,8 @@ def _replay(known: RequestKey, request_digest: bytes) -> WriteResult:
     return WriteResult(known.status, known.body, replayed=True)
 
 
-def _refusal_class(code: str) -> type[Refused]:
-    return next((one for one in _subclasses(Refused) if one.code == code), Refused)
+def _refusal_class(stored_as: str) -> type[Refused]:
+    return next((one for one in _subclasses(Refused) if (one.stored_as or one.code) == stored_as), Refused)
 
 
 def _subclasses(base: type[Refused]) -> Iterator[type[Refused]]:

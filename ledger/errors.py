@@ -31,6 +31,8 @@ class Refused(LedgerError):
     code = "refused"
     title = "The ledger refused the request"
 
+    stored_as: ClassVar[str] = ""
+    """What a stored refusal is recognised by, where another class has the same code; empty: the code."""
     replayed: bool = False
     """True when the same key got this refusal before."""
     request_id: str = ""

@@ -10,14 +10,13 @@ from billing import reads
 from billing.api import examples, request_schemas, response_schemas
 from billing.api.endpoints import BUSY, INVOICE_PATH, INVOICES, NO_INVOICE, BillingEndpoint, WriteEndpoint, list_operation
 from billing.documents import transitions
-from billing.errors import InvalidTransition, InvoiceCorrectedLater
+from billing.errors import InvalidTransition
 from billing.reads import document_schemas
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.parsing import BODY_LIMIT_BYTES
 from ledger.api.kit.queries import read_query
 from ledger.api.kit.rendering import json_response
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
-from ledger.errors import LedgerError
 
 
 class Invoices(BillingEndpoint):
@@ -95,12 +94,12 @@ class _TransitionEndpoint(WriteEndpoint):
         return self.once(request, request_schemas.TransitionSerializer, act)
 
 
-def _transition_operation(name: str, summary: str, description: str, *problems: LedgerError) -> Callable[[Any], Any]:
+def _transition_operation(name: str, summary: str, description: str) -> Callable[[Any], Any]:
     return operation(
         name, summary, description, tag=INVOICES, scope=BILLING_WRITE, idempotent=True, parameters=[INVOICE_PATH],
         takes=RequestBody(request_schemas.TransitionSerializer, {"with a reason": {"reason": "Told so by phone"}, "nothing": {}}),
         responses={200: ResponseBody(document_schemas.InvoiceSerializer, examples.INVOICE, "The invoice as it is then.")},
-        problems=[NO_INVOICE, InvalidTransition(invoice=1, state="paid", wanted="void"), *problems, BUSY],
+        problems=[NO_INVOICE, InvalidTransition(invoice=1, state="paid", wanted="void"), BUSY],
     )  # fmt: skip
 
 
@@ -129,7 +128,6 @@ class Void(_TransitionEndpoint):
         "voidInvoice",
         "Void an invoice",
         "Frees the invoice's periods for billing and returns the credits it used, once.",
-        InvoiceCorrectedLater(invoice=1, by=2),
     )
     def post(self, request: HttpRequest, invoice_id: int) -> HttpResponse:
         """Void an invoice."""

@@ -122,10 +122,11 @@ def void_with_corrections(invoice_id: int) -> list[Invoice]:
 
 def _void_under(lock: Lock, invoice: Invoice) -> list[Invoice]:
     origins = {State.OPEN, State.UNCOLLECTIBLE} | ({State.PAID} if came_to_nothing(invoice) else set())
+    state = invoice.state
     _change_state(invoice, State.VOID, "voided_at", origins)
     netted = [other for other in _corrected_by(invoice) if came_to_nothing(other)]
     voided = [one for other in reversed(netted) for one in _void_under(lock, other)]
-    release_under(lock, invoice)
+    _release(lock, invoice, state=state, wanted=State.VOID.value)
     _give_credits_back(invoice)
     return [*voided, invoice]
 
@@ -140,22 +141,25 @@ def delete_draft(invoice_id: int) -> None:
 
 
 def delete_draft_under(lock: Lock, invoice: Invoice) -> None:
-    """Delete a draft and release what it claimed, or raise and change nothing. Raises: as `release_under`."""
-    release_under(lock, invoice)
+    """Delete a draft and release what it claimed, or raise and change nothing. Raises: as `_release`."""
+    _release(lock, invoice, state=invoice.state, wanted="deleted")
     Line.objects.filter(invoice_id=invoice.pk).delete()
     InvoiceTax.objects.filter(invoice_id=invoice.pk).delete()
     Invoice.objects.filter(pk=invoice.pk).delete()
 
 
-def release_under(lock: Lock, invoice: Invoice) -> None:
+def _release(lock: Lock, invoice: Invoice, *, state: str, wanted: str) -> None:
     """Release everything that an invoice claimed or used, with the credits on usage, and restore what it had corrected.
+
+    Args:
+        state, wanted: from which state to which one the invoice goes.
 
     Raises:
         InvoiceCorrectedLater: a later invoice that is not void has corrected a claim of this one, billed what it gave back, or
             used its credit note.
     """
     lock.ensure_held(invoice_key(invoice.subscription_ref))
-    _refuse_if_corrected(invoice)
+    _refuse_if_corrected(invoice, state, wanted)
     now = timezone.now()
     written = Claim.objects.filter(_written_by(invoice), released_at=None)
     covered = covered_claims(written)
@@ -173,10 +177,10 @@ def release_under(lock: Lock, invoice: Invoice) -> None:
     Cursor.objects.filter(pk=invoice.subscription_id).delete()
 
 
-def _refuse_if_corrected(invoice: Invoice) -> None:
+def _refuse_if_corrected(invoice: Invoice, state: str, wanted: str) -> None:
     corrections = _corrected_by(invoice)
     if corrections:
-        raise InvoiceCorrectedLater(invoice=invoice.pk, by=corrections[0].pk)
+        raise InvoiceCorrectedLater(invoice=invoice.pk, by=corrections[0].pk, state=state, wanted=wanted)
 
 
 def _corrected_by(invoice: Invoice) -> list[Invoice]:

@@ -571,7 +571,7 @@ class Migration(migrations.Migration):
                     ('request_digest', models.BinaryField(db_comment='SHA-256 of route and body')),
                     ('status', models.PositiveSmallIntegerField(db_comment='null: it was refused', null=True)),
                     ('body', models.JSONField(null=True)),
-                    ('refusal', models.CharField(blank=True, db_comment='code of the error class', default='', max_length=64)),
+                    ('refusal', models.CharField(blank=True, db_comment='code of the error, or what tells it from others with that code', default='', max_length=64)),
                     ('facts', models.JSONField(null=True)),
                     ('refused_request', models.CharField(blank=True, db_comment='id of the request that was refused', default='', max_length=64)),
                     ('recorded_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),

@@ -13,7 +13,9 @@ class RequestKey(models.Model):
     request_digest = models.BinaryField(db_comment="SHA-256 of route and body")
     status = models.PositiveSmallIntegerField(null=True, db_comment="null: it was refused")
     body = models.JSONField(null=True)
-    refusal = models.CharField(max_length=64, blank=True, default="", db_comment="code of the error class")
+    refusal = models.CharField(
+        max_length=64, blank=True, default="", db_comment="code of the error, or what tells it from others with that code"
+    )
     facts = models.JSONField(null=True)
     refused_request = models.CharField(max_length=64, blank=True, default="", db_comment="id of the request that was refused")
     recorded_at = models.DateTimeField(db_default=Now())

@@ -262,11 +262,11 @@ def test_a_refusal_names_the_later_invoice_by_its_number(client, billed, monkeyp
     later = invoices.finalize(Invoice.objects.get(state="draft").pk)
 
     def corrected(invoice_id):
-        raise InvoiceCorrectedLater(invoice=invoice_id, by=later.pk)
+        raise InvoiceCorrectedLater(invoice=invoice_id, by=later.pk, state="open", wanted="void")
 
     monkeypatch.setattr(invoices, "void_with_corrections", corrected)
     page = transition(client, earlier, "void", reason="wrong plan").content.decode()
-    assert f"A later invoice corrects this one: invoice {earlier.number}, by {later.number}" in page
+    assert f"A later invoice corrects this one: invoice {earlier.number}, by {later.number}, state open, wanted void" in page
 
 
 def test_a_draft_that_another_operator_has_deleted_is_named_by_its_subscription(client, billed):

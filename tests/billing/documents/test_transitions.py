@@ -107,7 +107,7 @@ def test_a_corrected_invoice_is_not_voided_and_the_same_key_gets_the_same_bytes(
     key = unique("key")
     first, again = [api.post(f"/v1/invoices/{invoice.pk}/void", {"reason": "typo"}, key=key) for _ in range(2)]
     assert first.json() == {
-        "type": "https://credit-ledger.example/problems/invoice-corrected-later",
+        "type": "https://credit-ledger.example/problems/invalid-transition",
         "title": "A later invoice corrects this one",
         "status": 409,
         "detail": f"Invoice {later.pk} corrects this one or bills time that it gave back; void {later.pk} first.",
@@ -115,19 +115,21 @@ def test_a_corrected_invoice_is_not_voided_and_the_same_key_gets_the_same_bytes(
         "outcome": "not_executed",
         "by": later.pk,
         "invoice": invoice.pk,
+        "state": "open",
+        "wanted": "void",
     }
     assert (again.status_code, again.content, again.headers["Idempotency-Replayed"]) == (409, first.content, "true")
     invoice.refresh_from_db()
     assert (invoice.state, noted(invoice)) == ("open", [])
 
 
-def test_each_refusal_has_its_own_code_under_which_it_is_stored():
-    waiting, codes = [Refused], []
+def test_each_refusal_is_stored_by_a_name_that_no_other_has():
+    waiting, names = [Refused], []
     while waiting:
         refusal = waiting.pop()
-        codes.append(refusal.code)
+        names.append(refusal.stored_as or refusal.code)
         waiting.extend(each for each in refusal.__subclasses__() if each.__module__.split(".")[0] in ("ledger", "billing"))
-    assert sorted(codes) == sorted(set(codes))
+    assert sorted(names) == sorted(set(names))
 
 
 def test_voiding_what_is_void_is_noted_once(api):
