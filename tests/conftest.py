@@ -32,14 +32,13 @@ from ledger_project.database.distribution import distribute
 from ledger_project.serving import postgres
 from ledger_project.serving.bootstrap import provision
 from ledger_project.serving.web import command
-from tests import asgi_client
-from tests.distributed.cluster import Cluster
-from tests.settings import CITUS, TEST_DATA_DIR, USES_EMBEDDED_SERVER
+from tests import asgi_client, nodes
+from tests.distributed.cluster import RunningCluster, StartedCluster
+from tests.settings import CITUS, CITUS_IS_RUNNING, PASSWORD, TEST_DATA_DIR, USES_EMBEDDED_SERVER
 
-APPLICATION_PASSWORD = "only-for-tests"
 COMMITTED = "_committed"
 
-_server: postgres.Server | Cluster | None = None
+_server: postgres.Server | StartedCluster | RunningCluster | None = None
 _lock: Any = None
 
 
@@ -51,7 +50,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Start the server, in pytest-xdist's controller only, before anything connects."""
     global _server, _lock
     is_worker = hasattr(config, "workerinput")
-    if is_worker or not USES_EMBEDDED_SERVER or config.option.collectonly or config.option.help:
+    if config.option.collectonly or config.option.help:
+        return
+    nodes.cluster = _cluster()
+    if is_worker or not (USES_EMBEDDED_SERVER or nodes.cluster):
         return
     TEST_DATA_DIR.mkdir(parents=True, exist_ok=True)
     _lock = (TEST_DATA_DIR / "pytest.lock").open("a")
@@ -60,11 +62,18 @@ def pytest_configure(config: pytest.Config) -> None:
     except BlockingIOError:
         raise pytest.UsageError(f"another test run uses {TEST_DATA_DIR}; wait for it, or set LEDGER_DATA_DIR") from None
     # No autovacuum: whether it has passed decides plans, and tests of plans would pass or fail by its moment.
-    server = Cluster(TEST_DATA_DIR, CITUS) if CITUS else postgres.Server(TEST_DATA_DIR, shared_buffers="128MB", autovacuum="off")
+    server = nodes.cluster or postgres.Server(TEST_DATA_DIR, shared_buffers="128MB", autovacuum="off")
     _server = server.start()
     # The port may have changed since the settings were read.
     os.environ["DATABASE_URL"] = _server.owner_url
     connections["default"].settings_dict.update(connection_urls.parse(_server.owner_url))
+
+
+def _cluster() -> StartedCluster | RunningCluster | None:
+    """The cluster that the tests run on, if LEDGER_TEST_CITUS names one."""
+    if CITUS_IS_RUNNING:
+        return RunningCluster(CITUS, {postgres.OWNER: PASSWORD, postgres.APPLICATION: PASSWORD})
+    return StartedCluster(TEST_DATA_DIR, Path(CITUS)) if CITUS else None
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -97,10 +106,15 @@ LONGEST_FIRST = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the longest files first, and refuse what would TRUNCATE between tests: the ledger's tables do not allow it."""
+    """Put the longest files first, skip what a cluster cannot have, and refuse what would TRUNCATE between tests.
+
+    The ledger's tables do not allow a TRUNCATE.
+    """
     ranks = {str(Path(__file__).parent / name): rank for rank, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: ranks.get(str(item.path), len(ranks)))
     for item in items:
+        if CITUS and (one_node := item.get_closest_marker("one_node")):
+            item.add_marker(pytest.mark.skip(reason=f"on one node only: {one_node.args[0]}"))
         marker = item.get_closest_marker("django_db")
         flushes = marker is not None and (marker.kwargs.get("transaction") or (marker.args and marker.args[0]))
         if flushes or {"transactional_db", "live_server", "django_db_reset_sequences"} & set(getattr(item, "fixturenames", ())):
@@ -121,16 +135,16 @@ def django_db_setup(
     test, run alone, would work in the database that the settings name.
     """
     with django_db_blocker.unblock():
-        if isinstance(_server, Cluster):
-            _server.make_database(connection.creation._get_test_db_name())
-        is_made = isinstance(_server, Cluster) or (django_db_keepdb and not django_db_createdb)
+        if nodes.cluster:
+            nodes.cluster.make_database(connection.creation._get_test_db_name())
+        is_made = nodes.cluster is not None or (django_db_keepdb and not django_db_createdb)
         made = setup_databases(verbosity=0, interactive=False, keepdb=is_made)
-        if not USES_EMBEDDED_SERVER:
+        if not (USES_EMBEDDED_SERVER or nodes.cluster):
             with suppress(psycopg.Error), psycopg.connect(_conninfo("owner"), autocommit=True) as owner:
                 owner.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(settings.LEDGER_APP_ROLE)))
             with suppress(psycopg.Error), psycopg.connect(_conninfo("owner"), autocommit=True) as owner:
                 change = sql.SQL("ALTER ROLE {} PASSWORD {}")
-                owner.execute(change.format(sql.Identifier(settings.LEDGER_APP_ROLE), sql.Literal(APPLICATION_PASSWORD)))
+                owner.execute(change.format(sql.Identifier(settings.LEDGER_APP_ROLE), sql.Literal(PASSWORD)))
         _provision()
         connection.close()
         _make_committed_database()
@@ -140,14 +154,14 @@ def django_db_setup(
             # A backend may still be on its way out; the next run drops what is left.
             with suppress(psycopg.Error):
                 _drop_committed_database()
-            if isinstance(_server, Cluster):
-                _server.drop_database(connection.settings_dict["NAME"])
+            if nodes.cluster:
+                nodes.cluster.drop_database(connection.settings_dict["NAME"])
             else:
                 teardown_databases(made, verbosity=0)
 
 
 def _provision() -> None:
-    if isinstance(_server, Cluster):
+    if nodes.cluster:
         distribute(connection)
     provision(connection)
 
@@ -155,9 +169,9 @@ def _provision() -> None:
 def _make_committed_database() -> None:
     """Copy the test database for the tests that commit, so that the others find theirs as empty as it was made."""
     rolled_back = connection.settings_dict["NAME"]
-    if isinstance(_server, Cluster):
+    if nodes.cluster:
         # A template is of one node.
-        _server.make_database(rolled_back + COMMITTED)
+        nodes.cluster.make_database(rolled_back + COMMITTED)
         with on_committed_database():
             call_command("migrate", interactive=False, verbosity=0)
             _provision()
@@ -172,8 +186,8 @@ def _make_committed_database() -> None:
 
 
 def _drop_committed_database() -> None:
-    if isinstance(_server, Cluster):
-        _server.drop_database(connection.settings_dict["NAME"] + COMMITTED)
+    if nodes.cluster:
+        nodes.cluster.drop_database(connection.settings_dict["NAME"] + COMMITTED)
         return
     with psycopg.connect(_conninfo("owner", dbname="postgres"), autocommit=True) as owner:
         name = sql.Identifier(connection.settings_dict["NAME"] + COMMITTED)
@@ -226,10 +240,14 @@ def _conninfo(role: str, **changes: str) -> str:
         for key, value in connection.get_connection_params().items()
         if key in {"dbname", "user", "password", "host", "port"}
     }
-    if role != "owner":
+    if role != "owner" and nodes.cluster:
+        coordinator = nodes.cluster.coordinator
+        user = {"application": postgres.APPLICATION, "superuser": coordinator.superuser}[role]
+        params |= {"user": user, "password": coordinator.passwords[user]}
+    elif role != "owner":
         kept = postgres.Server(TEST_DATA_DIR).credentials if USES_EMBEDDED_SERVER else None
         if role == "application":
-            params |= {"user": settings.LEDGER_APP_ROLE, "password": kept.application_password if kept else APPLICATION_PASSWORD}
+            params |= {"user": settings.LEDGER_APP_ROLE, "password": kept.application_password if kept else PASSWORD}
         elif role == "superuser" and kept:
             params |= {"user": postgres.SUPERUSER, "password": kept.superuser_password}
         else:
@@ -275,17 +293,18 @@ def as_application(committed_db: None) -> Iterator[None]:
     connection.settings_dict.update(before)
 
 
-def wait_until_waiting(observer: psycopg.Connection[Any], pid: int, timeout_s: float = 60) -> None:
-    """Return as soon as the backend `pid` is seen to wait for a lock; fail when it never does.
+def wait_until_waiting(observer: psycopg.Connection[Any], session: int, timeout_s: float = 60) -> None:
+    """Return as soon as a session is seen to wait for a lock, on any node; fail when it never does.
 
-    `observer` must be in autocommit: inside a transaction it would look at one moment for ever.
+    Args:
+        observer: must be in autocommit: inside a transaction it would look at one moment for ever.
+        session: as `nodes.session_id` returned it.
     """
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
-        row = observer.execute("SELECT cardinality(pg_blocking_pids(%s)) > 0", [pid]).fetchone()
-        if row and row[0]:
+        if nodes.is_waiting(observer, session):
             return
-    pytest.fail(f"backend {pid} never waited")
+    pytest.fail(f"session {session} never waited")
 
 
 # Threads ---------------------------------------------------------------------------------------------
@@ -295,14 +314,18 @@ def wait_until_waiting(observer: psycopg.Connection[Any], pid: int, timeout_s: f
 def run_threads(committed_db: None) -> Callable[..., list[Any]]:
     """`run_threads(work, count)` calls `work(index)` in `count` threads, let go at the same moment.
 
-    Returns what each gave back, or the exception it raised, in the order of the index. Each thread closes its connections.
+    With `on_all_nodes=True`, the threads connect to all nodes in turn; for work without billing's tables, which only the
+    coordinator of a cluster has. Returns what each gave back, or the exception it raised, in the order of the index. Each thread
+    closes its connections.
     """
 
-    def run(work: Callable[[int], Any], count: int) -> list[Any]:
+    def run(work: Callable[[int], Any], count: int, *, on_all_nodes: bool = False) -> list[Any]:
         start = threading.Barrier(count)
 
         def one(index: int) -> Any:
             try:
+                if on_all_nodes:
+                    nodes.go_to(index)
                 connection.ensure_connection()
                 start.wait(timeout=60)
                 return work(index)
@@ -361,16 +384,19 @@ def web_servers(log_dir: Path) -> Iterator[Callable[..., list[WebProcess]]]:
     """Gives what `server_processes` gives; for a fixture of another scope. The servers are killed at the end of the block."""
     started: list[WebProcess] = []
 
-    def start(count: int, *, dsn: str | None = None, env: dict[str, str] | None = None, **options: Any) -> list[WebProcess]:
+    def start(
+        count: int, *, dsn: str | None = None, on_all_nodes: bool = False, env: dict[str, str] | None = None, **options: Any
+    ) -> list[WebProcess]:
         first = len(started)
         for _ in range(count):
+            node = nodes.address(len(started)) if on_all_nodes else {}
             port = free_port()
             log = log_dir / f"web-{port}.log"
             environment = {
                 "PATH": os.environ["PATH"],
                 "LANG": "C.UTF-8",
                 "SECRET_KEY": "only-for-tests",
-                "DATABASE_URL": dsn or database_url("application"),
+                "DATABASE_URL": dsn or database_url("application", **node),
                 "LEDGER_DISTRIBUTED": str(bool(CITUS)),
                 **(env or {}),
             }
@@ -399,8 +425,9 @@ def web_servers(log_dir: Path) -> Iterator[Callable[..., list[WebProcess]]]:
 def server_processes(committed_db: None, tmp_path: Path) -> Iterator[Callable[..., list[WebProcess]]]:
     """`server_processes(n)` starts n web servers on free ports against the test database, under production's role.
 
-    Keyword arguments: `dsn` (another way to the database, such as PgBouncer's), `workers`, `threads`, `server`, `env`. What
-    the test wants the servers to see must be committed. They are killed at the end.
+    Keyword arguments: `dsn` (another way to the database, such as PgBouncer's), `on_all_nodes` (each at the next node of a
+    cluster), `workers`, `threads`, `server`, `env`. What the test wants the servers to see must be committed. They are killed at
+    the end.
     """
     with web_servers(tmp_path) as start:
         yield start

@@ -1,18 +1,27 @@
 """The settings under test: those of the project, on an embedded server of the tests' own.
 
-With LEDGER_TEST_CITUS, the folder that `deploy/citus/build.sh` made, on a Citus cluster of the tests' own.
+With LEDGER_TEST_CITUS on a Citus cluster: one of the tests' own if it names the folder that `deploy/citus/build.sh` made, a
+running one if it is a superuser's URL of the coordinator.
 """
 
 import os
 from pathlib import Path
 
+from psycopg.conninfo import conninfo_to_dict
+
 from ledger_project.serving import postgres
 
 _root = Path(__file__).resolve().parent.parent
 
-CITUS = Path(os.environ["LEDGER_TEST_CITUS"]) if os.environ.get("LEDGER_TEST_CITUS") else None
+CITUS = os.environ.get("LEDGER_TEST_CITUS", "")
+CITUS_IS_RUNNING = "://" in CITUS
+PASSWORD = "only-for-tests"
+"""Of the owner's and the application's role, where the tests do not start the server."""
 if CITUS:
     os.environ |= {"LEDGER_DISTRIBUTED": "true", "LEDGER_SHARDS": "16"}
+if CITUS_IS_RUNNING:
+    _at = conninfo_to_dict(CITUS)
+    os.environ["DATABASE_URL"] = f"postgresql://{postgres.OWNER}:{PASSWORD}@{_at['host']}:{_at.get('port', 5432)}/ledger"
 
 # Never the data directory that `make run` keeps its ledger in. What is found here is left for pytest-xdist's workers.
 TEST_DATA_DIR = Path(

@@ -21,7 +21,7 @@ from statistics import median
 from ledger_project.serving import postgres
 from tests.benchmarks.measuring import children, cpu_of_process_us
 from tests.benchmarks.server import ROOT
-from tests.distributed.cluster import Cluster, Node
+from tests.distributed.cluster import StartedCluster, StartedNode
 
 CLIENTS = 16
 HOLDERS = 400
@@ -46,18 +46,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="ledger-bench-") as folder:
         Path(folder).chmod(0o755)
         with _running(Path(folder) / "one", options.citus, 0) as cluster:
-            _measure("one PostgreSQL", cluster, [cluster.coordinator], options.rounds, distributed=False)
+            _measure("one PostgreSQL", cluster, cluster.nodes[:1], options.rounds, distributed=False)
         for count in map(int, options.workers.split(",")):
             with _running(Path(folder) / f"of-{count}", options.citus, count) as cluster:
                 name = f"Citus, {count} worker{'s' if count > 1 else ''}"
-                _measure(f"{name}, by the coordinator", cluster, [cluster.coordinator], options.rounds)
-                _measure(f"{name}, by all workers", cluster, cluster.workers, options.rounds)
+                _measure(f"{name}, by the coordinator", cluster, cluster.nodes[:1], options.rounds)
+                _measure(f"{name}, by all workers", cluster, cluster.nodes[1:], options.rounds)
     return None
 
 
 @contextmanager
-def _running(folder: Path, built: Path, workers: int) -> Iterator[Cluster]:
-    cluster = Cluster(folder, built, workers=workers)
+def _running(folder: Path, built: Path, workers: int) -> Iterator[StartedCluster]:
+    cluster = StartedCluster(folder, built, workers=workers)
     try:
         cluster.start()
         cluster.make_database(DATABASE)
@@ -71,7 +71,7 @@ def _running(folder: Path, built: Path, workers: int) -> Iterator[Cluster]:
         cluster.stop()
 
 
-def _measure(name: str, cluster: Cluster, nodes: Sequence[Node], rounds: int, *, distributed: bool = True) -> None:
+def _measure(name: str, cluster: StartedCluster, nodes: Sequence[StartedNode], rounds: int, *, distributed: bool = True) -> None:
     for most in GROUPED:
         found = [_round(cluster, nodes, most, distributed=distributed) for _ in range(rounds)]
         per_s, client, *servers = (median(column) for column in zip(*found, strict=True))
@@ -81,7 +81,7 @@ def _measure(name: str, cluster: Cluster, nodes: Sequence[Node], rounds: int, *,
         sys.stdout.flush()
 
 
-def _round(cluster: Cluster, nodes: Sequence[Node], most: int, *, distributed: bool) -> tuple[float, ...]:
+def _round(cluster: StartedCluster, nodes: Sequence[StartedNode], most: int, *, distributed: bool) -> tuple[float, ...]:
     """Return the spends per second, and the CPU in ms for one: of the clients, and of each node."""
     clients = [
         subprocess.Popen(
@@ -114,7 +114,7 @@ def _round(cluster: Cluster, nodes: Sequence[Node], most: int, *, distributed: b
     return (spends / SECONDS, sum(each["cpu_ms"] for each in told) / spends, *(each / spends for each in spent))
 
 
-def _cpu_ms(node: Node) -> float:
+def _cpu_ms(node: StartedNode) -> float:
     pid = node.postmaster_pid()
     assert pid is not None
     return sum(cpu_of_process_us(each) for each in (pid, *children(pid))) / 1_000

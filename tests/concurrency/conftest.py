@@ -6,7 +6,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.concurrency.race_harness import RaceSchema, Session
+from tests.concurrency.race_harness import RaceSchema
+from tests.nodes import Session
 
 
 @pytest.fixture

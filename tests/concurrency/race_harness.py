@@ -5,6 +5,8 @@ lock, or tables without constraints, or neither. The services run unchanged, and
 
 Two requests meet in `race`. The first stops after its INSERT and before its COMMIT. The second starts, until it waits in pg_locks
 or has ended. Then the first continues. So the outcome does not depend on timing.
+
+On a cluster the two are on different nodes. A lock is broken where it is taken: on the holder's node.
 """
 
 import threading
@@ -12,18 +14,19 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 from unittest import mock
 
-import psycopg
 from django.db import DatabaseError, connection, connections
 
 from ledger.database.locks import sqlstate
 from ledger.rules import Request
 from ledger.services import execute
 from ledger.services.group_commit import ResultOrError
+from tests import nodes
+from tests.nodes import Session
 
-Session = psycopg.Connection[Any]
 Work = Callable[[], Any]
 
 UNIQUE_VIOLATION = "23505"
@@ -42,6 +45,22 @@ BROKEN = {
 }
 """Ways to break the lock: the texts of `ledger_open` to replace, and their replacements."""
 
+ON_A_CLUSTER = {
+    NO_LOCK: [
+        ("PERFORM pg_advisory_xact_lock(number);", ""),
+        ("is_locked := pg_try_advisory_xact_lock(number);", ""),
+    ]
+}
+"""The same of `ledger_open_at`. The other ways depend on how one server takes a snapshot for its own statement."""
+
+COPY_OF_ENTRIES = "CREATE TABLE {0}.ledger_entry (LIKE public.ledger_entry)"
+DISTRIBUTE_COPY = "SELECT create_distributed_table('{0}.ledger_entry', 'holder_id', colocate_with => 'public.ledger_entry')"
+DELEGATE = """
+SELECT create_distributed_function(
+    '{0}.ledger_open_at(text, bigint, boolean, text, text, text)', 'home', 'public.ledger_entry', true
+)
+"""
+
 SOUND = """
 SELECT bool_and(sequence = nth AND balance = total AND digest = computed)
 FROM (
@@ -49,7 +68,9 @@ FROM (
         e.sequence,
         e.balance,
         e.digest,
-        ledger_entry_digest(COALESCE(lag(e.digest) OVER numbered, decode(repeat('00', 32), 'hex')), e) AS computed,
+        ledger_entry_digest(
+            COALESCE(lag(e.digest) OVER numbered, decode(repeat('00', 32), 'hex')), ROW(e.*)::public.ledger_entry
+        ) AS computed,
         row_number() OVER numbered AS nth,
         sum(e.amount) OVER numbered AS total
     FROM public.ledger_entry e
@@ -57,6 +78,9 @@ FROM (
     WINDOW numbered AS (PARTITION BY e.credit_type ORDER BY e.sequence)
 ) AS chain
 """
+
+
+NEXT_NODE = count()
 
 
 @dataclass
@@ -71,23 +95,51 @@ class RaceSchema:
     """True: each request is executed by group commit, as a group of one. False: each request has its own transaction."""
 
     def break_lock(self, how: str) -> None:
-        """Create a `ledger_open` in this schema that equals the product's, except for its lock."""
-        row = self.owner.execute("SELECT pg_get_functiondef('public.ledger_open'::regproc)").fetchone()
-        assert row is not None
-        definition = row[0].replace("FUNCTION public.", f"FUNCTION {self.name}.")
-        for part, instead in BROKEN[how]:
-            assert definition.count(part) == 1, f"ledger_open is written in another way: {part!r} is not in it once"
-            definition = definition.replace(part, instead)
-        self.owner.execute(definition)
+        """Create a function in this schema that equals the product's, except for its lock."""
+        if nodes.cluster:
+            self._take_lock_in_this_schema(ON_A_CLUSTER[how])
+        else:
+            self.owner.execute(self._changed("ledger_open", BROKEN[how]))
 
     def drop_constraints(self) -> None:
         """Create an empty ledger_entry in this schema, without keys, checks and triggers."""
-        self.owner.execute(f"CREATE TABLE {self.name}.ledger_entry (LIKE public.ledger_entry)")
+        self.owner.execute(COPY_OF_ENTRIES.format(self.name))
+        if nodes.cluster:
+            self.owner.execute(DISTRIBUTE_COPY.format(self.name))
+            if not self._has_function("ledger_open_at"):
+                self._take_lock_in_this_schema([])
+            # The holder's node does not know this session's search path.
+            self.owner.execute(
+                f"ALTER FUNCTION {self.name}.ledger_open_at SET search_path = {self.name}, public",
+            )
+
+    def _take_lock_in_this_schema(self, changes: list[tuple[str, str]]) -> None:
+        self.owner.execute(self._changed("ledger_open_at", changes))
+        self.owner.execute(DELEGATE.format(self.name))
+
+    def _changed(self, function: str, changes: list[tuple[str, str]]) -> str:
+        """Return the statement that creates the product's function in this schema, with these changes."""
+        row = self.owner.execute("SELECT pg_get_functiondef(%s::regproc)", [f"public.{function}"]).fetchone()
+        assert row is not None
+        definition = row[0].replace("FUNCTION public.", f"FUNCTION {self.name}.")
+        for part, instead in changes:
+            assert definition.count(part) == 1, f"{function} is written in another way: {part!r} is not in it once"
+            definition = definition.replace(part, instead)
+        return str(definition)
+
+    def _has_function(self, name: str) -> bool:
+        row = self.owner.execute("SELECT to_regproc(%s) IS NOT NULL", [f"{self.name}.{name}"]).fetchone()
+        return row == (True,)
 
     def use(self) -> None:
         """Let this thread's connection use this schema."""
         with connection.cursor() as cursor:
             cursor.execute(f"SET search_path = {self.name}, public")
+
+    def use_next_node(self) -> None:
+        """Let this thread use this schema by a connection to the next node of a cluster."""
+        nodes.go_to(next(NEXT_NODE))
+        self.use()
 
     @contextmanager
     def count_violations(self, after_insert: Work | None = None) -> Iterator[None]:
@@ -109,12 +161,12 @@ class RaceSchema:
             yield
 
     def race(self, first: Work, second: Work) -> tuple[Any, Any]:
-        """Run both at the same time, as the module's docstring says, each in a thread with a separate connection.
+        """Run both at the same time, as the module's docstring says, each in a thread with a connection to the next node.
 
         Returns: for each its return value, or the exception that it raised.
         """
         has_inserted, may_commit = threading.Event(), threading.Event()
-        pids: Future[int] = Future()
+        sessions: Future[int] = Future()
 
         def pause() -> None:
             has_inserted.set()
@@ -122,7 +174,7 @@ class RaceSchema:
 
         def one(work: Work, after_insert: Work | None, begin: Work) -> Any:
             try:
-                self.use()
+                self.use_next_node()
                 begin()
                 with self.count_violations(after_insert):
                     return work()
@@ -135,9 +187,9 @@ class RaceSchema:
             try:
                 leading = pool.submit(one, first, pause, lambda: None)
                 assert has_inserted.wait(30)
-                following = pool.submit(one, second, None, lambda: pids.set_result(backend_pid()))
-                pid = pids.result(30)
-                while not following.done() and not is_waiting(self.observer, pid):
+                following = pool.submit(one, second, None, lambda: sessions.set_result(nodes.session_id()))
+                session = sessions.result(30)
+                while not following.done() and not nodes.is_waiting(self.observer, session):
                     pass
             finally:
                 may_commit.set()
@@ -187,27 +239,3 @@ def _as_a_group(request: Request) -> ResultOrError:
     if outcome is None:
         (outcome,) = execute.execute_after_waiting(request.holder_id, lambda: [request], seconds=30)
     return outcome
-
-
-def backend_pid() -> int:
-    """Return the id of the server process of this thread's connection."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_backend_pid()")
-        return int(cursor.fetchone()[0])
-
-
-def is_waiting(observer: Session, pid: int) -> bool:
-    """Return whether the server process waits for a lock now."""
-    row = observer.execute("SELECT cardinality(pg_blocking_pids(%s)) > 0", [pid]).fetchone()
-    return bool(row and row[0])
-
-
-def waiting_for_advisory_lock(observer: Session, number: int) -> int:
-    """Return how many sessions wait for the advisory lock of this number now."""
-    row = observer.execute(
-        "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
-        " AND classid::bigint << 32 | objid::bigint = %s AND objsubid = 1",
-        [number],
-    ).fetchone()
-    assert row is not None
-    return int(row[0])

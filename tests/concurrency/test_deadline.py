@@ -17,6 +17,7 @@ from ledger.entry_rows import COLUMNS
 from ledger.errors import HolderBusy
 from ledger.rules import GrantRequest
 from tests.benchmarks.histories import row
+from tests.nodes import lock_holder
 
 Connect = Callable[..., psycopg.Connection[Any]]
 NewHolder = Callable[[], str]
@@ -48,7 +49,7 @@ def deadline_of(seconds: float, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 def hold(connect: Connect, *holders: str) -> psycopg.Connection[Any]:
     other = connect()
     for holder in holders:
-        other.execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(holder_key(holder))])
+        lock_holder(other, holder)
     return other
 
 

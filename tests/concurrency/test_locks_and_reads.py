@@ -19,6 +19,8 @@ from django.db import connection, connections, transaction
 from ledger.database.locks import advisory_lock, lock_number
 from tests.conftest import wait_until_waiting
 
+pytestmark = pytest.mark.one_node("how one server takes snapshots, on a table of its own")
+
 Session = psycopg.Connection[Any]
 Connect = Callable[..., Session]
 

@@ -15,7 +15,9 @@ from django.db import OperationalError, connection, connections, transaction
 from ledger.database import locks
 from ledger.database.locks import advisory_lock, lock_number, try_advisory_lock
 from ledger.errors import HolderBusy, LockBusy
+from tests import nodes
 from tests.conftest import wait_until_waiting
+from tests.nodes import session_id
 
 Connect = Callable[..., psycopg.Connection[Any]]
 
@@ -45,9 +47,8 @@ def pool(committed_db: None) -> Iterator[ThreadPoolExecutor]:
 
 
 def backend_pid() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_backend_pid()")
-        return int(cursor.fetchone()[0])
+    assert connection.connection is not None
+    return int(connection.connection.info.backend_pid)
 
 
 # Waiting ---------------------------------------------------------------------------------------------
@@ -57,11 +58,13 @@ def test_a_waiting_session_is_in_pg_locks_and_continues_when_the_lock_is_free(
     observer: psycopg.Connection[Any], pool: ThreadPoolExecutor, name: str
 ) -> None:
     pids: list[int] = []
+    sessions: list[int] = []
     order: list[str] = []
     started = threading.Event()
 
     def wait_for_it() -> None:
         with transaction.atomic():
+            sessions.append(session_id())
             pids.append(backend_pid())
             started.set()
             with advisory_lock(name) as lock:
@@ -71,7 +74,7 @@ def test_a_waiting_session_is_in_pg_locks_and_continues_when_the_lock_is_free(
     with transaction.atomic(), advisory_lock(name):
         waiting = pool.submit(wait_for_it)
         assert started.wait(10)
-        wait_until_waiting(observer, pids[0])
+        wait_until_waiting(observer, sessions[0])
         seen = observer.execute(
             "SELECT classid::bigint << 32 | objid::bigint, mode, granted, waitstart IS NOT NULL FROM pg_locks"
             " WHERE locktype = 'advisory' AND pid = %s",
@@ -148,15 +151,14 @@ def cross(observer: psycopg.Connection[Any], pool: ThreadPoolExecutor) -> list[s
 
     Returns: how each of them ended.
     """
-    pids: dict[int, int] = {}
+    sessions: dict[int, int] = {}
     has_first = [threading.Event(), threading.Event()]
     ready = threading.Barrier(2)
 
     def meet(me: int) -> None:
         has_first[me].set()
         while not has_first[1 - me].is_set():
-            row = observer_row(observer, pids[1 - me])
-            if row:
+            if is_seen_waiting(observer, sessions[1 - me]):
                 return
 
     def one(me: int, names: tuple[str, str]) -> str:
@@ -170,7 +172,7 @@ def cross(observer: psycopg.Connection[Any], pool: ThreadPoolExecutor) -> list[s
             with transaction.atomic():
                 with connection.cursor() as cursor:
                     cursor.execute("SET LOCAL lock_timeout = '20s'")
-                pids[me] = backend_pid()
+                sessions[me] = session_id()
                 ready.wait(timeout=60)
                 with connection.execute_wrapper(after_each), advisory_lock(*names):
                     return "had both"
@@ -185,11 +187,10 @@ def cross(observer: psycopg.Connection[Any], pool: ThreadPoolExecutor) -> list[s
 _observing = threading.Lock()
 
 
-def observer_row(observer: psycopg.Connection[Any], pid: int) -> bool:
-    """Return whether the server process waits for a lock now."""
+def is_seen_waiting(observer: psycopg.Connection[Any], session: int) -> bool:
+    """Return whether the session waits for a lock now. Both threads ask by one connection."""
     with _observing:
-        row = observer.execute("SELECT cardinality(pg_blocking_pids(%s)) > 0", [pid]).fetchone()
-    return bool(row and row[0])
+        return nodes.is_waiting(observer, session)
 
 
 @pytest.fixture
@@ -244,12 +245,14 @@ def test_kill_9_of_the_process_that_holds_a_lock_frees_it_for_the_waiting_sessio
     observer: psycopg.Connection[Any], pool: ThreadPoolExecutor, raw_connection: Connect, name: str
 ) -> None:
     pids: list[int] = []
+    sessions: list[int] = []
     started = threading.Event()
 
     def wait_for_it() -> str:
         with transaction.atomic():
             with connection.cursor() as cursor:
                 cursor.execute("SET LOCAL lock_timeout = '20s'")
+            sessions.append(session_id())
             pids.append(backend_pid())
             started.set()
             with advisory_lock(name):
@@ -261,7 +264,7 @@ def test_kill_9_of_the_process_that_holds_a_lock_frees_it_for_the_waiting_sessio
             pytest.fail("the holder is alive")
         waiting = pool.submit(wait_for_it)
         assert started.wait(10)
-        wait_until_waiting(observer, pids[0])
+        wait_until_waiting(observer, sessions[0])
         assert observer.execute("SELECT pg_blocking_pids(%s)", pids).fetchone() == ([backend],)
 
         process.kill()

@@ -16,11 +16,13 @@ from ledger import services
 from ledger.database.locks import holder_key, lock_number
 from ledger.errors import InsufficientCredits
 from tests.billing.factories import CustomerFactory, SubscriptionFactory
-from tests.concurrency.race_harness import backend_pid
+from tests.nodes import session_id
 
 NewHolder = Callable[[], str]
 Connect = Callable[..., psycopg.Connection[Any]]
 Steps = dict[str, Callable[[], Any]]
+
+OF_ONE_SERVER = pytest.mark.one_node("lists the locks of one server's session; a cluster adds its own")
 
 HELD = """
 SELECT l.locktype, COALESCE(t.relname, c.relname, ''), l.mode, l.granted
@@ -67,11 +69,12 @@ def seen_before_each_commit(look: Callable[[str], None]) -> Iterator[None]:
         yield
 
 
+@OF_ONE_SERVER
 def test_an_open_spend_holds_its_advisory_lock_and_only_the_locks_of_any_insert(
     committed_db: None, raw_connection: Connect, new_holder: NewHolder
 ) -> None:
     observer, holder = raw_connection("superuser", autocommit=True), new_holder()
-    pid = backend_pid()
+    pid = session_id()
     seen: dict[str, set[Any]] = {}
 
     def look(sql: str) -> None:
@@ -94,11 +97,12 @@ def test_an_open_spend_holds_its_advisory_lock_and_only_the_locks_of_any_insert(
     assert {(kind, table, mode) for kind, table, mode, _ in seen["SELECT"] if mode == "RowExclusiveLock"} == set()
 
 
+@OF_ONE_SERVER
 def test_every_write_holds_only_advisory_locks_and_the_locks_of_any_insert(
     committed_db: None, raw_connection: Connect, new_holder: NewHolder
 ) -> None:
     observer, holder = raw_connection("superuser", autocommit=True), new_holder()
-    pid = backend_pid()
+    pid = session_id()
     number = lock_number(holder_key(holder))
     statements: list[str] = []
 

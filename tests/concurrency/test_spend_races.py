@@ -320,7 +320,11 @@ each_way = pytest.mark.parametrize("grouped", [True, False], ids=["group commit"
 # The locks that are broken in their waiting matter only for separate transactions: group commit only tries the lock.
 each_race_with_each_broken_lock = pytest.mark.parametrize(
     ("name", "how", "grouped"),
-    [(name, how, False) for name, race in RACES.items() for how in race.broken_by]
+    [
+        pytest.param(name, how, False, marks=[] if how == NO_LOCK else pytest.mark.one_node("how one server takes snapshots"))
+        for name, race in RACES.items()
+        for how in race.broken_by
+    ]
     + [(name, NO_LOCK, True) for name in EXECUTED_IN_GROUPS],
 )
 

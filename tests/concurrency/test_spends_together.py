@@ -13,7 +13,6 @@ import pytest
 from django.db import DatabaseError, connection
 
 from ledger import journal, services
-from ledger.database.locks import holder_key, lock_number
 from ledger.database.queues import Pending
 from ledger.errors import (
     AccountMovedOn,
@@ -28,7 +27,7 @@ from ledger.journal import Result
 from ledger.rules import GrantRequest, Request, SpendRequest
 from ledger.services import execute
 from ledger.services.group_commit import GroupCommit, ResultOrError
-from tests.concurrency.race_harness import Session
+from tests.nodes import Session, lock_holder
 
 Connect = Callable[..., Session]
 NewHolder = Callable[[], str]
@@ -128,6 +127,7 @@ def refusals(holder: str) -> list[Any]:
         return cursor.fetchall()
 
 
+@pytest.mark.one_node("each node counts its transactions")
 def test_spends_of_one_holder_and_of_others_share_a_transaction(queue: QueueUnderTest, new_holder: NewHolder) -> None:
     first, one, other = new_holder(), new_holder(), new_holder()
     for holder in (one, other):
@@ -182,7 +182,8 @@ def test_each_request_of_a_group_gets_its_own_result(queue: QueueUnderTest, new_
     assert refusals(holder) == [("b", "insufficient-credits")]
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT e.sequence, e.reason, e.idempotency_key, e.digest = ledger_entry_digest(p.digest, e) FROM ledger_entry e "
+            "SELECT e.sequence, e.reason, e.idempotency_key, e.digest = ledger_entry_digest(p.digest, ROW(e.*)::ledger_entry) "
+            "FROM ledger_entry e "
             "JOIN ledger_entry p USING (holder_id, credit_type) "
             "WHERE e.holder_id = %s AND e.sequence > 2 AND p.sequence = e.sequence - 1 ORDER BY 1",
             [holder],
@@ -225,9 +226,8 @@ def test_a_locked_holder_does_not_delay_the_other_requests_of_the_group(
     first, busy, free = new_holder(), new_holder(), new_holder()
     for holder in (busy, free):
         services.grant(holder_id=holder, amount=100, idempotency_key="grant")
-    number = lock_number(holder_key(busy))
     gate = raw_connection()
-    gate.execute("SELECT pg_advisory_xact_lock(%s)", [number])
+    lock_holder(gate, busy)
 
     with queue.while_committing(first):
         waiting = [queue.submit(SpendRequest(holder_id=busy, amount=30, idempotency_key=f"s{n}")) for n in (1, 2)]
@@ -246,7 +246,7 @@ def test_requests_that_wait_too_long_for_a_locked_holder_are_busy_and_write_noth
     first, busy = new_holder(), new_holder()
     services.grant(holder_id=busy, amount=100, idempotency_key="grant")
     gate = raw_connection()
-    gate.execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(holder_key(busy))])
+    lock_holder(gate, busy)
 
     queue.executor.seconds = 0.1
     with queue.while_committing(first):
@@ -285,7 +285,7 @@ def test_after_opening_many_accounts_only_those_with_a_free_lock_may_be_read(
     committed_db: None, new_holder: NewHolder, raw_connection: Connect
 ) -> None:
     busy, free = new_holder(), new_holder()
-    raw_connection().execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(holder_key(busy))])
+    lock_holder(raw_connection(), busy)
     requests = [SpendRequest(holder_id=holder, amount=1, idempotency_key="s") for holder in (busy, free)]
 
     def open_both() -> None:

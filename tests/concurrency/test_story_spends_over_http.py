@@ -21,8 +21,8 @@ from pytest_django.plugin import DjangoDbBlocker
 from ledger import services
 from ledger.database.locks import holder_key, lock_number
 from tests.concurrency.http_clients import Answer, HttpClient, hang_up
-from tests.concurrency.race_harness import waiting_for_advisory_lock
 from tests.conftest import WebProcess, on_committed_database, web_servers
+from tests.nodes import lock_holder, waiting_for_advisory_lock
 
 Connect = Callable[..., psycopg.Connection[Any]]
 SCOPES = ("ledger:read", "ledger:spend", "ledger:grant")
@@ -36,8 +36,8 @@ def two_servers(
     """Two web processes for all the stories, with a thread for each of the crowd; and a way to start another."""
     with django_db_blocker.unblock(), web_servers(tmp_path_factory.mktemp("web")) as start:
         with on_committed_database():
-            both = start(2)
-        yield lambda more=0: start(more) if more else both
+            both = start(2, on_all_nodes=True)
+        yield lambda more=0: start(more, on_all_nodes=True) if more else both
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ class Story:
                 assert time.monotonic() < deadline, f"{count} never waited at once"
 
         with self.connect() as holding:
-            holding.execute("SELECT pg_advisory_xact_lock(%s)", [number])
+            lock_holder(holding, self.holder)
             yield wait_for
             holding.rollback()
 
@@ -100,7 +100,7 @@ class Story:
         """Return when nobody holds the holder's lock or waits for it."""
         with self.connect(autocommit=True) as session, session.transaction():
             session.execute("SET LOCAL lock_timeout = '60s'")
-            session.execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(holder_key(self.holder))])
+            lock_holder(session, self.holder)
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ from ledger import services
 from ledger.api.kit.front import BODY_SECONDS
 from ledger.database.locks import holder_key, lock_number
 from ledger.services.group_commit import WAITING_PER_HOLDER
-from tests.concurrency.race_harness import waiting_for_advisory_lock
 from tests.conftest import WebProcess, database_url
+from tests.nodes import lock_holder, waiting_for_advisory_lock
 
 pytestmark = pytest.mark.usefixtures("committed_db")
 
@@ -137,7 +137,7 @@ def test_a_stuck_holder_costs_the_others_nothing_and_beyond_a_bound_its_callers_
     stuck, free = rich_holder(), rich_holder()
     assert server.spend(free)[0] == 201
     gate = raw_connection()
-    gate.execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(holder_key(stuck))])
+    lock_holder(gate, stuck)
     body = b'{"amount": 1}'
     with ExitStack() as stack:
         request = server.head(f"/v1/holders/{stuck}/spends", len(body)) + body
@@ -163,7 +163,7 @@ def test_a_server_that_is_told_to_end_finishes_what_it_has_taken_in(
     server, holder = Server(web), rich_holder()
     gate, observer = raw_connection(), raw_connection(autocommit=True)
     number = lock_number(holder_key(holder))
-    gate.execute("SELECT pg_advisory_xact_lock(%s)", [number])
+    lock_holder(gate, holder)
     body = b'{"amount": 1}'
     with server.open(server.head(f"/v1/holders/{holder}/spends", len(body)) + body) as wire:
         deadline = time.monotonic() + 30

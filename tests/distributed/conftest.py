@@ -1,11 +1,11 @@
-"""These tests run on a Citus cluster, and are skipped without LEDGER_TEST_CITUS, the build of `deploy/citus/build.sh`."""
+"""These tests run on a Citus cluster, and are skipped without LEDGER_TEST_CITUS."""
 
 from pathlib import Path
 
 import pytest
 
-from tests import conftest
-from tests.distributed.cluster import Cluster
+from tests import nodes
+from tests.distributed.cluster import Cluster, StartedCluster
 from tests.settings import CITUS
 
 HERE = Path(__file__).parent
@@ -22,5 +22,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def cluster(django_db_setup: None) -> Cluster:
     """The cluster that the whole run uses."""
-    assert isinstance(conftest._server, Cluster)
-    return conftest._server
+    assert nodes.cluster
+    return nodes.cluster
+
+
+@pytest.fixture
+def own_cluster(cluster: Cluster) -> StartedCluster:
+    """The same, for a test that stops nodes."""
+    if not isinstance(cluster, StartedCluster):
+        pytest.skip("stops nodes, which only a cluster of the tests' own allows")
+    return cluster

@@ -28,7 +28,7 @@ from ledger.models import SCOPES
 from ledger_project.serving import postgres
 from tests.concurrency.http_clients import Answer, HttpClient
 from tests.conftest import web_servers
-from tests.distributed.cluster import Cluster, Node
+from tests.distributed.cluster import Cluster, StartedCluster, StartedNode
 from tests.distributed.test_nodes import move_shard
 
 CLIENTS = 12
@@ -147,7 +147,7 @@ def test_shards_move_under_traffic(cluster: Cluster, traffic: Traffic) -> None:
     traffic.check()
 
 
-def kill(node: Node) -> None:
+def kill(node: StartedNode) -> None:
     """End the server and all its sessions at once, as a machine without power does."""
     pid = node.postmaster_pid()
     assert pid is not None
@@ -156,19 +156,19 @@ def kill(node: Node) -> None:
         os.kill(each, signal.SIGKILL)
 
 
-def test_a_worker_is_killed_under_traffic(cluster: Cluster, traffic: Traffic) -> None:
+def test_a_worker_is_killed_under_traffic(own_cluster: StartedCluster, traffic: Traffic) -> None:
     def kill_and_start() -> None:
-        kill(cluster.workers[1])
-        cluster.workers[1].start()
+        kill(own_cluster.nodes[2])
+        own_cluster.nodes[2].start()
 
     traffic.run(kill_and_start)
     traffic.check()
 
 
-def test_the_coordinator_restarts_under_traffic(cluster: Cluster, traffic: Traffic) -> None:
+def test_the_coordinator_restarts_under_traffic(own_cluster: StartedCluster, traffic: Traffic) -> None:
     def stop_and_start() -> None:
-        cluster.coordinator.stop()
-        cluster.coordinator.start()
+        own_cluster.nodes[0].stop()
+        own_cluster.nodes[0].start()
 
     traffic.run(stop_and_start)
     connections.close_all()

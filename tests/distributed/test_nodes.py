@@ -49,7 +49,7 @@ def at_node(node: Node) -> Iterator[None]:
     """For the block, Django's connection goes to that node."""
     before = dict(connection.settings_dict)
     connections.close_all()
-    connection.settings_dict.update(HOST="127.0.0.1", PORT=node.credentials.port)
+    connection.settings_dict.update(HOST=node.host, PORT=node.port)
     try:
         yield
     finally:
@@ -131,7 +131,7 @@ def test_a_moved_shard_keeps_its_triggers_and_its_locks(cluster, session, new_ho
         move_shard(superuser, holder)
         shard = superuser.execute("SELECT get_shard_id_for_distribution_column('ledger_entry', %s::text)", [holder]).fetchone()[0]
         port = superuser.execute("SELECT nodeport FROM pg_dist_shard_placement WHERE shardid = %s", [shard]).fetchone()[0]
-    node = next(node for node in cluster.workers if node.credentials.port == port)
+    node = next(node for node in cluster.workers if node.port == port)
     with node.connect(database) as superuser:
         sql = (
             "SELECT split_part(tgname, '_1', 1), tgenabled FROM pg_trigger"
@@ -146,16 +146,17 @@ def test_a_moved_shard_keeps_its_triggers_and_its_locks(cluster, session, new_ho
 
 
 def move_shard(superuser: psycopg.Connection, holder: str) -> None:
-    """Move the holder's shard to the other worker, without blocking writes."""
-    shard, port = superuser.execute(
-        "SELECT p.shardid, p.nodeport FROM pg_dist_shard_placement p"
+    """Move the holder's shard to another worker, without blocking writes."""
+    shard, name, port = superuser.execute(
+        "SELECT p.shardid, p.nodename, p.nodeport FROM pg_dist_shard_placement p"
         " WHERE p.shardid = get_shard_id_for_distribution_column('ledger_entry', %s::text)",
         [holder],
     ).fetchone()
-    (other,) = superuser.execute(
-        "SELECT nodeport FROM pg_dist_node WHERE shouldhaveshards AND nodeport <> %s LIMIT 1", [port]
+    other = superuser.execute(
+        "SELECT nodename, nodeport FROM pg_dist_node WHERE shouldhaveshards AND (nodename, nodeport) <> (%s, %s) LIMIT 1",
+        [name, port],
     ).fetchone()
-    superuser.execute("SELECT citus_move_shard_placement(%s, '127.0.0.1', %s, '127.0.0.1', %s, 'auto')", [shard, port, other])
+    superuser.execute("SELECT citus_move_shard_placement(%s, %s, %s, %s, %s, 'auto')", [shard, name, port, *other])
 
 
 def test_a_session_that_takes_no_call_to_the_holders_node_is_given_up(committed_db, new_holder):

@@ -57,7 +57,7 @@ def test_a_ledger_with_data_is_distributed_with_it(another_database):
 def test_without_workers_nothing_is_distributed(cluster, another_database):
     with cluster.coordinator.connect(WITH_DATA) as superuser:
         for worker in cluster.workers:
-            superuser.execute("SELECT citus_remove_node('127.0.0.1', %s)", [worker.credentials.port])
+            superuser.execute("SELECT citus_remove_node(%s, %s)", [worker.host, worker.port])
     call_command("migrate", interactive=False, verbosity=0)
     with pytest.raises(NoCluster, match="no node may have shards"):
         distribute(connection)
@@ -80,7 +80,7 @@ def test_an_unsafe_setting_of_any_node_is_refused(cluster, committed_db, setting
         with node.connect(database) as superuser:
             superuser.execute("SET citus.enable_ddl_propagation = off")
             superuser.execute(f"ALTER DATABASE {database} SET {name} = {value}")
-        with pytest.raises(UnsafeDatabase, match=f"{name} = {value} on 127.0.0.1:{node.credentials.port}"):
+        with pytest.raises(UnsafeDatabase, match=f"{name} = {value} on {node.host}:{node.port}"):
             verify_cluster(connection, is_wanted=True)
         provision(connection)
     verify_cluster(connection, is_wanted=True)

@@ -17,6 +17,7 @@ from ledger.database.locks import advisory_lock, lock_number
 from ledger.lock_report import SessionLock, current_locks, known_names
 from tests.billing.factories import SubscriptionFactory
 from tests.conftest import wait_until_waiting
+from tests.nodes import session_id
 
 Connect = Callable[..., psycopg.Connection[Any]]
 
@@ -39,6 +40,7 @@ def waiter(committed_db: None, raw_connection: Connect, holder: psycopg.Connecti
     """A session that waits for the lock as the application does; gives its pid."""
     started = threading.Event()
     pids: list[int] = []
+    sessions: list[int] = []
 
     def wait_for_it() -> None:
         try:
@@ -47,6 +49,7 @@ def waiter(committed_db: None, raw_connection: Connect, holder: psycopg.Connecti
                     cursor.execute("SET LOCAL lock_timeout = '20s'")
                     cursor.execute("SELECT pg_backend_pid()")
                     pids.append(cursor.fetchone()[0])
+                sessions.append(session_id())
                 started.set()
                 with advisory_lock(name):
                     pass
@@ -56,7 +59,7 @@ def waiter(committed_db: None, raw_connection: Connect, holder: psycopg.Connecti
     thread = threading.Thread(target=wait_for_it)
     thread.start()
     assert started.wait(10)
-    wait_until_waiting(raw_connection(autocommit=True), pids[0])
+    wait_until_waiting(raw_connection(autocommit=True), sessions[0])
     yield pids[0]
     holder.rollback()
     thread.join(10)

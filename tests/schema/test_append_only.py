@@ -39,6 +39,19 @@ STATEMENTS = {
     "update through a view": "UPDATE ledger_entry_listing SET amount = 1 WHERE holder_id = %(holder)s",
 }
 
+# These never reach a shard, where the trigger is: a cluster refuses them itself, or knows that they change no row.
+NOT_ON_A_SHARD = {
+    "update of no entry",
+    "delete of no entry",
+    "merge that updates an entry",
+    "merge that deletes an entry",
+    "update through a view",
+}
+CHANGES = [
+    pytest.param(change, marks=pytest.mark.one_node("a cluster sends it to no shard") if change in NOT_ON_A_SHARD else [])
+    for change in STATEMENTS
+]
+
 Connect = Callable[..., Connection[Any]]
 
 
@@ -60,7 +73,7 @@ def hashes_of_entries(connection: Connection[Any], holder: str) -> list[tuple[An
 
 
 @pytest.mark.parametrize("role", ROLES)
-@pytest.mark.parametrize("change", STATEMENTS)
+@pytest.mark.parametrize("change", CHANGES)
 def test_no_role_can_change_a_written_entry(holder, raw_connection: Connect, role, change):
     connection = raw_connection(role)
     before = hashes_of_entries(connection, holder)
@@ -72,7 +85,7 @@ def test_no_role_can_change_a_written_entry(holder, raw_connection: Connect, rol
     assert hashes_of_entries(connection, holder) == before
 
 
-@pytest.mark.parametrize("change", STATEMENTS)
+@pytest.mark.parametrize("change", CHANGES)
 def test_no_session_can_change_an_entry_as_a_replica_which_disables_ordinary_triggers(holder, raw_connection: Connect, change):
     connection = raw_connection("superuser")
     before = hashes_of_entries(connection, holder)
@@ -90,6 +103,7 @@ def test_only_a_superuser_can_set_session_replication_role(raw_connection: Conne
         raw_connection(role).execute("SET session_replication_role = replica")
 
 
+@pytest.mark.one_node("a cluster refuses the foreign key")
 @pytest.mark.parametrize("change", ["DELETE FROM parent", "UPDATE parent SET holder_id = 'another'", "TRUNCATE parent CASCADE"])
 def test_a_cascade_from_another_table_is_refused(holder, raw_connection: Connect, change):
     connection = raw_connection("superuser")
@@ -106,6 +120,7 @@ def test_a_cascade_from_another_table_is_refused(holder, raw_connection: Connect
     assert hashes_of_entries(connection, holder) == before
 
 
+@pytest.mark.one_node("each shard has its own trigger")
 def test_control_without_the_trigger_a_superuser_can_change_an_entry(holder, raw_connection: Connect):
     """The control: only the trigger refuses the changes above."""
     connection = raw_connection("superuser")

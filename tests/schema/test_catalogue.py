@@ -158,6 +158,7 @@ def test_the_table_of_entries_has_these_checks_and_all_are_enforced():
     ]  # fmt: skip
 
 
+@pytest.mark.one_node("a cluster has other functions, see distributed.sql")
 def test_the_functions_that_lock_and_read_take_a_snapshot_per_statement():
     """VOLATILE ("v") takes one. STABLE ("s") would read with a snapshot that is older than the lock."""
     found = dict(

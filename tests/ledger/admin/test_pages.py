@@ -256,6 +256,7 @@ def costs(client, made):
     return {name: cost_of(client, url) for name, url in urls.items()}
 
 
+@pytest.mark.one_node("reads the plans of one server")
 def test_twenty_thousand_entries_cost_no_more_queries_than_two_hundred_and_no_page_reads_a_whole_table(client):
     few = costs(client, load_history(holders=30, entries=200))
     many = costs(client, load_history(holders=30, entries=20_000, first_holder=101))

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ledger import services
-from ledger.database.locks import holder_key, lock_number
 from tests.ledger.api.conftest import ApiClient, nothing_written, rows_of
+from tests.nodes import lock_holder
 
 IN_AN_HOUR = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
 WRITES: list[tuple[str, dict[str, Any]]] = [
@@ -126,7 +126,7 @@ def test_a_write_for_a_busy_holder_waits_for_lock_timeout_and_does_not_use_up_it
     api = make_api(name=f"key of {busy}")
     assert api.post(f"/v1/holders/{busy}/grants", {"amount": 5}).status_code == 201
     other = raw_connection("owner")
-    other.execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(holder_key(busy))])
+    lock_holder(other, busy)
     with nothing_written(busy):
         answer = api.post(f"/v1/holders/{busy}/spends", {"amount": 1}, key="k")
     problem = json.loads(answer.content)

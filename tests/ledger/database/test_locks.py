@@ -213,7 +213,8 @@ def test_every_lock_of_a_holder_is_taken_by_one_function(other_session: psycopg.
 def test_holder_lock_takes_the_lock_ledger_slash_holder(other_session: psycopg.Connection[Any]) -> None:
     with transaction.atomic(), holder_lock("42", "43") as lock:
         assert lock.names == ("ledger/42", "ledger/43")
-        assert not can_take(other_session, "ledger/43")
+        asked = "SELECT ledger_lock(%s, '43', false)"
+        assert other_session.execute(asked, [lock_number("ledger/43")]).fetchone() == (False,)
 
 
 @pytest.mark.django_db

@@ -9,10 +9,11 @@ from django.db import DatabaseError, NotSupportedError, OperationalError, connec
 from django.test.utils import CaptureQueriesContext
 
 from ledger import journal, services
-from ledger.database.locks import holder_key, lock_number, sqlstate
+from ledger.database.locks import sqlstate
 from ledger.database.statements import array
 from ledger.database.transactions import TRIES, in_transaction
 from ledger.errors import HolderBusy
+from tests.nodes import lock_holder
 
 NewHolder = Callable[[], str]
 
@@ -104,7 +105,7 @@ def test_a_lock_timeout_in_a_prepared_statement_raises_holder_busy(
     committed_db: None, new_holder: NewHolder, raw_connection: Callable[..., psycopg.Connection[Any]]
 ) -> None:
     holder, other = new_holder(), raw_connection()
-    other.execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(holder_key(holder))])
+    lock_holder(other, holder)
     with connection.cursor() as cursor:
         cursor.execute("SET lock_timeout = '50ms'")
 

@@ -56,6 +56,7 @@ def test_each_read_is_one_prepared_statement_or_names_what_else_it_needs(db: Non
     assert len(sent_by(lambda: reads.explanation("ada", "credits", 2))) == 3
 
 
+@pytest.mark.one_node("counts the plans of one server; a cluster plans each query for its shards")
 def test_a_read_is_planned_five_times_for_its_values_and_then_never_again(db: None) -> None:
     services.grant(holder_id="ada", amount=100, idempotency_key="g")
     services.spend(holder_id="ada", amount=1, idempotency_key="s")

@@ -12,9 +12,9 @@ from django.db import DataError, connection
 from psycopg import Connection
 
 from ledger import reads, services
-from ledger.database.locks import holder_key, lock_number
 from ledger.services import expiration
 from ledger.services.expiration import PAGE, book_all_expirations
+from tests.nodes import lock_holder
 
 DAYS_AGO = 10
 """When the stories begin: nothing can be recorded beyond the server's clock."""
@@ -162,7 +162,7 @@ def kinds(holder: str) -> list[str]:
 
 def test_a_busy_holder_is_passed_by_and_left_to_the_next_run(due_holders, raw_connection: Callable[..., Connection]):
     with raw_connection("application") as other:
-        other.execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(holder_key(due_holders[0]))])
+        lock_holder(other, due_holders[0])
         with connection.cursor() as cursor:
             cursor.execute("SET lock_timeout = '50ms'")
         code, summary = run()
@@ -176,7 +176,7 @@ def test_a_busy_holder_is_passed_by_and_left_to_the_next_run(due_holders, raw_co
 
 def test_a_holder_that_is_busy_only_at_first_is_booked_at_the_end(due_holders, raw_connection: Callable[..., Connection]):
     other = raw_connection("application")
-    other.execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(holder_key(due_holders[0]))])
+    lock_holder(other, due_holders[0])
     progress: list[int] = []
 
     def free_it(summary: Any) -> None:

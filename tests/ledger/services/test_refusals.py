@@ -187,6 +187,7 @@ def rows_read() -> int:
         return int(cursor.fetchone()[0] or 0)
 
 
+@pytest.mark.one_node("counts the rows that one server reads")
 @pytest.mark.parametrize("refusals", [20, 2_000])
 def test_what_a_page_reads_does_not_grow_with_the_refusals_between(refusals):
     made = history("m" * 5 + "r" * refusals + "m" * 5)

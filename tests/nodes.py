@@ -1,0 +1,72 @@
+"""Where sessions are, and what they wait for: on one PostgreSQL, and on all nodes of a cluster."""
+
+from typing import Any
+
+import psycopg
+from django.db import connection
+
+from ledger.database.locks import holder_key, lock_number
+from tests.distributed.cluster import RunningCluster, StartedCluster
+
+Session = psycopg.Connection[Any]
+
+cluster: StartedCluster | RunningCluster | None = None
+"""The cluster that this run of the tests uses; None on one PostgreSQL."""
+
+
+def address(number: int) -> dict[str, Any]:
+    """Return `host` and `port` of a node, the nodes in turn by the number; nothing on one PostgreSQL."""
+    if not cluster:
+        return {}
+    node = cluster.nodes[number % len(cluster.nodes)]
+    return {"host": node.host, "port": node.port}
+
+
+def go_to(number: int) -> None:
+    """Let this thread's next connection of Django go to a node, the nodes in turn by the number."""
+    if cluster:
+        connection.close()
+        # The threads share the dictionary that is replaced.
+        changed = {name.upper(): value for name, value in address(number).items()}
+        connection.settings_dict = {**connection.settings_dict, **changed}
+
+
+def session_id(session: Session | None = None) -> int:
+    """Return the number of a session, Django's of this thread by default, that no other session of any node has."""
+    function = "citus_backend_gpid" if cluster else "pg_backend_pid"
+    if session is not None:
+        row = session.execute(f"SELECT {function}()").fetchone()
+        assert row is not None
+        return int(row[0])
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {function}()")
+        return int(cursor.fetchone()[0])
+
+
+def is_waiting(observer: Session, session: int) -> bool:
+    """Return whether the session waits for a lock now, on whichever node."""
+    query = (
+        "SELECT EXISTS (SELECT FROM citus_lock_waits WHERE waiting_gpid = %s)"
+        if cluster
+        else "SELECT cardinality(pg_blocking_pids(%s)) > 0"
+    )
+    row = observer.execute(query, [session]).fetchone()
+    return bool(row and row[0])
+
+
+def waiting_for_advisory_lock(observer: Session, number: int) -> int:
+    """Return how many sessions wait for the advisory lock of this number now, on all nodes together."""
+    waiting = (
+        "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        f" AND classid::bigint << 32 | objid::bigint = {number:d} AND objsubid = 1"
+    )
+    if cluster:
+        waiting = f"SELECT sum(result::bigint) FROM run_command_on_all_nodes($${waiting}$$)"
+    row = observer.execute(waiting).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def lock_holder(session: Session, holder: str) -> None:
+    """Take the holder's lock in the session's transaction, as the ledger does: on the holder's node."""
+    session.execute("SELECT ledger_lock(%s, %s, true)", [lock_number(holder_key(holder)), holder])
