@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
 
 from django.db import Error, connection, connections
 
@@ -19,8 +20,12 @@ from ledger.services.credits import book_expirations
 
 ACCOUNTS_PER_PAGE = 1_000
 
+Place = tuple[str, str]
+"""A holder and a credit type: the last account of a page."""
+BEGINNING: Final[Place] = ("", "")
+
 # Walks the index of first entries and reads only the last entry of each account: the cost grows with the number of accounts, not
-# with their histories.
+# with their histories. The path is strict: a lax filter would look into each hold, at its members, and find none.
 PAGE = """
 SELECT first.holder_id, first.credit_type, lot.expired, hold.expired, lot.spendable > 0 AND lot.total > last.balance
 FROM ledger_entry first
@@ -30,10 +35,10 @@ CROSS JOIN LATERAL (
         e.lots,
         clock.now_us,
         jsonb_path_query_array(
-            e.holds::jsonb, '$[*] ? (@[1] <= $now)[2][*][1]', jsonb_build_object('now', clock.now_us)
+            e.holds::jsonb, 'strict $[*] ? (@[1] <= $now)[2][*][1]', jsonb_build_object('now', clock.now_us)
         ) AS held_too_long
     FROM ledger_entry e
-    CROSS JOIN (SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint AS now_us) AS clock
+    CROSS JOIN (SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint - %(late_us)s AS now_us) AS clock
     WHERE e.holder_id = first.holder_id AND e.credit_type = first.credit_type
     ORDER BY e.sequence DESC
     LIMIT 1
@@ -209,14 +214,31 @@ class _Run:
 
 def _accounts() -> Iterator[tuple[DueAccount, bool]]:
     """Yield all accounts in the order of the primary key, and whether something is due; keeps one page in memory."""
-    position: dict[str, Any] = {"holder_id": "", "credit_type": "", "limit": ACCOUNTS_PER_PAGE}
-    while True:
-        with connection.cursor() as cursor:
-            cursor.execute(PAGE, position)
-            rows = cursor.fetchall()
+    place: Place | None = BEGINNING
+    while place is not None:
+        rows = _page(place)
         for holder_id, credit_type, expired, held, can_repay in rows:
             account = DueAccount(holder_id, credit_type, int(expired), int(held))
             yield account, bool(expired or held or can_repay)
-        if len(rows) < ACCOUNTS_PER_PAGE:
-            return
-        position["holder_id"], position["credit_type"] = rows[-1][:2]
+        place = _following(rows)
+
+
+def count_overdue(after: Place, *, late: timedelta) -> tuple[int, Place | None]:
+    """Look at one page of accounts without a lock: how many have a lot or hold that expired longer ago than `late`, unbooked.
+
+    Returns:
+        The number, and the place behind the page; None after the last account.
+    """
+    rows = _page(after, late=late)
+    return sum(bool(expired or held) for _, _, expired, held, _ in rows), _following(rows)
+
+
+def _page(after: Place, *, late: timedelta = timedelta(0)) -> list[Any]:
+    late_us = late // timedelta(microseconds=1)
+    with connection.cursor() as cursor:
+        cursor.execute(PAGE, {"holder_id": after[0], "credit_type": after[1], "limit": ACCOUNTS_PER_PAGE, "late_us": late_us})
+        return cursor.fetchall()
+
+
+def _following(rows: list[Any]) -> Place | None:
+    return rows[-1][:2] if len(rows) == ACCOUNTS_PER_PAGE else None

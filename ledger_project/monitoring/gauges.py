@@ -18,8 +18,8 @@ from prometheus_client.registry import Collector
 
 from billing.metering.partitions import months_ahead
 from billing.models import Run, ScheduledTask
-from ledger.admin import home_reads
 from ledger.errors import LedgerError
+from ledger.services.expiration import BEGINNING, count_overdue
 from ledger_project.monitoring.anchors import newest_anchor
 from ledger_project.monitoring.version import VERSION
 from ledger_project.work.timetable import TIMETABLE
@@ -31,6 +31,9 @@ STATEMENT_TIMEOUT = "2s"
 RUNS_LOOKED_AT = 500
 """Runs of the last hour, the newest first: a minute has one for each worker."""
 MOST_COUNTED = 10_000
+OVERDUE = timedelta(hours=1)
+PAGES_A_READING = 5
+"""How many pages of 1,000 accounts are looked at for overdue expirations each time."""
 
 SUSPENDED = f"""
 SELECT count(*) FROM (SELECT FROM billing_suspendedbilling WHERE resumed_at IS NULL LIMIT {MOST_COUNTED}) AS suspended
@@ -181,12 +184,37 @@ def _partitions() -> Families:
     yield _gauge("ledger_usage_partitions_ahead", text, months_ahead(connection, datetime.now(UTC).date()))
 
 
-def _unbooked() -> Families:
-    text = (
-        f"Accounts, among those of the newest {home_reads.ENTRIES_LOOKED_AT:,} entries, with an expiration that is due for over "
-        "an hour and not booked."
-    )
-    yield _gauge("ledger_unbooked_expirations", text, len(home_reads.lately(now=datetime.now(UTC)).unbooked()))
+class OverdueExpirations:
+    """Counts the accounts whose expirations are overdue: some accounts at each reading, and so all of the ledger in turn.
+
+    The number is that of the last full round, or of the round so far if it has found more already.
+    """
+
+    def __init__(self) -> None:
+        self._place = BEGINNING
+        self._so_far = self._of_last_round = 0
+
+    def __call__(self) -> Families:
+        self._look_further()
+        text = "Accounts with a lot or hold that expired over an hour ago and is not booked."
+        yield _gauge("ledger_unbooked_expirations", text, max(self._so_far, self._of_last_round))
+
+    def _look_further(self) -> None:
+        for _ in range(PAGES_A_READING):
+            found, following = count_overdue(self._place, late=OVERDUE)
+            self._so_far += found
+            self._place = following or BEGINNING
+            if following is None:
+                self._of_last_round, self._so_far = self._so_far, 0
+                return
 
 
-READS: tuple[Callable[[], Families], ...] = (_connections, _lock_waits, _suspended, _runs, _tasks, _partitions, _unbooked)
+READS: tuple[Callable[[], Families], ...] = (
+    _connections,
+    _lock_waits,
+    _suspended,
+    _runs,
+    _tasks,
+    _partitions,
+    OverdueExpirations(),
+)

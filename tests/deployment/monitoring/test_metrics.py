@@ -23,6 +23,7 @@ from ledger.api.kit import authentication
 from ledger.api.kit.request_metrics import route_label
 from ledger.database.transactions import TRIES, in_transaction
 from ledger.errors import InsufficientCredits, SequenceTaken
+from ledger.services import expiration
 from ledger.telemetry.metrics import OWN, SECONDS, add_observations, write_counts
 from ledger_project.monitoring import gauges, metrics_page
 from ledger_project.monitoring.gauges import DatabaseGauges
@@ -231,6 +232,34 @@ def test_it_says_what_operators_are_called_for(client: ApiClient) -> None:
     tasks = {dict(labels)["task"] for name, labels in found if name == "ledger_task_started_timestamp_seconds"}
     assert tasks == {"audit_ledger"}
     assert value(found, "ledger_server_max_connections") >= value(found, "ledger_database_connections") >= 1
+
+
+def test_overdue_expirations_of_all_accounts_are_counted_page_by_page(
+    db: None, monkeypatch: pytest.MonkeyPatch, ledger_clock: Callable[[float], None]
+) -> None:
+    monkeypatch.setattr(expiration, "ACCOUNTS_PER_PAGE", 2)
+    monkeypatch.setattr(gauges, "PAGES_A_READING", 1)
+    now = datetime.now(UTC)
+
+    def granted(holder: str, expires_at: datetime) -> None:
+        services.grant(holder_id=holder, amount=5, idempotency_key="g", expires_at=expires_at)
+
+    ledger_clock(-1)
+    for holder, hours in [("a", 2), ("b", 0.5), ("c", 3), ("d", -24), ("e", 2)]:
+        granted(holder, now - timedelta(hours=hours))
+    services.grant(holder_id="b", credit_type="sms", amount=5, idempotency_key="g-sms")
+    services.hold(holder_id="b", credit_type="sms", amount=1, idempotency_key="h", expires_at=now - timedelta(hours=2))
+    ledger_clock(0)
+    walk = gauges.OverdueExpirations()
+
+    def read() -> float:
+        (gauge,) = walk()
+        return float(gauge.samples[0].value)
+
+    # Six accounts on three pages; a page that is full does not say that it is the last.
+    assert [read() for _ in range(4)] == [1, 3, 4, 4], "an overdue lot, then a hold and a lot, then a lot"
+    expiration.book_all_expirations()
+    assert [read() for _ in range(4)] == [4, 4, 4, 0], "booked: gone with the next full round"
 
 
 def test_the_database_is_asked_with_few_statements_once_in_a_while(client: ApiClient) -> None:
