@@ -14,7 +14,7 @@ from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.admin.links import holder_url
 from ledger.errors import Invalid
 from ledger.rules.requests import CREDIT_TYPE, HOLDER_ID
-from ledger.statements.statements import statement_pdf
+from ledger.statements.statements import statement_file_name, statement_pdf
 from ledger.totals.closing import month_before
 
 
@@ -55,8 +55,9 @@ def _page(model_admin: ReadOnlyAdmin, request: HttpRequest, holder_id: str) -> H
     except Invalid as invalid:
         messages.error(request, f"There is no statement of {asked[:20]}: {invalid.facts['detail']}.")
     else:
-        staff_log.record(request, "exported", about=f"statement-{month:%Y-%m}.pdf", details=f"{holder_id}, {credit_type}")
-        file = f'inline; filename="statement-{month:%Y-%m}.pdf"'
+        name = statement_file_name(holder_id, month, credit_type)
+        staff_log.record(request, "exported", about=name, details=f"{holder_id}, {credit_type}")
+        file = f'inline; filename="{name}"'
         return HttpResponse(
             content, content_type="application/pdf", headers={"Content-Disposition": file, "Cache-Control": "no-store"}
         )

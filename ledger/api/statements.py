@@ -15,7 +15,7 @@ from ledger.api.kit.queries import read_query
 from ledger.api.kit.rendering import PDF, pdf_response
 from ledger.api.kit.schema import HOLDER_PATH, ResponseBody, operation
 from ledger.api.kit.strict_serializers import StrictSerializer
-from ledger.statements.statements import statement_pdf
+from ledger.statements.statements import statement_file_name, statement_pdf
 from ledger.typesetting.languages import LANGUAGES
 from ledger.typesetting.typeset import DOCUMENTS
 
@@ -58,7 +58,7 @@ class StatementPdf(Endpoint):
         """Print a statement."""
         query = read_query(StatementQuery, request)
         make = partial(statement_pdf, holder, month, **query)
-        return QueuedRequest(DOCUMENTS, make, partial(_response, f"statement-{month:%Y-%m}.pdf"))
+        return QueuedRequest(DOCUMENTS, make, partial(_response, statement_file_name(holder, month, query["credit_type"])))
 
 
 def _response(file_name: str, content: bytes) -> HttpResponse:

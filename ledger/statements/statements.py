@@ -116,6 +116,11 @@ def statement_pdf(holder_id: str, month: date, *, credit_type: str = "credits", 
     return typeset(TEMPLATE, statement_page(found, language_of(language)), at=starts(month)).content
 
 
+def statement_file_name(holder_id: str, month: date, credit_type: str) -> str:
+    """Under which name a statement is saved. File systems do not take a colon, which an id may have."""
+    return f"statement-{holder_id.replace(':', '-')}-{credit_type}-{month:%Y-%m}.pdf"
+
+
 def read_statement(holder_id: str, month: date, credit_type: str) -> Statement:
     """Read a month of an account; one that was never used has zeros. Raises: as `statement_pdf`."""
     if not FIRST_YEAR <= month.year < LAST_YEAR:

@@ -60,7 +60,7 @@ def test_a_statement_tells_the_month_to_the_last_unit_and_stays_the_same(make_ap
     answer = api.get(path)
     assert answer.status_code == 200, answer.content
     assert answer.headers["Content-Type"] == "application/pdf"
-    assert answer.headers["Content-Disposition"] == f'inline; filename="statement-{MONTH:%Y-%m}.pdf"'
+    assert answer.headers["Content-Disposition"] == f'inline; filename="statement-ada-credits-{MONTH:%Y-%m}.pdf"'
     text = text_of(answer.content)
     last = Entry.objects.filter(holder_id="ada").order_by("-sequence").first()
     for words in (
