@@ -26,6 +26,7 @@ from billing.orders.customers import CreditTerms
 from billing.rating.periods import Interval, IntervalUnit
 from ledger import reads, services
 from ledger.errors import Invalid, Refused
+from ledger.models import CreditType
 from ledger.rules import Entry
 
 HOLDERS: Final = ["ada", "grace", "acme", "globex", "initech", *(f"developer-{number:02}" for number in range(1, 21))]
@@ -101,6 +102,7 @@ def _without_refusals_in_the_log() -> Iterator[None]:
 def seed_demo() -> DemoSummary:
     """Make the demo data, or the missing part of it."""
     start = Account("ada").grant(5_000, "starter", reason="starter package", reference="payment-1001").recorded_at
+    CreditType.objects.get_or_create(code="usd_cents", defaults={"name": "US dollars", "unit": "USD", "scale": 2})
     expires_at = _companies(start)
     _people(start)
     _sell_subscriptions(start)

@@ -15,12 +15,13 @@ from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from unfold.decorators import action, display
 
-from billing.admin.cells import MORE_ROWS, by_pk, list_url, money, subscription_link
+from billing.admin.cells import MORE_ROWS, by_pk, list_url, money
 from billing.admin.invoices import invoices_table
 from billing.admin.order_forms import customers as order_forms
 from billing.admin.order_forms.customers import customer_sentences
 from billing.admin.order_forms.erasure import erase_view
 from billing.admin.prose import coupon_words
+from billing.admin.subscription_tables import subscriptions_table
 from billing.models import Coupon, CouponUse, Customer, CustomerCoupon, Invoice, Subscription
 from billing.orders.erasure import is_erased
 from ledger.admin.kit.bounded_reads import Wanted
@@ -58,7 +59,7 @@ class CustomerAdmin(ReadOnlyAdmin):
     list_filter = (text("currency"), text("holder", title="holder who pays"))
     csv_columns = CSV
     starts = "A customer pays invoices: create a customer, then a subscription for it."
-    actions_detail = ("edit", "subscribe", "give_coupon", "erase")
+    actions_detail = ("edit", "subscribe", {"title": "More", "icon": "more_horiz", "items": ["give_coupon", "erase"]})
     change_form_outer_before_template = "admin/ledger/sentences.html"
     change_form_outer_after_template = "admin/ledger/details.html"
     fieldsets = ((None, {"fields": (("holder", "language", "created"),)}),)
@@ -181,14 +182,8 @@ class CustomerAdmin(ReadOnlyAdmin):
 
 
 def _subscriptions_table(customer: Customer) -> dict[str, Any]:
-    rows = Subscription.objects.filter(customer_id=customer.pk).order_by("-pk")[:MORE_ROWS]
-    return table(
-        ["Subscription", "Started", "Anchor", "Time zone"],
-        [
-            (subscription_link(row.pk, row.ref), timestamp(row.started_at), timestamp(row.anchor_at), row.time_zone)
-            for row in rows
-        ],
-    )
+    pks = Subscription.objects.filter(customer_id=customer.pk).order_by("-pk").values_list("pk", flat=True)[:MORE_ROWS]
+    return subscriptions_table(list(pks))
 
 
 def _statement(request: HttpRequest, customer: Customer) -> list[tuple[str, str]]:

@@ -3,8 +3,10 @@
 from typing import Any
 
 from billing.admin.cells import by_pk, customer_link, list_url, money, pdf_link, subscription_link
-from billing.models import Customer, Invoice, Subscription, SuspendedBilling
-from ledger.admin.kit.cells import row_link, timestamp
+from billing.admin.subscription_tables import SHORT_HEADERS, short_rows
+from billing.models import Customer, Invoice, Subscription
+from ledger.admin.credit_types import unit_of
+from ledger.admin.kit.cells import row_link
 from ledger.operator_pages import Section
 
 CUSTOMERS_SHOWN = 10
@@ -32,31 +34,23 @@ def _customers(customers: list[Customer]) -> Section:
     return Section(
         title="Customer",
         headers=["Customer", "Name", "Currency", "Pays with"],
-        rows=[(customer_link(row.pk, row.ref), row.name, row.currency, row.credit_type or "money only") for row in customers],
+        rows=[(customer_link(row.pk, row.ref), row.name, row.currency, _pays_with(row)) for row in customers],
         empty="No customer of billing names this holder.",
     )
 
 
+def _pays_with(customer: Customer) -> str:
+    return unit_of(customer.credit_type).name if customer.credit_type else "money only"
+
+
 def _subscriptions(customers: list[int]) -> Section:
-    rows = list(Subscription.objects.filter(customer_id__in=customers).order_by("-pk")[:ROWS_SHOWN])
-    stopped = {row.subscription_id: row.reason for row in SuspendedBilling.objects.filter(subscription__in=rows, resumed_at=None)}
+    pks = Subscription.objects.filter(customer_id__in=customers).order_by("-pk").values_list("pk", flat=True)[:ROWS_SHOWN]
     return Section(
         title="Subscriptions",
-        headers=["Subscription", "Started", "Billing"],
-        rows=[
-            (
-                subscription_link(row.pk, row.ref),
-                timestamp(row.started_at),
-                _billing(stopped.get(row.pk)),
-            )
-            for row in rows
-        ],
+        headers=SHORT_HEADERS,
+        rows=short_rows(list(pks)),
         empty="This customer has no subscription.",
     )
-
-
-def _billing(reason: str | None) -> str:
-    return "active" if reason is None else f"suspended: {reason}"
 
 
 def _invoices(customers: list[int], ref: str) -> Section:

@@ -1,16 +1,19 @@
 """The tables on a subscription's page: items, amendments, charges and billed periods."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from billing.admin.cells import MORE_ROWS, by_pk, document_link, money, plan_link
+from billing import reads
+from billing.admin.cells import MORE_ROWS, by_pk, document_link, money, plan_link, subscription_link
 from billing.admin.prose import change_words, number
 from billing.models import Amendment, Charge, Claim, Invoice, Item, ItemVersion, Plan, Subscription
 from billing.rating.prepaid_units import CreditSpend, covered_of
 from ledger.admin.credit_types import units_of
-from ledger.admin.kit.cells import table, timestamp
+from ledger.admin.kit.cells import row_link, table, timestamp
 from ledger.typesetting.languages import ENGLISH
 
+SHORT_HEADERS: Final = ("Subscription", "Plan", "State", "Started", "Next due")
 KINDS: Final[dict[int, str]] = {
     Claim.Kind.RECURRING: "every period",
     Claim.Kind.USAGE: "usage",
@@ -68,6 +71,25 @@ def amendments_table(subscription: Subscription) -> dict[str, Any]:
             for row in rows
         ],
     )
+
+
+def subscriptions_table(pks: Sequence[int]) -> dict[str, Any]:
+    """Subscriptions in short, inside another page."""
+    return table(SHORT_HEADERS, short_rows(pks))
+
+
+def short_rows(pks: Sequence[int]) -> list[tuple[Any, ...]]:
+    """The rows of SHORT_HEADERS, the newest subscription first, as each is now."""
+    return [
+        (
+            subscription_link(row.id, row.ref),
+            row_link(Plan, row.plan_id, f"{row.plan} v{row.plan_version}"),
+            row.state if row.suspended_reason is None else f"{row.state}, billing suspended: {row.suspended_reason}",
+            timestamp(row.started_at),
+            timestamp(row.due_at) or "nothing",
+        )
+        for row in (reads.subscriptions(among=list(pks), limit=MORE_ROWS) if pks else [])
+    ]
 
 
 def charges_table(subscription: Subscription) -> dict[str, Any]:

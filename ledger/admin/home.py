@@ -20,6 +20,17 @@ from ledger.rules.refusal_texts import when
 
 SHOWN = 8
 LONG_WAIT_S = 1
+WHOLE_NUMBERS_CHART = {
+    "animation": False,
+    "responsive": True,
+    "maintainAspectRatio": False,
+    "plugins": {"legend": {"display": False}},
+    "scales": {
+        "x": {"border": {"width": 0}, "grid": {"display": False}, "ticks": {"color": "#9ca3af", "maxTicksLimit": 8}},
+        "y": {"beginAtZero": True, "border": {"width": 0}, "ticks": {"color": "#9ca3af", "precision": 0, "maxTicksLimit": 6}},
+    },
+}
+"""Options of unfold's chart for counts: no half refusals on the axis."""
 TONES = ("danger", "warning", "info")
 
 
@@ -35,7 +46,7 @@ def context(request: HttpRequest, given: dict[str, Any]) -> dict[str, Any]:
         "is_new": may("ledger.view_account") and lately.since is None,
         "may_see_holders": may("ledger.view_account"),
         "lately_since": lately.since,
-        "looked_at": home_reads.ENTRIES_LOOKED_AT,
+        "looked_at": f"{home_reads.ENTRIES_LOOKED_AT:,}",
         "dry": _running(lately.dry()[:SHOWN], now),
         "expiring": _running(lately.expiring()[:SHOWN], now),
     }
@@ -106,6 +117,7 @@ def _refused(found: RefusalCounts) -> dict[str, Any]:
     return {
         "may_see_refusals": True,
         "refused_chart": json.dumps(data) if found.total else "",
+        "refused_options": json.dumps(WHOLE_NUMBERS_CHART),
         "refused_text": total or f"None in the last {home_reads.HOURS} hours.",
         "refusals_url": refusals_url(),
     }

@@ -9,6 +9,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from ledger import operator_pages, staff_log
@@ -41,7 +42,7 @@ def url(model_admin: ReadOnlyAdmin) -> URLPattern:
 
 
 def page(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
-    """Show a month, the last one that is over unless another is asked for; `format=csv` gives it as a file."""
+    """Show a month, the last one with credits that is over unless another is asked for; `format=csv` gives it as a file."""
     if not request.user.has_perm("ledger.view_dailytotal"):
         raise PermissionDenied
     this_month = datetime.now(UTC).date().replace(day=1)
@@ -50,6 +51,9 @@ def page(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
         if month is None:
             raise Invalid(pointer="/month", rule="not-a-month", detail="a month is written as 2026-01")
         report = month_report(month)
+        if "month" not in request.GET and not report.types:
+            # Nothing was granted before: show what has begun.
+            report = month_report(this_month)
     except Invalid as invalid:
         messages.error(request, f"There is no report of “{request.GET.get('month', '')[:20]}”: {invalid.facts['detail']}.")
         if "month" in request.GET:
@@ -63,6 +67,7 @@ def page(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
         **model_admin.admin_site.each_context(request),
         "title": f"Month-end {report.month:%B %Y}",
         "report": report,
+        "is_over": report.as_of is not None and report.month < this_month,
         "as_of": None if report.as_of is None else timestamp(report.as_of),
         "before": f"{month_before(report.month):%Y-%m}",
         "after": f"{month_after(report.month):%Y-%m}" if month_after(report.month) <= this_month else "",
@@ -76,11 +81,11 @@ def _part(one: TypeReport, unit: CreditUnit) -> dict[str, Any]:
     def written(amount: int) -> SafeString:
         return digits(unit.number(amount))
 
-    rows: list[tuple[Any, ...]] = [("Opening", written(one.opening))]
+    rows: list[tuple[Any, ...]] = [_strong("Opening", written(one.opening))]
     rows += [
         (WORDS[name], _movement(sign * one.movements[name], unit)) for name, sign in MOVEMENTS.items() if one.movements[name]
     ]
-    rows += [("Closing", written(one.closing)), ("of it held", written(one.held))]
+    rows += [_strong("Closing", written(one.closing)), ("of it held", written(one.held))]
     rows += [("Paid for them", digits(operator_pages.money(minor, currency))) for currency, minor in (one.paid or {}).items()]
     rows += [(f"{tie['name'].capitalize()}, by the {of}", written(tie[of])) for tie in one.ties or [] for of in TIED]
     rows += [("Entries", number(one.entries)), ("of them refusals", number(one.refusals))]
@@ -88,6 +93,11 @@ def _part(one: TypeReport, unit: CreditUnit) -> dict[str, Any]:
     is_named = unit != plain_unit(one.credit_type)
     name = f"{unit.name} ({one.credit_type}), in {unit.unit}" if is_named else one.credit_type
     return {"credit_type": name, "movements": table(["", "Credits"], rows), "outstanding": _outstanding(one, unit)}
+
+
+def _strong(words: str, written: SafeString) -> tuple[SafeString, SafeString]:
+    """A row that the others add up to."""
+    return format_html("<strong>{}</strong>", words), format_html("<strong>{}</strong>", written)
 
 
 def _movement(amount: int, unit: CreditUnit) -> SafeString:

@@ -12,6 +12,7 @@ from django.db import transaction
 from billing.models import Run, RunResult
 from ledger import journal, services
 from ledger.database.locks import holder_lock
+from ledger.errors import InsufficientCredits
 from ledger.totals import count_entries
 from tests.billing.factories import SubscriptionFactory, at
 from tests.browser.billed import billed_with_everything
@@ -132,6 +133,34 @@ def test_an_invoice_looks_like_a_document_with_the_arithmetic_of_each_line(show)
     shown = show("admin-invoice", f"/admin/billing/invoice/{invoice.pk}/change/", height=1400)
     assert "5,390,000 − 1,000,000 free = 4,390,000 × 0.00002 = 87.80" in shown
     assert "days overdue" in shown
+
+
+def test_a_pages_name_is_not_cut_off_beside_its_buttons(chromium):
+    invoice, *_ = billed_with_everything()
+
+    def is_whole(visit: Visit) -> bool:
+        name = visit.page.locator("#header-inner h1 > :last-child")
+        return name.is_visible() and bool(name.evaluate("each => each.scrollWidth <= each.clientWidth"))
+
+    with site_of(operator()) as site:
+        for page in (f"customer/{invoice.customer_id}", f"invoice/{invoice.pk}", f"subscription/{invoice.subscription_id}"):
+            for width in (1400, 390):
+                assert chromium.visit(f"{site.url}/admin/billing/{page}/change/", is_whole, width=width), (page, width)
+
+
+def test_refusals_per_hour_are_whole_numbers_on_the_axis(chromium):
+    services.grant(holder_id="ada", amount=1, idempotency_key="g")
+    with pytest.raises(InsufficientCredits):
+        services.spend(holder_id="ada", amount=2, idempotency_key="s")
+
+    def ticks(visit: Visit) -> list[float]:
+        chart = "Chart.getChart(document.querySelector('canvas[data-type=bar]'))"
+        visit.page.wait_for_function(f"{chart} !== undefined")
+        found: list[float] = visit.page.evaluate(f"{chart}.scales.y.ticks.map(tick => tick.value)")
+        return found
+
+    with site_of(operator()) as site:
+        assert chromium.visit(f"{site.url}/admin/", ticks) == [0, 1]
 
 
 def test_control_a_script_that_the_policy_forbids_is_reported(chromium):

@@ -16,6 +16,7 @@ from billing.generator.due import DueWalk, Filter
 from billing.generator.options import Options
 from billing.models import Cursor, Invoice, Plan, Subscription
 from ledger import reads, services
+from ledger.models import CreditType
 from ledger_project import demonstration
 from ledger_project.demonstration import HOLDERS, seed_demo
 
@@ -94,6 +95,7 @@ def test_it_shows_a_little_of_everything() -> None:
         "transfer_out": 1, "transfer_in": 1,
     }  # fmt: skip
     assert {entry.credit_type for entry in entries} == {"credits", "sms", "usd_cents"}
+    assert CreditType.objects.get().unit == "USD"
     assert {entry.actor for entry in entries} == {"demo", "ledger"}
     assert [refusal.code for refusal in reads.refusals("ada")] == ["refund-exceeds-spend", "insufficient-credits"]
     # An expired lot that nobody has booked yet, and credits that are not effective yet.

@@ -498,3 +498,18 @@ def test_a_plan_shows_what_it_grants_and_a_customer_for_how_long_its_drafts_wait
     customer = CustomerFactory(grace_days=17)
     shown = client.get(f"{BILLING}/customer/{customer.pk}/change/").content.decode()
     assert "Invoices stay drafts for 17 days and accept late usage until then." in shown
+
+
+def test_the_pages_of_a_customer_and_its_holder_say_how_each_subscription_is(client):
+    customer = CustomerFactory(ref="C-9", holder_id="ada")
+    running, stopped = (SubscriptionFactory(customer=customer.ref) for _ in range(2))
+    ended = SubscriptionFactory(customer=customer.ref, ends_at=at(2, 1))
+    SuspendedBilling.objects.create(subscription_id=stopped.pk, reason="amount-unusual")
+    for address in (f"{BILLING}/customer/{customer.pk}/change/", "/admin/ledger/account/holders/ada/"):
+        text = " ".join(re.sub(r"<[^>]+>", " ", client.get(address).content.decode()).split())
+        for subscription, state in (
+            (running, "active"),
+            (stopped, "active, billing suspended: amount-unusual"),
+            (ended, "ended"),
+        ):
+            assert re.search(rf"{subscription.ref} \S+ v1 {state} 20", text), (address, subscription.ref)

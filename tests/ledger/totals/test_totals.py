@@ -325,6 +325,19 @@ def test_the_page_shows_a_month_and_saves_it(on):
 
 
 @pytest.mark.django_db
+def test_the_page_of_a_new_ledger_shows_the_month_that_has_begun():
+    do("grant", "ada", "a1", amount=1_000)
+    count_entries(patience_seconds=0)
+    client, url = operator(), "/admin/ledger/account/month-end/"
+    page = client.get(url).content.decode()
+    assert f"Month-end {NOW:%B %Y}" in page
+    assert "This month is open; entries are counted up to" in page
+    before = client.get(f"{url}?month={ONE:%Y-%m}").content.decode()
+    assert f"Month-end {ONE:%B %Y}" in before
+    assert "This month is over and not closed yet; entries are counted up to" in before
+
+
+@pytest.mark.django_db
 def test_the_page_writes_credits_in_the_unit_of_their_type(on):
     CreditType.objects.create(code=TYPE, name="US dollars", unit="USD", scale=2)
     history(on)
