@@ -216,5 +216,6 @@ def finalizing(invoice: Invoice) -> InvoiceDraft:
         time_zone=customer.time_zone,
         holder_id=customer.holder_id,
         credit_type=customer.credit_type,
-        credit_unit_value=customer.credit_unit_value,
+        # A credit is worth money of the customer's currency; what is invoiced in another one is paid in money.
+        credit_unit_value=customer.credit_unit_value if invoice.currency == customer.currency else None,
     )

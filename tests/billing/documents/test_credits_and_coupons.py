@@ -63,6 +63,21 @@ def test_a_draft_uses_no_credits_until_it_is_finalised():
     assert (invoice.credits_applied_minor, reads.balance(holder).available) == (500, 0)
 
 
+@pytest.mark.parametrize("finalize", [True, False])
+def test_credits_pay_only_in_the_customers_currency(finalize):
+    holder = unique("holder")
+    services.grant(holder_id=holder, amount=500, idempotency_key="first")
+    customer = CustomerFactory(holder_id=holder, credits=CreditTerms("credits", Decimal("0.01")), currency="EUR")
+    plan = PlanFactory(prices=[recurring()], currency="USD")
+    [made] = bill(SubscriptionFactory(customer=customer.ref, plan=plan.code), at(1, 1), finalize=finalize)
+    if not finalize:
+        invoices.finalize(made["id"])
+    invoice = Invoice.objects.get(pk=made["id"])
+    assert (invoice.state, invoice.currency, invoice.credits_applied_minor) == ("open", "USD", 0)
+    assert invoice.amount_due_minor == invoice.total_minor == 1000
+    assert (reads.balance(holder).available, CreditPayment.objects.filter(invoice_id=invoice.pk).exists()) == (500, False)
+
+
 def test_a_dry_run_uses_no_credits_but_shows_them():
     holder, subscription = with_credits(500)
     [dry] = bill(subscription, at(1, 1), dry_run=True)
