@@ -64,7 +64,7 @@ def tables_that_name(word: str) -> set[str]:
         names = [name for (name,) in cursor.fetchall()]
         found = set()
         for name in names:
-            cursor.execute(f"SELECT EXISTS (SELECT FROM {name} AS each WHERE each::text LIKE %s)", [f"%{word}%"])
+            cursor.execute(f"SELECT EXISTS (SELECT 1 FROM {name} AS each WHERE each::text LIKE %s)", [f"%{word}%"])
             if cursor.fetchone()[0]:
                 found.add(name)
     return found

@@ -106,8 +106,8 @@ def test_a_day_may_sum_up_to_more_than_one_balance_can_be(on):
         for pair in range(pairs)
         for kind in (GrantRequest, SpendRequest)
     ]
-    for first in range(0, len(movements), services.MAX_OPERATIONS):
-        part = movements[first : first + services.MAX_OPERATIONS]
+    for first in range(0, len(movements), 250):
+        part = movements[first : first + 250]
         services.batch(part, mode="atomic", idempotency_key=f"{first}")
     text = text_of(statements.statement_pdf("ada", MONTH))
     total = f"{pairs * MAX_AMOUNT:,}"

@@ -15,6 +15,8 @@ from ledger.audit.connections import connector
 from ledger.errors import InsufficientCredits
 from ledger.management.commands import audit_ledger
 
+OF_ONE_SNAPSHOT = pytest.mark.one_node("there is no snapshot of all nodes; a cluster's audit reads shard by shard")
+
 
 def run(*arguments: str) -> tuple[int, str]:
     """Run the command, and return its exit code and output."""
@@ -59,7 +61,8 @@ def test_a_clean_ledger_exits_0_and_reports_what_was_audited(holder):
 def test_a_finding_exits_1(committed_db, monkeypatch):
     found = Report(as_of=datetime(2026, 1, 31, tzinfo=UTC), entries=2, accounts=1, holders=1)
     found.add([Finding("balance", "ada", "credits", 2, "70", "71")])
-    monkeypatch.setattr(audit_ledger, "audit", lambda sessions, **options: found)
+    for audits in ("audit", "audit_shards"):
+        monkeypatch.setattr(audit_ledger, audits, lambda *sessions, **options: found)
     code, output = run("--format", "json")
     assert code == 1
     assert json.loads(output)["findings"] == {
@@ -114,6 +117,7 @@ def test_an_anchor_is_written_and_checked(holder, tmp_path):
     assert json.loads(output)["anchor"]["checked"] == str(path)
 
 
+@OF_ONE_SNAPSHOT
 def test_all_sessions_see_the_snapshot_of_the_first_while_writers_go_on(holder):
     with one_snapshot(connector(), 3) as sessions:
         services.spend(holder_id=holder, amount=10, idempotency_key="after the snapshot")
@@ -135,6 +139,7 @@ def test_the_sessions_of_an_audit_cannot_write(committed_db):
                 session.execute("INSERT INTO ledger_entry (holder_id) VALUES ('x')")
 
 
+@OF_ONE_SNAPSHOT
 def test_progress_counts_every_entry_once(holder):
     calls = []
     with one_snapshot(connector(), 2) as sessions:

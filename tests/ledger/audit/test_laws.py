@@ -27,6 +27,7 @@ from tests.ledger.rules.credit_model import DAY_US
 # A clean ledger ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.one_node("a session would read all shards, slice by slice; tests/distributed audits a cluster")
 @pytest.mark.parametrize("policy", ["new-lot", "gone"])
 def test_histories_of_every_kind_of_entry_break_no_law(empty_ledger, policy):
     random_history = RandomHistory(RulesLedger(policy), ("ada", "bob", "cy", "dee"), opens_new_lots=policy == "new-lot")
@@ -185,6 +186,7 @@ STATEMENTS = {
 }
 
 
+@pytest.mark.one_node("a cluster does not run these changes, neither for a tamperer")
 @pytest.mark.parametrize("name", STATEMENTS)
 def test_a_value_that_the_constraints_would_refuse_is_found(empty_ledger, history, name):
     statement, law, numbers = STATEMENTS[name]
@@ -323,7 +325,13 @@ def ledger_with_refusals(empty_ledger, history) -> Connection:
     return empty_ledger
 
 
-@pytest.mark.parametrize("tampering", TAMPERED_REFUSALS)
+@pytest.mark.parametrize(
+    "tampering",
+    [
+        pytest.param(each, marks=pytest.mark.one_node("a cluster does not run this change") if "time" in each else [])
+        for each in TAMPERED_REFUSALS
+    ],
+)
 def test_a_tampered_refusal_is_found_by_the_chain(ledger_with_refusals, tampering):
     assert laws_broken(ledger_with_refusals) == {}
     statement, laws = TAMPERED_REFUSALS[tampering]

@@ -233,6 +233,7 @@ def wait_until_awaited(observer: psycopg.Connection[Any], number: int, timeout_s
     pytest.fail(f"no session waited for the lock {number}")
 
 
+@pytest.mark.one_node("on a cluster the other service calls ledger_lock, see docs/LOCK_KEYS.md")
 def test_a_spend_waits_for_a_lock_that_another_service_took_by_its_own_naming(
     named_as_by_peachjar: None, thread: ThreadPoolExecutor, raw_connection: Connect, new_holder: Callable[[], str]
 ) -> None:

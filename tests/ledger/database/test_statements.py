@@ -116,11 +116,17 @@ def test_a_lock_timeout_in_a_prepared_statement_raises_holder_busy(
     assert services.grant(holder_id=holder, amount=10, idempotency_key="g").replayed is False
 
 
+def end_session(other: psycopg.Connection, session: psycopg.Connection) -> None:
+    """Have the server end the session, and wait until it has."""
+    # With these types, because Citus has a function of the same name for the number of a session of any node.
+    other.execute("SELECT pg_terminate_backend(%s::int, 5000::bigint)", [session.info.backend_pid])
+
+
 def test_a_session_that_the_server_ended_raises_operational_error(
     committed_db: None, new_holder: NewHolder, raw_connection: Callable[..., psycopg.Connection[Any]]
 ) -> None:
     connection.ensure_connection()
-    raw_connection(autocommit=True).execute("SELECT pg_terminate_backend(%s, 5000)", [connection.connection.info.backend_pid])
+    end_session(raw_connection(autocommit=True), connection.connection)
 
     with pytest.raises(OperationalError), transaction.atomic():
         journal.OPEN.execute(opening(new_holder()))
@@ -133,7 +139,7 @@ def test_a_connection_that_the_server_ended_is_replaced_before_the_request(
     assert connection.health_check_enabled
     connection.health_check_done = False
     before = connection.connection
-    raw_connection(autocommit=True).execute("SELECT pg_terminate_backend(%s, 5000)", [before.info.backend_pid])
+    end_session(raw_connection(autocommit=True), before)
 
     entry = services.grant(holder_id=new_holder(), amount=10, idempotency_key="g")
 

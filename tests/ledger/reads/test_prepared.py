@@ -14,6 +14,8 @@ from tests.ledger.admin.admin_site import load_history
 
 NewHolder = Callable[[], str]
 
+PLANS_OF_ONE_SERVER = pytest.mark.one_node("reads the plans of one server; a cluster plans each query for its shards")
+
 
 def sent_by(read: Callable[[], object]) -> list[str]:
     """The statements that a read sends; each must be a prepared one, which has no cursor."""
@@ -56,7 +58,7 @@ def test_each_read_is_one_prepared_statement_or_names_what_else_it_needs(db: Non
     assert len(sent_by(lambda: reads.explanation("ada", "credits", 2))) == 3
 
 
-@pytest.mark.one_node("counts the plans of one server; a cluster plans each query for its shards")
+@PLANS_OF_ONE_SERVER
 def test_a_read_is_planned_five_times_for_its_values_and_then_never_again(db: None) -> None:
     services.grant(holder_id="ada", amount=100, idempotency_key="g")
     services.spend(holder_id="ada", amount=1, idempotency_key="s")
@@ -116,6 +118,7 @@ def busiest(django_db_setup: None, django_db_blocker: Any) -> Any:
         transaction.set_rollback(True)
 
 
+@PLANS_OF_ONE_SERVER
 @pytest.mark.parametrize(("kind", "most"), [(None, 52), ("spend", 120), ("grant", 120), ("hold", 120)])
 @pytest.mark.parametrize("going", ["first", "older", "newer"])
 def test_a_page_reads_no_more_of_a_long_history_than_it_shows(busiest: Any, kind: str | None, most: int, going: str) -> None:
@@ -129,6 +132,7 @@ def test_a_page_reads_no_more_of_a_long_history_than_it_shows(busiest: Any, kind
     assert 0 < rows_read(plan) <= (most if kind in (None, "spend") else 2 * 51 + 1), plan
 
 
+@PLANS_OF_ONE_SERVER
 def test_a_page_of_holders_reads_those_with_the_prefix_and_no_others(busiest: Any) -> None:
     # The first of all holders: the others are behind it in the index.
     prefix = reads.holders(limit=1)[0].holder_id
