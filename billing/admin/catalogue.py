@@ -6,12 +6,12 @@ from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
-from django.core.exceptions import PermissionDenied
 from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 from unfold.decorators import action, display
 
+from billing.admin.creatable import CreatableAdmin
 from billing.admin.order_forms import coupons as coupon_forms
 from billing.admin.order_forms import plans as plan_forms
 from billing.admin.prose import coupon_words, every, plan_sentences
@@ -22,7 +22,7 @@ from ledger.admin.kit.bounded_reads import Wanted
 from ledger.admin.kit.cells import row_link, table, timestamp
 from ledger.admin.kit.csv_files import Column
 from ledger.admin.kit.filters import choice, text
-from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList
+from ledger.admin.kit.pages import Page, UncountedList
 
 VERSIONS_SHOWN = 50
 
@@ -57,9 +57,10 @@ COUPON_CSV: Sequence[Column] = (
 
 
 @admin.register(Plan)
-class PlanAdmin(ReadOnlyAdmin):
+class PlanAdmin(CreatableAdmin):
     """One row per version of a plan."""
 
+    create_view = plan_forms.create_view
     list_display = ("code", "version", "name", "currency", "interval", "created")
     list_filter = (text("currency"), text("code", title="plan"))
     search_fields = ("code__startswith",)
@@ -94,18 +95,8 @@ class PlanAdmin(ReadOnlyAdmin):
         response: HttpResponse = super().change_view(request, object_id, form_url, context)
         return response
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        """Whether the operator may use the form in two steps."""
-        return bool(request.user.has_perm("billing.add_plan"))
-
     def has_new_version_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return self.has_add_permission(request)
-
-    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        """Create a plan."""
-        if not self.has_add_permission(request):
-            raise PermissionDenied
-        return plan_forms.create_view(self, request)
 
     @action(description="New version", icon="add", permissions=["new_version"], url_path="new-version")
     def new_version(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -133,9 +124,10 @@ def _versions_table(plan: Plan) -> dict[str, Any]:
 
 
 @admin.register(Coupon)
-class CouponAdmin(ReadOnlyAdmin):
+class CouponAdmin(CreatableAdmin):
     """Discounts for customers."""
 
+    create_view = coupon_forms.create_view
     list_display = ("code", "worth_cell", "created")
     list_filter = (choice("kind", ["amount", "percentage"]), text("currency"))
     search_fields = ("code__startswith",)
@@ -163,16 +155,6 @@ class CouponAdmin(ReadOnlyAdmin):
             context |= {"title": f"Coupon {coupon.code}", "sentences": [f"{coupon.code}: {coupon_words(coupon)}."]}
         response: HttpResponse = super().change_view(request, object_id, form_url, context)
         return response
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        """Whether the operator may use the form in two steps."""
-        return bool(request.user.has_perm("billing.add_coupon"))
-
-    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        """Create a coupon."""
-        if not self.has_add_permission(request):
-            raise PermissionDenied
-        return coupon_forms.create_view(self, request)
 
     @display(description="Worth")
     def worth_cell(self, row: Coupon) -> str:

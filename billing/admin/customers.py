@@ -16,6 +16,7 @@ from django.utils.safestring import SafeString
 from unfold.decorators import action, display
 
 from billing.admin.cells import MORE_ROWS, by_pk, list_url, money
+from billing.admin.creatable import CreatableAdmin
 from billing.admin.invoices import invoices_table
 from billing.admin.order_forms import customers as order_forms
 from billing.admin.order_forms.customers import customer_sentences
@@ -28,7 +29,7 @@ from ledger.admin.kit.bounded_reads import Wanted
 from ledger.admin.kit.cells import link, row_link, table, timestamp
 from ledger.admin.kit.csv_files import Column
 from ledger.admin.kit.filters import text
-from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList
+from ledger.admin.kit.pages import Page, UncountedList
 from ledger.admin.links import holder_link
 from ledger.admin.statements import last_month, statement_url
 
@@ -50,9 +51,10 @@ CSV: Sequence[Column] = (
 
 
 @admin.register(Customer)
-class CustomerAdmin(ReadOnlyAdmin):
+class CustomerAdmin(CreatableAdmin):
     """The customers. The search takes the beginning of a reference."""
 
+    create_view = order_forms.create_view
     list_display = ("ref", "name", "currency", "time_zone", "terms_days", "holder", "created")
     search_fields = ("ref__startswith",)
     search_help_text = "Beginning of a customer's reference"
@@ -98,16 +100,6 @@ class CustomerAdmin(ReadOnlyAdmin):
         return response
 
     # What can be done ---------------------------------------------------------------------------------
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        """Whether the operator may use the form in two steps."""
-        return bool(request.user.has_perm("billing.add_customer"))
-
-    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        """Create a customer."""
-        if not self.has_add_permission(request):
-            raise PermissionDenied
-        return order_forms.create_view(self, request)
 
     def has_edit_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         """Whether the operator may change what documents say about a customer."""

@@ -6,7 +6,6 @@ from zoneinfo import ZoneInfo
 
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
-from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, reverse
@@ -16,6 +15,7 @@ from unfold.decorators import action, display
 from billing import reads
 from billing.admin import usage
 from billing.admin.cells import MORE_ROWS, customer_link, list_url
+from billing.admin.creatable import CreatableAdmin
 from billing.admin.invoices import invoices_table
 from billing.admin.order_forms import subscriptions as order_forms
 from billing.admin.order_forms.amendments import WAYS, amend_view
@@ -31,7 +31,7 @@ from ledger import staff_log
 from ledger.admin.kit.cells import timestamp
 from ledger.admin.kit.csv_files import Column
 from ledger.admin.kit.filters import choice, instant, read_instant, read_number, text
-from ledger.admin.kit.pages import Page, ReadOnlyAdmin, ReasonForm, UncountedList, actor, said
+from ledger.admin.kit.pages import Page, ReasonForm, UncountedList, actor, said
 from ledger.errors import LedgerError
 from ledger.typesetting.languages import ENGLISH
 
@@ -65,9 +65,10 @@ def _amendment(name: str, icon: str) -> Callable[..., HttpResponse]:
 
 
 @admin.register(Subscription)
-class SubscriptionAdmin(ReadOnlyAdmin):
+class SubscriptionAdmin(CreatableAdmin):
     """The subscriptions. The search takes the beginning of a reference."""
 
+    create_view = order_forms.create_view
     list_display = ("ref", "customer_cell", "plan", "state_label", "started", "next_due", "billing_suspended")
     list_filter = (
         choice("state", STATES),
@@ -168,16 +169,6 @@ class SubscriptionAdmin(ReadOnlyAdmin):
         return [usage.url(self), *super().get_urls()]
 
     # What can be done ---------------------------------------------------------------------------------
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        """Whether the operator may use the form in two steps."""
-        return bool(request.user.has_perm("billing.add_subscription"))
-
-    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        """Create a subscription."""
-        if not self.has_add_permission(request):
-            raise PermissionDenied
-        return order_forms.create_view(self, request)
 
     def has_amend_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         """Whether the operator may write amendments."""
