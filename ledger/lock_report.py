@@ -6,14 +6,16 @@ numbers, and shows a name if its number is locked. A name can be missing, but it
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from django.apps import apps
+from django.conf import settings
 from django.db import connections
 
 from ledger.database.batch_slots import slot_names
+from ledger.database.cluster import ask_all_nodes, is_on_worker
 from ledger.database.lock_names import HOLDER, INVOICE_GENERATION
 from ledger.database.locks import lock_number
 
@@ -24,26 +26,51 @@ NAMES_FOR_LITERALS: Final = (HOLDER, INVOICE_GENERATION)
 
 # The server does not record when it granted a lock. The start of the transaction is the earliest possible time.
 CURRENT_LOCKS: Final = """
-SELECT lock.classid::bigint << 32 | lock.objid::bigint,
-       lock.objsubid = 2,
-       lock.mode = 'ShareLock',
+SELECT lock.classid::bigint << 32 | lock.objid::bigint AS number,
+       lock.objsubid = 2 AS two_part,
+       lock.mode = 'ShareLock' AS shared,
        lock.granted,
        lock.pid,
-       coalesce(session.application_name, ''),
-       coalesce(session.client_addr::text, ''),
-       coalesce(session.usename, ''),
-       coalesce(session.state, ''),
-       session.xact_start,
-       lock.waitstart,
-       clock_timestamp() - coalesce(lock.waitstart, session.xact_start),
-       CASE WHEN lock.granted THEN '{}' ELSE pg_blocking_pids(lock.pid) END,
-       coalesce(session.query, '')
+       coalesce(session.application_name, '') AS application,
+       coalesce(session.client_addr::text, '') AS client,
+       coalesce(session.usename, '') AS role,
+       coalesce(session.state, '') AS state,
+       session.xact_start AS transaction_started_at,
+       lock.waitstart AS waiting_since,
+       extract(epoch FROM clock_timestamp() - coalesce(lock.waitstart, session.xact_start))::float8 AS seconds,
+       CASE WHEN lock.granted THEN '{}' ELSE pg_blocking_pids(lock.pid) END AS blocked_by,
+       coalesce(session.query, '') AS query
   FROM pg_locks AS lock
   LEFT JOIN pg_stat_activity AS session USING (pid)
  WHERE lock.locktype = 'advisory'
    AND lock.database = (SELECT oid FROM pg_database WHERE datname = current_database())
  ORDER BY 2, 1, lock.granted DESC, coalesce(lock.waitstart, session.xact_start), lock.pid
 """
+
+# On a cluster a session of Citus holds the lock, on the holder's node. `client_at` names its client's session: the number of the
+# node to which the client is connected, and the pid there, as one number.
+OF_A_NODE: Final = f"""
+SELECT json_build_object(
+    'locks', (
+        SELECT coalesce(json_agg(lock), '[]')
+          FROM (
+              SELECT found.*, backend.global_pid AS client_at
+                FROM ({CURRENT_LOCKS}) AS found
+                LEFT JOIN get_all_active_transactions() AS backend ON backend.process_id = found.pid
+          ) AS lock
+    ),
+    'sessions', (
+        SELECT coalesce(json_object_agg(pid, json_build_object(
+            'application', application_name, 'client', coalesce(client_addr::text, ''), 'role', coalesce(usename, ''),
+            'state', coalesce(state, ''), 'query', query
+        )), '{{}}')
+          FROM pg_stat_activity
+         WHERE datname = current_database() AND xact_start IS NOT NULL AND application_name NOT LIKE 'citus\\_%'
+    )
+)
+"""
+PIDS_PER_NODE: Final = 10_000_000_000
+"""How Citus makes one number of a node's and a session's."""
 
 # Reads the index of first entries: the cost does not depend on how many entries a holder has.
 HOLDERS: Final = "SELECT DISTINCT holder_id FROM ledger_entry WHERE sequence = 1 ORDER BY holder_id LIMIT %s"
@@ -60,6 +87,9 @@ class SessionLock:
 
     `seconds` is how long the session has waited. If the lock is granted, it is the age of the session's transaction: the lock has
     been held no longer than that. `two_part` marks a lock on a pair of 32-bit numbers, which only other applications take.
+
+    On a cluster `node` has the lock; `pid` and `blocked_by` are sessions there. If the client is connected to another node,
+    `client_node` and `client_pid` are its session, and application, client, role, state and query are those of that session.
     """
 
     number: int
@@ -77,23 +107,51 @@ class SessionLock:
     seconds: float | None
     blocked_by: tuple[int, ...]
     query: str
+    node: str = ""
+    client_node: str = ""
+    client_pid: int | None = None
 
 
 def current_locks(*, names: Iterable[str] = (), using: str = "default") -> list[SessionLock]:
-    """Return every advisory lock that a session of this database holds or awaits, sorted by number.
+    """Return every advisory lock that a session of this database holds or awaits, on all nodes of a cluster, sorted by number.
 
     For one lock, the sessions that hold it come before those that wait, and the longest time comes first.
 
     Args:
         names: names to match with the numbers, in addition to those found in the sessions' queries.
     """
+    rows = _of_all_nodes(using) if settings.LEDGER["DISTRIBUTED"] else _of_this_server(using)
+    queries = [row["query"] for row in rows] + [row.pop("query_on_node", "") for row in rows]
+    known = _numbered(names) | _numbered(_names_in_queries(queries)) if rows else {}
+    return [SessionLock(name=None if row["two_part"] else known.get(row["number"]), **row) for row in rows]
+
+
+def _of_this_server(using: str) -> list[dict[str, Any]]:
     with connections[using].cursor() as cursor:
         # Inside a transaction the server would otherwise repeat the statistics that it showed first.
         cursor.execute("SELECT pg_stat_clear_snapshot()")
         cursor.execute(CURRENT_LOCKS)
-        rows = [_from_row(row) for row in cursor.fetchall()]
-    known = _numbered(names) | _numbered(_names_in_queries(row.query for row in rows)) if rows else {}
-    return [replace(row, name=None if row.two_part else known.get(row.number)) for row in rows]
+        columns = [column.name for column in cursor.description]
+        rows = [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
+    return [row | {"blocked_by": tuple(row["blocked_by"])} for row in rows]
+
+
+def _of_all_nodes(using: str) -> list[dict[str, Any]]:
+    nodes = ask_all_nodes(OF_A_NODE, using)
+    rows = [_on_node(row, number, nodes) for number, (_, found) in nodes.items() for row in found["locks"]]
+    return sorted(rows, key=lambda row: (row["two_part"], row["number"], row["node"], not row["granted"], -(row["seconds"] or 0)))
+
+
+def _on_node(row: dict[str, Any], number: int, nodes: dict[int, tuple[str, Any]]) -> dict[str, Any]:
+    """A lock of the node with that number: its values as a server gives them, and its client, which may be of another node."""
+    client_at = divmod(row.pop("client_at") or 0, PIDS_PER_NODE)
+    own = {name: row[name] and datetime.fromisoformat(row[name]) for name in ("transaction_started_at", "waiting_since")}
+    own |= {"node": nodes[number][0], "blocked_by": tuple(row["blocked_by"])}
+    client_node, found = nodes.get(client_at[0], ("", {"sessions": {}}))
+    session = found["sessions"].get(str(client_at[1]))
+    if session is None or client_at == (number, row["pid"]):
+        return row | own
+    return row | own | session | {"query_on_node": row["query"], "client_node": client_node, "client_pid": client_at[1]}
 
 
 def hint_about_hidden(locks: Iterable[SessionLock], *, using: str = "default") -> str:
@@ -106,51 +164,18 @@ def hint_about_hidden(locks: Iterable[SessionLock], *, using: str = "default") -
 def known_names(*, limit: int, using: str = "default") -> Iterable[str]:
     """Yield names that may be locked: at most `limit` holders from the ledger, the slots of batches, and names from other apps.
 
-    An app adds the names of its locks by a method of its AppConfig: `lock_names(limit: int) -> Iterable[str]`.
+    An app adds the names of its locks by a method of its AppConfig: `lock_names(limit: int) -> Iterable[str]`. On a worker of a
+    cluster the other apps have no tables.
     """
     with connections[using].cursor() as cursor:
         cursor.execute(HOLDERS, [limit])
         yield from (HOLDER(holder_id) for (holder_id,) in cursor.fetchall())
     yield from slot_names()
+    if is_on_worker(using):
+        return
     for app in apps.get_app_configs():
         if hasattr(app, "lock_names"):
             yield from app.lock_names(limit)
-
-
-def _from_row(row: tuple[Any, ...]) -> SessionLock:
-    (
-        number,
-        two_part,
-        shared,
-        granted,
-        pid,
-        application,
-        client,
-        role,
-        state,
-        started_at,
-        waiting_since,
-        age,
-        blocked_by,
-        query,
-    ) = row
-    return SessionLock(
-        number=number,
-        two_part=two_part,
-        name=None,
-        shared=shared,
-        granted=granted,
-        pid=pid,
-        application=application,
-        client=client,
-        role=role,
-        state=state,
-        transaction_started_at=started_at,
-        waiting_since=waiting_since,
-        seconds=age / timedelta(seconds=1) if age is not None else None,
-        blocked_by=tuple(blocked_by),
-        query=query,
-    )
 
 
 def _names_in_queries(queries: Iterable[str]) -> Iterable[str]:

@@ -47,10 +47,17 @@ def _table(found: list[SessionLock]) -> dict[str, Any]:
                 "shared" if lock.shared else "exclusive",
                 "held" if lock.granted else "WAITING",
                 "" if lock.seconds is None else f"{lock.seconds:,.1f} s",
-                f"pid {lock.pid} {lock.application} {lock.role} {lock.client}",
+                _session(lock),
                 timestamp(lock.transaction_started_at),
                 ", ".join(f"pid {pid}" for pid in lock.blocked_by),
             )
             for lock in found
         ],
     )
+
+
+def _session(lock: SessionLock) -> str:
+    """The session's pid, on a cluster with its node, and whose it is."""
+    at = f"{lock.node} " if lock.node else ""
+    of_client = f", for pid {lock.client_pid} of {lock.client_node}:" if lock.client_pid else ""
+    return f"{at}pid {lock.pid}{of_client} {lock.application} {lock.role} {lock.client}"

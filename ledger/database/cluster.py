@@ -2,8 +2,11 @@
 
 import json
 import logging
+from functools import cache
 from typing import Any, Final
 
+from django.conf import settings
+from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ledger.errors import UnsafeDatabase
@@ -43,7 +46,7 @@ NOT_DELEGATED = """
      )
 """
 ON_EACH_NODE = """
-    SELECT n.nodename || ':' || n.nodeport, r.success, r.result
+    SELECT n.nodeid, n.nodename || ':' || n.nodeport, r.success, r.result
       FROM run_command_on_all_nodes(%s) r
       JOIN pg_dist_node n USING (nodeid)
 """
@@ -70,14 +73,37 @@ def verify_cluster(connection: BaseDatabaseWrapper, *, is_wanted: bool) -> None:
         cursor.execute(NOT_DELEGATED, [list(DELEGATED)])
         for (function,) in cursor.fetchall():
             raise UnsafeDatabase(what=f"{function} is not delegated", why="sessions of two nodes would not exclude each other")
-        shown = ", ".join(f"'{name}', current_setting('{name}', true)" for name in NEEDED)
-        cursor.execute(ON_EACH_NODE, [f"SELECT json_build_object({shown})"])
+    shown = ", ".join(f"'{name}', current_setting('{name}', true)" for name in NEEDED)
+    for node, found in ask_all_nodes(f"SELECT json_build_object({shown})", connection.alias).values():
+        _verify_settings(node, found)
+
+
+def is_on_worker(using: str = "default") -> bool:
+    """Return whether this process is connected to a worker of a cluster, which has the ledger but no billing and no operators."""
+    if not settings.LEDGER["DISTRIBUTED"]:
+        return False
+    place = connections[using].settings_dict
+    return not _is_coordinator(using, place["HOST"], str(place["PORT"]), place["NAME"])
+
+
+@cache
+def _is_coordinator(using: str, host: str, port: str, name: str) -> bool:
+    with connections[using].cursor() as cursor:
+        return _is(cursor, "SELECT citus_is_coordinator()")
+
+
+def ask_all_nodes(command: str, using: str = "default") -> dict[int, tuple[str, Any]]:
+    """Run a query of one JSON value on every node; return the node's name and the value by the node's number.
+
+    A node that does not answer is missing, with a warning in the log.
+    """
+    with connections[using].cursor() as cursor:
+        cursor.execute(ON_EACH_NODE, [command])
         answers = cursor.fetchall()
-    for node, has_answered, answer in answers:
-        if has_answered:
-            _verify_settings(node, json.loads(answer))
-        else:
-            logger.warning("The node %s does not answer, so its settings are not checked: %s", node, answer)
+    for _, node, has_answered, answer in answers:
+        if not has_answered:
+            logger.warning("The node %s does not answer: %s", node, answer)
+    return {number: (node, json.loads(answer)) for number, node, has_answered, answer in answers if has_answered}
 
 
 def _is(cursor: Any, question: str) -> bool:

@@ -55,8 +55,10 @@ def as_table(locks: list[SessionLock]) -> str:
     """Return a table with one line per lock and session; the query is shortened to one line."""
     if not locks:
         return "No session holds or awaits an advisory lock."
-    rows = [COLUMNS, *map(_cells, locks)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
+    rows: list[tuple[str, ...]] = [COLUMNS, *map(_cells, locks)]
+    if any(lock.node for lock in locks):
+        rows = [(node, *row) for node, row in zip(("NODE", *(lock.node for lock in locks)), rows, strict=True)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
 
 

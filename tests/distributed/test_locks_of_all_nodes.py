@@ -1,0 +1,121 @@
+"""`manage.py locks` and its page show who holds and who awaits a lock on any node, and whose sessions those are."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from io import StringIO
+
+import psycopg
+import pytest
+from django.core.management import call_command
+from django.db import connection
+
+from ledger.database.locks import holder_key, lock_number
+from ledger.lock_report import SessionLock, current_locks
+from ledger_project.serving import postgres
+from tests.conftest import wait_until_waiting
+from tests.distributed.cluster import Cluster, Node
+from tests.distributed.test_nodes import at_node
+
+
+@dataclass
+class Contended:
+    """A holder's lock: a session of one node holds it, a session of another awaits it; both are clients."""
+
+    name: str
+    node: Node
+    holding: psycopg.Connection
+    waiting: psycopg.Connection
+
+
+def shard_node(cluster: Cluster, holder: str) -> Node:
+    """The node that has the holder's shard."""
+    shard = "get_shard_id_for_distribution_column('ledger_entry', %s::text)"
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT nodeport FROM pg_dist_shard_placement WHERE shardid = {shard}", [holder])
+        (port,) = cursor.fetchone()
+    return next(node for node in cluster.nodes if node.credentials.port == port)
+
+
+@pytest.fixture
+def contended(cluster: Cluster, as_application, new_holder) -> Iterator[Contended]:
+    holder = new_holder()
+    database, node = connection.settings_dict["NAME"], shard_node(cluster, holder)
+    elsewhere = next(each for each in cluster.workers if each is not node)
+    asked = (lock_number(holder_key(holder)), holder)
+    with ExitStack() as stack:
+        at_coordinator, at_worker = (
+            stack.enter_context(psycopg.connect(each.url(postgres.APPLICATION, database), application_name=name))
+            for each, name in ((cluster.coordinator, "the holding"), (elsewhere, "the waiting"))
+        )
+        observer = stack.enter_context(node.connect(database))
+        at_coordinator.execute("SELECT ledger_lock(%s, %s, true)", asked)
+
+        def wait() -> None:
+            at_worker.execute("SET LOCAL lock_timeout = '60s'")
+            at_worker.execute(f"SELECT ledger_lock(%s, %s, true) /* {holder_key(holder)} */", asked)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        wait_until_waiting(observer, waiting_pid(observer))
+        yield Contended(holder_key(holder), node, at_coordinator, at_worker)
+        at_coordinator.rollback()
+        thread.join(60)
+        at_worker.rollback()
+
+
+def waiting_pid(observer: psycopg.Connection) -> int:
+    """The session of a node that waits for an advisory lock, once there is one."""
+    for _ in range(10_000):
+        row = observer.execute("SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted").fetchone()
+        if row:
+            return row[0]
+    pytest.fail("nobody waited")
+
+
+def address(node: Node) -> str:
+    return f"127.0.0.1:{node.credentials.port}"
+
+
+def of(found: list[SessionLock], name: str) -> list[SessionLock]:
+    return [lock for lock in found if lock.number == lock_number(name)]
+
+
+def test_every_node_tells_who_holds_and_who_waits_on_another(cluster, contended):
+    for node in cluster.nodes:
+        with at_node(node):
+            held, awaited = of(current_locks(), contended.name)
+        assert (held.name, awaited.name) == (contended.name, contended.name)
+        assert (held.granted, awaited.granted) == (True, False)
+        assert held.node == awaited.node == address(contended.node)
+        assert awaited.blocked_by == (held.pid,)
+        assert (held.application, held.state) == ("the holding", "idle in transaction")
+        assert (held.client_node, held.client_pid) == (address(cluster.coordinator), contended.holding.info.backend_pid)
+        assert (awaited.application, awaited.client_pid) == ("the waiting", contended.waiting.info.backend_pid)
+        assert held.transaction_started_at < awaited.waiting_since
+
+
+def test_the_command_shows_the_node(cluster, contended):
+    def printed(*arguments: str) -> str:
+        out = StringIO()
+        call_command("locks", *arguments, stdout=out)
+        return out.getvalue()
+
+    for node in cluster.nodes:
+        with at_node(node):
+            title, *rows = printed("--names").splitlines()
+            assert title.startswith("NODE ")
+            assert [row.split()[0] for row in rows if contended.name in row] == [address(contended.node)] * 2
+            found = [row for row in json.loads(printed("--format", "json")) if row["number"] == lock_number(contended.name)]
+            assert [row["application"] for row in found] == ["the holding", "the waiting"]
+
+
+def test_a_lock_of_a_client_of_its_own_node_is_shown_once(cluster, as_application, new_holder):
+    holder = new_holder()
+    node = shard_node(cluster, holder)
+    with psycopg.connect(node.url(postgres.APPLICATION, connection.settings_dict["NAME"])) as session:
+        session.execute("SELECT ledger_lock(%s, %s, true)", [lock_number(holder_key(holder)), holder])
+        (held,) = of(current_locks(), holder_key(holder))
+        assert (held.pid, held.client_node, held.client_pid) == (session.info.backend_pid, "", None)
