@@ -121,14 +121,7 @@ class Shard(NamedTuple):
 
 
 def shards_of(session: Session) -> list[Shard]:
-    """Return the shards of the ledger.
-
-    Raises:
-        NotComparable: the session is not the coordinator's, which alone has what other applications chain.
-    """
-    row = session.execute("SELECT citus_is_coordinator()").fetchone()
-    if row != (True,):
-        raise NotComparable("a distributed ledger is audited from its coordinator, which has billing: connect there")
+    """Return the shards of the ledger."""
     return [Shard(*row) for row in session.execute(SHARDS).fetchall()]
 
 

@@ -1,8 +1,16 @@
 """Commands whose help ends with examples, which a test tries out."""
 
-from typing import Any, ClassVar
+from contextlib import suppress
+from typing import Any, ClassVar, Final
 
-from django.core.management.base import BaseCommand, CommandParser, DjangoHelpFormatter
+from django.core.management.base import BaseCommand, CommandError, CommandParser, DjangoHelpFormatter
+from django.db import Error
+
+from ledger.database.cluster import is_on_worker
+
+AT_A_WORKER: Final = (
+    "DATABASE_URL leads to a worker of the cluster. Run this command at the coordinator: only that has the tables it needs."
+)
 
 
 class HelpWithExamples(DjangoHelpFormatter):
@@ -16,6 +24,16 @@ class CommandWithExamples(BaseCommand):
     """A command with `examples`: pairs of what is typed behind `manage.py`, and what it does."""
 
     examples: ClassVar[tuple[tuple[str, str], ...]]
+    needs_coordinator: ClassVar[bool] = False
+    """Whether it uses tables that a cluster has at its coordinator only."""
+
+    def execute(self, *args: Any, **options: Any) -> str | None:
+        """Run the command, or refuse if it needs the coordinator and is connected to a worker: exit code 2, nothing was done."""
+        # Without a database the command says itself what is missing.
+        with suppress(Error):
+            if self.needs_coordinator and is_on_worker():
+                raise CommandError(AT_A_WORKER, returncode=2)
+        return super().execute(*args, **options)
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         """With the examples at the end of the help."""

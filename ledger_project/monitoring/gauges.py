@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 
 from billing.metering.partitions import months_ahead
 from billing.models import Run, ScheduledTask
+from ledger.database.cluster import ask_all_nodes, is_on_worker
 from ledger.errors import LedgerError
 from ledger.services.expiration import BEGINNING, count_overdue
 from ledger_project.monitoring.anchors import newest_anchor
@@ -44,7 +45,7 @@ FROM pg_stat_activity
 WHERE backend_type = 'client backend'
 """
 LONGEST_WAIT = """
-SELECT count(*), coalesce(extract(epoch FROM max(clock_timestamp() - waitstart)), 0)
+SELECT count(*), coalesce(extract(epoch FROM max(clock_timestamp() - waitstart)), 0) AS longest_s
 FROM pg_locks
 WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
@@ -76,7 +77,7 @@ def _all_families() -> Iterator[Any]:
         with transaction.atomic():
             with connection.cursor() as cursor:
                 cursor.execute("SELECT set_config('statement_timeout', %s, true)", [STATEMENT_TIMEOUT])
-            for read in READS:
+            for read in ON_WORKERS if is_on_worker() else READS:
                 found += read()
     except (Error, LedgerError) as error:
         log.warning("/metrics has no numbers of the database: %s", error)
@@ -123,9 +124,15 @@ def _connections() -> Families:
 
 
 def _lock_waits() -> Families:
-    waiting, longest_s = _row(LONGEST_WAIT)
-    yield _gauge("ledger_lock_waiting_sessions", "Sessions that wait for an advisory lock.", waiting)
-    yield _gauge("ledger_lock_longest_wait_seconds", "How long the longest of them has waited.", float(longest_s))
+    found = [_row(LONGEST_WAIT)]
+    if settings.LEDGER["DISTRIBUTED"]:
+        found = [
+            row for _, row in ask_all_nodes(f"SELECT json_build_array(count, longest_s) FROM ({LONGEST_WAIT}) AS here").values()
+        ]
+    text = "Sessions that wait for an advisory lock, on all nodes of a cluster."
+    yield _gauge("ledger_lock_waiting_sessions", text, sum(waiting for waiting, _ in found))
+    text = "How long the longest of them has waited."
+    yield _gauge("ledger_lock_longest_wait_seconds", text, max((float(longest_s) for _, longest_s in found), default=0.0))
 
 
 def _suspended() -> Families:
@@ -209,6 +216,8 @@ class OverdueExpirations:
                 return
 
 
+_overdue_expirations = OverdueExpirations()
+
 READS: tuple[Callable[[], Families], ...] = (
     _connections,
     _lock_waits,
@@ -216,5 +225,7 @@ READS: tuple[Callable[[], Families], ...] = (
     _runs,
     _tasks,
     _partitions,
-    OverdueExpirations(),
+    _overdue_expirations,
 )
+ON_WORKERS: tuple[Callable[[], Families], ...] = (_connections, _lock_waits, _overdue_expirations)
+"""What a process reads that is connected to a worker of a cluster: the other numbers are of tables of the coordinator."""

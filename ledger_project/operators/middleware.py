@@ -11,10 +11,14 @@ from django.utils import timezone
 
 from ledger import staff_log
 from ledger.api.kit.request_ids import request_id
+from ledger.database.cluster import is_on_worker
 from ledger_project.operators import two_step
 from ledger_project.operators.preferences import time_zone
 
 PAGES = "/admin/"
+MISDIRECTED = (
+    "This web server is connected to a worker of the cluster. Use one at the coordinator: only that has operators and billing.\n"
+)
 
 
 class OperatorMiddleware:
@@ -27,6 +31,8 @@ class OperatorMiddleware:
         """Return the page, or redirect to the page that the operator must use first."""
         if not request.path_info.startswith(PAGES):
             return self.get_response(request)
+        if is_on_worker():
+            return HttpResponse(MISDIRECTED, status=421, content_type="text/plain; charset=utf-8")
         request_id(request)
         with staff_log.during(request):
             if not request.user.is_authenticated:

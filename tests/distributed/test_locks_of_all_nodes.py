@@ -15,6 +15,7 @@ from django.db import connection
 from ledger.database.locks import holder_key, lock_number
 from ledger.lock_report import SessionLock, current_locks
 from ledger_project.serving import postgres
+from tests import nodes
 from tests.conftest import wait_until_waiting
 from tests.distributed.cluster import Cluster, Node
 from tests.distributed.test_nodes import at_node
@@ -36,7 +37,7 @@ def shard_node(cluster: Cluster, holder: str) -> Node:
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT nodeport FROM pg_dist_shard_placement WHERE shardid = {shard}", [holder])
         (port,) = cursor.fetchone()
-    return next(node for node in cluster.nodes if node.credentials.port == port)
+    return next(node for node in cluster.nodes if node.port == port)
 
 
 @pytest.fixture
@@ -57,26 +58,18 @@ def contended(cluster: Cluster, as_application, new_holder) -> Iterator[Contende
             at_worker.execute("SET LOCAL lock_timeout = '60s'")
             at_worker.execute(f"SELECT ledger_lock(%s, %s, true) /* {holder_key(holder)} */", asked)
 
+        session = nodes.session_id(at_worker)
         thread = threading.Thread(target=wait)
         thread.start()
-        wait_until_waiting(observer, waiting_pid(observer))
+        wait_until_waiting(observer, session)
         yield Contended(holder_key(holder), node, at_coordinator, at_worker)
         at_coordinator.rollback()
         thread.join(60)
         at_worker.rollback()
 
 
-def waiting_pid(observer: psycopg.Connection) -> int:
-    """The session of a node that waits for an advisory lock, once there is one."""
-    for _ in range(10_000):
-        row = observer.execute("SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted").fetchone()
-        if row:
-            return row[0]
-    pytest.fail("nobody waited")
-
-
 def address(node: Node) -> str:
-    return f"127.0.0.1:{node.credentials.port}"
+    return f"{node.host}:{node.port}"
 
 
 def of(found: list[SessionLock], name: str) -> list[SessionLock]:

@@ -57,11 +57,14 @@ class Endpoint(APIView):
     With `is_public`, no key is asked for. Handlers run in a thread and return a response. Those of the methods in `in_loop` run
     in the event loop, wait for nothing, and may return `QueuedRequest` or `InThread`.
 
+    With `needs_coordinator`, a process that is connected to a worker of a cluster refuses the call as `Misdirected`.
+
     With `reads_quickly`, a read takes a prepared statement or a few: such reads share one thread, which executes those that have
     arrived one after the other, and wakes the loop once for all of them.
     """
 
     is_public: ClassVar[bool] = False
+    needs_coordinator: ClassVar[bool] = False
     in_loop: ClassVar[frozenset[str]] = frozenset()
     reads_quickly: ClassVar[bool] = False
     served: ClassVar[str] = "application/json"

@@ -22,6 +22,7 @@ class Command(CommandWithExamples):
         "Report a month (UTC) by credit type: opening, granted, refunded, spent, expired, revoked, transferred, closing, held, "
         "and once the month is closed what is outstanding by month of expiry. A closed month has the same bytes every time."
     )
+    needs_coordinator = True
     examples = (
         ("ledger_report", "the last month that is over"),
         ("ledger_report --month 2026-10 --format csv", "October, for a spreadsheet"),

@@ -1,0 +1,172 @@
+"""Commands, metrics, pages and calls at each node: all work at the coordinator, those of the ledger at a worker."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from io import StringIO
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.test import Client
+from django.utils.timezone import now
+
+from billing.models import Customer
+from ledger import reads, services
+from ledger.api.kit import authentication
+from ledger.models import SCOPES
+from ledger_project.monitoring import gauges
+from ledger_project.monitoring.examination import examine
+from ledger_project.monitoring.findings import State
+from tests.asgi_client import AsgiClient
+from tests.distributed.test_nodes import at_node
+from tests.ledger.admin.admin_site import operator
+from tests.ledger.api.conftest import ApiClient
+
+OF_THE_COORDINATOR = {
+    "update_totals": [],
+    "ledger_report": [],
+    "audit_ledger": ["--no-progress"],
+    "generate_invoices": ["--check"],
+    "seller": [],
+    "erase_customer": ["nobody", "--yes"],
+    "usage_partitions": [],
+    "work": ["--once"],
+    "demo": [],
+}
+PAGES = [
+    "/admin/",
+    "/admin/ledger/account/",
+    "/admin/ledger/account/holders/{holder}/",
+    "/admin/ledger/account/month-end/",
+    "/admin/ledger/account/locks/",
+    "/admin/ledger/entrylisting/",
+    "/admin/ledger/entrylisting/?q={holder}&kind=spend&since=2020-01-01&until=2999-01-01",
+    "/admin/ledger/entrylisting/?q=holder-*&credit_type=credits",
+    "/admin/ledger/entrylisting/?q=a-reference",
+    "/admin/ledger/refusallisting/",
+    "/admin/ledger/batchlisting/",
+    "/admin/ledger/ratelisting/",
+    "/admin/search/?s={holder}",
+]
+CALLS = [
+    "/v1/holders?prefix={holder}",
+    "/v1/holders/{holder}",
+    "/v1/holders/{holder}/balance",
+    "/v1/holders/{holder}/balance?at=2020-01-01T00:00:00Z",
+    "/v1/holders/{holder}/entries?limit=1",
+    "/v1/holders/{holder}/entries/2",
+    "/v1/holders/{holder}/entries/2/explanation",
+    "/v1/holders/{holder}/refusals",
+    "/v1/rates",
+]
+
+
+def printed(command: str, *arguments: str) -> str:
+    out = StringIO()
+    call_command(command, *arguments, stdout=out, stderr=out)
+    return out.getvalue()
+
+
+@pytest.fixture
+def holder(as_application, new_holder) -> str:
+    """A holder with a grant, a spend and a refusal."""
+    holder = new_holder()
+    services.grant(holder_id=holder, amount=100, idempotency_key="g")
+    services.spend(holder_id=holder, amount=30, idempotency_key="s", reference="a-reference")
+    return holder
+
+
+@pytest.fixture
+def api(as_application) -> Iterator[ApiClient]:
+    authentication.forget_keys()
+    _, secret = services.create_api_key(name=f"features-{User.objects.count()}-{id(object())}", scopes=SCOPES)
+    yield ApiClient(secret, AsgiClient(on_this_connection=True))
+    authentication.forget_keys()
+
+
+# At the coordinator ----------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("page", PAGES)
+def test_every_page_is_shown(page):
+    services.grant(holder_id="holder-1", amount=100, idempotency_key="g")
+    services.spend(holder_id="holder-1", amount=30, idempotency_key="s", reference="a-reference")
+    assert operator().get(page.format(holder="holder-1")).status_code == 200
+
+
+def test_the_commands_find_nothing_wrong(holder):
+    assert "expired" in printed("expire_credits") or "Nothing is due" in printed("expire_credits")
+    assert "Clean: no violations found." in printed("audit_ledger", "--no-progress")
+    assert "Clean: no violations found." in printed("audit_ledger", "--no-progress", "--holder", holder)
+    assert "Clean" in printed("generate_invoices", "--check")
+
+
+# At every node ---------------------------------------------------------------------------------------
+
+
+def test_every_node_answers_the_calls_of_the_ledger(cluster, api, holder):
+    for node in cluster.nodes:
+        with at_node(node):
+            answers = {call: api.get(call.format(holder=holder)) for call in CALLS}
+            assert {call: answer.status_code for call, answer in answers.items()} == dict.fromkeys(CALLS, 200)
+            assert answers["/v1/holders/{holder}/balance"].json()["balance"] == 70
+
+
+def test_every_node_books_what_has_expired(cluster, as_application, new_holder):
+    for node in cluster.nodes:
+        with at_node(node):
+            holder = new_holder()
+            services.grant(holder_id=holder, amount=10, expires_at=now() + timedelta(milliseconds=300), idempotency_key="g")
+            while reads.balance(holder).available:
+                pass
+            printed("expire_credits")
+            assert (reads.balance(holder).sequence, reads.balance(holder).balance) == (2, 0)
+
+
+def test_the_doctor_examines_what_a_node_has(cluster, as_application):
+    for node in cluster.nodes:
+        with at_node(node):
+            findings = list(examine())
+        assert [each for each in findings if each.state == State.FAILED] == []
+        assert ("worker of the cluster" in findings[0].text) == (node in cluster.workers)
+        assert ("Timetable" in {each.check for each in findings}) == (node == cluster.coordinator)
+
+
+def test_metrics_have_the_numbers_of_the_node_and_the_waits_of_all(cluster, as_application):
+    for node in cluster.nodes:
+        with at_node(node):
+            found = {family.name: family for family in gauges.DatabaseGauges().collect()}
+        assert found["ledger_database_up"].samples[0].value == 1
+        assert found["ledger_lock_waiting_sessions"].samples[0].value == 0
+        assert ("ledger_task_interval_seconds" in found) == (node == cluster.coordinator)
+
+
+# At a worker -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", OF_THE_COORDINATOR)
+def test_a_command_of_the_coordinator_says_so_at_a_worker(cluster, as_application, command):
+    with at_node(cluster.workers[0]), pytest.raises(CommandError, match="leads to a worker of the cluster") as refused:
+        call_command(command, *OF_THE_COORDINATOR[command])
+    assert refused.value.returncode == 2
+
+
+def test_a_call_of_billing_is_refused_at_a_worker_and_served_at_the_coordinator(cluster, api):
+    ref = f"CUST-{id(api)}"
+    body = {"ref": ref, "name": "Ada", "currency": "EUR"}
+    for node in cluster.workers:
+        with at_node(node):
+            for answer in (api.get("/v1/customers"), api.post("/v1/customers", body, key=ref)):
+                assert (answer.status_code, answer.json()["type"].rsplit("/", 1)[1]) == (421, "misdirected")
+                assert answer.json()["outcome"] == "not_executed"
+    assert not Customer.objects.filter(ref=ref).exists()
+    assert api.get("/v1/customers").status_code == 200
+    assert api.post("/v1/customers", body, key=ref).status_code == 201
+
+
+def test_operators_pages_are_refused_at_a_worker(cluster, as_application):
+    with at_node(cluster.workers[0]):
+        for page in ("/admin/", "/admin/login/", "/admin/ledger/account/"):
+            answer = Client().get(page)
+            assert (answer.status_code, "Use one at the coordinator" in answer.content.decode()) == (421, True)
