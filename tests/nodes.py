@@ -1,5 +1,6 @@
 """Where sessions are, and what they wait for: on one PostgreSQL, and on all nodes of a cluster."""
 
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -70,3 +71,25 @@ def waiting_for_advisory_lock(observer: Session, number: int) -> int:
 def lock_holder(session: Session, holder: str) -> None:
     """Take the holder's lock in the session's transaction, as the ledger does: on the holder's node."""
     session.execute("SELECT ledger_lock(%s, %s, true)", [lock_number(holder_key(holder)), holder])
+
+
+def neighbours(new_holder: Callable[[], str]) -> tuple[str, str]:
+    """Return two new holders whose rows are on one node, where a server itself finds a deadlock between their locks."""
+    first = second = new_holder()
+    while second == first or node_of(second) != node_of(first):
+        second = new_holder()
+    return first, second
+
+
+def node_of(holder: str) -> tuple[str, int] | None:
+    """Return the address of the node that has the holder's rows; None on one PostgreSQL."""
+    if not cluster:
+        return None
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT nodename, nodeport FROM pg_dist_shard_placement"
+            " WHERE shardid = get_shard_id_for_distribution_column('ledger_entry', %s::text)",
+            [holder],
+        )
+        (found,) = cursor.fetchall()
+        return found

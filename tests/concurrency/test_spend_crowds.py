@@ -260,11 +260,11 @@ def test_two_transactions_that_take_both_locks_in_one_call_never_deadlock(
     assert schema.is_sound(other)
 
 
-@pytest.mark.one_node("lock_timeout ends a deadlock between nodes, for both sides")
 def test_control_two_transactions_that_take_one_lock_after_the_other_deadlock_and_the_victim_writes_nothing(
     make_race_schema: MakeRaceSchema, new_holder: NewHolder
 ) -> None:
-    schema, one, other = make_race_schema(), new_holder(), new_holder()
+    schema = make_race_schema()
+    one, other = nodes.neighbours(new_holder)
 
     there, back = cross(schema, one, other, move_under_one_lock_after_the_other)
 
