@@ -7,6 +7,7 @@ binaries, on this machine: so throughput says little, and CPU is what counts. `d
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,7 +15,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 
@@ -28,6 +29,7 @@ HOLDERS = 400
 SECONDS = 6.0
 DATABASE = "bench"
 GROUPED = (1, 32)
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> None:
@@ -35,13 +37,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.distributed", description=__doc__)
     parser.add_argument("--citus", type=Path, help="what deploy/citus/build.sh made")
     parser.add_argument(
-        "--workers", default="1,2", help="the numbers of workers of the clusters, with commas between (default: %(default)s)"
+        "--workers", default="1,2,3", help="the numbers of workers of the clusters, with commas between (default: %(default)s)"
     )
     parser.add_argument("--rounds", type=int, default=2, help="default: %(default)s")
     parser.add_argument("--client", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.client:
         return _client(**json.loads(options.client))
+    for number in ENDING:
+        signal.signal(number, _end)
     sys.stdout.write("| one spend | per s | client, ms CPU | servers, ms CPU | of which coordinator |\n|---|---|---|---|---|\n")
     with tempfile.TemporaryDirectory(prefix="ledger-bench-") as folder:
         Path(folder).chmod(0o755)
@@ -53,6 +57,13 @@ def main() -> None:
                 _measure(f"{name}, by the coordinator", cluster, cluster.nodes[:1], options.rounds)
                 _measure(f"{name}, by all workers", cluster, cluster.nodes[1:], options.rounds)
     return None
+
+
+def _end(number: int, frame: object) -> None:
+    """End by an exception, so that the servers are stopped; further signals do not disturb that."""
+    for each in ENDING:
+        signal.signal(each, signal.SIG_IGN)
+    raise SystemExit(128 + number)
 
 
 @contextmanager
@@ -83,35 +94,52 @@ def _measure(name: str, cluster: StartedCluster, nodes: Sequence[StartedNode], r
 
 def _round(cluster: StartedCluster, nodes: Sequence[StartedNode], most: int, *, distributed: bool) -> tuple[float, ...]:
     """Return the spends per second, and the CPU in ms for one: of the clients, and of each node."""
-    clients = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.benchmarks.distributed", "--client", json.dumps({"count": CLIENTS // len(nodes)})],
-            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env={
-                **os.environ,
-                "DATABASE_URL": node.url(postgres.APPLICATION, DATABASE),
-                "DJANGO_SETTINGS_MODULE": "ledger_project.settings",
-                "SECRET_KEY": "bench",
-                "LEDGER_DISTRIBUTED": str(distributed),
-                "LEDGER_REQUESTS_PER_TRANSACTION": str(most),
-            },
-        )
-        for node in nodes
-    ]  # fmt: skip
-    for client in clients:
-        assert client.stdout is not None
-        assert client.stdout.readline() == "warm\n"
-    before = [_cpu_ms(node) for node in cluster.nodes]
-    for client in clients:
-        assert client.stdin is not None
-        client.stdin.write("go\n")
-        client.stdin.flush()
-    told = [json.loads(client.stdout.readline()) for client in clients if client.stdout is not None]
-    spent = [_cpu_ms(node) - start for node, start in zip(cluster.nodes, before, strict=True)]
-    for client in clients:
-        client.communicate("end\n")
+    with ExitStack() as stack:
+        clients = [
+            stack.enter_context(_spender(node, count, most, distributed=distributed))
+            for node, count in zip(nodes, _shares(CLIENTS, len(nodes)), strict=True)
+        ]
+        for client in clients:
+            assert client.stdout is not None
+            assert client.stdout.readline() == "warm\n"
+        before = [_cpu_ms(node) for node in cluster.nodes]
+        for client in clients:
+            assert client.stdin is not None
+            client.stdin.write("go\n")
+            client.stdin.flush()
+        told = [json.loads(client.stdout.readline()) for client in clients if client.stdout is not None]
+        spent = [_cpu_ms(node) - start for node, start in zip(cluster.nodes, before, strict=True)]
+        for client in clients:
+            client.communicate("end\n")
     spends = sum(each["spends"] for each in told)
     return (spends / SECONDS, sum(each["cpu_ms"] for each in told) / spends, *(each / spends for each in spent))
+
+
+def _shares(whole: int, parts: int) -> list[int]:
+    """Divide a whole into parts that differ by 1 at most."""
+    return [whole // parts + (part < whole % parts) for part in range(parts)]
+
+
+@contextmanager
+def _spender(node: StartedNode, count: int, most: int, *, distributed: bool) -> Iterator[subprocess.Popen[str]]:
+    """A process of clients that spend by a node; ended with the block."""
+    client = subprocess.Popen(
+        [sys.executable, "-m", "tests.benchmarks.distributed", "--client", json.dumps({"count": count})],
+        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={
+            **os.environ,
+            "DATABASE_URL": node.url(postgres.APPLICATION, DATABASE),
+            "DJANGO_SETTINGS_MODULE": "ledger_project.settings",
+            "SECRET_KEY": "bench",
+            "LEDGER_DISTRIBUTED": str(distributed),
+            "LEDGER_REQUESTS_PER_TRANSACTION": str(most),
+        },
+    )  # fmt: skip
+    try:
+        yield client
+    finally:
+        client.kill()
+        client.wait()
 
 
 def _cpu_ms(node: StartedNode) -> float:
