@@ -21,6 +21,7 @@ from billing.orders import plans
 from billing.orders.item_versions import AmendmentChange, VersionSpan, plan_at, timeline
 from billing.rating.limits import check_instant, check_quantity
 from billing.rating.periods import first_charged_instant
+from billing.rating.price_fields import pointer_part
 from billing.rating.prices import PriceKind
 from ledger.database.lock_names import SUBSCRIPTION_INTENT
 from ledger.database.locks import Lock, advisory_lock
@@ -192,11 +193,10 @@ def _check_extension(subscription: Subscription, trial_end: datetime) -> None:
 def _check_quantities(plan_id: int, quantities: Mapping[str, Decimal]) -> None:
     recurring = {price.key for _, price in plans.terms_of(plan_id).prices if price.kind == PriceKind.RECURRING}
     for key, quantity in quantities.items():
-        check_quantity(f"/quantities/{key}", quantity)
+        pointer = f"/quantities/{pointer_part(key)}"
+        check_quantity(pointer, quantity)
         if key not in recurring:
-            raise Invalid(
-                pointer=f"/quantities/{key}", rule="recurring-price", detail="the plan has no recurring price of this key"
-            )
+            raise Invalid(pointer=pointer, rule="recurring-price", detail="the plan has no recurring price of this key")
 
 
 def _insert_amendment(

@@ -12,6 +12,11 @@ DECIMAL_PLACES = 12
 _DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?", re.ASCII)
 
 
+def pointer_part(name: object) -> str:
+    """Return a name as part of a JSON pointer. Source: RFC 6901."""
+    return str(name).replace("~", "~0").replace("/", "~1")
+
+
 class FieldError(NamedTuple):
     """One fault of the input: where (RFC 6901), which rule, and what a person should know."""
 

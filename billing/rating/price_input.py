@@ -15,7 +15,7 @@ from typing import Any
 from billing.rating.aggregation import Aggregation, Filters
 from billing.rating.money import MINOR_DIGITS, decimal_text
 from billing.rating.periods import Timing
-from billing.rating.price_fields import FieldError, FieldReader, PriceInvalid
+from billing.rating.price_fields import FieldError, FieldReader, PriceInvalid, pointer_part
 from billing.rating.prices import PERCENTAGES, CreditPrice, Price, PriceKind, PriceModel, Proration, Tier
 
 MAX_TIERS = 100
@@ -164,7 +164,7 @@ def _read_price(reader: FieldReader, data: Any) -> Price | None:
 def _refuse_unknown(reader: FieldReader, data: Mapping[str, Any]) -> None:
     for name in data:
         if name not in _FIELDS:
-            reader.fault(str(name).replace("~", "~0").replace("/", "~1"), "unknown-field", "a price has no such field")
+            reader.fault(pointer_part(name), "unknown-field", "a price has no such field")
 
 
 def _refuse_unused(reader: FieldReader, given: Mapping[str, Any], kind: PriceKind, model: PriceModel) -> None:
@@ -318,7 +318,7 @@ def _read_credits(reader: FieldReader, given: Mapping[str, Any]) -> CreditPrice 
     at = "credits/"
     for name in value:
         if name not in ("credit_type", "per_unit"):
-            reader.fault(at + str(name).replace("~", "~0").replace("/", "~1"), "unknown-field", "credits have no such field")
+            reader.fault(at + pointer_part(name), "unknown-field", "credits have no such field")
     credit_type = "credits" if value.get("credit_type") is None else value["credit_type"]
     if not isinstance(credit_type, str) or not _CREDIT_TYPE.fullmatch(credit_type):
         reader.fault(at + "credit_type", "format", f"must match {_CREDIT_TYPE.pattern}")

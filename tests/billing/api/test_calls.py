@@ -150,6 +150,13 @@ def test_a_usage_event_with_a_used_key_is_never_counted_again(api, subscribed):
     assert UsageEvent.objects.filter(subscription__ref=subscribed).count() == 1
 
 
+def test_an_unknown_key_with_slashes_is_named_by_a_json_pointer(api, subscribed):
+    body = {"effective_at": "2026-01-11T00:00:00Z", "quantities": {"a/b~c": 1}}
+    refused = api.post(f"/v1/subscriptions/{subscribed}/amendments", body)
+    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (400, "/quantities/a~1b~0c")
+    assert Amendment.objects.filter(subscription__ref=subscribed).count() == 1
+
+
 def test_an_event_of_an_unknown_subscription_is_invalid_and_does_not_use_up_its_key(api, subscribed):
     key = unique("event")
     assert use_over_rest(api, unique("SUB"), (key, "5", "2026-01-10T00:00:00Z")).json()["results"][0]["result"] == "invalid"
