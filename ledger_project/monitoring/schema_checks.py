@@ -7,7 +7,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from billing.metering.partitions import PREFIX
 from ledger import checks
-from ledger.database.cluster import is_on_worker
+from ledger.database.cluster import ask_all_nodes, is_on_worker
 from ledger_project.database.distribution import ENTRIES, ON_ALL_NODES
 from ledger_project.database.rights import RIGHTS
 from ledger_project.database.triggers import ALWAYS, PARTITIONS_HAVE, TRIGGERS
@@ -43,6 +43,17 @@ SELECT relation.relname, found.tgname, found.tgenabled::text
 FROM pg_class AS relation
 LEFT JOIN pg_trigger AS found ON found.tgrelid = relation.oid AND NOT found.tgisinternal
 WHERE relation.relnamespace = current_schema()::regnamespace AND relation.relkind IN ('r', 'p')
+"""
+
+# Of each shard on a node, the triggers that are enabled always.
+ON_SHARDS = f"""
+SELECT coalesce(json_object_agg(shard.relname, (
+    SELECT coalesce(json_agg(tgname), '[]')
+    FROM pg_trigger
+    WHERE tgrelid = shard.oid AND tgenabled = '{ALWAYS}' AND NOT tgisinternal
+)), '{{}}')
+FROM pg_class AS shard
+WHERE shard.relnamespace = current_schema()::regnamespace AND shard.relname ~ '^{ENTRIES}_[0-9]+$'
 """
 
 
@@ -104,10 +115,25 @@ def triggers(connection: BaseDatabaseWrapper) -> Finding:
     wrong = sorted(
         f"{name} of {table}" for table, names in wanted.items() for name in names if enabled.get(table, {}).get(name) != ALWAYS
     )
+    if settings.LEDGER["DISTRIBUTED"]:
+        wrong += _wrong_on_shards()
     if wrong:
         advice = "Find out who switched them off, and audit; the owner enables one by ALTER TABLE … ENABLE ALWAYS TRIGGER …."
         return failed("Triggers", f"Missing or not ENABLE ALWAYS: {_listed(wrong)}.", advice)
     return ok("Triggers", f"All {sum(map(len, wanted.values()))} triggers exist, ENABLE ALWAYS.")
+
+
+def _wrong_on_shards() -> list[str]:
+    """The shards of the entries, on any node that answers, without a trigger that is enabled for every role and mode."""
+    wanted = TRIGGERS[ENTRIES]
+    return [
+        f"{name} of {shard} on {node}"
+        for node, shards in ask_all_nodes(ON_SHARDS).values()
+        for shard, names in sorted(shards.items())
+        for name in sorted(wanted)
+        # On a shard the trigger's name ends with the shard's number.
+        if not any(each.startswith(name) for each in names)
+    ]
 
 
 def _listed(names: Any) -> str:

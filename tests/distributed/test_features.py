@@ -7,6 +7,7 @@ from io import StringIO
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
+from django.db import connection
 from django.test import Client
 from django.utils.timezone import now
 
@@ -18,6 +19,7 @@ from ledger_project.monitoring import gauges
 from ledger_project.monitoring.examination import examine
 from ledger_project.monitoring.findings import State
 from tests.asgi_client import AsgiClient
+from tests.distributed.test_locks_of_all_nodes import address, shard_node
 from tests.distributed.test_nodes import at_node
 from tests.ledger.admin.admin_site import operator
 from tests.ledger.api.conftest import ApiClient
@@ -30,6 +32,7 @@ OF_THE_COORDINATOR = {
     "seller": [],
     "erase_customer": ["nobody", "--yes"],
     "usage_partitions": [],
+    "two_step": [],
     "work": ["--once"],
     "demo": [],
 }
@@ -131,6 +134,24 @@ def test_the_doctor_examines_what_a_node_has(cluster, as_application):
         assert [each for each in findings if each.state == State.FAILED] == []
         assert ("worker of the cluster" in findings[0].text) == (node in cluster.workers)
         assert ("Timetable" in {each.check for each in findings}) == (node == cluster.coordinator)
+
+
+def test_the_doctor_finds_a_trigger_that_is_off_on_one_shard(cluster, holder):
+    node, database = shard_node(cluster, holder), connection.settings_dict["NAME"]
+    with node.connect(database) as superuser:
+        number = superuser.execute("SELECT get_shard_id_for_distribution_column('ledger_entry', %s::text)", [holder]).fetchone()[
+            0
+        ]
+        shard, trigger = f"ledger_entry_{number}", f"append_only_{number}"
+        superuser.execute("SET citus.enable_ddl_propagation = off; SET citus.enable_manual_changes_to_shards = on")
+        superuser.execute(f"ALTER TABLE {shard} DISABLE TRIGGER {trigger}")
+        try:
+            (found,) = [each for each in examine() if each.check == "Triggers"]
+        finally:
+            superuser.execute(f"ALTER TABLE {shard} ENABLE ALWAYS TRIGGER {trigger}")
+        assert (found.state, f"append_only of {shard} on {address(node)}" in found.text) == (State.FAILED, True)
+    (found,) = [each for each in examine() if each.check == "Triggers"]
+    assert found.state == State.OK
 
 
 def test_metrics_have_the_numbers_of_the_node_and_the_waits_of_all(cluster, as_application):

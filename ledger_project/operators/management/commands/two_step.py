@@ -3,17 +3,20 @@
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.core.management import BaseCommand, CommandError, CommandParser
+from django.core.management import CommandError, CommandParser
 from django_otp.plugins.otp_totp.models import TOTPDevice
 
+from ledger.management.examples import CommandWithExamples
 from ledger.staff_log import record
 from ledger_project.operators import two_step
 
 
-class Command(BaseCommand):
+class Command(CommandWithExamples):
     """Prints the operators who have two-step login, or turns it off for one of them."""
 
     help = "Lists the operators who have two-step login; with --off NAME, turns it off for one who lost the app."
+    needs_coordinator = True
+    examples = (("two_step", "who has two-step login"),)
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
