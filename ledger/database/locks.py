@@ -29,6 +29,8 @@ LOCK_TIMEOUT_MS: Final = 2_000
 """The `lock_timeout` that `manage.py prepare_database` sets on the database."""
 WAIT_SECONDS: Final = 2.5
 """How long a use-case waits for all its locks together."""
+CALL_SECONDS: Final = 0.01
+"""What the call that opens an account on its node may take on a cluster, if nobody has the lock."""
 HARMLESS_IN_A_COMMENT: Final = re.compile(r"[A-Za-z0-9_.:@+/-]{1,160}", re.ASCII)
 
 WAIT = "SELECT pg_advisory_xact_lock(%s)"
@@ -193,6 +195,14 @@ def waiting_for(name: str) -> Iterator[None]:
 #     another session, and would wait that long for each. So a use-case has WAIT_SECONDS for all its waits together. After each
 #     wait the remaining time is computed, and lock_timeout is shortened only if less remains: a request that never waited sends
 #     no further statement.
+
+
+def wait_seconds(accounts: int) -> float:
+    """Return how long a use-case may wait that opens this many accounts by one statement.
+
+    A cluster calls their nodes one after the other, and the bound of the statement includes these calls.
+    """
+    return WAIT_SECONDS + (CALL_SECONDS * accounts if settings.LEDGER["DISTRIBUTED"] else 0)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from django.utils import timezone
 from ledger import earlier_entries, journal
 from ledger.database.batch_slots import take_slots
 from ledger.database.lock_names import BATCH
-from ledger.database.locks import Lock
+from ledger.database.locks import Lock, wait_seconds, waits_bounded
 from ledger.database.transactions import in_transaction
 from ledger.errors import IdempotencyKeyReused, Invalid, LedgerError, Refused
 from ledger.journal import LockedAccounts, Result
@@ -98,7 +98,8 @@ def batch(
         raise Invalid(pointer="/operations", rule="length", detail=f"must be 1 .. {MAX_OPERATIONS} operations")
     digest = _digest(requests, mode)
     asked = [request for request in requests if not isinstance(request, RejectedOperation)]
-    holders = {holder_id for request in asked for holder_id, _ in journal.accounts_of(request)}
+    opened = [account for request in asked for account in journal.accounts_of(request)]
+    holders = {holder_id for holder_id, _ in opened}
 
     def once() -> BatchResult:
         take_slots(len(holders) + 1)
@@ -114,7 +115,8 @@ def batch(
                 transaction.set_rollback(True)
             return batch_result
 
-    batch_result = in_transaction(once, batch=idempotency_key)
+    with waits_bounded(wait_seconds(len(opened))):
+        batch_result = in_transaction(once, batch=idempotency_key)
     if not (dry_run or batch_result.replayed):
         log_refusals(_refused(requests, batch_result), batch=idempotency_key)
         count_operations(_executed(requests, batch_result))

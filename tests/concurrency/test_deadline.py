@@ -40,7 +40,8 @@ def deadline_of(seconds: float, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     """Set the deadline within the block, and assert that the block ended soon after it."""
     with monkeypatch.context() as patched:
         patched.setattr(locks, "LOCK_TIMEOUT_MS", ENOUGH_MS)
-        patched.setattr("ledger.database.transactions.waits_bounded", lambda: locks.waits_bounded(seconds))
+        for module in ("database.transactions", "services.batches"):
+            patched.setattr(f"ledger.{module}.waits_bounded", lambda *_: locks.waits_bounded(seconds))
         begun = time.monotonic()
         yield
         assert seconds <= time.monotonic() - begun < ENOUGH_MS / 1000 / 10
