@@ -31,13 +31,14 @@ class AsgiClient(Client):
     def __init__(self, *, on_this_connection: bool = False, **defaults: Any) -> None:
         super().__init__(**defaults)
         self._on_this_connection = on_this_connection
-        self.handler = self._answered  # type: ignore[assignment]
+        self.handler = self._answer  # type: ignore[assignment]
 
-    def _answered(self, environ: dict[str, Any]) -> HttpResponse:
-        return _answered(environ, is_shared=self._on_this_connection or connection.in_atomic_block)
+    def _answer(self, environ: dict[str, Any]) -> HttpResponse:
+        return _answer(environ, is_shared=self._on_this_connection or connection.in_atomic_block)
 
 
-def _answered(environ: dict[str, Any], *, is_shared: bool) -> HttpResponse:
+def _answer(environ: dict[str, Any], *, is_shared: bool) -> HttpResponse:
+    """Let the application of the event loop answer a request of Django's test client."""
     body = environ["wsgi.input"].read()
     with _on_this_connection() if is_shared else nullcontext():
         response = asyncio.run_coroutine_threadsafe(ask(scope_of(environ), body), loop()).result(TIMEOUT_S)
@@ -128,7 +129,7 @@ def close() -> None:
 
 @contextmanager
 def _on_this_connection() -> Iterator[None]:
-    """For the block, every thread works on this thread's connection."""
+    """Within the block, all threads work on this thread's connection."""
     mine, others = connections["default"], connections._connections  # type: ignore[attr-defined]
     mine.inc_thread_sharing()
     # Between requests a connection in a transaction would be closed; Django's own test client prevents that, too.

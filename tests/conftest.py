@@ -161,6 +161,7 @@ def django_db_setup(
 
 
 def _provision() -> None:
+    """Grant the roles' rights; on a cluster, distribute the tables first."""
     if nodes.cluster:
         distribute(connection)
     provision(connection)
@@ -186,6 +187,7 @@ def _make_committed_database() -> None:
 
 
 def _drop_committed_database() -> None:
+    """Drop the database of the tests that commit."""
     if nodes.cluster:
         nodes.cluster.drop_database(connection.settings_dict["NAME"] + COMMITTED)
         return
@@ -198,14 +200,15 @@ def _drop_committed_database() -> None:
 def on_committed_database() -> Iterator[None]:
     """Lead Django's connections of all threads, and processes started in that time, to the database of the tests that commit."""
     rolled_back = connection.settings_dict["NAME"]
-    _lead_to(rolled_back + COMMITTED)
+    _switch_database(rolled_back + COMMITTED)
     try:
         yield
     finally:
-        _lead_to(rolled_back)
+        _switch_database(rolled_back)
 
 
-def _lead_to(name: str) -> None:
+def _switch_database(name: str) -> None:
+    """Switch Django's connections to the database, and forget what is cached of the other."""
     asgi_client.close()
     connections.close_all()
     connections.settings["default"]["NAME"] = connection.settings_dict["NAME"] = name

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, use
-from tests.concurrency.test_invoices_races import command, numbers_are_gapless
+from tests.concurrency.test_invoices_races import numbers_are_gapless, start_generate_invoices
 
 SUBSCRIPTIONS = 600
 GAIN = 1.2
@@ -28,7 +28,9 @@ def test_four_workers_make_a_hundred_invoices_a_second_and_more_than_one_makes(c
     for workers in (1, 4):
         plan = make_due(SUBSCRIPTIONS)
         began = time.perf_counter()
-        process = command("--as-of", "2026-02-01", "--plan", plan, "--workers", str(workers), "--format", "json", "--no-progress")
+        process = start_generate_invoices(
+            "--as-of", "2026-02-01", "--plan", plan, "--workers", str(workers), "--format", "json", "--no-progress"
+        )
         out, err = process.communicate(timeout=300)
         assert process.returncode == 0, err
         summary = json.loads(out)

@@ -190,12 +190,12 @@ def site_of(client: Client) -> Iterator[Site]:
                 connections["default"] = shared
                 asked = {"headers": {"HX-Request": "true"}} if self.headers.get("HX-Request") else {}
                 kind = self.headers.get("Content-Type", "")
-                answer = client.generic(method, self.path, body, content_type=kind, **asked)
-                headers = {name: value for name, value in answer.items() if name.lower() != "content-length"}
+                response = client.generic(method, self.path, body, content_type=kind, **asked)
+                headers = {name: value for name, value in response.items() if name.lower() != "content-length"}
                 if site.policy and "Content-Security-Policy" in headers:
                     headers["Content-Security-Policy"] = site.policy
-                whole = b"".join(answer.streaming_content) if answer.streaming else answer.content
-                self._send(answer.status_code, headers, whole)
+                whole = b"".join(response.streaming_content) if response.streaming else response.content
+                self._send(response.status_code, headers, whole)
 
         def _send(self, status: int, headers: dict[str, str], body: bytes) -> None:
             self.send_response(status)

@@ -38,6 +38,7 @@ def some_weeks(holder_id: str, *, start: datetime, end: datetime) -> list[Entry]
 
 
 def _grant(dice: random.Random, now_us: int, common: dict[str, str]) -> GrantRequest:
+    """A grant of tokens, purchased or promotional."""
     is_promotional = dice.random() < 0.3
     return GrantRequest(
         **common,
@@ -50,5 +51,6 @@ def _grant(dice: random.Random, now_us: int, common: dict[str, str]) -> GrantReq
 
 
 def _spend(dice: random.Random, common: dict[str, str]) -> SpendRequest:
+    """A spend of tokens for something that a program did."""
     reason = dice.choice(("chat completion", "batch job", "image"))
     return SpendRequest(**common, amount=dice.randint(50, 900), reason=reason, reference=f"req_{dice.getrandbits(40):010x}")

@@ -34,7 +34,7 @@ RUN = """async () => {
 
 
 def violations(visit: Visit) -> list[list[object]]:
-    """What axe complains of on the page as it is shown."""
+    """What axe reports of the page as it is shown."""
     visit.page.evaluate(AXE)
     outcome = visit.page.evaluate(RUN)
     assert {"color-contrast", "landmark-one-main"} <= set(outcome["checked"]) | {each[0] for each in outcome["violations"]}
@@ -55,8 +55,8 @@ def client() -> Client:
     return operator()
 
 
-def addresses() -> dict[str, str]:
-    """The pages that operators open most."""
+def ledger_pages() -> dict[str, str]:
+    """The addresses of the ledger's pages that operators open most."""
     with_refusal = reads.refusals("acme-gmbh", limit=1)[0]
     refusal = quote(f"acme-gmbh/credits/{with_refusal.sequence}")
     return {
@@ -77,8 +77,8 @@ def addresses() -> dict[str, str]:
     }
 
 
-def billing_addresses() -> dict[str, str]:
-    """Billing's pages, of a customer with an invoice that has everything: tiers, free units, a coupon, a credit note, a draft."""
+def billing_pages() -> dict[str, str]:
+    """The addresses of billing's pages, of a customer with an invoice that has tiers, free units, a coupon and a credit note."""
     invoice, draft, note = billed_with_everything()
     subscription, customer = invoice.subscription_id, invoice.customer_id
     return {
@@ -102,17 +102,17 @@ def other_quantities(visit: Visit) -> list[list[object]]:
     visit.page.get_by_label("Takes effect at").fill("2026-01-15T00:00")
     visit.click(visit.button("Continue"))
     assert "Unused: seats" in visit.text
-    return narrow_enough(visit)
+    return violations_when_narrow(visit)
 
 
-def narrow_enough(visit: Visit) -> list[list[object]]:
-    """What axe complains of; and nobody has to scroll sideways."""
+def violations_when_narrow(visit: Visit) -> list[list[object]]:
+    """What axe reports on a narrow screen; asserts that nobody has to scroll sideways."""
     assert not visit.is_wider_than_the_window
     return violations(visit)
 
 
-def second_step(visit: Visit) -> list[list[object]]:
-    """What will happen, after the form was filled in."""
+def open_second_step(visit: Visit) -> list[list[object]]:
+    """Fill the form in and open the page that says what will happen."""
     visit.page.get_by_label("Amount").fill("5")
     visit.page.get_by_label("Source").select_option("promotional")
     visit.page.get_by_label("Reason").fill("goodwill")
@@ -124,14 +124,14 @@ def second_step(visit: Visit) -> list[list[object]]:
 @pytest.mark.parametrize(("theme", "width"), [("light", 1400), ("dark", 1400), ("light", 390)])
 def test_no_page_violates_wcag_aa(client, chromium, theme, width):
     with site_of(client) as site:
-        looks = {name: (address, violations) for name, address in addresses().items()}
-        looks["what will happen"] = (addresses()["form"], second_step)
+        looks = {name: (address, violations) for name, address in ledger_pages().items()}
+        looks["what will happen"] = (ledger_pages()["form"], open_second_step)
         found = {
             name: chromium.visit(f"{site.url}{address}", look, theme=theme, width=width)
             for name, (address, look) in looks.items()
         }
-        billing = billing_addresses()
-        looks = {name: (address, narrow_enough) for name, address in billing.items()}
+        billing = billing_pages()
+        looks = {name: (address, violations_when_narrow) for name, address in billing.items()}
         looks["what an amendment brings"] = (billing["form of quantities"], other_quantities)
         found |= {
             name: chromium.visit(f"{site.url}{address}", look, theme=theme, width=width)
@@ -160,8 +160,8 @@ def test_violations_are_found(client, chromium):
 # The API's documentation -----------------------------------------------------------------------------
 
 
-def open_calls(visit: Visit) -> list[list[object]]:
-    """What axe complains of in the documentation: as it comes, and with a call that is tried out."""
+def violations_of_api_docs(visit: Visit) -> list[list[object]]:
+    """What axe reports of the API's documentation: as it is opened, and with a call that is tried out."""
     visit.page.wait_for_selector("[id^=operations-]")
     found = violations(visit)
     call = visit.page.locator("#operations-Credits-spendCredits")
@@ -179,7 +179,7 @@ def test_the_documentation_does_not_violate_wcag_aa_and_has_the_look_that_the_re
     (web,) = server_processes(1)
 
     def look(visit):
-        found = open_calls(visit)
+        found = violations_of_api_docs(visit)
         return found, visit.page.evaluate("document.documentElement.classList.contains('dark-mode')")
 
     assert chromium.visit(f"{web.url}/docs", look, theme=theme, width=width) == ([], theme == "dark")

@@ -203,7 +203,7 @@ class RaceSchema:
             return
         # With a broken lock the requests wait for each other's rows; the test decides how long.
         patient = mock.patch.object(execute, "GROUP_LOCK_TIMEOUT_MS", 30_000)
-        with patient, mock.patch.object(execute, "execute_alone", _as_a_group):
+        with patient, mock.patch.object(execute, "execute_alone", _execute_as_group):
             yield
 
     # The outcome
@@ -234,7 +234,8 @@ class RaceSchema:
         return self.observer.execute(sql, [holder_id]).fetchall()
 
 
-def _as_a_group(request: Request) -> ResultOrError:
+def _execute_as_group(request: Request) -> ResultOrError:
+    """Execute the request as group commit does: at once, or after waiting for a lock that another holds."""
     (outcome,) = execute.execute_group([request])
     if outcome is None:
         (outcome,) = execute.execute_after_waiting(request.holder_id, lambda: [request], seconds=30)

@@ -27,7 +27,8 @@ LOCKS = 300
 """Of one batch on the small server: two slots."""
 
 
-def grants(prefix: str, count: int) -> list[GrantRequest]:
+def grant_requests(prefix: str, count: int) -> list[GrantRequest]:
+    """Grants of 1 to that many holders."""
     return [GrantRequest(holder_id=f"{prefix}.{number}", idempotency_key="g", amount=1) for number in range(count)]
 
 
@@ -39,16 +40,16 @@ def test_without_a_free_slot_a_large_batch_is_busy_and_a_small_batch_runs(
     assert taken
 
     with pytest.raises(HolderBusy) as busy:
-        services.batch(grants(holder, 100), mode="each", idempotency_key=holder)
+        services.batch(grant_requests(holder, 100), mode="each", idempotency_key=holder)
 
     assert busy.value.facts == {"key": "ledger_batch_slot/any"}
     assert not Batch.objects.filter(idempotency_key=holder).exists()
     assert list(reads.holders(prefix=holder)) == []
-    small = services.batch(grants(holder, 99), mode="each", idempotency_key=f"{holder}/small")
+    small = services.batch(grant_requests(holder, 99), mode="each", idempotency_key=f"{holder}/small")
     assert [outcome.entry.balance for outcome in small.outcomes if outcome.entry] == [1] * 99
 
     other.rollback()
-    again = services.batch(grants(f"{holder}.more", 100), mode="each", idempotency_key=holder)
+    again = services.batch(grant_requests(f"{holder}.more", 100), mode="each", idempotency_key=holder)
     assert sum(outcome.entry is not None for outcome in again.outcomes) == 100
 
 

@@ -39,12 +39,14 @@ def invoice_of_ten(*, is_paid: bool) -> int:
     return made.invoice_id
 
 
-def credit_six(invoice_id: int) -> CreditNote:
+def issue_note_of_six(invoice_id: int) -> CreditNote:
+    """Issue a credit note of 6.00."""
     with transaction.atomic():
         return credit_notes.issue_in(invoice_id=invoice_id, lines=[LineCredit(1, 600)], reason="race", actor="test")
 
 
 def credited_minor(invoice_id: int) -> int:
+    """How much of the invoice is credited."""
     return sum(CreditNote.objects.filter(invoice_id=invoice_id).values_list("amount_minor", flat=True))
 
 
@@ -83,10 +85,10 @@ def test_of_two_credit_notes_at_the_same_time_one_is_busy(committed_db: None, ru
 
     def one(index: int) -> CreditNote:
         if index == 0:
-            return credit_six(invoice_id)
+            return issue_note_of_six(invoice_id)
         assert first_has_written.wait(30)
         try:
-            return credit_six(invoice_id)
+            return issue_note_of_six(invoice_id)
         finally:
             second_is_done.set()
 
@@ -94,7 +96,7 @@ def test_of_two_credit_notes_at_the_same_time_one_is_busy(committed_db: None, ru
         results = run_threads(one, 2)
     assert [type(each) for each in results] == [CreditNote, InvoiceGenerationBusy]
     with pytest.raises(CreditExceedsInvoice):
-        credit_six(invoice_id)
+        issue_note_of_six(invoice_id)
     assert credited_minor(invoice_id) == 600
 
 
@@ -102,7 +104,7 @@ def test_of_two_credit_notes_at_the_same_time_one_is_busy(committed_db: None, ru
 def test_without_the_lock_the_database_refuses_the_second(committed_db: None, run_threads: Any, is_paid: bool) -> None:
     invoice_id = invoice_of_ten(is_paid=is_paid)
     with mock.patch.object(credit_notes, "try_advisory_lock", no_lock), both_have_looked():
-        results = run_threads(lambda index: credit_six(invoice_id), 2)
+        results = run_threads(lambda index: issue_note_of_six(invoice_id), 2)
     assert sorted(type(each).__name__ for each in results) == ["CreditExceedsInvoice", "CreditNote"], results
     [refused] = [each for each in results if isinstance(each, CreditExceedsInvoice)]
     assert refused.facts == {
@@ -128,7 +130,7 @@ def test_control_without_lock_and_trigger_more_is_credited_than_was_billed(
     def credit(index: int) -> CreditNote:
         with connection.cursor() as cursor:
             cursor.execute(f"SET search_path = {schema}, public")
-        return credit_six(invoice_id)
+        return issue_note_of_six(invoice_id)
 
     try:
         with mock.patch.object(credit_notes, "try_advisory_lock", no_lock), both_have_looked():
@@ -153,7 +155,7 @@ def test_the_numbers_of_credit_notes_have_no_gap_although_many_are_refused(commi
         for invoice_id in invoices:
             for _ in range(3):
                 try:
-                    credit_six(invoice_id)
+                    issue_note_of_six(invoice_id)
                     made += 1
                 except (CreditExceedsInvoice, InvoiceGenerationBusy):
                     continue

@@ -27,7 +27,7 @@ ENOUGH_MS = 100_000
 
 
 @pytest.fixture
-def patient(committed_db: None) -> Iterator[None]:
+def long_lock_timeout(committed_db: None) -> Iterator[None]:
     """Set a lock_timeout that is too long to end a wait, so that only the deadline can."""
     with connection.cursor() as cursor:
         cursor.execute(f"SET lock_timeout = {ENOUGH_MS}; SET statement_timeout = {ENOUGH_MS}")
@@ -47,23 +47,25 @@ def deadline_of(seconds: float, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
         assert seconds <= time.monotonic() - begun < ENOUGH_MS / 1000 / 10
 
 
-def hold(connect: Connect, *holders: str) -> psycopg.Connection[Any]:
+def lock_holders(connect: Connect, *holders: str) -> psycopg.Connection[Any]:
+    """Lock the holders in a second session, until its transaction ends."""
     other = connect()
     for holder in holders:
         lock_holder(other, holder)
     return other
 
 
-def grants(count: int, new_holder: NewHolder) -> list[GrantRequest]:
+def grant_requests(count: int, new_holder: NewHolder) -> list[GrantRequest]:
+    """Grants of 1 to that many new holders."""
     return [GrantRequest(holder_id=new_holder(), idempotency_key="g", amount=1) for _ in range(count)]
 
 
 def test_a_transfer_whose_second_holder_is_locked_ends_at_the_deadline(
-    patient: None, raw_connection: Connect, new_holder: NewHolder, monkeypatch: pytest.MonkeyPatch
+    long_lock_timeout: None, raw_connection: Connect, new_holder: NewHolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = sorted((new_holder(), new_holder()), key=lambda holder: lock_number(holder_key(holder)))
     services.grant(holder_id=first, amount=5, idempotency_key="g")
-    hold(raw_connection, second)
+    lock_holders(raw_connection, second)
     with deadline_of(0.3, monkeypatch), pytest.raises(HolderBusy) as busy:
         services.transfer(holder_id=first, to=second, amount=1, idempotency_key="t")
     assert busy.value.facts == {"key": f"{holder_key(first)} and {holder_key(second)}"}
@@ -71,10 +73,10 @@ def test_a_transfer_whose_second_holder_is_locked_ends_at_the_deadline(
 
 
 def test_a_batch_over_many_locked_holders_ends_at_the_deadline(
-    patient: None, raw_connection: Connect, new_holder: NewHolder, monkeypatch: pytest.MonkeyPatch
+    long_lock_timeout: None, raw_connection: Connect, new_holder: NewHolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    requests = grants(20, new_holder)
-    hold(raw_connection, *(request.holder_id for request in requests[5:]))
+    requests = grant_requests(20, new_holder)
+    lock_holders(raw_connection, *(request.holder_id for request in requests[5:]))
     with deadline_of(0.3, monkeypatch), pytest.raises(HolderBusy):
         services.batch(requests, mode="each", idempotency_key=requests[0].holder_id)
     assert [reads.balance(request.holder_id).sequence for request in requests] == [0] * 20
@@ -84,7 +86,7 @@ def test_a_batch_over_many_locked_holders_ends_at_the_deadline(
 
 
 def test_a_spend_that_waits_for_an_uncommitted_entry_with_its_sequence_ends_at_the_deadline(
-    patient: None, raw_connection: Connect, new_holder: NewHolder, monkeypatch: pytest.MonkeyPatch
+    long_lock_timeout: None, raw_connection: Connect, new_holder: NewHolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     holder = new_holder()
     services.grant(holder_id=holder, amount=5, idempotency_key="g")

@@ -28,7 +28,7 @@ from billing.generator.stop_flags import SharedStopFlag, StopFlag
 from billing.models import Claim, Invoice, Line, NumberSeries, Subscription
 from ledger.database.locks import lock_number
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, use
-from tests.concurrency.test_invoices_races import command
+from tests.concurrency.test_invoices_races import start_generate_invoices
 
 Connect = Callable[..., psycopg.Connection[Any]]
 WORKERS = 8
@@ -94,7 +94,7 @@ def last_number() -> int:
 def run_command(plan: str, workers: int, *more: str, code: int = 0) -> dict[str, Any]:
     """A run as it is started by an operator, and its summary."""
     arguments = ("--as-of", "2026-02-01", "--plan", plan, "--workers", str(workers), "--format", "json", "--no-progress")
-    process = command(*arguments, *more)
+    process = start_generate_invoices(*arguments, *more)
     out, err = process.communicate(timeout=300)
     assert process.returncode == code, err
     summary: dict[str, Any] = json.loads(out)
@@ -207,7 +207,7 @@ def test_a_worker_killed_in_the_middle_leaves_no_invoice_no_number_and_no_lock(
 ) -> None:
     plan, first = due_subscriptions(count), last_number() + 1
     arguments = ("--as-of", "2026-02-01", "--plan", plan, "--workers", str(workers), "--format", "json", "--no-progress")
-    process = command(*arguments)
+    process = start_generate_invoices(*arguments)
     wait_for_invoices(plan, count // 10, process)
     os.kill(children_of(process.pid)[0], signal.SIGKILL)
     out, err = process.communicate(timeout=300)
@@ -269,7 +269,7 @@ def test_a_worker_killed_while_it_counts_the_limit_does_not_stop_the_others(comm
 def test_a_command_killed_with_all_its_workers_is_taken_up_by_the_next(committed_db: None) -> None:
     count, before_the_kill = 200, 20
     plan, first = due_subscriptions(count), last_number() + 1
-    process = command("--as-of", "2026-02-01", "--plan", plan, "--workers", "4", "--no-progress")
+    process = start_generate_invoices("--as-of", "2026-02-01", "--plan", plan, "--workers", "4", "--no-progress")
     wait_for_invoices(plan, before_the_kill, process)
     for pid in [*children_of(process.pid), process.pid]:
         os.kill(pid, signal.SIGKILL)
@@ -358,12 +358,14 @@ def test_a_run_over_3000_subscriptions_keeps_only_counts_in_memory(committed_db:
     assert peak_bytes < 2_000_000
 
 
-def test_a_missing_subscription_in_the_list_of_many_is_told_by_name(committed_db: None) -> None:
+def test_a_missing_subscription_in_the_list_of_many_is_named(committed_db: None) -> None:
     """The control for the counts above: what is not there is not silently left out."""
     customer = CustomerFactory().ref
     refs = [SubscriptionFactory(customer=customer).ref for _ in range(3)]
-    process = command("--as-of", "2026-02-01", *(x for ref in [*refs, "no-such-sub"] for x in ("--subscription", ref)),
-                      "--workers", "2", "--format", "jsonl", "--no-progress")  # fmt: skip
+    wanted = (argument for ref in [*refs, "no-such-sub"] for argument in ("--subscription", ref))
+    process = start_generate_invoices(
+        "--as-of", "2026-02-01", *wanted, "--workers", "2", "--format", "jsonl", "--no-progress"
+    )  # fmt: skip
     out, err = process.communicate(timeout=60)
     assert process.returncode == 3, err
     outcomes = {one["subscription"]: one["outcome"] for one in map(json.loads, out.splitlines()) if "subscription" in one}

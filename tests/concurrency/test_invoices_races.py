@@ -42,6 +42,7 @@ def _forget_plans() -> None:
 
 
 def generate(ref: str, options: Options = FEB_1) -> GenerationResult:
+    """Bill the subscription in this thread."""
     return generator.generate(ref=ref, options=options)
 
 
@@ -84,7 +85,8 @@ class HeldGeneration:
         self.thread.join()
 
 
-def billed(ref: str) -> int:
+def invoice_count(ref: str) -> int:
+    """How many invoices the subscription has."""
     return Invoice.objects.filter(subscription_ref=ref).count()
 
 
@@ -98,7 +100,7 @@ def test_a_second_generator_is_busy_at_once_and_succeeds_later(committed_db: Non
         with pytest.raises(InvoiceGenerationBusy) as busy:
             generate(subscription.ref, Options(as_of=at(2, 1), only=Scope.USAGE))
         assert busy.value.facts == {"key": f"invoice_gen/{subscription.ref}", "subscription": subscription.ref}
-        assert billed(subscription.ref) == 0
+        assert invoice_count(subscription.ref) == 0
     assert len(first.result.invoices) == 1
     again = generate(subscription.ref, Options(as_of=at(2, 1), only=Scope.USAGE))
     assert [one.total_minor for one in again.invoices] == [240]
@@ -142,7 +144,7 @@ def test_without_the_lock_the_constraint_refuses_the_second_of_two_generations(c
     # The double-bill attempt: both found the same period due and wrote a claim on it.
     assert attempts == [1, 1]
     assert sorted(type(one).__name__ for one in results) == ["GenerationResult", "PeriodAlreadyBilled"]
-    assert billed(subscription.ref) == 1
+    assert invoice_count(subscription.ref) == 1
     assert Claim.objects.filter(subscription=subscription.pk, released_at=None, kind=Claim.Kind.RECURRING).count() == 1
 
 
@@ -183,7 +185,7 @@ def test_a_claim_that_another_session_has_released_is_a_conflict(committed_db: N
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring()]).code)
     generate(subscription.ref, Options(as_of=at(1, 1)))
     subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(1, 17), wish=Wish(quantities={"base": 3}))
-    before = billed(subscription.ref)
+    before = invoice_count(subscription.ref)
     real = store.write_claims
 
     def late(head: Any, changes: Any) -> None:
@@ -192,7 +194,7 @@ def test_a_claim_that_another_session_has_released_is_a_conflict(committed_db: N
 
     with mock.patch.object(store, "write_claims", late), pytest.raises(PeriodAlreadyBilled):
         generate(subscription.ref, Options(as_of=at(1, 17)))
-    assert billed(subscription.ref) == before
+    assert invoice_count(subscription.ref) == before
 
 
 # No row of intent is ever locked ---------------------------------------------------------------------
@@ -207,7 +209,8 @@ INTENT_TABLES = (
 )
 
 
-def xmaxes(session: psycopg.Connection[Any], subscription: Subscription) -> list[Any]:
+def row_lock_marks(session: psycopg.Connection[Any], subscription: Subscription) -> list[Any]:
+    """The xmax of the rows of a subscription, its customer and its plan: a row lock would change it."""
     return [
         session.execute("SELECT xmax::text FROM billing_subscription WHERE id = %s", [subscription.pk]).fetchall(),
         session.execute("SELECT xmax::text FROM billing_customer WHERE id = %s", [subscription.customer_id]).fetchall(),
@@ -223,10 +226,10 @@ def test_a_generation_neither_waits_for_locked_rows_of_subscriptions_nor_locks_t
     subscription = SubscriptionFactory()
     use(subscription, "100", at(1, 5))
     holder, observer = raw_connection("owner"), raw_connection("owner", autocommit=True)
-    before = xmaxes(observer, subscription)
+    before = row_lock_marks(observer, subscription)
     assert before[0] == [("0",)]
     generate(subscription.ref, Options(as_of=at(1, 1)))
-    assert xmaxes(observer, subscription) == before
+    assert row_lock_marks(observer, subscription) == before
 
     for table in INTENT_TABLES:
         holder.execute(f"SELECT * FROM {table} FOR UPDATE")
@@ -239,7 +242,7 @@ def test_a_generation_neither_waits_for_locked_rows_of_subscriptions_nor_locks_t
     invoices.finalize(draft.invoice_id)
     invoices.pay(draft.invoice_id)
     holder.rollback()
-    assert billed(subscription.ref) == 3
+    assert invoice_count(subscription.ref) == 3
 
 
 def test_control_with_a_foreign_key_the_insert_waits_for_the_locked_row(committed_db: None, raw_connection: Connect) -> None:
@@ -260,6 +263,7 @@ def test_control_with_a_foreign_key_the_insert_waits_for_the_locked_row(committe
 
 
 def numbers_are_gapless(session: psycopg.Connection[Any]) -> bool:
+    """Whether the numbers of invoices run from 1 to the last without a gap."""
     row = session.execute(
         "SELECT count(*) = max(series_value) AND count(*) = count(DISTINCT series_value)"
         " AND max(series_value) = (SELECT last_value FROM billing_numberseries WHERE name = 'INV')"
@@ -295,7 +299,7 @@ def test_the_numbers_have_no_gap_although_every_fifth_finalisation_is_rolled_bac
                 try:
                     made += len(generate(ref, Options(as_of=at(1, 1))).invoices)
                 except Undone:
-                    assert billed(ref) == 0
+                    assert invoice_count(ref) == 0
         return made
 
     made = sum(run_threads(bill_all, 4))
@@ -311,7 +315,8 @@ HANGS_S = 600
 """Ends a process that hangs; no test depends on how long a process takes."""
 
 
-def command(*arguments: str, **more: str) -> subprocess.Popen[str]:
+def start_generate_invoices(*arguments: str, **more: str) -> subprocess.Popen[str]:
+    """Start `manage.py generate_invoices` in a process."""
     environment = {
         "PATH": os.environ["PATH"],
         "LANG": "C.UTF-8",
@@ -335,7 +340,7 @@ def test_two_commands_of_two_workers_share_200_subscriptions(committed_db: None,
         refs.append(subscription.ref)
 
     arguments = ("--as-of", "2026-02-01", "--plan", plan, "--workers", "2", "--format", "json", "--no-progress")
-    commands = [command(*arguments) for _ in range(2)]
+    commands = [start_generate_invoices(*arguments) for _ in range(2)]
     answers = [each.communicate(timeout=HANGS_S) for each in commands]
     assert [each.returncode for each in commands] == [0, 0], answers
     summaries = [json.loads(out) for out, _ in answers]
@@ -357,7 +362,7 @@ def test_a_generator_killed_in_the_middle_leaves_no_invoice_no_number_and_no_loc
     holder.execute("INSERT INTO billing_numberseries VALUES ('INV', 0) ON CONFLICT DO NOTHING")
     holder.commit()
     last = holder.execute("SELECT last_value FROM billing_numberseries WHERE name = 'INV' FOR UPDATE").fetchone()
-    process = command(
+    process = start_generate_invoices(
         "--as-of",
         "2026-01-01",
         "--subscription",
@@ -379,7 +384,7 @@ def test_a_generator_killed_in_the_middle_leaves_no_invoice_no_number_and_no_loc
         holder.rollback()
     while observer.execute(held, [number]).fetchone() != (0,):
         pass
-    assert billed(subscription.ref) == 0
+    assert invoice_count(subscription.ref) == 0
     assert observer.execute("SELECT last_value FROM billing_numberseries WHERE name = 'INV'").fetchone() == last
     # And the next one proceeds.
     assert [one.total_minor for one in generate(subscription.ref, Options(as_of=at(1, 1))).invoices] == [1000]
@@ -389,18 +394,18 @@ def test_a_generator_killed_in_the_middle_leaves_no_invoice_no_number_and_no_loc
 def test_the_command_skips_busy_subscriptions_and_reports_them(committed_db: None) -> None:
     subscription = SubscriptionFactory()
     with HeldGeneration(subscription.ref):
-        process = command(
+        process = start_generate_invoices(
             "--as-of", "2026-02-01", "--subscription", subscription.ref, "--retry-busy", "0", "--format", "json", "--no-progress"
         )
         out, err = process.communicate(timeout=HANGS_S)
     assert process.returncode == 4, err
     assert json.loads(out)["outcomes"]["busy"] == 1
-    assert billed(subscription.ref) == 1
+    assert invoice_count(subscription.ref) == 1
 
 
 def test_a_failed_subscription_does_not_stop_the_others(committed_db: None) -> None:
     subscription = SubscriptionFactory()
-    process = command(
+    process = start_generate_invoices(
         "--as-of", "2026-01-01", "--subscription", unique("SUB"), "--subscription", subscription.ref,
         "--format", "json", "--no-progress",
     )  # fmt: skip
@@ -430,6 +435,7 @@ def granting_twice(run_threads: Any, subscription: Any, bill: Callable[[int], An
 
 
 def with_allowance(holder: str) -> Any:
+    """A subscription that is granted 500 credits each month, and may keep 1,000."""
     customer = CustomerFactory(holder_id=holder)
     plan = PlanFactory(prices=[metered()], allowance={"amount": 500, "rollover_cap": 1000})
     return SubscriptionFactory(customer=customer.ref, plan=plan.code)

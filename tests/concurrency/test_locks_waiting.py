@@ -24,11 +24,13 @@ Connect = Callable[..., psycopg.Connection[Any]]
 
 @pytest.fixture
 def observer(raw_connection: Connect) -> psycopg.Connection[Any]:
+    """A connection that sees each change at once."""
     return raw_connection(autocommit=True)
 
 
 @pytest.fixture
-def name(new_holder: Callable[[], str]) -> str:
+def lock_name(new_holder: Callable[[], str]) -> str:
+    """The name of a lock that no other test takes."""
     return f"ledger/{new_holder()}"
 
 
@@ -55,7 +57,7 @@ def backend_pid() -> int:
 
 
 def test_a_waiting_session_is_in_pg_locks_and_continues_when_the_lock_is_free(
-    observer: psycopg.Connection[Any], pool: ThreadPoolExecutor, name: str
+    observer: psycopg.Connection[Any], pool: ThreadPoolExecutor, lock_name: str
 ) -> None:
     pids: list[int] = []
     sessions: list[int] = []
@@ -67,11 +69,11 @@ def test_a_waiting_session_is_in_pg_locks_and_continues_when_the_lock_is_free(
             sessions.append(session_id())
             pids.append(backend_pid())
             started.set()
-            with advisory_lock(name) as lock:
-                lock.ensure_held(name)
+            with advisory_lock(lock_name) as lock:
+                lock.ensure_held(lock_name)
                 order.append("second")
 
-    with transaction.atomic(), advisory_lock(name):
+    with transaction.atomic(), advisory_lock(lock_name):
         waiting = pool.submit(wait_for_it)
         assert started.wait(10)
         wait_until_waiting(observer, sessions[0])
@@ -83,15 +85,15 @@ def test_a_waiting_session_is_in_pg_locks_and_continues_when_the_lock_is_free(
         order.append("first")
     waiting.result(10)
 
-    assert seen == [(lock_number(name), "ExclusiveLock", False, True)]
+    assert seen == [(lock_number(lock_name), "ExclusiveLock", False, True)]
     assert order == ["first", "second"]
 
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_waiting_ends_with_lock_timeout_and_nothing_is_written(
-    committed_db: None, raw_connection: Connect, name: str, shared: bool
+    committed_db: None, raw_connection: Connect, lock_name: str, shared: bool
 ) -> None:
-    raw_connection().execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(name)])
+    raw_connection().execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(lock_name)])
     with connection.cursor() as cursor:
         cursor.execute("CREATE TEMPORARY TABLE scratch (note text)")
 
@@ -100,13 +102,13 @@ def test_waiting_ends_with_lock_timeout_and_nothing_is_written(
             with connection.cursor() as cursor:
                 cursor.execute("SET LOCAL lock_timeout = '50ms'")
                 cursor.execute("INSERT INTO scratch VALUES ('before the lock')")
-            with advisory_lock(name, shared=shared):
+            with advisory_lock(lock_name, shared=shared):
                 pytest.fail("the body must not run")
 
     with pytest.raises(HolderBusy) as busy:
         write_then_wait()
 
-    assert busy.value.facts == {"key": name}
+    assert busy.value.facts == {"key": lock_name}
     assert locks.sqlstate(busy.value.__cause__ or busy.value) == "55P03"
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM scratch")
@@ -195,6 +197,7 @@ def is_seen_waiting(observer: psycopg.Connection[Any], session: int) -> bool:
 
 @pytest.fixture
 def colliding_scheme(settings: Any) -> None:
+    """Lock numbers of 32 bits, of which two known names have the same."""
     settings.LEDGER = {**settings.LEDGER, "LOCK_KEY_SCHEME": "string-hash-32", "LOCK_NAMESPACE": ""}
     assert lock_number(COLLIDING[0]) == lock_number(COLLIDING[1]) != lock_number(BETWEEN)
     assert COLLIDING[0] < BETWEEN < COLLIDING[1]
@@ -213,7 +216,7 @@ def test_control_two_sessions_that_lock_in_the_order_of_the_names_deadlock(
     pool: ThreadPoolExecutor,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(locks, "_in_order", lambda names: [(lock_number(name), name) for name in sorted(names)])
+    monkeypatch.setattr(locks, "_in_order", lambda names: [(lock_number(lock_name), lock_name) for lock_name in sorted(names)])
 
     assert sorted(cross(observer, pool)) == ["40P01", "had both"]
 
@@ -230,9 +233,9 @@ sys.stdin.read()
 
 
 @contextmanager
-def holder_process(dsn: str, name: str) -> Iterator[tuple["subprocess.Popen[str]", int]]:
+def holder_process(dsn: str, lock_name: str) -> Iterator[tuple["subprocess.Popen[str]", int]]:
     """Start a process that holds the lock until it is killed."""
-    command = [sys.executable, "-c", HOLD, dsn, str(lock_number(name))]
+    command = [sys.executable, "-c", HOLD, dsn, str(lock_number(lock_name))]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -242,7 +245,7 @@ def holder_process(dsn: str, name: str) -> Iterator[tuple["subprocess.Popen[str]
 
 
 def test_kill_9_of_the_process_that_holds_a_lock_frees_it_for_the_waiting_session(
-    observer: psycopg.Connection[Any], pool: ThreadPoolExecutor, raw_connection: Connect, name: str
+    observer: psycopg.Connection[Any], pool: ThreadPoolExecutor, raw_connection: Connect, lock_name: str
 ) -> None:
     pids: list[int] = []
     sessions: list[int] = []
@@ -255,12 +258,12 @@ def test_kill_9_of_the_process_that_holds_a_lock_frees_it_for_the_waiting_sessio
             sessions.append(session_id())
             pids.append(backend_pid())
             started.set()
-            with advisory_lock(name):
+            with advisory_lock(lock_name):
                 return "had it"
 
     dsn = psycopg.conninfo.make_conninfo(raw_connection().info.dsn, password=raw_connection().info.password)
-    with holder_process(dsn, name) as (process, backend):
-        with transaction.atomic(), pytest.raises(LockBusy), try_advisory_lock(name):
+    with holder_process(dsn, lock_name) as (process, backend):
+        with transaction.atomic(), pytest.raises(LockBusy), try_advisory_lock(lock_name):
             pytest.fail("the holder is alive")
         waiting = pool.submit(wait_for_it)
         assert started.wait(10)

@@ -12,7 +12,7 @@ import pytest
 from billing.models import Invoice, Run, RunResult
 from billing.orders import plans
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, recurring
-from tests.concurrency.test_invoices_races import command, numbers_are_gapless
+from tests.concurrency.test_invoices_races import numbers_are_gapless, start_generate_invoices
 
 Connect = Callable[..., psycopg.Connection[Any]]
 
@@ -43,7 +43,7 @@ def test_a_signal_ends_a_run_after_the_current_subscription(
     holder.execute("INSERT INTO billing_numberseries VALUES ('INV', 0) ON CONFLICT DO NOTHING")
     holder.commit()
     holder.execute("SELECT last_value FROM billing_numberseries WHERE name = 'INV' FOR UPDATE")
-    process = command(
+    process = start_generate_invoices(
         "--as-of", "2026-01-01", "--plan", plan, "--workers", str(workers), "--run-id", str(run_id), "--format", "json",
         "--no-progress",
     )  # fmt: skip
@@ -67,6 +67,6 @@ def test_a_signal_ends_a_run_after_the_current_subscription(
     assert RunResult.objects.filter(run_id=run_id, outcome="finalised").count() == billed
     assert numbers_are_gapless(observer)
     # And the next run does the rest.
-    rest = command("--as-of", "2026-01-01", "--plan", plan, "--format", "json", "--no-progress")
+    rest = start_generate_invoices("--as-of", "2026-01-01", "--plan", plan, "--format", "json", "--no-progress")
     out, err = rest.communicate(timeout=60)
     assert (rest.returncode, json.loads(out)["outcomes"]["finalised"]) == (0, count - billed), err

@@ -90,8 +90,8 @@ def test_of_fifty_spends_that_wait_for_the_lock_exactly_ten_are_accepted(
         before_any_commits=free_the_lock,
     )
 
-    accepted = [answer for answer in answers if isinstance(answer, Entry)]
-    refused = [answer for answer in answers if isinstance(answer, InsufficientCredits)]
+    accepted = [response for response in answers if isinstance(response, Entry)]
+    refused = [response for response in answers if isinstance(response, InsufficientCredits)]
     assert sorted(entry.sequence for entry in accepted) == list(range(2, 12))
     assert {(refusal.facts["available"], refusal.facts["requested"], refusal.facts["shortfall"]) for refusal in refused} == {
         (0, 7, 7)
@@ -142,14 +142,14 @@ def test_control_without_the_lock_fifty_spends_collide_and_the_constraints_preve
 
     answers = run_fifty(schema, spend_after_all_have_read(holder, read_barrier()))
 
-    accepted = sum(isinstance(answer, Entry) for answer in answers)
+    accepted = sum(isinstance(response, Entry) for response in answers)
     assert 1 <= accepted <= 10
     assert schema.sum_of_amounts(holder) == 70 - 7 * accepted
     assert schema.is_sound(holder)
     # All fifty tried to insert entry 2. One succeeded; the others were refused and tried again, up to three times.
     assert len(schema.unique_violations) >= FIFTY - 1
-    assert len(schema.unique_violations) >= 3 * sum(isinstance(answer, SequenceTaken) for answer in answers)
-    assert len(schema.refusals(holder)) == sum(isinstance(answer, InsufficientCredits) for answer in answers)
+    assert len(schema.unique_violations) >= 3 * sum(isinstance(response, SequenceTaken) for response in answers)
+    assert len(schema.refusals(holder)) == sum(isinstance(response, InsufficientCredits) for response in answers)
 
 
 def test_control_without_the_lock_and_the_constraints_all_fifty_spends_are_accepted(
@@ -160,7 +160,7 @@ def test_control_without_the_lock_and_the_constraints_all_fifty_spends_are_accep
 
     answers = run_fifty(schema, spend_after_all_have_read(holder, read_barrier()))
 
-    assert all(isinstance(answer, Entry) for answer in answers)
+    assert all(isinstance(response, Entry) for response in answers)
     assert schema.sum_of_amounts(holder) == 70 - 7 * FIFTY
     assert schema.entries(holder)[1:] == FIFTY * [(2, "spend", -7, 63)]
 
@@ -171,8 +171,8 @@ def test_fifty_requests_with_one_key_make_one_spend(make_race_schema: MakeRaceSc
 
     answers = run_fifty(schema, lambda _: services.spend(holder_id=holder, amount=7, idempotency_key="the one"))
 
-    assert Counter(answer.replayed for answer in answers) == {False: 1, True: 49}
-    assert {(answer.sequence, answer.digest) for answer in answers} == {(2, answers[0].digest)}
+    assert Counter(response.replayed for response in answers) == {False: 1, True: 49}
+    assert {(response.sequence, response.digest) for response in answers} == {(2, answers[0].digest)}
     assert schema.unique_violations == []
     assert schema.entries(holder) == [(1, "grant", 70, 70), (2, "spend", -7, 63)]
 

@@ -57,12 +57,14 @@ class Race:
 
 
 def two_spends(schema: RaceSchema, holder: str) -> tuple[Any, Any]:
+    """Race two spends of 10 for 10 credits."""
     services.grant(holder_id=holder, amount=10, idempotency_key="grant")
     spend = partial(services.spend, holder_id=holder, amount=10)
     return schema.race(partial(spend, idempotency_key="a"), partial(spend, idempotency_key="b"))
 
 
 def one_is_refused(outcome: RaceOutcome) -> None:
+    """The first spends; the second gets the facts of a refusal."""
     assert (outcome.first.sequence, outcome.first.amount, outcome.first.replayed) == (2, -10, False)
     assert isinstance(outcome.second, InsufficientCredits)
     facts = ("available", "balance", "requested", "shortfall")
@@ -76,12 +78,14 @@ def one_is_refused(outcome: RaceOutcome) -> None:
 
 
 def two_spends_with_credits_for_both(schema: RaceSchema, holder: str) -> tuple[Any, Any]:
+    """Race two spends of 10 for 30 credits."""
     services.grant(holder_id=holder, amount=30, idempotency_key="grant")
     spend = partial(services.spend, holder_id=holder, amount=10)
     return schema.race(partial(spend, idempotency_key="a"), partial(spend, idempotency_key="b"))
 
 
 def both_follow_each_other(outcome: RaceOutcome) -> None:
+    """Both spend, one on the state that the other left."""
     assert [outcome.first.sequence, outcome.second.sequence] == [2, 3]
     assert outcome.entries == [(1, "grant", 30, 30), (2, "spend", -10, 20), (3, "spend", -10, 10)]
     assert outcome.schema.refusals(outcome.holder) == []
@@ -91,12 +95,14 @@ def both_follow_each_other(outcome: RaceOutcome) -> None:
 
 
 def double_click(schema: RaceSchema, holder: str) -> tuple[Any, Any]:
+    """Race the same spend under the same key."""
     services.grant(holder_id=holder, amount=30, idempotency_key="grant")
     click = partial(services.spend, holder_id=holder, amount=10, idempotency_key="order 7", reason="one basket")
     return schema.race(click, click)
 
 
 def one_entry_one_replay(outcome: RaceOutcome) -> None:
+    """The first spends; the second replays its entry."""
     assert (outcome.first.sequence, outcome.first.replayed) == (2, False)
     assert outcome.second == outcome.first._replace(replayed=True)
     assert outcome.entries == [(1, "grant", 30, 30), (2, "spend", -10, 20)]
@@ -107,12 +113,14 @@ def one_entry_one_replay(outcome: RaceOutcome) -> None:
 
 
 def one_key_for_two_requests(schema: RaceSchema, holder: str) -> tuple[Any, Any]:
+    """Race two different spends under the same key."""
     services.grant(holder_id=holder, amount=30, idempotency_key="grant")
     spend = partial(services.spend, holder_id=holder, idempotency_key="order 7")
     return schema.race(partial(spend, amount=10), partial(spend, amount=11))
 
 
-def second_is_told_that_the_key_is_taken(outcome: RaceOutcome) -> None:
+def second_is_refused_for_its_key(outcome: RaceOutcome) -> None:
+    """The first spends; the second is refused for its key."""
     assert (outcome.first.amount, outcome.first.replayed) == (-10, False)
     assert isinstance(outcome.second, IdempotencyKeyReused)
     assert outcome.second.facts == {"idempotency_key": "order 7"}
@@ -124,6 +132,7 @@ def second_is_told_that_the_key_is_taken(outcome: RaceOutcome) -> None:
 
 
 def two_refunds(schema: RaceSchema, holder: str) -> tuple[Any, Any]:
+    """Race two refunds of a whole spend."""
     services.grant(holder_id=holder, amount=30, idempotency_key="grant")
     services.spend(holder_id=holder, amount=20, idempotency_key="spend")
     refund = partial(services.refund, holder_id=holder, spend=2)
@@ -131,6 +140,7 @@ def two_refunds(schema: RaceSchema, holder: str) -> tuple[Any, Any]:
 
 
 def refunded_once(outcome: RaceOutcome) -> None:
+    """The first refunds; nothing is left for the second."""
     assert (outcome.first.amount, outcome.first.refers_to, outcome.first.refunded_total) == (20, 2, 20)
     assert isinstance(outcome.second, RefundExceedsSpend)
     assert outcome.second.facts == {"sequence": 2, "refundable": 0, "requested": None}
@@ -142,6 +152,7 @@ def refunded_once(outcome: RaceOutcome) -> None:
 
 
 def two_refunds_of_parts(schema: RaceSchema, holder: str) -> tuple[Any, Any]:
+    """Race two refunds of 15 of a spend of 20."""
     services.grant(holder_id=holder, amount=30, idempotency_key="grant")
     services.spend(holder_id=holder, amount=20, idempotency_key="spend")
     refund = partial(services.refund, holder_id=holder, spend=2, amount=15)
@@ -149,6 +160,7 @@ def two_refunds_of_parts(schema: RaceSchema, holder: str) -> tuple[Any, Any]:
 
 
 def refunded_no_more_than_was_spent(outcome: RaceOutcome) -> None:
+    """The first refunds 15; 5 are left, and the second is refused."""
     assert (outcome.first.amount, outcome.first.refunded_total) == (15, 15)
     assert isinstance(outcome.second, RefundExceedsSpend)
     assert outcome.second.facts == {"sequence": 2, "refundable": 5, "requested": 15}
@@ -160,6 +172,7 @@ def refunded_no_more_than_was_spent(outcome: RaceOutcome) -> None:
 
 
 def spend_and_revocation(schema: RaceSchema, holder: str) -> tuple[Any, Any]:
+    """Race a spend with the revocation of the grant that it draws on."""
     services.grant(holder_id=holder, amount=30, idempotency_key="grant")
     services.grant(holder_id=holder, amount=5, idempotency_key="another grant")
     return schema.race(
@@ -169,6 +182,7 @@ def spend_and_revocation(schema: RaceSchema, holder: str) -> tuple[Any, Any]:
 
 
 def only_the_rest_can_be_revoked(outcome: RaceOutcome) -> None:
+    """The spend draws on the grant; the revocation of the whole grant is refused."""
     assert outcome.first.drawn == ((1, 25),)
     assert isinstance(outcome.second, RevocationExceedsGrant)
     assert outcome.second.facts == {"sequence": 1, "revocable": 5, "requested": 30}
@@ -180,6 +194,7 @@ def only_the_rest_can_be_revoked(outcome: RaceOutcome) -> None:
 
 
 def two_bookings_of_an_expiry(schema: RaceSchema, holder: str) -> tuple[Any, Any]:
+    """Race two services that book the expiry of a lot."""
     services.grant(holder_id=holder, amount=30, idempotency_key="grant")
     expires_at = timezone.now() + timedelta(milliseconds=200)
     services.grant(holder_id=holder, amount=7, idempotency_key="for a moment", expires_at=expires_at)
@@ -190,6 +205,7 @@ def two_bookings_of_an_expiry(schema: RaceSchema, holder: str) -> tuple[Any, Any
 
 
 def expired_once(outcome: RaceOutcome) -> None:
+    """The first books the expiry; the second finds nothing to book."""
     assert [(entry.sequence, entry.amount, entry.refers_to) for entry in outcome.first] == [(3, -7, 2)]
     assert outcome.second == []
     assert outcome.entries == [(1, "grant", 30, 30), (2, "grant", 7, 37), (3, "expire", -7, 30)]
@@ -200,11 +216,13 @@ def expired_once(outcome: RaceOutcome) -> None:
 
 
 def purchase_announced_twice(schema: RaceSchema, holder: str) -> tuple[Any, Any]:
+    """Race the same grant under the same key."""
     announce = partial(services.grant, holder_id=holder, amount=30, idempotency_key="payment 1", reference="payment 1")
     return schema.race(announce, announce)
 
 
 def credited_once(outcome: RaceOutcome) -> None:
+    """The first grants; the second replays its entry."""
     assert (outcome.first.sequence, outcome.first.amount, outcome.first.replayed) == (1, 30, False)
     assert outcome.second == outcome.first._replace(replayed=True)
     assert outcome.entries == [(1, "grant", 30, 30)]
@@ -215,6 +233,7 @@ def credited_once(outcome: RaceOutcome) -> None:
 
 
 def two_captures(schema: RaceSchema, holder: str) -> tuple[Any, Any]:
+    """Race two captures of a hold, for more than it holds."""
     services.grant(holder_id=holder, amount=30, idempotency_key="grant")
     services.hold(holder_id=holder, amount=20, idempotency_key="hold")
     capture = partial(services.capture, holder_id=holder, hold=2, amount=25, over_capture="if_available")
@@ -222,6 +241,7 @@ def two_captures(schema: RaceSchema, holder: str) -> tuple[Any, Any]:
 
 
 def one_capture_wins(outcome: RaceOutcome) -> None:
+    """The first captures; for the second the hold is closed."""
     assert (outcome.first.amount, outcome.first.held, outcome.first.balance) == (-5, 0, 5)
     assert isinstance(outcome.second, HoldClosed)
     assert outcome.second.facts == {"sequence": 2, "how": "captured", "closed_by": 3}
@@ -233,6 +253,7 @@ def one_capture_wins(outcome: RaceOutcome) -> None:
 
 
 def capture_and_release(schema: RaceSchema, holder: str) -> tuple[Any, Any]:
+    """Race the capture of a hold with its release."""
     services.grant(holder_id=holder, amount=30, idempotency_key="grant")
     services.hold(holder_id=holder, amount=20, idempotency_key="hold")
     return schema.race(
@@ -242,6 +263,7 @@ def capture_and_release(schema: RaceSchema, holder: str) -> tuple[Any, Any]:
 
 
 def captured_is_not_released(outcome: RaceOutcome) -> None:
+    """The capture closes the hold; the release is refused."""
     assert (outcome.first.kind, outcome.first.held) == ("capture", 0)
     assert isinstance(outcome.second, HoldClosed)
     assert outcome.second.facts == {"sequence": 2, "how": "captured", "closed_by": 3}
@@ -253,6 +275,7 @@ def captured_is_not_released(outcome: RaceOutcome) -> None:
 
 
 def hold_and_spend(schema: RaceSchema, holder: str) -> tuple[Any, Any]:
+    """Race a hold of 20 with a spend of 20 for 30 credits."""
     services.grant(holder_id=holder, amount=30, idempotency_key="grant")
     return schema.race(
         partial(services.hold, holder_id=holder, amount=20, idempotency_key="a"),
@@ -261,6 +284,7 @@ def hold_and_spend(schema: RaceSchema, holder: str) -> tuple[Any, Any]:
 
 
 def what_is_held_is_not_spent(outcome: RaceOutcome) -> None:
+    """The hold sets 20 aside; the spend is refused."""
     assert (outcome.first.kind, outcome.first.held) == ("hold", 20)
     assert isinstance(outcome.second, InsufficientCredits)
     assert (outcome.second.facts["available"], outcome.second.facts["held"]) == (10, 20)
@@ -272,12 +296,14 @@ def what_is_held_is_not_spent(outcome: RaceOutcome) -> None:
 
 
 def two_spends_on_an_overdraft(schema: RaceSchema, holder: str) -> tuple[Any, Any]:
+    """Race two spends of 8 on an overdraft of 10."""
     services.set_overdraft(holder_id=holder, limit=10, idempotency_key="overdraft")
     spend = partial(services.spend, holder_id=holder, amount=8)
     return schema.race(partial(spend, idempotency_key="a"), partial(spend, idempotency_key="b"))
 
 
 def overdraft_is_not_overdrawn(outcome: RaceOutcome) -> None:
+    """The first spends 8; 2 are left, and the second is refused."""
     assert (outcome.first.amount, outcome.first.balance) == (-8, -8)
     assert isinstance(outcome.second, InsufficientCredits)
     assert (outcome.second.facts["available"], outcome.second.facts["balance"]) == (2, -8)
@@ -293,7 +319,7 @@ RACES = {
     "two spends, credits for one": Race(two_spends, one_is_refused, -10),
     "two spends, credits for both": Race(two_spends_with_credits_for_both, both_follow_each_other, 10),
     "double click": Race(double_click, one_entry_one_replay, 10),
-    "one key for two requests": Race(one_key_for_two_requests, second_is_told_that_the_key_is_taken, 9),
+    "one key for two requests": Race(one_key_for_two_requests, second_is_refused_for_its_key, 9),
     "two whole refunds": Race(two_refunds, refunded_once, 50, ONLY_WITHOUT_WAITING),
     "two refunds of parts": Race(two_refunds_of_parts, refunded_no_more_than_was_spent, 40, ONLY_WITHOUT_WAITING),
     "spend and revocation": Race(spend_and_revocation, only_the_rest_can_be_revoked, -20),

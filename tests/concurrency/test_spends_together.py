@@ -46,7 +46,7 @@ class Executor:
 
     def together(self, requests: Sequence[Request]) -> Sequence[ResultOrError]:
         stop = self.stops.get(requests[0].holder_id)
-        with connection.execute_wrapper(partial(_watch, stop)) if stop else nullcontext():
+        with connection.execute_wrapper(partial(_stop_after_insert, stop)) if stop else nullcontext():
             return execute.execute_group(requests)
 
     def after_waiting(
@@ -55,7 +55,8 @@ class Executor:
         return execute.execute_after_waiting(holder_id, arrived, seconds=self.seconds or seconds)
 
 
-def _watch(stop: Callable[[], None], execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+def _stop_after_insert(stop: Callable[[], None], execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+    """Call `stop` after each INSERT of entries."""
     result = execute(sql, params, many, context)
     if sql.startswith("INSERT INTO ledger_entry"):
         stop()
@@ -95,6 +96,7 @@ class QueueUnderTest:
 
 
 def _set_results(group: Sequence[Pending]) -> None:
+    """Give each caller its result or error."""
     for pending in group:
         try:
             pending.caller.set_result(pending.result().unwrap())
@@ -104,6 +106,7 @@ def _set_results(group: Sequence[Pending]) -> None:
 
 @pytest.fixture
 def queue(committed_db: None) -> Iterator[QueueUnderTest]:
+    """A queue of group commit that the test works off itself."""
     queue = QueueUnderTest()
     yield queue
     queue.group_commit.close()
@@ -119,6 +122,7 @@ def transactions(*holders: str) -> list[Any]:
 
 
 def refusals(holder: str) -> list[Any]:
+    """Key and code of the holder's refusals, by key."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT idempotency_key, refusal ->> 'code' FROM ledger_entry WHERE holder_id = %s AND kind = 'refusal' ORDER BY 1",
@@ -141,7 +145,7 @@ def test_spends_of_one_holder_and_of_others_share_a_transaction(queue: QueueUnde
         ]
     answers = [each.result(TIMEOUT_S) for each in futures]
 
-    assert [(answer.sequence, answer.balance) for answer in answers] == [(2, 70), (3, 40), (2, 70), (3, 40)]
+    assert [(response.sequence, response.balance) for response in answers] == [(2, 70), (3, 40), (2, 70), (3, 40)]
     assert len(set(transactions(one)[1:] + transactions(other)[1:])) == 1
     assert answers[1].digest == answers[1].computed_digest(answers[0].digest)
 

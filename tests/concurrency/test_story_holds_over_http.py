@@ -8,7 +8,8 @@ from tests.concurrency.test_story_spends_over_http import Clients, Story, client
 __all__ = ["clients", "pool", "story", "two_servers"]
 
 
-def holds(told: Story, sequence: int, call: str) -> str:
+def hold_url(told: Story, sequence: int, call: str) -> str:
+    """The path of a call on a hold of the story's holder."""
     return f"/v1/holders/{told.holder}/holds/{sequence}/{call}"
 
 
@@ -20,11 +21,11 @@ def test_of_two_captures_of_one_hold_at_two_servers_one_succeeds(
 
     with story.gate() as wait_for:
         asked = [
-            pool.submit(client.post, holds(story, 2, "captures"), {"amount": 20 + n}, key=f"capture {n}")
+            pool.submit(client.post, hold_url(story, 2, "captures"), {"amount": 20 + n}, key=f"capture {n}")
             for n, client in enumerate(clients)
         ]
         wait_for(2)
-    won, lost = sorted((each.result(60) for each in asked), key=lambda answer: answer.status)
+    won, lost = sorted((each.result(60) for each in asked), key=lambda response: response.status)
 
     assert (won.status, lost.status) == (201, 409)
     captured = won.json["drawn"][0]["amount"]
@@ -49,7 +50,8 @@ def test_control_captures_of_two_holds_both_succeed(story: Story, clients: Clien
 
     with story.gate() as wait_for:
         asked = [
-            pool.submit(client.post, holds(story, 2 + n, "captures"), {}, key=f"capture {n}") for n, client in enumerate(clients)
+            pool.submit(client.post, hold_url(story, 2 + n, "captures"), {}, key=f"capture {n}")
+            for n, client in enumerate(clients)
         ]
         wait_for(2)
 
@@ -62,9 +64,9 @@ def test_a_capture_that_is_sent_twice_is_one_capture(story: Story, clients: Clie
     services.hold(holder_id=story.holder, amount=30, idempotency_key="hold")
 
     with story.gate() as wait_for:
-        asked = [pool.submit(client.post, holds(story, 2, "captures"), {}, key="capture") for client in clients]
+        asked = [pool.submit(client.post, hold_url(story, 2, "captures"), {}, key="capture") for client in clients]
         wait_for(2)
-    one, other = sorted((each.result(60) for each in asked), key=lambda answer: answer.replayed)
+    one, other = sorted((each.result(60) for each in asked), key=lambda response: response.replayed)
 
     assert (one.status, one.replayed, other.status, other.replayed) == (201, False, 201, True)
     assert other.content == one.content
@@ -77,11 +79,11 @@ def test_of_a_capture_and_a_release_of_one_hold_one_succeeds(story: Story, clien
 
     with story.gate() as wait_for:
         asked = [
-            pool.submit(client.post, holds(story, 2, call), {}, key=call)
+            pool.submit(client.post, hold_url(story, 2, call), {}, key=call)
             for call, client in zip(("captures", "release"), clients, strict=True)
         ]
         wait_for(2)
-    won, lost = sorted((each.result(60) for each in asked), key=lambda answer: answer.status)
+    won, lost = sorted((each.result(60) for each in asked), key=lambda response: response.status)
 
     how = {"capture": "captured", "release": "released"}[won.json["kind"]]
     assert (won.status, lost.status, lost.json["how"], lost.json["closed_by"]) == (201, 409, how, 3)
@@ -99,7 +101,7 @@ def test_a_batch_sent_to_two_servers_at_the_same_time_is_executed_once(
     with story.gate() as wait_for:
         asked = [pool.submit(client.post, "/v1/batches", body, key=key) for client in clients]
         wait_for(1)
-    one, other = sorted((each.result(60) for each in asked), key=lambda answer: answer.replayed)
+    one, other = sorted((each.result(60) for each in asked), key=lambda response: response.replayed)
 
     assert (one.status, one.replayed, other.status, other.replayed) == (200, False, 200, True)
     assert other.content == one.content
@@ -120,7 +122,7 @@ def test_of_two_conditional_writes_with_the_same_etag_one_succeeds(
             for n, client in enumerate(clients)
         ]
         wait_for(2)
-    done, moved = sorted((each.result(60) for each in asked), key=lambda answer: answer.status)
+    done, moved = sorted((each.result(60) for each in asked), key=lambda response: response.status)
 
     assert (done.status, moved.status, moved.json["expected"], moved.json["sequence"]) == (201, 412, 1, 2)
     assert story.entries() == [(1, "grant", 100, 100), (2, "spend", -10, 90)]

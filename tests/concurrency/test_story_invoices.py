@@ -64,11 +64,12 @@ def environment() -> dict[str, str]:
 
 
 def options_for(subscription: Subscription, only: str) -> list[str]:
+    """The arguments of a run that bills one subscription."""
     return ["--subscription", subscription.ref, "--only", only, "--as-of", AS_OF, "--no-progress"]
 
 
 @contextmanager
-def machine_a(subscription: Subscription) -> Iterator["subprocess.Popen[str]"]:
+def paused_generator(subscription: Subscription) -> Iterator["subprocess.Popen[str]"]:
     """A generator of usage invoices that has written its claims and not yet committed; a line on its stdin lets it go on."""
     with subprocess.Popen(
         [sys.executable, "-c", MACHINE_A, *options_for(subscription, "usage")],
@@ -83,7 +84,7 @@ def machine_a(subscription: Subscription) -> Iterator["subprocess.Popen[str]"]:
             process.kill()
 
 
-def machine_b(subscription: Subscription, *options: str) -> "subprocess.CompletedProcess[str]":
+def other_generator(subscription: Subscription, *options: str) -> "subprocess.CompletedProcess[str]":
     """`manage.py generate_invoices --only recurring`, to its end."""
     return subprocess.run(
         [sys.executable, "manage.py", "generate_invoices", *options_for(subscription, "recurring"), *options],
@@ -101,37 +102,38 @@ def subscription(committed_db: None) -> Subscription:
 
 
 @pytest.fixture
-def rest(committed_db: None, server_processes: Callable[..., list[WebProcess]]) -> HttpClient:
+def billing_client(committed_db: None, server_processes: Callable[..., list[WebProcess]]) -> HttpClient:
+    """A client of a web process, with a key that may read and write in billing."""
     (web,) = server_processes(1)
     _, api_key = services.create_api_key(name=f"billing-{uuid.uuid4().hex[:12]}", scopes=["billing:read", "billing:write"])
     return HttpClient(web.url, api_key)
 
 
-def figures(subscription: Subscription) -> list[tuple[str, str, int]]:
+def invoice_figures(subscription: Subscription) -> list[tuple[str, str, int]]:
     """(price, state, total) of each invoice of one line, in the order of their making."""
     invoices = Invoice.objects.filter(subscription_ref=subscription.ref).order_by("id")
     return [(each.lines.get().price_key, each.state, each.total_minor) for each in invoices]
 
 
 def test_t1_to_t5_a_usage_and_a_recurring_generator_on_one_subscription(
-    subscription: Subscription, rest: HttpClient, raw_connection: Callable[..., psycopg.Connection[Any]]
+    subscription: Subscription, billing_client: HttpClient, raw_connection: Callable[..., psycopg.Connection[Any]]
 ) -> None:
     path = f"/v1/subscriptions/{subscription.ref}"
     ask = {"as_of": "2026-02-01T00:00:00Z", "only": "recurring"}
     observer = raw_connection(autocommit=True)
 
-    with machine_a(subscription) as a:  # T1
-        b = machine_b(subscription, "--retry-busy", "0")  # T2
+    with paused_generator(subscription) as a:  # T1
+        b = other_generator(subscription, "--retry-busy", "0")  # T2
         assert (b.returncode, Invoice.objects.filter(subscription_ref=subscription.ref).count()) == (4, 0), b.stderr
 
         began = time.monotonic()
-        busy = rest.post(f"{path}/invoices", ask, key="B over REST")
+        busy = billing_client.post(f"{path}/invoices", ask, key="B over REST")
         assert time.monotonic() - began < AT_ONCE_S
         assert (busy.status, busy.json["type"].rsplit("/", 1)[1]) == (409, "invoice-generation-busy")
         assert busy.json["outcome"] == "not_executed"
 
         began = time.monotonic()
-        amended = rest.post(  # T3
+        amended = billing_client.post(  # T3
             f"{path}/amendments", {"effective_at": "2026-01-17T00:00:00Z", "quantities": {"base": 3}}, key="amendment"
         )
         assert time.monotonic() - began < AT_ONCE_S
@@ -142,31 +144,33 @@ def test_t1_to_t5_a_usage_and_a_recurring_generator_on_one_subscription(
 
         _, said = a.communicate("go on\n", timeout=30)  # T4
         assert a.returncode == 0, said
-    assert figures(subscription) == [("calls", "open", 200)]
+    assert invoice_figures(subscription) == [("calls", "open", 200)]
 
-    b = machine_b(subscription)  # T5
+    b = other_generator(subscription)  # T5
     assert b.returncode == 0, b.stderr
     # 16 of 31 days at 1 x 30.00, 15 at 3 x 30.00.
     january = Invoice.objects.filter(subscription_ref=subscription.ref).exclude(total_minor=200).get()
     assert january.total_minor == 1548 + 4355
     assert not Claim.objects.filter(subscription=subscription.pk).exclude(released_at=None).exists()
-    again = rest.post(f"{path}/invoices", ask, key="B once more")
+    again = billing_client.post(f"{path}/invoices", ask, key="B once more")
     assert (again.status, again.json) == (200, {"invoices": []}), "all is billed, and nothing twice"
 
 
-def test_a_busy_answer_is_not_stored_so_the_same_key_gets_the_invoice_later(subscription: Subscription, rest: HttpClient) -> None:
+def test_a_busy_answer_is_not_stored_so_the_same_key_gets_the_invoice_later(
+    subscription: Subscription, billing_client: HttpClient
+) -> None:
     path = f"/v1/subscriptions/{subscription.ref}/invoices"
     ask = {"as_of": "2026-02-01T00:00:00Z"}
 
-    with machine_a(subscription) as a:
-        assert rest.post(path, ask, key="one key").status == 409
+    with paused_generator(subscription) as a:
+        assert billing_client.post(path, ask, key="one key").status == 409
         a.communicate("go on\n", timeout=30)
-    made = rest.post(path, ask, key="one key")
-    replayed = rest.post(path, ask, key="one key")
+    made = billing_client.post(path, ask, key="one key")
+    replayed = billing_client.post(path, ask, key="one key")
 
     assert (made.status, made.replayed, [each["total_minor"] for each in made.json["invoices"]]) == (201, False, [3000])
     assert (replayed.status, replayed.replayed, replayed.content) == (201, True, made.content)
-    assert figures(subscription) == [("calls", "open", 200), ("base", "open", 3000)]
+    assert invoice_figures(subscription) == [("calls", "open", 200), ("base", "open", 3000)]
 
 
 def test_after_kill_9_of_machine_a_machine_b_bills_everything(
@@ -176,7 +180,7 @@ def test_after_kill_9_of_machine_a_machine_b_bills_everything(
     number = lock_number(invoice_key(subscription.ref))
     held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid::bigint << 32 | objid::bigint = %s"
 
-    with machine_a(subscription) as a:
+    with paused_generator(subscription) as a:
         assert observer.execute(held, [number]).fetchone() == (1,)
         a.kill()
         assert a.wait(10) == -9
@@ -184,8 +188,8 @@ def test_after_kill_9_of_machine_a_machine_b_bills_everything(
     while observer.execute(held, [number]).fetchone() != (0,):
         assert time.monotonic() < deadline, "the lock outlived its holder"
 
-    b = machine_b(subscription)
-    usage = machine_b(subscription, "--only", "usage")
+    b = other_generator(subscription)
+    usage = other_generator(subscription, "--only", "usage")
 
     assert (b.returncode, usage.returncode) == (0, 0), b.stderr + usage.stderr
-    assert figures(subscription) == [("base", "open", 3000), ("calls", "open", 200)]
+    assert invoice_figures(subscription) == [("base", "open", 3000), ("calls", "open", 200)]

@@ -105,11 +105,13 @@ class Story:
 
 @pytest.fixture
 def story(committed_db: None, raw_connection: Connect, new_holder: Callable[[], str]) -> Story:
+    """A new holder, its lock, and what the database has of it."""
     return Story(new_holder(), raw_connection(autocommit=True), raw_connection)
 
 
 @pytest.fixture
 def pool() -> Iterator[ThreadPoolExecutor]:
+    """A thread for each request of the crowd."""
     with ThreadPoolExecutor(CROWD) as made:
         yield made
 
@@ -127,7 +129,7 @@ def test_a_double_click_at_two_servers_is_one_spend(story: Story, clients: Clien
     with story.gate() as wait_for:
         clicks = [pool.submit(client.post, story.spends, body, key="order 7") for client in clients]
         wait_for(2)
-    one, other = sorted((click.result(60) for click in clicks), key=lambda answer: answer.replayed)
+    one, other = sorted((click.result(60) for click in clicks), key=lambda response: response.replayed)
 
     assert (one.status, one.replayed) == (201, False)
     assert (other.status, other.replayed) == (201, True)
@@ -151,13 +153,13 @@ def test_two_clicks_with_keys_of_their_own_are_two_spends(story: Story, clients:
     assert story.entries() == [(1, "grant", 100, 100), (2, "spend", -30, 70), (3, "spend", -30, 40)]
 
 
-def test_a_key_for_another_basket_at_the_same_moment_is_told_so(story: Story, clients: Clients, pool: ThreadPoolExecutor) -> None:
+def test_a_key_for_another_basket_at_the_same_time_is_refused(story: Story, clients: Clients, pool: ThreadPoolExecutor) -> None:
     services.grant(holder_id=story.holder, amount=100, idempotency_key="grant")
 
     with story.gate() as wait_for:
         clicks = [pool.submit(client.post, story.spends, {"amount": 30 + n}, key="order 7") for n, client in enumerate(clients)]
         wait_for(2)
-    one, other = sorted((click.result(60) for click in clicks), key=lambda answer: answer.status)
+    one, other = sorted((click.result(60) for click in clicks), key=lambda response: response.status)
 
     assert (one.status, other.status) == (201, 422)
     assert other.json["type"].endswith("/idempotency-key-reused")
@@ -176,7 +178,7 @@ def test_a_replayed_post_gets_the_first_answer_from_any_server_byte_for_byte(sto
     again = [client.post(story.spends, body, key="captured") for client in (*clients, *clients)]
 
     assert (first.status, first.replayed) == (201, False)
-    assert [(answer.status, answer.replayed, answer.content) for answer in again] == 4 * [(201, True, first.content)]
+    assert [(response.status, response.replayed, response.content) for response in again] == 4 * [(201, True, first.content)]
     assert story.entries() == [(1, "grant", 100, 100), (2, "spend", -30, 70)]
 
 
@@ -186,13 +188,13 @@ def test_a_no_stays_no_after_a_top_up_and_only_a_new_request_gets_another_answer
     first = clients[0].post(story.spends, {"amount": 30}, key="order 7")
     topped_up = clients[1].post(story.grants, {"amount": 100}, key="top-up")
     again = clients[1].post(story.spends, {"amount": 30}, key="order 7")
-    anew = clients[0].post(story.spends, {"amount": 30}, key="order 8")
+    retry = clients[0].post(story.spends, {"amount": 30}, key="order 8")
 
     assert (first.status, first.replayed, topped_up.status) == (402, False, 201)
     facts = {name: first.json[name] for name in ("available", "balance", "requested", "shortfall")}
     assert facts == {"available": 10, "balance": 10, "requested": 30, "shortfall": 20}
     assert (again.status, again.replayed, again.content) == (402, True, first.content)
-    assert (anew.status, anew.json["balance"]) == (201, 80)
+    assert (retry.status, retry.json["balance"]) == (201, 80)
     assert story.refusals() == [("order 7", "insufficient-credits")]
 
 
@@ -212,8 +214,8 @@ def test_fifty_spends_at_once_at_two_servers_get_the_ten_that_are_paid_for(
         wait_for(len(clients))  # One of each server waits, for all that have come in there.
     answers = [each.result(60) for each in running]
 
-    assert Counter(answer.status for answer in answers) == {201: 10, 402: 40}
-    assert sorted(answer.json["balance"] for answer in answers if answer.status == 201) == list(range(0, 70, 7))
+    assert Counter(response.status for response in answers) == {201: 10, 402: 40}
+    assert sorted(response.json["balance"] for response in answers if response.status == 201) == list(range(0, 70, 7))
     assert story.entries() == [(1, "grant", 70, 70), *((n, "spend", -7, 70 - 7 * (n - 1)) for n in range(2, 12))]
     assert Counter(code for _, code in story.refusals()) == {"insufficient-credits": 40}
 
@@ -225,7 +227,7 @@ def test_two_whole_refunds_at_once_give_back_once(story: Story, clients: Clients
     with story.gate() as wait_for:
         running = [pool.submit(client.post, story.refunds, {"spend": 2}, key=f"refund {n}") for n, client in enumerate(clients)]
         wait_for(2)
-    one, other = sorted((each.result(60) for each in running), key=lambda answer: answer.status)
+    one, other = sorted((each.result(60) for each in running), key=lambda response: response.status)
 
     assert (one.status, one.json["amount"], one.json["refers_to"]) == (201, 60, 2)
     assert (other.status, other.json["refundable"]) == (409, 0)
@@ -272,16 +274,14 @@ def test_a_client_that_gives_up_and_retries_elsewhere_while_the_first_still_runs
             clients[0].post(story.spends, {"amount": 30}, key="order 7", timeout_s=0.3)
         retry = pool.submit(clients[1].post, story.spends, {"amount": 30}, key="order 7")
         wait_for(2)
-    answer = retry.result(60)
+    response = retry.result(60)
     story.wait_until_nobody_is_at_it()
 
-    assert (answer.status, answer.json["sequence"], answer.json["balance"]) == (201, 2, 70)
+    assert (response.status, response.json["sequence"], response.json["balance"]) == (201, 2, 70)
     assert story.entries() == [(1, "grant", 100, 100), (2, "spend", -30, 70)]
 
 
-def test_who_waits_longer_than_the_lock_timeout_is_told_that_nothing_was_written_and_when_to_come_back(
-    story: Story, clients: Clients
-) -> None:
+def test_a_request_beyond_the_lock_timeout_gets_a_503_with_retry_after_and_writes_nothing(story: Story, clients: Clients) -> None:
     services.grant(holder_id=story.holder, amount=100, idempotency_key="grant")
 
     with story.gate():
@@ -340,12 +340,12 @@ class Shop:
         """Add the credits, or leave the purchase for the next time."""
         body = {"amount": self.purchases[purchase], "source": "purchased", "reference": purchase}
         try:
-            answer = self.client.post(self.story.grants, body, key=purchase, timeout_s=5)
+            response = self.client.post(self.story.grants, body, key=purchase, timeout_s=5)
         except (OSError, http.client.HTTPException):
             return None
-        if answer.status == 201:
-            self.confirmed[purchase] = answer.json["sequence"]
-        return answer
+        if response.status == 201:
+            self.confirmed[purchase] = response.json["sequence"]
+        return response
 
     @property
     def unsettled(self) -> list[str]:
@@ -375,7 +375,7 @@ def test_a_purchase_whose_credits_could_not_be_added_is_settled_later_and_once(
         wait_for(2)
     answers = [each.result(60) for each in settling]
 
-    assert sorted((answer.status, answer.replayed) for answer in answers if answer) == [(201, False), (201, True)]
+    assert sorted((response.status, response.replayed) for response in answers if response) == [(201, False), (201, True)]
     assert shop.unsettled == []
     # Behind the refusal of the one that came too early.
     assert story.entries() == [(2, "grant", 500, 500)]
@@ -395,10 +395,10 @@ def test_a_purchase_whose_answer_was_lost_is_found_to_be_settled(story: Story, c
     assert shop.unsettled == ["purchase 1"], "the shop does not know yet"
     assert story.entries() == [(1, "grant", 500, 500)]
 
-    answer = shop.settle("purchase 1")
+    response = shop.settle("purchase 1")
 
-    assert answer is not None
-    assert (answer.status, answer.replayed) == (201, True)
+    assert response is not None
+    assert (response.status, response.replayed) == (201, True)
     assert shop.confirmed == {"purchase 1": 1}
     assert story.entries() == [(1, "grant", 500, 500)]
 
@@ -430,6 +430,6 @@ def test_a_purchase_that_the_ledger_refuses_is_on_record_and_stays_refused_and_t
     again = shop.settle("purchase 1")
     assert again is not None
     assert (again.status, again.replayed, again.content) == (409, True, refused.content)
-    anew = clients[1].post(story.grants, {"amount": 500, "reference": "purchase 2"}, key="purchase 2")
-    assert (anew.status, anew.json["balance"]) == (201, 999)
+    retry = clients[1].post(story.grants, {"amount": 500, "reference": "purchase 2"}, key="purchase 2")
+    assert (retry.status, retry.json["balance"]) == (201, 999)
     assert shop.unsettled == ["purchase 1"]

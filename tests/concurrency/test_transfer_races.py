@@ -76,8 +76,8 @@ def test_transfers_deadlock_unless_they_lock_in_the_order_of_the_numbers(
     ]
     answers = run_threads(lambda index: once(requests[index]), 2, on_all_nodes=True)
 
-    assert not any(isinstance(answer, SequenceTaken) for answer in answers)
-    moved = [answer for answer in answers if isinstance(answer, rules.Entry)]
+    assert not any(isinstance(response, SequenceTaken) for response in answers)
+    moved = [response for response in answers if isinstance(response, rules.Entry)]
     assert (len(moved), deadlocks) == ((2, []) if in_order else (1, [DEADLOCK]))
     assert sum(reads.balance(holder).balance for holder in (ada, bob)) == 20
 

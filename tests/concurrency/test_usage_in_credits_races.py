@@ -47,13 +47,14 @@ def of_one_customer(holder: str, count: int, used: str) -> list[Subscription]:
     return subscriptions
 
 
-def in_credits(subscription: Subscription) -> int:
-    """What stands of the subscription's usage in credits."""
+def credits_taken(subscription: Subscription) -> int:
+    """How many credits the subscription's usage has taken, less those returned."""
     claims = Claim.objects.filter(subscription=subscription.pk, released_at=None, snapshot__has_key="covered")
     return sum(spend[3] for claim in claims for spend in claim.snapshot["covered"]["spends"])
 
 
-def laws_broken(raw_connection: Connect, holder: str) -> list[Any]:
+def audit_findings(raw_connection: Connect, holder: str) -> list[Any]:
+    """What the audits of ledger and billing find about the holder."""
     of_credits = [what for what in findings_of("credits spent on usage") if holder in what]
     return [*of_credits, *audit([raw_connection("owner")], holder_id=holder).findings]
 
@@ -67,9 +68,9 @@ def test_two_subscriptions_of_a_customer_share_the_credits(
     results = run_threads(lambda index: generate.generate(ref=both[index].ref, options=FEB_1), 2)
     # One has its 100 calls covered, the other 50 of them: 50 x 0.02 is 1.00.
     assert sorted(one.invoices[0].total_minor for one in results) == [0, 100]
-    assert sorted(in_credits(one) for one in both) == [50, 100]
+    assert sorted(credits_taken(one) for one in both) == [50, 100]
     assert reads.balance(holder).balance == 0
-    assert laws_broken(raw_connection, holder) == []
+    assert audit_findings(raw_connection, holder) == []
 
 
 def test_the_control_who_decides_by_what_was_seen_before_the_lock_promises_the_same_credits_twice(
@@ -100,7 +101,7 @@ def test_the_control_who_decides_by_what_was_seen_before_the_lock_promises_the_s
     [refused] = [one for one in results if isinstance(one, Exception)]
     assert isinstance(refused, InsufficientCredits | IntegrityError)
     assert reads.balance(holder).balance == 50
-    assert laws_broken(raw_connection, holder) == []
+    assert audit_findings(raw_connection, holder) == []
 
 
 def test_a_spend_over_rest_waits_for_the_generator_and_is_refused_by_the_balance_after_it(
@@ -134,7 +135,7 @@ def test_a_spend_over_rest_waits_for_the_generator_and_is_refused_by_the_balance
     assert {name: answers[0].json()[name] for name in ("available", "requested", "shortfall")} == {
         "available": 50, "requested": 120, "shortfall": 70,
     }  # fmt: skip
-    assert (in_credits(subscription), reads.balance(holder).balance) == (100, 50)
+    assert (credits_taken(subscription), reads.balance(holder).balance) == (100, 50)
 
 
 def test_a_crowd_of_generators_spends_and_deletions_moves_each_credit_once(
@@ -163,9 +164,9 @@ def test_a_crowd_of_generators_spends_and_deletions_moves_each_credit_once(
                 generate.generate(ref=one.ref, options=FEB_1)
 
     assert [one for one in run_threads(work, 4) if one is not None] == []
-    credits_of_usage = sum(in_credits(one) for one in many)
+    credits_of_usage = sum(credits_taken(one) for one in many)
     assert 1000 + sum(spent) - credits_of_usage == reads.balance(holder).balance >= 0
     # What credits did not cover was invoiced: 0.02 for each other call, in whole.
     invoiced = sum(Invoice.objects.filter(subscription__in=[one.pk for one in many]).values_list("total_minor", flat=True))
     assert invoiced == 2 * (1200 - credits_of_usage)
-    assert laws_broken(raw_connection, holder) == []
+    assert audit_findings(raw_connection, holder) == []

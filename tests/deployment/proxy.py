@@ -36,8 +36,8 @@ class Proxy:
         connection = http.client.HTTPSConnection("127.0.0.1", self.https_port, context=TRUSTING, timeout=20)
         try:
             connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
-            answer = connection.getresponse()
-            return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+            response = connection.getresponse()
+            return response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
         finally:
             connection.close()
 
@@ -49,6 +49,7 @@ class Proxy:
 
 
 def _free_port() -> int:
+    """A port of the loopback that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -78,7 +79,7 @@ def nginx(web_port: int, change: Callable[[str], str] = lambda text: text) -> It
         subprocess.run([folder / "start", "-t"], env=environment, stdout=output, stderr=output, check=True)
         process = subprocess.Popen([folder / "start"], env=environment, stdout=output, stderr=output)
     try:
-        _wait_for(proxy, process, log)
+        _wait_until_ready(proxy, process, log)
         yield proxy
     finally:
         process.terminate()
@@ -86,7 +87,8 @@ def nginx(web_port: int, change: Callable[[str], str] = lambda text: text) -> It
         shutil.rmtree(folder)
 
 
-def _wait_for(proxy: Proxy, process: subprocess.Popen[bytes], log: Path) -> None:
+def _wait_until_ready(proxy: Proxy, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Return as soon as the proxy answers; fail with its log when it ends first."""
     deadline = time.monotonic() + 30
     while not _answers(proxy):
         if process.poll() is not None or time.monotonic() > deadline:
@@ -95,6 +97,7 @@ def _wait_for(proxy: Proxy, process: subprocess.Popen[bytes], log: Path) -> None
 
 
 def _answers(proxy: Proxy) -> bool:
+    """Whether the server behind the proxy answers."""
     with suppress(OSError):
         return proxy.ask("GET", "/healthz")[0] == 200
     return False

@@ -13,12 +13,13 @@ from tests.ledger.admin.admin_site import operator
 pytestmark = pytest.mark.django_db
 
 
-def registered() -> list[type[Model]]:
+def registered_models() -> list[type[Model]]:
+    """The models that have pages in the admin."""
     admin.autodiscover()
     return sorted(admin.site._registry, key=lambda model: model._meta.label)
 
 
-@pytest.mark.parametrize("model", registered(), ids=lambda model: model._meta.label)
+@pytest.mark.parametrize("model", registered_models(), ids=lambda model: model._meta.label)
 def test_no_list_counts_its_rows_by_filter(model: type[Model]) -> None:
     client, opts = operator(), model._meta
     address = reverse(f"admin:{opts.app_label}_{opts.model_name}_changelist")
@@ -36,7 +37,7 @@ def test_no_list_counts_its_rows_by_filter(model: type[Model]) -> None:
 
 
 def test_control_django_counts_where_nobody_forbids_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = next(model for model in registered() if model._meta.label == "auth.User")
+    model = next(model for model in registered_models() if model._meta.label == "auth.User")
     monkeypatch.setattr(type(admin.site._registry[model]), "show_facets", ModelAdmin.show_facets)
     client = operator()
 

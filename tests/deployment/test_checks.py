@@ -38,8 +38,8 @@ def second_database(**changes: Any) -> Iterator[Any]:
         other.close()
 
 
-def refused(**changes: Any) -> UnsafeDatabase:
-    """What `verify_database` says about the test database with these settings."""
+def refusal_of_database(**changes: Any) -> UnsafeDatabase:
+    """Why `verify_database` refuses the test database with these settings."""
     with second_database(**changes) as other, pytest.raises(UnsafeDatabase) as error:
         checks.verify_database(other, needs_lock_timeout=True)
     return error.value
@@ -57,7 +57,7 @@ def test_the_database_as_it_is_prepared_is_accepted() -> None:
 @pytest.mark.usefixtures("committed_db")
 @pytest.mark.parametrize("level", [IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE, IsolationLevel.READ_UNCOMMITTED])
 def test_another_isolation_level_of_django_is_refused(level: IsolationLevel) -> None:
-    assert refused(OPTIONS={"isolation_level": level}).facts["what"] == f"isolation_level = {level.name}"
+    assert refusal_of_database(OPTIONS={"isolation_level": level}).facts["what"] == f"isolation_level = {level.name}"
 
 
 @pytest.mark.usefixtures("committed_db")
@@ -71,12 +71,12 @@ def test_another_isolation_level_of_django_is_refused(level: IsolationLevel) -> 
     ],
 )
 def test_an_unsafe_setting_of_the_session_is_refused(option: str, what: str) -> None:
-    assert refused(OPTIONS={"options": option}).facts["what"] == what
+    assert refusal_of_database(OPTIONS={"options": option}).facts["what"] == what
 
 
 @pytest.mark.usefixtures("committed_db")
 def test_atomic_requests_are_refused() -> None:
-    assert refused(ATOMIC_REQUESTS=True).facts["what"] == "ATOMIC_REQUESTS = True"
+    assert refusal_of_database(ATOMIC_REQUESTS=True).facts["what"] == "ATOMIC_REQUESTS = True"
 
 
 @pytest.mark.usefixtures("committed_db")
@@ -94,7 +94,7 @@ def test_advisory_locks_that_do_nothing_are_refused(raw_connection: Callable[...
         owner.execute(
             "CREATE OR REPLACE FUNCTION look_alike.pg_try_advisory_xact_lock(bigint) RETURNS bool LANGUAGE sql AS 'SELECT true'"
         )
-    error = refused(OPTIONS={"options": "-c search_path=look_alike,pg_catalog,public"})
+    error = refusal_of_database(OPTIONS={"options": "-c search_path=look_alike,pg_catalog,public"})
     assert error.facts["what"] == "advisory locks do nothing"
 
 

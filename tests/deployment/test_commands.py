@@ -23,13 +23,15 @@ WITHOUT_JSON = {"serve"}
 """Runs until it is stopped, and tells of it in the log."""
 
 
-def commands() -> Iterator[tuple[str, BaseCommand]]:
+def project_commands() -> Iterator[tuple[str, BaseCommand]]:
+    """Name and class of each command of the project."""
     for name, application in sorted(get_commands().items()):
         if application in OURS:
             yield name, load_command_class(application, name)
 
 
-def said(*arguments: str) -> str:
+def printed_by(*arguments: str) -> str:
+    """What the command prints."""
     out = StringIO()
     with suppress(SystemExit):
         call_command(*arguments, stdout=out, stderr=StringIO())
@@ -38,7 +40,7 @@ def said(*arguments: str) -> str:
 
 def test_every_command_has_examples_that_its_parser_takes_and_its_help_shows() -> None:
     names = []
-    for name, command in commands():
+    for name, command in project_commands():
         parser = command.create_parser("manage.py", name)
         examples: Any = command.examples  # type: ignore[attr-defined]
         assert examples, name
@@ -52,21 +54,23 @@ def test_every_command_has_examples_that_its_parser_takes_and_its_help_shows() -
 
 
 def test_every_command_with_output_has_a_form_for_programs() -> None:
-    takers = {name for name, command in commands() if "--format" in command.create_parser("manage.py", name).format_help()}
-    assert {name for name, _ in commands()} - takers == WITHOUT_JSON
+    takers = {
+        name for name, command in project_commands() if "--format" in command.create_parser("manage.py", name).format_help()
+    }
+    assert {name for name, _ in project_commands()} - takers == WITHOUT_JSON
 
 
 def test_no_help_shows_its_examples_twice() -> None:
-    for name, command in commands():
+    for name, command in project_commands():
         assert "manage.py " + name not in command.help, name
 
 
-def test_the_timetable_and_the_partitions_are_told_to_programs(db: None) -> None:
-    tasks = json.loads(said("work", "--list", "--format", "json"))
+def test_the_timetable_and_the_partitions_are_printed_as_json(db: None) -> None:
+    tasks = json.loads(printed_by("work", "--list", "--format", "json"))
     audit = {"task": "audit_ledger", "every_seconds": 86_400, "by": "one worker", "what": "Check every law of the ledger"}
     assert audit in tasks
-    assert "audit_ledger                 every day     one worker" in said("work", "--list")
-    found = json.loads(said("usage_partitions", "--list", "--format", "json"))
+    assert "audit_ledger                 every day     one worker" in printed_by("work", "--list")
+    found = json.loads(printed_by("usage_partitions", "--list", "--format", "json"))
     assert [each["name"] for each in found][-1] == "billing_usageevent_default"
 
 
@@ -74,14 +78,14 @@ def test_the_timetable_and_the_partitions_are_told_to_programs(db: None) -> None
 
 
 @pytest.mark.django_db
-def test_expirations_are_told_in_sentences() -> None:
-    assert re.fullmatch(r"Nothing is due: looked at 0 accounts in 0\.\d s\.\n", said("expire_credits"))
+def test_expirations_are_printed_in_sentences() -> None:
+    assert re.fullmatch(r"Nothing is due: looked at 0 accounts in 0\.\d s\.\n", printed_by("expire_credits"))
     due = Summary(due=2, expired_credits=1_200, released_credits=30)
     text = "2 accounts due: 1,200 credits to expire, 30 to release. Nothing was written (dry run)."
     assert expire_credits._as_text(due, dry_run=True) == text
 
 
-def test_what_is_left_of_a_run_of_expirations_is_told() -> None:
+def test_what_is_left_of_a_run_of_expirations_is_printed() -> None:
     summary = Summary(booked=2, entries=3, expired_credits=1_500, busy=1, failed=1, limit_reached=True, failures=["ada: no"])
     assert expire_credits._as_text(summary, dry_run=False).splitlines() == [
         "Booked 3 entries for 2 accounts in 0.0 s: 1,500 credits expired, 0 were released from holds.",
@@ -95,7 +99,7 @@ def test_what_is_left_of_a_run_of_expirations_is_told() -> None:
 def test_the_text_of_a_run_of_the_generator_is_in_words_and_money() -> None:
     plan = PlanFactory(prices=[recurring(unit_amount="1250.00")]).code
     refs = [SubscriptionFactory(plan=plan).ref for _ in range(2)]
-    shown = said("generate_invoices", "--plan", plan, "--as-of", "2026-01-01", "--no-progress").splitlines()
+    shown = printed_by("generate_invoices", "--plan", plan, "--as-of", "2026-01-01", "--no-progress").splitlines()
     assert shown[0].startswith("Run            ")
     assert shown[0].endswith(", as of 2026-01-01 00:00:00 UTC")
     assert shown[1:4] == [
@@ -104,13 +108,13 @@ def test_the_text_of_a_run_of_the_generator_is_in_words_and_money() -> None:
         "Billed         EUR 2,500.00 on 2 invoices",
     ]
     assert "_" not in "".join(shown).replace(shown[0], "")
-    again = said("generate_invoices", "--plan", plan, "--as-of", "2026-01-01", "--no-progress", "--dry-run")
+    again = printed_by("generate_invoices", "--plan", plan, "--as-of", "2026-01-01", "--no-progress", "--dry-run")
     assert "(dry run: nothing was written)" in again
-    explained = said("generate_invoices", "--explain", refs[0], "--as-of", "2026-01-15").splitlines()
+    explained = printed_by("generate_invoices", "--explain", refs[0], "--as-of", "2026-01-15").splitlines()
     assert explained[0] == f"Subscription   {refs[0]}, as of 2026-01-15 00:00:00 UTC"
     assert any(line.startswith("Billed         from 2026-01-01 00:00 to 2026-02-01 00:00 UTC: ") for line in explained)
     assert explained[-1].startswith(f"Lock           invoice_gen/{refs[0]}, number ")
-    assert said("generate_invoices", "--check").endswith("Clean: what was billed comes out again.\n")
+    assert printed_by("generate_invoices", "--check").endswith("Clean: what was billed comes out again.\n")
 
 
 def test_the_text_of_a_run_says_why_it_ended_early_and_what_is_never_billed() -> None:

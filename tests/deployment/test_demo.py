@@ -23,14 +23,14 @@ from ledger_project.demonstration import HOLDERS, seed_demo
 pytestmark = pytest.mark.django_db
 
 
-def said() -> str:
-    """What `manage.py demo` writes."""
+def printed_by_demo() -> str:
+    """What `manage.py demo` prints."""
     output = StringIO()
     call_command("demo", stdout=output)
     return output.getvalue()
 
 
-def rows() -> dict[str, int]:
+def row_counts() -> dict[str, int]:
     """How many rows each table of the two apps has."""
     found = {}
     with connection.cursor() as cursor:
@@ -43,9 +43,9 @@ def rows() -> dict[str, int]:
 
 
 def test_it_is_made_within_seconds_and_summed_up() -> None:
-    before = rows()["ledger_entry"]
+    before = row_counts()["ledger_entry"]
     started = time.monotonic()
-    text = said()
+    text = printed_by_demo()
     took_s = time.monotonic() - started
 
     assert text == (
@@ -53,7 +53,7 @@ def test_it_is_made_within_seconds_and_summed_up() -> None:
         "manage.py generate_invoices bills the others\n"
     )
     assert took_s < 30
-    assert rows()["ledger_entry"] - before == 85 + 2
+    assert row_counts()["ledger_entry"] - before == 85 + 2
 
 
 def test_made_again_it_leaves_what_is_billed_undue() -> None:
@@ -70,10 +70,10 @@ def test_made_again_it_leaves_what_is_billed_undue() -> None:
 
 def test_made_again_it_changes_nothing() -> None:
     first = seed_demo()
-    before = rows()
+    before = row_counts()
 
     assert seed_demo() == first
-    assert rows() == before
+    assert row_counts() == before
 
 
 def test_demo_data_that_an_interrupted_run_left_out_are_made_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:

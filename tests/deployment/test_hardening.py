@@ -23,10 +23,10 @@ ROOT = Path(settings.BASE_DIR)
 @pytest.mark.parametrize("path", ["/v1/schema", "/v1/holders", "/v1/nothing", "/problems/not-found", "/docs", "/admin/"])
 def test_another_host_is_refused_everywhere(path: str) -> None:
     client = AsgiClient(headers={"host": "evil.example"})
-    answer = client.get(path)
-    assert answer.status_code == 400
+    response = client.get(path)
+    assert response.status_code == 400
     if not path.startswith("/admin"):
-        assert answer.json()["errors"] == [
+        assert response.json()["errors"] == [
             {"pointer": "", "code": "host", "detail": "This server does not serve the host in the Host header."}
         ]
 
@@ -56,9 +56,9 @@ ODD = [
 def test_odd_requests_get_a_problem_body(server_processes: Callable[..., list[WebProcess]]) -> None:
     (web,) = server_processes(1)
     found = {line: _ask(web, f"{line}\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n") for line in ODD}
-    assert {line: answer for line, answer in found.items() if not re.match(r"HTTP/1.1 4\d\d ", answer)} == {}
-    assert {line: answer for line, answer in found.items() if "content-type: application/problem+json" not in answer} == {}
-    assert {line: answer for line, answer in found.items() if '"type":"https://credit-ledger.' not in answer} == {}
+    assert {line: response for line, response in found.items() if not re.match(r"HTTP/1.1 4\d\d ", response)} == {}
+    assert {line: response for line, response in found.items() if "content-type: application/problem+json" not in response} == {}
+    assert {line: response for line, response in found.items() if '"type":"https://credit-ledger.' not in response} == {}
 
 
 def _ask(web: WebProcess, request: str) -> str:
@@ -66,10 +66,10 @@ def _ask(web: WebProcess, request: str) -> str:
     address = urlsplit(web.url)
     with socket.create_connection((address.hostname or "", address.port or 0), timeout=10) as client:
         client.sendall(request.encode())
-        answer = b""
+        response = b""
         while part := client.recv(65536):
-            answer += part
-    return answer.decode()
+            response += part
+    return response.decode()
 
 
 # What a browser is told ------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ UNDERSCORES = ["Idempotency_Key: k1", "idempotency_key: k1", "IDEMPOTENCY_KEY: k
 
 @pytest.fixture(params=["granian", "gunicorn"])
 def send(request: pytest.FixtureRequest, committed_db: None, server_processes: Callable[..., list[Any]]) -> Send:
-    """Sends a grant of 5 with these header lines, byte for byte; gives the status and the body."""
+    """Sends a grant of 5 with these header lines, byte for byte; returns the status and the body."""
     (web,) = server_processes(1, server=request.param)
     address = urlsplit(web.url)
 
@@ -36,8 +36,8 @@ def send(request: pytest.FixtureRequest, committed_db: None, server_processes: C
         ]  # fmt: skip
         with socket.create_connection((str(address.hostname), address.port or 80), timeout=30) as wire:
             wire.sendall("\r\n".join(head).encode() + b"\r\n\r\n" + body)
-            answer = b"".join(iter(lambda: wire.recv(65_536), b""))
-        status, _, content = answer.partition(b"\r\n\r\n")
+            response = b"".join(iter(lambda: wire.recv(65_536), b""))
+        status, _, content = response.partition(b"\r\n\r\n")
         return int(status.split()[1]), json.loads(content)
 
     return exchange
@@ -77,7 +77,7 @@ def test_chunks_that_are_not_well_formed_are_a_400(
     ]  # fmt: skip
     with nothing_written(holder), socket.create_connection((str(address.hostname), address.port or 80), timeout=30) as wire:
         wire.sendall("\r\n".join(head).encode() + b"\r\n\r\n" + chunks)
-        answer = b"".join(iter(lambda: wire.recv(65_536), b""))
-    status, _, content = answer.partition(b"\r\n\r\n")
+        response = b"".join(iter(lambda: wire.recv(65_536), b""))
+    status, _, content = response.partition(b"\r\n\r\n")
     assert int(status.split()[1]) == 400
     assert [error["code"] for error in json.loads(content)["errors"]] == ["truncated"]

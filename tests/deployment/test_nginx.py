@@ -98,10 +98,10 @@ def test_a_body_beyond_the_limit_is_refused_before_it_is_sent_or_stored(proxy: P
     announced = TRUSTING.wrap_socket(socket.create_connection(("127.0.0.1", proxy.https_port), timeout=30))
     with announced:
         announced.sendall(b"POST /admin/login/ HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 300000000\r\n\r\n")
-        answer = http.client.HTTPResponse(announced)
-        answer.begin()
-        assert (answer.status, answer.getheader("Content-Type")) == (413, "application/problem+json")
-        body = json.loads(answer.read())
+        response = http.client.HTTPResponse(announced)
+        response.begin()
+        assert (response.status, response.getheader("Content-Type")) == (413, "application/problem+json")
+        body = json.loads(response.read())
     assert (body["type"].rsplit("/", 1)[1], body["status"], body["outcome"]) == ("body-too-large", 413, "not_executed")
     assert "/admin/login/" not in web.log.read_text()
 
@@ -138,8 +138,8 @@ def test_plain_http_leads_to_https_but_takes_no_key(proxy: Proxy) -> None:
     for path in ("/admin/?a=1", "/v1/holders"):
         connection = http.client.HTTPConnection("127.0.0.1", proxy.http_port, timeout=20)
         connection.request("GET", path)
-        answer = connection.getresponse()
-        found.append((answer.status, answer.getheader("Location"), answer.getheader("Content-Type")))
+        response = connection.getresponse()
+        found.append((response.status, response.getheader("Location"), response.getheader("Content-Type")))
         connection.close()
     assert found[0][:2] == (308, "https://127.0.0.1/admin/?a=1")
     assert found[1] == (403, None, "application/problem+json")

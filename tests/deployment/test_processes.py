@@ -69,6 +69,7 @@ def pgbouncer(committed_db: None) -> Iterator[str]:
 
 
 def _wait_for_pgbouncer(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    """Return as soon as PgBouncer answers; fail with its log when it ends first."""
     deadline = time.monotonic() + 60
     while process.poll() is None and time.monotonic() < deadline:
         with suppress(psycopg.OperationalError), psycopg.connect(url) as client:
@@ -83,8 +84,8 @@ def post(web: WebProcess, path: str, body: dict[str, Any], key: str, idempotency
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json", "Idempotency-Key": idempotency_key}
     request = urllib.request.Request(web.url + path, json.dumps(body).encode(), headers)
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return answer.status, json.loads(answer.read())
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return response.status, json.loads(response.read())
     except urllib.error.HTTPError as error:
         return error.code, json.loads(error.read())
 
@@ -123,7 +124,7 @@ def test_many_clients_share_few_connections_and_keep_the_timeouts(pgbouncer: str
             client.close()
 
 
-def test_the_worker_follows_its_timetable_and_stops_when_told(pgbouncer: str, tmp_path: Path) -> None:
+def test_the_worker_follows_its_timetable_and_stops_at_a_signal(pgbouncer: str, tmp_path: Path) -> None:
     # Another test may have done it today.
     ScheduledTask.objects.all().delete()
     environment = {

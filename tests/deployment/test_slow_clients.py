@@ -71,11 +71,14 @@ class Server:
 
 @pytest.fixture
 def server(server_processes: Start) -> Server:
+    """A web process, which logs warnings only."""
     return Server(server_processes(1, env={"LEDGER_LOG_LEVEL": "WARNING"})[0])
 
 
 @pytest.fixture
 def rich_holder(new_holder: Callable[[], str]) -> Callable[[], str]:
+    """Makes holders with 100,000 credits."""
+
     def make() -> str:
         holder = new_holder()
         services.grant(holder_id=holder, amount=100_000, idempotency_key="grant")
@@ -123,7 +126,7 @@ def test_slow_bodies_cost_the_others_nothing(server: Server, rich_holder: Callab
 
 
 @pytest.mark.slow
-def test_a_body_that_takes_too_long_is_told_so_and_its_connection_ends(server: Server) -> None:
+def test_a_body_that_takes_too_long_gets_a_408_and_its_connection_ends(server: Server) -> None:
     with dribbling(server, 2) as wires:
         for wire in wires:
             wire.settimeout(BODY_SECONDS + 20)
@@ -131,7 +134,7 @@ def test_a_body_that_takes_too_long_is_told_so_and_its_connection_ends(server: S
 
 
 @pytest.mark.parametrize("waiters", [WAITING_PER_HOLDER + 40, pytest.param(1_000, marks=pytest.mark.slow)])
-def test_a_stuck_holder_costs_the_others_nothing_and_beyond_a_bound_its_callers_are_told_at_once(
+def test_a_stuck_holder_costs_the_others_nothing_and_beyond_a_bound_its_callers_are_refused_at_once(
     server: Server, rich_holder: Callable[[], str], raw_connection: Connect, waiters: int
 ) -> None:
     stuck, free = rich_holder(), rich_holder()
@@ -156,7 +159,7 @@ def test_a_stuck_holder_costs_the_others_nothing_and_beyond_a_bound_its_callers_
 
 
 @pytest.mark.parametrize("program", ["granian", "gunicorn"])
-def test_a_server_that_is_told_to_end_finishes_what_it_has_taken_in(
+def test_a_server_that_gets_sigterm_finishes_what_it_has_taken_in(
     server_processes: Start, rich_holder: Callable[[], str], raw_connection: Connect, program: str
 ) -> None:
     (web,) = server_processes(1, server=program)
@@ -232,6 +235,7 @@ class Proxy:
 
 @pytest.fixture
 def proxy() -> Iterator[Proxy]:
+    """A proxy before PostgreSQL, which can hold back what it passes on."""
     found = psycopg.conninfo.conninfo_to_dict(database_url("application"))
     made = Proxy(str(found.get("host") or "127.0.0.1"), int(found.get("port") or 5432))
     yield made

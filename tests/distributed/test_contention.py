@@ -129,6 +129,7 @@ def traffic(cluster: Cluster, committed_db, tmp_path: Path, new_holder) -> Itera
 
 
 def superuser(cluster: Cluster) -> psycopg.Connection:
+    """A superuser's connection to the coordinator."""
     return cluster.coordinator.connect(connection.settings_dict["NAME"])
 
 

@@ -12,7 +12,7 @@ from ledger.database.cluster import verify_cluster
 from ledger.errors import UnsafeDatabase
 from ledger_project.database.distribution import NoCluster, distribute
 from ledger_project.serving.bootstrap import provision
-from tests.conftest import _lead_to
+from tests.conftest import _switch_database
 from tests.distributed.cluster import Cluster
 
 WITH_DATA = "test_with_data"
@@ -27,9 +27,9 @@ def another_database(cluster: Cluster, committed_db) -> Iterator[str]:
     """An empty database of the cluster, for one test."""
     before = connection.settings_dict["NAME"]
     cluster.make_database(WITH_DATA)
-    _lead_to(WITH_DATA)
+    _switch_database(WITH_DATA)
     yield WITH_DATA
-    _lead_to(before)
+    _switch_database(before)
     cluster.drop_database(WITH_DATA)
 
 

@@ -99,7 +99,7 @@ class RulesLedger:
         spend = self.entry(account.holder_id, request.spend)
         refunds = [entry for entry in entries if entry.kind == "refund" and entry.refers_to == request.spend]
         openings = {entry.sequence: entry.lots for entry in entries if entry.kind in ("grant", "transfer_in", "refund")}
-        terms = {number: _lot(lots, number) for number, lots in openings.items() if any(lot.grant == number for lot in lots)}
+        terms = {number: _lot_of(lots, number) for number, lots in openings.items() if any(lot.grant == number for lot in lots)}
         return rules.refund(
             account, request, spend=spend, refunded=sum(refund.amount for refund in refunds), terms=terms,
             later=entries[request.spend:],
@@ -116,7 +116,8 @@ class RulesLedger:
             self.in_order.append(entry)
 
 
-def _lot(lots: Sequence[Lot], grant: int) -> Lot:
+def _lot_of(lots: Sequence[Lot], grant: int) -> Lot:
+    """The lot of that grant; None when it is used up."""
     return next(lot for lot in lots if lot.grant == grant)
 
 
@@ -165,7 +166,7 @@ class RandomHistory:
         predicted = None if amount <= model.available(now_us) else InsufficientCredits
         if entry := self._execute(rules.SpendRequest, predicted, holder, amount=amount):
             model.catch_up(now_us)
-            assert _units(entry) == model.spend(entry.sequence, amount, now_us)
+            assert _units_drawn(entry) == model.spend(entry.sequence, amount, now_us)
         elif isinstance(self.refusal, InsufficientCredits):
             sufficient_us = model.sufficient_from(amount, now_us)
             assert self.refusal.facts["available"] == model.available(now_us)
@@ -217,7 +218,7 @@ class RandomHistory:
         predicted = None if amount <= model.own_available(now_us) else InsufficientCredits
         if entry := self._execute(rules.HoldRequest, predicted, holder, amount=amount, expires_at=from_us(expires_us)):
             model.catch_up(now_us)
-            assert _units(entry) == model.set_aside(entry.sequence, amount, expires_us, now_us)
+            assert _units_drawn(entry) == model.set_aside(entry.sequence, amount, expires_us, now_us)
         self.check(holder)
 
     def capture(self, holder: str, hold: int, amount: int | None, *, final: bool = True, beyond: bool = False) -> None:
@@ -269,7 +270,7 @@ class RandomHistory:
             source.catch_up(now_us)
             terms = dict(source.terms)
             units = source.take(amount, now_us)
-            assert _units(entry) == units
+            assert _units_drawn(entry) == units
             source.flows["departed"] += amount
             self._arrive(to, target, units, terms)
         self.check(holder)
@@ -329,9 +330,9 @@ class RandomHistory:
         account, model = self.ledger.account(holder), self.models[holder]
         now_us = self.ledger.now_us
         assert {lot.grant: lot.remaining for lot in account.lots} == model.lots
-        assert {lot.grant: _terms(lot) for lot in account.lots} == {lot: self._stored_terms(holder, lot) for lot in model.lots}
+        assert {lot.grant: _terms_of(lot) for lot in account.lots} == {lot: self._stored_terms(holder, lot) for lot in model.lots}
         assert account.lots == in_burn_order(account.lots)
-        assert {hold.sequence: (hold.expires_us, _units_of(hold.parts)) for hold in account.holds} == {
+        assert {hold.sequence: (hold.expires_us, _units_left(hold.parts)) for hold in account.holds} == {
             number: (hold.expires_us, hold.units) for number, hold in model.holds.items()
         }
         assert (account.balance, account.held, account.owed) == (model.balance, model.held, model.debt)
@@ -412,13 +413,16 @@ class RandomHistory:
         return chance.randint(1, self.ledger.account(holder).sequence + 1)
 
 
-def _terms(lot: Lot) -> Terms:
+def _terms_of(lot: Lot) -> Terms:
+    """What a lot keeps from its grant."""
     return Terms(lot.effective_us, lot.expires_us, lot.priority, lot.source == "promotional")
 
 
-def _units(entry: Entry) -> list[int]:
+def _units_drawn(entry: Entry) -> list[int]:
+    """The lot of each single credit that the entry drew."""
     return [lot for lot, amount in entry.drawn for _ in range(amount)]
 
 
-def _units_of(parts: Sequence[Lot]) -> list[int]:
+def _units_left(parts: Sequence[Lot]) -> list[int]:
+    """The lot of each single credit that is left."""
     return [part.grant for part in parts for _ in range(part.remaining)]

@@ -35,12 +35,14 @@ AWKWARD = [
 ]
 
 
-def by_copy(entry: Entry) -> None:
+def store_by_copy(entry: Entry) -> None:
+    """Store the entry by COPY."""
     with connection.cursor() as cursor, cursor.copy(f"COPY scratch ({COLUMNS}) FROM STDIN") as copy:
         copy.write(copy_line(entry))
 
 
-def by_insert(entry: Entry) -> None:
+def store_by_insert(entry: Entry) -> None:
+    """Store the entry by INSERT."""
     values = [None if value is None else value.decode() for value in parameters(entry)]
     with connection.cursor() as cursor:
         places = ", ".join(f"%s::{type_}" for type_ in TYPES.values())
@@ -48,6 +50,7 @@ def by_insert(entry: Entry) -> None:
 
 
 def read_back() -> list[Entry]:
+    """Read the stored entries, and empty the table."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {READ_COLUMNS} FROM scratch")
         rows = cursor.fetchall()
@@ -64,7 +67,7 @@ def scratch() -> None:
             cursor.execute(f"ALTER TABLE scratch ALTER COLUMN {column} DROP NOT NULL")
 
 
-@pytest.mark.parametrize("store", [by_copy, by_insert])
+@pytest.mark.parametrize("store", [store_by_copy, store_by_insert])
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(entry=ENTRIES, digest=DIGESTS)
 def test_an_entry_comes_back_as_it_was_sent(scratch: None, store: Callable[[Entry], None], entry: Entry, digest: bytes) -> None:

@@ -17,25 +17,28 @@ pytestmark = pytest.mark.django_db
 REQUEST = GrantRequest(holder_id="ada", idempotency_key="g", amount=10)
 
 
-def waiting() -> Account:
+def open_waiting() -> Account:
+    """Open the account, waiting for its lock; return its state."""
     with transaction.atomic(), journal.open([REQUEST]) as accounts:
         return accounts.account("ada", "credits").state
 
 
-def trying() -> Account:
+def open_trying() -> Account:
+    """Open the account if its lock is free; return its state."""
     with transaction.atomic(), journal.open([REQUEST], wait=False) as accounts:
         return accounts.account("ada", "credits").state
 
 
-def under_a_lock() -> Account:
+def read_under_lock() -> Account:
+    """Read the account under its lock; return its state."""
     with transaction.atomic(), holder_lock("ada") as lock:
         return journal.read(lock, "ada", "credits").state
 
 
-ways = pytest.mark.parametrize("opened", [waiting, trying, under_a_lock])
+ways = pytest.mark.parametrize("opened", [open_waiting, open_trying, read_under_lock])
 
 
-def stored(recorded_us: int) -> None:
+def store_first_entry(recorded_us: int) -> None:
     """Give the account a first entry of that instant, past the journal and the trigger."""
     entries = rules.grant(Account("ada", "credits", recorded_us), REQUEST)
     with trigger_off():
@@ -44,6 +47,7 @@ def stored(recorded_us: int) -> None:
 
 @contextmanager
 def trigger_off() -> Iterator[None]:
+    """Within the block, the trigger that checks what follows what is disabled."""
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE ledger_entry DISABLE TRIGGER follows")
         yield
@@ -51,6 +55,7 @@ def trigger_off() -> Iterator[None]:
 
 
 def start_of_transaction_us() -> int:
+    """When the transaction began."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT now()")
         return to_us(cursor.fetchone()[0])
@@ -61,7 +66,7 @@ def start_of_transaction_us() -> int:
 def test_it_is_the_clock_and_not_the_start_of_the_transaction(opened: Callable[[], Account], has_entries: bool) -> None:
     started_us = start_of_transaction_us()
     if has_entries:
-        stored(started_us - SECOND_US)
+        store_first_entry(started_us - SECOND_US)
     first, second = opened().now_us, opened().now_us
     assert started_us < first < second < started_us + 600 * SECOND_US
 
@@ -70,7 +75,7 @@ def test_it_is_the_clock_and_not_the_start_of_the_transaction(opened: Callable[[
 def test_after_the_clock_was_set_back_no_entry_is_recorded_before_the_last_one(opened: Callable[[], Account]) -> None:
     started_us = start_of_transaction_us()
     ahead_us = started_us + 3_600 * SECOND_US
-    stored(ahead_us)
+    store_first_entry(ahead_us)
     account = opened()
     assert started_us < account.now_us < ahead_us == account.recorded_us
     [entry] = rules.grant(account, GrantRequest(holder_id="ada", idempotency_key="g2", amount=10))

@@ -18,7 +18,7 @@ def new_database(
     """Makes new, empty databases, and returns a Django connection of the owner to each; they are dropped at the end."""
     owner = raw_connection("owner", autocommit=True)
     with django_db_blocker.unblock(), ExitStack() as databases:
-        yield lambda: databases.enter_context(_database(owner))
+        yield lambda: databases.enter_context(_new_database(owner))
 
 
 @pytest.fixture
@@ -28,7 +28,8 @@ def scratch_database(new_database: Callable[[], BaseDatabaseWrapper]) -> BaseDat
 
 
 @contextmanager
-def _database(owner: Connection[Any]) -> Iterator[BaseDatabaseWrapper]:
+def _new_database(owner: Connection[Any]) -> Iterator[BaseDatabaseWrapper]:
+    """Make an empty database; return its name and a Django connection of the owner."""
     name = f"scratch_{uuid.uuid4().hex[:12]}"
     owner.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
     scratch = connections["default"].copy(alias=name)

@@ -20,6 +20,7 @@ def rows(query: str, *parameters: object) -> list[tuple]:
 
 
 def ledger_tables() -> set[str]:
+    """The names of the ledger's tables."""
     return {name for (name,) in rows("SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND relname ~ '^ledger_'")}
 
 

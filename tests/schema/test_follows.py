@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 INTERNAL_ERROR = "XX000"
 
 
-def insert(*entries: Entry) -> None:
+def insert_entries(*entries: Entry) -> None:
     """Store the entries by one INSERT, without the journal."""
     places = ", ".join("(" + ", ".join(["%s"] * (COLUMNS.count(",") + 1)) + ")" for _ in entries)
     values = [value for entry in entries for value in row(entry)]
@@ -32,7 +32,7 @@ def insert(*entries: Entry) -> None:
         cursor.execute(f"INSERT INTO ledger_entry ({COLUMNS}) VALUES {places}", values)
 
 
-def copy(*entries: Entry) -> None:
+def copy_entries(*entries: Entry) -> None:
     """Store the entries by one COPY, without the journal."""
     statement = f"COPY ledger_entry ({COLUMNS}) FROM STDIN"
     with transaction.atomic(), connection.cursor() as cursor, connection.wrap_database_errors, cursor.copy(statement) as stream:
@@ -99,7 +99,7 @@ def assert_does_not_follow(error: BaseException) -> None:
     assert sqlstate(error) in ({DOES_NOT_FOLLOW, INTERNAL_ERROR} if nodes.cluster else {DOES_NOT_FOLLOW})
 
 
-@pytest.mark.parametrize("store", [insert, copy])
+@pytest.mark.parametrize("store", [insert_entries, copy_entries])
 @pytest.mark.parametrize("name", WRONG_ENTRIES)
 def test_an_entry_that_does_not_follow_is_refused_and_nothing_is_stored(history, store, name):
     with pytest.raises(Error) as refused:
@@ -108,7 +108,7 @@ def test_an_entry_that_does_not_follow_is_refused_and_nothing_is_stored(history,
     assert not StoredEntry.objects.filter(holder_id="ada").exists()
 
 
-@pytest.mark.parametrize("store", [insert, copy])
+@pytest.mark.parametrize("store", [insert_entries, copy_entries])
 def test_entries_that_follow_are_stored(history, store):
     store(*history)
     assert StoredEntry.objects.filter(holder_id="ada").count() == 3
@@ -117,7 +117,7 @@ def test_entries_that_follow_are_stored(history, store):
 def test_an_entry_recorded_in_the_same_microsecond_as_the_one_before_is_stored(history):
     first, second, _ = history
     assert first.recorded_us == second.recorded_us
-    insert(first, second)
+    insert_entries(first, second)
     assert StoredEntry.objects.filter(holder_id="ada").count() == 2
 
 

@@ -33,7 +33,8 @@ def grant_entry(holder: str, amount: int = 5, /, **values: Any) -> Entry:
     return entry._replace(idempotency_key="k", request_digest=bytes(8))._replace(**values).sealed(GENESIS)
 
 
-def insert(entry: Entry) -> None:
+def insert_entry(entry: Entry) -> None:
+    """Store the entry by INSERT, without the journal."""
     places = ", ".join(["%s"] * (COLUMNS.count(",") + 1))
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(f"INSERT INTO ledger_entry ({COLUMNS}) VALUES ({places})", row(entry))
@@ -42,7 +43,7 @@ def insert(entry: Entry) -> None:
 def assert_refused(entry: Entry, constraint: str) -> None:
     """Try to insert the entry; assert that this constraint refuses it and that nothing was written."""
     with pytest.raises(IntegrityError) as error:
-        insert(entry)
+        insert_entry(entry)
     assert (sqlstate(error.value), constraint in str(error.value)) == ("23514", True)
     assert reads.balance(entry.holder_id, entry.credit_type).sequence == 0
 
@@ -52,7 +53,7 @@ def assert_refused(entry: Entry, constraint: str) -> None:
     [*((column, "a") for column in LENGTHS), ("actor", "\u00e9"), ("reason", "\u00e9"), ("reference", "\u00e9")],
 )
 def test_a_text_has_at_most_the_length_that_the_rules_allow(column, character):
-    insert(grant_entry("ada", **{column: character * LENGTHS[column]}))
+    insert_entry(grant_entry("ada", **{column: character * LENGTHS[column]}))
     assert_refused(grant_entry("bob", **{column: character * (LENGTHS[column] + 1)}), "ledger_entry_texts_in_limits")
 
 
@@ -62,13 +63,13 @@ def test_a_reason_of_a_megabyte_is_refused():
 
 def test_metadata_have_a_limit_in_bytes():
     longest = requests.MAX_METADATA_BYTES - len(encode_json({"k": ""}))
-    insert(grant_entry("ada", metadata={"k": "x" * longest}))
+    insert_entry(grant_entry("ada", metadata={"k": "x" * longest}))
     assert_refused(grant_entry("bob", metadata={"k": "x" * (longest + 1)}), "ledger_entry_texts_in_limits")
     assert_refused(grant_entry("bob", metadata={"k": "\u00e9" * (longest // 2 + 1)}), "ledger_entry_texts_in_limits")
 
 
 def test_amounts_and_balances_have_limits():
-    insert(grant_entry("ada", MAX_AMOUNT))
+    insert_entry(grant_entry("ada", MAX_AMOUNT))
     assert_refused(grant_entry("bob", MAX_AMOUNT + 1), "ledger_entry_amounts_in_limits")
     assert_refused(grant_entry("bob", overdraft=MAX_AMOUNT + 1), "ledger_entry_amounts_in_limits")
     assert str(MAX_BALANCE) in definition("ledger_entry_amounts_in_limits")

@@ -63,6 +63,7 @@ DIFFERENCES = {
 
 @pytest.fixture(params=APPS)
 def app(request: pytest.FixtureRequest) -> str:
+    """The label of an app: the test runs for ledger and for billing."""
     return str(request.param)
 
 
@@ -87,18 +88,20 @@ def migrated(make_database: Callable[[], BaseDatabaseWrapper], app: str) -> Base
 
 
 def migrate(database: BaseDatabaseWrapper, *labels: str) -> None:
+    """Apply all migrations of these apps."""
     executor = MigrationExecutor(database)
     executor.migrate([leaf for leaf in executor.loader.graph.leaf_nodes() if leaf[0] in labels])
 
 
-def file_of(app: str) -> str:
+def schema_file_of(app: str) -> str:
+    """The app's schema.sql."""
     return (Path(apps.get_app_config(app).path) / "migrations" / "schema.sql").read_text()
 
 
 def models_of(app: str) -> tuple[list[type[Model]], list[type[Model]]]:
     """Return the models whose tables Django creates, and the models whose tables or views schema.sql creates."""
     models = list(apps.get_app_config(app).get_models())
-    by_file = [m for m in models if not m._meta.managed or f"CREATE TABLE {m._meta.db_table} " in file_of(app)]
+    by_file = [m for m in models if not m._meta.managed or f"CREATE TABLE {m._meta.db_table} " in schema_file_of(app)]
     return [m for m in models if m not in by_file], by_file
 
 
@@ -110,7 +113,7 @@ def test_a_migrated_database_equals_one_made_from_the_models_and_the_file(
         for model in models_of(app)[0]:
             editor.create_model(model)
     with declared.cursor() as cursor:
-        cursor.execute(file_of(app))
+        cursor.execute(schema_file_of(app))
     assert schema(migrated) == schema(declared)
 
 

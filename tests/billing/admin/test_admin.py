@@ -56,6 +56,7 @@ def billed():
 
 
 def run_with(outcome, ref, traceback=""):
+    """Record a run of the generator in which one subscription had this outcome."""
     run = Run.objects.create(
         run_id=uuid.uuid4(), as_of=at(2, 1), host="worker-1", exit_code=3, summary={"outcomes": {"created": 2, "failed": 1}}
     )
@@ -63,7 +64,8 @@ def run_with(outcome, ref, traceback=""):
     return run
 
 
-def every_page(subscription):
+def addresses_of_all_pages(subscription):
+    """The addresses of billing's lists, and of the page of one row of each."""
     run = run_with("failed", subscription.ref)
     rows = {
         "customer": subscription.customer_id,
@@ -76,7 +78,7 @@ def every_page(subscription):
 
 
 def test_a_superuser_can_look_at_everything_and_change_nothing(client, billed):
-    lists, rows = every_page(billed)
+    lists, rows = addresses_of_all_pages(billed)
     before = {model: list(model.objects.order_by("pk").values()) for model in (Customer, Plan, Subscription, Invoice, Run)}
     for url in lists:
         assert client.get(url).status_code == 200, url
@@ -97,7 +99,7 @@ def test_finalised_invoices_and_drafts_cannot_be_deleted_from_the_list(client, b
 
 def test_an_operator_without_permissions_sees_nothing(billed):
     client = operator("ledger.view_entrylisting")
-    lists, rows = every_page(billed)
+    lists, rows = addresses_of_all_pages(billed)
     for url in [*lists, *(f"{row}change/" for row in rows), f"{BILLING}/subscription/{billed.pk}/usage/"]:
         assert client.get(url).status_code == 403, url
 
@@ -160,7 +162,7 @@ def test_resuming_billing_takes_a_reason_and_is_recorded_with_the_operators_name
     assert suspended.resumed_at is not None
 
 
-def figures():
+def amounts_and_documents():
     """What a transition of a document may change."""
     entries = sum(found.sequence for found in reads.holders(prefix=""))
     return list(Invoice.objects.order_by("pk").values("state", "number")), Transition.objects.count(), entries
@@ -229,7 +231,7 @@ def test_only_what_the_state_allows_is_offered(client, billed, state, offered):
     assert {name for name in names if f"{BILLING}/invoice/{invoice.pk}/{name}/" in page} == offered
 
 
-def test_a_double_click_moves_once_and_is_told_so(client):
+def test_a_double_click_moves_once_and_shows_that_it_was_done(client):
     services.grant(holder_id="ada", amount=300, idempotency_key="g")
     customer = CustomerFactory(holder_id="ada", credits=CreditTerms(credit_type="credits", unit_value=Decimal("0.01")))
     generate_in(ref=SubscriptionFactory(customer=customer.ref).ref, options=Options(as_of=at(1, 1)))
@@ -247,14 +249,14 @@ def test_a_double_click_moves_once_and_is_told_so(client):
 def test_a_move_that_the_state_does_not_allow_is_refused_with_its_facts_and_not_noted(client, billed):
     invoice = Invoice.objects.get(state="open")
     invoices.pay(invoice.pk)
-    before = figures()
+    before = amounts_and_documents()
     response = transition(client, invoice, "void", reason="too late")
     assert response.status_code == 422
     invoice.refresh_from_db()
     assert f"The invoice&#x27;s state does not allow this: invoice {invoice.number}, state paid, wanted void" in (
         response.content.decode()
     )
-    assert figures() == before
+    assert amounts_and_documents() == before
 
 
 def test_a_refusal_names_the_later_invoice_by_its_number(client, billed, monkeypatch):
@@ -311,13 +313,13 @@ def test_a_move_keeps_its_key_while_invoices_of_the_subscription_are_being_made(
 
     url = f"{BILLING}/invoice/{invoice.pk}/pay/"
     values = {"idempotency_key": hidden_key(client.get(url).content.decode()), "reason": "paid by card"}
-    before = figures()
+    before = amounts_and_documents()
     with monkeypatch.context() as patched:
         patched.setitem(transitions.TRANSITIONS, "pay", busy)
         page = client.post(url, values).content.decode()
     assert "press the button again" in page
     assert hidden_key(page) == values["idempotency_key"]
-    assert figures() == before
+    assert amounts_and_documents() == before
     assert client.post(url, values).status_code == 302
     assert Invoice.objects.get(pk=invoice.pk).state == "paid"
 
@@ -326,14 +328,14 @@ def test_a_move_keeps_its_key_while_invoices_of_the_subscription_are_being_made(
 @pytest.mark.parametrize("reason", ["", "   ", "x" * 501])
 def test_without_a_reason_no_document_changes_its_state(client, billed, name, reason):
     invoice = Invoice.objects.get(state="draft" if name == "finalize" else "open")
-    before = figures()
+    before = amounts_and_documents()
     assert transition(client, invoice, name, reason=reason).status_code == 422
-    assert figures() == before
+    assert amounts_and_documents() == before
 
 
 def test_each_permission_allows_only_its_own_transition_of_an_invoice(billed):
     invoice = Invoice.objects.get(state="open")
-    before = figures()
+    before = amounts_and_documents()
     permissions = {
         "finalize": "finalize_invoice",
         "pay": "pay_invoice",
@@ -349,7 +351,7 @@ def test_each_permission_allows_only_its_own_transition_of_an_invoice(billed):
             assert (url in page) is (name == own != "finalize")
             if name != own:
                 assert client.post(url, {"reason": "x", "idempotency_key": "k"}).status_code == 403
-    assert figures() == before
+    assert amounts_and_documents() == before
     assert operator(name="root").get(f"{BILLING}/invoice/999999/void/").status_code == 404
 
 

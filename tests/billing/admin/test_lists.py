@@ -38,8 +38,8 @@ def client() -> Client:
     return operator()
 
 
-def saved(client, url):
-    """The rows of the file, by heading."""
+def csv_rows(client, url):
+    """The rows of the list's CSV file, by heading."""
     response = client.get(url)
     assert response.status_code == 200
     assert response.streaming
@@ -47,8 +47,8 @@ def saved(client, url):
     return list(csv.DictReader(io.StringIO(text, newline="")))
 
 
-def refs(page):
-    """The customers on a page, as shown."""
+def customers_shown(page):
+    """The customers on the page, in the order shown."""
     return [ref for ref in Customer.objects.order_by("-pk").values_list("ref", flat=True) if f">{ref}<" in page]
 
 
@@ -58,13 +58,13 @@ def test_the_file_has_what_is_filtered_and_that_it_was_saved_is_on_record(client
         CustomerFactory(ref=f"C-{number}", name='=cmd|"x"', currency="EUR" if number else "USD", holder_id=f"ada-{number}")
     page = client.get(f"{BILLING}/customer/?currency=eur").content.decode()
     assert f'href="{BILLING}/customer/csv/?currency=eur"' in page
-    rows = saved(client, f"{BILLING}/customer/csv/?currency=eur")
+    rows = csv_rows(client, f"{BILLING}/customer/csv/?currency=eur")
     assert [row["Customer"] for row in rows] == ["C-4", "C-3", "C-2", "C-1"]
     assert {row["Name"] for row in rows} == {'\'=cmd|"x"'}
     noted = StaffEvent.objects.get(action="exported")
     assert (noted.actor, noted.details) == ("admin:mara", "currency is eur")
     assert re.fullmatch(r"customers-\d{4}-\d\d-\d\d\.csv", noted.object)
-    assert [row["Customer"] for row in saved(client, f"{BILLING}/customer/csv/?holder=ada-3")] == ["C-3"]
+    assert [row["Customer"] for row in csv_rows(client, f"{BILLING}/customer/csv/?holder=ada-3")] == ["C-3"]
 
 
 def test_the_file_asks_for_the_permission_to_look(client):
@@ -99,16 +99,16 @@ def test_a_search_without_an_index_covers_so_many_rows_and_goes_on(client, monke
             page = client.get(url).content.decode()
         costs.add(len(captured))
         pages += 1
-        seen += refs(page)
+        seen += customers_shown(page)
         link = older_url(page)
         assert (link is not None) is ("The search covers 10 rows" in page)
         url = link and f"{BILLING}/customer/{link}"
     assert (seen, pages) == (["C-03"], 3)
     assert max(costs) <= 7
-    assert [row["Customer"] for row in saved(client, f"{BILLING}/customer/csv/?currency=USD")] == ["C-03"]
+    assert [row["Customer"] for row in csv_rows(client, f"{BILLING}/customer/csv/?currency=USD")] == ["C-03"]
 
 
-def test_a_page_link_that_is_wrong_is_said_so(client):
+def test_a_wrong_page_link_is_refused_with_a_message(client):
     CustomerFactory()
     for cursor in ("x", "1/2", "-", "9" * 40, "%00", "1e5"):
         page = client.get(f"{BILLING}/customer/?p={cursor}").content.decode()
@@ -118,10 +118,10 @@ def test_a_page_link_that_is_wrong_is_said_so(client):
 @pytest.fixture
 def billed():
     """See `bill`; 60 days ago, so that what is open is overdue."""
-    return bill(days_ago=60)
+    return make_invoices(days_ago=60)
 
 
-def bill(*, days_ago):
+def make_invoices(*, days_ago):
     """Two customers: one in EUR with an open invoice of January and a draft of February, one in USD that has paid."""
     eur = PlanFactory(code="eur", prices=[recurring(tax_rate="20")])
     usd = PlanFactory(code="usd", currency="USD", prices=[recurring(unit_amount="5")])
@@ -157,16 +157,16 @@ def test_invoices_are_filtered(client, billed):
     for query, found in FILTERED:
         page = client.get(f"{BILLING}/invoice/?{query}").content.decode()
         assert page.count('class="field-name') == len(found), query
-        rows = saved(client, f"{BILLING}/invoice/csv/?{query}")
+        rows = csv_rows(client, f"{BILLING}/invoice/csv/?{query}")
         assert [f"{row['Subscription']} {row['State']}" for row in rows] == found, query
 
 
 def test_nothing_is_overdue_before_its_day(client):
-    bill(days_ago=1)
+    make_invoices(days_ago=1)
     assert "Nothing fits" in client.get(f"{BILLING}/invoice/?overdue=yes").content.decode()
 
 
-def test_a_filter_of_invoices_that_is_wrong_is_said_so(client, billed):
+def test_a_wrong_filter_of_invoices_is_refused_with_a_message(client, billed):
     for query in ("since=2026-13-01", "until=x", "since=%00", "state=stolen", "overdue=no"):
         page = client.get(f"{BILLING}/invoice/?{query}").content.decode()
         assert page.count('class="field-name') == 0
@@ -204,7 +204,7 @@ def test_pages_by_day_go_on_without_gap_or_repetition(client, monkeypatch):
 
 
 def plan_of_page(client, url):
-    """How the server reads billing's tables for that page."""
+    """How PostgreSQL executes each query of billing's tables for that page."""
     with CaptureQueriesContext(connection) as captured:
         assert client.get(url).status_code == 200
     found = []
@@ -247,7 +247,7 @@ def test_subscriptions_are_filtered(client):
     for query, found in FILTERED_SUBSCRIPTIONS:
         page = client.get(f"{BILLING}/subscription/?{query}").content.decode()
         assert re.findall(r"change/[^>]*>(SUB-\d)<", page) == found, query
-        rows = saved(client, f"{BILLING}/subscription/csv/?{query}")
+        rows = csv_rows(client, f"{BILLING}/subscription/csv/?{query}")
         assert [row["Subscription"] for row in rows] == found, query
 
 
@@ -275,7 +275,7 @@ def test_every_list_can_be_saved_also_where_it_is_empty_and_asks_for_its_permiss
         assert ben.get(f"{BILLING}/{name}/csv/").status_code == 403
 
 
-def cost(client, url):
+def statement_count(client, url):
     """How many statements showing the page takes."""
     ContentType.objects.get_for_models(*apps.get_models(), for_concrete_models=False)
     with CaptureQueriesContext(connection) as captured:
@@ -294,7 +294,7 @@ def test_a_document_and_its_customer_cost_the_same_with_many_lines_and_invoices(
         ("customer", [few.customer_id, many.customer_id]),
         ("subscription", [few.pk, many.pk]),
     ):
-        one, other = (cost(client, f"{BILLING}/{model}/{pk}/change/") for pk in rows)
+        one, other = (statement_count(client, f"{BILLING}/{model}/{pk}/change/") for pk in rows)
         assert one == other <= 32, model
 
 

@@ -50,60 +50,65 @@ def client() -> Client:
     return operator()
 
 
-def counts():
-    """All that a form may write."""
+def row_counts():
+    """How many rows each table has that a form may write to."""
     return [model.objects.count() for model in ROWS]
 
 
-def words(response):
+def text_of_response(response):
+    """The page without its tags, every run of spaces as one."""
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", response.content.decode())))
 
 
 def hidden_values(response):
+    """The hidden fields of the second step's form, by name: what its button sends again."""
     page = response.content.decode()
     return {name: html.unescape(value) for name, value in re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page)}
 
 
-def sent(client, url, values):
-    """The form filled in, as it is sent the first time."""
+def send_first_step(client, url, values):
+    """Send the form filled in; the response says what would happen."""
     return client.post(url, {"idempotency_key": unique("key"), **values})
 
 
-def refused(client, url, values):
-    """What a form says of each field, by a form that comes back; nothing was written."""
-    before = counts()
-    response = sent(client, url, values)
+def field_errors(client, url, values):
+    """Send the form, which must be refused without writing; return the message of each field."""
+    before = row_counts()
+    response = send_first_step(client, url, values)
     assert response.status_code == 422, (url, values)
-    assert counts() == before
+    assert row_counts() == before
     return {field: " ".join(messages) for field, messages in response.context_data["form"].errors.items()}
 
 
-def done(client, url, values):
-    """Both steps; what the second comes to."""
-    first = sent(client, url, values)
-    assert first.status_code == 200, words(first)
+def send_both_steps(client, url, values):
+    """Send the form and confirm what the first step shows; return the second response."""
+    first = send_first_step(client, url, values)
+    assert first.status_code == 200, text_of_response(first)
     return client.post(url, hidden_values(first) | {"confirmed": "yes"})
 
 
-def text_after(client, response):
-    assert response.status_code == 302, words(response)
-    return words(client.get(response["Location"]))
+def text_after_redirect(client, response):
+    """The text of the page to which the response leads."""
+    assert response.status_code == 302, text_of_response(response)
+    return text_of_response(client.get(response["Location"]))
 
 
 def test_a_customer_is_created_after_it_was_said_what_is_written(client):
     url = f"{BILLING}/customer/add/"
-    before = counts()
-    response = sent(client, url, CUSTOMER | {"line1": "1 New St", "city": "Berlin", "holder_id": "ada", "unit_value": "0.01"})
-    text = words(response)
+    before = row_counts()
+    response = send_first_step(
+        client, url, CUSTOMER | {"line1": "1 New St", "city": "Berlin", "holder_id": "ada", "unit_value": "0.01"}
+    )
+    text = text_of_response(response)
     assert "Ada Lovelace (C-7) is invoiced in EUR and pays within 14 days." in text
     assert "Documents say 1 New St, Berlin." in text
     assert "ada's credits pay first, 0.01 EUR each." in text
-    assert counts() == before
+    assert row_counts() == before
     assert not RequestKey.objects.exists()
     values = hidden_values(response) | {"confirmed": "yes", "reason": "ordered by phone"}
     first, second = client.post(url, values), client.post(url, values)
     assert (first.status_code, first["Location"]) == (302, second["Location"])
-    text = text_after(client, second)
+    text = text_after_redirect(client, second)
     assert "Customer C-7 is done: it pays in EUR." in text
     # The staff log is kept for good, and a customer can be erased (`erase_customer`).
     assert [event.details for event in StaffEvent.objects.all() if "C-7" in event.details]
@@ -131,19 +136,19 @@ WRONG_CUSTOMERS = [
 ]
 
 
-def test_a_customer_that_cannot_be_is_told_at_the_field_and_not_written(client):
+def test_an_invalid_customer_is_refused_at_its_fields_and_not_written(client):
     CustomerFactory(ref="TAKEN")
     for changed, field, said in WRONG_CUSTOMERS:
-        assert said in refused(client, f"{BILLING}/customer/add/", CUSTOMER | changed).get(field, ""), changed
+        assert said in field_errors(client, f"{BILLING}/customer/add/", CUSTOMER | changed).get(field, ""), changed
 
 
-def test_a_name_that_is_taken_between_the_steps_is_told_and_the_next_try_is_another_request(client):
+def test_a_name_that_is_taken_between_the_steps_is_refused_and_the_next_try_is_another_request(client):
     url = f"{BILLING}/customer/add/"
-    values = hidden_values(sent(client, url, CUSTOMER))
+    values = hidden_values(send_first_step(client, url, CUSTOMER))
     CustomerFactory(ref="C-7")
     response = client.post(url, values | {"confirmed": "yes"})
     assert response.status_code == 422
-    assert "There is another customer C-7." in words(response)
+    assert "There is another customer C-7." in text_of_response(response)
     again = values | {"ref": "C-8", "idempotency_key": hidden_key(response.content.decode())}
     assert client.post(url, again | {"confirmed": "yes"}).status_code == 302
     assert Customer.objects.filter(ref="C-8").exists()
@@ -153,28 +158,28 @@ def test_a_customer_is_changed_with_before_and_after(client):
     customer = CustomerFactory(ref="C-7", address={"line1": "Old St", "floor": "2", "city": "Berlin"})
     url = f"{BILLING}/customer/{customer.pk}/edit/"
     values = CUSTOMER | {"name": "Ada King", "line1": "New St", "city": "Berlin", "terms_days": "30"}
-    response = sent(client, url, values)
-    assert "Name Ada Lovelace Ada King" in words(response)
-    assert "Address Old St, Berlin, 2 New St, Berlin, 2" in words(response)
+    response = send_first_step(client, url, values)
+    assert "Name Ada Lovelace Ada King" in text_of_response(response)
+    assert "Address Old St, Berlin, 2 New St, Berlin, 2" in text_of_response(response)
     customer.refresh_from_db()
     assert customer.name == "Ada Lovelace"
     assert client.post(url, hidden_values(response) | {"confirmed": "yes"}).status_code == 302
     customer.refresh_from_db()
     assert (customer.name, customer.address) == ("Ada King", {"line1": "New St", "floor": "2", "city": "Berlin"})
-    assert "The form changes nothing." in words(sent(client, url, values))
+    assert "The form changes nothing." in text_of_response(send_first_step(client, url, values))
 
 
 def test_a_plan_is_shown_in_sentences_before_it_is_written(client):
     url = f"{BILLING}/plan/add/"
-    before = counts()
-    response = sent(client, url, PLAN | {"grants": "500", "minimum": "5"})
-    text = words(response)
+    before = row_counts()
+    response = send_first_step(client, url, PLAN | {"grants": "500", "minimum": "5"})
+    text = text_of_response(response)
     assert "This is a new plan. Team is billed every month in EUR." in text
     assert "seats: 9.90 EUR per unit and month, in advance. 19 % tax." in text
     assert "tokens: per unit of tokens, each part at its own price: up to 1,000,000 at 0.00 EUR; beyond at 0.00002 EUR." in text
     assert "At least 5.00 EUR a month, before tax." in text
     assert "Grants 500 credits every month; the rest expires with its month." in text
-    assert counts() == before
+    assert row_counts() == before
     assert client.post(url, hidden_values(response) | {"confirmed": "yes"}).status_code == 302
     plan = Plan.objects.get()
     assert (plan.code, plan.version, plan.minimum, plan.allowance["amount"]) == ("team", 1, Decimal(5), 500)
@@ -198,9 +203,9 @@ WRONG_PLANS = [
 ]
 
 
-def test_a_plan_that_cannot_be_is_told_at_the_field_and_not_written(client):
+def test_an_invalid_plan_is_refused_at_its_fields_and_not_written(client):
     for changed, field, said in WRONG_PLANS:
-        assert said in refused(client, f"{BILLING}/plan/add/", PLAN | changed).get(field, ""), changed
+        assert said in field_errors(client, f"{BILLING}/plan/add/", PLAN | changed).get(field, ""), changed
 
 
 def test_more_prices_are_asked_for_without_losing_what_was_typed(client):
@@ -213,7 +218,7 @@ def test_more_prices_are_asked_for_without_losing_what_was_typed(client):
     assert "This field is required" not in page
     three = PLAN | {"price_count": "3", "price_2_kind": "recurring", "price_2_model": "flat"}
     # What is left empty is left out.
-    assert done(client, url, three).status_code == 302
+    assert send_both_steps(client, url, three).status_code == 302
     assert Price.objects.count() == 2
 
 
@@ -234,8 +239,8 @@ def test_the_next_version_of_a_plan_begins_with_the_last(client):
     url = f"{BILLING}/plan/{plan.pk}/new-version/"
     form = client.get(url).context_data["form"]
     values = {name: form[name].value() for name in form.fields if form[name].value() not in (None, "", False)}
-    response = done(client, url, {**values, "idempotency_key": "another", "reason": ""})
-    assert "Version 2 of team is done" in text_after(client, response)
+    response = send_both_steps(client, url, {**values, "idempotency_key": "another", "reason": ""})
+    assert "Version 2 of team is done" in text_after_redirect(client, response)
     versions = [
         list(
             Price.objects.filter(plan__code="team", plan__version=number)
@@ -248,27 +253,29 @@ def test_the_next_version_of_a_plan_begins_with_the_last(client):
 
 
 def test_a_coupon_is_created_given_and_taken_away(client):
-    response = sent(client, f"{BILLING}/coupon/add/", COUPON | {"plans": "team, solo"})
-    assert "WELCOME: 10 % off, from 3 invoices, only on team and solo." in words(response)
+    response = send_first_step(client, f"{BILLING}/coupon/add/", COUPON | {"plans": "team, solo"})
+    assert "WELCOME: 10 % off, from 3 invoices, only on team and solo." in text_of_response(response)
     assert not Coupon.objects.exists()
     assert client.post(f"{BILLING}/coupon/add/", hidden_values(response) | {"confirmed": "yes"}).status_code == 302
     assert Coupon.objects.get().plans == ["team", "solo"]
     customer = CustomerFactory(ref="C-7")
     give = f"{BILLING}/customer/{customer.pk}/give-coupon/"
-    assert "There is" not in words(sent(client, give, {"coupon": "WELCOME"}))
+    assert "There is" not in text_of_response(send_first_step(client, give, {"coupon": "WELCOME"}))
     assert not CustomerCoupon.objects.exists()
-    assert "Coupon WELCOME is done: C-7 has it." in text_after(client, done(client, give, {"coupon": "WELCOME"}))
-    again = sent(client, give, {"coupon": "WELCOME"})
+    assert "Coupon WELCOME is done: C-7 has it." in text_after_redirect(
+        client, send_both_steps(client, give, {"coupon": "WELCOME"})
+    )
+    again = send_first_step(client, give, {"coupon": "WELCOME"})
     assert "The customer has it already." in again.context_data["form"].errors["coupon"][0]
-    assert "does not exist" in sent(client, give, {"coupon": "NOPE"}).context_data["form"].errors["coupon"][0]
+    assert "does not exist" in send_first_step(client, give, {"coupon": "NOPE"}).context_data["form"].errors["coupon"][0]
     take = f"{BILLING}/customer/{customer.pk}/coupons/WELCOME/take/"
     assert take in client.get(f"{BILLING}/customer/{customer.pk}/change/").content.decode()
-    assert "Later invoices of C-7 do not use WELCOME." in words(sent(client, take, {}))
+    assert "Later invoices of C-7 do not use WELCOME." in text_of_response(send_first_step(client, take, {}))
     assert CustomerCoupon.objects.get().taken_off_at is None
-    assert done(client, take, {}).status_code == 302
+    assert send_both_steps(client, take, {}).status_code == 302
     assert CustomerCoupon.objects.get().taken_off_at is not None
     assert take not in client.get(f"{BILLING}/customer/{customer.pk}/change/").content.decode()
-    assert sent(client, take, {}).status_code == 422
+    assert send_first_step(client, take, {}).status_code == 422
 
 
 WRONG_COUPONS = [
@@ -282,13 +289,14 @@ WRONG_COUPONS = [
 ]
 
 
-def test_a_coupon_that_cannot_be_is_told_at_the_field_and_not_written(client):
+def test_an_invalid_coupon_is_refused_at_its_fields_and_not_written(client):
     coupons.create_coupon(code="TAKEN", kind="percentage", value=Decimal(10), duration="once")
     for changed, field in WRONG_COUPONS:
-        assert list(refused(client, f"{BILLING}/coupon/add/", COUPON | changed)) == [field], changed
+        assert list(field_errors(client, f"{BILLING}/coupon/add/", COUPON | changed)) == [field], changed
 
 
-def ordered(**changed):
+def new_order(**changed):
+    """A form that orders a subscription to a new plan of 10.00 a seat for a new customer."""
     plan = PlanFactory(prices=[recurring(model="unit", tax_rate="20")])
     order = {"ref": "SUB-9", "customer": CustomerFactory().ref, "plan": plan.code, "started_at": "2026-01-01T00:00"}
     return order | {"time_zone": "UTC", "quantities": "base 3"} | changed
@@ -296,13 +304,13 @@ def ordered(**changed):
 
 def test_a_subscription_shows_its_first_invoice_before_it_is_created(client):
     url = f"{BILLING}/subscription/add/"
-    values = ordered(ends_at="2026-02-01T00:00")
-    before = counts()
-    response = sent(client, url, values)
-    text = words(response)
+    values = new_order(ends_at="2026-02-01T00:00")
+    before = row_counts()
+    response = send_first_step(client, url, values)
+    text = text_of_response(response)
     assert "It ends 2026-02-01 00:00 UTC." in text
     assert "1 Jan 2026 – 31 Jan 2026 30.00 Tax 6.00 Total 36.00" in text
-    assert counts() == before
+    assert row_counts() == before
     assert client.post(url, hidden_values(response) | {"confirmed": "yes"}).status_code == 302
     subscription = Subscription.objects.get(ref="SUB-9")
     order = Amendment.objects.get()
@@ -325,23 +333,24 @@ WRONG_SUBSCRIPTIONS = [
 ]
 
 
-def test_a_subscription_that_cannot_be_is_told_at_the_field_and_not_written(client):
+def test_an_invalid_subscription_is_refused_at_its_fields_and_not_written(client):
     SubscriptionFactory(ref="TAKEN")
-    values = ordered()
+    values = new_order()
     for changed, field in WRONG_SUBSCRIPTIONS:
-        assert list(refused(client, f"{BILLING}/subscription/add/", values | changed)) == [field], changed
+        assert list(field_errors(client, f"{BILLING}/subscription/add/", values | changed)) == [field], changed
 
 
-def test_a_subscription_that_a_run_would_suspend_is_told_so(client):
+def test_a_subscription_that_a_run_would_suspend_shows_a_warning(client):
     days = PlanFactory(interval=Interval(IntervalUnit.DAY), prices=[recurring()]).code
-    values = ordered(started_at="2001-01-01T00:00", plan=days, quantities="")
-    response = sent(client, f"{BILLING}/subscription/add/", values)
-    assert "would suspend its billing: too-many-periods." in words(response)
+    values = new_order(started_at="2001-01-01T00:00", plan=days, quantities="")
+    response = send_first_step(client, f"{BILLING}/subscription/add/", values)
+    assert "would suspend its billing: too-many-periods." in text_of_response(response)
     assert not Subscription.objects.exists()
 
 
 @pytest.fixture
 def subscription():
+    """A subscription from January to the end of February at 10.00 a month, without tax."""
     plan = PlanFactory(code="solo", prices=[recurring(model="unit", tax_rate="0")])
     return SubscriptionFactory(plan=plan.code, started_at=at(1, 1), ends_at=at(3, 1))
 
@@ -367,25 +376,25 @@ def subscription():
 )
 def test_a_subscription_is_amended_after_its_effect_was_shown(client, subscription, way, values, shown, change):
     url = f"{BILLING}/subscription/{subscription.pk}/{way}/"
-    before = counts()
-    response = sent(client, url, values)
-    assert response.status_code == 200, words(response)
-    assert shown in words(response)
-    assert "The invoice of a run at" in words(response)
-    assert counts() == before
+    before = row_counts()
+    response = send_first_step(client, url, values)
+    assert response.status_code == 200, text_of_response(response)
+    assert shown in text_of_response(response)
+    assert "The invoice of a run at" in text_of_response(response)
+    assert row_counts() == before
     assert client.post(url, hidden_values(response) | {"confirmed": "yes"}).status_code == 302
     amendment = Amendment.objects.order_by("-sequence").first()
     assert (amendment.sequence, amendment.change, amendment.actor) == (2, change, "admin:mara")
-    page = words(client.get(f"{BILLING}/subscription/{subscription.pk}/change/"))
+    page = text_of_response(client.get(f"{BILLING}/subscription/{subscription.pk}/change/"))
     assert "ordered Basic (solo v1), ends 2026-03-01 00:00 UTC" in page
 
 
 def test_the_plan_of_a_subscription_is_changed_to_its_newest_version(client, subscription):
     PlanFactory(code="solo", name="Solo plus", prices=[recurring(unit_amount="12", model="unit")])
     url = f"{BILLING}/subscription/{subscription.pk}/change-plan/"
-    response = sent(client, url, {"plan": "solo", "effective_at": "2026-01-01T00:00"})
-    assert "plan becomes Solo plus (solo v2), from 2026-01-01 00:00 UTC on." in words(response)
-    assert "12.00" in words(response)
+    response = send_first_step(client, url, {"plan": "solo", "effective_at": "2026-01-01T00:00"})
+    assert "plan becomes Solo plus (solo v2), from 2026-01-01 00:00 UTC on." in text_of_response(response)
+    assert "12.00" in text_of_response(response)
     assert client.post(url, hidden_values(response) | {"confirmed": "yes"}).status_code == 302
     assert Amendment.objects.count() == 2
 
@@ -400,9 +409,9 @@ WRONG_AMENDMENTS = [
 ]
 
 
-def test_an_amendment_that_cannot_be_is_told_at_the_field_and_not_written(client, subscription):
+def test_an_invalid_amendment_is_refused_at_its_fields_and_not_written(client, subscription):
     for way, values, field in WRONG_AMENDMENTS:
-        assert list(refused(client, f"{BILLING}/subscription/{subscription.pk}/{way}/", values)) == [field], (way, values)
+        assert list(field_errors(client, f"{BILLING}/subscription/{subscription.pk}/{way}/", values)) == [field], (way, values)
 
 
 def test_only_amendments_that_change_something_are_offered(client):
@@ -442,7 +451,7 @@ def test_each_form_asks_for_its_permission_and_a_viewer_sees_no_button():
     pages += [f"{BILLING}/{name}/{pk}/change/" for name, pk in rows.items()]
     viewer = operator(*views, name="viewer")
     seen = "".join(viewer.get(page).content.decode() for page in pages)
-    before, before_it = counts(), addresses["add_amendment"][0]
+    before, before_it = row_counts(), addresses["add_amendment"][0]
     for name, urls in addresses.items():
         may = operator(*views, f"billing.{name}", name=name)
         for url in urls:
@@ -452,7 +461,7 @@ def test_each_form_asks_for_its_permission_and_a_viewer_sees_no_button():
         # One that somebody else may; the last of all for the first.
         assert may.get(before_it).status_code == 403, (name, before_it)
         before_it = urls[0]
-    assert counts() == before
+    assert row_counts() == before
 
 
 def test_django_saves_nothing_beside_the_forms(client):
@@ -467,7 +476,7 @@ def test_an_empty_list_says_how_to_start(client):
     viewer = operator(*(f"billing.view_{name}" for name in ("customer", "plan", "coupon", "subscription")), name="ben")
     for name in ("customer", "plan", "coupon", "subscription"):
         url = f"{BILLING}/{name}/"
-        assert "yet" in words(client.get(url))
+        assert "yet" in text_of_response(client.get(url))
         assert f'href="{url}add/"' in client.get(url).content.decode()
         assert "Nothing fits" in client.get(f"{url}?q=zzz").content.decode()
         assert f'href="{url}add/"' not in viewer.get(url).content.decode()

@@ -94,7 +94,7 @@ def test_a_price_comes_back_from_its_form_as_it_was(definition):
         ({"trial_end": "2026-02-01T00:00:00+00:00"}, False, "trial ends 2026-02-01 00:00 UTC"),
     ],
 )
-def test_an_amendment_is_told_without_ids(change, is_order, words):
+def test_an_amendment_is_described_without_ids(change, is_order, words):
     plans = {7: Plan(pk=7, code="team", version=2, name="Team")}
     assert change_words(change, plans=plans, is_order=is_order) == words
 

@@ -38,7 +38,8 @@ def subscribed(api, plan):
     return ref
 
 
-def use_over_rest(api, ref, *events):
+def record_usage(api, ref, *events):
+    """Record usage events of `calls` over REST: (key, value, time) each."""
     sent = [
         {"idempotency_key": key, "subscription": ref, "meter": "calls", "value": value, "occurred_at": occurred_at}
         for key, value, occurred_at in events
@@ -47,7 +48,7 @@ def use_over_rest(api, ref, *events):
 
 
 def test_a_subscription_is_billed_from_its_plan_to_a_paid_invoice(api, subscribed):
-    used = use_over_rest(api, subscribed, (unique("a"), "150", "2026-01-10T00:00:00Z"), (unique("b"), 50, "2026-01-11T00:00:00Z"))
+    used = record_usage(api, subscribed, (unique("a"), "150", "2026-01-10T00:00:00Z"), (unique("b"), 50, "2026-01-11T00:00:00Z"))
     assert [one["result"] for one in used.json()["results"]] == ["accepted", "accepted"]
 
     made = api.post(f"/v1/subscriptions/{subscribed}/invoices", {"as_of": "2026-02-01T00:00:00Z"})
@@ -137,8 +138,8 @@ def test_a_number_spelled_otherwise_is_the_same_and_another_one_is_not(api, subs
 
 def test_a_usage_event_with_a_used_key_is_never_counted_again(api, subscribed):
     key = unique("event")
-    assert use_over_rest(api, subscribed, (key, "5", "2026-01-10T00:00:00Z")).json()["results"][0]["result"] == "accepted"
-    results = use_over_rest(
+    assert record_usage(api, subscribed, (key, "5", "2026-01-10T00:00:00Z")).json()["results"][0]["result"] == "accepted"
+    results = record_usage(
         api, subscribed,
         (key, "5.0", "2026-01-10T01:00:00+01:00"),
         (key, "6", "2026-01-10T00:00:00Z"),
@@ -159,8 +160,8 @@ def test_an_unknown_key_with_slashes_is_named_by_a_json_pointer(api, subscribed)
 
 def test_an_event_of_an_unknown_subscription_is_invalid_and_does_not_use_up_its_key(api, subscribed):
     key = unique("event")
-    assert use_over_rest(api, unique("SUB"), (key, "5", "2026-01-10T00:00:00Z")).json()["results"][0]["result"] == "invalid"
-    assert use_over_rest(api, subscribed, (key, "5", "2026-01-10T00:00:00Z")).json()["results"][0]["result"] == "accepted"
+    assert record_usage(api, unique("SUB"), (key, "5", "2026-01-10T00:00:00Z")).json()["results"][0]["result"] == "invalid"
+    assert record_usage(api, subscribed, (key, "5", "2026-01-10T00:00:00Z")).json()["results"][0]["result"] == "accepted"
 
 
 @pytest.mark.parametrize(

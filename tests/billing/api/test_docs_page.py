@@ -18,17 +18,19 @@ RESPONSES = ("Invoice", "InvoiceLine", "InvoiceTax", "CreditNote", "InvoiceTrans
 
 @pytest.fixture(scope="module")
 def document():
+    """The OpenAPI document."""
     return json.loads(openapi_document())
 
 
 @pytest.fixture(scope="module")
 def section():
-    """What stands under "Billing"."""
+    """The section "Billing" of docs/API.md."""
     text = (Path(__file__).resolve().parents[3] / "docs" / "API.md").read_text(encoding="utf-8")
     return text.split("\n## Billing\n")[1].split("\n## ")[0]
 
 
-def calls(document):
+def billing_calls(document):
+    """Path, method and description of each call of billing."""
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             if BILLING_TAGS & set(operation.get("tags", [])):
@@ -36,7 +38,7 @@ def calls(document):
 
 
 def names_of(document, schema):
-    """The properties of a schema and of what they hold."""
+    """The properties of a schema and of the schemas inside it."""
     if "$ref" in schema:
         yield from names_of(document, document["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]])
     for name, one in schema.get("properties", {}).items():
@@ -51,7 +53,7 @@ def names_of(document, schema):
 
 def test_every_call_is_named(document, section):
     seen = 0
-    for path, method, _ in calls(document):
+    for path, method, _ in billing_calls(document):
         written = re.sub(r"\{(invoice_id|credit_note_id)\}", "{id}", path)
         last = written.rsplit("/", 1)[1]
         assert written in section or f"`/{last}`" in section, f"{method} {path}"
@@ -61,7 +63,7 @@ def test_every_call_is_named(document, section):
 
 def test_every_field_of_a_body_and_every_filter_is_named(document, section):
     seen = set()
-    for path, method, operation in calls(document):
+    for path, method, operation in billing_calls(document):
         for content in operation.get("requestBody", {}).get("content", {}).values():
             for name in names_of(document, content["schema"]):
                 assert re.search(rf"[`\"]{name}[`\"]", section), f"{method} {path}: {name}"

@@ -39,6 +39,7 @@ def listed(api, path):
 
 
 def new_customer(api, **more):
+    """A customer made over REST."""
     return created(api.post("/v1/customers", {"ref": unique("CUST"), "name": "Ada", "currency": "EUR", **more}))
 
 
@@ -52,6 +53,7 @@ def new_plan(api, code=None, **more):
 
 
 def new_subscription(api, customer, plan, **more):
+    """A subscription since 1 January, made over REST."""
     body = {"ref": unique("SUB"), "customer": customer["ref"], "plan": plan["code"], "started_at": "2026-01-01T00:00:00Z", **more}
     return created(api.post("/v1/subscriptions", body))
 

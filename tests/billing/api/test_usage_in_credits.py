@@ -19,12 +19,14 @@ IN_CREDITS = {"credit_type": "credits", "per_unit": "2.5"}
 
 @pytest.fixture
 def api() -> ApiClient:
+    """A client that may read and write in billing, and grant and spend credits."""
     scopes = ["billing:read", "billing:write", "ledger:read", "ledger:grant", "ledger:spend"]
     _, secret = services.create_api_key(name=unique("key"), scopes=scopes)
     return ApiClient(secret)
 
 
 def plan_body(**credits_of_calls: Any) -> dict[str, Any]:
+    """The body of a new plan whose calls take credits, with a fee."""
     return {
         "code": unique("plan"), "name": "Calls", "currency": "EUR", "interval": {"unit": "month", "count": 1},
         "prices": [metered(credits=credits_of_calls or IN_CREDITS, tax_rate="20"), recurring()],
@@ -32,7 +34,7 @@ def plan_body(**credits_of_calls: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def ordered(api: ApiClient) -> tuple[str, str]:
+def ordered_with_250_credits(api: ApiClient) -> tuple[str, str]:
     """A holder with 250 credits, and a subscription whose calls take 2.5 of them; made over REST."""
     plan = api.post("/v1/plans", plan_body()).json()
     customer, ref, holder = unique("CUST"), unique("SUB"), unique("holder")
@@ -44,6 +46,7 @@ def ordered(api: ApiClient) -> tuple[str, str]:
 
 
 def use_calls(api: ApiClient, ref: str, value: str, day: int = 10) -> None:
+    """Record calls of a day in January over REST."""
     occurred_at = f"2026-01-{day}T00:00:00Z"
     event = {
         "idempotency_key": unique("use"), "subscription": ref, "meter": "calls", "value": value, "occurred_at": occurred_at,
@@ -51,17 +54,18 @@ def use_calls(api: ApiClient, ref: str, value: str, day: int = 10) -> None:
     assert api.post("/v1/usage-events", {"events": [event]}).json()["results"][0]["result"] == "accepted"
 
 
-def balance(api: ApiClient, holder: str) -> int:
+def available_credits(api: ApiClient, holder: str) -> int:
+    """The credits that the holder can spend, over REST."""
     available: int = api.get(f"/v1/holders/{holder}/balance?credit_type=credits").json()["available"]
     return available
 
 
-def test_from_a_plan_to_the_invoice_and_the_balance(api: ApiClient, ordered: tuple[str, str]) -> None:
-    holder, ref = ordered
+def test_from_a_plan_to_the_invoice_and_the_balance(api: ApiClient, ordered_with_250_credits: tuple[str, str]) -> None:
+    holder, ref = ordered_with_250_credits
     use_calls(api, ref, "150")
     body = {"as_of": "2026-02-01T00:00:00Z", "only": "usage"}
     dry = api.post(f"/v1/subscriptions/{ref}/invoices", body | {"dry_run": True}).json()["invoices"]
-    assert balance(api, holder) == 250
+    assert available_credits(api, holder) == 250
     [invoice] = api.post(f"/v1/subscriptions/{ref}/invoices", body).json()["invoices"]
     [line] = invoice["lines"]
     assert [one["rating"] for one in dry[0]["lines"]] == [line["rating"]]
@@ -71,24 +75,24 @@ def test_from_a_plan_to_the_invoice_and_the_balance(api: ApiClient, ordered: tup
     assert line["rating"]["covered"] == covered
     entry = api.get(f"/v1/holders/{holder}/entries/2?credit_type=credits").json()
     assert (entry["amount"], entry["reference"], entry["actor"]) == (-250, f"usage of invoice {invoice['id']}", "billing")
-    assert balance(api, holder) == 0
+    assert available_credits(api, holder) == 0
 
     assert api.post(f"/v1/invoices/{invoice['id']}/void", {}).status_code == 200
     assert api.post(f"/v1/invoices/{invoice['id']}/void", {}).status_code == 200
-    assert balance(api, holder) == 250
+    assert available_credits(api, holder) == 250
 
 
-def test_an_amendments_dry_run_changes_no_credits(api: ApiClient, ordered: tuple[str, str]) -> None:
-    holder, ref = ordered
+def test_an_amendments_dry_run_changes_no_credits(api: ApiClient, ordered_with_250_credits: tuple[str, str]) -> None:
+    holder, ref = ordered_with_250_credits
     use_calls(api, ref, "40")
     api.post(f"/v1/subscriptions/{ref}/invoices", {"as_of": "2026-02-01T00:00:00Z"})
-    assert balance(api, holder) == 150
+    assert available_credits(api, holder) == 150
     cheaper = api.post("/v1/plans", plan_body(per_unit="1")).json()["code"]
     change = {"effective_at": "2026-01-01T00:00:00Z", "plan": cheaper}
     dry = api.post(f"/v1/subscriptions/{ref}/amendments?dry_run=true", change)
     lines = [line for one in dry.json()["invoices"] for line in one["lines"] if line["price_key"] == "calls"]
     assert sorted(line["rating"]["covered"]["credits"] for line in lines) == [-100, 40]
-    assert balance(api, holder) == 150
+    assert available_credits(api, holder) == 150
 
 
 def test_a_plan_shows_its_credits_and_gives_the_type_where_it_was_left_out(api: ApiClient) -> None:
@@ -141,8 +145,10 @@ def test_a_rating_with_credits_that_make_no_sense_is_refused(api: ApiClient, pri
     assert [(one["pointer"], one["code"]) for one in response.json()["errors"]] == [("/credits_available", code)]
 
 
-def test_the_admin_shows_credits_on_the_price_the_line_and_the_claim(api: ApiClient, ordered: tuple[str, str]) -> None:
-    _, ref = ordered
+def test_the_admin_shows_credits_on_the_price_the_line_and_the_claim(
+    api: ApiClient, ordered_with_250_credits: tuple[str, str]
+) -> None:
+    _, ref = ordered_with_250_credits
     use_calls(api, ref, "150")
     [invoice] = api.post(f"/v1/subscriptions/{ref}/invoices", {"as_of": "2026-02-01T00:00:00Z"}).json()["invoices"]
     client, subscription = operator(), Subscription.objects.get(ref=ref)
@@ -154,8 +160,8 @@ def test_the_admin_shows_credits_on_the_price_the_line_and_the_claim(api: ApiCli
     assert "Paid with 2.5 credits each first" in client.get(f"/admin/billing/plan/{plan.pk}/change/").content.decode()
 
 
-def test_the_admin_shows_what_a_run_spent_on_usage(api: ApiClient, ordered: tuple[str, str]) -> None:
-    _, ref = ordered
+def test_the_admin_shows_what_a_run_spent_on_usage(api: ApiClient, ordered_with_250_credits: tuple[str, str]) -> None:
+    _, ref = ordered_with_250_credits
     use_calls(api, ref, "150")
     arguments = ("--as-of", "2026-02-01", "--subscription", ref, "--no-progress")
     call_command("generate_invoices", *arguments, stdout=StringIO(), stderr=StringIO())

@@ -9,7 +9,7 @@ from billing.documents import credit_notes
 from billing.models import Claim, CreditNote, CreditPayment
 from billing.orders.customers import CreditTerms
 from ledger import services
-from tests.billing.documents.test_credit_notes import _as_owner, credit
+from tests.billing.documents.test_credit_notes import _as_owner, issue_note
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring, transition, unique
 from tests.billing.generator.test_generate import bill
 
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def paid():
-    """An invoice of 12.00 of which 500 credits paid 5.00, and the holder, who gets 100 credits a month besides."""
+def paid_with_credits():
+    """An invoice of 12.00 of which 500 credits paid 5.00, and the holder, who also gets 100 credits a month."""
     holder = unique("holder")
     services.grant(holder_id=holder, amount=500, idempotency_key="first")
     terms = CreditTerms("credits", Decimal("0.01"))
@@ -29,62 +29,68 @@ def paid():
     return holder, invoice["id"]
 
 
-def found():
-    """The findings but the digests of documents, which cover what paid for them as well: see test_tampering.py."""
+def findings_of_the_check():
+    """The findings but those about digests of documents, which cover the payments too: see test_tampering.py."""
     return [(one["finding"], one["what"]) for one in auditing.check() if one["finding"] != "digest of a document"]
 
 
-def test_ordinary_life_is_no_finding(paid):
-    _, invoice_id = paid
+def test_ordinary_life_is_no_finding(paid_with_credits):
+    _, invoice_id = paid_with_credits
     credit_notes.issue_in(invoice_id=invoice_id, reason="x", actor="test")
     assert auditing.check() == []
 
 
-def test_a_payment_that_the_ledger_does_not_have(paid):
-    holder, invoice_id = paid
+def test_a_payment_that_the_ledger_does_not_have(paid_with_credits):
+    holder, invoice_id = paid_with_credits
     CreditPayment.objects.filter(invoice_id=invoice_id).update(spend_sequence=77)
-    assert found() == [("missing in the ledger", f"payment of invoice {invoice_id}: no spend 77 of {holder} in credits")]
+    assert findings_of_the_check() == [
+        ("missing in the ledger", f"payment of invoice {invoice_id}: no spend 77 of {holder} in credits")
+    ]
 
 
-def test_a_payment_that_names_an_entry_of_another_kind_is_reported(paid):
-    holder, invoice_id = paid
+def test_a_payment_that_names_an_entry_of_another_kind_is_reported(paid_with_credits):
+    holder, invoice_id = paid_with_credits
     CreditPayment.objects.filter(invoice_id=invoice_id).update(spend_sequence=1)
-    assert found() == [("missing in the ledger", f"payment of invoice {invoice_id}: no spend 1 of {holder} in credits")]
+    assert findings_of_the_check() == [
+        ("missing in the ledger", f"payment of invoice {invoice_id}: no spend 1 of {holder} in credits")
+    ]
 
 
-def test_a_return_that_the_ledger_does_not_have(paid):
-    holder, invoice_id = paid
+def test_a_return_that_the_ledger_does_not_have(paid_with_credits):
+    holder, invoice_id = paid_with_credits
     transition(invoice_id, "void")
-    assert found() == []
+    assert findings_of_the_check() == []
     CreditPayment.objects.filter(invoice_id=invoice_id).update(refund_sequence=78)
-    assert found() == [
+    assert findings_of_the_check() == [
         ("missing in the ledger", f"payment of invoice {invoice_id}, given back: no refund 78 of {holder} in credits")
     ]
 
 
-def test_a_return_by_a_credit_note_that_the_ledger_does_not_have(paid):
-    holder, invoice_id = paid
-    note = credit(invoice_id)
+def test_a_return_by_a_credit_note_that_the_ledger_does_not_have(paid_with_credits):
+    holder, invoice_id = paid_with_credits
+    note = issue_note(invoice_id)
     assert note.credits_returned == 500
     _as_owner("billing_creditnote")
     CreditNote.objects.update(refund_sequence=79)
-    assert found() == [("missing in the ledger", f"credit note {note.pk}: no refund 79 of {holder} in credits")]
+    assert findings_of_the_check() == [("missing in the ledger", f"credit note {note.pk}: no refund 79 of {holder} in credits")]
 
 
-def test_an_allowance_that_the_ledger_does_not_have(paid):
-    holder, _ = paid
+def test_an_allowance_that_the_ledger_does_not_have(paid_with_credits):
+    holder, _ = paid_with_credits
     claim = Claim.objects.get(kind=Claim.Kind.ALLOWANCE)
     Claim.objects.filter(pk=claim.pk).update(snapshot={**claim.snapshot, "grant": 80})
-    assert found() == [("missing in the ledger", f"allowance claim {claim.pk}: no grant 80 of {holder} in credits")]
+    assert findings_of_the_check() == [
+        ("missing in the ledger", f"allowance claim {claim.pk}: no grant 80 of {holder} in credits")
+    ]
 
 
-def test_entries_of_an_invoice_that_does_not_exist(paid):
-    holder, _ = paid
+def test_entries_of_an_invoice_that_does_not_exist(paid_with_credits):
+    holder, _ = paid_with_credits
     services.grant(holder_id=holder, amount=5, idempotency_key="a", actor="key:shop", reference="invoice 123456789")
-    assert found() == []
+    assert findings_of_the_check() == []
     for key, reference in (("b", "invoice 123456789"), ("c", "invoice of mine")):
         services.grant(holder_id=holder, amount=5, idempotency_key=key, actor="billing", reference=reference)
-    assert found() == [
+    assert findings_of_the_check() == [
         ("unknown to billing", f"an entry of {holder} is of {reference}, which does not exist")
         for reference in ("invoice 123456789", "invoice of mine")
     ]

@@ -56,12 +56,13 @@ def history():
     return {"first": first["id"], "second": second["id"], "third": third["id"], "subscription": subscription.pk}
 
 
-def found() -> set[str]:
+def findings() -> set[str]:
+    """The names of the findings."""
     return {one["finding"] for one in auditing.check()}
 
 
 def as_owner(*statements: str, **named: int) -> None:
-    """Change rows as somebody does who may switch triggers off; constraints hold."""
+    """Change rows as the owner of the tables can, with triggers off; constraints still hold."""
     with connection.cursor() as cursor:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
         cursor.execute(TABLES)
@@ -291,7 +292,7 @@ TAMPERINGS = {
 def test_what_was_changed_with_triggers_off_is_found(history, name):
     statements, expected = TAMPERINGS[name]
     as_owner(*statements, **history)
-    assert found() >= expected
+    assert findings() >= expected
 
 
 def test_a_restored_claim_says_what_it_restores_and_is_held_to_it(history):
@@ -304,7 +305,7 @@ def test_a_restored_claim_says_what_it_restores_and_is_held_to_it(history):
     transition(corrected["id"], "void")
     restored = Claim.objects.get(subscription_id=subscription.pk, restores=released.pk)
     assert (restored.amount_minor, restored.invoice_id, restored.made_by) == (1000, released.invoice_id, released.made_by)
-    assert found() == set()
+    assert findings() == set()
     as_owner("UPDATE billing_claim SET quantity = 5 WHERE id = %(restored)s", restored=restored.pk)
-    assert found() == {"restored claim differs from the released one"}
+    assert findings() == {"restored claim differs from the released one"}
     assert Line.objects.filter(invoice_id=released.invoice_id).count() == 1

@@ -27,7 +27,7 @@ BUYER_ADDRESS = {
 }
 
 
-def seller(**more: str) -> None:
+def add_seller(**more: str) -> None:
     """Record who invoices."""
     record_seller({**SELLER, **more}, actor="test")
 
@@ -71,7 +71,7 @@ def subscribed(
     )
 
 
-def billed(
+def invoice_up_to(
     subscription: Subscription, *, as_of: datetime = datetime(2026, 11, 1, 12, tzinfo=UTC), finalize: bool = True
 ) -> Invoice:
     """Its invoice up to then."""
@@ -90,4 +90,4 @@ def usual_invoice(**customer: Any) -> Invoice:
     )
     use(subscription, "5390000", datetime(2026, 10, 5, tzinfo=UTC))
     use(subscription, "11000", datetime(2026, 10, 6, tzinfo=UTC), meter="storage")
-    return billed(subscription)
+    return invoice_up_to(subscription)

@@ -33,6 +33,7 @@ def pixels(picture: bytes) -> list[bytes]:
 
 
 def _unfiltered(data: bytes, row_bytes: int) -> list[bytes]:
+    """Undo the filter of each row of bytes, which PNG names in the row's first byte."""
     rows, before = [], bytes(row_bytes)
     for start in range(0, len(data), row_bytes + 1):
         kind, row = data[start], bytearray(data[start + 1 : start + 1 + row_bytes])
@@ -45,5 +46,6 @@ def _unfiltered(data: bytes, row_bytes: int) -> list[bytes]:
 
 
 def _paeth(left: int, above: int, corner: int) -> int:
+    """The Paeth predictor of the PNG specification."""
     guess = left + above - corner
     return min((left, above, corner), key=lambda one: abs(guess - one))

@@ -29,7 +29,8 @@ def line(price: dict[str, Any], quantity: str, *, currency: str = "EUR", **more:
     }
 
 
-def notes(found: dict[str, Any], *, currency: str = "EUR", language: Any = ENGLISH) -> list[str]:
+def calculation_notes(found: dict[str, Any], *, currency: str = "EUR", language: Any = ENGLISH) -> list[str]:
+    """The lines of text that explain this calculation."""
     return calculation(Notation(language, TEXTS[language.code], currency), found)
 
 
@@ -59,28 +60,34 @@ def notes(found: dict[str, Any], *, currency: str = "EUR", language: Any = ENGLI
     ],
 )
 def test_each_price_model_in_figures(price, quantity, expected):
-    assert notes(line(price, quantity)) == expected
+    assert calculation_notes(line(price, quantity)) == expected
 
 
 def test_a_part_of_a_period_a_discount_and_credits_each_have_their_note():
     share = {"share": {"used": 21, "of": 31}}
     found = line({"model": "unit", "unit_amount": "31"}, "2", rating=share) | {"amount_minor": 4200, "discount_minor": 420}
-    assert notes(found) == ["62.00 × 21 of 31 days = 42.00", "Discount −4.20"]
-    assert notes(found, language=GERMAN) == ["62,00 × 21 von 31 Tagen = 42,00", "Rabatt −4,20"]
+    assert calculation_notes(found) == ["62.00 × 21 of 31 days = 42.00", "Discount −4.20"]
+    assert calculation_notes(found, language=GERMAN) == ["62,00 × 21 von 31 Tagen = 42,00", "Rabatt −4,20"]
     microseconds = {"share": {"used": 1_800_000_000, "of": 3_600_000_000}}
     found = line({"model": "unit", "unit_amount": "31"}, "2", rating=microseconds) | {"amount_minor": 3100}
-    assert notes(found) == ["62.00 × 1,800 of 3,600 seconds = 31.00"]
+    assert calculation_notes(found) == ["62.00 × 1,800 of 3,600 seconds = 31.00"]
     covered = {"covered": {"units": "100", "credits": 250, "credit_type": "credits", "entries": [7], "holder_id": "ada"}}
-    assert notes(line({"model": "unit", "unit_amount": "0.02"}, "150", rating=covered))[-1] == "100 units paid with 250 credits"
+    assert (
+        calculation_notes(line({"model": "unit", "unit_amount": "0.02"}, "150", rating=covered))[-1]
+        == "100 units paid with 250 credits"
+    )
     covered["covered"] |= {"units": "-100", "credits": -250}
-    assert notes(line({"model": "unit", "unit_amount": "0.02"}, "150", rating=covered))[-1] == "100 units: 250 credits returned"
+    assert (
+        calculation_notes(line({"model": "unit", "unit_amount": "0.02"}, "150", rating=covered))[-1]
+        == "100 units: 250 credits returned"
+    )
 
 
 def test_currencies_without_and_with_three_decimals():
-    assert notes(line({"model": "flat", "unit_amount": "4900"}, "1", currency="JPY"), currency="JPY") == []
+    assert calculation_notes(line({"model": "flat", "unit_amount": "4900"}, "1", currency="JPY"), currency="JPY") == []
     price = {"model": "unit", "unit_amount": "0.5", "free_units": "1"}
-    assert notes(line(price, "3", currency="JPY"), currency="JPY") == ["3 − 1 free = 2 × 0.5 = 1"]
-    assert notes(line(price, "3", currency="KWD"), currency="KWD") == ["3 − 1 free = 2 × 0.500 = 1.000"]
+    assert calculation_notes(line(price, "3", currency="JPY"), currency="JPY") == ["3 − 1 free = 2 × 0.5 = 1"]
+    assert calculation_notes(line(price, "3", currency="KWD"), currency="KWD") == ["3 − 1 free = 2 × 0.500 = 1.000"]
 
 
 def test_every_language_has_every_text():

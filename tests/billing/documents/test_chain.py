@@ -92,7 +92,7 @@ NUMBER = re.compile(r'"<number (-?[0-9.]+)>"')
 
 
 def plain(value):
-    """What json writes as the server does; decimals with all their places are put in by `written`."""
+    """What json writes as the server does; decimals with all their places are put in by `canonical_json`."""
     if isinstance(value, datetime):
         since = value - datetime(1970, 1, 1, tzinfo=UTC)
         return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
@@ -103,11 +103,12 @@ def plain(value):
     return str(value)
 
 
-def rows(found, *fields):
+def plain_rows(found, *fields):
+    """The fields of each row, as the canonical form writes them."""
     return [[plain(value) for value in row] for row in found.values_list(*fields)]
 
 
-def written(facts, json_texts=()):
+def canonical_json(facts, json_texts=()):
     """The form, with the text of JSON columns as the server has it in place of <0>, <1> …"""
     form = NUMBER.sub(r"\1", json.dumps(facts, ensure_ascii=False))
     for index, text in enumerate(json_texts):
@@ -124,6 +125,7 @@ def stored_json(table, column, **where):
 
 
 def invoice_form(invoice):
+    """The canonical form of an invoice, spelled here a second time from the tables."""
     head = [
         "invoice", invoice.pk, invoice.series, invoice.series_value, invoice.number, invoice.subscription_id,
         invoice.subscription_ref, invoice.customer_id, invoice.customer_ref, invoice.seller_id, "<0>", invoice.currency,
@@ -153,31 +155,32 @@ def invoice_form(invoice):
     uses = CreditNoteUse.objects.filter(invoice_id=invoice.pk).exclude(
         credit_note__kind="requested", credit_note__invoice_id=invoice.pk
     )
-    payment = rows(
+    payment = plain_rows(
         CreditPayment.objects.filter(invoice_id=invoice.pk),
         "holder_id", "credit_type", "credits", "amount_minor", "spend_sequence",
     )  # fmt: skip
     facts = [
         *map(plain, head),
         lines,
-        rows(InvoiceTax.objects.filter(invoice_id=invoice.pk).order_by("category", "rate"),
+        plain_rows(InvoiceTax.objects.filter(invoice_id=invoice.pk).order_by("category", "rate"),
              "category", "rate", "base_minor", "amount_minor"),
         claims,
         [
             [use.customer_coupon_id, use.amount_minor, use.periods, use.currency, use.customer_coupon.coupon.digest.hex()]
             for use in CouponUse.objects.filter(invoice_id=invoice.pk).order_by("id")
         ],
-        rows(CreditNote.objects.filter(invoice_id=invoice.pk, kind="carried").order_by("id"), "id", "amount_minor"),
-        rows(uses.order_by("id"), "credit_note_id", "amount_minor"),
+        plain_rows(CreditNote.objects.filter(invoice_id=invoice.pk, kind="carried").order_by("id"), "id", "amount_minor"),
+        plain_rows(uses.order_by("id"), "credit_note_id", "amount_minor"),
         payment[0] if payment else None,
-        ordered(invoice),
+        order_facts(invoice),
         [[price.pk, price.digest.hex()] for price in Price.objects.filter(line_prices(invoice)).order_by("id")],
-        [[charge.pk, charge.digest.hex()] for charge in Charge.objects.filter(charged(invoice)).order_by("id")],
+        [[charge.pk, charge.digest.hex()] for charge in Charge.objects.filter(charged_items(invoice)).order_by("id")],
     ]  # fmt: skip
-    return written(facts, json_texts)
+    return canonical_json(facts, json_texts)
 
 
-def ordered(invoice):
+def order_facts(invoice):
+    """What was ordered, as far as the invoice depends on it."""
     subscription = invoice.subscription
     amendment = Amendment.objects.get(subscription_id=subscription.pk, sequence=invoice.amendments_seen)
     return [
@@ -187,10 +190,12 @@ def ordered(invoice):
 
 
 def line_prices(invoice):
+    """The prices that the invoice's lines name."""
     return Q(pk__in=Line.objects.filter(invoice_id=invoice.pk, price__isnull=False).values("price_id"))
 
 
-def charged(invoice):
+def charged_items(invoice):
+    """The items that the invoice charges."""
     return Q(pk__in=Claim.objects.filter(made_by=invoice.pk, kind=Claim.Kind.CHARGE, restores=None).values("item_id"))
 
 
@@ -207,26 +212,28 @@ def row_form(row):
             value = f"<{len(json_texts) - 1}>"
         if field.column != "digest":
             values[field.column] = value if isinstance(value, str) else plain(value)
-    return written({name: values[name] for name in sorted(values, key=lambda name: (len(name), name))}, json_texts)
+    return canonical_json({name: values[name] for name in sorted(values, key=lambda name: (len(name), name))}, json_texts)
 
 
-def sha256(before, form):
+def chained_digest(before, form):
+    """The digest of a form, chained to the digest before it."""
     return hashlib.sha256(before + form.encode()).digest()
 
 
 def note_form(note):
+    """The canonical form of a credit note, spelled here a second time from the tables."""
     lowered = CreditNoteUse.objects.filter(credit_note=note, invoice_id=note.invoice_id).values_list("amount_minor", flat=True)
     facts = [
         "credit note", note.pk, note.series, note.series_value, note.number, note.subscription_id, note.invoice_id, note.currency,
         plain(note.issue_date), note.seller_id, note.subtotal_minor, note.tax_minor, note.amount_minor, note.credits_returned,
         note.credits_returned_minor, note.refund_sequence, note.reason, note.actor, plain(note.recorded_at),
-        rows(CreditNoteLine.objects.filter(credit_note=note).order_by("position"),
+        plain_rows(CreditNoteLine.objects.filter(credit_note=note).order_by("position"),
              "position", "description", "amount_minor", "tax_category", "tax_rate"),
-        rows(CreditNoteTax.objects.filter(credit_note=note).order_by("category", "rate"),
+        plain_rows(CreditNoteTax.objects.filter(credit_note=note).order_by("category", "rate"),
              "category", "rate", "base_minor", "amount_minor"),
         lowered.first(),
     ]  # fmt: skip
-    return written(facts)
+    return canonical_json(facts)
 
 
 def test_python_comes_to_the_same_digests_from_the_documented_form(history):
@@ -250,13 +257,13 @@ def test_python_comes_to_the_same_digests_of_what_was_ordered(history):
         rows = list(model.objects.filter(subscription_id=history["subscription"]).order_by("sequence"))
         assert [row.sequence for row in rows] == list(range(1, len(rows) + 1))
         for row in rows:
-            before = sha256(before, row_form(row))
+            before = chained_digest(before, row_form(row))
             assert bytes(row.digest) == before, row
         assert rows
     for price in Price.objects.select_related("plan"):
-        assert bytes(price.digest) == sha256(b"", row_form(price.plan) + row_form(price))
+        assert bytes(price.digest) == chained_digest(b"", row_form(price.plan) + row_form(price))
     for coupon in Coupon.objects.all():
-        assert bytes(coupon.digest) == sha256(b"", row_form(coupon))
+        assert bytes(coupon.digest) == chained_digest(b"", row_form(coupon))
 
 
 def test_the_digest_of_a_row_does_not_depend_on_the_time_zone_of_the_session(history):

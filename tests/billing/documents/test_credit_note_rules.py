@@ -11,16 +11,18 @@ from billing.rating.tax import TaxLine, tax_minor
 S20, S7 = ("S", Decimal(20)), ("S", Decimal(7))
 
 
-def line(position, net, left=None, group=S20):
+def line_rest(position, net, left=None, group=S20):
+    """A line of that net amount, and how much of it is not credited yet."""
     return LineRest(position, f"line {position}", *group, net, net if left is None else left)
 
 
-def tax(base, group=S20, credited=0):
+def tax_rest(base, group=S20, credited=0):
+    """The tax on that base, and how much of it is credited."""
     return TaxRest(*group, base, tax_minor(base, group[1]), credited)
 
 
 def test_the_whole_invoice_is_credited_with_its_tax():
-    note = whole_rest([line(1, 1000), line(2, 555, group=S7)], [tax(1000), tax(555, S7)])
+    note = whole_rest([line_rest(1, 1000), line_rest(2, 555, group=S7)], [tax_rest(1000), tax_rest(555, S7)])
     assert [one.amount_minor for one in note.lines] == [1000, 555]
     # 7 % of 5.55 is 0.3885
     assert note.taxes == (TaxLine("S", Decimal(7), 555, 39), TaxLine("S", Decimal(20), 1000, 200))
@@ -32,7 +34,7 @@ def test_three_thirds_of_a_line_have_the_tax_of_the_whole():
     group = ("S", Decimal(19))
     taken, taxes = 0, []
     for amount in (33, 33, 34):
-        note = parts([line(1, 100, 100 - taken, group)], [tax(100, group, taken)], {1: amount})
+        note = parts([line_rest(1, 100, 100 - taken, group)], [tax_rest(100, group, taken)], {1: amount})
         taxes.append(note.tax_minor)
         taken += amount
     assert taxes == [6, 7, 6]
@@ -40,24 +42,24 @@ def test_three_thirds_of_a_line_have_the_tax_of_the_whole():
 
 
 def test_a_charge_is_not_credited_beyond_the_credit_beside_it():
-    lines, taxes = [line(1, -484), line(2, 1452)], [tax(968)]
+    lines, taxes = [line_rest(1, -484), line_rest(2, 1452)], [tax_rest(968)]
     assert creditable(lines) == {2: 968}
     assert parts(lines, taxes, {2: 969}) is None
     assert parts(lines, taxes, {2: 968}).total_minor == 968 + 194
     rest = whole_rest(lines, taxes)
     assert ([one.amount_minor for one in rest.lines], rest.subtotal_minor, rest.tax_minor) == ([-484, 1452], 968, 194)
-    assert whole_rest([line(1, -484), line(2, 1452, 484)], [tax(968, credited=968)]).lines == ()
+    assert whole_rest([line_rest(1, -484), line_rest(2, 1452, 484)], [tax_rest(968, credited=968)]).lines == ()
 
 
 def test_two_lines_together_are_not_credited_beyond_their_category():
-    lines = [line(1, -500), line(2, 600), line(3, 600)]
+    lines = [line_rest(1, -500), line_rest(2, 600), line_rest(3, 600)]
     assert creditable(lines) == {2: 600, 3: 600}
-    assert parts(lines, [tax(700)], {2: 600, 3: 101}) is None
-    assert parts(lines, [tax(700)], {2: 600, 3: 100}).subtotal_minor == 700
+    assert parts(lines, [tax_rest(700)], {2: 600, 3: 101}) is None
+    assert parts(lines, [tax_rest(700)], {2: 600, 3: 100}).subtotal_minor == 700
 
 
 def test_a_credit_is_not_credited():
-    assert parts([line(1, -484), line(2, 1452)], [tax(968)], {1: 1}) is None
+    assert parts([line_rest(1, -484), line_rest(2, 1452)], [tax_rest(968)], {1: 1}) is None
 
 
 def test_the_money_goes_back_the_way_it_came():
@@ -83,20 +85,20 @@ def test_the_money_goes_back_the_way_it_came():
 )
 def test_notes_never_exceed_the_invoice_and_together_come_to_it(nets, rate, data):
     group = ("S", rate)
-    whole = tax(sum(nets), group)
+    whole = tax_rest(sum(nets), group)
     left, credited, taxed = dict(enumerate(nets, 1)), 0, 0
     for _ in range(data.draw(st.integers(0, 5))):
         wanted = {position: amount for position, rest in left.items() if rest and (amount := data.draw(st.integers(0, rest)))}
-        lines = [line(position, nets[position - 1], rest, group) for position, rest in left.items()]
-        note = parts(lines, [tax(sum(nets), group, credited)], wanted)
+        lines = [line_rest(position, nets[position - 1], rest, group) for position, rest in left.items()]
+        note = parts(lines, [tax_rest(sum(nets), group, credited)], wanted)
         assert note is not None
         left = {position: rest - wanted.get(position, 0) for position, rest in left.items()}
         credited, taxed = credited + note.subtotal_minor, taxed + note.tax_minor
         assert note.tax_minor >= 0
         assert taxed <= whole.tax_minor
     rest = whole_rest(
-        [line(position, nets[position - 1], amount, group) for position, amount in left.items()],
-        [tax(sum(nets), group, credited)],
+        [line_rest(position, nets[position - 1], amount, group) for position, amount in left.items()],
+        [tax_rest(sum(nets), group, credited)],
     )
     assert (credited + rest.subtotal_minor, taxed + rest.tax_minor) == (sum(nets), whole.tax_minor)
 

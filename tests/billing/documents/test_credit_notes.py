@@ -52,6 +52,7 @@ def api() -> ApiClient:
 
 
 def subscribed(*prices, **customer):
+    """A subscription at 10.00 plus 20 percent and 5.55 plus 7 percent, or at other prices."""
     plan = PlanFactory(prices=list(prices) or [recurring(tax_rate="20"), recurring("support", "5.55", tax_rate="7")])
     return SubscriptionFactory(plan=plan.code, customer=CustomerFactory(**customer).ref)
 
@@ -64,12 +65,13 @@ def with_credits(count, unit_value="0.01"):
     return holder, subscribed(recurring(tax_rate="20"), holder_id=holder, credits=terms)
 
 
-def credit(invoice_id, *lines, reason="as agreed"):
+def issue_note(invoice_id, *lines, reason="as agreed"):
+    """Issue a credit note for (position, amount) of lines, or for the whole invoice."""
     wanted = [LineCredit(*line) for line in lines] or None
     return credit_notes.issue_in(invoice_id=invoice_id, lines=wanted, reason=reason, actor="key:shop")
 
 
-def written():
+def rows_of_notes():
     """What a refused credit note must leave as it was."""
     return (
         list(CreditNote.objects.order_by("pk").values()),
@@ -126,8 +128,8 @@ def test_without_lines_the_whole_rest_is_credited_and_nothing_due_is_paid(api):
 
 def test_crediting_too_much_is_refused_with_what_is_left(api):
     [invoice] = bill(subscribed(), at(1, 1))
-    credit(invoice["id"], (1, 400))
-    before = written()
+    issue_note(invoice["id"], (1, 400))
+    before = rows_of_notes()
     response = api.post(
         f"/v1/invoices/{invoice['id']}/credit-notes", {"lines": [{"position": 1, "amount_minor": 601}], "reason": "too much"}
     )
@@ -135,7 +137,7 @@ def test_crediting_too_much_is_refused_with_what_is_left(api):
     assert (response.status_code, problem["type"].rsplit("/", 1)[1]) == (409, "credit-exceeds-invoice")
     assert problem["creditable_minor"] == 1794 - 480
     assert problem["lines"] == [{"position": 1, "creditable_minor": 600}, {"position": 2, "creditable_minor": 555}]
-    assert written() == before
+    assert rows_of_notes() == before
 
 
 @pytest.mark.parametrize(
@@ -156,10 +158,10 @@ def test_crediting_too_much_is_refused_with_what_is_left(api):
 )
 def test_bad_requests_are_refused_by_field_and_nothing_is_written(api, body, pointer):
     [invoice] = bill(subscribed(), at(1, 1))
-    before, keys = written(), RequestKey.objects.count()
+    before, keys = rows_of_notes(), RequestKey.objects.count()
     response = api.post(f"/v1/invoices/{invoice['id']}/credit-notes", body)
     assert (response.status_code, response.json()["errors"][0]["pointer"]) == (400, pointer)
-    assert (written(), RequestKey.objects.count()) == (before, keys)
+    assert (rows_of_notes(), RequestKey.objects.count()) == (before, keys)
 
 
 @pytest.mark.parametrize("state", ["draft", "void"])
@@ -167,10 +169,10 @@ def test_drafts_and_void_invoices_are_not_credited(api, state):
     [invoice] = bill(subscribed(), at(1, 1), finalize=state != "draft")
     if state == "void":
         transition(invoice["id"], "void")
-    before = written()
+    before = rows_of_notes()
     response = api.post(f"/v1/invoices/{invoice['id']}/credit-notes", {"reason": "x"})
     assert (response.status_code, response.json()["state"], response.json()["wanted"]) == (409, state, "credited")
-    assert written() == before
+    assert rows_of_notes() == before
     assert api.post("/v1/invoices/999999999/credit-notes", {"reason": "x"}).status_code == 404
 
 
@@ -190,7 +192,7 @@ def test_a_credit_note_is_issued_once_per_key(api):
 def test_credit_notes_are_listed_by_customer_and_invoice(api):
     one, other = subscribed(), subscribed()
     [first], [second] = bill(one, at(1, 1)), bill(other, at(1, 1))
-    notes = [credit(first["id"], (1, 1)), credit(second["id"], (1, 1)), credit(first["id"], (1, 2))]
+    notes = [issue_note(first["id"], (1, 1)), issue_note(second["id"], (1, 1)), issue_note(first["id"], (1, 2))]
     customer = Customer.objects.get(pk=one.customer_id).ref
 
     def listed(query):
@@ -222,7 +224,7 @@ def test_of_a_paid_invoice_it_is_set_against_the_next_one():
     subscription = subscribed(recurring(tax_rate="20"))
     [invoice] = bill(subscription, at(1, 1))
     transition(invoice["id"], "pay")
-    note = credit(invoice["id"], (1, 500))
+    note = issue_note(invoice["id"], (1, 500))
     assert (note.amount_minor, Invoice.objects.get(pk=invoice["id"]).amount_due_minor) == (600, 1200)
     [following] = bill(subscription, at(2, 1))
     assert (following["total_minor"], following["credit_notes_minor"], following["amount_due_minor"]) == (1200, 600, 600)
@@ -233,12 +235,12 @@ def test_more_than_is_due_gives_prepaid_credits_back():
     # 12.00: 500 credits paid 5.00, 7.00 are due. 9.00 are credited: 7.00 of them nobody pays, 200 credits go back.
     holder, subscription = with_credits(500)
     [invoice] = bill(subscription, at(1, 1))
-    note = credit(invoice["id"], (1, 750))
+    note = issue_note(invoice["id"], (1, 750))
     assert (note.amount_minor, note.credits_returned, note.credits_returned_minor) == (900, 200, 200)
     row = Invoice.objects.get(pk=invoice["id"])
     assert (row.state, row.credit_notes_minor, row.credits_applied_minor, row.amount_due_minor) == ("paid", 700, 500, 0)
     assert reads.balance(holder).available == 200
-    rest = credit(invoice["id"])
+    rest = issue_note(invoice["id"])
     assert (rest.amount_minor, rest.credits_returned) == (300, 300)
     assert reads.balance(holder).available == 500
     assert [entry.reference for entry in reads.entries(holder, kind="refund", limit=10)] == [f"invoice {invoice['id']}"] * 2
@@ -250,7 +252,7 @@ def test_what_was_paid_in_money_comes_before_what_was_paid_in_credits():
     holder, subscription = with_credits(500)
     [invoice] = bill(subscription, at(1, 1))
     transition(invoice["id"], "pay")
-    notes = [credit(invoice["id"], (1, 250)), credit(invoice["id"], (1, 500)), credit(invoice["id"])]
+    notes = [issue_note(invoice["id"], (1, 250)), issue_note(invoice["id"], (1, 500)), issue_note(invoice["id"])]
     assert [(note.amount_minor, note.credits_returned) for note in notes] == [(300, 0), (600, 200), (300, 300)]
     assert reads.balance(holder).available == 500
     [following] = bill(subscription, at(2, 1))
@@ -264,7 +266,7 @@ def test_credits_that_are_worth_more_than_the_credit_stay_spent():
     holder, subscription = with_credits(1, "10.00")
     [invoice] = bill(subscription, at(1, 1))
     transition(invoice["id"], "pay")
-    note = credit(invoice["id"], (1, 500))
+    note = issue_note(invoice["id"], (1, 500))
     assert (note.credits_returned, reads.balance(holder).available) == (0, 0)
     [following] = bill(subscription, at(2, 1))
     assert following["credit_notes_minor"] == 600
@@ -273,10 +275,10 @@ def test_credits_that_are_worth_more_than_the_credit_stay_spent():
 def test_an_uncollectible_invoice_owes_less():
     [invoice] = bill(subscribed(recurring(tax_rate="20")), at(1, 1))
     transition(invoice["id"], "mark_uncollectible")
-    credit(invoice["id"], (1, 500))
+    issue_note(invoice["id"], (1, 500))
     row = Invoice.objects.get(pk=invoice["id"])
     assert (row.state, row.amount_due_minor) == ("uncollectible", 600)
-    credit(invoice["id"])
+    issue_note(invoice["id"])
     row.refresh_from_db()
     assert (row.state, row.amount_due_minor) == ("paid", 0)
 
@@ -284,7 +286,7 @@ def test_an_uncollectible_invoice_owes_less():
 def test_voiding_the_invoice_ends_its_credit_notes():
     holder, subscription = with_credits(500)
     [invoice] = bill(subscription, at(1, 1))
-    note = credit(invoice["id"], (1, 100))
+    note = issue_note(invoice["id"], (1, 100))
     transition(invoice["id"], "void")
     note.refresh_from_db()
     assert note.released_at is not None
@@ -298,7 +300,7 @@ def test_what_a_credit_note_left_and_a_later_invoice_used_is_not_voided():
     subscription = subscribed(recurring(tax_rate="20"))
     [invoice] = bill(subscription, at(1, 1))
     transition(invoice["id"], "pay")
-    credit(invoice["id"], (1, 500))
+    issue_note(invoice["id"], (1, 500))
     [following] = bill(subscription, at(2, 1))
     transition(following["id"], "void")
     [again] = bill(subscription, at(2, 1))
@@ -315,7 +317,7 @@ def test_what_was_credited_is_not_given_back_a_second_time_when_the_subscription
     subscription = subscribed(recurring(unit_amount="31.00", tax_rate="20"))
     [invoice] = bill(subscription, at(1, 1))
     transition(invoice["id"], "pay")
-    credit(invoice["id"], (1, 1500))
+    issue_note(invoice["id"], (1, 1500))
     subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(1, 11), wish=Wish(sets_end=True, ends_at=at(1, 11)))
     [ended] = bill(subscription, at(1, 11))
     # 21 of 31 days are unused, but only 16.00 of the line are left.
@@ -325,14 +327,14 @@ def test_what_was_credited_is_not_given_back_a_second_time_when_the_subscription
 def test_goodwill_beside_an_unused_rest_leaves_the_rest_whole():
     subscription = subscribed(recurring(unit_amount="31.00", tax_rate="20"))
     [invoice] = bill(subscription, at(1, 1))
-    credit(invoice["id"], (1, 500))
+    issue_note(invoice["id"], (1, 500))
     subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(1, 11), wish=Wish(sets_end=True, ends_at=at(1, 11)))
     [ended] = bill(subscription, at(1, 11))
     assert ended["lines"][0]["amount_minor"] == -2100
     with pytest.raises(CreditExceedsInvoice) as refused:
-        credit(invoice["id"], (1, 501))
+        issue_note(invoice["id"], (1, 501))
     assert refused.value.facts["lines"] == [{"position": 1, "creditable_minor": 500}]
-    assert credit(invoice["id"]).subtotal_minor == 500
+    assert issue_note(invoice["id"]).subtotal_minor == 500
 
 
 def test_usage_that_was_taken_back_later_is_not_credited():
@@ -342,7 +344,7 @@ def test_usage_that_was_taken_back_later_is_not_credited():
     use(subscription, "-400", at(1, 6))
     bill(subscription, at(2, 2))
     with pytest.raises(CreditExceedsInvoice) as refused:
-        credit(invoice["id"], (1, 1201))
+        issue_note(invoice["id"], (1, 1201))
     assert refused.value.facts["lines"] == [{"position": 1, "creditable_minor": 1200}]
 
 
@@ -353,14 +355,14 @@ def test_discounts_are_not_credited():
     coupons.give_coupon(customer_id=customer.pk, customer_ref=customer.ref, customer_currency="EUR", code=code)
     [invoice] = bill(subscription, at(1, 1))
     with pytest.raises(CreditExceedsInvoice):
-        credit(invoice["id"], (1, 751))
-    assert credit(invoice["id"]).amount_minor == invoice["total_minor"] == 900
+        issue_note(invoice["id"], (1, 751))
+    assert issue_note(invoice["id"]).amount_minor == invoice["total_minor"] == 900
 
 
 def test_an_invoice_of_nothing_has_nothing_to_credit():
     [invoice] = bill(subscribed(recurring(unit_amount="0.00")), at(1, 1))
     with pytest.raises(CreditExceedsInvoice):
-        credit(invoice["id"])
+        issue_note(invoice["id"])
     assert not CreditNote.objects.filter(invoice_id=invoice["id"]).exists()
 
 
@@ -368,9 +370,10 @@ def test_an_invoice_of_nothing_has_nothing_to_credit():
 
 
 @pytest.fixture
-def issued():
+def note_of_four():
+    """A credit note of 4.00 on a subscription's first invoice."""
     [invoice] = bill(subscribed(), at(1, 1))
-    return credit(invoice["id"], (1, 400))
+    return issue_note(invoice["id"], (1, 400))
 
 
 @pytest.mark.parametrize(
@@ -399,12 +402,12 @@ def issued():
         ),
     ],
 )
-def test_an_issued_credit_note_is_frozen(issued, sql):
-    before = written()
+def test_an_issued_credit_note_is_frozen(note_of_four, sql):
+    before = rows_of_notes()
     with pytest.raises(DatabaseError) as refused, transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(sql, [issued.pk])
+        cursor.execute(sql, [note_of_four.pk])
     assert sqlstate(refused.value) == "LG001"
-    assert written() == before
+    assert rows_of_notes() == before
 
 
 def test_it_begins_without_a_number():
@@ -416,10 +419,10 @@ def test_it_begins_without_a_number():
     assert sqlstate(refused.value) == "LG001"
 
 
-def test_numbers_are_gapless_though_a_refused_one_came_between(issued):
+def test_numbers_are_gapless_though_a_refused_one_came_between(note_of_four):
     with pytest.raises(CreditExceedsInvoice):
-        credit(issued.invoice_id, (1, 601))
-    assert [credit(issued.invoice_id, (1, 1)).number, issued.number] == ["CN-000002", "CN-000001"]
+        issue_note(note_of_four.invoice_id, (1, 601))
+    assert [issue_note(note_of_four.invoice_id, (1, 1)).number, note_of_four.number] == ["CN-000002", "CN-000001"]
     assert auditing.check() == []
 
 
@@ -440,7 +443,7 @@ def _as_owner(table):
         ("billing_creditnote", "UPDATE billing_creditnote SET series_value = 2", "hole in the numbering"),
     ],
 )
-def test_the_check_finds_what_is_wrong_with_credit_notes(issued, table, change, finding):
+def test_the_check_finds_what_is_wrong_with_credit_notes(note_of_four, table, change, finding):
     assert auditing.check() == []
     if table != "billing_creditnoteuse":
         _as_owner(table)
@@ -452,7 +455,7 @@ def test_the_check_finds_what_is_wrong_with_credit_notes(issued, table, change, 
 # In the admin ----------------------------------------------------------------------------------------
 
 
-def test_an_operator_credits_lines_with_a_reason_and_a_double_click_is_told_so():
+def test_an_operator_credits_lines_with_a_reason_and_a_double_click_credits_once():
     [invoice] = bill(subscribed(), at(1, 1))
     client, url = operator(), f"/admin/billing/invoice/{invoice['id']}/credit/"
     shown = client.get(url).content.decode()
@@ -490,23 +493,23 @@ def test_an_operator_credits_the_rest_and_the_button_goes():
     assert url not in client.get(page).content.decode()
 
 
-def test_nobody_changes_a_credit_note_and_who_may_not_credit_is_not_let_through(issued):
-    before = written()
-    root, page = operator(), f"/admin/billing/creditnote/{issued.pk}/"
+def test_nobody_changes_a_credit_note_and_who_may_not_credit_is_not_let_through(note_of_four):
+    before = rows_of_notes()
+    root, page = operator(), f"/admin/billing/creditnote/{note_of_four.pk}/"
     assert root.get("/admin/billing/creditnote/").status_code == 200
     assert root.post(f"{page}change/", {"reason": "other"}).status_code == 403
     assert root.post(f"{page}delete/", {"post": "yes"}).status_code == 403
     assert root.post("/admin/billing/creditnote/add/", {}).status_code == 403
-    client, url = operator("billing.view_invoice", name="ben"), f"/admin/billing/invoice/{issued.invoice_id}/credit/"
+    client, url = operator("billing.view_invoice", name="ben"), f"/admin/billing/invoice/{note_of_four.invoice_id}/credit/"
     assert client.get(url).status_code == 403
     assert client.post(url, {"reason": "x", "idempotency_key": "k"}).status_code == 403
     assert client.get(f"{page}change/").status_code == 403
-    assert written() == before
+    assert rows_of_notes() == before
 
 
-def test_the_lines_and_taxes_of_the_invoice_stay_as_they_were(issued):
+def test_the_lines_and_taxes_of_the_invoice_stay_as_they_were(note_of_four):
     before = [list(model.objects.values()) for model in (Line, InvoiceTax)]
-    credit(issued.invoice_id)
+    issue_note(note_of_four.invoice_id)
     assert [list(model.objects.values()) for model in (Line, InvoiceTax)] == before
     with pytest.raises(InvalidTransition):
-        transition(issued.invoice_id, "void")
+        transition(note_of_four.invoice_id, "void")

@@ -17,7 +17,7 @@ from billing.orders import coupons, subscriptions
 from billing.orders.customers import CreditTerms
 from ledger import reads, services
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
-from tests.billing.generator.test_generate import bill, line_figures
+from tests.billing.generator.test_generate import bill, line_amounts
 
 pytestmark = pytest.mark.django_db
 
@@ -102,24 +102,27 @@ def test_what_is_paid_cannot_be_voided_and_nothing_is_written():
     assert (Invoice.objects.get(pk=invoice["id"]).state, reads.balance(holder).available) == ("paid", 3800)
 
 
-def coupon(**fields):
+def new_coupon(**fields):
+    """The code of a new coupon, which lasts for ever by default."""
     made = coupons.create_coupon(**({"code": unique("coupon"), "duration": "forever"} | fields))
     return made.code
 
 
-def give(subscription, *codes):
+def give_coupons(subscription, *codes):
+    """Give coupons to the subscription's customer."""
     customer = subscription.customer
     for code in codes:
         coupons.give_coupon(customer_id=customer.pk, customer_ref=customer.ref, customer_currency=customer.currency, code=code)
 
 
-def plain(**fields):
+def subscribed(**fields):
+    """A subscription at 10.00 a month plus 20 percent, without credits or coupons."""
     return SubscriptionFactory(plan=PlanFactory(prices=[recurring(tax_rate="20", **fields)]).code)
 
 
 def test_a_percentage_lowers_the_tax_base():
-    subscription = plain()
-    give(subscription, coupon(kind="percentage", value=Decimal(25)))
+    subscription = subscribed()
+    give_coupons(subscription, new_coupon(kind="percentage", value=Decimal(25)))
     [invoice] = bill(subscription, at(1, 1))
     assert (invoice["subtotal_minor"], invoice["discount_minor"], invoice["tax_minor"], invoice["total_minor"]) == (
         1000,
@@ -130,22 +133,24 @@ def test_a_percentage_lowers_the_tax_base():
 
 
 def test_percentages_apply_one_after_the_other():
-    subscription = plain()
-    give(subscription, coupon(kind="percentage", value=Decimal(50)), coupon(kind="percentage", value=Decimal(10)))
+    subscription = subscribed()
+    give_coupons(subscription, new_coupon(kind="percentage", value=Decimal(50)), new_coupon(kind="percentage", value=Decimal(10)))
     # 10.00 - 5.00 = 5.00; 5.00 - 0.50 = 4.50
     assert bill(subscription, at(1, 1))[0]["discount_minor"] == 550
 
 
 def test_an_amount_used_once_carries_its_rest():
-    subscription = plain()
-    give(subscription, coupon(kind="amount", value=Decimal("25.00"), currency="EUR", duration="once"))
+    subscription = subscribed()
+    give_coupons(subscription, new_coupon(kind="amount", value=Decimal("25.00"), currency="EUR", duration="once"))
     assert [bill(subscription, at(month, 1))[0]["discount_minor"] for month in (1, 2, 3, 4)] == [1000, 1000, 500, 0]
 
 
 def test_a_recurring_coupon_lasts_its_periods_also_when_they_are_caught_up_in_one_run():
-    steady, late = plain(), plain()
+    steady, late = subscribed(), subscribed()
     for subscription in (steady, late):
-        give(subscription, coupon(kind="amount", value=Decimal("3.00"), currency="EUR", duration="recurring", periods=2))
+        give_coupons(
+            subscription, new_coupon(kind="amount", value=Decimal("3.00"), currency="EUR", duration="recurring", periods=2)
+        )
     assert [bill(steady, at(month, 1))[0]["discount_minor"] for month in (1, 2, 3)] == [300, 300, 0]
     [caught_up] = bill(late, at(3, 1))
     assert [line["discount_minor"] for line in caught_up["lines"]] == [300, 300, 0]
@@ -153,13 +158,13 @@ def test_a_recurring_coupon_lasts_its_periods_also_when_they_are_caught_up_in_on
 
 def test_a_coupon_limited_to_a_price_leaves_the_others():
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring(), recurring("support", "5.00")]).code)
-    give(subscription, coupon(kind="percentage", value=Decimal(100), prices=["support"]))
+    give_coupons(subscription, new_coupon(kind="percentage", value=Decimal(100), prices=["support"]))
     assert [line["discount_minor"] for line in bill(subscription, at(1, 1))[0]["lines"]] == [0, 500]
 
 
 def test_voiding_gives_a_coupon_back():
-    subscription = plain()
-    give(subscription, coupon(kind="percentage", value=Decimal(50), duration="once"))
+    subscription = subscribed()
+    give_coupons(subscription, new_coupon(kind="percentage", value=Decimal(50), duration="once"))
     [invoice] = bill(subscription, at(1, 1))
     invoices.void(invoice["id"])
     assert bill(subscription, at(1, 1))[0]["discount_minor"] == 500
@@ -168,40 +173,40 @@ def test_voiding_gives_a_coupon_back():
 
 def test_a_credit_gives_back_the_price_less_the_discount_of_its_line():
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring(unit_amount="31.00")]).code)
-    give(subscription, coupon(kind="percentage", value=Decimal(50), duration="once"))
+    give_coupons(subscription, new_coupon(kind="percentage", value=Decimal(50), duration="once"))
     bill(subscription, at(1, 1))
     subscriptions.amend_subscription(
         ref=subscription.ref, effective_at=at(1, 11), wish=subscriptions.Wish(quantities={"base": Decimal(2)})
     )
     [change] = bill(subscription, at(1, 11))
     # 21.00 unused, half of it was paid.
-    assert line_figures(change) == [("credit", "base", -1050), ("recurring", "base", 4200)]
+    assert line_amounts(change) == [("credit", "base", -1050), ("recurring", "base", 4200)]
 
 
 def test_a_coupon_of_another_currency_or_given_twice_is_refused():
-    subscription = plain()
+    subscription = subscribed()
     with pytest.raises(CouponNotApplicable):
-        give(subscription, coupon(kind="amount", value=Decimal(1), currency="USD"))
-    code = coupon(kind="percentage", value=Decimal(10))
-    give(subscription, code)
+        give_coupons(subscription, new_coupon(kind="amount", value=Decimal(1), currency="USD"))
+    code = new_coupon(kind="percentage", value=Decimal(10))
+    give_coupons(subscription, code)
     with pytest.raises(CouponNotApplicable):
-        give(subscription, code)
+        give_coupons(subscription, code)
     assert [given.coupon.code for given in CustomerCoupon.objects.filter(customer_id=subscription.customer_id)] == [code]
 
 
 def test_a_minimum_is_trued_up_after_discounts_and_a_maximum_is_a_discount():
     low = SubscriptionFactory(plan=PlanFactory(prices=[metered(minimum="5.00")]).code)
-    give(low, coupon(kind="percentage", value=Decimal(50)))
+    give_coupons(low, new_coupon(kind="percentage", value=Decimal(50)))
     use(low, "100", at(1, 5))
     [invoice] = bill(low, at(2, 1))
     # 2.00 - 1.00 = 1.00, lifted by 4.00
-    assert line_figures(invoice) == [("usage", "calls", 200), ("minimum", "calls", 400)]
+    assert line_amounts(invoice) == [("usage", "calls", 200), ("minimum", "calls", 400)]
     assert invoice["total_minor"] == 500
 
     high = SubscriptionFactory(plan=PlanFactory(prices=[metered(maximum="5.00")]).code)
     use(high, "1000", at(1, 5))
     [invoice] = bill(high, at(2, 1))
-    assert (line_figures(invoice), invoice["discount_minor"], invoice["total_minor"]) == ([("usage", "calls", 2000)], 1500, 500)
+    assert (line_amounts(invoice), invoice["discount_minor"], invoice["total_minor"]) == ([("usage", "calls", 2000)], 1500, 500)
 
 
 def test_late_usage_inside_a_minimum_costs_nothing_and_beyond_it_the_difference():
@@ -212,7 +217,7 @@ def test_late_usage_inside_a_minimum_costs_nothing_and_beyond_it_the_difference(
     assert bill(subscription, at(2, 2)) == []
     use(subscription, "150", at(1, 7))
     # 300 x 0.02 = 6.00, of which 5.00 were billed.
-    assert line_figures(bill(subscription, at(2, 3))[0]) == [("late_usage", "calls", 100)]
+    assert line_amounts(bill(subscription, at(2, 3))[0]) == [("late_usage", "calls", 100)]
 
 
 @pytest.mark.parametrize(
@@ -230,7 +235,7 @@ def test_late_usage_inside_a_minimum_costs_nothing_and_beyond_it_the_difference(
 )
 def test_late_usage_with_a_coupon_comes_to_what_one_line_would_have(bounds, first, then):
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[metered(**bounds)]).code)
-    give(subscription, coupon(kind="percentage", value=Decimal(50)))
+    give_coupons(subscription, new_coupon(kind="percentage", value=Decimal(50)))
     use(subscription, "300", at(1, 5))
     assert bill(subscription, at(2, 1))[0]["total_minor"] == first
     use(subscription, "200", at(1, 6))
@@ -251,8 +256,8 @@ def test_a_minimum_is_owed_without_any_use():
 # Subscriptions that share -----------------------------------------------------------------------------
 
 
-def run(customer, as_of="2026-01-01", *options):
-    """What the command says of all of a customer's subscriptions, and what it made for each."""
+def run_command(customer, as_of="2026-01-01", *options):
+    """Print and outcome of the command for all of a customer's subscriptions."""
     out = io.StringIO()
     arguments = ["--customer", customer, "--as-of", as_of, "--format", "jsonl", "--no-progress", *options]
     call_command("generate_invoices", *arguments, stdout=out, stderr=io.StringIO())
@@ -260,7 +265,8 @@ def run(customer, as_of="2026-01-01", *options):
     return summary["money"]["EUR"], {one["subscription"]: one["invoices"][0]["total_minor"] for one in outcomes}
 
 
-def sharing(subscriptions_of_one, credits_held=50_000, **fields):
+def sharing_a_holder(subscriptions_of_one, credits_held=50_000, **fields):
+    """A holder with credits and that many subscriptions of one customer, which all pay with them."""
     holder = unique("holder")
     services.grant(holder_id=holder, amount=credits_held, idempotency_key="first")
     customer = CustomerFactory(holder_id=holder, credits=CreditTerms("credits", Decimal("0.01")))
@@ -270,25 +276,25 @@ def sharing(subscriptions_of_one, credits_held=50_000, **fields):
 
 def test_a_dry_run_of_subscriptions_that_share_credits_is_the_run():
     # Eight at 200.11 are 1,600.88, of which 500.00 are paid in credits.
-    holder, customer, _ = sharing(8)
-    dry = run(customer.ref, "2026-01-01", "--dry-run")
+    holder, customer, _ = sharing_a_holder(8)
+    dry = run_command(customer.ref, "2026-01-01", "--dry-run")
     assert dry[0] == {"invoices": 8, "total_minor": 160_088, "credits_applied_minor": 50_000}
     assert (reads.balance(holder).available, Invoice.objects.filter(customer=customer.pk).count()) == (50_000, 0)
-    assert run(customer.ref) == dry
+    assert run_command(customer.ref) == dry
     assert reads.balance(holder).available == 0
 
 
 def test_a_dry_run_uses_a_coupon_of_one_customer_once():
-    _, customer, _ = sharing(3)
-    code = coupon(kind="amount", value=Decimal("300.00"), currency="EUR", duration="once")
+    _, customer, _ = sharing_a_holder(3)
+    code = new_coupon(kind="amount", value=Decimal("300.00"), currency="EUR", duration="once")
     coupons.give_coupon(customer_id=customer.pk, customer_ref=customer.ref, customer_currency="EUR", code=code)
-    dry = run(customer.ref, "2026-01-01", "--dry-run")
+    dry = run_command(customer.ref, "2026-01-01", "--dry-run")
     assert dry[0]["total_minor"] == 3 * 20_011 - 30_000
-    assert run(customer.ref) == dry
+    assert run_command(customer.ref) == dry
 
 
 def test_one_failure_in_a_dry_run_leaves_the_others_as_they_are():
-    _, _, (first, *others) = sharing(3)
+    _, _, (first, *others) = sharing_a_holder(3)
     SuspendedBilling.objects.create(subscription_id=first.pk, reason="unusual-amount")
     refs = [first.ref, *(one.ref for one in others)]
     job = runs.job_for(Options(as_of=at(1, 1), dry_run=True), subscriptions=tuple(refs))
@@ -304,7 +310,7 @@ def test_subscriptions_that_share_nothing_are_dry_run_by_themselves():
     refs = [SubscriptionFactory().ref for _ in range(2)]
     own = CustomerFactory()
     refs += [SubscriptionFactory(customer=own.ref).ref for _ in range(2)]
-    _, _, together = sharing(3)
+    _, _, together = sharing_a_holder(3)
     wanted = Filter(as_of=at(1, 1))
     groups = [*due_together(wanted), *due_together(wanted, ["no-such", together[2].ref, together[0].ref])]
     assert [group for group in groups if group[0] in refs] == [(ref,) for ref in refs]

@@ -17,7 +17,8 @@ from tests.billing.generator.test_usage_in_credits import with_credits
 pytestmark = pytest.mark.django_db
 
 
-def tied() -> list[Tie]:
+def usage_of_two_hours() -> list[Tie]:
+    """The report of what usage took in credits, from an hour ago to in an hour."""
     now = datetime.now(UTC)
     return usage(now - timedelta(hours=1), now + timedelta(hours=1))
 
@@ -32,7 +33,7 @@ def billed():
 
 
 def test_credits_spent_on_usage_tie_to_the_lines_of_the_invoices(billed):
-    assert tied() == [Tie(NAME_OF_USAGE, "credits", 250, 250)]
+    assert usage_of_two_hours() == [Tie(NAME_OF_USAGE, "credits", 250, 250)]
     now = datetime.now(UTC)
     assert Tie(NAME_OF_USAGE, "credits", 250, 250) in ties(now - timedelta(hours=1), now + timedelta(hours=1))
     assert usage(now - timedelta(days=2), now - timedelta(days=1)) == []
@@ -42,7 +43,7 @@ def test_what_a_correction_gives_back_is_on_both_sides(billed):
     _, subscription, _ = billed
     use(subscription, "-90", at(1, 11))
     bill(subscription, at(3, 1))
-    (tie,) = tied()
+    (tie,) = usage_of_two_hours()
     assert tie.documents == tie.entries == 150
 
 
@@ -51,7 +52,7 @@ def test_a_spend_that_no_line_names_breaks_the_tie(billed):
     services.grant(holder_id=holder, amount=10, idempotency_key="more")
     key = f"usage/{invoice.pk}/999/2026-01-01T00:00:00+00:00"
     services.spend(holder_id=holder, amount=7, idempotency_key=key, actor="billing")
-    assert tied() == [Tie(NAME_OF_USAGE, "credits", 250, 257)]
+    assert usage_of_two_hours() == [Tie(NAME_OF_USAGE, "credits", 250, 257)]
 
 
 def test_a_line_whose_entry_does_not_exist_breaks_the_tie():
@@ -61,7 +62,7 @@ def test_a_line_whose_entry_does_not_exist_breaks_the_tie():
     with connection.cursor() as cursor:
         wrong = "jsonb_set(jsonb_set(rating, '{covered,entries}', '[999]'), '{covered,credits}', '300')"
         cursor.execute(f"UPDATE billing_line SET rating = {wrong} WHERE invoice_id = %s", [draft["id"]])
-    assert tied() == [Tie(NAME_OF_USAGE, "credits", 300, 250)]
+    assert usage_of_two_hours() == [Tie(NAME_OF_USAGE, "credits", 300, 250)]
 
 
 def test_a_deleted_draft_is_on_neither_side(billed):
@@ -69,6 +70,6 @@ def test_a_deleted_draft_is_on_neither_side(billed):
     use(subscription, "10", at(2, 10))
     services.grant(holder_id=holder, amount=25, idempotency_key="more")
     [draft] = bill(subscription, at(3, 1), finalize=False)
-    assert [(tie.documents, tie.entries) for tie in tied()] == [(275, 275)]
+    assert [(tie.documents, tie.entries) for tie in usage_of_two_hours()] == [(275, 275)]
     invoices.delete_draft(draft["id"])
-    assert [(tie.documents, tie.entries) for tie in tied()] == [(250, 250)]
+    assert [(tie.documents, tie.entries) for tie in usage_of_two_hours()] == [(250, 250)]

@@ -19,13 +19,15 @@ from tests.billing.documents.png import pictures, pixels
 FOLDER = os.environ.get("LEDGER_PICTURES")
 
 
-def step(units: str, unit_amount: str, amount: str, lower: str = "0", upper: str = "0", flat: str = "0") -> dict[str, str]:
+def rating_step(units: str, unit_amount: str, amount: str, lower: str = "0", upper: str = "0", flat: str = "0") -> dict[str, str]:
+    """A step of a line's calculation, as the REST contract has it."""
     return {"from": lower, "to": upper, "units": units, "unit_amount": unit_amount, "flat_amount": flat, "amount": amount}
 
 
-def line(
+def line_of(
     position: int, kind: str, key: str, quantity: str, unit_amount: str | None, amount_minor: int, **more: Any
 ) -> dict[str, Any]:
+    """A line of an invoice, as the REST contract has it; usage of October, the rest for November."""
     start, end = (10, 11) if kind == "usage" else (11, 12)
     period = {"start": f"2026-{start}-01T00:00:00.000000Z", "end": f"2026-{end}-01T00:00:00.000000Z"}
     return {
@@ -35,19 +37,19 @@ def line(
     }  # fmt: skip
 
 
-FREE = [step("1000000", "0", "0", upper="1000000"), step("4390000", "0.00002", "87.8", "1000000", "5390000")]
-TIERS = [step("1000", "0.1", "100", upper="1000"), step("10000", "0.05", "505", "1000", "11000", "5")]
+FREE = [rating_step("1000000", "0", "0", upper="1000000"), rating_step("4390000", "0.00002", "87.8", "1000000", "5390000")]
+TIERS = [rating_step("1000", "0.1", "100", upper="1000"), rating_step("10000", "0.05", "505", "1000", "11000", "5")]
 INVOICE = {
     "number": "INV-000012", "subscription": "SUB-1234", "customer": "CUST-0042", "currency": "EUR", "state": "open",
     "issue_date": "2026-11-01", "due_date": "2026-12-01", "subtotal_minor": 124_680, "discount_minor": 1_860,
     "tax_minor": 22_436, "total_minor": 145_256, "credit_notes_minor": 0, "credits_applied_minor": 25_000,
     "amount_due_minor": 120_256,
     "lines": [
-        line(1, "recurring", "seats", "12", "31", 37_200, discount_minor=1_860),
-        line(2, "recurring", "support", "1", "260", 18_200, exact="260", share={"used": 21, "of": 30}, tax_rate="7"),
-        line(3, "usage", "calls", "5390000", "0.00002", 8_780, steps=FREE),
-        line(4, "usage", "storage", "11000", None, 60_500, steps=TIERS),
-        line(5, "usage", "tokens", "150000", None, 0, covered={"units": "150000", "credits": 150, "credit_type": "credits"}),
+        line_of(1, "recurring", "seats", "12", "31", 37_200, discount_minor=1_860),
+        line_of(2, "recurring", "support", "1", "260", 18_200, exact="260", share={"used": 21, "of": 30}, tax_rate="7"),
+        line_of(3, "usage", "calls", "5390000", "0.00002", 8_780, steps=FREE),
+        line_of(4, "usage", "storage", "11000", None, 60_500, steps=TIERS),
+        line_of(5, "usage", "tokens", "150000", None, 0, covered={"units": "150000", "credits": 150, "credit_type": "credits"}),
     ],
     "taxes": [
         {"category": "S", "rate": "7", "base_minor": 18_200, "amount_minor": 1_274},
@@ -64,13 +66,14 @@ NOTE = {
 }  # fmt: skip
 
 
-def paper(document: dict[str, Any], language: str = "en", **more: Any) -> Paper:
+def paper_of(document: dict[str, Any], language: str = "en", **more: Any) -> Paper:
+    """The document as it is printed for a Belgian customer."""
     buyer = {"name": "Umbrella Analytics SA", "language": language, "address": BUYER_ADDRESS, "vat_id": "BE0123456789"}
     return Paper(document, SELLER, buyer, ZoneInfo("UTC"), credits=25_000, **more)
 
 
-def dark(rows: list[bytes], *, left: float, right: float, top: float, bottom: float) -> float:
-    """How much of a part of a page is dark; the edges are shares of its width and height."""
+def darkness(rows: list[bytes], *, left: float, right: float, top: float, bottom: float) -> float:
+    """The share of dark pixels in a part of a page; the edges are shares of its width and height."""
     height, width = len(rows), len(rows[0]) // 4
     part = [row[4 * int(left * width) : 4 * int(right * width)] for row in rows[int(top * height) : int(bottom * height)]]
     count = sum(sum(red < 200 for red in row[::4]) for row in part)
@@ -80,10 +83,10 @@ def dark(rows: list[bytes], *, left: float, right: float, top: float, bottom: fl
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
-        ("invoice-en", paper(INVOICE)),
-        ("invoice-de", paper(INVOICE, "de")),
-        ("invoice-draft", paper({**INVOICE, "state": "draft", "number": None, "issue_date": None, "due_date": None})),
-        ("credit-note", paper(NOTE, corrects=("INV-000012", date(2026, 11, 1)))),
+        ("invoice-en", paper_of(INVOICE)),
+        ("invoice-de", paper_of(INVOICE, "de")),
+        ("invoice-draft", paper_of({**INVOICE, "state": "draft", "number": None, "issue_date": None, "due_date": None})),
+        ("credit-note", paper_of(NOTE, corrects=("INV-000012", date(2026, 11, 1)))),
     ],
 )
 def test_a_document_looks_as_it_should(name, shown):
@@ -92,10 +95,10 @@ def test_a_document_looks_as_it_should(name, shown):
     pages = pictures(DOCUMENT, page_of(shown), dots_per_inch=30)
     assert len(pages) == 1
     rows = pixels(pages[0])
-    assert dark(rows, left=0.1, right=0.4, top=0.2, bottom=0.28) > 0.01, "the address is in the window of the envelope"
-    assert dark(rows, left=0, right=0.1, top=0, bottom=1) < 0.002, "nothing but marks in the margin"
-    assert dark(rows, left=0.92, right=1, top=0, bottom=1) == 0
-    has_code = dark(rows, left=0.7, right=0.9, top=0.7, bottom=0.86) > 0.1
+    assert darkness(rows, left=0.1, right=0.4, top=0.2, bottom=0.28) > 0.01, "the address is in the window of the envelope"
+    assert darkness(rows, left=0, right=0.1, top=0, bottom=1) < 0.002, "nothing but marks in the margin"
+    assert darkness(rows, left=0.92, right=1, top=0, bottom=1) == 0
+    has_code = darkness(rows, left=0.7, right=0.9, top=0.7, bottom=0.86) > 0.1
     assert has_code == name.startswith(("invoice-en", "invoice-de")), "the code of the transfer, on what is to be paid"
 
 
@@ -114,5 +117,5 @@ def test_a_statement_looks_as_it_should():
         Path(FOLDER, "statement.png").write_bytes(pictures(TEMPLATE, page, dots_per_inch=80)[0])
     (picture,) = pictures(TEMPLATE, page, dots_per_inch=30)
     picture_rows = pixels(picture)
-    assert dark(picture_rows, left=0.5, right=0.92, top=0.18, bottom=0.4) > 0.01, "the sums are at the right margin"
-    assert dark(picture_rows, left=0.92, right=1, top=0, bottom=1) == 0
+    assert darkness(picture_rows, left=0.5, right=0.92, top=0.18, bottom=0.4) > 0.01, "the sums are at the right margin"
+    assert darkness(picture_rows, left=0.92, right=1, top=0, bottom=1) == 0

@@ -21,7 +21,7 @@ from billing.orders.customers import CreditTerms
 from ledger import services
 from ledger.errors import DocumentTooLong
 from ledger.typesetting import typeset as typesetting
-from tests.billing.documents.papers import billed, seller, subscribed, usual_invoice
+from tests.billing.documents.papers import add_seller, invoice_up_to, subscribed, usual_invoice
 from tests.billing.documents.png import pictures, pixels
 from tests.billing.factories import recurring, transition, unique
 
@@ -31,8 +31,9 @@ RAM = "{urn:un:unece:uncefact:data:standard:ReusableAggregateBusinessInformation
 
 
 @pytest.fixture(autouse=True)
-def _seller() -> None:
-    seller()
+def _recorded_seller() -> None:
+    """The seller is recorded."""
+    add_seller()
 
 
 def text_of(pdf: bytes) -> str:
@@ -41,6 +42,7 @@ def text_of(pdf: bytes) -> str:
 
 
 def has_xml(pdf: bytes) -> bool:
+    """Whether the PDF has the e-invoice inside."""
     return "factur-x.xml" in PdfReader(io.BytesIO(pdf)).attachments
 
 
@@ -134,7 +136,7 @@ def test_what_happens_later_changes_nothing_on_the_paper_but_that_it_is_void():
         line = credit_notes.LineCredit(1, 10_000)
         credit_notes.issue(invoice_id=invoice.pk, reason="Late", actor="t", idempotency_key=unique("k"), lines=[line])
     transition(paid.pk, "pay")
-    seller(name="Another Company AG")
+    add_seller(name="Another Company AG")
     assert {invoice.pk: invoice_pdf(invoice.pk).content for invoice in (paid, voided)} == before
     transition(voided.pk, "void")
     text = text_of(invoice_pdf(voided.pk).content)
@@ -145,7 +147,7 @@ def test_what_happens_later_changes_nothing_on_the_paper_but_that_it_is_void():
 
 def test_a_draft_says_so_across_the_page_and_asks_for_nothing():
     subscription = subscribed(recurring("base", "49.00"))
-    draft = billed(subscription, as_of=datetime(2026, 10, 1, tzinfo=UTC), finalize=False)
+    draft = invoice_up_to(subscription, as_of=datetime(2026, 10, 1, tzinfo=UTC), finalize=False)
     pdf = invoice_pdf(draft.pk)
     assert pdf.file_name == f"draft-{draft.customer_ref}-2026-10-01-to-2026-10-31.pdf"
     text = text_of(pdf.content)
@@ -177,7 +179,7 @@ HOSTILE = (
 
 def test_texts_are_printed_as_they_are_and_never_read_as_markup():
     subscription = subscribed(recurring("base", "49.00"), name=HOSTILE, address={"line1": HOSTILE, "city": "#pagebreak()"})
-    invoice = billed(subscription, as_of=datetime(2026, 10, 1, tzinfo=UTC))
+    invoice = invoice_up_to(subscription, as_of=datetime(2026, 10, 1, tzinfo=UTC))
     credit_notes.issue(invoice_id=invoice.pk, reason=HOSTILE, actor="t", idempotency_key=unique("k"))
     note = credit_notes.CreditNote.objects.get(invoice_id=invoice.pk)
     squeezed = re.sub(r"\s", "", HOSTILE)
@@ -191,7 +193,7 @@ def test_texts_are_printed_as_they_are_and_never_read_as_markup():
 @pytest.mark.parametrize("name", ["東京株式会社", "Rocket 🚀 Ltd", "Private \ue000 Ltd", "Bell \x07 Ltd"])
 def test_a_text_that_no_font_has_is_printed_all_the_same(name):
     subscription = subscribed(recurring("base", "49.00"), name=name)
-    invoice = billed(subscription, as_of=datetime(2026, 10, 1, tzinfo=UTC))
+    invoice = invoice_up_to(subscription, as_of=datetime(2026, 10, 1, tzinfo=UTC))
     pdf = invoice_pdf(invoice.pk).content
     assert "Ltd" in text_of(pdf) or name.startswith("東京")
     buyer = xml_of(pdf).find(f".//{RAM}BuyerTradeParty/{RAM}Name")
@@ -240,13 +242,13 @@ def test_a_credit_note_is_one_for_machines_too():
 )
 def test_without_what_an_e_invoice_needs_the_paper_stands_alone(customer):
     subscription = subscribed(recurring("base", "49.00", tax_rate="19"), **customer)
-    invoice = billed(subscription, as_of=datetime(2026, 10, 1, tzinfo=UTC))
+    invoice = invoice_up_to(subscription, as_of=datetime(2026, 10, 1, tzinfo=UTC))
     assert not has_xml(invoice_pdf(invoice.pk).content)
 
 
 def test_reverse_charge_says_why_there_is_no_tax_to_both_readers():
     subscription = subscribed(recurring("base", "49.00", tax_rate="19"), vat_status="reverse_charge")
-    pdf = invoice_pdf(billed(subscription, as_of=datetime(2026, 10, 1, tzinfo=UTC)).pk).content
+    pdf = invoice_pdf(invoice_up_to(subscription, as_of=datetime(2026, 10, 1, tzinfo=UTC)).pk).content
     assert "Reverse charge: VAT is owed by the recipient." in text_of(pdf)
     assert amounts(xml_of(pdf), "CategoryCode", "ExemptionReasonCode") == ["AE", "VATEX-EU-AE"]
 
@@ -261,8 +263,8 @@ def test_the_code_of_a_transfer_is_that_of_the_european_payments_council():
 
 
 def test_a_name_that_no_code_of_a_transfer_holds_leaves_the_bank_account_to_type():
-    seller(name="\U00020000" * 70)
-    invoice = billed(subscribed(recurring("base", "49.00")), as_of=datetime(2026, 10, 1, tzinfo=UTC))
+    add_seller(name="\U00020000" * 70)
+    invoice = invoice_up_to(subscribed(recurring("base", "49.00")), as_of=datetime(2026, 10, 1, tzinfo=UTC))
     text = text_of(invoice_pdf(invoice.pk).content)
     assert "DE89 3704 0044 0532 0130 00" in text
     assert "Scan to pay" not in text

@@ -29,13 +29,15 @@ def api() -> ApiClient:
     return ApiClient(secret)
 
 
-def made(*, finalize: bool = True) -> Invoice:
+def new_invoice(*, finalize: bool = True) -> Invoice:
+    """A first invoice of 10.00 plus 20 percent, open or still a draft."""
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring(tax_rate="20")]).code)
     generate_in(ref=subscription.ref, options=Options(as_of=at(1, 1), finalize=finalize))
     return Invoice.objects.get(subscription_ref=subscription.ref)
 
 
-def noted(invoice: Invoice) -> list[tuple[str, str, str]]:
+def transitions_of(invoice: Invoice) -> list[tuple[str, str, str]]:
+    """Kind, actor and reason of each transition of the invoice, oldest first."""
     return list(Transition.objects.filter(invoice_id=invoice.pk).order_by("pk").values_list("kind", "actor", "reason"))
 
 
@@ -44,10 +46,10 @@ def noted(invoice: Invoice) -> list[tuple[str, str, str]]:
     [("pay", "pay", "paid"), ("void", "void", "void"), ("mark-uncollectible", "mark_uncollectible", "uncollectible")],
 )
 def test_a_transition_over_rest_is_recorded_with_the_key_and_the_reason(api, path, kind, state):
-    invoice = made()
+    invoice = new_invoice()
     response = api.post(f"/v1/invoices/{invoice.pk}/{path}", {"reason": "told so by phone"})
     assert (response.status_code, response.json()["state"]) == (200, state)
-    assert noted(invoice) == [(kind, "key:shop", "told so by phone")]
+    assert transitions_of(invoice) == [(kind, "key:shop", "told so by phone")]
     page = operator().get(f"/admin/billing/invoice/{invoice.pk}/change/").content.decode()
     assert "told so by phone" in page
     assert "key:shop" in page
@@ -57,48 +59,48 @@ def test_a_transition_over_rest_is_recorded_with_the_key_and_the_reason(api, pat
 
 
 def test_a_draft_is_finalised_over_rest_and_noted(api):
-    draft = made(finalize=False)
+    draft = new_invoice(finalize=False)
     response = api.post(f"/v1/invoices/{draft.pk}/finalize", {"reason": "looked through"})
     assert (response.status_code, response.json()["state"]) == (200, "open")
     assert response.json()["number"].startswith("INV-")
-    assert noted(draft) == [("finalize", "key:shop", "looked through")]
+    assert transitions_of(draft) == [("finalize", "key:shop", "looked through")]
 
 
 @pytest.mark.parametrize("sent", [{"raw": b""}, {"body": {}}, {"body": {"reason": ""}}])
 def test_a_reason_may_be_left_out_over_rest(api, sent):
-    invoice = made()
+    invoice = new_invoice()
     assert api.post(f"/v1/invoices/{invoice.pk}/pay", **sent).status_code == 200
-    assert noted(invoice) == [("pay", "key:shop", "")]
+    assert transitions_of(invoice) == [("pay", "key:shop", "")]
 
 
 @pytest.mark.parametrize("body", [{"reason": "x" * 501}, {"reason": 1}, {"reason": None}, {"why": "x"}, {"reason": "\x00"}])
 def test_a_reason_that_is_none_is_refused_and_nothing_changes(api, body):
-    invoice = made()
+    invoice = new_invoice()
     assert api.post(f"/v1/invoices/{invoice.pk}/pay", body).status_code == 400
     invoice.refresh_from_db()
-    assert (invoice.state, noted(invoice)) == ("open", [])
+    assert (invoice.state, transitions_of(invoice)) == ("open", [])
 
 
 def test_a_move_is_made_and_noted_once_per_key(api):
-    invoice, key = made(), unique("key")
+    invoice, key = new_invoice(), unique("key")
     first = api.post(f"/v1/invoices/{invoice.pk}/pay", {"reason": "card"}, key=key)
     second = api.post(f"/v1/invoices/{invoice.pk}/pay", {"reason": "card"}, key=key)
     assert (second.status_code, second.content) == (200, first.content)
     assert second.headers["Idempotency-Replayed"] == "true"
     assert api.post(f"/v1/invoices/{invoice.pk}/pay", {"reason": "cash"}, key=key).status_code == 422
-    assert noted(invoice) == [("pay", "key:shop", "card")]
+    assert transitions_of(invoice) == [("pay", "key:shop", "card")]
 
 
 def test_a_move_that_is_refused_is_not_noted(api):
-    invoice = made()
+    invoice = new_invoice()
     invoices.pay(invoice.pk)
     response = api.post(f"/v1/invoices/{invoice.pk}/void", {"reason": "too late"})
     assert (response.status_code, response.json()["type"].rsplit("/", 1)[1]) == (409, "invalid-transition")
-    assert noted(invoice) == []
+    assert transitions_of(invoice) == []
 
 
 def test_a_corrected_invoice_is_not_voided_and_the_same_key_gets_the_same_bytes(api):
-    invoice = made()
+    invoice = new_invoice()
     subscriptions.amend_subscription(
         ref=invoice.subscription_ref, effective_at=at(1, 11), wish=Wish(quantities={"base": Decimal(2)}), actor="key:shop"
     )
@@ -120,7 +122,7 @@ def test_a_corrected_invoice_is_not_voided_and_the_same_key_gets_the_same_bytes(
     }
     assert (again.status_code, again.content, again.headers["Idempotency-Replayed"]) == (409, first.content, "true")
     invoice.refresh_from_db()
-    assert (invoice.state, noted(invoice)) == ("open", [])
+    assert (invoice.state, transitions_of(invoice)) == ("open", [])
 
 
 def test_each_refusal_is_stored_by_a_name_that_no_other_has():
@@ -133,21 +135,21 @@ def test_each_refusal_is_stored_by_a_name_that_no_other_has():
 
 
 def test_voiding_what_is_void_is_noted_once(api):
-    invoice = made()
+    invoice = new_invoice()
     for reason in ("first", "second"):
         assert api.post(f"/v1/invoices/{invoice.pk}/void", {"reason": reason}).status_code == 200
-    assert noted(invoice) == [("void", "key:shop", "first")]
+    assert transitions_of(invoice) == [("void", "key:shop", "first")]
 
 
 def test_moves_are_listed_newest_first_by_the_page(api):
-    invoice = made()
+    invoice = new_invoice()
     for path in ("mark-uncollectible", "pay"):
         api.post(f"/v1/invoices/{invoice.pk}/{path}", {})
     first = api.get(f"/v1/invoices/{invoice.pk}/moves?limit=1").json()
     assert [one["move"] for one in first["results"]] == ["pay"]
     rest = api.get(first["next"].removeprefix("http://testserver")).json()
     assert ([one["move"] for one in rest["results"]], rest["next"]) == (["mark-uncollectible"], None)
-    assert api.get(f"/v1/invoices/{made().pk}/moves").json()["results"] == []
+    assert api.get(f"/v1/invoices/{new_invoice().pk}/moves").json()["results"] == []
     assert api.get("/v1/invoices/999999999/moves").status_code == 404
 
 
@@ -187,18 +189,18 @@ def test_a_draft_is_deleted_and_its_period_can_be_billed_again(api):
 
 
 def test_a_draft_is_deleted_once_per_key(api):
-    draft, key = made(finalize=False), unique("key")
+    draft, key = new_invoice(finalize=False), unique("key")
     first, second = api.delete(f"/v1/invoices/{draft.pk}", key=key), api.delete(f"/v1/invoices/{draft.pk}", key=key)
     assert (first.status_code, second.content) == (200, first.content)
     assert second.headers["Idempotency-Replayed"] == "true"
     assert api.delete(f"/v1/invoices/{draft.pk}").status_code == 404
     assert api.delete(f"/v1/invoices/{draft.pk}", key=None).status_code == 400
-    assert noted(draft) == [("delete", "key:shop", "")]
+    assert transitions_of(draft) == [("delete", "key:shop", "")]
 
 
 @pytest.mark.parametrize("state", ["open", "paid", "void", "uncollectible"])
 def test_only_a_draft_is_deleted(api, state):
-    invoice = made()
+    invoice = new_invoice()
     change_to = {"paid": invoices.pay, "void": invoices.void, "uncollectible": invoices.mark_uncollectible}
     if state in change_to:
         change_to[state](invoice.pk)
@@ -206,7 +208,7 @@ def test_only_a_draft_is_deleted(api, state):
     assert (response.status_code, response.json()["type"].rsplit("/", 1)[1]) == (409, "invalid-transition")
     assert (response.json()["state"], response.json()["wanted"]) == (state, "deleted")
     assert Invoice.objects.get(pk=invoice.pk).state == state
-    assert noted(invoice) == []
+    assert transitions_of(invoice) == []
 
 
 @pytest.mark.parametrize(
@@ -214,22 +216,22 @@ def test_only_a_draft_is_deleted(api, state):
     [("?reason=" + "x" * 501, b""), ("?why=x", b""), ("", b'{"reason": "x"}'), ("", b"[]"), ("?reason=%00", b"")],
 )
 def test_a_deletion_that_says_something_else_is_refused(api, query, raw):
-    draft = made(finalize=False)
+    draft = new_invoice(finalize=False)
     keys = RequestKey.objects.count()
     assert api.delete(f"/v1/invoices/{draft.pk}{query}", raw=raw).status_code == 400
     assert Invoice.objects.filter(pk=draft.pk).exists()
-    assert (noted(draft), RequestKey.objects.count()) == ([], keys)
+    assert (transitions_of(draft), RequestKey.objects.count()) == ([], keys)
 
 
 def test_a_reader_deletes_nothing():
-    draft = made(finalize=False)
+    draft = new_invoice(finalize=False)
     _, reader = services.create_api_key(name=unique("key"), scopes=["billing:read"])
     assert ApiClient(reader).delete(f"/v1/invoices/{draft.pk}").status_code == 403
     assert Invoice.objects.filter(pk=draft.pk).exists()
 
 
 def test_the_service_refuses_what_is_not_there_or_no_draft():
-    invoice = made()
+    invoice = new_invoice()
     with pytest.raises(InvalidTransition), transaction.atomic():
         transitions.delete_draft_in(invoice_id=invoice.pk, actor="key:shop")
     with pytest.raises(NotFound), transaction.atomic():
@@ -238,7 +240,7 @@ def test_the_service_refuses_what_is_not_there_or_no_draft():
 
 
 def test_an_operator_deletes_a_draft_only_with_a_reason_and_a_second_click_changes_nothing():
-    client, draft = operator(), made(finalize=False)
+    client, draft = operator(), new_invoice(finalize=False)
     url = f"/admin/billing/invoice/{draft.pk}/delete-draft/"
     values = {"idempotency_key": hidden_key(client.get(url).content.decode()), "reason": ""}
     assert client.post(url, values).status_code == 422
@@ -249,13 +251,13 @@ def test_an_operator_deletes_a_draft_only_with_a_reason_and_a_second_click_chang
     page = client.get(second["Location"]).content.decode()
     assert "was already done by the first click" in page
     assert "ordered twice" in page
-    assert noted(draft) == [("delete", "admin:mara", "ordered twice")]
+    assert transitions_of(draft) == [("delete", "admin:mara", "ordered twice")]
     assert not Invoice.objects.filter(pk=draft.pk).exists()
     assert client.get("/admin/billing/invoice/999999999/delete-draft/").status_code == 404
 
 
 def test_who_may_not_delete_drafts_is_not_let_through():
-    draft = made(finalize=False)
+    draft = new_invoice(finalize=False)
     client = operator("billing.view_invoice", "billing.void_invoice", name="ben")
     url = f"/admin/billing/invoice/{draft.pk}/delete-draft/"
     assert client.get(url).status_code == 403

@@ -119,7 +119,7 @@ def test_only_unspent_allowance_counts_for_the_cap():
     assert reads.balance(holder).available == 1120
 
 
-def test_a_new_allowance_does_not_pay_the_invoice_of_its_own_period():
+def test_a_new_allowance_does_not_pay_the_invoice_of_the_same_period():
     terms = CreditTerms("credits", Decimal("0.01"))
     holder, subscription = with_allowance(5000, credits=terms)
     services.grant(holder_id=holder, amount=300, idempotency_key="bought")
@@ -202,26 +202,27 @@ def test_credits_of_every_currency_are_spent_before_the_first_number_is_taken():
 MONTHLY = Schedule.anchored_at(at(1, 1), ZoneInfo("UTC"), Interval(IntervalUnit.MONTH))
 
 
-def span(start: datetime, end: datetime | None = None, amount: int = 100) -> AllowanceSpan:
+def allowance_span(start: datetime, end: datetime | None = None, amount: int = 100) -> AllowanceSpan:
+    """An allowance of 100 credits from one time to another, or open."""
     return AllowanceSpan(1, "credits", amount, None, MONTHLY, start, end)
 
 
 def test_a_part_of_a_period_gets_its_share_of_days_in_whole_credits():
     # 100 credits: 22 of January's 31 days are 70.96; 10 of February's 28 are 35.71.
-    amounts = [one.amount for one in due_allowances([span(at(1, 10), at(2, 11))], [], at(2, 28), None)]
+    amounts = [one.amount for one in due_allowances([allowance_span(at(1, 10), at(2, 11))], [], at(2, 28), None)]
     assert amounts == [70, 35]
-    assert [one.amount for one in due_allowances([span(at(1, 31), amount=1)], [], at(1, 31), None)] == [0]
+    assert [one.amount for one in due_allowances([allowance_span(at(1, 31), amount=1)], [], at(1, 31), None)] == [0]
 
 
 def test_a_period_of_which_a_part_was_seen_to_gets_nothing_more():
-    spans = [span(at(1, 1), at(1, 11)), span(at(1, 21))]
+    spans = [allowance_span(at(1, 1), at(1, 11)), allowance_span(at(1, 21))]
     assert [one.part.start for one in due_allowances(spans, [TimeSpan(at(1, 1), at(2, 1))], at(2, 1), None)] == [at(2, 1)]
 
 
 def test_the_next_allowance_is_at_the_next_start_of_a_period():
-    assert next_allowance([span(at(1, 10))], at(1, 10)) == at(2, 1)
-    assert next_allowance([span(at(3, 10))], at(1, 10)) == at(3, 10)
-    assert next_allowance([span(at(1, 10), at(2, 1))], at(1, 10)) is None
+    assert next_allowance([allowance_span(at(1, 10))], at(1, 10)) == at(2, 1)
+    assert next_allowance([allowance_span(at(3, 10))], at(1, 10)) == at(3, 10)
+    assert next_allowance([allowance_span(at(1, 10), at(2, 1))], at(1, 10)) is None
 
 
 def test_what_lapses_is_taken_from_the_oldest():

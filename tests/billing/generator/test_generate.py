@@ -13,12 +13,13 @@ pytestmark = pytest.mark.django_db
 
 
 def bill(subscription: Subscription, as_of, **options):
-    """What a run makes, as documents."""
+    """The invoices that a run makes up to a time, as documents."""
     generated = generate_in(ref=subscription.ref, options=Options(as_of=as_of, render=invoice_document, **options))
     return generated.documents
 
 
-def line_figures(document):
+def line_amounts(document):
+    """Kind, price and amount of each line of a document."""
     return [(line["kind"], line["price_key"], line["amount_minor"]) for line in document["lines"]]
 
 
@@ -41,10 +42,10 @@ def test_the_first_period_is_billed_in_advance_and_usage_at_its_end():
     [january] = bill(subscription, at(1, 1))
     [february] = bill(subscription, at(2, 1))
 
-    assert line_figures(january) == [("recurring", "base", 1000)]
+    assert line_amounts(january) == [("recurring", "base", 1000)]
     assert (january["subtotal_minor"], january["tax_minor"], january["total_minor"]) == (1000, 200, 1200)
     # 200 calls x 0.02 = 4.00; (4.00 + 10.00) x 20 % = 2.80
-    assert line_figures(february) == [("recurring", "base", 1000), ("usage", "calls", 400)]
+    assert line_amounts(february) == [("recurring", "base", 1000), ("usage", "calls", 400)]
     assert (february["tax_minor"], february["total_minor"], february["amount_due_minor"]) == (280, 1680, 1680)
     assert february["lines"][1]["period"] == {"start": "2026-01-01T00:00:00.000000Z", "end": "2026-02-01T00:00:00.000000Z"}
     assert february["lines"][1]["quantity"] == "200"
@@ -63,7 +64,7 @@ def test_catching_up_bills_every_missed_period():
     for month in (1, 2, 3):
         use(subscription, "100", at(month, 5))
     [invoice] = bill(subscription, at(4, 1))
-    assert line_figures(invoice) == [
+    assert line_amounts(invoice) == [
         ("recurring", "base", 1000),
         ("recurring", "base", 1000),
         ("usage", "calls", 200),
@@ -87,8 +88,8 @@ def test_usage_and_recurring_runs_divide_the_work():
     use(subscription, "100", at(1, 5))
     [usage] = bill(subscription, at(2, 1), only=Scope.USAGE)
     [fees] = bill(subscription, at(2, 1), only=Scope.RECURRING)
-    assert line_figures(usage) == [("usage", "calls", 200)]
-    assert line_figures(fees) == [("recurring", "base", 1000), ("recurring", "base", 1000)]
+    assert line_amounts(usage) == [("usage", "calls", 200)]
+    assert line_amounts(fees) == [("recurring", "base", 1000), ("recurring", "base", 1000)]
     assert bill(subscription, at(2, 1)) == []
 
 
@@ -96,7 +97,7 @@ def test_a_stub_before_the_anchor_is_prorated_by_days():
     # 1 to 15 January are 14 of 31 days of the period from 15 December to 15 January: 10.00 x 14/31 = 4.516…
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring()]).code, anchor_at=at(1, 15))
     [invoice] = bill(subscription, at(1, 15))
-    assert line_figures(invoice) == [("recurring", "base", 452), ("recurring", "base", 1000)]
+    assert line_amounts(invoice) == [("recurring", "base", 452), ("recurring", "base", 1000)]
 
 
 def test_the_end_of_a_long_month_is_kept_after_a_short_one():

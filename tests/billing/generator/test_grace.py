@@ -17,7 +17,7 @@ from billing.orders.customers import CreditTerms
 from ledger import reads, services
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
 from tests.billing.findings import findings_of
-from tests.billing.generator.test_generate import bill, line_figures
+from tests.billing.generator.test_generate import bill, line_amounts
 
 pytestmark = pytest.mark.django_db
 
@@ -28,7 +28,8 @@ def in_grace(days: int = 3, **fields: Any) -> Any:
     return SubscriptionFactory(customer=CustomerFactory(grace_days=days, **fields).ref, plan=plan.code)
 
 
-def states(subscription: Any) -> list[tuple[str, int]]:
+def states_and_totals(subscription: Any) -> list[tuple[str, int]]:
+    """State and total of each invoice of the subscription, oldest first."""
     invoices = Invoice.objects.filter(subscription=subscription.pk).order_by("id")
     return list(invoices.values_list("state", "total_minor"))
 
@@ -37,14 +38,14 @@ def test_late_usage_within_the_grace_is_on_the_invoice_itself():
     subscription = in_grace()
     use(subscription, "100", at(1, 10))
     [draft] = bill(subscription, at(2, 1))
-    assert (draft["state"], draft["number"], line_figures(draft)) == ("draft", None, [("usage", "calls", 200)])
+    assert (draft["state"], draft["number"], line_amounts(draft)) == ("draft", None, [("usage", "calls", 200)])
     use(subscription, "50", at(1, 20))
     [again] = bill(subscription, at(2, 3))
-    assert (again["state"], line_figures(again)) == ("draft", [("usage", "calls", 300)])
+    assert (again["state"], line_amounts(again)) == ("draft", [("usage", "calls", 300)])
     use(subscription, "1", at(1, 21))
     [invoice] = bill(subscription, at(2, 4))
-    assert (invoice["state"], line_figures(invoice)) == ("open", [("usage", "calls", 302)])
-    assert states(subscription) == [("open", 302)]
+    assert (invoice["state"], line_amounts(invoice)) == ("open", [("usage", "calls", 302)])
+    assert states_and_totals(subscription) == [("open", 302)]
     assert bill(subscription, at(2, 4)) == []
 
 
@@ -55,7 +56,7 @@ def test_usage_later_than_the_grace_is_billed_as_a_difference():
     bill(subscription, at(2, 4))
     use(subscription, "50", at(1, 20))
     [late] = bill(subscription, at(2, 5))
-    assert (late["state"], line_figures(late)) == ("draft", [("late_usage", "calls", 100)])
+    assert (late["state"], line_amounts(late)) == ("draft", [("late_usage", "calls", 100)])
 
 
 def test_the_grace_ends_at_the_instant_and_the_walk_finds_it_then():
@@ -79,14 +80,14 @@ def test_a_draft_in_grace_stays_as_it_is_while_the_next_period_becomes_due():
     use(subscription, "10", at(2, 10))
     bill(subscription, at(2, 1))
     made = bill(subscription, at(3, 1))
-    assert [(one["state"], line_figures(one)) for one in made] == [
+    assert [(one["state"], line_amounts(one)) for one in made] == [
         ("draft", [("usage", "calls", 200)]), ("draft", [("usage", "calls", 20)]),
     ]  # fmt: skip
     made = bill(subscription, at(3, 13))
     assert [one["state"] for one in made] == ["open", "draft"]
     made = bill(subscription, at(4, 10))
-    assert [(one["state"], line_figures(one)) for one in made] == [("open", [("usage", "calls", 20)])]
-    assert states(subscription) == [("open", 200), ("open", 20)]
+    assert [(one["state"], line_amounts(one)) for one in made] == [("open", [("usage", "calls", 20)])]
+    assert states_and_totals(subscription) == [("open", 200), ("open", 20)]
 
 
 def test_no_period_is_claimed_twice_through_all_of_it():
@@ -119,7 +120,7 @@ def test_a_draft_in_grace_can_be_finalised_by_hand():
     assert bill(subscription, at(2, 4)) == []
     with pytest.raises(InvalidTransition):
         invoices.finalize(draft["id"])
-    assert states(subscription) == [("open", 200)]
+    assert states_and_totals(subscription) == [("open", 200)]
 
 
 def test_a_draft_that_was_asked_for_has_no_grace_and_waits_for_a_hand():
@@ -128,7 +129,7 @@ def test_a_draft_that_was_asked_for_has_no_grace_and_waits_for_a_hand():
     bill(subscription, at(2, 1), finalize=False)
     assert Invoice.objects.get(subscription=subscription.pk).grace_ends_at is None
     assert bill(subscription, at(2, 20)) == []
-    assert states(subscription) == [("draft", 200)]
+    assert states_and_totals(subscription) == [("draft", 200)]
 
 
 def test_a_dry_run_in_grace_changes_nothing():
@@ -137,7 +138,7 @@ def test_a_dry_run_in_grace_changes_nothing():
     [draft] = bill(subscription, at(2, 1))
     use(subscription, "50", at(1, 20))
     [shown] = bill(subscription, at(2, 4), dry_run=True)
-    assert line_figures(shown) == [("usage", "calls", 300)]
+    assert line_amounts(shown) == [("usage", "calls", 300)]
     assert list(Invoice.objects.filter(subscription=subscription.pk).values_list("id", "state")) == [(draft["id"], "draft")]
 
 
@@ -148,7 +149,7 @@ def test_a_draft_of_one_kind_is_rated_again_as_that_kind():
     bill(subscription, at(2, 1), only=Scope.USAGE)
     use(subscription, "100", at(1, 11))
     made = bill(subscription, at(2, 4))
-    assert [(one["state"], line_figures(one)) for one in made] == [
+    assert [(one["state"], line_amounts(one)) for one in made] == [
         ("open", [("usage", "calls", 400)]),
         ("draft", [("recurring", "base", 1000), ("recurring", "base", 1000)]),
     ]

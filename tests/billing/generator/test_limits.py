@@ -35,21 +35,24 @@ YEAR_1, YEAR_9999 = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 31, tzinfo
 
 @pytest.fixture
 def api() -> ApiClient:
+    """A client that may read and write in billing."""
     _, secret = services.create_api_key(name=unique("key"), scopes=["billing:read", "billing:write"])
     return ApiClient(secret)
 
 
-def errors(response: Any) -> list[tuple[str, str]]:
+def faults_of(response: Any) -> list[tuple[str, str]]:
+    """Where a 400 says that the body is wrong, and by which rule."""
     assert response.status_code == 400, response.content
     return [(one["pointer"], one["code"]) for one in response.json()["errors"]]
 
 
-def daily() -> str:
+def daily_plan() -> str:
+    """The code of a plan that is billed by the day."""
     return PlanFactory(interval=Interval(IntervalUnit.DAY), prices=[recurring(), metered()]).code
 
 
-def suspended(subscription: Subscription) -> tuple[str, dict[str, Any]]:
-    """Why billing is suspended, and that nothing was billed."""
+def why_suspended(subscription: Subscription) -> tuple[str, dict[str, Any]]:
+    """Why billing is suspended; asserts that nothing was billed."""
     assert not Invoice.objects.filter(subscription_ref=subscription.ref).exists()
     assert not Claim.objects.filter(subscription_id=subscription.pk).exists()
     row = SuspendedBilling.objects.get(subscription_id=subscription.pk, resumed_at=None)
@@ -72,7 +75,7 @@ def test_the_fields_of_the_api_have_the_bounds_of_the_rules() -> None:
 def test_an_order_outside_the_years_is_refused(api: ApiClient, field: str, instant: datetime) -> None:
     ref, plan, customer = unique("SUB"), PlanFactory().code, CustomerFactory().ref
     body = {"ref": ref, "customer": customer, "plan": plan, "started_at": "2026-01-01T00:00:00Z"}
-    assert errors(api.post("/v1/subscriptions", body | {field: instant.isoformat()})) == [(f"/{field}", "out-of-range")]
+    assert faults_of(api.post("/v1/subscriptions", body | {field: instant.isoformat()})) == [(f"/{field}", "out-of-range")]
     times = {"started_at": at(1, 1)} | {field: instant}
     with pytest.raises(Invalid) as refused:
         subscriptions.create_subscription(ref=ref, customer=customer, plan=plan, **times)
@@ -111,7 +114,7 @@ def test_an_amendment_outside_the_years_is_refused(wish: dict[str, Any]) -> None
 def test_a_plan_with_larger_numbers_is_refused(api: ApiClient, change: dict[str, Any], pointer: str, code: str) -> None:
     plan = unique("plan")
     body = {"code": plan, "name": "Basic", "currency": "EUR", "interval": {"unit": "month"}, "prices": [recurring()]}
-    assert errors(api.post("/v1/plans", body | change)) == [(pointer, code)]
+    assert faults_of(api.post("/v1/plans", body | change)) == [(pointer, code)]
     assert not Plan.objects.filter(code=plan).exists()
 
 
@@ -130,7 +133,7 @@ def test_a_usage_event_with_a_larger_value_is_invalid_and_does_not_use_up_its_ke
 def test_a_credit_is_worth_more_than_nothing_and_no_fortune(api: ApiClient, unit_value: str) -> None:
     ref = unique("CUST")
     body = {"ref": ref, "name": "Ada", "currency": "EUR", "holder_id": "ada", "credits": {"unit_value": unit_value}}
-    [(pointer, _)] = errors(api.post("/v1/customers", body))
+    [(pointer, _)] = faults_of(api.post("/v1/customers", body))
     assert pointer == "/credits/unit_value"
     with pytest.raises(Invalid, match="out-of-range"):
         CustomerFactory(ref=ref, holder_id="ada", credits=mock.Mock(credit_type="credits", unit_value=Decimal(unit_value)))
@@ -175,8 +178,8 @@ def test_over_rest_no_invoice_is_made_as_of_the_future(api: ApiClient) -> None:
     subscription = SubscriptionFactory()
     path = f"/v1/subscriptions/{subscription.ref}/invoices"
     tomorrow = (timezone.now() + timedelta(days=1)).isoformat()
-    assert errors(api.post(path, {"as_of": tomorrow})) == [("/as_of", "in-the-future")]
-    assert errors(api.post(path, {"as_of": "2062-01-01T00:00:00Z"})) == [("/as_of", "in-the-future")]
+    assert faults_of(api.post(path, {"as_of": tomorrow})) == [("/as_of", "in-the-future")]
+    assert faults_of(api.post(path, {"as_of": "2062-01-01T00:00:00Z"})) == [("/as_of", "in-the-future")]
     assert not Invoice.objects.filter(subscription_ref=subscription.ref).exists()
     assert not Claim.objects.filter(subscription_id=subscription.pk).exists()
 
@@ -195,16 +198,16 @@ def test_a_rating_beyond_what_a_line_can_say_is_refused_and_the_largest_is_answe
 
     largest = rated(limits.MAX_MINOR)
     assert (largest.status_code, largest.json()["amount_minor"]) == (200, 9007199254740991)
-    assert errors(rated(limits.MAX_MINOR + 1)) == [("", "amount-too-large")]
-    assert errors(rated(10**18)) == [("", "amount-too-large")]
-    assert errors(rated(10**18, price=metered(unit_amount="10000000000"))) == [("", "amount-too-large")]
-    assert errors(rated(0, already_billed=10**18)) == [("", "amount-too-large")]
-    assert errors(rated(10**18 + 1)) == [("/quantity", "too-large")]
+    assert faults_of(rated(limits.MAX_MINOR + 1)) == [("", "amount-too-large")]
+    assert faults_of(rated(10**18)) == [("", "amount-too-large")]
+    assert faults_of(rated(10**18, price=metered(unit_amount="10000000000"))) == [("", "amount-too-large")]
+    assert faults_of(rated(0, already_billed=10**18)) == [("", "amount-too-large")]
+    assert faults_of(rated(10**18 + 1)) == [("/quantity", "too-large")]
     in_credits = metered(unit_amount="10000000000", credits={"per_unit": "1"})
-    assert errors(rated(10**18, price=in_credits, credits_available=1)) == [("", "amount-too-large")]
+    assert faults_of(rated(10**18, price=in_credits, credits_available=1)) == [("", "amount-too-large")]
     events = [{"value": 10**18, "occurred_at": "2026-01-05T00:00:00Z"}] * 1000
     body = {"currency": "EUR", "price": metered(unit_amount="10000000000"), "events": events}
-    assert errors(api.post("/v1/ratings", body)) == [("", "amount-too-large")]
+    assert faults_of(api.post("/v1/ratings", body)) == [("", "amount-too-large")]
 
 
 # What cannot be billed -------------------------------------------------------------------------------
@@ -215,7 +218,7 @@ def test_a_rating_beyond_what_a_line_can_say_is_refused_and_the_largest_is_answe
     [("started_at", YEAR_1), ("anchor_at", YEAR_1), ("anchor_at", YEAR_9999), ("started_at", YEAR_9999)],
 )
 def test_dates_that_came_in_some_other_way_suspend_billing_at_once(column: str, instant: datetime) -> None:
-    subscription = SubscriptionFactory(plan=daily())
+    subscription = SubscriptionFactory(plan=daily_plan())
     with connection.cursor() as cursor:
         for table in ("subscription", "itemversion"):
             cursor.execute(f"ALTER TABLE billing_{table} DROP CONSTRAINT billing_{table}_years")
@@ -225,7 +228,7 @@ def test_dates_that_came_in_some_other_way_suspend_billing_at_once(column: str, 
     with boundaries_computed() as count:
         done = bill_one(subscription.ref, Options(as_of=at(3, 1)))
     assert (done.outcome, done.detail, count() < 20) == (Outcome.SUSPENDED, "date-out-of-range", True)
-    assert suspended(subscription)[0] == "date-out-of-range"
+    assert why_suspended(subscription)[0] == "date-out-of-range"
     assert bill_one(subscription.ref, Options(as_of=at(3, 1))).outcome == Outcome.SUSPENDED
 
 
@@ -245,14 +248,14 @@ def boundaries_computed() -> Any:
 
 
 def test_periods_are_counted_before_they_are_rated() -> None:
-    subscription = SubscriptionFactory(plan=daily(), started_at=at(1, 1, year=2000))
+    subscription = SubscriptionFactory(plan=daily_plan(), started_at=at(1, 1, year=2000))
     with boundaries_computed() as count, pytest.raises(BillingSuspended) as refused:
         generate(ref=subscription.ref, options=Options(as_of=at(1, 1)))
     # From 2000 to 2026 there are 9,497 days, and this one is due as well.
     facts = {"periods": 9498, "limit": 1000}
     assert refused.value.facts == {"subscription": subscription.ref, "reason": "too-many-periods"} | facts
     assert count() < 50
-    assert suspended(subscription) == ("too-many-periods", facts)
+    assert why_suspended(subscription) == ("too-many-periods", facts)
 
 
 def test_lines_of_recurring_prices_are_counted_before_they_are_rated() -> None:
@@ -262,7 +265,7 @@ def test_lines_of_recurring_prices_are_counted_before_they_are_rated() -> None:
     with boundaries_computed() as count:
         assert bill_one(subscription.ref, Options(as_of=at(8, 1))).detail == "too-many-lines"
     # From 2024-01-01 to 2026-08-01 there are 943 days, and this one is due as well.
-    assert suspended(subscription) == ("too-many-lines", {"lines": 944 * 11, "limit": 10_000})
+    assert why_suspended(subscription) == ("too-many-lines", {"lines": 944 * 11, "limit": 10_000})
     assert count() < 150
 
 
@@ -273,7 +276,7 @@ def test_periods_of_unused_usage_prices_are_counted_before_they_are_measured() -
     with boundaries_computed() as count, mock.patch.object(metering, "measure") as measured:
         assert bill_one(subscription.ref, Options(as_of=at(8, 1))).detail == "too-many-usage-periods"
     # From 2024-01-01 to 2026-08-01 there are 943 days, all of them over.
-    assert suspended(subscription) == ("too-many-usage-periods", {"periods": 943 * 11, "limit": 10_000})
+    assert why_suspended(subscription) == ("too-many-usage-periods", {"periods": 943 * 11, "limit": 10_000})
     assert (count() < 150, measured.called) == (True, False)
     # What is chosen to be billed is what is counted.
     assert (
@@ -282,7 +285,7 @@ def test_periods_of_unused_usage_prices_are_counted_before_they_are_measured() -
 
 
 def test_step_by_step_a_long_past_is_billed_all_the_same() -> None:
-    subscription = SubscriptionFactory(plan=daily(), started_at=at(1, 1, year=2000))
+    subscription = SubscriptionFactory(plan=daily_plan(), started_at=at(1, 1, year=2000))
     with boundaries_computed() as count:
         done = bill_one(subscription.ref, Options(as_of=at(1, 1), max_periods=2))
     assert (done.outcome, done.invoices[0].total_minor, count() < 200) == (Outcome.FINALISED, 2000, True)
@@ -322,10 +325,10 @@ def test_an_amount_that_no_line_can_say_suspends_billing(unit_amount: str, used:
         use(subscription, value, at(1, 5))
     done = bill_one(subscription.ref, Options(as_of=at(2, 1)))
     assert (done.outcome, done.detail) == (Outcome.SUSPENDED, reason)
-    assert suspended(subscription)[0] == reason
+    assert why_suspended(subscription)[0] == reason
     # No option can write what the database cannot hold.
     assert bill_one(subscription.ref, Options(as_of=at(2, 1), include_suspended=True)).outcome == Outcome.SUSPENDED
-    assert suspended(subscription)[0] == reason
+    assert why_suspended(subscription)[0] == reason
 
 
 def test_a_line_of_the_largest_amount_is_billed() -> None:
@@ -339,7 +342,7 @@ def test_tax_counts_too() -> None:
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[metered(unit_amount="0.01", tax_rate="20")]).code)
     use(subscription, str(limits.MAX_MINOR), at(1, 5))
     assert bill_one(subscription.ref, Options(as_of=at(2, 1))).detail == "amount-too-large"
-    _, facts = suspended(subscription)
+    _, facts = why_suspended(subscription)
     assert facts == {"currency": "EUR", "amount_minor": "10808639105689189", "limit": 9007199254740991}
 
 
@@ -348,7 +351,7 @@ def test_a_quantity_that_no_line_can_say_suspends_billing_also_where_it_costs_no
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[price]).code)
     use(subscription, "1", at(1, 5), tokens="1e26")
     assert bill_one(subscription.ref, Options(as_of=at(2, 1))).detail == "quantity-too-large"
-    _, facts = suspended(subscription)
+    _, facts = why_suspended(subscription)
     assert (facts["price"], facts["quantity"]) == ("calls", "1" + "0" * 26)
 
 
@@ -358,7 +361,7 @@ def test_over_rest_it_is_a_refusal_and_no_400(api: ApiClient) -> None:
     response = api.post(f"/v1/subscriptions/{subscription.ref}/invoices", {"as_of": "2026-02-01T00:00:00Z"})
     problem = response.json()
     assert (response.status_code, problem["reason"], problem["amount_minor"]) == (409, "amount-too-large", "10" + "0" * 21)
-    assert suspended(subscription)[0] == "amount-too-large"
+    assert why_suspended(subscription)[0] == "amount-too-large"
 
 
 def test_a_stored_price_that_is_none_any_more_suspends_billing() -> None:

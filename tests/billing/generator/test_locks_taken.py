@@ -31,7 +31,7 @@ def api(committed_db: None) -> ApiClient:
 
 
 @pytest.fixture
-def taken(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+def locks_taken(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The kinds of the locks that are taken from now on, call by call."""
     seen: list[list[str]] = []
     make = Lock.__init__
@@ -58,43 +58,46 @@ def subscription_ref(committed_db: None) -> str:
 # In the order of the register ------------------------------------------------------------------------
 
 
-def generate(api: ApiClient, ref: str) -> None:
+def generate_with_coupon_and_credits(api: ApiClient, ref: str) -> None:
+    """Bill over REST; a coupon and credits take part."""
     [invoice] = api.post(f"/v1/subscriptions/{ref}/invoices", {"as_of": "2026-02-01T00:00:00Z"}).json()["invoices"]
     assert invoice["discount_minor"] == 200
     assert (invoice["state"], invoice["credits_applied_minor"]) == ("open", 100)
 
 
-def void(api: ApiClient, ref: str) -> None:
+def bill_and_void(api: ApiClient, ref: str) -> None:
+    """Bill, and void the invoice over REST."""
     generate_in(ref=ref, options=Options(as_of=datetime(2026, 2, 1, tzinfo=UTC)))
     assert api.post(f"/v1/invoices/{Invoice.objects.get(subscription_ref=ref).pk}/void", {}).status_code == 200
 
 
-def amend(api: ApiClient, ref: str) -> None:
+def amend_dry(api: ApiClient, ref: str) -> None:
+    """Run an amendment dry over REST."""
     body = {"effective_at": "2026-01-15T00:00:00Z", "quantities": {"base": 2}}
     assert api.post(f"/v1/subscriptions/{ref}/amendments?dry_run=true", body).status_code == 200
 
 
 def resume_billing(api: ApiClient, ref: str) -> None:
+    """Suspend the subscription's billing, and resume it over REST."""
     suspension.suspend(ref=ref, reason="looks odd")
     assert api.post(f"/v1/subscriptions/{ref}/unpark", {"reason": "looked at"}).status_code == 200
 
 
 def publish_rate(api: ApiClient, ref: str) -> None:
+    """Publish a rate over REST."""
     assert api.post("/v1/rates", {"code": unique("rate"), "price": 3, "per": 1000}).status_code == 201
 
 
 def run_batch(api: ApiClient, ref: str) -> None:
+    """Send an atomic batch of two grants over REST."""
     operations = [{"operation": "grant", "holder": unique("holder"), "amount": 5, "source": "promotional"} for _ in range(2)]
     assert api.post("/v1/batches", {"mode": "atomic", "operations": operations}).status_code == 200
 
 
-def transactions(taken: list[list[str]]) -> list[list[str]]:
-    """The kinds of locks of each transaction, in the order in which they were taken. Those of one call are taken by number.
-
-    A transaction begins with the lock of its request, or, where a request has none, with that of a suspension.
-    """
+def locks_by_transaction(locks_taken: list[list[str]]) -> list[list[str]]:
+    """The kinds of locks of each transaction, in the order in which they were taken; one call takes its locks by number."""
     found: list[list[str]] = [[]]
-    for call in taken:
+    for call in locks_taken:
         if call == ["billing_request"] or (call == ["suspension"] and found == [[]]):
             found.append([])
         found[-1].append(min(call, key=RANKS.__getitem__))
@@ -104,21 +107,21 @@ def transactions(taken: list[list[str]]) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("act", "kinds"),
     [
-        (generate, ["billing_request", "invoice_generation", "customer_coupons", "holder"]),
-        (void, ["billing_request", "invoice_generation", "customer_coupons", "holder"]),
-        (amend, ["subscription_intent", "invoice_generation", "customer_coupons"]),
+        (generate_with_coupon_and_credits, ["billing_request", "invoice_generation", "customer_coupons", "holder"]),
+        (bill_and_void, ["billing_request", "invoice_generation", "customer_coupons", "holder"]),
+        (amend_dry, ["subscription_intent", "invoice_generation", "customer_coupons"]),
         (resume_billing, ["billing_request", "suspension"]),
         (publish_rate, ["rate", "rate_key"]),
         (run_batch, ["batch", "holder"]),
     ],
 )
 def test_the_locks_of_one_transaction_are_taken_in_the_order_of_the_register(
-    api: ApiClient, subscription_ref: str, taken: list[list[str]], act: Callable[[ApiClient, str], None], kinds: list[str]
+    api: ApiClient, subscription_ref: str, locks_taken: list[list[str]], act: Callable[[ApiClient, str], None], kinds: list[str]
 ) -> None:
     act(api, subscription_ref)
 
-    assert sorted({kind for call in taken for kind in call}, key=RANKS.__getitem__) == kinds
-    for of_one in transactions(taken):
+    assert sorted({kind for call in locks_taken for kind in call}, key=RANKS.__getitem__) == kinds
+    for of_one in locks_by_transaction(locks_taken):
         assert of_one == sorted(of_one, key=RANKS.__getitem__)
 
 

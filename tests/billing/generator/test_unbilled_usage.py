@@ -19,13 +19,15 @@ from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metere
 pytestmark = pytest.mark.django_db
 
 
-def command(*arguments: str) -> dict[str, Any]:
+def generate_as_json(*arguments: str) -> dict[str, Any]:
+    """What `generate_invoices` prints as JSON."""
     out = StringIO()
     call_command("generate_invoices", *arguments, "--format", "json", "--no-progress", stdout=out, stderr=StringIO())
     return json.loads(out.getvalue())
 
 
-def bill(subscription: Subscription, as_of: datetime, lookback: int = 2) -> int:
+def bill_and_count_late_usage(subscription: Subscription, as_of: datetime, lookback: int = 2) -> int:
+    """Bill up to a time; return the minor units of usage that came late."""
     return generate_in(ref=subscription.ref, options=Options(as_of=as_of, late_lookback=lookback)).late_usage_minor
 
 
@@ -34,10 +36,10 @@ def subscribed(**order: Any) -> Subscription:
     return SubscriptionFactory(plan=PlanFactory(prices=[metered()]).code, **order)
 
 
-def reported(subscription: Subscription, as_of: str = "2026-09-01") -> list[tuple[str, str, int, str]]:
-    """What `--explain` says of the subscription; `--check` says the same of it."""
-    explained = command("--explain", subscription.ref, "--as-of", as_of)["usage_never_billed"]
-    checked = command("--check", "--as-of", as_of)["usage_never_billed"]
+def explained_usage(subscription: Subscription, as_of: str = "2026-09-01") -> list[tuple[str, str, int, str]]:
+    """What `--explain` says of the subscription; asserts that `--check` says the same."""
+    explained = generate_as_json("--explain", subscription.ref, "--as-of", as_of)["usage_never_billed"]
+    checked = generate_as_json("--check", "--as-of", as_of)["usage_never_billed"]
     assert [one for one in checked if one["subscription"] == subscription.ref] == explained
     return [(one["reason"], one["meter"], one["events"], one["value"]) for one in explained]
 
@@ -49,23 +51,23 @@ def reported(subscription: Subscription, as_of: str = "2026-09-01") -> list[tupl
 def test_late_usage_is_looked_for_in_as_many_periods_as_one_asks_for(lookback: int, late_minor: int) -> None:
     subscription = subscribed()
     for month in range(2, 7):
-        bill(subscription, at(month, 1))
+        bill_and_count_late_usage(subscription, at(month, 1))
     use(subscription, "100", at(1, 15))
     # Of January to May, which are billed, January is the fifth before July.
-    assert bill(subscription, at(7, 1), lookback) == late_minor
-    assert bill(subscription, at(7, 1), lookback) == 0
+    assert bill_and_count_late_usage(subscription, at(7, 1), lookback) == late_minor
+    assert bill_and_count_late_usage(subscription, at(7, 1), lookback) == 0
 
 
 def test_what_stopped_counting_at_a_pause_is_settled_for_good() -> None:
     subscription = subscribed()
-    bill(subscription, at(2, 1))
+    bill_and_count_late_usage(subscription, at(2, 1))
     for month, paused in ((2, True), (6, False)):
         subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(month, 1), wish=Wish(paused=paused))
     for month in (7, 8, 9):
-        bill(subscription, at(month, 1))
+        bill_and_count_late_usage(subscription, at(month, 1))
     use(subscription, "100", at(1, 15))
     # June, July and August are billed, and before them January.
-    assert bill(subscription, at(10, 1), 3) == 0
+    assert bill_and_count_late_usage(subscription, at(10, 1), 3) == 0
     control = generate_in(ref=subscription.ref, options=Options(as_of=at(10, 1), late_lookback=5))
     # The pause lies between January and June: what stopped counting then is looked at for five periods, until July.
     assert control.late_usage_minor == 0
@@ -73,10 +75,10 @@ def test_what_stopped_counting_at_a_pause_is_settled_for_good() -> None:
 
 def test_what_has_ended_is_looked_at_as_long_as_one_asks_for() -> None:
     subscription = subscribed(ends_at=at(2, 1))
-    bill(subscription, at(2, 1))
+    bill_and_count_late_usage(subscription, at(2, 1))
     use(subscription, "100", at(1, 15))
-    assert bill(subscription, at(6, 15)) == 0
-    assert bill(subscription, at(6, 15), 5) == 200
+    assert bill_and_count_late_usage(subscription, at(6, 15)) == 0
+    assert bill_and_count_late_usage(subscription, at(6, 15), 5) == 200
 
 
 # Never -----------------------------------------------------------------------------------------------
@@ -85,25 +87,25 @@ def test_what_has_ended_is_looked_at_as_long_as_one_asks_for() -> None:
 def test_what_is_not_billed_yet_is_not_among_it() -> None:
     subscription = subscribed()
     use(subscription, "5", at(1, 15))
-    assert reported(subscription) == []
-    bill(subscription, at(2, 1))
+    assert explained_usage(subscription) == []
+    bill_and_count_late_usage(subscription, at(2, 1))
     use(subscription, "7", at(1, 16))
-    assert reported(subscription, "2026-02-15") == []
-    assert bill(subscription, at(3, 1)) == 14
-    assert reported(subscription, "2026-03-01") == []
+    assert explained_usage(subscription, "2026-02-15") == []
+    assert bill_and_count_late_usage(subscription, at(3, 1)) == 14
+    assert explained_usage(subscription, "2026-03-01") == []
 
 
 def test_what_came_too_late_is_named_until_a_run_is_asked_to_look_so_far_back() -> None:
     subscription = subscribed()
     for month in range(2, 6):
-        bill(subscription, at(month, 1))
+        bill_and_count_late_usage(subscription, at(month, 1))
     use(subscription, "100.5", at(1, 15))
     use(subscription, "20", at(2, 15))
     use(subscription, "1", at(3, 15))
-    assert reported(subscription, "2026-05-01") == [("too-late", "calls", 2, "120.5")]
+    assert explained_usage(subscription, "2026-05-01") == [("too-late", "calls", 2, "120.5")]
     # 100.5 + 20 + 1 at 0.02 = 2.01 + 0.40 + 0.02
-    assert bill(subscription, at(6, 1), 4) == 243
-    assert reported(subscription, "2026-06-01") == []
+    assert bill_and_count_late_usage(subscription, at(6, 1), 4) == 243
+    assert explained_usage(subscription, "2026-06-01") == []
 
 
 def test_each_other_reason_is_named() -> None:
@@ -118,7 +120,7 @@ def test_each_other_reason_is_named() -> None:
     use(subscription, "32", at(3, 1), region="us")
     use(subscription, "64", at(3, 1), meter="mails", region="eu")
     use(subscription, "128", at(3, 2), meter="mails")
-    assert reported(subscription) == [
+    assert explained_usage(subscription) == [
         ("after-end", "calls", 1, "8"),
         ("before-start", "calls", 1, "1"),
         ("filtered-out", "calls", 1, "32"),
@@ -126,8 +128,8 @@ def test_each_other_reason_is_named() -> None:
         ("not-counted-then", "calls", 1, "4"),
         ("unknown-meter", "mails", 2, "192"),
     ]
-    bill(subscription, at(9, 1))
-    assert [reason for reason, *_ in reported(subscription)] == [
+    bill_and_count_late_usage(subscription, at(9, 1))
+    assert [reason for reason, *_ in explained_usage(subscription)] == [
         "after-end", "before-start", "filtered-out", "in-trial", "not-counted-then", "unknown-meter",
     ]  # fmt: skip
 
@@ -143,12 +145,12 @@ def test_the_summary_reports_usage_that_is_never_billed_once_since_the_previous_
         {"reason": "before-start", "meter": "calls", "subscriptions": 1, "events": 1, "value": "3"},
         {"reason": "unknown-meter", "meter": "mails", "subscriptions": 2, "events": 2, "value": "12.5"},
     ]
-    assert command(*arguments, "--dry-run")["usage_never_billed"] == expected
-    summary = command(*arguments)
+    assert generate_as_json(*arguments, "--dry-run")["usage_never_billed"] == expected
+    summary = generate_as_json(*arguments)
     assert summary["usage_never_billed"] == expected
-    assert command(*arguments)["usage_never_billed"] == []
+    assert generate_as_json(*arguments)["usage_never_billed"] == []
     use(second, "1", at(1, 20), meter="mails")
-    assert command(*arguments)["usage_never_billed"] == [expected[1] | {"subscriptions": 1, "events": 1, "value": "1"}]
+    assert generate_as_json(*arguments)["usage_never_billed"] == [expected[1] | {"subscriptions": 1, "events": 1, "value": "1"}]
 
 
 def test_what_came_since_the_run_before_is_found_by_an_index() -> None:

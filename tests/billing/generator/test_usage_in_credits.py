@@ -22,7 +22,7 @@ from ledger import reads, services
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
 from tests.billing.findings import findings_of
 from tests.billing.generator.test_allowances import midnight, movements
-from tests.billing.generator.test_generate import bill, line_figures
+from tests.billing.generator.test_generate import bill, line_amounts
 
 pytestmark = pytest.mark.django_db
 
@@ -39,12 +39,13 @@ def with_credits(count: int, price: dict[str, Any] | None = None, *more: dict[st
     return holder, SubscriptionFactory(customer=customer.ref, plan=plan.code)
 
 
-def covered(line: dict[str, Any]) -> tuple[str, int]:
-    """Return the units of a line that credits paid, and how many credits."""
+def paid_in_credits(line: dict[str, Any]) -> tuple[str, int]:
+    """The units of a line that credits paid, and how many credits."""
     return line["rating"]["covered"]["units"], line["rating"]["covered"]["credits"]
 
 
 def balance_of(holder: str) -> int:
+    """The credits that the holder can spend."""
     return reads.balance(holder).available
 
 
@@ -62,7 +63,7 @@ def test_units_that_credits_cover_are_spent_and_the_overage_is_invoiced():
     use(subscription, "150", at(1, 10))
     [invoice] = bill(subscription, at(2, 1))
     [line] = invoice["lines"]
-    assert (line["quantity"], line["amount_minor"], covered(line)) == ("150", 100, ("100", 250))
+    assert (line["quantity"], line["amount_minor"], paid_in_credits(line)) == ("150", 100, ("100", 250))
     assert line["rating"]["steps"] == [
         {"from": "100", "to": "150", "units": "50", "unit_amount": "0.02", "flat_amount": "0", "amount": "1"}
     ]
@@ -88,7 +89,7 @@ def test_usage_covered_completely_is_a_line_of_zero_on_a_paid_invoice():
     holder, subscription = with_credits(100)
     use(subscription, "3", at(1, 10))
     [invoice] = bill(subscription, at(2, 1))
-    assert (line_figures(invoice), covered(invoice["lines"][0])) == ([("usage", "calls", 0)], ("3", 8))
+    assert (line_amounts(invoice), paid_in_credits(invoice["lines"][0])) == ([("usage", "calls", 0)], ("3", 8))
     assert (invoice["state"], invoice["total_minor"], balance_of(holder)) == ("paid", 0, 92)
     assert_check_finds_nothing()
 
@@ -97,7 +98,7 @@ def test_a_customer_without_a_holder_pays_in_money():
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[metered(credits=IN_CREDITS)]).code)
     use(subscription, "150", at(1, 10))
     [invoice] = bill(subscription, at(2, 1))
-    assert (line_figures(invoice), "covered" in invoice["lines"][0]["rating"]) == ([("usage", "calls", 300)], False)
+    assert (line_amounts(invoice), "covered" in invoice["lines"][0]["rating"]) == ([("usage", "calls", 300)], False)
 
 
 def test_free_units_come_first_and_take_no_credits():
@@ -105,7 +106,7 @@ def test_free_units_come_first_and_take_no_credits():
     holder, subscription = with_credits(100, metered(credits=IN_CREDITS, free_units=50))
     use(subscription, "150", at(1, 10))
     [invoice] = bill(subscription, at(2, 1))
-    assert (line_figures(invoice), covered(invoice["lines"][0])) == ([("usage", "calls", 120)], ("40", 100))
+    assert (line_amounts(invoice), paid_in_credits(invoice["lines"][0])) == ([("usage", "calls", 120)], ("40", 100))
     assert [step["units"] for step in invoice["lines"][0]["rating"]["steps"]] == ["50", "60"]
     assert balance_of(holder) == 0
 
@@ -117,7 +118,7 @@ def test_overage_goes_on_in_the_tier_that_it_falls_in():
     holder, subscription = with_credits(800, price)
     use(subscription, "1500", at(1, 10))
     [invoice] = bill(subscription, at(2, 1))
-    assert (line_figures(invoice), covered(invoice["lines"][0])) == ([("usage", "calls", 4500)], ("800", 800))
+    assert (line_amounts(invoice), paid_in_credits(invoice["lines"][0])) == ([("usage", "calls", 4500)], ("800", 800))
     assert balance_of(holder) == 0
 
 
@@ -127,7 +128,7 @@ def test_packages_are_covered_whole():
     holder, subscription = with_credits(100, price)
     use(subscription, "2500", at(1, 10))
     [invoice] = bill(subscription, at(2, 1))
-    assert (line_figures(invoice), covered(invoice["lines"][0])) == ([("usage", "calls", 500)], ("2", 80))
+    assert (line_amounts(invoice), paid_in_credits(invoice["lines"][0])) == ([("usage", "calls", 500)], ("2", 80))
     assert balance_of(holder) == 20
 
 
@@ -136,7 +137,7 @@ def test_minimum_and_maximum_apply_to_the_money_only():
     _, subscription = with_credits(100, metered(credits=IN_CREDITS, minimum="5.00"))
     use(subscription, "100", at(1, 10))
     [invoice] = bill(subscription, at(2, 1))
-    assert line_figures(invoice) == [("usage", "calls", 120), ("minimum", "calls", 380)]
+    assert line_amounts(invoice) == [("usage", "calls", 120), ("minimum", "calls", 380)]
 
 
 def test_what_is_left_pays_the_invoice_after_usage_has_been_covered():
@@ -157,7 +158,7 @@ def test_two_prices_share_the_credits_in_the_order_of_their_periods():
     use(subscription, "40", at(1, 10))
     use(subscription, "50", at(1, 10), "messages")
     [invoice] = bill(subscription, at(2, 1))
-    assert [(line["amount_minor"], covered(line)) for line in invoice["lines"]] == [(0, ("40", 100)), (300, ("20", 20))]
+    assert [(line["amount_minor"], paid_in_credits(line)) for line in invoice["lines"]] == [(0, ("40", 100)), (300, ("20", 20))]
     assert balance_of(holder) == 0
 
 
@@ -167,7 +168,7 @@ def test_catching_up_covers_the_oldest_period_first():
     use(subscription, "80", at(2, 10))
     [invoice] = bill(subscription, at(3, 1))
     # 200 credits for January; 50 are left for 20 of February's 80; 60 x 0.02 = 1.20.
-    assert [(line["amount_minor"], covered(line)) for line in invoice["lines"]] == [(0, ("80", 200)), (120, ("20", 50))]
+    assert [(line["amount_minor"], paid_in_credits(line)) for line in invoice["lines"]] == [(0, ("80", 200)), (120, ("20", 50))]
     assert balance_of(holder) == 0
 
 
@@ -190,7 +191,7 @@ def test_every_aggregation_can_be_paid_in_credits(aggregation, quantity, units, 
         use(subscription, value, at(1, day))
     [invoice] = bill(subscription, at(2, 1))
     [line] = invoice["lines"]
-    assert (line["quantity"], covered(line)[0], line["amount_minor"]) == (quantity, units, money)
+    assert (line["quantity"], paid_in_credits(line)[0], line["amount_minor"]) == (quantity, units, money)
     assert balance_of(holder) == 20 - int(units)
 
 
@@ -202,7 +203,7 @@ def test_a_change_of_currency_in_a_period_covers_both_parts_on_their_own_invoice
     use(subscription, "40", at(1, 20))
     made = bill(subscription, at(2, 1))
     # 40 of the first part, 10 of the second; 30 x 0.03.
-    assert [(one["currency"], one["total_minor"], covered(one["lines"][0])) for one in made] == [
+    assert [(one["currency"], one["total_minor"], paid_in_credits(one["lines"][0])) for one in made] == [
         ("EUR", 0, ("40", 40)), ("USD", 90, ("10", 10)),
     ]  # fmt: skip
     references = [entry.reference for entry in reads.entries(holder, kind="spend", limit=10)]
@@ -240,8 +241,8 @@ def test_late_usage_is_covered_by_what_there_is_then():
     services.grant(holder_id=holder, amount=50, idempotency_key="more")
     use(subscription, "30", at(1, 20))
     [late] = bill(subscription, at(2, 2))
-    assert (line_figures(first), covered(first["lines"][0])) == ([("usage", "calls", 120)], ("40", 100))
-    assert (line_figures(late), covered(late["lines"][0])) == ([("late_usage", "calls", 20)], ("20", 50))
+    assert (line_amounts(first), paid_in_credits(first["lines"][0])) == ([("usage", "calls", 120)], ("40", 100))
+    assert (line_amounts(late), paid_in_credits(late["lines"][0])) == ([("late_usage", "calls", 20)], ("20", 50))
     assert balance_of(holder) == 0
     assert_check_finds_nothing()
 
@@ -253,7 +254,11 @@ def test_late_usage_that_is_covered_in_whole_has_a_line_of_nothing():
     use(subscription, "1", at(1, 20))
     [late] = bill(subscription, at(2, 2))
     # 3 calls took 8 credits, 4 take 10 in all.
-    assert (line_figures(late), covered(late["lines"][0]), balance_of(holder)) == ([("late_usage", "calls", 0)], ("1", 2), 990)
+    assert (line_amounts(late), paid_in_credits(late["lines"][0]), balance_of(holder)) == (
+        [("late_usage", "calls", 0)],
+        ("1", 2),
+        990,
+    )
     assert_check_finds_nothing()
 
 
@@ -264,10 +269,14 @@ def test_usage_that_is_taken_back_gives_money_back_first_and_then_credits():
     bill(subscription, at(2, 1))
     use(subscription, "-30", at(1, 20))
     [less] = bill(subscription, at(2, 2))
-    assert ([one[2] for one in line_figures(less)][:1], covered(less["lines"][0]), balance_of(holder)) == ([-60], ("0", 0), 0)
+    assert ([one[2] for one in line_amounts(less)][:1], paid_in_credits(less["lines"][0]), balance_of(holder)) == (
+        [-60],
+        ("0", 0),
+        0,
+    )
     use(subscription, "-50", at(1, 21))
     [still_less] = bill(subscription, at(2, 3))
-    assert ([one[2] for one in line_figures(still_less)][:1], covered(still_less["lines"][0])) == ([-60], ("-20", -50))
+    assert ([one[2] for one in line_amounts(still_less)][:1], paid_in_credits(still_less["lines"][0])) == ([-60], ("-20", -50))
     assert (balance_of(holder), movements(holder)[-1]) == (50, ("refund", 50))
     assert_check_finds_nothing()
 
@@ -286,7 +295,7 @@ def test_voiding_an_invoice_or_deleting_a_draft_refunds_its_credits_once_and_the
     assert movements(holder) == [("grant", 250), ("spend", -250), ("refund", 250)]
     assert_check_finds_nothing()
     [again] = bill(subscription, at(2, 1))
-    assert (line_figures(again), covered(again["lines"][0]), balance_of(holder)) == (line_figures(made), ("100", 250), 0)
+    assert (line_amounts(again), paid_in_credits(again["lines"][0]), balance_of(holder)) == (line_amounts(made), ("100", 250), 0)
     assert_check_finds_nothing()
 
 
@@ -308,7 +317,7 @@ def test_a_draft_in_grace_is_covered_again_with_what_there_is():
     use(subscription, "10", at(1, 20))
     # 300 credits cover 120 of 160; 40 x 0.02 = 0.80.
     [again] = bill(subscription, at(2, 2))
-    assert (again["total_minor"], covered(again["lines"][0]), balance_of(holder)) == (80, ("120", 300), 0)
+    assert (again["total_minor"], paid_in_credits(again["lines"][0]), balance_of(holder)) == (80, ("120", 300), 0)
     [invoice] = bill(subscription, at(2, 5))
     assert (invoice["state"], invoice["total_minor"], balance_of(holder)) == ("open", 80, 0)
     assert sum(amount for _, amount in movements(holder)) == 0
@@ -322,12 +331,12 @@ def test_deleting_the_draft_that_gave_credits_back_spends_them_again():
     bill(subscription, at(2, 1))
     use(subscription, "-20", at(1, 20))
     [less] = bill(subscription, at(2, 2), finalize=False)
-    assert (covered(less["lines"][0]), balance_of(holder)) == (("-20", -50), 50)
+    assert (paid_in_credits(less["lines"][0]), balance_of(holder)) == (("-20", -50), 50)
     invoices.delete_draft(less["id"])
     assert balance_of(holder) == 0
     assert_check_finds_nothing()
     [again] = bill(subscription, at(2, 2))
-    assert (covered(again["lines"][0]), balance_of(holder)) == (("-20", -50), 50)
+    assert (paid_in_credits(again["lines"][0]), balance_of(holder)) == (("-20", -50), 50)
     assert_check_finds_nothing()
 
 
@@ -344,7 +353,7 @@ def test_what_cannot_be_spent_again_is_billed_in_money_by_the_next_run():
     assert balance_of(holder) == 0
     assert_check_finds_nothing()
     [made] = bill(subscription, at(2, 2))
-    assert (line_figures(made), covered(made["lines"][0])) == ([("late_usage", "calls", 32)], ("0", 0))
+    assert (line_amounts(made), paid_in_credits(made["lines"][0])) == ([("late_usage", "calls", 32)], ("0", 0))
     assert bill(subscription, at(2, 3)) == []
     assert_check_finds_nothing()
 
@@ -358,7 +367,7 @@ def test_a_price_that_changed_behind_a_billed_period_gives_its_credits_back_and_
     cheaper = PlanFactory(prices=[metered(credits={"per_unit": "1"})])
     subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(1, 1), wish=Wish(plan=cheaper.code))
     [made] = bill(subscription, at(2, 2))
-    figures = [(line["kind"], line["amount_minor"], covered(line)) for line in made["lines"]]
+    figures = [(line["kind"], line["amount_minor"], paid_in_credits(line)) for line in made["lines"]]
     assert sorted(figures) == [("credit", 0, ("-100", -250)), ("usage", 0, ("100", 100))]
     assert balance_of(holder) == 150
     assert movements(holder) == [("grant", 250), ("spend", -250), ("refund", 250), ("spend", -100)]
@@ -380,7 +389,7 @@ def test_a_claim_that_is_short_is_rated_again_though_its_usage_is_as_it_was():
     subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(1, 1), wish=Wish(plan=ordered))
     [made] = bill(subscription, at(2, 3))
     # The other 48 at 0.02.
-    assert line_figures(made) == [("late_usage", "calls", 96)]
+    assert line_amounts(made) == [("late_usage", "calls", 96)]
     assert made["lines"][0]["rating"]["exact"] == "0.96"
     assert bill(subscription, at(2, 4)) == []
     assert_check_finds_nothing()
@@ -449,6 +458,7 @@ def with_allowance(amount: int, cap: int | None = None, *, months_ago: int) -> A
 
 
 def during(month: int) -> Any:
+    """The third day of the period that begins that many months after the last midnight."""
     return add_months(midnight(), month) + timedelta(days=3)
 
 
@@ -460,7 +470,7 @@ def test_the_allowance_of_a_period_covers_the_usage_of_that_period_whether_bille
         bill(subscription, add_months(midnight(), -1))
     [invoice] = bill(subscription, midnight())
     # 30 calls are overage; the new month's 100 credits are not touched.
-    assert (line_figures(invoice), covered(invoice["lines"][0])) == ([("usage", "calls", 60)], ("100", 100))
+    assert (line_amounts(invoice), paid_in_credits(invoice["lines"][0])) == ([("usage", "calls", 60)], ("100", 100))
     assert movements(holder) == [("grant", 100), ("spend", -100), ("grant", 100)]
     assert balance_of(holder) == 100
 
@@ -473,10 +483,10 @@ def test_catching_up_on_many_months_covers_each_with_its_own_allowance_and_leave
     [dry] = bill(subscription, midnight(), dry_run=True)
     assert movements(holder) == [("grant", 5)]
     [invoice] = bill(subscription, midnight())
-    assert [(line["amount_minor"], covered(line)) for line in dry["lines"]] == [
-        (line["amount_minor"], covered(line)) for line in invoice["lines"]
+    assert [(line["amount_minor"], paid_in_credits(line)) for line in dry["lines"]] == [
+        (line["amount_minor"], paid_in_credits(line)) for line in invoice["lines"]
     ]
-    lines = [(line["amount_minor"], covered(line)) for line in invoice["lines"]]
+    lines = [(line["amount_minor"], paid_in_credits(line)) for line in invoice["lines"]]
     # The 5 that were bought go to the first month. Month 2 leaves 60, which have expired when month 3 is rated.
     assert lines == [(50, ("105", 105)), (0, ("40", 40)), (40, ("100", 100)), (0, ("100", 100))]
     assert balance_of(holder) == 100
@@ -485,7 +495,7 @@ def test_catching_up_on_many_months_covers_each_with_its_own_allowance_and_leave
     assert balance_of(holder) == 100 + 345
     # As much as before, out of what came back: by now it is one purse. The new month's allowance is left for its own usage.
     [again] = bill(subscription, midnight())
-    assert (sum(covered(line)[1] for line in again["lines"]), balance_of(holder)) == (345, 100)
+    assert (sum(paid_in_credits(line)[1] for line in again["lines"]), balance_of(holder)) == (345, 100)
     assert_check_finds_nothing()
 
 
@@ -495,7 +505,7 @@ def test_what_rolls_over_covers_the_next_month_up_to_the_cap():
     use(subscription, "140", during(-1))
     [invoice] = bill(subscription, midnight())
     # 80 are left, 30 go along: 130 of 140 covered.
-    assert [(line["amount_minor"], covered(line)) for line in invoice["lines"]] == [(0, ("20", 20)), (20, ("130", 130))]
+    assert [(line["amount_minor"], paid_in_credits(line)) for line in invoice["lines"]] == [(0, ("20", 20)), (20, ("130", 130))]
     assert balance_of(holder) == 100
 
 
@@ -509,8 +519,8 @@ def test_unspent_allowance_that_pays_usage_expires_with_the_following_period():
 # Other faces -----------------------------------------------------------------------------------------
 
 
-def run(*arguments: str) -> dict[str, Any]:
-    """What the command says in JSON."""
+def run_as_json(*arguments: str) -> dict[str, Any]:
+    """What the command prints as JSON."""
     out = StringIO()
     call_command("generate_invoices", *arguments, "--format", "json", "--no-progress", stdout=out, stderr=StringIO())
     figures: dict[str, Any] = json.loads(out.getvalue())
@@ -522,11 +532,11 @@ def test_the_command_covers_usage_and_sums_up_the_credits():
     use(subscription, "150", at(1, 10))
     arguments = ("--as-of", "2026-02-01", "--subscription", subscription.ref)
     for options in (["--dry-run"], ["--draft"]):
-        summary = run(*arguments, *options)
+        summary = run_as_json(*arguments, *options)
         assert (summary["credits_spent_on_usage"], summary["invoices"]) == ({"credits": 250}, 1)
         assert balance_of(holder) == (250 if options == ["--dry-run"] else 0)
     assert invoices.finalize(Invoice.objects.get(subscription=subscription.pk).pk).total_minor == 100
-    [claim] = [one for one in run("--explain", subscription.ref)["newest_claims"] if "covered" in one]
+    [claim] = [one for one in run_as_json("--explain", subscription.ref)["newest_claims"] if "covered" in one]
     assert claim["covered"] == {"stretches": [["0", "100"]], "spends": [[holder, "credits", 2, 250]]}
 
 

@@ -22,11 +22,13 @@ PRICES = (recurring(tax_rate="20"), recurring("books", "5.00", tax_category="Z")
 
 
 def subscribed(*prices, plan=None, **customer):
+    """A subscription of a customer with this VAT status."""
     made = PlanFactory(prices=list(prices or PRICES), **(plan or {}))
     return SubscriptionFactory(plan=made.code, customer=CustomerFactory(**customer).ref)
 
 
-def tax(category, rate, base, amount, **note):
+def tax_row(category, rate, base, amount, **note):
+    """A row of an invoice's taxes, as the REST contract has it."""
     return {"category": category, "rate": rate, "base_minor": base, "amount_minor": amount, **note}
 
 
@@ -34,9 +36,9 @@ def tax(category, rate, base, amount, **note):
     ("customer", "taxes", "total"),
     [
         # 10.00 + 20 % + 5.00
-        ({}, [tax("S", "20", 1000, 200), tax("Z", "0", 500, 0)], 1700),
-        (REVERSE, [tax("AE", "0", 1000, 0, note="Reverse charge"), tax("Z", "0", 500, 0)], 1500),
-        ({"vat_status": "exempt"}, [tax("E", "0", 1000, 0, note="Exempt from VAT"), tax("Z", "0", 500, 0)], 1500),
+        ({}, [tax_row("S", "20", 1000, 200), tax_row("Z", "0", 500, 0)], 1700),
+        (REVERSE, [tax_row("AE", "0", 1000, 0, note="Reverse charge"), tax_row("Z", "0", 500, 0)], 1500),
+        ({"vat_status": "exempt"}, [tax_row("E", "0", 1000, 0, note="Exempt from VAT"), tax_row("Z", "0", 500, 0)], 1500),
     ],
 )
 def test_the_status_decides_what_becomes_of_what_is_standard_rated(customer, taxes, total):
@@ -55,11 +57,11 @@ def test_usage_minimums_one_off_charges_and_credits_follow():
     )
     subscriptions.charge_once(ref=subscription.ref, amount_minor=500, description="Set-up", tax_rate=Decimal(20))
     [first] = bill(subscription, at(1, 1))
-    assert (first["taxes"], first["total_minor"]) == ([tax("AE", "0", 3600, 0, note="Reverse charge")], 3600)
+    assert (first["taxes"], first["total_minor"]) == ([tax_row("AE", "0", 3600, 0, note="Reverse charge")], 3600)
     use(subscription, "100", at(1, 5))
     [second] = bill(subscription, at(2, 1))
     assert sorted(line["amount_minor"] for line in second["lines"]) == [200, 700, 3100]
-    assert second["taxes"] == [tax("AE", "0", 4000, 0, note="Reverse charge")]
+    assert second["taxes"] == [tax_row("AE", "0", 4000, 0, note="Reverse charge")]
     # 18 of 28 days of February come back: 19.93 of 31.00.
     subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(2, 11), wish=Wish(sets_end=True, ends_at=at(2, 11)))
     bill(subscription, at(2, 11))
@@ -76,7 +78,7 @@ def test_a_credit_note_credits_in_the_category_of_the_invoice():
 
 def test_a_price_of_another_category_stays_as_it_is():
     [invoice] = bill(subscribed(recurring(tax_category="O"), **REVERSE), at(1, 1))
-    assert invoice["taxes"] == [tax("O", "0", 1000, 0, note="Not subject to VAT")]
+    assert invoice["taxes"] == [tax_row("O", "0", 1000, 0, note="Not subject to VAT")]
 
 
 def test_the_pages_say_why_there_is_no_tax():

@@ -34,6 +34,7 @@ def run(*arguments: str) -> tuple[int, str]:
 
 
 def run_json(*arguments: str) -> tuple[int, dict[str, Any]]:
+    """The exit code and the summary of a run."""
     code, out = run(*arguments, "--format", "json")
     return code, json.loads(out)
 
@@ -170,7 +171,7 @@ def test_bad_arguments_are_refused_before_anything_is_done(plan: str, arguments:
     assert (Invoice.objects.count(), Run.objects.count()) == (0, 0)
 
 
-def test_a_terminal_is_told_how_long_the_rest_takes() -> None:
+def test_a_terminal_shows_how_long_the_rest_takes() -> None:
     progress = generate_invoices._Progress(Mock(isatty=lambda: True), shown=True)
     progress.expected = 3600 * 3 + 1
     assert progress._left(Summary(outcomes=Counter(finalised=1)), progress._began + 2.0) == ", 6:00:00 left"

@@ -92,7 +92,7 @@ def clock() -> Iterator[Clock]:
 
 
 @contextmanager
-def attempts(*results: SubscriptionResult | None, after: Callable[[], None] = lambda: None) -> Iterator[None]:
+def attempts_end_with(*results: SubscriptionResult | None, after: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Attempts to bill give these results, in turn; for None, and after the last, the attempt is really made."""
     left = list(results)
     real = outcomes.bill_one
@@ -223,7 +223,7 @@ def test_a_run_whose_time_is_up_finishes_what_it_is_at(plan: str, clock: Clock, 
     def a_second_passes() -> None:
         clock.now += 1
 
-    with attempts(after=a_second_passes):
+    with attempts_end_with(after=a_second_passes):
         code, summary = run_json("--as-of", JANUARY, "--plan", plan, "--max-runtime", "2", *more)
     assert (code, summary["time_is_up"], sorted(invoices_of(*refs).values())) == (6, True, [0, 1, 1])
     # With all of it done in time, or nothing left to do, there is nothing to say.
@@ -249,7 +249,7 @@ def test_failures_end_a_run_when_asked_to(plan: str, more: tuple[str, ...], fail
 
 def test_what_is_busy_is_tried_again_after_a_while(plan: str, clock: Clock) -> None:
     ref = SubscriptionFactory(plan=plan).ref
-    with attempts(BUSY, DEFERRED):
+    with attempts_end_with(BUSY, DEFERRED):
         code, summary = run_json("--as-of", JANUARY, "--plan", plan, "--retry-busy", "2", "--retry-wait", "0.5")
     assert (code, summary["outcomes"]["finalised"], invoices_of(ref)) == (0, 1, {ref: 1})
     assert (sum(clock.slept), max(clock.slept)) == (1.0, 0.2)
@@ -258,7 +258,7 @@ def test_what_is_busy_is_tried_again_after_a_while(plan: str, clock: Clock) -> N
 def test_subscriptions_that_stay_busy_or_deferred_are_reported_and_stored_with_the_reason(plan: str, clock: Clock) -> None:
     busy, deferred = SubscriptionFactory(plan=plan).ref, SubscriptionFactory(plan=plan).ref
     refs = ("--subscription", busy, "--subscription", deferred)
-    with attempts(BUSY, DEFERRED):
+    with attempts_end_with(BUSY, DEFERRED):
         code, out, _ = run("--as-of", JANUARY, *refs, "--retry-busy", "0", "--no-progress", "--format", "jsonl")
     *results, summary = map(json.loads, out.splitlines())
     assert [(one["subscription"], one["outcome"], one["detail"]) for one in results] == [
@@ -268,7 +268,7 @@ def test_subscriptions_that_stay_busy_or_deferred_are_reported_and_stored_with_t
     assert (summary["outcomes"]["busy"], summary["outcomes"]["deferred"], clock.slept) == (1, 1, [])
     rows = RunResult.objects.filter(run_id=summary["run_id"]).values_list("subscription_ref", "outcome", "detail")
     assert set(rows) == {(one["subscription"], one["outcome"], one["detail"]) for one in results}
-    with attempts(BUSY, DEFERRED):
+    with attempts_end_with(BUSY, DEFERRED):
         assert run("--as-of", JANUARY, *refs, "--retry-busy", "0", "--no-progress")[2].splitlines() == [
             f"{busy}: busy: another process makes invoices for it", f"{deferred}: deferred: a deadlock (40P01)",
         ]  # fmt: skip
@@ -285,7 +285,7 @@ def test_a_reason_is_what_the_generator_met(plan: str) -> None:
 def test_a_run_that_reached_its_limit_still_counts_what_was_busy(plan: str) -> None:
     refs = [SubscriptionFactory(plan=plan).ref for _ in range(3)]
     words = [word for ref in refs for word in ("--subscription", ref)]
-    with attempts(BUSY):
+    with attempts_end_with(BUSY):
         code, summary = run_json("--as-of", JANUARY, *words, "--limit", "1")
     assert code == generate_invoices.LIMIT_REACHED == 5
     assert (summary["limit_reached"], summary["outcomes"]["busy"], summary["outcomes"]["finalised"]) == (True, 1, 1)
@@ -300,7 +300,7 @@ def test_what_is_busy_is_counted_while_it_happens(plan: str, clock: Clock) -> No
     def look(so_far: Summary) -> None:
         seen.append(so_far.waiting)
 
-    with attempts(BUSY, BUSY):
+    with attempts_end_with(BUSY, BUSY):
         summary = runs.run(job, on_done=lambda done: None, on_tick=look, stop=lambda: False)
     assert (max(seen), seen[-1], summary.waiting, summary.invoices) == (2, 0, 0, 2)
 
@@ -308,7 +308,7 @@ def test_what_is_busy_is_counted_while_it_happens(plan: str, clock: Clock) -> No
 def test_elsewhere_than_on_a_terminal_the_log_says_how_far_a_run_is(plan: str, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(2):
         SubscriptionFactory(plan=plan)
-    with mock.patch.object(generate_invoices, "LOG_EVERY_S", 0), attempts(BUSY), caplog.at_level(logging.INFO):
+    with mock.patch.object(generate_invoices, "LOG_EVERY_S", 0), attempts_end_with(BUSY), caplog.at_level(logging.INFO):
         run("--as-of", JANUARY, "--plan", plan, "--retry-wait", "0")
     lines = [record.message for record in caplog.records if record.name == generate_invoices.__name__]
     assert any(", 1 busy, 0 failed" in line for line in lines)
@@ -329,7 +329,7 @@ def test_on_a_terminal_the_line_counts_what_is_busy() -> None:
     assert ", 3 busy, 0 failed" in stream.write.call_args.args[0]
 
 
-def test_late_usage_is_not_looked_for_when_told_so() -> None:
+def test_late_usage_is_not_looked_for_with_a_lookback_of_zero() -> None:
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[metered()]).code)
     only = ("--subscription", subscription.ref, "--late-lookback")
     run_json("--as-of", "2026-02-01", *only, "0")

@@ -15,7 +15,7 @@ from billing.metering import partitions, usage
 from billing.models import DroppedMonth, UsageEvent, UsageKey
 from ledger_project.management.commands import usage_partitions
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, use
-from tests.billing.generator.test_generate import bill, line_figures
+from tests.billing.generator.test_generate import bill, line_amounts
 
 pytestmark = pytest.mark.django_db
 
@@ -23,6 +23,7 @@ JANUARY, FEBRUARY = date(2026, 1, 1), date(2026, 2, 1)
 
 
 def rows_in(table: str) -> int:
+    """How many rows the table has."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT count(*) FROM {table}")
         return int(cursor.fetchone()[0])
@@ -64,7 +65,7 @@ def test_a_month_is_dropped_once_all_of_it_is_billed_and_its_keys_stay():
         partitions.drop_month(connection, JANUARY)
     assert rows_in("billing_usageevent_2026_01") == 1
 
-    assert line_figures(bill(subscription, at(2, 1))[0]) == [("usage", "calls", 200)]
+    assert line_amounts(bill(subscription, at(2, 1))[0]) == [("usage", "calls", 200)]
     key = UsageEvent.objects.get(subscription=subscription.pk).idempotency_key
     partitions.drop_month(connection, JANUARY)
     assert "billing_usageevent_2026_01" not in {one.name for one in partitions.partitions(connection)}
@@ -103,19 +104,21 @@ def test_events_that_no_price_counts_do_not_keep_a_month():
 
 
 @pytest.fixture
-def _here() -> Iterator[None]:
+def _command_in_this_transaction() -> Iterator[None]:
     """The command works in the test's own transaction, which is the owner's."""
     with mock.patch.object(usage_partitions, "connected_as_owner", return_value=nullcontext(connection)):
         yield
 
 
-def command(*options: str) -> str:
+def run_usage_partitions(*options: str) -> str:
+    """What `manage.py usage_partitions` prints."""
     out = StringIO()
     call_command("usage_partitions", *options, stdout=out)
     return out.getvalue()
 
 
 def months_from_now(*steps: int) -> list[str]:
+    """The names of the partitions that many months from this one."""
     this_month = datetime.now(UTC).date().replace(day=1)
     return [partitions.name_of(partitions.month_after(this_month, step)) for step in steps]
 
@@ -123,11 +126,11 @@ def months_from_now(*steps: int) -> list[str]:
 def test_the_command_makes_this_month_and_the_next_once():
     expected = months_from_now(0, 1, 2, 3)
     for _ in range(2):
-        out = command("--ahead", "2")
+        out = run_usage_partitions("--ahead", "2")
         assert [line.split()[0] for line in out.splitlines()] == sorted([*expected, "billing_usageevent_default"])
 
 
-def test_months_whose_events_came_first_are_told_and_the_others_made():
+def test_months_whose_events_came_first_are_reported_and_the_others_made():
     use(SubscriptionFactory(), "1", datetime.now(UTC))
     out, err = StringIO(), StringIO()
     call_command("usage_partitions", "--ahead", "0", stdout=out, stderr=err)
@@ -135,17 +138,17 @@ def test_months_whose_events_came_first_are_told_and_the_others_made():
     assert "the default partition already contains events of this month" in err.getvalue()
 
 
-@pytest.mark.usefixtures("_here")
+@pytest.mark.usefixtures("_command_in_this_transaction")
 def test_the_command_drops_only_what_is_old_there_and_billed():
     partitions.make_month(connection, JANUARY)
     use(SubscriptionFactory(plan=PlanFactory(prices=[metered()]).code), "1", at(1, 5))
     with pytest.raises(CommandError, match="can still get late usage"):
-        command("--drop", f"{datetime.now(UTC):%Y-%m}")
+        run_usage_partitions("--drop", f"{datetime.now(UTC):%Y-%m}")
     with pytest.raises(CommandError, match="partition billing_usageevent_2020_01 does not exist"):
-        command("--drop", "2020-01")
+        run_usage_partitions("--drop", "2020-01")
     with pytest.raises(CommandError, match="the month has unbilled usage: 2026-01"):
-        command("--drop", "2026-01")
+        run_usage_partitions("--drop", "2026-01")
     with pytest.raises(CommandError, match="is not a month"):
-        command("--drop", "January")
-    assert "billing_usageevent_2026_01  FOR VALUES FROM ('2026-01-01" in command("--list")
+        run_usage_partitions("--drop", "January")
+    assert "billing_usageevent_2026_01  FOR VALUES FROM ('2026-01-01" in run_usage_partitions("--list")
     assert rows_in("billing_usageevent_2026_01") == 1

@@ -22,7 +22,8 @@ def amend(subscription: Subscription, effective_at, **wish):
     subscriptions.amend_subscription(ref=subscription.ref, effective_at=effective_at, wish=Wish(**wish))
 
 
-def figures(documents_):
+def lines_of(documents_):
+    """Of each document its lines: kind, price, amount, first and last day."""
     return [
         [(line["kind"], line["price_key"], line["amount_minor"], line["period"]["start"][5:10], line["period"]["end"][5:10])
          for line in one["lines"]]
@@ -41,17 +42,17 @@ def test_a_change_of_quantity_in_the_middle_credits_the_rest_and_charges_it_agai
     subscription = monthly()
     amend(subscription, at(1, 11), quantities={"base": Decimal(2)})
     # 21 days are left: 21.00 back, 2 x 21.00 instead.
-    assert figures(bill(subscription, at(1, 11))) == [
+    assert lines_of(bill(subscription, at(1, 11))) == [
         [("credit", "base", -2100, "01-11", "02-01"), ("recurring", "base", 4200, "01-11", "02-01")]
     ]
-    assert figures(bill(subscription, at(2, 1))) == [[("recurring", "base", 6200, "02-01", "03-01")]]
+    assert lines_of(bill(subscription, at(2, 1))) == [[("recurring", "base", 6200, "02-01", "03-01")]]
 
 
 def test_a_change_of_plan_keeps_the_keys_that_both_have():
     subscription = monthly()
     other = PlanFactory(prices=[recurring(unit_amount="62.00"), recurring("support", "31.00")])
     amend(subscription, at(1, 21), plan=other.code)
-    assert figures(bill(subscription, at(1, 21))) == [
+    assert lines_of(bill(subscription, at(1, 21))) == [
         [
             ("credit", "base", -1100, "01-21", "02-01"),
             ("recurring", "base", 2200, "01-21", "02-01"),
@@ -73,7 +74,7 @@ def test_a_back_dated_amendment_does_not_undo_a_later_one():
     bill(subscription, at(1, 21))
     amend(subscription, at(1, 11), quantities={"base": Decimal(2)})
     # From the 11th to the 21st: 10.00 back, 20.00 instead; from the 21st on nothing changes.
-    assert figures(bill(subscription, at(1, 22))) == [
+    assert lines_of(bill(subscription, at(1, 22))) == [
         [("credit", "base", -1000, "01-11", "01-21"), ("recurring", "base", 2000, "01-11", "01-21")]
     ]
 
@@ -101,7 +102,7 @@ def test_a_pause_is_never_billed():
     subscription = monthly(timing="arrears")
     amend(subscription, at(1, 11), paused=True)
     amend(subscription, at(1, 21), paused=False)
-    assert figures(bill(subscription, at(2, 1))) == [
+    assert lines_of(bill(subscription, at(2, 1))) == [
         [("recurring", "base", 1000, "01-01", "01-11"), ("recurring", "base", 1100, "01-21", "02-01")]
     ]
 
@@ -120,14 +121,14 @@ def test_a_trial_moves_the_first_charge_to_its_end():
     plan = PlanFactory(prices=[recurring(unit_amount="31.00")]).code
     subscription = SubscriptionFactory(plan=plan, trial_end=at(1, 16))
     assert bill(subscription, at(1, 15)) == []
-    assert figures(bill(subscription, at(1, 16))) == [[("recurring", "base", 1600, "01-16", "02-01")]]
+    assert lines_of(bill(subscription, at(1, 16))) == [[("recurring", "base", 1600, "01-16", "02-01")]]
 
 
 def test_without_proration_a_change_counts_from_the_next_period():
     subscription = monthly(proration="none")
     amend(subscription, at(1, 11), quantities={"base": Decimal(2)})
     assert bill(subscription, at(1, 11)) == []
-    assert figures(bill(subscription, at(2, 1))) == [[("recurring", "base", 6200, "02-01", "03-01")]]
+    assert lines_of(bill(subscription, at(2, 1))) == [[("recurring", "base", 6200, "02-01", "03-01")]]
 
 
 def test_usage_is_rated_at_the_price_of_its_time():
@@ -137,7 +138,7 @@ def test_usage_is_rated_at_the_price_of_its_time():
         use(subscription, "10", at(1, day))
     dearer = PlanFactory(prices=[metered(unit_amount="2.00")])
     amend(subscription, at(1, 11), plan=dearer.code)
-    assert figures(bill(subscription, at(2, 1))) == [
+    assert lines_of(bill(subscription, at(2, 1))) == [
         [("usage", "calls", 1000, "01-01", "01-11"), ("usage", "calls", 2000, "01-11", "02-01")]
     ]
 
@@ -237,7 +238,7 @@ def test_the_time_between_an_end_and_a_reactivation_is_not_billed():
     amend(subscription, at(2, 1), sets_end=True, ends_at=at(2, 1))
     assert bill(subscription, at(5, 20)) == []
     amend(subscription, at(6, 1), sets_end=True, ends_at=at(8, 1))
-    assert figures(bill(subscription, at(9, 1))) == [
+    assert lines_of(bill(subscription, at(9, 1))) == [
         [("recurring", "base", 3100, "06-01", "07-01"), ("recurring", "base", 3100, "07-01", "08-01")]
     ]
 
@@ -247,7 +248,7 @@ def test_a_reactivation_inside_a_period_is_charged_its_days():
     amend(subscription, at(2, 1), sets_end=True, ends_at=at(2, 1))
     amend(subscription, at(5, 21), sets_end=True, ends_at=None)
     # 11 of the 31 days of May.
-    assert figures(bill(subscription, at(6, 1))) == [
+    assert lines_of(bill(subscription, at(6, 1))) == [
         [("recurring", "base", 1100, "05-21", "06-01"), ("recurring", "base", 3100, "06-01", "07-01")]
     ]
 
@@ -257,7 +258,7 @@ def test_usage_while_a_subscription_had_ended_is_not_billed():
     amend(subscription, at(4, 1), sets_end=True, ends_at=None)
     for month in (1, 2, 3, 4):
         use(subscription, str(month), at(month, 10))
-    assert [line[2:4] for line in figures(bill(subscription, at(5, 1)))[0]] == [(100, "01-01"), (400, "04-01")]
+    assert [line[2:4] for line in lines_of(bill(subscription, at(5, 1)))[0]] == [(100, "01-01"), (400, "04-01")]
 
 
 @pytest.mark.parametrize("withdrawn_on", [at(1, 5), at(1, 11), at(1, 20)])
@@ -266,7 +267,7 @@ def test_an_end_of_null_withdraws_a_planned_end_whenever_it_was_to_take_effect(w
     amend(subscription, at(1, 20), sets_end=True, ends_at=at(1, 20))
     amend(subscription, withdrawn_on, sets_end=True, ends_at=None)
     assert bill(subscription, at(1, 25)) == []
-    assert figures(bill(subscription, at(2, 1))) == [[("recurring", "base", 3100, "02-01", "03-01")]]
+    assert lines_of(bill(subscription, at(2, 1))) == [[("recurring", "base", 3100, "02-01", "03-01")]]
 
 
 def test_an_end_in_the_past_ends_it_there_and_bills_nothing_that_was_not_active():
@@ -274,13 +275,13 @@ def test_an_end_in_the_past_ends_it_there_and_bills_nothing_that_was_not_active(
     amend(subscription, at(1, 11), sets_end=True, ends_at=at(1, 11))
     # Said again, and later: it had ended by then.
     amend(subscription, at(3, 1), sets_end=True, ends_at=at(2, 1))
-    assert figures(bill(subscription, at(4, 1))) == [[("recurring", "base", 1000, "01-01", "01-11")]]
+    assert lines_of(bill(subscription, at(4, 1))) == [[("recurring", "base", 1000, "01-01", "01-11")]]
 
 
 # Planned changes --------------------------------------------------------------------------------------
 
 
-def planned():
+def with_planned_change():
     """30.00 a month from April on, billed for April, and on 10 April a change planned for the 25th to 60.00."""
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring(unit_amount="30.00")]).code, started_at=at(4, 1))
     [april] = bill(subscription, at(4, 1))
@@ -292,10 +293,10 @@ BOTH_SIDES = [[("credit", "base", -600, "04-25", "05-01"), ("recurring", "base",
 
 
 def test_a_planned_change_is_credited_and_charged_when_it_takes_effect():
-    subscription, _ = planned()
+    subscription, _ = with_planned_change()
     assert bill(subscription, at(4, 11)) == []
     assert subscription.ref in list(DueWalk(Filter(as_of=at(4, 25), usage=False)))
-    assert figures(bill(subscription, at(4, 25))) == BOTH_SIDES
+    assert lines_of(bill(subscription, at(4, 25))) == BOTH_SIDES
 
 
 def test_a_planned_end_is_credited_when_it_comes_although_nothing_is_charged_then():
@@ -314,7 +315,7 @@ def test_two_planned_changes_of_one_period_are_credited_one_after_the_other_when
     subscription = monthly(proration="day")
     amend(subscription, at(1, 11), quantities={"base": Decimal(2)})
     amend(subscription, at(1, 21), quantities={"base": Decimal(3)})
-    made = [line for day in days for invoice in figures(bill(subscription, at(1, day))) for line in invoice]
+    made = [line for day in days for invoice in lines_of(bill(subscription, at(1, day))) for line in invoice]
     assert sorted(made) == [
         ("credit", "base", -1100, "01-21", "02-01"),
         ("credit", "base", -1000, "01-11", "01-21"),
@@ -338,7 +339,7 @@ def test_usage_billed_beyond_a_later_as_of_is_given_back_only_from_the_change_on
     bill(subscription, at(2, 1))
     amend(subscription, at(1, 11), plan=PlanFactory(prices=[metered(unit_amount="2.00")]).code)
     assert bill(subscription, at(1, 10)) == []
-    assert [line[:3] for line in figures(bill(subscription, at(2, 1)))[0]] == [
+    assert [line[:3] for line in lines_of(bill(subscription, at(2, 1)))[0]] == [
         ("credit", "calls", -500), ("usage", "calls", 1000),
     ]  # fmt: skip
 
@@ -346,7 +347,7 @@ def test_usage_billed_beyond_a_later_as_of_is_given_back_only_from_the_change_on
 # Invoices of 0 ----------------------------------------------------------------------------------------
 
 
-def netted():
+def netted_to_zero():
     """An invoice of 31.00 for January, and one of 0.00 that gives 21.00 of it back and carries them."""
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring(unit_amount="31.00")]).code)
     [january] = bill(subscription, at(1, 1))
@@ -356,47 +357,48 @@ def netted():
     return subscription, january["id"], correction["id"]
 
 
-def states(*ids):
+def states_of(*ids):
+    """The states of the invoices."""
     return [Invoice.objects.get(pk=pk).state for pk in ids]
 
 
 def test_voiding_an_invoice_voids_what_came_to_nothing_and_corrects_it():
-    subscription, january, correction = netted()
+    subscription, january, correction = netted_to_zero()
     invoices.void(january)
-    assert states(january, correction) == ["void", "void"]
+    assert states_of(january, correction) == ["void", "void"]
     assert CreditNote.objects.get(invoice_id=correction).released_at is not None
     # Ten days are owed, and billed at once.
-    assert figures(bill(subscription, at(1, 12))) == [[("recurring", "base", 1000, "01-01", "01-11")]]
+    assert lines_of(bill(subscription, at(1, 12))) == [[("recurring", "base", 1000, "01-01", "01-11")]]
 
 
 def test_a_correction_with_a_total_of_zero_can_be_voided_alone_and_is_made_again():
-    subscription, january, correction = netted()
+    subscription, january, correction = netted_to_zero()
     invoices.void(correction)
-    assert states(january, correction) == ["open", "void"]
+    assert states_of(january, correction) == ["open", "void"]
     [again] = bill(subscription, at(1, 12))
     assert [(line["kind"], line["amount_minor"]) for line in again["lines"]] == [("credit", -2100), ("carried", 2100)]
 
 
 def test_a_credit_note_that_paid_for_something_still_blocks_and_nothing_is_written():
-    subscription, january, correction = netted()
+    subscription, january, correction = netted_to_zero()
     subscriptions.charge_once(ref=subscription.ref, amount_minor=3000, description="Removal")
     [removal] = bill(subscription, at(1, 12))
     with pytest.raises(InvoiceCorrectedLater) as refused:
         invoices.void(january)
     assert refused.value.facts["by"] == removal["id"]
-    assert states(january, correction, removal["id"]) == ["open", "paid", "open"]
+    assert states_of(january, correction, removal["id"]) == ["open", "paid", "open"]
 
 
-def test_what_somebody_paid_is_not_voided():
-    _, january, _ = netted()
+def test_a_paid_invoice_is_not_voided():
+    _, january, _ = netted_to_zero()
     invoices.pay(january)
     with pytest.raises(InvalidTransition):
         invoices.void(january)
-    assert states(january) == ["paid"]
+    assert states_of(january) == ["paid"]
 
 
 def test_who_voids_an_invoice_is_on_record_for_what_is_voided_with_it():
-    _, january, correction = netted()
+    _, january, correction = netted_to_zero()
     transitions.apply_in(invoice_id=january, kind="void", actor="key:ops", reason="Wrong customer")
     noted = Transition.objects.filter(invoice_id__in=[january, correction]).order_by("invoice_id")
     assert list(noted.values_list("invoice_id", "kind", "actor", "reason")) == [
@@ -407,7 +409,8 @@ def test_who_voids_an_invoice_is_on_record_for_what_is_voided_with_it():
 # Effective in the past, and billed already ------------------------------------------------------------
 
 
-def due(as_of, **filters):
+def due_subscriptions(as_of, **filters):
+    """The refs of the subscriptions that are due at that time."""
     return list(DueWalk(Filter(as_of=as_of, **filters)))
 
 
@@ -415,19 +418,19 @@ def test_an_amendment_for_months_that_are_billed_is_found_and_taken_in_by_the_ne
     subscription = monthly()
     for month in range(2, 8):
         bill(subscription, at(month, 1))
-    assert subscription.ref not in due(at(7, 10))
+    assert subscription.ref not in due_subscriptions(at(7, 10))
 
     amend(subscription, at(1, 17), quantities={"base": 2})
 
-    assert subscription.ref in due(at(7, 10)), "nothing else of it is due before 1 August"
-    assert subscription.ref in due(at(7, 10), usage=False)
-    [(*lines,)] = figures(bill(subscription, at(7, 10)))
+    assert subscription.ref in due_subscriptions(at(7, 10)), "nothing else of it is due before 1 August"
+    assert subscription.ref in due_subscriptions(at(7, 10), usage=False)
+    [(*lines,)] = lines_of(bill(subscription, at(7, 10)))
     charged = {(start, end): amount for kind, _, amount, start, end in lines if amount > 0}
     credited = {(start, end): amount for kind, _, amount, start, end in lines if amount < 0}
     months = [(f"{month:02}-01", f"{month + 1:02}-01") for month in range(2, 8)]
     assert credited == {("01-17", "02-01"): -1500, **dict.fromkeys(months, -3100)}
     assert charged == {("01-17", "02-01"): 3000, **dict.fromkeys(months, 6200)}
-    assert subscription.ref not in due(at(7, 10)), "and once only"
+    assert subscription.ref not in due_subscriptions(at(7, 10)), "and once only"
     assert bill(subscription, at(7, 10)) == []
 
 
@@ -436,11 +439,11 @@ def test_an_amendment_for_usage_that_is_billed_is_found_by_a_run_for_usage_alone
     use(subscription, "100", at(1, 20))
     for month in range(2, 8):
         bill(subscription, at(month, 1))
-    assert subscription.ref not in due(at(7, 10), recurring=False)
+    assert subscription.ref not in due_subscriptions(at(7, 10), recurring=False)
 
     amend(subscription, at(1, 17), plan=PlanFactory(prices=[metered(unit_amount="0.05")]).code)
 
-    assert subscription.ref in due(at(7, 10), recurring=False)
-    [(*lines,)] = figures(bill(subscription, at(7, 10)))
+    assert subscription.ref in due_subscriptions(at(7, 10), recurring=False)
+    [(*lines,)] = lines_of(bill(subscription, at(7, 10)))
     assert sum(amount for _, _, amount, _, _ in lines) == 500 - 200
-    assert subscription.ref not in due(at(7, 10), recurring=False)
+    assert subscription.ref not in due_subscriptions(at(7, 10), recurring=False)

@@ -28,6 +28,7 @@ WHO = {"name": "Augusta Lovelace", "address": {"line1": "St James's Square 12", 
 
 @pytest.fixture
 def api() -> ApiClient:
+    """A client that may read and write in billing."""
     authentication.forget_keys()
     return ApiClient(services.create_api_key(name=unique("key"), scopes=["billing:read", "billing:write"])[1])
 
@@ -45,11 +46,13 @@ def ref(api: ApiClient) -> str:
 
 
 def subscribed(ref: str, **options: Any) -> Any:
+    """A subscription of the customer to a new plan with a fee and usage."""
     plan = PlanFactory(prices=[recurring(), metered()])
     return SubscriptionFactory(customer=ref, plan=plan.code, started_at=at(1, 1), **options)
 
 
 def billed_to_its_end(ref: str) -> Invoice:
+    """A subscription of January that was used, ended and billed; returns its invoice."""
     subscription = subscribed(ref, ends_at=at(2, 1))
     use(subscription, "5", at(1, 10))
     for month in (1, 2, 6):
@@ -159,7 +162,7 @@ def test_who_has_something_to_bill_after_the_end_is_not_erased(ref: str, ordered
     assert erase_customer(ref=ref).name == Customer.objects.get(ref=ref).name
 
 
-def test_an_unknown_customer_is_told() -> None:
+def test_erasing_an_unknown_customer_raises_not_found() -> None:
     with pytest.raises(NotFound):
         erase_customer(ref="nobody")
 
@@ -182,7 +185,8 @@ def test_stored_responses_are_kept_but_for_an_erasure(ref: str, change: str) -> 
             cursor.execute(statement)
 
 
-def command(*arguments: str) -> str:
+def erase_command(*arguments: str) -> str:
+    """What `manage.py erase_customer` prints."""
     out = StringIO()
     call_command("erase_customer", *arguments, stdout=out)
     return out.getvalue()
@@ -191,17 +195,17 @@ def command(*arguments: str) -> str:
 def test_the_command_says_what_it_erased_and_what_is_kept(ref: str) -> None:
     billed_to_its_end(ref)
     with pytest.raises(CommandError, match="Give --yes") as refused:
-        command(ref)
+        erase_command(ref)
     assert (refused.value.returncode, Customer.objects.get(ref=ref).name) == (2, WHO["name"])
-    said = command(ref, "--yes")
+    said = erase_command(ref, "--yes")
     assert said.endswith("without address and VAT id. 2 stored responses were erased. 2 documents keep their buyer.\n")
-    assert json.loads(command(ref, "--yes", "--format", "json"))["documents_kept"] == 2
+    assert json.loads(erase_command(ref, "--yes", "--format", "json"))["documents_kept"] == 2
 
 
 def test_the_command_refuses_whom_it_does_not_know_or_still_bills(ref: str) -> None:
     subscribed(ref)
     for name, code in ((ref, 1), ("nobody", 2)):
         with pytest.raises(CommandError) as refused:
-            command(name, "--yes")
+            erase_command(name, "--yes")
         assert refused.value.returncode == code
     assert Customer.objects.get(ref=ref).name == WHO["name"]

@@ -27,7 +27,7 @@ def test_too_many_periods_suspend_billing_and_bill_nothing(settings) -> None:
     assert (suspended.reason, suspended.facts, suspended.resumed_at) == ("too-many-periods", {"periods": 4, "limit": 3}, None)
 
 
-def test_suspended_billing_stays_so_until_somebody_resumes_it_with_a_reason(settings) -> None:
+def test_suspended_billing_stays_suspended_until_an_operator_resumes_it_with_a_reason(settings) -> None:
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring()]).code)
     suspension.suspend(ref=subscription.ref, reason="looks-odd")
     done = bill_one(subscription.ref, Options(as_of=at(1, 1)))

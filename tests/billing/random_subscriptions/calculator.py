@@ -32,7 +32,7 @@ def half_up(exact: Fraction) -> int:
     return int(sign * (whole + (1 if abs(exact) - whole >= Fraction(1, 2) else 0)))
 
 
-def minor(exact: Fraction, currency: str) -> int:
+def to_minor(exact: Fraction, currency: str) -> int:
     """Major units, rounded once to minor ones."""
     for _ in range(DECIMALS[currency]):
         exact *= 10
@@ -40,7 +40,7 @@ def minor(exact: Fraction, currency: str) -> int:
 
 
 def number(text: Any) -> Fraction:
-    """A figure of a plan; none is zero."""
+    """A number of a plan; zero where it has none."""
     return Fraction(0) if text is None else Fraction(str(text))
 
 
@@ -467,7 +467,7 @@ class Subscription:
         inside = [e for e in chosen if one.start <= e.occurred_at < one.end]
         values = [e.value for e in inside]
         if price["model"] in PERCENTAGES:
-            return _free(price, values)
+            return _free_part(price, values)
         how = price["aggregation"]
         if how == "count":
             return Used(Fraction(len(inside)), len(inside))
@@ -526,11 +526,11 @@ class Subscription:
     def _recurring(self, work: _Work, key: str) -> None:
         billed = self.live("recurring", key)
         until = max([work.as_of, *(one.end for one in billed)])
-        wanted = [s for s in self.stretches(key, until) if _price(s, key)["kind"] == "recurring"]
+        wanted = [s for s in self.stretches(key, until) if _price_of(s, key)["kind"] == "recurring"]
         for one in billed:
             self._give_back(work, one, wanted)
         for stretch in wanted:
-            price = _price(stretch, key)
+            price = _price_of(stretch, key)
             if work.as_of >= (stretch.start if price.get("timing", "advance") == "advance" else stretch.end):
                 self._charge(work, key, stretch, billed)
 
@@ -539,7 +539,7 @@ class Subscription:
         spans = self.spans(one.key)
         same = [(start, stop or one.end) for plan, quantity, start, stop in spans if (plan, quantity) == (one.plan, one.quantity)]
         changes = [instant for _, _, start, stop in spans for instant in (start, stop) if instant is not None]
-        unused = _cut(_without([(one.start, one.end)], same), changes)
+        unused = _split_at(_without([(one.start, one.end)], same), changes)
         given, left = [], [one]
         for start, end in unused:
             if start <= work.as_of:
@@ -584,23 +584,23 @@ class Subscription:
             return left
         currency = one.plan.currency
         discount = Fraction(one.line_discount, 10 ** DECIMALS[currency]) * Fraction(unused, one.line_units)
-        worth = minor(rated(price, one.quantity) * Fraction(unused, one.of) - discount, currency)
+        worth = to_minor(cost_of(price, one.quantity) * Fraction(unused, one.of) - discount, currency)
         of_line = max(one.line_amount - one.line_discount - one.credited, 0)
         return min(max(worth, 0), of_line, left)
 
     def _charge(self, work: _Work, key: str, stretch: Stretch, billed: list[Billed]) -> None:
-        price = _price(stretch, key)
+        price = _price_of(stretch, key)
         full = (stretch.full_start, stretch.full_end)
         same = [one for one in billed if (one.plan, one.quantity) == (stretch.plan, stretch.quantity)]
         before = sum(one.units for one in same if (one.full_start, one.full_end) == full)
-        exact = rated(price, stretch.quantity)
+        exact = cost_of(price, stretch.quantity)
         for start, end in _without([(stretch.start, stretch.end)], [(one.start, one.end) for one in same]):
             is_last = stretch.is_last and end == stretch.end
             units, of = self.measured(price, stretch.plan, full, start, end, last=is_last)
             if price.get("proration") == "none":
                 units, of = int(stretch.is_first and start == stretch.start), 1
-            amount = minor(exact * Fraction(before + units, of), stretch.plan.currency)
-            amount -= minor(exact * Fraction(before, of), stretch.plan.currency)
+            amount = to_minor(exact * Fraction(before + units, of), stretch.plan.currency)
+            amount -= to_minor(exact * Fraction(before, of), stretch.plan.currency)
             before += units
             piece = replace(stretch, start=start, end=end)
             work.charge(key, piece, amount, units, of)
@@ -611,7 +611,7 @@ class Subscription:
         until = max([work.as_of, *(one.end for one in billed)])
         kept: list[Billed] = []
         for stretch in self.stretches(key, until):
-            price = _price(stretch, key)
+            price = _price_of(stretch, key)
             if price["kind"] != "usage":
                 continue
             inside = [one for one in billed if one.plan is stretch.plan and stretch.start <= one.start and one.end <= stretch.end]
@@ -645,7 +645,7 @@ class Subscription:
             recent = work.last_billed.get(key, [])[-lookback:] if lookback else []
             for _, stretch, one in standing:
                 if (stretch.full_start, stretch.full_end) in recent and self._still_looked_at(key, stretch, work.as_of):
-                    used = self.used(_price(stretch, key), stretch)
+                    used = self.used(_price_of(stretch, key), stretch)
                     if used != one.usage:
                         work.use(key, stretch, used, [one])
 
@@ -682,11 +682,11 @@ class Subscription:
         if not lines:
             return None
         carried = 0
-        for category, rate, base, tax in _taxes(lines):
+        for category, rate, base, tax in _tax_rows(lines):
             if base < 0:
                 lines.append(Line("carried", "", -base, Fraction(1), category, rate, lines[-1].due))
                 carried += -base - tax
-        taxes = _taxes(lines)
+        taxes = _tax_rows(lines)
         discount = sum(line.discount for line in lines)
         subtotal, tax = sum(line.amount for line in lines), sum(one[3] for one in taxes)
         total = subtotal - discount + tax
@@ -714,7 +714,7 @@ class Subscription:
             units, of = self.measured(
                 {}, stretch.plan, (stretch.full_start, stretch.full_end), stretch.start, stretch.end, last=False
             )
-            least, most = _limits(
+            least, most = _bounds_of_price(
                 {"minimum": stretch.plan.minimum, "maximum": stretch.plan.maximum}, Fraction(units, of), currency
             )
             wanted = 0
@@ -762,7 +762,7 @@ class Subscription:
         if coupon.kind == "percentage":
             worth = half_up(sum(weights) * coupon.value / 100)
         else:
-            worth = minor(coupon.value, currency) - (coupon.taken + taken if coupon.duration == "once" else 0)
+            worth = to_minor(coupon.value, currency) - (coupon.taken + taken if coupon.duration == "once" else 0)
         worth = min(worth, sum(weights))
         if worth <= 0 and coupon.duration == "once" and coupon.kind == "amount":
             return
@@ -864,14 +864,14 @@ class Subscription:
         """What a key should have cost in all by now, from what is believed today alone, and in how many stretches."""
         owed, count = Fraction(0), 0
         for stretch in self.stretches(key, as_of):
-            price = _price(stretch, key)
+            price = _price_of(stretch, key)
             due = stretch.start if price.get("timing", "advance") == "advance" else stretch.end
             if price["kind"] == "recurring" and due <= as_of:
                 full = (stretch.full_start, stretch.full_end)
                 units, of = self.measured(price, stretch.plan, full, stretch.start, stretch.end, last=stretch.is_last)
                 if price.get("proration") == "none":
                     units, of = int(stretch.is_first), 1
-                owed += rated(price, stretch.quantity) * Fraction(units, of) * 10 ** DECIMALS[stretch.plan.currency]
+                owed += cost_of(price, stretch.quantity) * Fraction(units, of) * 10 ** DECIMALS[stretch.plan.currency]
                 count += 1
         return owed, count
 
@@ -919,12 +919,12 @@ class _Work:
         self.notes.append(note)
 
     def charge(self, key: str, piece: Stretch, amount: int, units: int, of: int) -> None:
-        price = _price(piece, key)
+        price = _price_of(piece, key)
         line = None
         if units:
             due = piece.start if price.get("timing", "advance") == "advance" else piece.end
             line = Line("recurring", key, amount, piece.quantity, *_tax_of(price), due, piece.start, piece.end, piece.plan.code)
-            line.least, line.most = _limits(price, Fraction(units, of), piece.plan.currency)
+            line.least, line.most = _bounds_of_price(price, Fraction(units, of), piece.plan.currency)
             self.charges.append((piece.plan.currency, line))
             self.made.append((piece.plan.currency, piece.start, 0, line))
 
@@ -932,21 +932,22 @@ class _Work:
             document = documents[piece.plan.currency] if line else None
             discount = line.discount if line else 0
             self.of._add(Billed(
-                "recurring", key, piece.plan, piece.quantity, piece.start, piece.end, amount - discount + _lift(document, line),
+                "recurring", key, piece.plan, piece.quantity, piece.start, piece.end,
+                amount - discount + _lifted_by(document, line),
                 document, document, piece.full_start, piece.full_end, units, of, units, amount, discount,
             ))  # fmt: skip
 
         self.notes.append(note)
 
     def use(self, key: str, stretch: Stretch, used: Used, earlier: list[Billed]) -> None:
-        price, currency = _price(stretch, key), stretch.plan.currency
+        price, currency = _price_of(stretch, key), stretch.plan.currency
         units, of = self.of.measured(price, stretch.plan, (stretch.full_start, stretch.full_end), stretch.start, stretch.end,
                                      last=stretch.is_last)  # fmt: skip
         if price.get("proration") == "none":
             units, of = int(stretch.is_first), 1
-        least, most = _limits(price, Fraction(units, of), currency)
-        exact = rated_usage(price, used)
-        gross = minor(exact, currency)
+        least, most = _bounds_of_price(price, Fraction(units, of), currency)
+        exact = cost_of_usage(price, used)
+        gross = to_minor(exact, currency)
         more = gross - sum(one.gross for one in earlier)
         kind, due = ("late_usage", self.as_of) if earlier else ("usage", stretch.end)
         line: Line | None = Line(
@@ -970,7 +971,7 @@ class _Work:
             document = documents[currency] if line else None
             for one in earlier:
                 self._free(one, document)
-            left = sum(one.left for one in earlier) + (line.net + _lift(document, line) if line else 0)
+            left = sum(one.left for one in earlier) + (line.net + _lifted_by(document, line) if line else 0)
             on = document if line else earlier[-1].document if earlier else None
             after = sum(one.after_coupons for one in earlier) + (line.after_coupons if line else more)
             self.of._add(Billed("usage", key, stretch.plan, used.quantity, stretch.start, stretch.end, left, on, document,
@@ -1039,7 +1040,8 @@ class _Work:
 # Small things ----------------------------------------------------------------------------------------
 
 
-def _price(stretch: Stretch, key: str) -> dict[str, Any]:
+def _price_of(stretch: Stretch, key: str) -> dict[str, Any]:
+    """The price of that key in the plan of a stretch of time."""
     price = stretch.plan.price(key)
     assert price is not None
     return price
@@ -1051,26 +1053,28 @@ def _same_time(one: Billed, other: Billed) -> bool:
 
 
 def _tax_of(price: dict[str, Any]) -> tuple[str, Fraction]:
+    """Category and rate of a price's tax."""
     return price.get("tax_category", "S"), number(price.get("tax_rate"))
 
 
-def _lift(document: Document | None, line: Line | None) -> int:
-    """What a minimum lifted a line by."""
+def _lifted_by(document: Document | None, line: Line | None) -> int:
+    """How much a minimum adds to a line."""
     if document is None or line is None:
         return 0
     same = (line.key, line.start, line.end)
     return sum(up.amount for up in document.lines if up.kind == "minimum" and (up.key, up.start, up.end) == same)
 
 
-def _limits(price: dict[str, Any], share: Fraction, currency: str) -> tuple[int | None, int | None]:
+def _bounds_of_price(price: dict[str, Any], share: Fraction, currency: str) -> tuple[int | None, int | None]:
+    """Minimum and maximum of a price for this share of a period, in minor units; None without one."""
     least, most = price.get("minimum"), price.get("maximum")
     return (
-        None if least is None else minor(number(least) * share, currency),
-        None if most is None else minor(number(most) * share, currency),
+        None if least is None else to_minor(number(least) * share, currency),
+        None if most is None else to_minor(number(most) * share, currency),
     )
 
 
-def _cut(stretches: list[tuple[datetime, datetime]], instants: Iterable[datetime]) -> list[tuple[datetime, datetime]]:
+def _split_at(stretches: list[tuple[datetime, datetime]], instants: Iterable[datetime]) -> list[tuple[datetime, datetime]]:
     """The stretches in pieces, with an edge at each instant that lies inside one."""
     for instant in sorted(set(instants)):
         stretches = [
@@ -1084,6 +1088,7 @@ def _cut(stretches: list[tuple[datetime, datetime]], instants: Iterable[datetime
 def _without(
     wanted: list[tuple[datetime, datetime]], taken: Iterable[tuple[datetime, datetime]]
 ) -> list[tuple[datetime, datetime]]:
+    """The stretches of time in `wanted`, without those in `taken`."""
     for taken_start, taken_end in sorted(taken):
         left = []
         for start, end in wanted:
@@ -1092,14 +1097,15 @@ def _without(
     return wanted
 
 
-def _taxes(lines: list[Line]) -> list[tuple[str, Fraction, int, int]]:
+def _tax_rows(lines: list[Line]) -> list[tuple[str, Fraction, int, int]]:
+    """Category, rate, base and tax of each rate in the lines, each rounded once."""
     bases: dict[tuple[str, Fraction], int] = {}
     for line in lines:
         bases[line.category, line.rate] = bases.get((line.category, line.rate), 0) + line.net
     return [(category, rate, base, half_up(base * rate / 100)) for (category, rate), base in sorted(bases.items())]
 
 
-def _free(price: dict[str, Any], values: list[Fraction]) -> Used:
+def _free_part(price: dict[str, Any], values: list[Fraction]) -> Used:
     """What of a percentage price is free: events and money, until either is exceeded."""
     total, count = sum(values, Fraction(0)), len(values)
     events, amount = price.get("free_events"), price.get("free_amount")
@@ -1115,7 +1121,7 @@ def _free(price: dict[str, Any], values: list[Fraction]) -> Used:
     return Used(total, count, running, count)
 
 
-def rated(price: dict[str, Any], quantity: Fraction) -> Fraction:
+def cost_of(price: dict[str, Any], quantity: Fraction) -> Fraction:
     """What a quantity costs, exact; a piece at a time."""
     quantity = max(quantity, Fraction(0))
     model, each = price["model"], number(price.get("unit_amount"))
@@ -1142,10 +1148,10 @@ def rated(price: dict[str, Any], quantity: Fraction) -> Fraction:
     return owed
 
 
-def rated_usage(price: dict[str, Any], used: Used) -> Fraction:
+def cost_of_usage(price: dict[str, Any], used: Used) -> Fraction:
     """What was used costs, exact."""
     if price["model"] != "percentage":
-        return rated(price, used.quantity)
+        return cost_of(price, used.quantity)
     total = max(used.quantity, Fraction(0))
     free = min(max(used.free, Fraction(0)), total)
     return (total - free) * number(price["rate"]) / 100 + max(used.events - used.free_events, 0) * number(

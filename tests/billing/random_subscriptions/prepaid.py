@@ -45,7 +45,7 @@ class Purse:
 
 
 def billed_in_time(purse: Purse, used: list[int], price_minor: int) -> list[tuple[int, int]]:
-    """Credits and money of each month's usage, one credit a unit; the purse is left as it is when the next month has begun."""
+    """Credits and money of each month's usage, one credit a unit, when every month is billed before the next one's usage."""
     lines = []
     for month, units in enumerate(used):
         purse.begin(month)

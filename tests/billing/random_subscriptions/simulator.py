@@ -495,6 +495,7 @@ class Simulator:
 
 
 def _joined(stretches: Iterable[tuple[datetime, datetime]]) -> list[tuple[datetime, datetime]]:
+    """The stretches of time, with those that touch joined."""
     joined: list[tuple[datetime, datetime]] = []
     for start, end in sorted(stretches):
         if joined and joined[-1][1] == start:
@@ -510,9 +511,9 @@ def _joined(stretches: Iterable[tuple[datetime, datetime]]) -> list[tuple[dateti
 def assert_same(made: list[dict[str, Any]], expected: list[slow.Document]) -> None:
     """Compare every line, tax and total."""
     currencies = [calculated.currency for calculated in expected]
-    assert [one["currency"] for one in made] == currencies, [_lines(calculated) for calculated in expected]
+    assert [one["currency"] for one in made] == currencies, [_lines_of_calculator(calculated) for calculated in expected]
     for document, calculated in zip(made, expected, strict=True):
-        ours, theirs = sorted(map(_line, document["lines"])), _lines(calculated)
+        ours, theirs = sorted(map(_line_of_document, document["lines"])), _lines_of_calculator(calculated)
         differ = {"made": [one for one in ours if one not in theirs], "expected": [one for one in theirs if one not in ours]}
         assert ours == theirs, differ
         taxes = [(one["category"], Fraction(one["rate"]), one["base_minor"], one["amount_minor"]) for one in document["taxes"]]
@@ -525,21 +526,23 @@ def assert_same(made: list[dict[str, Any]], expected: list[slow.Document]) -> No
         assert {name: document[name] for name in figures} == figures
 
 
-def _line(line: dict[str, Any]) -> tuple[str, ...]:
+def _line_of_document(line: dict[str, Any]) -> tuple[str, ...]:
+    """What two calculations of a line must agree on, from a document."""
     period = line["period"] or {"start": None, "end": None}
-    return _text(
+    return _as_text(
         line["kind"], line["price_key"] or "", period["start"], period["end"], Fraction(line["quantity"]), line["amount_minor"],
         line["discount_minor"], line["tax_category"], Fraction(line["tax_rate"]),
     )  # fmt: skip
 
 
-def _lines(calculated: slow.Document) -> list[tuple[str, ...]]:
+def _lines_of_calculator(calculated: slow.Document) -> list[tuple[str, ...]]:
+    """What two calculations of a line must agree on, from the calculator."""
     found = []
     for line in calculated.lines:
         kind, key, start, end, quantity, *rest = line.figures()
         # Invoices say a quantity with 12 decimals at most.
         quantity = Fraction(slow.half_up(quantity * 10**12), 10**12)
-        found.append(_text(kind, key, start and time_text(start), end and time_text(end), quantity, *rest))
+        found.append(_as_text(kind, key, start and time_text(start), end and time_text(end), quantity, *rest))
     return sorted(found)
 
 
@@ -548,5 +551,6 @@ def without_names(done: outcomes.SubscriptionResult) -> list[InvoiceSummary]:
     return [replace(invoice, invoice_id=0, number=None) for invoice in done.invoices]
 
 
-def _text(*figures: Any) -> tuple[str, ...]:
+def _as_text(*figures: Any) -> tuple[str, ...]:
+    """The values as texts, which can be compared and printed."""
     return tuple(str(figure) for figure in figures)

@@ -59,8 +59,8 @@ def month_of(instant: datetime) -> tuple[datetime, datetime]:
     return start, (start + 32 * DAY).replace(day=1)
 
 
-def owed(history: History, as_of: datetime) -> Fraction:
-    """Everything that is to have been billed by `as_of`, exact: a day's share of the fee for each active day, and the calls."""
+def owed_until(history: History, as_of: datetime) -> Fraction:
+    """What must have been billed by `as_of`, exact: a day's share of the fee for each active day, and the usage."""
     total, day = Fraction(0), JAN_1
     last = month_of(as_of)[1] if history.timing == "advance" else month_of(as_of)[0]
     number = 0
@@ -149,7 +149,7 @@ def test_the_claims_equal_the_invoiced_lines_and_the_amount_owed_by_the_calculat
     assert on_invoices == claimed
 
     # The claims add up to what was owed, but for half a cent of rounding per line.
-    assert abs(claimed - owed(history, as_of)) <= Fraction(lines.count() + 1, 2), seed
+    assert abs(claimed - owed_until(history, as_of)) <= Fraction(lines.count() + 1, 2), seed
     assert [one for one in auditing.check() if ref in one["what"]] == []
 
     # Nothing is left to do.

@@ -24,7 +24,7 @@ def amend(subscription, effective_at, **wish):
     subscriptions.amend_subscription(ref=subscription.ref, effective_at=effective_at, wish=Wish(**wish))
 
 
-def amounts(invoices):
+def line_amounts(invoices):
     """The kind and the cents of each line, by invoice."""
     return [[(line["kind"], line["amount_minor"]) for line in invoice["lines"]] for invoice in invoices]
 
@@ -34,8 +34,8 @@ def test_a_weighted_sum_of_a_stub_is_weighted_by_the_seconds_of_the_full_period(
     subscription = SubscriptionFactory(plan=plan.code, started_at=at(1, 17), anchor_at=at(1, 1))
     use(subscription, "31", at(1, 17))
     # 31 units for 15 of 31 days are 15, and 31 for all of February are 31.
-    assert amounts(bill(subscription, at(2, 1))) == [[("usage", 1500)]]
-    assert amounts(bill(subscription, at(3, 1))) == [[("usage", 3100)]]
+    assert line_amounts(bill(subscription, at(2, 1))) == [[("usage", 1500)]]
+    assert line_amounts(bill(subscription, at(3, 1))) == [[("usage", 3100)]]
 
 
 def test_weighted_sums_before_and_after_a_pause_are_parts_of_one_period():
@@ -45,15 +45,15 @@ def test_weighted_sums_before_and_after_a_pause_are_parts_of_one_period():
     amend(subscription, at(1, 11), paused=True)
     amend(subscription, at(1, 21), paused=False)
     # 31 units at 1.00 for 10 days and for 11 days of 31.
-    assert amounts(bill(subscription, at(2, 1))) == [[("usage", 1000), ("usage", 1100)]]
+    assert line_amounts(bill(subscription, at(2, 1))) == [[("usage", 1000), ("usage", 1100)]]
 
 
 def test_without_proration_a_pause_inside_a_period_does_not_charge_it_twice():
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring(proration="none")]).code)
     amend(subscription, at(1, 11), paused=True)
     amend(subscription, at(1, 21), paused=False)
-    assert amounts(bill(subscription, at(1, 31))) == [[("recurring", 1000)]]
-    assert amounts(bill(subscription, at(2, 1))) == [[("recurring", 1000)]]
+    assert line_amounts(bill(subscription, at(1, 31))) == [[("recurring", 1000)]]
+    assert line_amounts(bill(subscription, at(2, 1))) == [[("recurring", 1000)]]
 
 
 def test_without_proration_a_plan_with_longer_periods_is_charged_for_the_one_that_it_begins_in():
@@ -63,7 +63,7 @@ def test_without_proration_a_plan_with_longer_periods_is_charged_for_the_one_tha
     bill(subscription, at(1, 1))
     amend(subscription, at(1, 11), plan=yearly.code)
     # January stays charged; the year to next January begins on the 11th and is owed whole, not for nothing.
-    assert amounts(bill(subscription, at(1, 11))) == [[("recurring", 9900)]]
+    assert line_amounts(bill(subscription, at(1, 11))) == [[("recurring", 9900)]]
     assert bill(subscription, at(12, 31)) == []
 
 
@@ -72,12 +72,12 @@ def test_usage_of_a_part_that_goes_on_longer_is_kept_and_continued():
         plan=PlanFactory(prices=[metered(unit_amount="1.00", free_units=5)]).code, ends_at=at(1, 11)
     )
     use(subscription, "15", at(1, 5))
-    assert amounts(bill(subscription, at(1, 11))) == [[("usage", 1000)]]
+    assert line_amounts(bill(subscription, at(1, 11))) == [[("usage", 1000)]]
     amend(subscription, at(1, 11), sets_end=True, ends_at=None)
     use(subscription, "20", at(1, 20))
     assert bill(subscription, at(1, 25)) == []
     # 35 - 5 free = 30, of which 10 were billed.
-    assert amounts(bill(subscription, at(2, 1))) == [[("late_usage", 2000)]]
+    assert line_amounts(bill(subscription, at(2, 1))) == [[("late_usage", 2000)]]
 
 
 def test_late_usage_is_looked_for_in_what_was_billed_last_although_a_longer_period_began_before():
@@ -90,7 +90,7 @@ def test_late_usage_is_looked_for_in_what_was_billed_last_although_a_longer_peri
     use(subscription, "1", at(5, 5))
     use(subscription, "1", at(2, 5))
     # The year from January to January was billed last, and before it the part of March; February is beyond.
-    assert amounts(bill(subscription, at(1, 2, year=2027))) == [[("late_usage", 200)]]
+    assert line_amounts(bill(subscription, at(1, 2, year=2027))) == [[("late_usage", 200)]]
 
 
 def test_a_voided_fee_is_billed_again_also_when_usage_alone_was_billed_in_between():
@@ -98,7 +98,7 @@ def test_a_voided_fee_is_billed_again_also_when_usage_alone_was_billed_in_betwee
     made = [one for month in range(1, 7) for one in bill(subscription, at(month, 1), only=Scope.RECURRING)]
     invoices.void(made[1]["id"])
     bill(subscription, at(6, 2), only=Scope.USAGE)
-    assert amounts(bill(subscription, at(6, 3))) == [[("recurring", 1000)]]
+    assert line_amounts(bill(subscription, at(6, 3))) == [[("recurring", 1000)]]
 
 
 def test_voided_usage_is_billed_again_also_when_fees_alone_were_billed_in_between():
@@ -108,14 +108,14 @@ def test_voided_usage_is_billed_again_also_when_fees_alone_were_billed_in_betwee
     made = {month: bill(subscription, at(month, 1), only=Scope.USAGE) for month in range(2, 8)}
     invoices.void(made[3][0]["id"])
     bill(subscription, at(7, 2), only=Scope.RECURRING)
-    assert amounts(bill(subscription, at(7, 3))) == [[("usage", 200)]]
+    assert line_amounts(bill(subscription, at(7, 3))) == [[("usage", 200)]]
 
 
 def test_a_quantity_of_nothing_costs_nothing_and_is_not_given_back():
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring()]).code, quantities={"base": Decimal(0)})
-    assert amounts(bill(subscription, at(1, 1))) == [[("recurring", 0)]]
+    assert line_amounts(bill(subscription, at(1, 1))) == [[("recurring", 0)]]
     amend(subscription, at(1, 11), quantities={"base": Decimal(1)})
-    assert amounts(bill(subscription, at(1, 11))) == [[("recurring", 677)]]
+    assert line_amounts(bill(subscription, at(1, 11))) == [[("recurring", 677)]]
 
 
 @pytest.mark.parametrize(("day", "found"), [(at(4, 20), [[("late_usage", 200)]]), (at(5, 20), [])])
@@ -132,7 +132,7 @@ def test_late_usage_from_before_a_pause_is_found_with_and_without_the_cursor(day
     known, forgotten = life(), life()
     Cursor.objects.filter(pk=forgotten.pk).delete()
     # What ended on 1 February is looked at through February and two periods more, so until 1 May.
-    assert amounts(bill(known, day)) == amounts(bill(forgotten, day)) == found
+    assert line_amounts(bill(known, day)) == line_amounts(bill(forgotten, day)) == found
 
 
 def test_what_is_given_back_counts_among_the_last_billed_periods():
@@ -143,10 +143,11 @@ def test_what_is_given_back_counts_among_the_last_billed_periods():
     amend(subscription, at(3, 1), paused=True)
     use(subscription, "1", at(2, 6))
     # March and April are given back; they were the last two, so February is not looked at.
-    assert amounts(bill(subscription, at(5, 2))) == [[("credit", -100), ("credit", -100), ("carried", 200)]]
+    assert line_amounts(bill(subscription, at(5, 2))) == [[("credit", -100), ("credit", -100), ("carried", 200)]]
 
 
 def bounds_of(made):
+    """Kind and amount of the lines that a minimum or maximum makes, by invoice."""
     return [
         [(line["kind"], line["amount_minor"]) for line in one["lines"] if line["kind"] in ("minimum", "maximum")] for one in made
     ]
@@ -192,7 +193,7 @@ def test_late_usage_of_a_price_that_no_longer_counts_is_looked_for_two_periods_m
     # March is the period in which it ended; then April and May.
     known, forgotten, too_late = life(5), life(5), life(6)
     Cursor.objects.filter(pk=forgotten.pk).delete()
-    assert amounts(bill(known, at(5, 31))) == amounts(bill(forgotten, at(5, 31))) == [[("late_usage", 200)]]
+    assert line_amounts(bill(known, at(5, 31))) == line_amounts(bill(forgotten, at(5, 31))) == [[("late_usage", 200)]]
     Cursor.objects.filter(pk=too_late.pk).delete()
     assert bill(too_late, at(6, 3)) == []
 
@@ -203,16 +204,17 @@ def test_the_check_finds_time_between_two_claims_that_nobody_billed():
     amend(subscription, at(2, 21), paused=False)
     bill(subscription, at(4, 1))
     # The pause is no hole.
-    assert holes() == []
+    assert billing_gaps() == []
     [march] = Claim.objects.filter(subscription=subscription.pk, starts_at=at(3, 1))
     Claim.objects.filter(pk=march.pk).update(released_at=at(3, 2))
-    assert holes() == [f"item {march.item_id}: nothing is billed from 2026-03-01 00:00:00+00 to 2026-04-01 00:00:00+00"]
+    assert billing_gaps() == [f"item {march.item_id}: nothing is billed from 2026-03-01 00:00:00+00 to 2026-04-01 00:00:00+00"]
     # A voided period that waits for the next run is no hole either.
     Cursor.objects.filter(pk=subscription.pk).delete()
-    assert holes() == []
+    assert billing_gaps() == []
 
 
-def holes():
+def billing_gaps():
+    """The findings about time that is not billed."""
     return findings_of("hole in what is billed")
 
 
@@ -224,7 +226,7 @@ def test_an_invoice_that_gave_time_back_is_voided_after_the_one_that_bills_that_
     amend(subscription, at(1, 11), plan=ten_days.code)
     # 10 of 59 days were used. The first ten days of the new plan are on the invoice that says so, the next on a separate invoice.
     changed, later = (bill(subscription, at(1, day)) for day in (11, 21))
-    assert amounts([*changed, *later]) == [[("credit", -490), ("recurring", 5000)], [("recurring", 5000)]]
+    assert line_amounts([*changed, *later]) == [[("credit", -490), ("recurring", 5000)], [("recurring", 5000)]]
 
     with pytest.raises(InvoiceCorrectedLater) as refused:
         invoices.void(changed[0]["id"])

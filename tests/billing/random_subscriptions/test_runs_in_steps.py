@@ -19,7 +19,14 @@ from tests.billing.findings import findings_of
 from tests.billing.generator.test_allowances import midnight
 from tests.billing.generator.test_generate import bill
 from tests.billing.random_subscriptions.prepaid import Purse, billed_in_time
-from tests.billing.random_subscriptions.simulator import BEGIN, SimulatedSubscription, Simulator, Traits, _line, _lines
+from tests.billing.random_subscriptions.simulator import (
+    BEGIN,
+    SimulatedSubscription,
+    Simulator,
+    Traits,
+    _line_of_document,
+    _lines_of_calculator,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -41,8 +48,8 @@ def any_schedule(pick: random.Random, first: datetime, last: datetime) -> Schedu
 # Allowances -------------------------------------------------------------------------------------------
 
 
-def subscribed(months_ago: int, allowance: int, cap: int | None = None, bought: int = 0, **fields: Any) -> Any:
-    """A holder, and a subscription that is granted credits each month in which its calls are paid, one each, 0.02 beyond."""
+def subscribed_with_allowance(months_ago: int, allowance: int, cap: int | None = None, bought: int = 0, **fields: Any) -> Any:
+    """A holder, and a subscription that is granted credits each month; its calls take one each, or 0.02."""
     holder = unique("holder")
     if bought:
         services.grant(holder_id=holder, amount=bought, idempotency_key="bought")
@@ -61,7 +68,8 @@ def usage_lines(subscription: Any) -> list[tuple[int, int]]:
     return [(line["rating"]["covered"]["credits"], line["amount_minor"]) for line in lines]
 
 
-def sound() -> bool:
+def audit_is_clean() -> bool:
+    """Whether the audit finds nothing about credits and the ledger."""
     return findings_of("credits", "ledger") == []
 
 
@@ -72,7 +80,7 @@ def sound() -> bool:
 )
 def test_an_allowance_covers_its_month_in_whatever_steps_it_is_billed(months_ago, schedule):
     # 150 calls in each of two months, 100 of them paid by the allowance: 50 x 0.02 each.
-    holder, subscription = subscribed(months_ago, 100)
+    holder, subscription = subscribed_with_allowance(months_ago, 100)
     start = subscription.started_at
     for month in (0, 1):
         use(subscription, "150", add_months(start, month) + timedelta(days=3))
@@ -81,7 +89,7 @@ def test_an_allowance_covers_its_month_in_whatever_steps_it_is_billed(months_ago
     assert usage_lines(subscription) == [(100, 100), (100, 100)]
     # Only an allowance that has not expired can still be spent.
     assert reads.balance(holder).available == (100 if months_ago == 2 else 0)
-    assert sound()
+    assert audit_is_clean()
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -90,7 +98,7 @@ def test_any_order_of_runs_covers_what_runs_in_time_would_have(seed):
     months, allowance = pick.randrange(1, 15), pick.choice((10, 100))
     cap, bought = pick.choice((None, None, 0, 30, 250)), pick.choice((0, 45, 300))
     used = [pick.randrange(1, 2 * allowance) for _ in range(months)]
-    holder, subscription = subscribed(months, allowance, cap, bought)
+    holder, subscription = subscribed_with_allowance(months, allowance, cap, bought)
     for month, units in enumerate(used):
         use(subscription, str(units), add_months(subscription.started_at, month) + timedelta(days=pick.randrange(1, 25)))
     for as_of, at_most in any_schedule(pick, subscription.started_at, midnight()):
@@ -99,11 +107,11 @@ def test_any_order_of_runs_covers_what_runs_in_time_would_have(seed):
     in_time = billed_in_time(purse, used, 2)
     assert usage_lines(subscription) == in_time, seed
     assert reads.balance(holder).available == purse.available, seed
-    assert sound()
+    assert audit_is_clean()
 
 
 def test_usage_billed_after_the_recurring_charges_leaves_the_next_allowance_alone():
-    holder, subscription = subscribed(1, 100)
+    holder, subscription = subscribed_with_allowance(1, 100)
     use(subscription, "150", subscription.started_at + timedelta(days=3))
     for as_of in (subscription.started_at, midnight()):
         bill(subscription, as_of, only=Scope.RECURRING)
@@ -114,7 +122,7 @@ def test_usage_billed_after_the_recurring_charges_leaves_the_next_allowance_alon
 
 @pytest.mark.parametrize("is_booked", [False, True])
 def test_what_was_granted_in_time_and_expired_before_the_usage_was_billed_covers_it(is_booked):
-    holder, subscription = subscribed(1, 100)
+    holder, subscription = subscribed_with_allowance(1, 100)
     bill(subscription, subscription.started_at)
     claim = Claim.objects.get(subscription=subscription.pk, kind=Claim.Kind.ALLOWANCE)
     # 30 of it were spent elsewhere, and the rest has expired, as if a month had passed.
@@ -132,11 +140,11 @@ def test_what_was_granted_in_time_and_expired_before_the_usage_was_billed_covers
     assert usage_lines(subscription) == [(60, 0)]
     # What is left of it is gone again, and covers usage that comes later all the same.
     assert reads.balance(holder).available == 100
-    assert sound()
+    assert audit_is_clean()
 
 
 def test_a_draft_that_is_rated_again_is_covered_by_all_of_a_lapsed_allowance():
-    holder, subscription = subscribed(14, 100, grace_days=60)
+    holder, subscription = subscribed_with_allowance(14, 100, grace_days=60)
     start = subscription.started_at
     use(subscription, "80", start + timedelta(days=3))
     bill(subscription, add_months(start, 1))
@@ -144,11 +152,11 @@ def test_a_draft_that_is_rated_again_is_covered_by_all_of_a_lapsed_allowance():
     use(subscription, "50", start + timedelta(days=4))
     bill(subscription, add_months(start, 1) + timedelta(days=1))
     assert (usage_lines(subscription), reads.balance(holder).available) == ([(100, 60)], 0)
-    assert sound()
+    assert audit_is_clean()
 
 
 def test_voiding_what_a_lapsed_allowance_covered_and_billing_it_again_covers_as_much():
-    holder, subscription = subscribed(14, 100)
+    holder, subscription = subscribed_with_allowance(14, 100)
     start = subscription.started_at
     use(subscription, "80", start + timedelta(days=3))
     [_, made] = [*bill(subscription, start), *bill(subscription, add_months(start, 1))]
@@ -157,7 +165,7 @@ def test_voiding_what_a_lapsed_allowance_covered_and_billing_it_again_covers_as_
     bill(subscription, add_months(start, 1))
     assert usage_lines(subscription) == [(100, 60)]
     assert reads.balance(holder).available == 0
-    assert sound()
+    assert audit_is_clean()
 
 
 # Everything else ----------------------------------------------------------------------------------------
@@ -168,7 +176,7 @@ def lines_in_time(simulated: SimulatedSubscription, last: datetime) -> Counter[A
     model = simulated.model
     stretches = [one for key in [*model.keys, ""] for one in model.stretches(key, last)]
     instants = sorted({instant for one in stretches for instant in (one.start, one.end) if instant <= last})
-    return Counter(line for as_of in [*instants, last] for one in model.bill(as_of) for line in _lines(one))
+    return Counter(line for as_of in [*instants, last] for one in model.bill(as_of) for line in _lines_of_calculator(one))
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -186,6 +194,6 @@ def test_any_order_of_runs_makes_the_lines_of_runs_in_time(seed):
         done = outcomes.bill_one(simulated.ref, Options(as_of=as_of, max_periods=at_most))
         assert done.outcome in ("finalised", "nothing_due"), done
         found = invoice_documents(list(Invoice.objects.filter(pk__in=[one.invoice_id for one in done.invoices])))
-        made.update(_line(line) for one in found for line in one["lines"])
+        made.update(_line_of_document(line) for one in found for line in one["lines"])
     expected = lines_in_time(simulated, now)
     assert made == expected, (seed, made - expected, expected - made)

@@ -46,26 +46,26 @@ class Example:
 
 
 def bill(as_of: str) -> Step:
-    """Bill up to a day of 2026."""
+    """A step of an example: bill up to a day of 2026."""
     return "bill", f"{as_of}T00:00:00Z" if len(as_of) == 10 else f"2026-{as_of}T00:00:00Z"
 
 
-def used(value: str, day: str = "01-05", **properties: str) -> Step:
-    """That many calls on a day of 2026."""
+def calls(value: str, day: str = "01-05", **properties: str) -> Step:
+    """A step of an example: that many calls on a day of 2026."""
     return "use", (value, f"2026-{day}T12:00:00Z", properties)
 
 
 def amend(day: str, **wish: Any) -> Step:
-    """A change from a day of 2026 on."""
+    """A step of an example: a change from a day of 2026 on."""
     return "amend", {"effective_at": f"2026-{day}T00:00:00Z", **wish}
 
 
-def percent(value: str, **limits: Any) -> dict[str, Any]:
+def percent_coupon(value: str, **limits: Any) -> dict[str, Any]:
     """A percentage coupon, for ever."""
     return {"kind": "percentage", "value": value, "duration": "forever"} | limits
 
 
-def money(value: str, **limits: Any) -> dict[str, Any]:
+def money_coupon(value: str, **limits: Any) -> dict[str, Any]:
     """A coupon of an amount, used once."""
     return {"kind": "amount", "value": value, "currency": "EUR", "duration": "once"} | limits
 
@@ -79,22 +79,22 @@ RATES = [{"up_to": 1000, "rate": "1"}, {"up_to": None, "rate": "0.5", "flat_amou
 JAN_TO_FEB = {"started_at": "2026-01-01T00:00:00Z"}
 
 
-def tiered(model: str, tiers: list[dict[str, Any]]) -> dict[str, Any]:
+def tiered_price(model: str, tiers: list[dict[str, Any]]) -> dict[str, Any]:
     """A usage price in tiers."""
     price = metered(model=model, tiers=tiers)
     del price["unit_amount"]
     return price
 
 
-def share(rate: str, **fields: Any) -> dict[str, Any]:
-    """A percentage of what went through."""
+def percentage(rate: str, **fields: Any) -> dict[str, Any]:
+    """A usage price that is a percentage of the value."""
     price = metered(model="percentage", rate=rate, **fields)
     del price["unit_amount"]
     return price
 
 
-def one_usage(name: str, price: dict[str, Any], uses: list[Step], amount: int) -> Example:
-    """January of one usage price."""
+def january(name: str, price: dict[str, Any], uses: list[Step], amount: int) -> Example:
+    """An example of one usage price, billed for January."""
     return Example(name, [price], [*uses, bill("02-01")], [("usage", "calls", amount)], amount)
 
 
@@ -138,86 +138,86 @@ MODELS = [
             order={"quantities": {"base": 3}}),
     Example("flat, half a unit", [recurring(unit_amount="9.99")], [bill("01-01")], [("recurring", "base", 500)], 500,
             order={"quantities": {"base": "0.5"}}),
-    one_usage("flat, for any use", metered(model="flat", unit_amount="5.00"), [used("7")], 500),
+    january("flat, for any use", metered(model="flat", unit_amount="5.00"), [calls("7")], 500),
     # (120 - 20) x 0.05
-    one_usage("unit, beyond what is free", metered(unit_amount="0.05", free_units=20), [used("120")], 500),
-    one_usage("unit, all of it free", metered(unit_amount="0.05", free_units=20), [used("10")], 0),
+    january("unit, beyond what is free", metered(unit_amount="0.05", free_units=20), [calls("120")], 500),
+    january("unit, all of it free", metered(unit_amount="0.05", free_units=20), [calls("10")], 0),
     # 7 x 0.3333 = 2.3331
-    one_usage("unit, rounded once", metered(unit_amount="0.3333"), [used("3"), used("4")], 233),
+    january("unit, rounded once", metered(unit_amount="0.3333"), [calls("3"), calls("4")], 233),
     # 10 x 1.00 + 2.00
-    one_usage("graduated, the end of a tier", tiered("graduated", TIERS), [used("10")], 1200),
+    january("graduated, the end of a tier", tiered_price("graduated", TIERS), [calls("10")], 1200),
     # 12.00 + 1 x 0.50
-    one_usage("graduated, into the second tier", tiered("graduated", TIERS), [used("11")], 1250),
+    january("graduated, into the second tier", tiered_price("graduated", TIERS), [calls("11")], 1250),
     # 12.00 + 90 x 0.50 + 50 x 0.10 + 1.00
-    one_usage("graduated, into the last", tiered("graduated", TIERS), [used("150")], 6300),
+    january("graduated, into the last", tiered_price("graduated", TIERS), [calls("150")], 6300),
     # 10 x 1.00 + 2.00
-    one_usage("volume, the end of a tier", tiered("volume", TIERS), [used("10")], 1200),
-    one_usage("volume, cheaper for one more", tiered("volume", TIERS), [used("11")], 550),
+    january("volume, the end of a tier", tiered_price("volume", TIERS), [calls("10")], 1200),
+    january("volume, cheaper for one more", tiered_price("volume", TIERS), [calls("11")], 550),
     # 150 x 0.10 + 1.00
-    one_usage("volume, the last tier", tiered("volume", TIERS), [used("150")], 1600),
-    one_usage("volume, nothing used", tiered("volume", TIERS), [], 200),
-    one_usage("package, all free", metered(model="package", package_size=100, free_units=50, unit_amount="5.00"),
-            [used("50")], 0),
-    one_usage("package, begun", metered(model="package", package_size=100, free_units=50, unit_amount="5.00"), [used("51")],
+    january("volume, the last tier", tiered_price("volume", TIERS), [calls("150")], 1600),
+    january("volume, nothing used", tiered_price("volume", TIERS), [], 200),
+    january("package, all free", metered(model="package", package_size=100, free_units=50, unit_amount="5.00"),
+            [calls("50")], 0),
+    january("package, begun", metered(model="package", package_size=100, free_units=50, unit_amount="5.00"), [calls("51")],
             500),
     # 101 units in packages of 100
-    one_usage("package, two", metered(model="package", package_size=100, free_units=50, unit_amount="5.00"), [used("151")],
+    january("package, two", metered(model="package", package_size=100, free_units=50, unit_amount="5.00"), [calls("151")],
             1000),
     # 150 x 2.9 % = 4.35, and 2 x 0.30
-    one_usage("percentage and a fee", share("2.9", fixed_amount="0.30"), [used("100"), used("50", "01-06")], 495),
+    january("percentage and a fee", percentage("2.9", fixed_amount="0.30"), [calls("100"), calls("50", "01-06")], 495),
     # The first is free: 50 x 2.9 % = 1.45, and 0.30
-    one_usage("percentage, one event free", share("2.9", fixed_amount="0.30", free_events=1), [used("100"), used("50",
+    january("percentage, one event free", percentage("2.9", fixed_amount="0.30", free_events=1), [calls("100"), calls("50",
             "01-06")], 175),
     # 30 beyond 120: 0.87, and 0.30 for the event that went beyond
-    one_usage("percentage, an amount free", share("2.9", fixed_amount="0.30", free_amount="120"),
-              [used("100"), used("50", "01-06")], 117),
-    one_usage("graduated percentage, the first tier", tiered("graduated_percentage", RATES), [used("800")], 800),
-    one_usage("graduated percentage, its end", tiered("graduated_percentage", RATES), [used("1000")], 1000),
+    january("percentage, an amount free", percentage("2.9", fixed_amount="0.30", free_amount="120"),
+              [calls("100"), calls("50", "01-06")], 117),
+    january("graduated percentage, the first tier", tiered_price("graduated_percentage", RATES), [calls("800")], 800),
+    january("graduated percentage, its end", tiered_price("graduated_percentage", RATES), [calls("1000")], 1000),
     # 10.00 + 2.00 + 500 x 0.5 %
-    one_usage("graduated percentage, the second tier", tiered("graduated_percentage", RATES), [used("1500")], 1450),
+    january("graduated percentage, the second tier", tiered_price("graduated_percentage", RATES), [calls("1500")], 1450),
 ]  # fmt: skip
 
-THREE = [used("3", "01-05", user="a"), used("5", "01-10", user="b"), used("2", "01-20", user="a")]
+THREE = [calls("3", "01-05", user="a"), calls("5", "01-10", user="b"), calls("2", "01-20", user="a")]
 
 
-def counted(aggregation: str, **fields: Any) -> dict[str, Any]:
-    """1.00 for each unit of an aggregate."""
+def aggregated(aggregation: str, **fields: Any) -> dict[str, Any]:
+    """A usage price of 1.00 for each unit of an aggregate."""
     return metered(unit_amount="1.00", aggregation=aggregation, **fields)
 
 
 AGGREGATIONS = [
-    one_usage("count", counted("count"), THREE, 300),
-    one_usage("sum", counted("sum"), THREE, 1000),
-    one_usage("max", counted("max"), THREE, 500),
-    one_usage("last", counted("last"), THREE, 200),
-    one_usage("unique", counted("unique", property="user"), THREE, 200),
-    one_usage("filtered", counted("sum", filters={"user": ["a"]}), THREE, 500),
+    january("count", aggregated("count"), THREE, 300),
+    january("sum", aggregated("sum"), THREE, 1000),
+    january("max", aggregated("max"), THREE, 500),
+    january("last", aggregated("last"), THREE, 200),
+    january("unique", aggregated("unique", property="user"), THREE, 200),
+    january("filtered", aggregated("sum", filters={"user": ["a"]}), THREE, 500),
     # 31 held from noon of the 11th: 20.5 of 31 days
-    one_usage("weighted sum", counted("weighted_sum"), [used("31", "01-11")], 2050),
+    january("weighted sum", aggregated("weighted_sum"), [calls("31", "01-11")], 2050),
     # 31 for 10 days, 62 for 10.5
-    one_usage("weighted sum of two values", counted("weighted_sum"), [used("31", "01-11"), used("62", "01-21")], 3100),
+    january("weighted sum of two values", aggregated("weighted_sum"), [calls("31", "01-11"), calls("62", "01-21")], 3100),
     # 31 held since December
-    one_usage("weighted sum of what held before", counted("weighted_sum"),
+    january("weighted sum of what held before", aggregated("weighted_sum"),
               [("use", ("31", "2025-12-05T12:00:00Z", {}))], 3100),
 ]  # fmt: skip
 
 LIMITS = [
-    Example("a price's minimum", [metered(minimum="5.00")], [used("100"), bill("02-01")],
+    Example("a price's minimum", [metered(minimum="5.00")], [calls("100"), bill("02-01")],
             [("usage", "calls", 200), ("minimum", "calls", 300)], 500),
-    Example("a price's maximum", [metered(maximum="5.00")], [used("1000"), bill("02-01")], [("usage", "calls", 2000)], 500,
+    Example("a price's maximum", [metered(maximum="5.00")], [calls("1000"), bill("02-01")], [("usage", "calls", 2000)], 500,
             discount=1500),
     # 16 of 31 days: 16.00
     Example("the minimum of a stub", [metered(minimum="31.00")], [bill("02-01")],
             [("usage", "calls", 0), ("minimum", "calls", 1600)], 1600,
             order={"started_at": "2026-01-16T00:00:00Z", "anchor_at": "2026-01-01T00:00:00Z"}),
     # 10.00 in advance for January, 2.00 used: 13.00 are missing
-    Example("a plan's minimum", [recurring(), metered()], [bill("01-01"), used("100"), bill("02-01")],
+    Example("a plan's minimum", [recurring(), metered()], [bill("01-01"), calls("100"), bill("02-01")],
             [("recurring", "base", 1000), ("usage", "calls", 200), ("minimum", None, 1300)], 2500, plan={"minimum": "25.00"}),
-    Example("a plan's maximum", [recurring(), metered()], [bill("01-01"), used("1000"), bill("02-01")],
+    Example("a plan's maximum", [recurring(), metered()], [bill("01-01"), calls("1000"), bill("02-01")],
             [("recurring", "base", 1000), ("usage", "calls", 2000), ("maximum", None, -1500)], 1500, plan={"maximum": "15.00"}),
     # 2.00 less 50 % is 1.00: 4.00 are missing
-    Example("a minimum after discounts", [metered(minimum="5.00")], [used("100"), bill("02-01")],
-            [("usage", "calls", 200), ("minimum", "calls", 400)], 500, discount=100, coupons=[percent("50")]),
+    Example("a minimum after discounts", [metered(minimum="5.00")], [calls("100"), bill("02-01")],
+            [("usage", "calls", 200), ("minimum", "calls", 400)], 500, discount=100, coupons=[percent_coupon("50")]),
 ]  # fmt: skip
 
 A_DAY = recurring(unit_amount="31.00")
@@ -231,7 +231,7 @@ PRORATION = [
     # Half price: 10.50 of the 21.00 that are not used was paid
     Example("a credit less its line's discount", [A_DAY], [bill("01-01"), amend("01-11", quantities={"base": 2}),
             bill("01-11")],
-            [("credit", "base", -1050), ("recurring", "base", 4200)], 1050, discount=2100, coupons=[percent("50")]),
+            [("credit", "base", -1050), ("recurring", "base", 4200)], 1050, discount=2100, coupons=[percent_coupon("50")]),
     # 5.00 more: 11 days of 31 at 31.00 given back in a back-dated change, at 2 charged
     Example("a back-dated change", [A_DAY], [bill("02-01"), amend("01-21", quantities={"base": 2}), bill("02-02")],
             [("credit", "base", -1100), ("recurring", "base", 2200), ("credit", "base", -3100), ("recurring", "base", 6200)],
@@ -274,7 +274,7 @@ PRORATION = [
             order={"trial_end": "2026-01-16T00:00:00Z"}),
     Example("a trial of a whole period", [A_DAY], [bill("02-01")], [("recurring", "base", 3100)], 3100,
             order={"trial_end": "2026-02-01T00:00:00Z"}),
-    Example("nothing used in a trial is owed", [metered()], [used("100", "01-10"), used("50", "01-20"), bill("02-01")],
+    Example("nothing used in a trial is owed", [metered()], [calls("100", "01-10"), calls("50", "01-20"), bill("02-01")],
             [("usage", "calls", 100)], 100, order={"trial_end": "2026-01-16T00:00:00Z"}),
     # 10 days before, 11 after
     Example("a pause", [recurring(**PAST)], [amend("01-11", paused=True), amend("01-21", paused=False), bill("02-01")],
@@ -284,25 +284,25 @@ PRORATION = [
 DISCOUNTS = [
     # 10.00 less 25 %, and 20 % tax on 7.50
     Example("a percentage before tax", [recurring(tax_rate="20")], [bill("01-01")], [("recurring", "base", 1000)], 900, tax=150,
-            discount=250, coupons=[percent("25")]),
+            discount=250, coupons=[percent_coupon("25")]),
     # 5.00, then 0.50
     Example("percentages one after the other", [recurring()], [bill("01-01")], [("recurring", "base", 1000)], 450, discount=550,
-            coupons=[percent("50"), percent("10")]),
+            coupons=[percent_coupon("50"), percent_coupon("10")]),
     # 5.00 - 3.00 = 2.00; then half of 10.00 + 2.00
     Example("limited to a price before general", [recurring(), recurring("support", "5.00")], [bill("01-01")],
             [("recurring", "base", 1000), ("recurring", "support", 500)], 600, discount=900,
-            coupons=[percent("50"), money("3.00", prices=["support"])]),
+            coupons=[percent_coupon("50"), money_coupon("3.00", prices=["support"])]),
     Example("an amount carries its rest", [recurring()], [bill("01-01"), bill("02-01")], [("recurring", "base", 1000)], 500,
-            discount=500, coupons=[money("15.00")]),
+            discount=500, coupons=[money_coupon("15.00")]),
     Example("a recurring one does not", [recurring()], [bill("01-01"), bill("02-01")], [("recurring", "base", 1000)], 0,
-            discount=1000, coupons=[money("15.00", duration="recurring", periods=2)]),
+            discount=1000, coupons=[money_coupon("15.00", duration="recurring", periods=2)]),
     Example("and is over after its periods", [recurring()], [bill("01-01"), bill("02-01"), bill("03-01")],
-            [("recurring", "base", 1000)], 1000, coupons=[money("15.00", duration="recurring", periods=2)]),
+            [("recurring", "base", 1000)], 1000, coupons=[money_coupon("15.00", duration="recurring", periods=2)]),
     # 10.00 over 3.33, 3.33, 3.34: to the cent, and nothing is lost
     Example("an amount spread over lines", [recurring("a", "3.33"), recurring("b", "3.33"), recurring("c", "3.35")],
             [bill("01-01")],
             [("recurring", "a", 333), ("recurring", "b", 333), ("recurring", "c", 335)], 1, discount=1000,
-            coupons=[money("10.00")]),
+            coupons=[money_coupon("10.00")]),
 ]  # fmt: skip
 
 TAXES = [
@@ -324,12 +324,12 @@ TAXES = [
 
 CURRENCIES = [
     # 3 x 333.5 = 1000.5
-    Example("yen have no decimals", [metered(unit_amount="333.5")], [used("3"), bill("02-01")], [("usage", "calls", 1001)],
+    Example("yen have no decimals", [metered(unit_amount="333.5")], [calls("3"), bill("02-01")], [("usage", "calls", 1001)],
             1001,
             plan={"currency": "JPY"}),
-    Example("dinars have three", [metered(unit_amount="0.0005")], [used("3"), bill("02-01")], [("usage", "calls", 2)], 2,
+    Example("dinars have three", [metered(unit_amount="0.0005")], [calls("3"), bill("02-01")], [("usage", "calls", 2)], 2,
             plan={"currency": "BHD"}),
-    Example("euros have two", [metered(unit_amount="0.005")], [used("1"), bill("02-01")], [("usage", "calls", 1)], 1),
+    Example("euros have two", [metered(unit_amount="0.005")], [calls("1"), bill("02-01")], [("usage", "calls", 1)], 1),
     # 100.5 x 19 % of whole yen: 101 x 0.19 = 19.19
     Example("tax in yen", [recurring(unit_amount="100.5", tax_rate="19")], [bill("01-01")], [("recurring", "base", 101)],
             120, tax=19,
@@ -360,23 +360,23 @@ PAYING = [
 ]  # fmt: skip
 
 LATE = [
-    Example("a difference", [metered()], [used("100"), bill("02-01"), used("50", "01-20"), bill("02-02")],
+    Example("a difference", [metered()], [calls("100"), bill("02-01"), calls("50", "01-20"), bill("02-02")],
             [("late_usage", "calls", 100)], 100),
     # 15 x ... = 12.00 + 2.50, of which 12.00 were billed
-    Example("in tiers, where the first part stopped", [tiered("graduated", TIERS)],
-            [used("10"), bill("02-01"), used("5", "01-20"), bill("02-02")], [("late_usage", "calls", 250)], 250),
+    Example("in tiers, where the first part stopped", [tiered_price("graduated", TIERS)],
+            [calls("10"), bill("02-01"), calls("5", "01-20"), bill("02-02")], [("late_usage", "calls", 250)], 250),
     # 11 x 0.50 = 5.50, of which 12.00 were billed
-    Example("by volume, which may be less", [tiered("volume", TIERS)],
-            [used("10"), bill("02-01"), used("1", "01-20"), bill("02-02")],
+    Example("by volume, which may be less", [tiered_price("volume", TIERS)],
+            [calls("10"), bill("02-01"), calls("1", "01-20"), bill("02-02")],
             [("late_usage", "calls", -650), ("carried", None, 650)], 0),
     Example("of the last two periods", [metered()],
-            [bill("02-01"), bill("03-01"), bill("04-01"), used("9", "01-05"), used("10", "02-05"), used("20", "03-05"),
+            [bill("02-01"), bill("03-01"), bill("04-01"), calls("9", "01-05"), calls("10", "02-05"), calls("20", "03-05"),
             bill("04-02")],
             [("late_usage", "calls", 20), ("late_usage", "calls", 40)], 60),
 ]  # fmt: skip
 
 
-def in_credits(per_unit: str, price: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+def price_in_credits(per_unit: str, price: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
     """A usage price whose units take `per_unit` credits each; 0.02 a call by default."""
     return (price or metered()) | {"credits": {"credit_type": "credits", "per_unit": per_unit}} | fields
 
@@ -384,25 +384,39 @@ def in_credits(per_unit: str, price: dict[str, Any] | None = None, **fields: Any
 USAGE_IN_CREDITS = [
     # 250 / 2.5 = 100 calls; 50 x 0.02.
     Example(
-        "overage in money", [in_credits("2.5")], [used("150"), bill("02-01")], [("usage", "calls", 100)], 100, holds=250, left=0
+        "overage in money",
+        [price_in_credits("2.5")],
+        [calls("150"), bill("02-01")],
+        [("usage", "calls", 100)],
+        100,
+        holds=250,
+        left=0,
     ),
     # 7 x 2.5 = 17.5: 18 credits.
     Example(
         "covered in whole, rounded up",
-        [in_credits("2.5")],
-        [used("7"), bill("02-01")],
+        [price_in_credits("2.5")],
+        [calls("7"), bill("02-01")],
         [("usage", "calls", 0)],
         0,
         holds=100,
         left=82,
     ),
     # 99 / 2.5 = 39.6: 39 calls for 97.5, so 98 credits; 11 x 0.02.
-    Example("whole units only", [in_credits("2.5")], [used("50"), bill("02-01")], [("usage", "calls", 22)], 22, holds=99, left=1),
+    Example(
+        "whole units only",
+        [price_in_credits("2.5")],
+        [calls("50"), bill("02-01")],
+        [("usage", "calls", 22)],
+        22,
+        holds=99,
+        left=1,
+    ),
     # 20 of 60 calls are free, 30 of the other 40 are covered; 10 x 0.02.
     Example(
         "free units first",
-        [in_credits("1", free_units=20)],
-        [used("60"), bill("02-01")],
+        [price_in_credits("1", free_units=20)],
+        [calls("60"), bill("02-01")],
         [("usage", "calls", 20)],
         20,
         holds=30,
@@ -411,8 +425,8 @@ USAGE_IN_CREDITS = [
     # 10 x 1.00 + 2.00, then 0.50 each: the first 15 calls are covered, and the fee with the tier; 5 x 0.50.
     Example(
         "in tiers",
-        [in_credits("1", tiered("graduated", TIERS))],
-        [used("20"), bill("02-01")],
+        [price_in_credits("1", tiered_price("graduated", TIERS))],
+        [calls("20"), bill("02-01")],
         [("usage", "calls", 250)],
         250,
         holds=15,
@@ -421,8 +435,8 @@ USAGE_IN_CREDITS = [
     # 2300 calls are 3 packages; 90 credits cover 2 at 40; one at 5.00.
     Example(
         "packages",
-        [in_credits("40", model="package", package_size=1000, unit_amount="5.00")],
-        [used("2300"), bill("02-01")],
+        [price_in_credits("40", model="package", package_size=1000, unit_amount="5.00")],
+        [calls("2300"), bill("02-01")],
         [("usage", "calls", 500)],
         500,
         holds=90,
@@ -431,8 +445,8 @@ USAGE_IN_CREDITS = [
     # 100 x 0.02 is covered to 40 x 0.02 = 0.80; 3.00 is the least.
     Example(
         "a minimum is of the money",
-        [in_credits("1", minimum="3.00")],
-        [used("100"), bill("02-01")],
+        [price_in_credits("1", minimum="3.00")],
+        [calls("100"), bill("02-01")],
         [("usage", "calls", 80), ("minimum", "calls", 220)],
         300,
         holds=60,
@@ -441,8 +455,8 @@ USAGE_IN_CREDITS = [
     # Tax is on what is invoiced: 50 x 0.02 = 1.00, and 0.20.
     Example(
         "tax of the overage",
-        [in_credits("2.5", tax_rate="20")],
-        [used("150"), bill("02-01")],
+        [price_in_credits("2.5", tax_rate="20")],
+        [calls("150"), bill("02-01")],
         [("usage", "calls", 100)],
         120,
         tax=20,
@@ -452,8 +466,8 @@ USAGE_IN_CREDITS = [
     # January took all 40; late calls find nothing: 10 x 0.02.
     Example(
         "late usage without credits",
-        [in_credits("1")],
-        [used("50"), bill("02-01"), used("10", "01-20"), bill("02-10")],
+        [price_in_credits("1")],
+        [calls("50"), bill("02-01"), calls("10", "01-20"), bill("02-10")],
         [("late_usage", "calls", 20)],
         20,
         holds=40,
@@ -462,8 +476,8 @@ USAGE_IN_CREDITS = [
     # 50 covered; late 10 covered as well.
     Example(
         "late usage with credits",
-        [in_credits("1")],
-        [used("50"), bill("02-01"), used("10", "01-20"), bill("02-10")],
+        [price_in_credits("1")],
+        [calls("50"), bill("02-01"), calls("10", "01-20"), bill("02-10")],
         [("late_usage", "calls", 0)],
         0,
         holds=100,
@@ -472,8 +486,8 @@ USAGE_IN_CREDITS = [
     # January 100 of 100, February 20 of 50: 30 x 0.02.
     Example(
         "the oldest period first",
-        [in_credits("1")],
-        [used("100"), used("50", "02-05"), bill("03-01")],
+        [price_in_credits("1")],
+        [calls("100"), calls("50", "02-05"), bill("03-01")],
         [("usage", "calls", 0), ("usage", "calls", 60)],
         60,
         holds=120,
@@ -482,8 +496,8 @@ USAGE_IN_CREDITS = [
     # 300 credits: 150 cover all calls, and 150 at 0.01 pay 1.50 of 10.00.
     Example(
         "usage first, then the invoice",
-        [in_credits("1"), recurring(timing="arrears")],
-        [used("150"), bill("02-01")],
+        [price_in_credits("1"), recurring(timing="arrears")],
+        [calls("150"), bill("02-01")],
         [("usage", "calls", 0), ("recurring", "base", 1000)],
         1000,
         due=850,
@@ -553,7 +567,7 @@ class Ordered:
         path = f"/v1/subscriptions/{self.ref}/invoices"
         dry = self._post(path, {"as_of": as_of, "dry_run": True})["invoices"]
         made: list[dict[str, Any]] = self._post(path, {"as_of": as_of})["invoices"]
-        assert list(map(comparable, dry)) == list(map(comparable, made))
+        assert list(map(without_identity, dry)) == list(map(without_identity, made))
         return made
 
     def bill_by_command(self, as_of: str) -> list[dict[str, Any]]:
@@ -578,7 +592,7 @@ class Ordered:
         return found
 
 
-def comparable(document: dict[str, Any]) -> dict[str, Any]:
+def without_identity(document: dict[str, Any]) -> dict[str, Any]:
     """A document without what a dry run cannot have: its id, number and state."""
     lines = [line | {"rating": {k: v for k, v in line["rating"].items() if k != "credits"}} for line in document["lines"]]
     return {name: value for name, value in document.items() if name not in ("id", "number", "state")} | {"lines": lines}

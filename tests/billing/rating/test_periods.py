@@ -25,7 +25,8 @@ from billing.rating.periods import (
 from tests.billing.rating.builders import PROPERTY, ZONES_WITH_DST, periods_due, schedule, utc
 
 
-def starts(of: Schedule, count: int) -> list[str]:
+def local_starts(of: Schedule, count: int) -> list[str]:
+    """The first boundaries of a schedule, as local time."""
     return [of.boundary(n).strftime("%Y-%m-%dT%H:%M") for n in range(count)]
 
 
@@ -33,17 +34,22 @@ def starts(of: Schedule, count: int) -> list[str]:
 
 
 def test_a_month_end_anchor_is_clamped_and_comes_back() -> None:
-    assert starts(schedule("2026-01-31"), 6) == [
+    assert local_starts(schedule("2026-01-31"), 6) == [
         "2026-01-31T00:00", "2026-02-28T00:00", "2026-03-31T00:00", "2026-04-30T00:00", "2026-05-31T00:00", "2026-06-30T00:00",
     ]  # fmt: skip
 
 
 def test_a_leap_year_clamps_to_the_29th() -> None:
-    assert starts(schedule("2023-12-30"), 4) == ["2023-12-30T00:00", "2024-01-30T00:00", "2024-02-29T00:00", "2024-03-30T00:00"]
+    assert local_starts(schedule("2023-12-30"), 4) == [
+        "2023-12-30T00:00",
+        "2024-01-30T00:00",
+        "2024-02-29T00:00",
+        "2024-03-30T00:00",
+    ]
 
 
 def test_a_leap_day_anchor_is_the_28th_in_common_years() -> None:
-    assert starts(schedule("2024-02-29", unit="year"), 5) == [
+    assert local_starts(schedule("2024-02-29", unit="year"), 5) == [
         "2024-02-29T00:00", "2025-02-28T00:00", "2026-02-28T00:00", "2027-02-28T00:00", "2028-02-29T00:00",
     ]  # fmt: skip
 
@@ -104,19 +110,19 @@ def test_boundaries_end_with_the_calendar() -> None:
 
 def test_the_anchors_time_of_day_is_kept_over_clock_changes() -> None:
     # 09:00 in Berlin is 08:00 UTC in winter and 07:00 UTC in summer.
-    assert starts(schedule("2026-02-15T09:00", "Europe/Berlin"), 3) == [
+    assert local_starts(schedule("2026-02-15T09:00", "Europe/Berlin"), 3) == [
         "2026-02-15T08:00",
         "2026-03-15T08:00",
         "2026-04-15T07:00",
     ]
     # New York changes three weeks before Berlin does.
-    assert starts(schedule("2026-02-15T09:00", "America/New_York"), 3) == [
+    assert local_starts(schedule("2026-02-15T09:00", "America/New_York"), 3) == [
         "2026-02-15T14:00",
         "2026-03-15T13:00",
         "2026-04-15T13:00",
     ]
     # In Santiago the summer ends in April.
-    assert starts(schedule("2026-03-15T09:00", "America/Santiago"), 3) == [
+    assert local_starts(schedule("2026-03-15T09:00", "America/Santiago"), 3) == [
         "2026-03-15T12:00",
         "2026-04-15T13:00",
         "2026-05-15T13:00",

@@ -47,7 +47,7 @@ def in_packages(per_unit: str = "40", **given: Any) -> Price:
     return usage_price("package", unit_amount="5.00", package_size=10, credits={"per_unit": per_unit}, **given)
 
 
-def first(price: Price, total: Any, available: int) -> Coverage:
+def covered_of_first(price: Price, total: Any, available: int) -> Coverage:
     """What credits cover of the first `total` units of a period."""
     return extend(price, NOTHING_COVERED, billed=Fraction(0), total=Fraction(total), available=available)
 
@@ -70,15 +70,15 @@ def first(price: Price, total: Any, available: int) -> Coverage:
     ],
 )
 def test_all_units_or_whole_ones_are_covered_and_credits_are_rounded_up(total, available, units, taken):
-    coverage = first(of_units(), total, available)
+    coverage = covered_of_first(of_units(), total, available)
     assert (units_of(of_units(), coverage), coverage.credits) == (Fraction(units), taken)
 
 
 def test_a_unit_may_take_a_fraction_of_a_credit():
     # 1 credit for 1000 units: 1 covers 1000, and of 1500 two are needed.
     price = of_units("0.001")
-    assert first(price, 1500, 1) == Coverage(((Fraction(0), Fraction(1000)),), 1)
-    assert first(price, 1500, 2) == Coverage(((Fraction(0), Fraction(1500)),), 2)
+    assert covered_of_first(price, 1500, 1) == Coverage(((Fraction(0), Fraction(1000)),), 1)
+    assert covered_of_first(price, 1500, 2) == Coverage(((Fraction(0), Fraction(1500)),), 2)
 
 
 def test_credits_are_rounded_once_for_a_period_in_however_many_parts():
@@ -89,12 +89,12 @@ def test_credits_are_rounded_once_for_a_period_in_however_many_parts():
         spent.append(following.credits - coverage.credits)
         coverage = following
     assert spent == [3, 2, 3]
-    assert coverage == first(price, 3, PLENTY)
+    assert coverage == covered_of_first(price, 3, PLENTY)
 
 
 def test_what_was_invoiced_is_not_covered_later():
     price = of_units("1")
-    coverage = first(price, 100, 40)
+    coverage = covered_of_first(price, 100, 40)
     assert coverage.stretches == ((0, 40),)
     coverage = extend(price, coverage, billed=Fraction(100), total=Fraction(130), available=1000)
     assert coverage == Coverage(((Fraction(0), Fraction(40)), (Fraction(100), Fraction(130))), 70)
@@ -103,20 +103,20 @@ def test_what_was_invoiced_is_not_covered_later():
 
 def test_leading_tiers_without_an_amount_are_free():
     tiers = [{"up_to": 50, "unit_amount": "0"}, {"up_to": None, "unit_amount": "0.10"}]
-    assert first(in_tiers(tiers=tiers), 80, 10).stretches == ((50, 60),)
-    assert first(in_tiers(tiers=[{"up_to": None, "unit_amount": "0"}]), 80, 10) == NOTHING_COVERED
+    assert covered_of_first(in_tiers(tiers=tiers), 80, 10).stretches == ((50, 60),)
+    assert covered_of_first(in_tiers(tiers=[{"up_to": None, "unit_amount": "0"}]), 80, 10) == NOTHING_COVERED
 
 
 def test_a_tiers_flat_fee_is_covered_with_the_units_that_enter_it():
     price = in_tiers()
     # 150: 100 x 0.10 + 1.00 + 50 x 0.05. Covered 120: 30 x 0.05. Covered 1: the fee of the first tier is covered with it.
-    assert rate_uncovered(price, 150, first(price, 150, 120).stretches, "EUR").exact == Fraction("1.5")
-    assert rate_uncovered(price, 150, first(price, 150, 1).stretches, "EUR").exact == Fraction("12.4")
+    assert rate_uncovered(price, 150, covered_of_first(price, 150, 120).stretches, "EUR").exact == Fraction("1.5")
+    assert rate_uncovered(price, 150, covered_of_first(price, 150, 1).stretches, "EUR").exact == Fraction("12.4")
 
 
 def test_a_package_once_covered_takes_more_units_for_nothing():
     price = in_packages()
-    coverage = first(price, 15, 80)
+    coverage = covered_of_first(price, 15, 80)
     assert (coverage.stretches, coverage.credits) == (((0, 15),), 80)
     coverage = extend(price, coverage, billed=Fraction(15), total=Fraction(19), available=0)
     assert rate_uncovered(price, 19, coverage.stretches, "EUR").exact == 0
@@ -126,7 +126,7 @@ def test_a_package_once_covered_takes_more_units_for_nothing():
 
 def test_what_shrinks_gives_back_the_last_units_first():
     price = of_units("1")
-    coverage = extend(price, first(price, 100, 40), billed=Fraction(100), total=Fraction(130), available=1000)
+    coverage = extend(price, covered_of_first(price, 100, 40), billed=Fraction(100), total=Fraction(130), available=1000)
     assert cut(price, coverage, Fraction(110)) == Coverage(((Fraction(0), Fraction(40)), (Fraction(100), Fraction(110))), 50)
     assert cut(price, coverage, Fraction(30)) == Coverage(((Fraction(0), Fraction(30)),), 30)
     assert cut(price, coverage, Fraction(0)) == NOTHING_COVERED
@@ -135,7 +135,7 @@ def test_what_shrinks_gives_back_the_last_units_first():
 
 def test_what_fewer_credits_afford_are_the_lowest_units():
     price = of_units("1")
-    coverage = extend(price, first(price, 100, 40), billed=Fraction(100), total=Fraction(130), available=1000)
+    coverage = extend(price, covered_of_first(price, 100, 40), billed=Fraction(100), total=Fraction(130), available=1000)
     assert afford(price, coverage, 70) == coverage
     assert afford(price, coverage, 45).stretches == ((0, 40), (100, 105))
     assert afford(price, coverage, 3).stretches == ((0, 3),)
@@ -144,7 +144,7 @@ def test_what_fewer_credits_afford_are_the_lowest_units():
 
 def test_parts_that_become_one_keep_as_many_units():
     price = of_units("2.5")
-    whole = joined(price, [first(price, 3, PLENTY), NOTHING_COVERED, first(price, 1, PLENTY)], Fraction(10))
+    whole = joined(price, [covered_of_first(price, 3, PLENTY), NOTHING_COVERED, covered_of_first(price, 1, PLENTY)], Fraction(10))
     # 8 and 3 credits were spent; 4 units take 10.
     assert whole == Coverage(((Fraction(0), Fraction(4)),), 10)
     assert joined(price, [NOTHING_COVERED], Fraction(10)) == NOTHING_COVERED
@@ -172,7 +172,8 @@ makers = st.sampled_from([of_units, in_tiers, in_packages])
 frees = st.sampled_from([0, 7, 100])
 
 
-def made(maker: Any, per_unit: str, free: int) -> Price:
+def price_with(maker: Any, per_unit: str, free: int) -> Price:
+    """A price of this kind, with that many credits per unit, and with free units where the kind has them."""
     price: Price = maker(per_unit) if maker is in_tiers else maker(per_unit, free_units=free)
     return price
 
@@ -180,8 +181,8 @@ def made(maker: Any, per_unit: str, free: int) -> Price:
 @PROPERTY
 @given(makers, rates, frees, quantities, purses)
 def test_never_more_than_there_is_and_never_less_than_could_be(maker, per_unit, free, total, available):
-    price = made(maker, per_unit, free)
-    coverage = first(price, total, available)
+    price = price_with(maker, per_unit, free)
+    coverage = covered_of_first(price, total, available)
     units, owed = units_of(price, coverage), units_at(price, total)
     assert 0 <= coverage.credits <= available
     assert coverage.credits == credits_for(price, units)
@@ -195,7 +196,7 @@ def test_never_more_than_there_is_and_never_less_than_could_be(maker, per_unit, 
 @PROPERTY
 @given(makers, rates, frees, st.lists(quantities, min_size=1, max_size=5), st.lists(purses, min_size=5, max_size=5))
 def test_parts_cover_nothing_twice_and_the_money_is_for_what_is_left(maker, per_unit, free, uses, available):
-    price = made(maker, per_unit, free)
+    price = price_with(maker, per_unit, free)
     coverage, billed, money, spent = NOTHING_COVERED, Fraction(0), Fraction(0), 0
     for more, purse in zip(uses, available, strict=False):
         following = extend(price, coverage, billed=billed, total=billed + more, available=purse)
@@ -216,12 +217,12 @@ def test_parts_cover_nothing_twice_and_the_money_is_for_what_is_left(maker, per_
 @PROPERTY
 @given(makers, rates, frees, st.lists(quantities, min_size=1, max_size=6))
 def test_with_enough_credits_usage_in_parts_takes_as_many_credits_as_usage_at_once(maker, per_unit, free, uses):
-    price = made(maker, per_unit, free)
+    price = price_with(maker, per_unit, free)
     coverage, billed = NOTHING_COVERED, Fraction(0)
     for more in uses:
         coverage = extend(price, coverage, billed=billed, total=billed + more, available=PLENTY)
         billed += more
-    whole = first(price, billed, PLENTY)
+    whole = covered_of_first(price, billed, PLENTY)
     assert (units_of(price, coverage), coverage.credits) == (units_at(price, billed), whole.credits)
     assert rate_uncovered(price, billed, coverage.stretches, "EUR").exact == 0
 
@@ -229,8 +230,8 @@ def test_with_enough_credits_usage_in_parts_takes_as_many_credits_as_usage_at_on
 @PROPERTY
 @given(makers, rates, frees, quantities, purses, quantities, purses)
 def test_shrinking_and_affording_leave_what_their_credits_cover(maker, per_unit, free, total, available, less, affordable):
-    price = made(maker, per_unit, free)
-    coverage = first(price, total, available)
+    price = price_with(maker, per_unit, free)
+    coverage = covered_of_first(price, total, available)
     for after in (cut(price, coverage, less), afford(price, coverage, affordable)):
         assert after.credits <= coverage.credits
         assert after.credits <= credits_for(price, units_of(price, after))

@@ -21,7 +21,7 @@ TIERS = [
 ]
 
 
-def cents(price: Price, quantity: str | int | Usage, currency: str = "EUR") -> int:
+def cost_in_cents(price: Price, quantity: str | int | Usage, currency: str = "EUR") -> int:
     """What the quantity costs, in minor units."""
     usage = quantity if isinstance(quantity, Usage) else Decimal(quantity)
     return rate(price, usage, currency).amount_minor
@@ -37,12 +37,12 @@ def payments(*amounts: str) -> list[Event]:
 
 @pytest.mark.parametrize(("quantity", "minor"), [("1", 4900), ("3", 14700), ("0", 0), ("2.5", 12250)])
 def test_flat_is_the_price_per_period_times_quantity_for_recurring(quantity: str, minor: int) -> None:
-    assert cents(recurring_price("flat", unit_amount="49"), quantity) == minor
+    assert cost_in_cents(recurring_price("flat", unit_amount="49"), quantity) == minor
 
 
 @pytest.mark.parametrize("quantity", ["0", "1", "500"])
 def test_flat_is_the_price_per_period_for_usage(quantity: str) -> None:
-    assert cents(usage_price("flat", unit_amount="49"), quantity) == 4900
+    assert cost_in_cents(usage_price("flat", unit_amount="49"), quantity) == 4900
 
 
 # Unit ------------------------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ def test_flat_is_the_price_per_period_for_usage(quantity: str) -> None:
     ],
 )
 def test_unit_charges_what_exceeds_the_free_units(quantity: str, minor: int) -> None:
-    assert cents(usage_price("unit", unit_amount="0.02", free_units=1000), quantity) == minor
+    assert cost_in_cents(usage_price("unit", unit_amount="0.02", free_units=1000), quantity) == minor
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_unit_charges_what_exceeds_the_free_units(quantity: str, minor: int) -> 
     ],
 )
 def test_a_line_is_rounded_once_half_up(unit_amount: str, quantity: str, currency: str, minor: int) -> None:
-    assert cents(usage_price("unit", unit_amount=unit_amount), quantity, currency) == minor
+    assert cost_in_cents(usage_price("unit", unit_amount=unit_amount), quantity, currency) == minor
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_line_is_rounded_once_half_up(unit_amount: str, quantity: str, currenc
     ],
 )
 def test_usage_below_zero_costs_nothing(model: str, given: dict[str, Any]) -> None:
-    assert cents(usage_price(model, **given), Usage(Fraction(-250), events=1)) == 0
+    assert cost_in_cents(usage_price(model, **given), Usage(Fraction(-250), events=1)) == 0
 
 
 # Graduated -------------------------------------------------------------------------------------------
@@ -111,13 +111,13 @@ def test_usage_below_zero_costs_nothing(model: str, given: dict[str, Any]) -> No
     ],
 )
 def test_graduated_bills_the_units_that_fall_in_each_tier(quantity: str, minor: int) -> None:
-    assert cents(usage_price("graduated", tiers=TIERS), quantity) == minor
+    assert cost_in_cents(usage_price("graduated", tiers=TIERS), quantity) == minor
 
 
 def test_graduated_owes_nothing_for_zero_units_even_with_a_flat_fee() -> None:
     price = usage_price("graduated", tiers=[{"up_to": None, "unit_amount": "1", "flat_amount": "5"}])
-    assert cents(price, "0") == 0
-    assert cents(price, "0.01") == 501
+    assert cost_in_cents(price, "0") == 0
+    assert cost_in_cents(price, "0.01") == 501
 
 
 # Volume ----------------------------------------------------------------------------------------------
@@ -134,12 +134,12 @@ def test_graduated_owes_nothing_for_zero_units_even_with_a_flat_fee() -> None:
     ],
 )
 def test_volume_bills_all_units_in_the_tier_of_the_quantity(quantity: str, minor: int) -> None:
-    assert cents(usage_price("volume", tiers=TIERS), quantity) == minor
+    assert cost_in_cents(usage_price("volume", tiers=TIERS), quantity) == minor
 
 
 def test_volume_owes_the_first_tiers_flat_fee_for_zero_units() -> None:
     tiers = [{"up_to": 10, "unit_amount": "1", "flat_amount": "5"}, {"up_to": None, "unit_amount": "0.5"}]
-    assert [cents(usage_price("volume", tiers=tiers), q) for q in ("0", "10", "11")] == [500, 1500, 550]
+    assert [cost_in_cents(usage_price("volume", tiers=tiers), q) for q in ("0", "10", "11")] == [500, 1500, 550]
 
 
 # Package ---------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def test_volume_owes_the_first_tiers_flat_fee_for_zero_units() -> None:
     ],
 )
 def test_package_bills_started_packages_after_the_free_units(quantity: str, minor: int) -> None:
-    assert cents(usage_price("package", unit_amount="5", package_size=100, free_units=50), quantity) == minor
+    assert cost_in_cents(usage_price("package", unit_amount="5", package_size=100, free_units=50), quantity) == minor
 
 
 # Percentage ------------------------------------------------------------------------------------------
@@ -183,12 +183,12 @@ def test_package_bills_started_packages_after_the_free_units(quantity: str, mino
 )
 def test_percentage_is_a_rate_of_the_amount_and_a_fee_per_event(given: dict[str, Any], amounts: list[str], minor: int) -> None:
     price = usage_price("percentage", **given)
-    assert cents(price, usage_of(price, payments(*amounts))) == minor
+    assert cost_in_cents(price, usage_of(price, payments(*amounts))) == minor
 
 
 def test_a_bare_amount_is_one_event() -> None:
     price = usage_price("percentage", rate="2", fixed_amount="0.30", free_amount="100")
-    assert [cents(price, q) for q in ("0", "100", "101", "1100")] == [0, 0, 32, 2030]
+    assert [cost_in_cents(price, q) for q in ("0", "100", "101", "1100")] == [0, 0, 32, 2030]
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_graduated_percentage_goes_by_the_running_amount(amounts: list[str], min
             {"up_to": None, "rate": "0.5"},
         ],
     )
-    assert cents(price, usage_of(price, payments(*amounts))) == minor
+    assert cost_in_cents(price, usage_of(price, payments(*amounts))) == minor
 
 
 # What was billed before ------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ def test_late_payments_continue_the_percentage() -> None:
     price = usage_price("percentage", rate="1", fixed_amount="0.10", free_events=2)
     first = usage_of(price, payments("10", "20", "30"))
     total = usage_of(price, payments("10", "20", "30", "40"))
-    assert cents(price, first) == 40  # 30 × 1 % + 0.10
+    assert cost_in_cents(price, first) == 40  # 30 × 1 % + 0.10
     assert quote(price, total, "EUR", first).amount_minor == 50  # 40 × 1 % + 0.10
 
 
@@ -327,7 +327,8 @@ quantities = st.decimals(0, 5000, places=3)
 
 
 @st.composite
-def prices(draw: st.DrawFn) -> Price:
+def any_price(draw: st.DrawFn) -> Price:
+    """A price of any usage model."""
     model = draw(st.sampled_from(["flat", "unit", "graduated", "volume", "package", "graduated_percentage"]))
     given: dict[str, Any] = {"key": "k", "kind": "usage", "model": model, "meter": "m", "aggregation": "sum"}
     if model in ("flat", "unit", "package"):
@@ -344,7 +345,7 @@ def prices(draw: st.DrawFn) -> Price:
 
 
 @PROPERTY
-@given(prices(), st.lists(quantities, min_size=1, max_size=6), st.sampled_from(["EUR", "JPY", "KWD"]))
+@given(any_price(), st.lists(quantities, min_size=1, max_size=6), st.sampled_from(["EUR", "JPY", "KWD"]))
 def test_a_period_billed_in_any_number_of_parts_bills_what_one_line_would(
     price: Price, parts: list[Decimal], currency: str
 ) -> None:
@@ -361,7 +362,7 @@ def test_a_period_billed_in_any_number_of_parts_bills_what_one_line_would(
 
 
 @PROPERTY
-@given(prices(), quantities, st.sampled_from(["EUR", "JPY", "KWD"]))
+@given(any_price(), quantities, st.sampled_from(["EUR", "JPY", "KWD"]))
 def test_nothing_costs_less_than_nothing_and_steps_add_up(price: Price, quantity: Decimal, currency: str) -> None:
     found = rate(price, quantity, currency)
     assert found.amount_minor >= 0
@@ -370,7 +371,7 @@ def test_nothing_costs_less_than_nothing_and_steps_add_up(price: Price, quantity
 
 
 @PROPERTY
-@given(prices(), st.integers(0, 600))
+@given(any_price(), st.integers(0, 600))
 def test_units_counted_one_by_one_cost_the_same(price: Price, quantity: int) -> None:
     assert rate(price, quantity, "EUR").exact == counted_one_by_one(price, quantity)
 
@@ -393,6 +394,7 @@ def counted_one_by_one(price: Price, quantity: int) -> Fraction:
 
 
 def tier_of(price: Price, unit: int) -> Any:
+    """The tier that a unit falls into."""
     return next(tier for tier in price.tiers if tier.up_to is None or unit <= tier.up_to)
 
 
@@ -406,4 +408,4 @@ def test_payments_billed_in_two_parts_bill_what_one_line_would(
     first, total = usage_of(price, events[:cut]), usage_of(price, events)
     rest = quote(price, total, "EUR", first)
     assert rest.amount_minor >= 0
-    assert cents(price, first) + rest.amount_minor == cents(price, total)
+    assert cost_in_cents(price, first) + rest.amount_minor == cost_in_cents(price, total)

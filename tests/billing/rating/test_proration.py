@@ -274,6 +274,7 @@ def test_a_share_is_between_nothing_and_the_whole(used: int, of: int) -> None:
 
 
 def unused_from(day: str, start: str = "2026-01-01") -> Share:
+    """The share that is left of a part of January from that day on."""
     return unused_share(FIRST, part(FIRST, utc(start), utc("2026-02-01")), utc(day), Proration.DAY)
 
 
@@ -351,7 +352,8 @@ def test_a_line_that_billed_nothing_gives_nothing_back() -> None:
 # Properties ------------------------------------------------------------------------------------------
 
 
-def cut(of: Schedule, whole: Period, cuts: Sequence[Fraction]) -> list[Period]:
+def cut_into_parts(of: Schedule, whole: Period, cuts: Sequence[Fraction]) -> list[Period]:
+    """The period in parts, cut at these shares of its length."""
     length = (whole.end - whole.start) // timedelta(microseconds=1)
     marks = sorted({whole.start, whole.end, *(whole.start + timedelta(microseconds=int(length * c)) for c in cuts)})
     return [part(of, a, b) for a, b in itertools.pairwise(marks)]
@@ -373,7 +375,7 @@ def test_a_period_split_anywhere_bills_the_same_sum_as_whole(
     total = share(of, whole, mode)
     assert total.fraction == 1
     billed, before = 0, Share(0, total.of)
-    for piece in cut(of, whole, cuts):
+    for piece in cut_into_parts(of, whole, cuts):
         one = share(of, piece, mode)
         assert one.of == total.of
         billed += prorated_minor(full, one, currency, before=before)

@@ -10,7 +10,8 @@ from billing.rating.tax import Taxable, TaxLine, tax_minor, taxes
 from tests.billing.rating.builders import PROPERTY
 
 
-def standard(*amounts: int, rate: str = "19") -> list[Taxable]:
+def standard_rated(*amounts: int, rate: str = "19") -> list[Taxable]:
+    """Amounts with the standard rate of tax."""
     return [Taxable("S", Decimal(rate), amount) for amount in amounts]
 
 
@@ -31,15 +32,15 @@ def standard(*amounts: int, rate: str = "19") -> list[Taxable]:
     ],
 )
 def test_tax_is_rounded_once_per_category(amounts: list[int], rate: str, base: int, tax: int) -> None:
-    assert taxes(standard(*amounts, rate=rate)) == (TaxLine("S", Decimal(rate), base, tax),)
+    assert taxes(standard_rated(*amounts, rate=rate)) == (TaxLine("S", Decimal(rate), base, tax),)
 
 
-def test_each_category_and_rate_is_a_line_of_its_own() -> None:
+def test_each_category_and_rate_is_a_separate_line() -> None:
     found = taxes([
-        *standard(10000),
+        *standard_rated(10000),
         Taxable("S", Decimal(7), 2000),
         Taxable("AE", Decimal(0), 500),
-        *standard(50, rate="19.0"),
+        *standard_rated(50, rate="19.0"),
     ])  # fmt: skip
     assert [(line.category, line.rate, line.base_minor, line.tax_minor) for line in found] == [
         ("AE", Decimal(0), 500, 0),

@@ -33,7 +33,8 @@ ON_COLUMNS = """
 """
 
 
-def names(session: Session, query: str, *parameters: Any) -> set[str]:
+def names_in(session: Session, query: str, *parameters: Any) -> set[str]:
+    """The first column of a query."""
     return {name for (name,) in session.execute(query, parameters)}
 
 
@@ -48,22 +49,23 @@ def declared_columns(table: str) -> set[str]:
 
 
 def test_every_table_has_its_rights_declared(raw_connection: RawConnection) -> None:
-    assert names(raw_connection(), TABLES) == RIGHTS.keys()
+    assert names_in(raw_connection(), TABLES) == RIGHTS.keys()
 
 
 @pytest.mark.parametrize("table", RIGHTS)
 def test_the_catalogue_has_the_rights_that_are_declared(raw_connection: RawConnection, table: str) -> None:
     owner, role = raw_connection(), settings.LEDGER_APP_ROLE
     on_table = {right for right in RIGHTS[table] if not right.startswith("UPDATE (")}
-    assert names(owner, ON_TABLE, list(PRIVILEGES), role, table) == on_table
-    everything = names(owner, COLUMNS, table)
+    assert names_in(owner, ON_TABLE, list(PRIVILEGES), role, table) == on_table
+    everything = names_in(owner, COLUMNS, table)
     updated = everything if "UPDATE" in on_table else declared_columns(table)
-    assert names(owner, ON_COLUMNS, table, role, "UPDATE") == updated
-    assert names(owner, ON_COLUMNS, table, role, "INSERT") == (everything if "INSERT" in on_table else set())
+    assert names_in(owner, ON_COLUMNS, table, role, "UPDATE") == updated
+    assert names_in(owner, ON_COLUMNS, table, role, "INSERT") == (everything if "INSERT" in on_table else set())
 
 
 @pytest.fixture
 def application(raw_connection: RawConnection) -> Session:
+    """A connection under the role that production uses."""
     return raw_connection("application", autocommit=True)
 
 
@@ -81,7 +83,7 @@ def changes(table: str, columns: set[str]) -> Iterator[tuple[str, sql.Composed]]
 
 @pytest.mark.parametrize("table", RIGHTS)
 def test_the_role_is_refused_what_is_not_declared(raw_connection: RawConnection, application: Session, table: str) -> None:
-    columns = names(raw_connection(), COLUMNS, table)
+    columns = names_in(raw_connection(), COLUMNS, table)
     updated = columns if "UPDATE" in RIGHTS[table] else declared_columns(table)
     allowed = {f"UPDATE {column}" for column in updated} | set(RIGHTS[table])
     refused = set()
@@ -94,23 +96,23 @@ def test_the_role_is_refused_what_is_not_declared(raw_connection: RawConnection,
 
 
 def test_a_partition_is_reached_through_its_table_only(raw_connection: RawConnection, application: Session) -> None:
-    partitions = names(raw_connection(), PARTITIONS)
+    partitions = names_in(raw_connection(), PARTITIONS)
     assert "billing_usageevent_default" in partitions
     for partition in partitions:
-        assert names(application, ON_TABLE, list(PRIVILEGES), settings.LEDGER_APP_ROLE, partition) == set()
+        assert names_in(application, ON_TABLE, list(PRIVILEGES), settings.LEDGER_APP_ROLE, partition) == set()
     assert application.execute("SELECT count(*) >= 0 FROM billing_usageevent").fetchone() == (True,)
 
 
 def test_a_view_is_read_and_nothing_else(raw_connection: RawConnection) -> None:
     owner = raw_connection()
-    views = names(owner, VIEWS)
+    views = names_in(owner, VIEWS)
     assert "ledger_account" in views
     for view in views:
-        assert names(owner, ON_TABLE, list(PRIVILEGES), settings.LEDGER_APP_ROLE, view) == {"SELECT"}, view
+        assert names_in(owner, ON_TABLE, list(PRIVILEGES), settings.LEDGER_APP_ROLE, view) == {"SELECT"}, view
 
 
 def test_no_sequence_is_set_and_only_those_declared_are_drawn_from(raw_connection: RawConnection, application: Session) -> None:
-    there = names(raw_connection(), SEQUENCES_THERE)
+    there = names_in(raw_connection(), SEQUENCES_THERE)
     assert there > set(SEQUENCES)
     drawn = set()
     for sequence in there:
@@ -131,9 +133,9 @@ def test_rights_given_by_hand_and_on_undeclared_tables_are_taken_back(raw_connec
         owner.execute(sql.SQL("GRANT ALL ON undeclared, billing_claim TO {}").format(role))
         owner.execute(sql.SQL("GRANT UPDATE (amount_minor) ON billing_claim TO {}").format(role))
         provision(connection)
-        assert names(owner, ON_TABLE, list(PRIVILEGES), settings.LEDGER_APP_ROLE, "undeclared") == set()
-        assert names(owner, ON_TABLE, list(PRIVILEGES), settings.LEDGER_APP_ROLE, "billing_claim") == {"SELECT", "INSERT"}
-        found = names(owner, ON_COLUMNS, "billing_claim", settings.LEDGER_APP_ROLE, "UPDATE")
+        assert names_in(owner, ON_TABLE, list(PRIVILEGES), settings.LEDGER_APP_ROLE, "undeclared") == set()
+        assert names_in(owner, ON_TABLE, list(PRIVILEGES), settings.LEDGER_APP_ROLE, "billing_claim") == {"SELECT", "INSERT"}
+        found = names_in(owner, ON_COLUMNS, "billing_claim", settings.LEDGER_APP_ROLE, "UPDATE")
         assert found == {"released_at", "released_by", "snapshot"}
     finally:
         owner.execute("DROP TABLE undeclared")
@@ -148,6 +150,6 @@ MAY_CALL = "SELECT has_function_privilege(%s, %s, 'EXECUTE'), has_function_privi
 
 def test_functions_with_their_owners_rights_are_for_the_application_only(raw_connection: RawConnection) -> None:
     owner = raw_connection()
-    assert names(owner, DEFINERS) == set(FUNCTIONS)
+    assert names_in(owner, DEFINERS) == set(FUNCTIONS)
     for function in FUNCTIONS:
         assert owner.execute(MAY_CALL, [settings.LEDGER_APP_ROLE, function, function]).fetchone() == (True, False)

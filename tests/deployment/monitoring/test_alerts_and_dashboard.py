@@ -24,11 +24,13 @@ SUFFIXES = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"], "
 Labels = dict[str, set[str]]
 
 
-def rules() -> list[dict[str, Any]]:
+def alert_rules() -> list[dict[str, Any]]:
+    """All rules of the alerts file."""
     return [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
 
 
-def queries() -> Iterator[str]:
+def dashboard_queries() -> Iterator[str]:
+    """All queries of the dashboard."""
     for panel in json.loads(DASHBOARD.read_text())["panels"]:
         for target in panel.get("targets", []):
             yield target["expr"].replace("$__rate_interval", "1m")
@@ -66,7 +68,7 @@ def exported(db: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, write_anc
     return found
 
 
-def unknown(expression: str, exported: Labels) -> list[str]:
+def unknown_names(expression: str, exported: Labels) -> list[str]:
     """What an expression names that is not exported: metrics, and labels of metrics."""
     wrong = []
     for selector in selectors(promql_parser.parse(expression)):
@@ -82,9 +84,9 @@ def unknown(expression: str, exported: Labels) -> list[str]:
 
 
 def test_every_expression_parses_and_names_only_what_is_exported(exported: Labels) -> None:
-    expressions = [*(rule["expr"] for rule in rules()), *queries()]
+    expressions = [*(rule["expr"] for rule in alert_rules()), *dashboard_queries()]
     assert len(expressions) > 40
-    assert {expression: wrong for expression in expressions if (wrong := unknown(expression, exported))} == {}
+    assert {expression: wrong for expression in expressions if (wrong := unknown_names(expression, exported))} == {}
     named = {selector.name for expression in expressions for selector in selectors(promql_parser.parse(expression))}
     assert {name.removesuffix("_sum") for name in exported} - {
         re.sub("_(sum|count|bucket)$", "", name) for name in named
@@ -92,16 +94,16 @@ def test_every_expression_parses_and_names_only_what_is_exported(exported: Label
 
 
 def test_control_an_unknown_metric_an_unknown_label_and_a_mistake_are_found(exported: Labels) -> None:
-    assert unknown("sum(rate(ledger_spends_total[5m])) > 1", exported) == ["ledger_spends_total"]
-    assert unknown('ledger_database_up{host="a"} == 0', exported) == ["ledger_database_up.host"]
+    assert unknown_names("sum(rate(ledger_spends_total[5m])) > 1", exported) == ["ledger_spends_total"]
+    assert unknown_names('ledger_database_up{host="a"} == 0', exported) == ["ledger_database_up.host"]
     with pytest.raises(ValueError, match="unclosed"):
         promql_parser.parse("sum(rate(ledger_refusals_total[5m])")
 
 
 def test_every_alert_says_how_bad_it_is_and_has_its_section_in_the_docs() -> None:
     headings = re.findall(r"^#### (\w+)$", (settings.BASE_DIR / "docs/OPERATIONS.md").read_text(), re.MULTILINE)
-    assert [rule["alert"] for rule in rules()] == headings
-    for rule in rules():
+    assert [rule["alert"] for rule in alert_rules()] == headings
+    for rule in alert_rules():
         assert rule["labels"]["severity"] in ("page", "ticket")
         assert rule["annotations"]["summary"].endswith(".")
 
@@ -110,7 +112,7 @@ def test_the_example_for_prometheus_reads_the_alerts_and_sends_the_token() -> No
     example = yaml.safe_load((ALERTS.parent / "prometheus.yml").read_text())
     assert example["rule_files"] == [ALERTS.name]
     (job,) = example["scrape_configs"]
-    assert 'up{job="credit-ledger"}' in rules()[0]["expr"]
+    assert 'up{job="credit-ledger"}' in alert_rules()[0]["expr"]
     assert (job["job_name"], "credentials_file" in job["authorization"]) == ("credit-ledger", True)
 
 

@@ -30,8 +30,8 @@ from tests.deployment.test_checks import second_database
 OK, WARNING, FAILED = State.OK, State.WARNING, State.FAILED
 
 
-def doctor(*arguments: str) -> tuple[int, str]:
-    """The exit code and what was said."""
+def run_doctor(*arguments: str) -> tuple[int, str]:
+    """The exit code and what `manage.py doctor` prints."""
     out = StringIO()
     try:
         call_command("doctor", *arguments, stdout=out)
@@ -41,6 +41,7 @@ def doctor(*arguments: str) -> tuple[int, str]:
 
 
 def execute(sql: str) -> None:
+    """Execute a statement on the test's connection."""
     with connection.cursor() as cursor:
         cursor.execute(sql)
 
@@ -65,15 +66,15 @@ def all_is_well(
     ScheduledTask.objects.update(due_at=now - timedelta(days=1))
 
 
-def test_a_deployment_that_keeps_the_promises_is_told_so(all_is_well: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deployment_that_keeps_the_promises_passes(all_is_well: None, monkeypatch: pytest.MonkeyPatch) -> None:
     others = tuple(check for check in examination.CHECKS if check.__name__ != "suspended")
     monkeypatch.setattr(examination, "CHECKS", others)
-    code, said = doctor("--format", "json")
+    code, said = run_doctor("--format", "json")
     found = json.loads(said)
     assert [each for each in found["checks"] if each["state"] != OK] == []
     assert (code, found["exit_code"], len(found["checks"])) == (0, 0, 20)
     assert {task["task"] for task in found["tasks"]} == {task.name for task in TIMETABLE}
-    code, said = doctor()
+    code, said = run_doctor()
     lines = said.splitlines()
     assert (code, lines[-1]) == (0, "Checks: 20 OK.")
     assert len(lines) < 30
@@ -89,9 +90,9 @@ def test_the_worst_finding_decides_the_exit_code(
 ) -> None:
     found = [Finding("Some check", state, "Is so.", "" if state is OK else "Do this.") for state in states]
     monkeypatch.setattr("ledger_project.management.commands.doctor.examine", lambda: iter(found))
-    assert doctor()[0] == code
-    assert doctor()[1].endswith(f"\nChecks: {summary}.\n")
-    assert doctor()[1].count("→ Do this.") == len([state for state in states if state is not OK])
+    assert run_doctor()[0] == code
+    assert run_doctor()[1].endswith(f"\nChecks: {summary}.\n")
+    assert run_doctor()[1].count("→ Do this.") == len([state for state in states if state is not OK])
 
 
 @pytest.mark.django_db
@@ -110,11 +111,11 @@ def test_without_the_database_it_says_so_and_nothing_else(monkeypatch: pytest.Mo
     connection.close()
     monkeypatch.setitem(connection.settings_dict, "HOST", "127.0.0.1")
     monkeypatch.setitem(connection.settings_dict, "PORT", "1")
-    code, said = doctor()
+    code, said = run_doctor()
     assert code == 2
     assert said.startswith("FAILED   Database     The database does not answer: ")
     assert said.endswith("\nChecks: 1 FAILED.\n")
-    assert json.loads(doctor("--format", "json")[1])["tasks"] == []
+    assert json.loads(run_doctor("--format", "json")[1])["tasks"] == []
 
 
 @pytest.mark.django_db
@@ -129,9 +130,9 @@ def test_a_check_that_cannot_be_made_fails_and_the_others_go_on(monkeypatch: pyt
 
 
 @pytest.mark.django_db
-def test_a_setting_that_is_no_number_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_that_is_no_number_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEDGER_WEB_WORKERS", "many")
-    code, said = doctor()
+    code, said = run_doctor()
     assert code == 2
     assert "FAILED   Connections  This could not be checked: invalid literal for int() with base 10: 'many'" in said
 
@@ -319,7 +320,8 @@ def test_migrations_that_are_not_applied_fail(monkeypatch: pytest.MonkeyPatch) -
 # What happens again and again ------------------------------------------------------------------------
 
 
-def record(name: str, *, hours_ago: float, exit_code: int | None) -> None:
+def record_task(name: str, *, hours_ago: float, exit_code: int | None) -> None:
+    """Record that a task of the timetable ran that many hours ago; with no exit code it still runs."""
     at = datetime.now(UTC) - timedelta(hours=hours_ago)
     values = {"due_at": at, "started_at": at, "finished_at": None if exit_code is None else at, "exit_code": exit_code}
     ScheduledTask.objects.update_or_create(name=name, defaults=values)
@@ -329,17 +331,17 @@ def record(name: str, *, hours_ago: float, exit_code: int | None) -> None:
 def test_the_timetable_is_held_to_what_is_on_record() -> None:
     assert work_checks.timetable(connection).text.startswith("expire_credits never ran; generate_invoices never ran; ")
     for task in TIMETABLE:
-        record(task.name, hours_ago=0.1, exit_code=0)
+        record_task(task.name, hours_ago=0.1, exit_code=0)
     assert work_checks.timetable(connection).state is OK
-    record("generate_invoices", hours_ago=0.1, exit_code=4)  # passes
-    record("usage_partitions", hours_ago=30, exit_code=0)
+    record_task("generate_invoices", hours_ago=0.1, exit_code=4)  # passes
+    record_task("usage_partitions", hours_ago=30, exit_code=0)
     assert work_checks.timetable(connection).state is OK
-    record("update_totals", hours_ago=2, exit_code=0)
-    record("usage_partitions", hours_ago=1, exit_code=2)
+    record_task("update_totals", hours_ago=2, exit_code=0)
+    record_task("usage_partitions", hours_ago=1, exit_code=2)
     found = work_checks.timetable(connection)
     texts = "update_totals last ran 2 hours ago; usage_partitions ended with exit code 2 1 hour ago."
     assert (found.state, found.text) == (WARNING, texts)
-    record("generate_invoices --check", hours_ago=1, exit_code=1)
+    record_task("generate_invoices --check", hours_ago=1, exit_code=1)
     assert work_checks.timetable(connection).state is FAILED
 
 
@@ -347,13 +349,13 @@ def test_the_timetable_is_held_to_what_is_on_record() -> None:
 @pytest.mark.parametrize(
     ("hours_ago", "exit_code", "state"), [(20, 0, OK), (40, 0, WARNING), (20, 2, WARNING), (20, 1, FAILED), (1, None, WARNING)]
 )
-def test_the_last_audit_is_told_with_its_age_and_result(hours_ago: float, exit_code: int | None, state: State) -> None:
+def test_the_last_audit_is_reported_with_its_age_and_result(hours_ago: float, exit_code: int | None, state: State) -> None:
     assert work_checks.audit(connection).state is WARNING
-    record("audit_ledger", hours_ago=hours_ago, exit_code=exit_code)
+    record_task("audit_ledger", hours_ago=hours_ago, exit_code=exit_code)
     assert work_checks.audit(connection).state is state
 
 
-def test_the_newest_anchor_is_told_with_its_age_and_its_seal(
+def test_the_newest_anchor_is_reported_with_its_age_and_its_seal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_anchor: Callable[[Path, str], None]
 ) -> None:
     monkeypatch.setattr(settings, "ANCHOR_DIR", None)
@@ -383,7 +385,7 @@ def test_missing_partitions_and_suspended_subscriptions_are_warned_of(monkeypatc
 
 
 @pytest.mark.parametrize(("free", "state"), [(50, OK), (5, WARNING), (1, FAILED)])
-def test_a_full_disk_of_the_embedded_server_is_told(free: int, state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_of_the_embedded_server_is_reported(free: int, state: State, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "EMBEDDED_SERVER", False)
     assert work_checks.disk(connection).text.startswith("Unknown")
     monkeypatch.setattr(settings, "EMBEDDED_SERVER", True)

@@ -47,20 +47,22 @@ def client(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiClient]:
 
 def scrape() -> Samples:
     """All samples of /metrics by name and labels."""
-    answer = AsgiClient().get("/metrics", headers={"Authorization": f"Bearer {TOKEN}"})
-    assert (answer.status_code, answer["Content-Type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    response = AsgiClient().get("/metrics", headers={"Authorization": f"Bearer {TOKEN}"})
+    assert (response.status_code, response["Content-Type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
-        for family in text_string_to_metric_families(answer.content.decode())
+        for family in text_string_to_metric_families(response.content.decode())
         for sample in family.samples
     }
 
 
-def value(found: Samples, name: str, **labels: str) -> float:
+def value_of(found: Samples, name: str, **labels: str) -> float:
+    """The value of a sample; 0 where it is not exported."""
     return found.get((name, frozenset(labels.items())), 0.0)
 
 
-def counted(name: str, **labels: str) -> float:
+def process_value(name: str, **labels: str) -> float:
+    """The value of a sample of this process, before any scrape."""
     write_counts()
     return OWN.get_sample_value(name, labels) or 0.0
 
@@ -102,7 +104,7 @@ def test_operations_are_counted_by_outcome_and_refusals_by_code(client: ApiClien
     after = scrape()
 
     def more(name: str, **labels: str) -> float:
-        return value(after, name, **labels) - value(before, name, **labels)
+        return value_of(after, name, **labels) - value_of(before, name, **labels)
 
     operations = {
         outcome: more("ledger_operations_total", operation="spend", outcome=outcome)
@@ -119,25 +121,25 @@ def test_operations_are_counted_by_outcome_and_refusals_by_code(client: ApiClien
 
 def test_a_batch_is_counted_by_its_operations(client: ApiClient) -> None:
     client.post("/v1/holders/ada/grants", {"amount": 10})
-    before = counted("ledger_operations_total", operation="spend", outcome="recorded")
-    refused = counted("ledger_operations_total", operation="spend", outcome="refused")
+    before = process_value("ledger_operations_total", operation="spend", outcome="recorded")
+    refused = process_value("ledger_operations_total", operation="spend", outcome="refused")
     asked = [{"operation": "spend", "holder": "ada", "amount": amount} for amount in (1, 2, 700)]
     for _ in range(2):
         assert client.post("/v1/batches", {"mode": "each", "operations": asked}, key="batch").status_code == 200
-    assert counted("ledger_operations_total", operation="spend", outcome="recorded") - before == 2
-    assert counted("ledger_operations_total", operation="spend", outcome="refused") - refused == 1
+    assert process_value("ledger_operations_total", operation="spend", outcome="recorded") - before == 2
+    assert process_value("ledger_operations_total", operation="spend", outcome="refused") - refused == 1
 
 
 @pytest.mark.django_db
 def test_what_is_rolled_back_is_not_counted() -> None:
     services.grant(holder_id="ada", amount=10, idempotency_key="g")
-    before = counted("ledger_operations_total", operation="spend", outcome="refused")
+    before = process_value("ledger_operations_total", operation="spend", outcome="refused")
     with pytest.raises(InsufficientCredits):
         services.spend(holder_id="ada", amount=11, idempotency_key="s", dry_run=True)
-    assert counted("ledger_operations_total", operation="spend", outcome="refused") == before
+    assert process_value("ledger_operations_total", operation="spend", outcome="refused") == before
     with pytest.raises(InsufficientCredits):
         services.spend(holder_id="ada", amount=11, idempotency_key="s")
-    assert counted("ledger_operations_total", operation="spend", outcome="refused") == before + 1
+    assert process_value("ledger_operations_total", operation="spend", outcome="refused") == before + 1
 
 
 def test_paths_and_methods_that_clients_invent_make_no_labels(client: ApiClient) -> None:
@@ -147,7 +149,7 @@ def test_paths_and_methods_that_clients_invent_make_no_labels(client: ApiClient)
     labels = {dict(sample)["route"] for name, sample in scrape() if name == "ledger_http_request_duration_seconds_count"}
     assert "unmatched" in labels
     assert [label for label in labels if "nope" in label or "none" in label] == []
-    assert counted("ledger_http_request_duration_seconds_count", method="other", route="/healthz", status="405") == 1
+    assert process_value("ledger_http_request_duration_seconds_count", method="other", route="/healthz", status="405") == 1
     assert route_label("v1/holders/<holder:holder>/entries/<sequence:sequence>") == "/v1/holders/{holder}/entries/{sequence}"
 
 
@@ -173,10 +175,10 @@ def test_each_new_try_of_a_transaction_is_counted(committed_db: None) -> None:
         with connection.cursor() as cursor:
             cursor.execute("DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '40001'; END $$")
 
-    before = counted("ledger_transaction_retries_total", sqlstate="40001")
+    before = process_value("ledger_transaction_retries_total", sqlstate="40001")
     with pytest.raises(SequenceTaken):
         in_transaction(collide, holder_id="ada")
-    assert counted("ledger_transaction_retries_total", sqlstate="40001") - before == TRIES
+    assert process_value("ledger_transaction_retries_total", sqlstate="40001") - before == TRIES
 
 
 COUNT_IN_TWO_PROCESSES = """
@@ -218,20 +220,20 @@ def test_it_says_what_operators_are_called_for(client: ApiClient) -> None:
     ScheduledTask.objects.create(name="audit_ledger", exit_code=1, succeeded_at=good_at, **counted, **ended)
     ScheduledTask.objects.create(name="of an earlier version", exit_code=0, **ended)
     found = scrape()
-    assert value(found, "ledger_database_up") == 1
-    assert value(found, "ledger_billing_suspended_subscriptions") == 1
-    assert value(found, "ledger_billing_run_outcomes", outcome="finalised") == 6
-    assert value(found, "ledger_billing_run_outcomes", outcome="failed") == 2
-    assert value(found, "ledger_billing_runs", exit_code="3") == 1
-    assert value(found, "ledger_task_exit_code", task="audit_ledger") == 1
-    assert value(found, "ledger_task_executions_total", task="audit_ledger", result="succeeded") == 7
-    assert value(found, "ledger_task_executions_total", task="audit_ledger", result="failed") == 2
-    assert value(found, "ledger_task_execution_seconds_total", task="audit_ledger") == 12.5
-    at = value(found, "ledger_task_succeeded_timestamp_seconds", task="audit_ledger")
+    assert value_of(found, "ledger_database_up") == 1
+    assert value_of(found, "ledger_billing_suspended_subscriptions") == 1
+    assert value_of(found, "ledger_billing_run_outcomes", outcome="finalised") == 6
+    assert value_of(found, "ledger_billing_run_outcomes", outcome="failed") == 2
+    assert value_of(found, "ledger_billing_runs", exit_code="3") == 1
+    assert value_of(found, "ledger_task_exit_code", task="audit_ledger") == 1
+    assert value_of(found, "ledger_task_executions_total", task="audit_ledger", result="succeeded") == 7
+    assert value_of(found, "ledger_task_executions_total", task="audit_ledger", result="failed") == 2
+    assert value_of(found, "ledger_task_execution_seconds_total", task="audit_ledger") == 12.5
+    at = value_of(found, "ledger_task_succeeded_timestamp_seconds", task="audit_ledger")
     assert at == pytest.approx(good_at.timestamp(), abs=0.01)
     tasks = {dict(labels)["task"] for name, labels in found if name == "ledger_task_started_timestamp_seconds"}
     assert tasks == {"audit_ledger"}
-    assert value(found, "ledger_server_max_connections") >= value(found, "ledger_database_connections") >= 1
+    assert value_of(found, "ledger_server_max_connections") >= value_of(found, "ledger_database_connections") >= 1
 
 
 def test_overdue_expirations_of_all_accounts_are_counted_page_by_page(
@@ -273,19 +275,19 @@ def test_the_database_is_asked_with_few_statements_once_in_a_while(client: ApiCl
     assert len(second) == 0
 
 
-def test_without_the_database_it_tells_what_the_processes_counted(client: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_database_it_shows_what_the_processes_counted(client: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
     def away() -> Any:
         raise OperationalError("away")
 
     client.get("/healthz")
     monkeypatch.setattr(gauges, "READS", (*gauges.READS, away))
     found = scrape()
-    assert value(found, "ledger_database_up") == 0
+    assert value_of(found, "ledger_database_up") == 0
     assert ("ledger_server_max_connections", frozenset()) not in found
-    assert value(found, "ledger_http_request_duration_seconds_count", method="GET", route="/healthz", status="200") >= 1
+    assert value_of(found, "ledger_http_request_duration_seconds_count", method="GET", route="/healthz", status="200") >= 1
 
 
-def test_the_age_of_the_newest_anchor_is_told(
+def test_the_age_of_the_newest_anchor_is_exported(
     client: ApiClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_anchor: Callable[[Path, str], None]
 ) -> None:
     monkeypatch.setattr(settings, "ANCHOR_DIR", tmp_path)
@@ -294,4 +296,4 @@ def test_the_age_of_the_newest_anchor_is_told(
     write_anchor(tmp_path / "old", "2026-01-01T00:00:00.000000Z")
     write_anchor(tmp_path / "new", "2026-02-01T00:00:00.000000Z")
     (tmp_path / "notes.txt").write_text("not an anchor\n")
-    assert value(scrape(), "ledger_anchor_timestamp_seconds") == datetime(2026, 2, 1, tzinfo=UTC).timestamp()
+    assert value_of(scrape(), "ledger_anchor_timestamp_seconds") == datetime(2026, 2, 1, tzinfo=UTC).timestamp()

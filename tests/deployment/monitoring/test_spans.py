@@ -57,7 +57,7 @@ def api(db: None) -> Iterator[ApiClient]:
 def test_a_spend_is_one_trace_from_the_caller_to_the_statements(api: ApiClient, spans: Spans) -> None:
     services.grant(holder_id="ada-lovelace", amount=10, idempotency_key="g")
     assert spans() == []  # what is asked for outside a request is not traced
-    answer = api.post("/v1/holders/ada-lovelace/spends", {"amount": 4, "reason": "a secret"}, key="s", **CALLERS)
+    response = api.post("/v1/holders/ada-lovelace/spends", {"amount": 4, "reason": "a secret"}, key="s", **CALLERS)
     found = spans()
     assert {f"{span.context.trace_id:032x}" for span in found} == {TRACE}
     (request,) = [span for span in found if span.kind is SpanKind.SERVER]
@@ -66,7 +66,7 @@ def test_a_spend_is_one_trace_from_the_caller_to_the_statements(api: ApiClient, 
         "http.request.method": "POST",
         "http.route": "/v1/holders/{holder}/spends",
         "http.response.status_code": 201,
-        "ledger.request_id": answer["X-Request-Id"],
+        "ledger.request_id": response["X-Request-Id"],
     }
     (group,) = [span for span in found if span.name == "ledger-committer"]
     assert (group.parent.span_id, dict(group.attributes)) == (request.context.span_id, {"ledger.group.size": 1})

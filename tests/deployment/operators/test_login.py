@@ -38,18 +38,18 @@ def _people(request: pytest.FixtureRequest) -> None:
 
 
 def log_in(name: str, password: str, address: str = "203.0.113.9") -> Any:
-    """The answer to the form, sent from that address."""
+    """Send the login form from that address; return the response."""
     return Client(REMOTE_ADDR=address).post("/admin/login/", {"username": name, "password": password})
 
 
-def lock(name: str, address: str = "203.0.113.9") -> None:
+def lock_out(name: str, address: str = "203.0.113.9") -> None:
     """Guess until the name is locked for the address."""
     statuses = [log_in(name, f"guess-{number}", address).status_code for number in range(5)]
     assert statuses == [200, 200, 200, 200, 429]
 
 
 def test_five_wrong_passwords_lock_the_name_for_the_address_and_for_nobody_else() -> None:
-    lock("mara")
+    lock_out("mara")
     refused = log_in("mara", PASSWORD)
     assert refused.status_code == 429
     assert "the server locks this name for this address for 15 minutes" in refused.content.decode()
@@ -59,7 +59,7 @@ def test_five_wrong_passwords_lock_the_name_for_the_address_and_for_nobody_else(
 
 
 def test_a_locked_name_costs_no_hashing(monkeypatch: pytest.MonkeyPatch) -> None:
-    lock("mara")
+    lock_out("mara")
 
     def never(*arguments: Any, **options: Any) -> None:
         raise AssertionError("hashed")
@@ -77,7 +77,7 @@ def test_right_after_wrong_starts_counting_again() -> None:
 
 
 def test_the_lock_ends_by_itself(time_machine_at: Callable[[int], Any]) -> None:
-    lock("mara")
+    lock_out("mara")
     with time_machine_at(14):
         assert log_in("mara", PASSWORD).status_code == 429
     with time_machine_at(16):
@@ -96,7 +96,7 @@ def time_machine_at() -> Callable[[int], Any]:
 
 
 def test_operators_see_the_lock_and_lift_it() -> None:
-    lock("mara")
+    lock_out("mara")
     client = operator(name="olga")
     page = client.get("/admin/axes/accessattempt/").content.decode()
     assert "mara" in page
@@ -112,13 +112,13 @@ def test_operators_see_the_lock_and_lift_it() -> None:
 @pytest.mark.usefixtures("as_application")
 def test_the_rights_of_the_application_are_enough_to_count_lock_and_lift() -> None:
     name = f"somebody-{uuid.uuid4().hex}"
-    lock(name)
+    lock_out(name)
     assert AccessAttempt.objects.filter(username=name).delete()[0] == 1
     assert log_in(name, PASSWORD).status_code == 200
 
 
 def test_the_command_line_lifts_it_too() -> None:
-    lock("mara")
+    lock_out("mara")
     call_command("axes_reset_username", "mara")
     assert log_in("mara", PASSWORD).status_code == 302
 

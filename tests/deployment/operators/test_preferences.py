@@ -1,6 +1,5 @@
 """An operator's time zone: pages show it, with UTC beside; filters take it; forms and files stay in UTC. And the badge."""
 
-import html
 import os
 import re
 import subprocess
@@ -16,7 +15,7 @@ from ledger import services
 from ledger.errors import InsufficientCredits
 from ledger.models import Operator
 from ledger.rules.refusal_texts import when
-from tests.ledger.admin.admin_site import hidden_key, operator
+from tests.ledger.admin.admin_site import hidden_key, operator, text_of
 
 pytestmark = pytest.mark.django_db
 
@@ -34,11 +33,6 @@ def in_tokyo(client: Client) -> Client:
     """The client, whose operator has chosen Tokyo: UTC+9, without summer time."""
     assert client.post(PAGE, {"time_zone": "Asia/Tokyo"}).status_code == 302
     return client
-
-
-def words(page: str) -> str:
-    """What a page says, without its markup."""
-    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", page)))
 
 
 def test_times_are_in_utc_until_a_zone_is_chosen_and_then_show_utc_when_pointed_at(client):
@@ -72,8 +66,8 @@ def test_the_sentence_of_a_refusal_shows_times_in_the_operators_zone(client):
     refusal = f"/admin/ledger/refusallisting/{quote(f'ada/credits/{extension.sequence + 1}')}/change/"
     here, there = (when(until, at=datetime.now(zone)) for zone in (UTC, ZoneInfo("Asia/Tokyo")))
     assert here != there
-    assert f"60 are held until {here}" in words(client.get(refusal).content.decode())
-    assert f"60 are held until {there}" in words(in_tokyo(client).get(refusal).content.decode())
+    assert f"60 are held until {here}" in text_of(client.get(refusal).content.decode())
+    assert f"60 are held until {there}" in text_of(in_tokyo(client).get(refusal).content.decode())
 
 
 def test_forms_and_files_stay_in_utc(client):
@@ -83,7 +77,7 @@ def test_forms_and_files_stay_in_utc(client):
     asked |= {"priority": 100, "reason": "goodwill", "expires_at": "2999-12-31T23:59"}
     asked["idempotency_key"] = hidden_key(client.get(form).content.decode())
     before = client.post(form, asked).content.decode()
-    assert "expires 3000-01-01 08:59 JST" in words(before)
+    assert "expires 3000-01-01 08:59 JST" in text_of(before)
     again = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', before))
     assert again["expires_at"] == "2999-12-31T23:59:00"
     assert client.post(form, asked | again | {"confirmed": "1"}).status_code == 302

@@ -16,10 +16,12 @@ LOGIN = "/admin/login/"
 
 @pytest.fixture(autouse=True)
 def mara() -> User:
+    """The operator mara, a superuser with a password."""
     return User.objects.create_user("mara", password=PASSWORD, is_staff=True, is_superuser=True)
 
 
 def staff_events(*actions: str) -> list[tuple[str, str, str, str]]:
+    """Actor, action, object and details of what is recorded of operators, for these actions or all."""
     rows = StaffEvent.objects.order_by("id").values_list("actor", "action", "object", "details")
     return [row for row in rows if not actions or row[1] in actions]
 
@@ -105,7 +107,7 @@ def test_a_ticked_row_without_a_number_is_a_400_and_deletes_nothing(page):
     assert staff_events("group-deleted", "login-unlocked") == []
 
 
-def test_a_login_and_a_hash_made_anew_are_no_change_of_the_operator(mara, settings):
+def test_a_login_and_a_renewed_hash_are_no_change_of_the_operator(mara, settings):
     hashers = settings.PASSWORD_HASHERS
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.PBKDF2SHA1PasswordHasher", *hashers]
     assert Client().post(LOGIN, {"username": "mara", "password": PASSWORD}).status_code == 302

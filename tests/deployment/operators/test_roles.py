@@ -36,7 +36,8 @@ PAGES = {
 }
 
 
-def member_of(role: str) -> Client:
+def client_of_role(role: str) -> Client:
+    """A client logged in as an operator of that role only."""
     user = User.objects.create_user(f"in {role}", is_staff=True)
     user.groups.add(Group.objects.get(name=role))
     client = Client()
@@ -44,11 +45,12 @@ def member_of(role: str) -> Client:
     return client
 
 
-def granted(group: Group) -> set[str]:
+def permissions_of(group: Group) -> set[str]:
+    """The permissions of a group, as `app.codename`."""
     return {f"{row.content_type.app_label}.{row.codename}" for row in group.permissions.select_related("content_type")}
 
 
-def documented() -> dict[str, dict[str, bool]]:
+def documented_access() -> dict[str, dict[str, bool]]:
     """The table of docs/ADMIN.md: by page, by role, whether it is seen."""
     text = (settings.BASE_DIR / "docs" / "ADMIN.md").read_text()
     found = re.search(r"\| page \|(.*?)\|\n\|[-|]+\|\n((?:\|.*\n)+)", text)
@@ -59,7 +61,7 @@ def documented() -> dict[str, dict[str, bool]]:
 
 
 def test_a_new_ledger_has_the_roles_with_exactly_their_permissions():
-    assert {group.name: granted(group) for group in Group.objects.all()} == ROLES
+    assert {group.name: permissions_of(group) for group in Group.objects.all()} == ROLES
 
 
 def test_who_changes_a_role_keeps_the_change():
@@ -68,8 +70,8 @@ def test_who_changes_a_role_keeps_the_change():
     support.permissions.remove(Permission.objects.get(codename="grant_credits"))
     assert make_groups(Group, Permission) == ["finance"]
     assert make_groups(Group, Permission) == []
-    assert granted(support) == ROLES["support"] - {"ledger.grant_credits"}
-    assert granted(Group.objects.get(name="finance")) == ROLES["finance"]
+    assert permissions_of(support) == ROLES["support"] - {"ledger.grant_credits"}
+    assert permissions_of(Group.objects.get(name="finance")) == ROLES["finance"]
 
 
 def test_a_role_with_a_permission_that_does_not_exist_is_not_made(monkeypatch):
@@ -90,10 +92,10 @@ def test_an_administrator_may_do_whatever_a_page_asks_a_permission_for():
 
 @pytest.mark.parametrize("role", ROLES)
 def test_each_role_sees_the_pages_that_the_docs_say(role):
-    client = member_of(role)
+    client = client_of_role(role)
     seen = {}
     for page, address in PAGES.items():
         status = client.get(address).status_code
         assert status in (200, 403), (page, status)
         seen[page] = status == 200
-    assert seen == {page: row[role] for page, row in documented().items()}
+    assert seen == {page: row[role] for page, row in documented_access().items()}

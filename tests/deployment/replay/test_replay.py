@@ -184,7 +184,7 @@ def test_played_by_many_clients_nothing_is_lost_or_doubled(target: Target, trace
     check_balances(target, tally)
 
 
-def test_control_a_spend_that_no_answer_tells_of_is_found(target: Target, trace: Path) -> None:
+def test_control_a_spend_without_a_response_is_found(target: Target, trace: Path) -> None:
     uses = read_trace(trace)[:5]
     granted = grant_all(target, uses, concurrency=1)
     tally = spend_all(target, uses, concurrency=1, speed=0, accidents=Accidents(0, 0))
@@ -229,7 +229,7 @@ def test_against_a_running_ledger_it_makes_a_key_for_the_run_and_leaves_out_what
 
 
 @contextmanager
-def answering(answers: list[tuple[int, dict[str, Any], dict[str, str]]]) -> Iterator[Target]:
+def server_answering(answers: list[tuple[int, dict[str, Any], dict[str, str]]]) -> Iterator[Target]:
     """A server that gives these answers, one after the other."""
     left = iter(answers)
 
@@ -264,7 +264,7 @@ REPLAYED = {"Idempotency-Replayed": "true"}
 
 
 def test_told_to_come_back_it_comes_back() -> None:
-    with answering([(503, {}, {"Retry-After": "0"}), (429, {}, {"Retry-After": "0"}), (201, {}, {})]) as target:
+    with server_answering([(503, {}, {"Retry-After": "0"}), (429, {}, {"Retry-After": "0"}), (201, {}, {})]) as target:
         tally = spend_all(target, ONE, concurrency=1, speed=0, accidents=Accidents(0, 0))
 
     assert (tally.accepted, tally.retried, tally.answers) == (ONE, 2, 3)
@@ -276,19 +276,19 @@ def test_told_to_come_back_it_comes_back() -> None:
     ids=["other body", "not marked as replayed", "other status"],
 )
 def test_another_answer_to_the_same_request_is_a_failure(second: tuple[int, dict[str, Any], dict[str, str]]) -> None:
-    with answering([(201, {"balance": 2}, {}), second]) as target, pytest.raises(ReplayFailed, match="row 1: answered"):
+    with server_answering([(201, {"balance": 2}, {}), second]) as target, pytest.raises(ReplayFailed, match="row 1: answered"):
         spend_all(target, ONE, concurrency=1, speed=0, accidents=Accidents(repeat_every=1, drop_every=0))
 
 
 def test_an_answer_that_is_neither_yes_nor_no_is_a_failure() -> None:
-    with answering([(500, {"title": "broken"}, {})]) as target, pytest.raises(ReplayFailed, match=r"row 1: 500 .*broken"):
+    with server_answering([(500, {"title": "broken"}, {})]) as target, pytest.raises(ReplayFailed, match=r"row 1: 500 .*broken"):
         spend_all(target, ONE, concurrency=1, speed=0, accidents=Accidents(0, 0))
 
 
 # The whole command -----------------------------------------------------------------------------------
 
 
-def start(trace: Path, folder: Path, *options: str) -> subprocess.Popen[str]:
+def start_replay(trace: Path, folder: Path, *options: str) -> subprocess.Popen[str]:
     """`manage.py replay` with a new ledger, whose data go under `folder`."""
     folder.mkdir(mode=0o755)
     folder.chmod(0o755)
@@ -322,7 +322,7 @@ def folder() -> Iterator[Path]:
 
 
 def test_it_starts_a_ledger_plays_checks_audits_invoices_and_leaves_nothing(trace: Path, folder: Path) -> None:
-    process = start(trace, folder, "--concurrency", "4")
+    process = start_replay(trace, folder, "--concurrency", "4")
     said, _ = process.communicate(timeout=180)
 
     assert process.returncode == 0, said
@@ -336,7 +336,7 @@ def test_it_starts_a_ledger_plays_checks_audits_invoices_and_leaves_nothing(trac
 
 def test_a_replay_interrupted_in_the_middle_leaves_nothing(trace: Path, folder: Path) -> None:
     a_minute_takes_hours = "0.001"
-    process = start(trace, folder, "--speed", a_minute_takes_hours)
+    process = start_replay(trace, folder, "--speed", a_minute_takes_hours)
     assert process.stdout is not None
     assert process.stdout.readline().startswith("Trace ")
     assert left_running(folder)

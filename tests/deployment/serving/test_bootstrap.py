@@ -77,7 +77,7 @@ def test_the_command_can_be_run_again(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert capsys.readouterr().out == "The database is ready; 0 migrations applied.\n"
 
 
-def test_the_command_tells_the_application_role_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_names_the_next_step_to_the_application_role(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "OWNER_DATABASE_URL", database_url("application"))
     before = dict(connection.settings_dict)
     with pytest.raises(

@@ -71,13 +71,14 @@ def write_row(server: Server, text: str) -> None:
         owner.execute("INSERT INTO kept VALUES (%s)", [text])
 
 
-def rows(server: Server) -> list[str]:
+def committed_rows(server: Server) -> list[str]:
     """What `write_row` committed."""
     with psycopg.connect(server.owner_url) as owner:
         return [row[0] for row in owner.execute("SELECT text FROM kept ORDER BY text").fetchall()]
 
 
 def connection_once_it_answers(server: Server) -> "psycopg.Connection[Any]":
+    """Connect as soon as the server takes connections; fail after a minute."""
     deadline = time.monotonic() + 60
     while True:
         try:
@@ -178,7 +179,7 @@ def test_a_second_start_keeps_the_data_and_the_addresses(make_server: Callable[.
     server.stop()
     assert not server.is_running()
     assert make_server().start().application_url == url
-    assert rows(server) == ["before"]
+    assert committed_rows(server) == ["before"]
 
 
 def test_starting_twice_is_starting_once(make_server: Callable[..., Server]) -> None:
@@ -237,7 +238,7 @@ def test_a_start_waits_while_the_server_restores_an_archive_and_accepts_reads_on
                 superuser.execute("SELECT pg_promote()")
         started.result(60)
     write_row(server, "after the recovery")
-    assert rows(server) == ["after the recovery"]
+    assert committed_rows(server) == ["after the recovery"]
 
 
 def test_kill_9_loses_nothing_that_was_committed(make_server: Callable[..., Server]) -> None:
@@ -247,7 +248,7 @@ def test_kill_9_loses_nothing_that_was_committed(make_server: Callable[..., Serv
         busy.execute("INSERT INTO kept VALUES ('not committed')")
         kill_postmaster(server)
         server.start()
-    assert rows(server) == ["committed"]
+    assert committed_rows(server) == ["committed"]
 
 
 def test_a_server_that_is_killed_while_it_is_stopped_is_stopped(
@@ -267,7 +268,7 @@ def test_a_server_that_is_killed_while_it_is_stopped_is_stopped(
         server.stop()
     assert processes.pids(server.cluster) == []
     write_row(server.start(), "after it")
-    assert rows(server) == ["after it"]
+    assert committed_rows(server) == ["after it"]
 
 
 def test_a_recycled_process_id_in_postmaster_pid_is_no_obstacle(make_server: Callable[..., Server]) -> None:
@@ -299,7 +300,7 @@ def test_a_broken_postmaster_pid_is_no_obstacle(make_server: Callable[..., Serve
     write_row(server, "kept")
     server.stop()
     (server.cluster / "postmaster.pid").write_text(content)
-    assert rows(server.start()) == ["kept"]
+    assert committed_rows(server.start()) == ["kept"]
 
 
 def test_a_half_finished_initdb_is_done_again(make_server: Callable[..., Server], data_dir: Path) -> None:
@@ -323,7 +324,7 @@ def test_roles_that_were_not_made_before_a_crash_are_made_now(make_server: Calla
         assert application.execute("SELECT current_database()").fetchone() == ("ledger",)
 
 
-def test_a_port_that_was_taken_meanwhile_is_replaced(make_server: Callable[..., Server]) -> None:
+def test_a_port_that_another_program_took_is_replaced(make_server: Callable[..., Server]) -> None:
     server = make_server().start()
     write_row(server, "kept")
     server.stop()
@@ -334,7 +335,7 @@ def test_a_port_that_was_taken_meanwhile_is_replaced(make_server: Callable[..., 
         taken.listen()
         server.start()
         assert server.credentials.port != port
-        assert rows(server) == ["kept"]
+        assert committed_rows(server) == ["kept"]
 
 
 def test_a_server_that_cannot_start_says_why(make_server: Callable[..., Server]) -> None:
@@ -354,10 +355,10 @@ def test_a_path_too_long_for_a_socket_gets_a_short_one_elsewhere(make_server: Ca
     write_row(server, "works")
     server.stop()
     assert not place.exists()
-    assert rows(server.start()) == ["works"]
+    assert committed_rows(server.start()) == ["works"]
     left_over = Path(server.credentials.socket_dir)
     kill_postmaster(server)
-    assert rows(server.start()) == ["works"]
+    assert committed_rows(server.start()) == ["works"]
     assert not left_over.exists()
 
 
@@ -369,14 +370,14 @@ def test_a_copied_data_directory_runs_beside_the_original(make_server: Callable[
     original.start()
     copy = make_server(data_dir.with_name("copy")).start()
     write_row(copy, "copy")
-    assert rows(original) == ["original"]
-    assert rows(copy) == ["copy", "original"]
+    assert committed_rows(original) == ["original"]
+    assert committed_rows(copy) == ["copy", "original"]
 
 
 def test_spaces_and_quotes_in_the_path_are_harmless(make_server: Callable[..., Server], data_dir: Path) -> None:
     server = make_server(data_dir / "it's a place").start()
     write_row(server, "works")
-    assert rows(server) == ["works"]
+    assert committed_rows(server) == ["works"]
 
 
 @as_root_only
@@ -389,7 +390,7 @@ def test_under_root_a_place_that_others_cannot_reach_is_linked(make_server: Call
         assert cluster.parent == Path("/var/lib/credit-ledger")
         write_row(server, "works")
         kill_postmaster(server)
-        assert rows(server.start()) == ["works"]
+        assert committed_rows(server.start()) == ["works"]
     finally:
         server.stop()
         shutil.rmtree(cluster)
@@ -429,7 +430,7 @@ def _whole_life(data_dir: str, uid: int, report: Any) -> None:
         kill_postmaster(server)
         server.start()
         owner = Path(f"/proc/{server.postmaster_pid()}").stat().st_uid
-        found = rows(server)
+        found = committed_rows(server)
         server.stop()
         report.send((owner, found, server.is_running(), sorted(path.name for path in Path(data_dir).iterdir())))
     except BaseException as error:

@@ -61,8 +61,8 @@ class Serving:
         """Status and JSON of a call."""
         request = urllib.request.Request(self.url + path, headers={"Authorization": f"Bearer {key}"})
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
-                return answer.status, json.loads(answer.read())
+            with urllib.request.urlopen(request, timeout=10) as response:
+                return response.status, json.loads(response.read())
         except urllib.error.HTTPError as error:
             return error.code, json.loads(error.read())
 
@@ -70,8 +70,8 @@ class Serving:
         """Status of a write."""
         headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json", "Idempotency-Key": key}
         request = urllib.request.Request(self.url + path, json.dumps(body).encode(), headers)
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            return int(answer.status)
+        with urllib.request.urlopen(request, timeout=10) as response:
+            return int(response.status)
 
     @property
     def said(self) -> str:
@@ -104,25 +104,27 @@ class Serving:
 
     def web_pids(self) -> set[int]:
         """The web server's master and workers."""
-        parents = {pid: _parent(pid) for pid in self.pids()}
-        masters = {pid for pid, parent in parents.items() if parent == self.process.pid and b"granian" in _command(pid)}
+        parents = {pid: _parent_pid(pid) for pid in self.pids()}
+        masters = {pid for pid, parent in parents.items() if parent == self.process.pid and b"granian" in _command_line(pid)}
         return masters | {pid for pid, parent in parents.items() if parent in masters}
 
 
-def _parent(pid: int) -> int:
+def _parent_pid(pid: int) -> int:
+    """The parent's process id; 0 when the process has ended."""
     with suppress(OSError):
         return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
     return 0
 
 
-def _command(pid: int) -> bytes:
+def _command_line(pid: int) -> bytes:
+    """The command line of the process; empty when it has ended."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     return b""
 
 
-def balances(serving: Serving, key: str) -> dict[tuple[str, str], int]:
-    """What every account has."""
+def all_balances(serving: Serving, key: str) -> dict[tuple[str, str], int]:
+    """The balance of every account."""
     status, found = serving.get("/v1/holders?limit=200", key)
     assert status == 200, found
     return {(row["holder_id"], row["credit_type"]): row["balance"] for row in found["results"]}
@@ -133,8 +135,8 @@ def metrics(serving: Serving) -> str:
     token = serving.data_dir / "metrics_token"
     assert token.stat().st_mode & 0o777 == 0o600
     request = urllib.request.Request(f"{serving.url}/metrics", headers={"Authorization": f"Bearer {token.read_text()}"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        return str(answer.read().decode())
+    with urllib.request.urlopen(request, timeout=10) as response:
+        return str(response.read().decode())
 
 
 def wait_until(is_so: Callable[[], Any], what: str, timeout_s: float = 60) -> None:
@@ -146,7 +148,7 @@ def wait_until(is_so: Callable[[], Any], what: str, timeout_s: float = 60) -> No
         time.sleep(0.05)
 
 
-def answers(serving: Serving) -> bool:
+def is_answering(serving: Serving) -> bool:
     """Whether a read is answered as it should be."""
     with suppress(OSError):
         return serving.get("/v1/holders", KEY)[0] == 200
@@ -154,7 +156,7 @@ def answers(serving: Serving) -> bool:
 
 
 @pytest.fixture
-def place() -> Iterator[Path]:
+def public_folder() -> Iterator[Path]:
     """A folder that every account may pass."""
     folder = Path(tempfile.mkdtemp(prefix="ledger-test-"))
     folder.chmod(0o755)
@@ -163,7 +165,7 @@ def place() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def seeded() -> Iterator[Path]:
+def seeded_data() -> Iterator[Path]:
     """A data directory after a first start; copying it takes less time than another first start."""
     folder = Path(tempfile.mkdtemp(prefix="ledger-test-"))
     folder.chmod(0o755)
@@ -178,43 +180,43 @@ def seeded() -> Iterator[Path]:
 
 
 @pytest.fixture
-def serve(place: Path, seeded: Path) -> Iterator[Callable[..., Serving]]:
+def serve(public_folder: Path, seeded_data: Path) -> Iterator[Callable[..., Serving]]:
     """Starts `serve` on a copy of `seeded`; everything is killed at the end."""
-    if not (place / "data").exists():
-        subprocess.run(["cp", "--archive", seeded, place / "data"], check=True)
+    if not (public_folder / "data").exists():
+        subprocess.run(["cp", "--archive", seeded_data, public_folder / "data"], check=True)
     started: list[Serving] = []
 
     def start(**environment: Any) -> Serving:
-        started.append(Serving(place / "data", **environment))
+        started.append(Serving(public_folder / "data", **environment))
         return started[-1]
 
     yield start
     for serving in started:
         serving.kill_everything()
-    Server(place / "data").stop()
+    Server(public_folder / "data").stop()
 
 
 # From nothing ----------------------------------------------------------------------------------------
 
 
-def test_the_first_start_shows_the_secrets_once_and_a_second_one_keeps_everything(place: Path) -> None:
-    first = Serving(place / "data")
+def test_the_first_start_shows_the_secrets_once_and_a_second_one_keeps_everything(public_folder: Path) -> None:
+    first = Serving(public_folder / "data")
     try:
         first.wait_until_ready()
         assert re.search(r"^Login     admin / \S{20}    \(shown once\)$", first.said, re.MULTILINE)
         key = re.search(r"^API key   (\S{40,})    \(shown once\)$", first.said, re.MULTILINE)
         assert key is not None
         assert f"Admin     {first.url}/admin/" in first.said
-        before = balances(first, key[1])
+        before = all_balances(first, key[1])
         assert before
         wait_until(lambda: "update_totals: done" in first.said, "the totals that the first page shows are counted")
         assert "ledger.refusals" not in first.said, "those of the demo concern no operator"
         assert first.stop() == 0
         assert first.pids() == set()
-        second = Serving(place / "data")
+        second = Serving(public_folder / "data")
         try:
             second.wait_until_ready()
-            assert balances(second, key[1]) == before
+            assert all_balances(second, key[1]) == before
             assert "shown once" not in second.said
             assert f"Login     lost the password? {sys.executable} manage.py changepassword admin\n" in second.said
             assert "API key   lost the key? Make another one in the admin: API keys, Add\n" in second.said
@@ -267,15 +269,17 @@ def test_ctrl_c_while_it_starts_leaves_nothing_behind(serve: Callable[..., Servi
     assert serving.pids() == set()
 
 
-def test_ctrl_c_during_initdb_leaves_no_process_and_the_next_start_succeeds(place: Path) -> None:
-    serving = Serving(place / "data", LEDGER_BOOTSTRAP_API_KEY=KEY)
+def test_ctrl_c_during_initdb_leaves_no_process_and_the_next_start_succeeds(public_folder: Path) -> None:
+    serving = Serving(public_folder / "data", LEDGER_BOOTSTRAP_API_KEY=KEY)
     try:
-        wait_until(lambda: [*place.glob("data/postgres.unfinished-*")] or serving.process.poll() is not None, "initdb begun")
+        wait_until(
+            lambda: [*public_folder.glob("data/postgres.unfinished-*")] or serving.process.poll() is not None, "initdb begun"
+        )
         assert serving.stop() == 0
         assert serving.pids() == set()
     finally:
         serving.kill_everything()
-    again = Serving(place / "data")
+    again = Serving(public_folder / "data")
     try:
         assert again.wait_until_ready().stop() == 0
     finally:
@@ -304,13 +308,15 @@ def test_kill_9_of_serve_alone_ends_the_web_server_and_the_database_is_taken_ove
     assert again.pids() == set()
 
 
-def test_web_processes_that_outlived_serve_are_ended_and_strangers_are_not(serve: Callable[..., Serving], place: Path) -> None:
+def test_web_processes_that_outlived_serve_are_ended_and_strangers_are_not(
+    serve: Callable[..., Serving], public_folder: Path
+) -> None:
     port = free_port()
     listen = f"import socket, time; s = socket.create_server(('127.0.0.1', {port})); print(flush=True); time.sleep(60)"
     wait = "import time; print(flush=True); time.sleep(60)"
     processes = [
         subprocess.Popen([sys.executable, "-c", script], env={"LEDGER_SERVES_DATA_DIR": str(owner)}, stdout=subprocess.PIPE)
-        for script, owner in ((listen, place / "data"), (wait, place / "elsewhere"))
+        for script, owner in ((listen, public_folder / "data"), (wait, public_folder / "elsewhere"))
     ]
     left_over, stranger = processes
     try:
@@ -329,9 +335,9 @@ def test_web_processes_that_outlived_serve_are_ended_and_strangers_are_not(serve
 def test_when_the_web_servers_main_process_dies_it_is_started_again(serve: Callable[..., Serving]) -> None:
     serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY).wait_until_ready()
     before = serving.web_pids()
-    master = next(pid for pid in before if _parent(pid) == serving.process.pid)
+    master = next(pid for pid in before if _parent_pid(pid) == serving.process.pid)
     os.kill(master, signal.SIGKILL)
-    wait_until(lambda: answers(serving) and len(serving.web_pids()) == 3, "the web server started again", 60)
+    wait_until(lambda: is_answering(serving) and len(serving.web_pids()) == 3, "the web server started again", 60)
     assert serving.web_pids() & before == set()
     assert "The web server has ended with -9; starting it again." in serving.said
     assert serving.stop() == 0
@@ -348,12 +354,12 @@ def test_when_the_database_dies_it_is_started_again(serve: Callable[..., Serving
 
 
 @pytest.fixture
-def wal_volume(seeded: Path, place: Path) -> Iterator[Path]:
+def wal_volume(seeded_data: Path, public_folder: Path) -> Iterator[Path]:
     """A copy of `seeded` whose WAL is on a volume of 48 MB; a file on it is the rest of the room."""
     if os.geteuid() != 0 or shutil.which("mount") is None:
         pytest.skip("only root can mount a small volume")
-    subprocess.run(["cp", "--archive", seeded, place / "data"], check=True)
-    wal, aside = place / "data/postgres/pg_wal", place / "wal"
+    subprocess.run(["cp", "--archive", seeded_data, public_folder / "data"], check=True)
+    wal, aside = public_folder / "data/postgres/pg_wal", public_folder / "wal"
     wal.rename(aside)
     wal.mkdir()
     mounted = subprocess.run(
@@ -371,7 +377,7 @@ def wal_volume(seeded: Path, place: Path) -> Iterator[Path]:
         os.chown(wal, found.st_uid, found.st_gid)
         yield wal
     finally:
-        Server(place / "data").stop()
+        Server(public_folder / "data").stop()
         subprocess.run(["umount", "--lazy", wal], check=True)
 
 
@@ -393,7 +399,7 @@ def test_a_full_wal_volume_is_answered_503_until_there_is_room(wal_volume: Path,
         assert (status, body["type"].rsplit("/", 1)[1], body["outcome"]) == (503, "database-unavailable", "not_executed")
     assert serving.process.poll() is None
     filler.unlink()
-    wait_until(lambda: answers(serving), "answers again", 60)
+    wait_until(lambda: is_answering(serving), "answers again", 60)
     assert serving.get("/v1/holders/patient/balance", KEY)[1]["balance"] == 7
     wait_until(lambda: "PostgreSQL runs again." in serving.said, "said")
     assert serving.stop() == 0
@@ -444,34 +450,40 @@ def test_gunicorn_serves_as_well(serve: Callable[..., Serving]) -> None:
     assert serving.pids() == set()
 
 
-def test_serve_runs_from_another_folder_with_a_relative_data_directory(serve: Callable[..., Serving], place: Path) -> None:
-    serving = serve(cwd=place, LEDGER_BOOTSTRAP_API_KEY=KEY, LEDGER_DATA_DIR="data").wait_until_ready()
+def test_serve_runs_from_another_folder_with_a_relative_data_directory(
+    serve: Callable[..., Serving], public_folder: Path
+) -> None:
+    serving = serve(cwd=public_folder, LEDGER_BOOTSTRAP_API_KEY=KEY, LEDGER_DATA_DIR="data").wait_until_ready()
     assert serving.get("/v1/holders", KEY)[0] == 200
     assert serving.stop() == 0
     assert processes.pids(Server(serving.data_dir).cluster) == []
 
 
 @pytest.mark.usefixtures("committed_db")
-def test_with_database_url_that_server_is_used_and_left_running(place: Path) -> None:
-    serving = Serving(place / "data", DATABASE_URL=database_url("application"), LEDGER_OWNER_DATABASE_URL=database_url("owner"))
+def test_with_database_url_that_server_is_used_and_left_running(public_folder: Path) -> None:
+    serving = Serving(
+        public_folder / "data", DATABASE_URL=database_url("application"), LEDGER_OWNER_DATABASE_URL=database_url("owner")
+    )
     try:
         serving.wait_until_ready()
-        assert not (place / "data" / "postgres").exists()
+        assert not (public_folder / "data" / "postgres").exists()
         assert serving.stop() == 0
     finally:
         serving.kill_everything()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_an_ordinary_user_can_run_it(place: Path) -> None:
+def test_an_ordinary_user_can_run_it(public_folder: Path) -> None:
     someone = Account(NOBODY, NOBODY)
     candidates = [Path(sys.executable).resolve(), Path(f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}")]
     python = next((path for path in candidates if path.exists() and someone.can_reach(path)), None)
     if python is None or not someone.can_reach(ROOT / "manage.py"):
         pytest.skip("no interpreter of this version, or not this tree, is readable by an ordinary user")
-    os.chown(place, NOBODY, NOBODY)
+    os.chown(public_folder, NOBODY, NOBODY)
     packages = next(path for path in sys.path if path.endswith("site-packages"))
-    serving = Serving(place / "data", python=[str(python)], user=NOBODY, PYTHONPATH=packages, LEDGER_BOOTSTRAP_API_KEY=KEY)
+    serving = Serving(
+        public_folder / "data", python=[str(python)], user=NOBODY, PYTHONPATH=packages, LEDGER_BOOTSTRAP_API_KEY=KEY
+    )
     try:
         serving.wait_until_ready()
         assert serving.post("/v1/holders/someone/grants", {"amount": 3}, "g-1") == 201

@@ -62,7 +62,7 @@ def test_a_database_that_cannot_start_is_tried_again_at_growing_intervals_and_sa
     assert caplog.messages[2:] == ["PostgreSQL runs again."]
 
 
-def test_a_database_that_came_up_elsewhere_is_told(now: list[float]) -> None:
+def test_a_database_that_came_up_elsewhere_is_reported(now: list[float]) -> None:
     server = FailingServer()
     server.has_room = True
     database = supervisor.Database(server)  # type: ignore[arg-type]

@@ -30,7 +30,8 @@ def commands() -> Iterator[mock.Mock]:
         yield called
 
 
-def called_names(commands: mock.Mock) -> list[str]:
+def commands_called(commands: mock.Mock) -> list[str]:
+    """The commands that were called, with their arguments."""
     return [" ".join(call.args) for call in commands.call_args_list]
 
 
@@ -68,7 +69,7 @@ def test_tasks_are_chosen_by_name() -> None:
 def test_a_task_of_one_worker_runs_only_in_the_first_worker(commands: mock.Mock) -> None:
     for _ in range(3):
         Worker([TASK_OF_EVERY_WORKER, TASK_OF_ONE_WORKER]).do_what_is_due()
-    assert called_names(commands) == ["expire_credits", "usage_partitions", "expire_credits", "expire_credits"]
+    assert commands_called(commands) == ["expire_credits", "usage_partitions", "expire_credits", "expire_credits"]
     row = ScheduledTask.objects.get(name="usage_partitions")
     assert (row.exit_code, row.due_at - row.started_at) == (0, timedelta(days=1))
     assert row.finished_at is not None
@@ -236,7 +237,7 @@ def test_a_signal_ends_the_worker_after_its_task(commands: mock.Mock) -> None:
     commands.side_effect = SystemExit(143)
     one = Worker([TASK_OF_EVERY_WORKER, TASK_OF_ONE_WORKER])
     one.run()
-    assert (called_names(commands), one.stop.is_set()) == (["expire_credits"], True)
+    assert (commands_called(commands), one.stop.is_set()) == (["expire_credits"], True)
 
 
 @pytest.mark.usefixtures("as_application")

@@ -11,9 +11,10 @@ from django.apps import apps
 from django.contrib.auth.models import Permission, User
 from django.contrib.contenttypes.models import ContentType
 from django.db import connection, transaction
+from django.http import HttpResponse
 from django.test import Client
 
-from ledger import journal
+from ledger import journal, models
 from ledger.database.locks import holder_lock
 from ledger.rules import Entry
 from tests.benchmarks.histories import Plan, generate
@@ -95,3 +96,25 @@ def hidden_key(page: str) -> str:
     found = re.search(r'name="idempotency_key" value="([^"]+)"', page)
     assert found is not None
     return found[1]
+
+
+def hidden_values(page: str) -> dict[str, str]:
+    """The hidden fields of the form on the page, by name: what its button sends again."""
+    return {name: html.unescape(value) for name, value in re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page)}
+
+
+def text_of(page: str) -> str:
+    """The page without its tags, every run of spaces as one."""
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", page)))
+
+
+def submit_form(client: Client, address: str, **values: Any) -> HttpResponse:
+    """Open the form, send it filled in, and skip the page that shows its dry run."""
+    key = hidden_key(client.get(address).content.decode())
+    return client.post(address, {"idempotency_key": key, "confirmed": "yes", **values})
+
+
+def entries_and_refusals() -> tuple[int, int]:
+    """How many entries and how many refusals there are."""
+    refusals = models.Entry.objects.filter(kind="refusal").count()
+    return models.Entry.objects.count() - refusals, refusals

@@ -63,11 +63,11 @@ def test_a_page_is_read_when_the_one_before_has_been_sent():
             read.append(number)
             yield [{"n": number}]
 
-    answer = csv_response("numbers.csv", [("Number", itemgetter("n"))], pages())
-    pieces = iter(answer)
+    response = csv_response("numbers.csv", [("Number", itemgetter("n"))], pages())
+    pieces = iter(response)
     assert next(pieces).decode() == f"{BYTE_ORDER_MARK}Number\r\n"
     assert read == []
     assert next(pieces) == b"0\r\n"
     assert read == [0]
     assert b"".join(pieces) == b"1\r\n2\r\n"
-    assert answer["Content-Disposition"] == 'attachment; filename="numbers.csv"'
+    assert response["Content-Disposition"] == 'attachment; filename="numbers.csv"'

@@ -18,12 +18,13 @@ from ledger.rules import GrantRequest, HoldRequest, SpendRequest
 from ledger.rules.instants import to_us
 from ledger.rules.usage_rates import BurnRate, burn_rate
 from tests.billing.factories import CustomerFactory, SubscriptionFactory
-from tests.ledger.admin.admin_site import cost_of, load_history, operator
+from tests.ledger.admin.admin_site import cost_of, load_history, operator, text_of
 
 pytestmark = pytest.mark.django_db
 
 
-def holder(holder_id="ada", **query):
+def holder_url(holder_id="ada", **query):
+    """The address of a holder's page; `query` is its query string."""
     return f"/admin/ledger/account/holders/{holder_id}/?" + "&".join(f"{name}={value}" for name, value in query.items())
 
 
@@ -33,22 +34,19 @@ def client() -> Client:
     return operator()
 
 
-def shown(client, holder_id="ada", **query):
-    response = client.get(holder(holder_id, **query))
+def holder_page(client, holder_id="ada", **query):
+    """The page of a holder, as HTML."""
+    response = client.get(holder_url(holder_id, **query))
     assert response.status_code == 200
     return response.content.decode()
 
 
-def words(page):
-    """The page without its tags, every run of spaces as one."""
-    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", page)))
-
-
-def chart_of(page):
+def chart_data(page):
+    """The data of the chart on the page."""
     return json.loads(html.unescape(re.search(r'data-value="([^"]+)"', page)[1]))
 
 
-def live(days_ago, *steps):
+def append_history(days_ago, *steps):
     """Append what the rules make of these steps: (days ago, function of the account)."""
     account = rules.Account("ada", "credits", to_us(datetime.now(UTC) - timedelta(days=days_ago)))
     made = []
@@ -61,21 +59,23 @@ def live(days_ago, *steps):
         journal.append(lock, made)
 
 
-def granted(amount, key="g", **terms):
+def grant_step(amount, key="g", **terms):
+    """A step of a history: a grant to ada."""
     return lambda account: rules.grant(account, GrantRequest(holder_id="ada", idempotency_key=key, amount=amount, **terms))
 
 
-def spent(amount, key):
+def spend_step(amount, key):
+    """A step of a history: a spend of ada."""
     return lambda account: rules.spend(account, SpendRequest(holder_id="ada", idempotency_key=key, amount=amount))
 
 
 def test_the_headline_says_what_is_available_what_keeps_the_rest_away_and_how_long_it_lasts(client):
     later = datetime.now(UTC) + timedelta(days=40)
-    live(60, (60, granted(1_300)), (20, spent(500, "s1")), (10, spent(430, "s2")))
+    append_history(60, (60, grant_step(1_300)), (20, spend_step(500, "s1")), (10, spend_step(430, "s2")))
     services.grant(holder_id="ada", amount=1_000, idempotency_key="later", effective_at=later)
     services.hold(holder_id="ada", amount=60, idempotency_key="h")
-    page = shown(client)
-    text = words(page)
+    page = holder_page(client)
+    text = text_of(page)
     assert "310 available About 31 a day over the last 30 days; lasts 10 days." in text
     assert "Spendable 310 Held 60 Not yet effective 1,000" in text
     assert re.search(
@@ -85,15 +85,15 @@ def test_the_headline_says_what_is_available_what_keeps_the_rest_away_and_how_lo
 
 def test_the_chart_shows_what_was_available_then_and_the_balance_beside(client):
     now = datetime.now(UTC)
-    live(60, (60, granted(100, effective_at=now - timedelta(days=20))), (10, spent(40, "s")))
-    page = shown(client, days=30)
-    available, balance = (each["data"] for each in chart_of(page)["datasets"])
+    append_history(60, (60, grant_step(100, effective_at=now - timedelta(days=20))), (10, spend_step(40, "s")))
+    page = holder_page(client, days=30)
+    available, balance = (each["data"] for each in chart_data(page)["datasets"])
     assert (len(available), available[0], available[-1]) == (holder_reads.CHART_POINTS + 1, 0, 60)
     assert sorted(set(available)) == [0, 60, 100]
     assert sorted(set(balance)) == [60, 100]
     # A third of the time before the credits were effective, a third before they were spent.
     assert [available.count(amount) for amount in (0, 100, 60)] == [30, 30, 31]
-    assert "at least 0, at most 100." in words(page)
+    assert "at least 0, at most 100." in text_of(page)
 
 
 def test_a_lot_says_what_is_left_when_it_expires_who_granted_it_and_why(client):
@@ -103,8 +103,8 @@ def test_a_lot_says_what_is_left_when_it_expires_who_granted_it_and_why(client):
         actor="admin:ben", reason="sorry for the outage", reference="ticket-9",
     )  # fmt: skip
     services.spend(holder_id="ada", amount=100, idempotency_key="s")
-    page = shown(client)
-    text = words(page)
+    page = holder_page(client)
+    text = text_of(page)
     assert re.search(r"#1 300 of 400 left expires \d+ \w+( \d+)?, in 41 days", text)
     assert re.search(r"Promotional, priority 5, by admin:ben on \d+ \w+ \d+: sorry for the outage ticket-9", text)
     assert 'style="width: 75.0%"' in page
@@ -122,7 +122,7 @@ def test_the_time_line_says_entries_and_refusals_in_words_with_reference_metadat
     services.transfer(holder_id="ada", to="bob", amount=8, idempotency_key="t")
     with pytest.raises(InsufficientCredits):
         services.spend(holder_id="ada", amount=700, idempotency_key="no", reference="job-19", actor="key:app")
-    text = words(shown(client))
+    text = text_of(holder_page(client))
     for line in (
         r"Refused #8 spend: 700 asked, 290 spendable\. Short by 410\. key:app · job-19",
         r"Transfer #7 8 sent to bob",
@@ -134,14 +134,14 @@ def test_the_time_line_says_entries_and_refusals_in_words_with_reference_metadat
         r"Grant #1 322 added key:shop · top-up · pay_1 \+322",
     ):
         assert re.search(line, text), line
-    assert words(shown(client, "bob")).count("8 received from ada") == 1
+    assert text_of(holder_page(client, "bob")).count("8 received from ada") == 1
 
 
 def test_the_time_line_goes_on_behind_its_last_row(client, monkeypatch):
     monkeypatch.setattr(holders, "TIME_LINE_ROWS", 2)
     for number in range(5):
         services.grant(holder_id="ada", amount=1, idempotency_key=f"g{number}")
-    seen, address = [], holder()
+    seen, address = [], holder_url()
     while address:
         page = client.get(address).content.decode()
         seen += re.findall(r'entrylisting/ada_2Fcredits_2F(\d+)/change/">#\d+</a> 1 added', page)
@@ -154,58 +154,58 @@ def test_all_credit_types_are_beside_one_another_each_in_its_unit(client):
     CreditType.objects.create(code="usd_cents", name="US dollars", unit="USD", scale=2)
     services.grant(holder_id="ada", amount=5, idempotency_key="g")
     services.grant(holder_id="ada", amount=12_345, credit_type="usd_cents", idempotency_key="u")
-    text = words(shown(client))
+    text = text_of(holder_page(client))
     assert "Credits 5 credits US dollars 123.45 USD" in text
     assert "5 available" in text
-    dollars = words(shown(client, type="usd_cents"))
+    dollars = text_of(holder_page(client, type="usd_cents"))
     assert "123.45 USD available" in dollars
     assert "Grant #1 123.45 added" in dollars
-    assert "0 available" in words(shown(client, type="sms"))
-    assert "ada has never had sms." in words(shown(client, type="sms"))
-    assert "5 available" in words(shown(client, type="NO/../TYPE"))
+    assert "0 available" in text_of(holder_page(client, type="sms"))
+    assert "ada has never had sms." in text_of(holder_page(client, type="sms"))
+    assert "5 available" in text_of(holder_page(client, type="NO/../TYPE"))
 
 
-def test_a_holder_who_never_existed_is_told_from_an_empty_one(client):
+def test_a_holder_who_never_existed_differs_from_an_empty_one(client):
     services.grant(holder_id="ada", amount=5, idempotency_key="g")
     services.spend(holder_id="ada", amount=5, idempotency_key="s")
     services.grant(holder_id="ada.2", amount=7, idempotency_key="g")
-    empty = words(shown(client))
+    empty = text_of(holder_page(client))
     assert "0 available" in empty
     assert "a day in the last day; nothing is left." in empty
     for nobody in ("ad", "Ada", "ada.", "a%20b", "a%00b"):
-        response = client.get(holder(nobody))
+        response = client.get(holder_url(nobody))
         assert response.status_code == 404
-        assert "No holder has ever had the id" in words(response.content.decode())
+        assert "No holder has ever had the id" in text_of(response.content.decode())
 
 
 def test_a_customer_of_billing_is_shown_with_what_it_ordered_as_far_as_the_operator_may_see(client):
     services.grant(holder_id="ada", amount=5, idempotency_key="g")
-    assert "No customer of billing names this holder." in words(shown(client))
+    assert "No customer of billing names this holder." in text_of(holder_page(client))
     customer = CustomerFactory(holder_id="ada")
     subscription = SubscriptionFactory(customer=customer.ref)
-    text = words(shown(client))
+    text = text_of(holder_page(client))
     assert f"{customer.ref} {customer.name}" in text
     assert re.search(rf"{subscription.ref} .* active", text)
     assert "This customer has no invoice yet." in text
-    looking = words(shown(operator("ledger.view_account", "billing.view_customer", name="ben")))
+    looking = text_of(holder_page(operator("ledger.view_account", "billing.view_customer", name="ben")))
     assert customer.ref in looking
     assert subscription.ref not in looking
-    assert customer.ref not in words(shown(operator("ledger.view_account", name="eve")))
+    assert customer.ref not in text_of(holder_page(operator("ledger.view_account", name="eve")))
 
 
 def test_who_may_not_see_entries_sees_none_and_who_may_not_see_accounts_nothing(client):
     services.grant(holder_id="ada", amount=5, idempotency_key="g", reason="secret reason")
-    page = shown(operator("ledger.view_account", name="ben"))
+    page = holder_page(operator("ledger.view_account", name="ben"))
     assert "What happened" not in page
     assert "grant/" not in page
-    assert operator("ledger.view_entrylisting", name="eve").get(holder()).status_code == 403
+    assert operator("ledger.view_entrylisting", name="eve").get(holder_url()).status_code == 403
 
 
 def test_the_page_costs_the_same_with_a_long_history_and_reads_by_the_primary_key(client):
     made = load_history(holders=1, entries=60)
-    few = cost_of(client, holder(made[0].holder_id))
+    few = cost_of(client, holder_url(made[0].holder_id))
     made = load_history(holders=1, entries=6_000, first_holder=7)
-    many = cost_of(client, holder(made[0].holder_id))
+    many = cost_of(client, holder_url(made[0].holder_id))
     assert len(many.statements) == len(few.statements) <= 12
     for plan in many.plans:
         assert "Seq Scan on ledger_entry" not in plan, plan
@@ -243,6 +243,8 @@ def test_how_long_it_lasts_is_shown_in_whole_days_and_not_at_all_where_nothing_i
 
 
 def test_a_hold_of_another_day_is_released_from_the_page(client):
-    live(3, (3, granted(100)), (2, lambda a: rules.hold(a, HoldRequest(holder_id="ada", idempotency_key="h", amount=30))))
-    assert "expired, to be booked" in words(shown(client))
-    assert "Release #" not in words(shown(client))
+    append_history(
+        3, (3, grant_step(100)), (2, lambda a: rules.hold(a, HoldRequest(holder_id="ada", idempotency_key="h", amount=30)))
+    )
+    assert "expired, to be booked" in text_of(holder_page(client))
+    assert "Release #" not in text_of(holder_page(client))

@@ -12,7 +12,7 @@ from django.utils import timezone
 from ledger import reads, services
 from ledger.admin.related_entries import RELATED_ENTRIES
 from ledger.errors import HoldClosed, InsufficientCredits
-from tests.ledger.admin.admin_site import cost_of, hidden_key, operator, shown_entries
+from tests.ledger.admin.admin_site import cost_of, entries_and_refusals, hidden_key, operator, shown_entries, submit_form, text_of
 
 pytestmark = pytest.mark.django_db
 
@@ -20,39 +20,23 @@ ENTRIES = "/admin/ledger/entrylisting/"
 ACCOUNTS = "/admin/ledger/account/"
 
 
-def entry(sequence, holder="ada", page="change"):
+def entry_url(sequence, holder="ada", page="change"):
+    """The address of a page about an entry, or of a form that changes something about it."""
     return f"{ENTRIES}{quote(f'{holder}/credits/{sequence}')}/{page}/"
 
 
-def account(holder="ada", page=""):
+def account_url(holder="ada", page=""):
+    """The address of an account's page, or of a form about the account."""
     if not page:
         return f"{ACCOUNTS}holders/{holder}/?type=credits"
     return f"{ACCOUNTS}{quote(f'{holder}/credits')}/{page}/"
 
 
-def entries_and_refusals():
-    """How many entries and how many refusals there are."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FILTER (WHERE kind <> 'refusal'), count(*) FILTER (WHERE kind = 'refusal') FROM ledger_entry"
-        )
-        return cursor.fetchone()
-
-
-def text(page):
-    """The page without its tags, every run of spaces as one."""
-    return re.sub(r"[\s\u202f]+", " ", re.sub(r"<[^>]+>", " ", page))
-
-
-def shown(client, address):
+def get_page(client, address):
+    """The page at the address, as HTML."""
     response = client.get(address)
     assert response.status_code == 200
     return response.content.decode()
-
-
-def form(client, address, **values):
-    """Open the form and send it filled in."""
-    return client.post(address, {"idempotency_key": hidden_key(shown(client, address)), "confirmed": "yes", **values})
 
 
 @pytest.fixture
@@ -62,7 +46,7 @@ def client() -> Client:
 
 
 @pytest.fixture
-def held():
+def hold_of_30():
     """A grant of 100 and a hold of 30, which is entry 2."""
     services.grant(holder_id="ada", amount=100, idempotency_key="g")
     services.hold(holder_id="ada", amount=30, idempotency_key="h", expires_at=timezone.now() + timedelta(hours=2))
@@ -71,19 +55,19 @@ def held():
 # What is shown ---------------------------------------------------------------------------------------
 
 
-def test_an_open_hold_says_what_is_held_until_when_and_what_was_captured(client, held):
+def test_an_open_hold_says_what_is_held_until_when_and_what_was_captured(client, hold_of_30):
     services.capture(holder_id="ada", hold=2, amount=10, final=False, idempotency_key="c")
     until = datetime.now(UTC).replace(microsecond=0) + timedelta(days=2)
     services.extend(holder_id="ada", hold=2, expires_at=until, idempotency_key="x")
-    page = shown(client, entry(2))
-    assert "20 still held, 10 captured" in text(page)
-    assert f"Hold expires {until:%Y-%m-%d %H:%M:%S}" in text(page)
-    assert "What became of the hold: 10 captured" in text(page)
-    assert [f'href="{entry(sequence)}"' in page for sequence in (3, 4)] == [True, True]
-    assert entry(2, page="release") in page
+    page = get_page(client, entry_url(2))
+    assert "20 still held, 10 captured" in text_of(page)
+    assert f"Hold expires {until:%Y-%m-%d %H:%M:%S}" in text_of(page)
+    assert "What became of the hold: 10 captured" in text_of(page)
+    assert [f'href="{entry_url(sequence)}"' in page for sequence in (3, 4)] == [True, True]
+    assert entry_url(2, page="release") in page
     for sequence in (3, 4):
-        assert f'href="{entry(2)}">hold #2</a>' in shown(client, entry(sequence))
-    assert f"until {until:%d %b %H:%M}" in text(shown(client, f"{ENTRIES}?q=ada"))
+        assert f'href="{entry_url(2)}">hold #2</a>' in get_page(client, entry_url(sequence))
+    assert f"until {until:%d %b %H:%M}" in text_of(get_page(client, f"{ENTRIES}?q=ada"))
 
 
 @pytest.mark.parametrize(
@@ -97,11 +81,11 @@ def test_an_open_hold_says_what_is_held_until_when_and_what_was_captured(client,
         (lambda: services.release(holder_id="ada", hold=2, idempotency_key="r"), "released", "30 released"),
     ],
 )
-def test_a_closed_hold_says_how_it_was_closed_and_offers_no_release(client, held, end, state, amounts):
+def test_a_closed_hold_says_how_it_was_closed_and_offers_no_release(client, hold_of_30, end, state, amounts):
     end()
-    page = shown(client, entry(2))
-    assert f"Hold {state} Outcome {amounts}" in text(page)
-    assert entry(2, page="release") not in page
+    page = get_page(client, entry_url(2))
+    assert f"Hold {state} Outcome {amounts}" in text_of(page)
+    assert entry_url(2, page="release") not in page
 
 
 def test_an_expired_hold_says_so_before_and_after_it_is_booked(client):
@@ -115,18 +99,18 @@ def test_an_expired_hold_says_so_before_and_after_it_is_booked(client):
     [hold] = rules.hold(state.after(grant), rules.HoldRequest(holder_id="ada", amount=30, idempotency_key="h"))
     with holder_lock("ada") as lock:
         journal.append(lock, [grant, hold])
-    page = shown(client, entry(2))
-    assert "Hold expired, to be booked" in text(page)
-    assert entry(2, page="release") not in page
-    assert "expired, to be booked" in text(shown(client, account()))
+    page = get_page(client, entry_url(2))
+    assert "Hold expired, to be booked" in text_of(page)
+    assert entry_url(2, page="release") not in page
+    assert "expired, to be booked" in text_of(get_page(client, account_url()))
     services.book_expirations(holder_id="ada")
-    assert "Hold expired Outcome 30 released" in text(shown(client, entry(2)))
-    assert "Open holds" not in text(shown(client, account()))
+    assert "Hold expired Outcome 30 released" in text_of(get_page(client, entry_url(2)))
+    assert "Open holds" not in text_of(get_page(client, account_url()))
 
 
-def test_the_account_shows_its_open_holds_with_their_lots(client, held):
+def test_the_account_shows_its_open_holds_with_their_lots(client, hold_of_30):
     services.hold(holder_id="ada", amount=5, idempotency_key="h2")
-    page = text(shown(client, account()))
+    page = text_of(get_page(client, account_url()))
     assert re.search(r"Open holds #2 30 credits until .* Release #2 #3 5 credits until .* Release #3", page)
 
 
@@ -134,48 +118,48 @@ def test_a_transfer_leads_to_the_other_side_and_back(client):
     services.grant(holder_id="ada", amount=60, idempotency_key="g", expires_at=timezone.now() + timedelta(days=1))
     services.grant(holder_id="ada", amount=40, idempotency_key="g2")
     services.transfer(holder_id="ada", to="bob", amount=70, idempotency_key="t")
-    page = shown(client, entry(3))
+    page = get_page(client, entry_url(3))
     assert "Arrived at bob as" in page
-    assert f'href="{account("bob")}"' in page
-    assert [f'href="{entry(sequence, "bob")}"' in page for sequence in (1, 2, 3)] == [True, True, False]
-    assert f'href="{entry(3)}">ada #3</a>' in shown(client, entry(1, "bob"))
+    assert f'href="{account_url("bob")}"' in page
+    assert [f'href="{entry_url(sequence, "bob")}"' in page for sequence in (1, 2, 3)] == [True, True, False]
+    assert f'href="{entry_url(3)}">ada #3</a>' in get_page(client, entry_url(1, "bob"))
 
 
 def test_what_a_spend_took_on_the_overdraft_and_what_is_owed(client):
     services.grant(holder_id="ada", amount=10, idempotency_key="g")
     services.set_overdraft(holder_id="ada", limit=50, idempotency_key="o")
     services.spend(holder_id="ada", amount=35, idempotency_key="s")
-    page = text(shown(client, entry(3)))
+    page = text_of(get_page(client, entry_url(3)))
     assert "Overdraft limit 50 Owed after 25" in page
     assert "#1 10 the overdraft 25" in page
-    assert "25 owed; overdraft limit 50." in text(shown(client, account()))
+    assert "25 owed; overdraft limit 50." in text_of(get_page(client, account_url()))
     services.grant(holder_id="ada", amount=30, idempotency_key="g2")
-    assert "0 25 repaid" in text(shown(client, f"{ENTRIES}?q=ada&kind=adjust"))
-    assert "nothing owed; overdraft limit 50." in text(shown(client, account()))
+    assert "0 25 repaid" in text_of(get_page(client, f"{ENTRIES}?q=ada&kind=adjust"))
+    assert "nothing owed; overdraft limit 50." in text_of(get_page(client, account_url()))
 
 
 def test_a_rated_spend_leads_to_the_version_that_priced_it(client):
     services.publish_rate(code="tokens", price=3, per=1_000)
     services.grant(holder_id="ada", amount=100, idempotency_key="g")
     services.spend(holder_id="ada", rate="tokens", quantity=1_500, idempotency_key="s")
-    page = shown(client, entry(2))
-    assert "1,500 of tokens v1" in text(page)
+    page = get_page(client, entry_url(2))
+    assert "1,500 of tokens v1" in text_of(page)
     assert f'href="/admin/ledger/ratelisting/{quote("credits/tokens/1")}/change/"' in page
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("hold", ["2"]), ("capture", ["4"]), ("release", ["3"]), ("transfer_out", [])])
-def test_entries_are_filtered_by_the_kinds_of_holds_and_transfers(client, held, kind, expected):
+def test_entries_are_filtered_by_the_kinds_of_holds_and_transfers(client, hold_of_30, kind, expected):
     services.capture(holder_id="ada", hold=2, amount=10, idempotency_key="c")
-    assert [number for _, number in shown_entries(shown(client, f"{ENTRIES}?q=ada&kind={kind}"))] == expected
+    assert [number for _, number in shown_entries(get_page(client, f"{ENTRIES}?q=ada&kind={kind}"))] == expected
 
 
-def test_a_refusal_shows_the_lots_and_holds_that_made_it_so(client, held):
+def test_a_refusal_shows_the_lots_and_holds_that_made_it_so(client, hold_of_30):
     with pytest.raises(InsufficientCredits):
         services.spend(holder_id="ada", amount=90, idempotency_key="s")
-    page = shown(client, f"/admin/ledger/refusallisting/{quote('ada/credits/3')}/change/")
+    page = get_page(client, f"/admin/ledger/refusallisting/{quote('ada/credits/3')}/change/")
     facts = r"available 70, balance 70, earliest sufficient at \S+, held 30, requested 90, shortfall 20"
-    assert re.search(facts, text(page.replace("&nbsp;", " ")))
-    assert re.search(r"Lots then .* #1 70 spendable .* Open holds then .* #2 30 ", text(page))
+    assert re.search(facts, text_of(page.replace("&nbsp;", " ")))
+    assert re.search(r"Lots then .* #1 70 spendable .* Open holds then .* #2 30 ", text_of(page))
 
 
 def test_a_hold_with_many_captures_costs_no_more_queries_and_shows_the_latest(client):
@@ -187,14 +171,14 @@ def test_a_hold_with_many_captures_costs_no_more_queries_and_shows_the_latest(cl
             services.capture(holder_id="ada", hold=2, amount=1, final=False, idempotency_key=f"c{number}")
 
     capture(1, 0)
-    few = len(cost_of(client, entry(2)).statements)
+    few = len(cost_of(client, entry_url(2)).statements)
     capture(RELATED_ENTRIES + 10, 1)
     with connection.cursor() as cursor:
         # The table is small here, and read whole where that is cheaper; now it is only where no index serves.
         cursor.execute("SET LOCAL enable_seqscan = off")
-    cost = cost_of(client, entry(2))
+    cost = cost_of(client, entry_url(2))
     assert len(cost.statements) == few <= 10
-    page = text(shown(client, entry(2)))
+    page = text_of(get_page(client, entry_url(2)))
     assert f"What became of the hold: the latest {RELATED_ENTRIES}" in page
     assert f"{500 - RELATED_ENTRIES - 11} still held" in page
     assert all("Seq Scan on ledger_entry" not in plan for plan in cost.plans)
@@ -203,28 +187,28 @@ def test_a_hold_with_many_captures_costs_no_more_queries_and_shows_the_latest(cl
 # What is done ----------------------------------------------------------------------------------------
 
 
-def test_a_release_is_recorded_with_the_operators_name_and_reason(client, held):
-    response = form(client, entry(2, page="release"), reason="the job was lost", reference="ticket 9")
-    assert response["Location"] == entry(3)
+def test_a_release_is_recorded_with_the_operators_name_and_reason(client, hold_of_30):
+    response = submit_form(client, entry_url(2, page="release"), reason="the job was lost", reference="ticket 9")
+    assert response["Location"] == entry_url(3)
     released = reads.entry("ada", "credits", 3)
     assert (released.kind, released.amount, released.refers_to, released.actor, released.reason, released.reference) == (
         "release", 30, 2, "admin:mara", "the job was lost", "ticket 9",
     )  # fmt: skip
-    assert "Release #3 is done: +30 credits for ada." in text(shown(client, response["Location"]))
+    assert "Release #3 is done: +30 credits for ada." in text_of(get_page(client, response["Location"]))
 
 
-def test_a_double_click_releases_once_and_says_so(client, held):
-    values = {"idempotency_key": hidden_key(shown(client, entry(2, page="release"))), "confirmed": "yes", "reason": "x"}
-    first, second = (client.post(entry(2, page="release"), values) for _ in range(2))
+def test_a_double_click_releases_once_and_says_so(client, hold_of_30):
+    values = {"idempotency_key": hidden_key(get_page(client, entry_url(2, page="release"))), "confirmed": "yes", "reason": "x"}
+    first, second = (client.post(entry_url(2, page="release"), values) for _ in range(2))
     assert (first.status_code, second.status_code, first["Location"]) == (302, 302, second["Location"])
     assert entries_and_refusals() == (3, 0)
-    assert "was already done by the first click" in shown(client, second["Location"])
+    assert "was already done by the first click" in get_page(client, second["Location"])
 
 
-def test_a_release_that_comes_too_late_is_refused_with_its_facts(client, held):
-    key = hidden_key(shown(client, entry(2, page="release")))
+def test_a_release_that_comes_too_late_is_refused_with_its_facts(client, hold_of_30):
+    key = hidden_key(get_page(client, entry_url(2, page="release")))
     services.capture(holder_id="ada", hold=2, idempotency_key="c")
-    response = client.post(entry(2, page="release"), {"idempotency_key": key, "confirmed": "yes", "reason": "x"})
+    response = client.post(entry_url(2, page="release"), {"idempotency_key": key, "confirmed": "yes", "reason": "x"})
     assert response.status_code == 422
     assert "The hold is closed: sequence 2, how captured, closed by 3" in response.content.decode()
     assert "The hold is already captured." in response.content.decode()
@@ -234,41 +218,41 @@ def test_a_release_that_comes_too_late_is_refused_with_its_facts(client, held):
 
 
 @pytest.mark.parametrize("sequence", [1, 3, 99])
-def test_only_what_made_a_hold_can_be_released(client, held, sequence):
+def test_only_what_made_a_hold_can_be_released(client, hold_of_30, sequence):
     services.extend(holder_id="ada", hold=2, expires_at=timezone.now() + timedelta(days=1), idempotency_key="x")
-    address = entry(sequence, page="release")
+    address = entry_url(sequence, page="release")
     assert client.get(address).status_code == 403
     assert client.post(address, {"reason": "x", "idempotency_key": "k"}).status_code == 403
     assert entries_and_refusals() == (3, 0)
 
 
-def test_a_capture_can_be_refunded(client, held):
+def test_a_capture_can_be_refunded(client, hold_of_30):
     services.capture(holder_id="ada", hold=2, idempotency_key="c")
-    assert "The entry took 30 credits. You can refund 30." in shown(client, entry(3, page="refund"))
-    assert form(client, entry(3, page="refund"), reason="failed after all").status_code == 302
+    assert "The entry took 30 credits. You can refund 30." in get_page(client, entry_url(3, page="refund"))
+    assert submit_form(client, entry_url(3, page="refund"), reason="failed after all").status_code == 302
     assert reads.balance("ada").balance == 100
-    page = shown(client, entry(3))
-    assert "Referred to by: 30 refunded" in text(page)
+    page = get_page(client, entry_url(3))
+    assert "Referred to by: 30 refunded" in text_of(page)
     # There is nothing left to give back.
-    assert entry(3, page="refund") not in page
+    assert entry_url(3, page="refund") not in page
 
 
-def test_an_overdraft_is_agreed_and_lifted(client, held):
-    address = account(page="set-overdraft")
-    assert form(client, address, limit="500", reason="good customer").status_code == 302
+def test_an_overdraft_is_agreed_and_lifted(client, hold_of_30):
+    address = account_url(page="set-overdraft")
+    assert submit_form(client, address, limit="500", reason="good customer").status_code == 302
     assert (reads.balance("ada").overdraft, reads.balance("ada").available) == (500, 570)
     agreed = reads.entry("ada", "credits", 3)
     assert (agreed.kind, agreed.overdraft, agreed.actor, agreed.reason) == ("adjust", 500, "admin:mara", "good customer")
-    assert 'value="500"' in shown(client, address)
-    assert form(client, address, limit="0", reason="no longer").status_code == 302
+    assert 'value="500"' in get_page(client, address)
+    assert submit_form(client, address, limit="0", reason="no longer").status_code == 302
     assert reads.balance("ada").available == 70
 
 
-def test_a_transfer_moves_credits_and_a_double_click_moves_them_once(client, held):
-    address = account(page="transfer")
-    key = hidden_key(shown(client, address))
+def test_a_transfer_moves_credits_and_a_double_click_moves_them_once(client, hold_of_30):
+    address = account_url(page="transfer")
+    key = hidden_key(get_page(client, address))
     values = {"idempotency_key": key, "confirmed": "yes", "to": "bob", "amount": "40", "reason": "merger"}
-    assert "70 credits are available" in shown(client, address)
+    assert "70 credits are available" in get_page(client, address)
     asked_again = client.post(address, values)
     assert (asked_again.status_code, entries_and_refusals()) == (422, (2, 0))
     assert "bob is a new holder without credits." in asked_again.content.decode()
@@ -279,8 +263,8 @@ def test_a_transfer_moves_credits_and_a_double_click_moves_them_once(client, hel
     assert entries_and_refusals() == (4, 0)
 
 
-def test_a_transfer_of_too_much_is_refused_with_its_facts(client, held):
-    response = form(client, account(page="transfer"), to="bob", holder_again="bob", amount="71", reason="x")
+def test_a_transfer_of_too_much_is_refused_with_its_facts(client, hold_of_30):
+    response = submit_form(client, account_url(page="transfer"), to="bob", holder_again="bob", amount="71", reason="x")
     assert response.status_code == 422
     page = response.content.decode()
     assert "The account has too few credits: available 70, balance 70, requested 71, shortfall 1, held 30" in page
@@ -290,14 +274,14 @@ def test_a_transfer_of_too_much_is_refused_with_its_facts(client, held):
 @pytest.mark.parametrize(
     ("address", "values"),
     [
-        (entry(2, page="release"), {}),
-        (account(page="set-overdraft"), {"limit": "5"}),
-        (account(page="transfer"), {"to": "bob", "amount": "5"}),
+        (entry_url(2, page="release"), {}),
+        (account_url(page="set-overdraft"), {"limit": "5"}),
+        (account_url(page="transfer"), {"to": "bob", "amount": "5"}),
     ],
 )
 @pytest.mark.parametrize("reason", ["", "   "])
-def test_without_a_reason_nothing_is_written(client, held, address, values, reason):
-    response = form(client, address, reason=reason, **values)
+def test_without_a_reason_nothing_is_written(client, hold_of_30, address, values, reason):
+    response = submit_form(client, address, reason=reason, **values)
     assert response.status_code == 422
     assert "This field is required." in response.content.decode()
     assert entries_and_refusals() == (2, 0)
@@ -306,30 +290,30 @@ def test_without_a_reason_nothing_is_written(client, held, address, values, reas
 @pytest.mark.parametrize(
     ("address", "values", "message"),
     [
-        (account(page="transfer"), {"to": "ada", "amount": "5"}, "must be another holder"),
-        (account(page="transfer"), {"to": "a b", "amount": "5"}, "1 to 64 characters"),
-        (account(page="transfer"), {"to": "bob", "amount": "0"}, "greater than or equal to 1"),
-        (account(page="set-overdraft"), {"limit": "-1"}, "greater than or equal to 0"),
-        (account(page="set-overdraft"), {"limit": str(2**53)}, "less than or equal to 9007199254740991"),
+        (account_url(page="transfer"), {"to": "ada", "amount": "5"}, "must be another holder"),
+        (account_url(page="transfer"), {"to": "a b", "amount": "5"}, "1 to 64 characters"),
+        (account_url(page="transfer"), {"to": "bob", "amount": "0"}, "greater than or equal to 1"),
+        (account_url(page="set-overdraft"), {"limit": "-1"}, "greater than or equal to 0"),
+        (account_url(page="set-overdraft"), {"limit": str(2**53)}, "less than or equal to 9007199254740991"),
     ],
 )
-def test_a_wrong_form_shows_what_is_wrong_and_writes_nothing(client, held, address, values, message):
-    response = form(client, address, reason="x", **values)
+def test_a_wrong_form_shows_what_is_wrong_and_writes_nothing(client, hold_of_30, address, values, message):
+    response = submit_form(client, address, reason="x", **values)
     assert response.status_code == 422
     assert message in response.content.decode()
     assert entries_and_refusals() == (2, 0)
 
 
-def test_each_permission_opens_its_own_door(held):
+def test_each_permission_opens_its_own_door(hold_of_30):
     look = ("ledger.view_entrylisting", "ledger.view_account")
     doors = {
-        "ledger.release_hold": entry(2, page="release"),
-        "ledger.set_overdraft": account(page="set-overdraft"),
-        "ledger.transfer_credits": account(page="transfer"),
+        "ledger.release_hold": entry_url(2, page="release"),
+        "ledger.set_overdraft": account_url(page="set-overdraft"),
+        "ledger.transfer_credits": account_url(page="transfer"),
     }
     for number, own in enumerate(doors):
         client = operator(*look, own, name=f"operator-{number}")
-        offered = shown(client, entry(2)) + shown(client, account())
+        offered = get_page(client, entry_url(2)) + get_page(client, account_url())
         for permission, address in doors.items():
             expected = 200 if permission == own else 403
             assert client.get(address).status_code == expected, (own, address)
@@ -341,5 +325,5 @@ def test_each_permission_opens_its_own_door(held):
 
 @pytest.mark.parametrize("page", ["set-overdraft", "transfer"])
 def test_an_account_that_is_not_there_is_not_found(client, page):
-    for address in (account("nobody", page), f"{ACCOUNTS}a_00b_2Fcredits/{page}/"):
+    for address in (account_url("nobody", page), f"{ACCOUNTS}a_00b_2Fcredits/{page}/"):
         assert client.get(address).status_code == 404

@@ -5,13 +5,12 @@ import re
 
 import pytest
 from django.contrib.admin.utils import quote
-from django.db import connection
 from django.test import Client
 
 from ledger import reads, services
 from ledger.errors import HolderBusy, OutcomeUnknown
 from ledger.models import ApiKey, StaffEvent
-from tests.ledger.admin.admin_site import hidden_key, operator
+from tests.ledger.admin.admin_site import entries_and_refusals, hidden_key, operator, submit_form
 
 pytestmark = pytest.mark.django_db
 
@@ -19,17 +18,9 @@ GRANT = "/admin/ledger/account/grant-credits/"
 NEW_KEY = "/admin/ledger/apikey/add/"
 
 
-def url(action, sequence, holder="ada"):
+def form_url(action, sequence, holder="ada"):
+    """The address of a form about an entry."""
     return f"/admin/ledger/entrylisting/{quote(f'{holder}/credits/{sequence}')}/{action}/"
-
-
-def entries_and_refusals():
-    """How many entries and how many refusals there are."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FILTER (WHERE kind <> 'refusal'), count(*) FILTER (WHERE kind = 'refusal') FROM ledger_entry"
-        )
-        return cursor.fetchone()
 
 
 @pytest.fixture
@@ -39,16 +30,10 @@ def client() -> Client:
 
 
 @pytest.fixture
-def spent():
-    """A grant of 100 and a spend of 30."""
+def spend_of_30():
+    """A grant of 100 and a spend of 30, which is entry 2."""
     services.grant(holder_id="ada", amount=100, idempotency_key="g")
     services.spend(holder_id="ada", amount=30, idempotency_key="s")
-
-
-def form(client, address, **values):
-    """Open the form and send it filled in."""
-    key = hidden_key(client.get(address).content.decode())
-    return client.post(address, {"idempotency_key": key, "confirmed": "yes", **values})
 
 
 GRANTED = {
@@ -66,7 +51,7 @@ GRANTED = {
 
 
 def test_a_grant_is_recorded_with_the_operators_name_and_reason(client):
-    response = form(client, GRANT, **GRANTED)
+    response = submit_form(client, GRANT, **GRANTED)
     assert response.status_code == 302
     assert response["Location"] == f"/admin/ledger/entrylisting/{quote('ada/credits/1')}/change/"
     entry = reads.entry("ada", "credits", 1)
@@ -88,8 +73,8 @@ def test_a_double_click_grants_once(client):
 
 
 def test_two_forms_are_two_grants(client):
-    form(client, GRANT, **GRANTED)
-    form(client, GRANT, **GRANTED)
+    submit_form(client, GRANT, **GRANTED)
+    submit_form(client, GRANT, **GRANTED)
     assert reads.balance("ada").balance == 100
 
 
@@ -129,19 +114,21 @@ def test_a_wrong_grant_shows_what_is_wrong_and_writes_nothing(client, changed, m
 
 def test_a_grant_to_a_new_holder_is_asked_for_twice_and_one_to_a_known_holder_is_not(client):
     mistyped = GRANTED | {"holder_again": ""}
-    response = form(client, GRANT, **mistyped)
+    response = submit_form(client, GRANT, **mistyped)
     page = response.content.decode()
     assert response.status_code == 422
     assert "ada is a new holder without credits. Type the id again to confirm it." in page
     assert 'name="holder_again"' in page
-    assert form(client, GRANT, **mistyped | {"holder_again": "adda"}).status_code == 422
+    assert submit_form(client, GRANT, **mistyped | {"holder_again": "adda"}).status_code == 422
     assert entries_and_refusals() == (0, 0)
 
-    assert form(client, GRANT, **GRANTED).status_code == 302
-    assert form(client, GRANT, **mistyped).status_code == 302, "ada is known now"
+    assert submit_form(client, GRANT, **GRANTED).status_code == 302
+    assert submit_form(client, GRANT, **mistyped).status_code == 302, "ada is known now"
     assert 'name="holder_again"' not in client.get(GRANT).content.decode()
-    assert form(client, GRANT, **mistyped | {"holder_id": "ad"}).status_code == 422, "whose id begins a known one is new too"
-    assert form(client, GRANT, **mistyped | {"holder_id": "ada", "credit_type": "sms"}).status_code == 302
+    assert submit_form(client, GRANT, **mistyped | {"holder_id": "ad"}).status_code == 422, (
+        "whose id begins a known one is new too"
+    )
+    assert submit_form(client, GRANT, **mistyped | {"holder_id": "ada", "credit_type": "sms"}).status_code == 302
     assert entries_and_refusals() == (3, 0)
 
 
@@ -149,38 +136,38 @@ def test_whether_credits_were_paid_for_is_not_assumed(client):
     page = client.get(GRANT).content.decode()
     chosen = re.search(r'<select name="source".*?</select>', page, re.DOTALL)[0]
     assert re.findall(r'<option value="(\w*)"( selected)?', chosen) == [("", " selected"), ("purchased", ""), ("promotional", "")]
-    response = form(client, GRANT, **GRANTED | {"source": ""})
+    response = submit_form(client, GRANT, **GRANTED | {"source": ""})
     assert (response.status_code, "This field is required." in response.content.decode()) == (422, True)
     assert entries_and_refusals() == (0, 0)
 
 
-def test_a_refund_offers_what_is_left_of_a_spend_and_a_revocation_what_is_unspent_of_a_grant(client, spent):
+def test_a_refund_offers_what_is_left_of_a_spend_and_a_revocation_what_is_unspent_of_a_grant(client, spend_of_30):
     def offered(address):
         page = client.get(address).content.decode()
         amount = re.search(r'<input[^>]*name="amount"[^>]*>', page)[0]
         found = re.search(r'value="(\d+)"', amount)
         return re.sub(r"\s+", " ", page), found and found[1]
 
-    page, amount = offered(url("refund", 2))
+    page, amount = offered(form_url("refund", 2))
     assert ("The entry took 30 credits. You can refund 30." in page, amount) == (True, "30")
-    page, amount = offered(url("revoke", 1))
+    page, amount = offered(form_url("revoke", 1))
     assert ("The grant added 100 credits; 70 are unspent." in page, amount) == (True, "70")
 
     services.refund(holder_id="ada", spend=2, amount=10, idempotency_key="r")
-    page, amount = offered(url("refund", 2))
+    page, amount = offered(form_url("refund", 2))
     assert ("The entry took 30 credits; earlier refunds returned 10. You can refund 20." in page, amount) == (True, "20")
-    assert offered(url("revoke", 1))[1] == "80"
+    assert offered(form_url("revoke", 1))[1] == "80"
 
     services.refund(holder_id="ada", spend=2, idempotency_key="rest")
     services.revoke(holder_id="ada", grant=1, idempotency_key="v")
-    page, amount = offered(url("refund", 2))
+    page, amount = offered(form_url("refund", 2))
     assert ("You can refund 0." in page, amount) == (True, None)
-    assert offered(url("revoke", 1))[1] is None
+    assert offered(form_url("revoke", 1))[1] is None
 
 
-def test_a_refund_gives_back_a_part_or_all(client, spent):
-    assert form(client, url("refund", 2), reason="half failed", amount="10").status_code == 302
-    assert form(client, url("refund", 2), reason="the rest, too").status_code == 302
+def test_a_refund_gives_back_a_part_or_all(client, spend_of_30):
+    assert submit_form(client, form_url("refund", 2), reason="half failed", amount="10").status_code == 302
+    assert submit_form(client, form_url("refund", 2), reason="the rest, too").status_code == 302
     first, second = reads.entry("ada", "credits", 3), reads.entry("ada", "credits", 4)
     assert [(e.kind, e.amount, e.refers_to, e.actor, e.reason) for e in (first, second)] == [
         ("refund", 10, 2, "admin:mara", "half failed"),
@@ -188,8 +175,8 @@ def test_a_refund_gives_back_a_part_or_all(client, spent):
     ]
 
 
-def test_a_refund_of_too_much_is_refused_with_its_facts_and_the_form_can_be_mended(client, spent):
-    response = form(client, url("refund", 2), reason="oops", amount="31")
+def test_a_refund_of_too_much_is_refused_with_its_facts_and_the_form_can_be_mended(client, spend_of_30):
+    response = submit_form(client, form_url("refund", 2), reason="oops", amount="31")
     page = response.content.decode()
     assert response.status_code == 422
     assert "The refund exceeds the spend: sequence 2, refundable 30, requested 31" in page
@@ -197,30 +184,30 @@ def test_a_refund_of_too_much_is_refused_with_its_facts_and_the_form_can_be_mend
     [refusal] = reads.refusals("ada")
     assert (refusal.code, refusal.actor) == ("refund-exceeds-spend", "admin:mara")
     mended = client.post(
-        url("refund", 2), {"idempotency_key": hidden_key(page), "confirmed": "yes", "reason": "oops", "amount": "30"}
+        form_url("refund", 2), {"idempotency_key": hidden_key(page), "confirmed": "yes", "reason": "oops", "amount": "30"}
     )
     assert mended.status_code == 302
     assert reads.balance("ada").balance == 100
 
 
-def test_a_revocation_takes_back_what_is_unspent(client, spent):
-    assert form(client, url("revoke", 1), reason="chargeback").status_code == 302
+def test_a_revocation_takes_back_what_is_unspent(client, spend_of_30):
+    assert submit_form(client, form_url("revoke", 1), reason="chargeback").status_code == 302
     entry = reads.entry("ada", "credits", 3)
     assert (entry.kind, entry.amount, entry.balance, entry.actor, entry.reason) == ("revoke", -70, 0, "admin:mara", "chargeback")
 
 
 @pytest.mark.parametrize(("action", "sequence"), [("refund", 2), ("revoke", 1)])
-def test_without_a_reason_nothing_is_refunded_or_revoked(client, spent, action, sequence):
-    response = form(client, url(action, sequence), reason="", amount="10")
+def test_without_a_reason_nothing_is_refunded_or_revoked(client, spend_of_30, action, sequence):
+    response = submit_form(client, form_url(action, sequence), reason="", amount="10")
     assert response.status_code == 422
     assert "This field is required." in response.content.decode()
     assert entries_and_refusals() == (2, 0)
 
 
 @pytest.mark.parametrize(("action", "sequence"), [("refund", 1), ("revoke", 2), ("refund", 99)])
-def test_only_a_spend_can_be_refunded_and_only_a_grant_revoked(client, spent, action, sequence):
-    assert client.get(url(action, sequence)).status_code == 403
-    assert client.post(url(action, sequence), {"reason": "x", "idempotency_key": "k"}).status_code == 403
+def test_only_a_spend_can_be_refunded_and_only_a_grant_revoked(client, spend_of_30, action, sequence):
+    assert client.get(form_url(action, sequence)).status_code == 403
+    assert client.post(form_url(action, sequence), {"reason": "x", "idempotency_key": "k"}).status_code == 403
     assert entries_and_refusals() == (2, 0)
 
 
@@ -247,9 +234,9 @@ def test_what_may_be_tried_again_keeps_its_key(client, monkeypatch, error):
 LOOK = ("ledger.view_entrylisting", "ledger.view_account", "ledger.view_apikey")
 
 
-def test_an_operator_who_may_only_look_is_offered_nothing_and_can_do_nothing(spent):
+def test_an_operator_who_may_only_look_is_offered_nothing_and_can_do_nothing(spend_of_30):
     client = operator(*LOOK)
-    for address, sequence in ((url("refund", 2), 2), (url("revoke", 1), 1), (GRANT, None)):
+    for address, sequence in ((form_url("refund", 2), 2), (form_url("revoke", 1), 1), (GRANT, None)):
         assert client.get(address).status_code == 403
         assert client.post(address, GRANTED | {"idempotency_key": "k"}).status_code == 403
         if sequence:
@@ -261,24 +248,24 @@ def test_an_operator_who_may_only_look_is_offered_nothing_and_can_do_nothing(spe
     assert not ApiKey.objects.exists()
 
 
-def test_each_permission_opens_its_own_door(spent):
+def test_each_permission_opens_its_own_door(spend_of_30):
     client = operator(*LOOK, "ledger.refund_spend")
-    assert url("refund", 2) in client.get(f"/admin/ledger/entrylisting/{quote('ada/credits/2')}/change/").content.decode()
-    assert form(client, url("refund", 2), reason="x").status_code == 302
-    assert client.get(url("revoke", 1)).status_code == 403
+    assert form_url("refund", 2) in client.get(f"/admin/ledger/entrylisting/{quote('ada/credits/2')}/change/").content.decode()
+    assert submit_form(client, form_url("refund", 2), reason="x").status_code == 302
+    assert client.get(form_url("revoke", 1)).status_code == 403
     assert client.get(GRANT).status_code == 403
 
 
-def test_without_logging_in_nothing_is_done(spent):
-    assert Client().post(url("refund", 2), {"reason": "x", "idempotency_key": "k"})["Location"].startswith("/admin/login/")
+def test_without_logging_in_nothing_is_done(spend_of_30):
+    assert Client().post(form_url("refund", 2), {"reason": "x", "idempotency_key": "k"})["Location"].startswith("/admin/login/")
     assert entries_and_refusals() == (2, 0)
 
 
-def test_a_form_from_another_site_is_refused(spent):
+def test_a_form_from_another_site_is_refused(spend_of_30):
     client = operator()
     strict = Client(enforce_csrf_checks=True)
     strict.cookies = client.cookies
-    assert strict.post(url("refund", 2), {"reason": "x", "idempotency_key": "k"}).status_code == 403
+    assert strict.post(form_url("refund", 2), {"reason": "x", "idempotency_key": "k"}).status_code == 403
     assert entries_and_refusals() == (2, 0)
 
 

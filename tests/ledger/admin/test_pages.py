@@ -6,7 +6,6 @@ from datetime import timedelta
 import pytest
 from django.contrib.admin.utils import quote
 from django.contrib.auth.models import User
-from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
@@ -14,7 +13,7 @@ from ledger import reads, services
 from ledger.admin import history
 from ledger.database.locks import try_advisory_lock
 from ledger.errors import InsufficientCredits
-from tests.ledger.admin.admin_site import cost_of, load_history, older_url, operator, shown_entries
+from tests.ledger.admin.admin_site import cost_of, entries_and_refusals, load_history, older_url, operator, shown_entries
 
 pytestmark = pytest.mark.django_db
 
@@ -23,7 +22,8 @@ REFUSALS = "/admin/ledger/refusallisting/"
 ACCOUNTS = "/admin/ledger/account/"
 
 
-def entry_page(holder, sequence, credit_type="credits"):
+def entry_url(holder, sequence, credit_type="credits"):
+    """The address of an entry's page."""
     return f"{ENTRIES}{quote(f'{holder}/{credit_type}/{sequence}')}/change/"
 
 
@@ -41,15 +41,6 @@ def ada():
     services.refund(holder_id="ada", spend=2, amount=10, idempotency_key="r", reason="half failed", actor="key:shop")
     with pytest.raises(InsufficientCredits):
         services.spend(holder_id="ada", amount=500, idempotency_key="too-much")
-
-
-def entries_and_refusals():
-    """How many entries and how many refusals there are."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FILTER (WHERE kind <> 'refusal'), count(*) FILTER (WHERE kind = 'refusal') FROM ledger_entry"
-        )
-        return cursor.fetchone()
 
 
 # Read-only -------------------------------------------------------------------------------------------
@@ -83,16 +74,16 @@ def test_an_entry_that_is_not_there_is_not_found(client, ada, key):
 
 
 def test_a_refund_leads_to_its_spend_and_the_spend_to_its_refunds(client, ada):
-    refund = client.get(entry_page("ada", 3)).content.decode()
-    assert f'href="{entry_page("ada", 2)}">spend #2</a>' in refund
-    spend = client.get(entry_page("ada", 2)).content.decode()
+    refund = client.get(entry_url("ada", 3)).content.decode()
+    assert f'href="{entry_url("ada", 2)}">spend #2</a>' in refund
+    spend = client.get(entry_url("ada", 2)).content.decode()
     assert "Referred to by: 10 refunded" in spend
-    assert f'href="{entry_page("ada", 3)}">#3</a>' in spend
-    assert f'href="{entry_page("ada", 1)}">#1</a>' in spend
+    assert f'href="{entry_url("ada", 3)}">#3</a>' in spend
+    assert f'href="{entry_url("ada", 1)}">#1</a>' in spend
 
 
 def test_an_entry_says_who_why_and_with_which_key_and_that_its_digest_is_right(client, ada):
-    page = client.get(entry_page("ada", 2)).content.decode()
+    page = client.get(entry_url("ada", 2)).content.decode()
     for fact in ("key:shop", "job 1", "job_1", "<code", reads.entry("ada", "credits", 2).digest.hex(), "right"):
         assert fact in page
     assert "WRONG" not in page
@@ -105,12 +96,12 @@ def test_a_refusal_about_an_entry_stands_on_its_page(client, ada):
 
     with pytest.raises(RefundExceedsSpend):
         services.refund(holder_id="ada", spend=2, amount=21, idempotency_key="r2")
-    page = client.get(entry_page("ada", 2)).content.decode()
+    page = client.get(entry_url("ada", 2)).content.decode()
     assert "refund-exceeds-spend" in page
     refusal = client.get(f"{REFUSALS}{quote('ada/credits/5')}/change/").content.decode()
-    assert f'href="{entry_page("ada", 2)}">spend #2</a>' in refusal
+    assert f'href="{entry_url("ada", 2)}">spend #2</a>' in refusal
     assert "refundable&nbsp;20" in refusal
-    assert "refund-exceeds-spend" not in client.get(entry_page("ada", 1)).content.decode()
+    assert "refund-exceeds-spend" not in client.get(entry_url("ada", 1)).content.decode()
 
 
 def test_the_list_of_holders_shows_what_can_be_spent_now(client, ada):
@@ -223,7 +214,8 @@ def test_an_account_is_paged_by_its_numbers(client):
 # What a page costs -----------------------------------------------------------------------------------
 
 
-def pages(holder, reference, key, older):
+def pages_of_the_ledger(holder, reference, key, older):
+    """The address of every list and page about this holder, by name."""
     return {
         "entries": ENTRIES,
         "entries older": f"{ENTRIES}?p={older}",
@@ -234,7 +226,7 @@ def pages(holder, reference, key, older):
         "entries of holders": f"{ENTRIES}?q={holder[:-1]}*",
         "entries by reference": f"{ENTRIES}?q={reference}",
         "entries by key": f"{ENTRIES}?q={key}",
-        "entry": entry_page(holder, 2),
+        "entry": entry_url(holder, 2),
         "holders": ACCOUNTS,
         "holders by prefix": f"{ACCOUNTS}?q={holder[:-1]}",
         "holders who are low": f"{ACCOUNTS}?at_most=100000000&credit_type=credits",
@@ -249,17 +241,18 @@ def pages(holder, reference, key, older):
     }
 
 
-def costs(client, made):
+def page_costs(client, made):
+    """What each page of the ledger costs, by the page's name."""
     spend = next(entry for entry in made if entry.kind == "spend")
     older = f"{spend.recorded_us}/{spend.holder_id}/credits/{spend.sequence}"
-    urls = pages(spend.holder_id, spend.reference, spend.idempotency_key, older)
+    urls = pages_of_the_ledger(spend.holder_id, spend.reference, spend.idempotency_key, older)
     return {name: cost_of(client, url) for name, url in urls.items()}
 
 
 @pytest.mark.one_node("reads the plans of one server")
 def test_twenty_thousand_entries_cost_no_more_queries_than_two_hundred_and_no_page_reads_a_whole_table(client):
-    few = costs(client, load_history(holders=30, entries=200))
-    many = costs(client, load_history(holders=30, entries=20_000, first_holder=101))
+    few = page_costs(client, load_history(holders=30, entries=200))
+    many = page_costs(client, load_history(holders=30, entries=20_000, first_holder=101))
     statements = {name: len(cost.statements) for name, cost in many.items()}
     assert statements == {name: len(cost.statements) for name, cost in few.items()}
     assert max(statements.values()) <= 22

@@ -14,7 +14,7 @@ from ledger import journal, services
 from ledger.admin.links import entry_url
 from ledger.models import Batch, Rate
 from ledger.rules import GrantRequest, SpendRequest
-from tests.ledger.admin.admin_site import hidden_key, older_url, operator
+from tests.ledger.admin.admin_site import hidden_key, older_url, operator, text_of
 
 pytestmark = pytest.mark.django_db
 
@@ -24,17 +24,12 @@ BATCHES = "/admin/ledger/batchlisting/"
 PRICE = {"code": "tokens", "credit_type": "credits", "price": "3", "per": "1000", "reason": "price list 2026"}
 
 
-def rate(version, code="tokens", credit_type="credits", page="change"):
+def rate_url(version, code="tokens", credit_type="credits", page="change"):
     """The address of a page about a version of a rate."""
     return f"{RATES}{quote(f'{credit_type}/{code}/{version}')}/{page}/"
 
 
-def text(page):
-    """What a page says, without its markup."""
-    return re.sub(r"[\s\u202f]+", " ", re.sub(r"<[^>]+>", " ", page))
-
-
-def form(client, address, **values):
+def submit_form(client, address, **values):
     """Open the form at that address and send it filled in."""
     return client.post(address, {"idempotency_key": hidden_key(client.get(address).content.decode()), **values})
 
@@ -46,19 +41,19 @@ def client() -> Client:
 
 
 def test_publishing_is_recorded_with_the_operators_name_and_reason(client):
-    response = form(client, PUBLISH, **PRICE)
-    assert response["Location"] == rate(1)
+    response = submit_form(client, PUBLISH, **PRICE)
+    assert response["Location"] == rate_url(1)
     [made] = Rate.objects.all()
     assert (made.version, made.price, made.per, made.published_by, made.published_because) == (
         1, 3, 1_000, "admin:mara", "price list 2026",
     )  # fmt: skip
-    assert "Version 1 of tokens is done: 3 credits per 1,000." in text(client.get(response["Location"]).content.decode())
+    assert "Version 1 of tokens is done: 3 credits per 1,000." in text_of(client.get(response["Location"]).content.decode())
 
 
 def test_a_rate_published_over_rest_shows_its_reason_and_its_key(client):
     services.publish_rate(code="tokens", price=3, per=1_000, reason="price list of March", actor="key:shop", idempotency_key="k")
     services.publish_rate(code="tokens", price=4, per=1_000, actor="key:shop", idempotency_key="l")
-    for address in (RATES, rate(1)):
+    for address in (RATES, rate_url(1)):
         page = client.get(address).content.decode()
         assert "price list of March" in page
         assert "key:shop" in page
@@ -66,22 +61,22 @@ def test_a_rate_published_over_rest_shows_its_reason_and_its_key(client):
 
 
 def test_the_form_for_a_new_price_shows_the_old_one_and_saves_the_next_version(client):
-    form(client, PUBLISH, **PRICE)
-    address = rate(1, page="new-price")
+    submit_form(client, PUBLISH, **PRICE)
+    address = rate_url(1, page="new-price")
     page = client.get(address).content.decode()
     assert re.search(r'name="code"[^>]*value="tokens"|value="tokens"[^>]*name="code"', page)
-    form(client, address, **PRICE | {"price": "4"})
+    submit_form(client, address, **PRICE | {"price": "4"})
     cost, _ = services.quote(rate="tokens", quantity=1_000)
     assert cost == 4
-    listed = text(client.get(RATES).content.decode())
+    listed = text_of(client.get(RATES).content.decode())
     assert re.search(r"v2 4 credits per 1,000 units .* current .* v1 3 credits per 1,000 units .* superseded", listed)
-    assert "superseded" in client.get(rate(1)).content.decode()
+    assert "superseded" in client.get(rate_url(1)).content.decode()
 
 
 def test_a_double_click_publishes_once(client):
     values = PRICE | {"idempotency_key": hidden_key(client.get(PUBLISH).content.decode())}
     first, second = client.post(PUBLISH, values), client.post(PUBLISH, values)
-    assert (first["Location"], second["Location"]) == (rate(1), rate(1))
+    assert (first["Location"], second["Location"]) == (rate_url(1), rate_url(1))
     assert Rate.objects.count() == 1
     assert "was already done by the first click" in client.get(second["Location"]).content.decode()
     changed = client.post(PUBLISH, values | {"price": "5"})
@@ -103,7 +98,7 @@ def test_a_double_click_publishes_once(client):
     ],
 )
 def test_a_wrong_price_is_reported_and_not_published(client, changed, message):
-    response = form(client, PUBLISH, **PRICE | changed)
+    response = submit_form(client, PUBLISH, **PRICE | changed)
     assert response.status_code == 422
     assert message in response.content.decode()
     assert not Rate.objects.exists()
@@ -112,9 +107,9 @@ def test_a_wrong_price_is_reported_and_not_published(client, changed, message):
 def test_an_operator_with_view_rights_only_cannot_publish():
     services.publish_rate(code="tokens", price=3, per=1_000)
     looking = operator("ledger.view_ratelisting")
-    assert looking.get(rate(1)).status_code == 200
+    assert looking.get(rate_url(1)).status_code == 200
     assert PUBLISH not in looking.get(RATES).content.decode()
-    for address in (PUBLISH, rate(1, page="new-price")):
+    for address in (PUBLISH, rate_url(1, page="new-price")):
         assert looking.get(address).status_code == 403
         assert looking.post(address, PRICE | {"idempotency_key": "k"}).status_code == 403
     assert Rate.objects.count() == 1
@@ -126,7 +121,7 @@ def test_a_superuser_can_change_neither_rates_nor_batches(client):
     services.publish_rate(code="tokens", price=3, per=1_000)
     services.batch([GrantRequest(holder_id="ada", amount=5, idempotency_key="1")], mode="each", idempotency_key="nightly")
     before = list(Rate.objects.values()), list(Batch.objects.values())
-    for listing, row in ((RATES, rate(1)), (BATCHES, f"{BATCHES}{quote('/nightly')}/change/")):
+    for listing, row in ((RATES, rate_url(1)), (BATCHES, f"{BATCHES}{quote('/nightly')}/change/")):
         assert client.get(listing).status_code == 200
         assert client.get(row).status_code == 200
         for address in (row, row.replace("/change/", "/delete/"), f"{listing}add/"):
@@ -148,7 +143,7 @@ def test_rates_are_paged_newest_version_first_and_found_by_the_start_of_their_co
         assert states == ["current" if version == "v2" or code == "sms" else "superseded" for code, version in cells]
         seen, query = seen + cells, older_url(page)
     assert seen == expected
-    assert text(client.get(f"{RATES}?q=code-07").content.decode()).count("code-07") == 2
+    assert text_of(client.get(f"{RATES}?q=code-07").content.decode()).count("code-07") == 2
     assert "code-" not in client.get(f"{RATES}?credit_type=sms").content.decode()
     assert "The page link is not valid for this list." in client.get(f"{RATES}?p=x").content.decode()
 
@@ -169,17 +164,17 @@ def test_a_batch_shows_the_outcome_of_each_operation(client):
         SpendRequest(holder_id="ada", amount=4, idempotency_key="3"),
     ]
     services.batch(operations, mode="each", idempotency_key="nightly", actor="key:shop")
-    listed = text(client.get(BATCHES).content.decode())
+    listed = text_of(client.get(BATCHES).content.decode())
     assert re.search(r"nightly each 3 2 1 .* key:shop", listed)
     markup = client.get(f"{BATCHES}{quote('/nightly')}/change/").content.decode().replace("&nbsp;", " ")
-    page = text(markup)
+    page = text_of(markup)
     assert "0 written ada, credits #1" in page
     assert "1 refused ada, credits insufficient-credits available 5, balance 5, requested 9, shortfall 4" in page
     assert "2 written ada, credits #3" in page
     for sequence, kind in ((1, "Grant"), (3, "Spend")):
         entry = entry_url("ada", "credits", sequence)
         assert f'href="{entry}"' in markup
-        assert kind in text(client.get(entry).content.decode())
+        assert kind in text_of(client.get(entry).content.decode())
 
 
 def test_a_batch_has_its_time_and_its_link_to_entries_in_the_operators_zone(client):
@@ -187,7 +182,7 @@ def test_a_batch_has_its_time_and_its_link_to_entries_in_the_operators_zone(clie
     services.batch([GrantRequest(holder_id="ada", amount=5, idempotency_key="1")], mode="each", idempotency_key="nightly")
     recorded_at = Batch.objects.get().recorded_at.astimezone(ZoneInfo("Asia/Tokyo"))
     markup = client.get(f"{BATCHES}{quote('/nightly')}/change/").content.decode()
-    assert f"Batch of {recorded_at:%Y-%m-%d %H:%M:%S}" in text(markup)
+    assert f"Batch of {recorded_at:%Y-%m-%d %H:%M:%S}" in text_of(markup)
     address = re.search(r'href="(/admin/ledger/entrylisting/\?until=[^"]+)"', markup)
     assert address is not None
     assert entry_url("ada", "credits", 1) in client.get(address[1]).content.decode()
@@ -195,7 +190,7 @@ def test_a_batch_has_its_time_and_its_link_to_entries_in_the_operators_zone(clie
 
 def test_a_batch_stored_without_holders_shows_its_entries_by_sequence_only(client):
     journal.record_batch(("old", "", b"0" * 16, "each", '[{"sequence":7}]', timezone.now(), "key:shop", ""))
-    assert "0 written #7" in text(client.get(f"{BATCHES}{quote('/old')}/change/").content.decode())
+    assert "0 written #7" in text_of(client.get(f"{BATCHES}{quote('/old')}/change/").content.decode())
 
 
 def test_a_rejected_atomic_batch_shows_that_it_was_rejected(client):
@@ -204,7 +199,7 @@ def test_a_rejected_atomic_batch_shows_that_it_was_rejected(client):
         SpendRequest(holder_id="ada", amount=9, idempotency_key="2"),
     ]
     services.batch(operations, mode="atomic", idempotency_key="all")
-    page = text(client.get(f"{BATCHES}{quote('/all')}/change/").content.decode())
+    page = text_of(client.get(f"{BATCHES}{quote('/all')}/change/").content.decode())
     assert "0 rejected with the batch" in page
     assert "1 refused ada, credits insufficient-credits" in page
 
@@ -237,5 +232,5 @@ def test_two_batches_with_one_key_show_the_holder_to_which_their_api_key_is_conf
     for sequence, confined_to in enumerate(("", "ada", "bob"), start=1):
         address = f"{BATCHES}{quote(f'{confined_to}/a/b')}/change/"
         assert address in page
-        assert f"0 written ada, credits #{sequence}" in text(client.get(address).content.decode())
+        assert f"0 written ada, credits #{sequence}" in text_of(client.get(address).content.decode())
     assert b"Perhaps it was deleted" in client.get(f"{BATCHES}{quote('carl/a/b')}/change/", follow=True).content

@@ -11,7 +11,7 @@ from django.test import Client
 from ledger import services
 from ledger.errors import InsufficientCredits, RefundExceedsSpend, UnknownRate
 from ledger.models import CreditType
-from tests.ledger.admin.admin_site import cost_of, load_history, operator
+from tests.ledger.admin.admin_site import cost_of, load_history, operator, text_of
 
 pytestmark = pytest.mark.django_db
 
@@ -24,25 +24,24 @@ def client() -> Client:
     return operator()
 
 
-def refuse(amount=700, key="too-much", **more):
+def refuse_a_spend(amount=700, key="too-much", **more):
+    """Let ada ask for more credits than she has; only the refusal is recorded."""
     with pytest.raises(InsufficientCredits):
         services.spend(holder_id="ada", amount=amount, idempotency_key=key, **more)
 
 
-def page_of(client, sequence, credit_type="credits"):
+def refusal_page(client, sequence, credit_type="credits"):
+    """The page of a refusal of ada, as HTML."""
     response = client.get(f"{REFUSALS}{quote(f'ada/{credit_type}/{sequence}')}/change/")
     assert response.status_code == 200
     return response.content.decode()
 
 
-def words_of(page):
-    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", page)))
-
-
-def buttons(page):
+def suggested_actions(page):
+    """The buttons under "What can be done": their texts with their links."""
     group = re.search(r'aria-label="What can be done">(.*?)</div>', page, re.DOTALL)
     return {
-        words_of(text).strip(): html.unescape(url) for url, text in re.findall(r'<a href="([^"]+)"(.*?)</a>', group[1], re.DOTALL)
+        text_of(text).strip(): html.unescape(url) for url, text in re.findall(r'<a href="([^"]+)"(.*?)</a>', group[1], re.DOTALL)
     }
 
 
@@ -55,14 +54,14 @@ def ada():
 
 
 def test_a_refusal_says_why_and_offers_what_would_help(client, ada):
-    refuse(reference="job-19")
-    page = page_of(client, 4)
-    text = words_of(page)
+    refuse_a_spend(reference="job-19")
+    page = refusal_page(client, 4)
+    text = text_of(page)
     assert "Refused: 700 asked, 262 spendable. 60 are held until" in text
     assert "Short by 438." in text
     assert "Now 262 are spendable: the same request would be short by 438." in text
     assert "The reference job-19 was not asked again in the next 1,000 entries of the account." in text
-    offered = buttons(page)
+    offered = suggested_actions(page)
     account, hold = quote("ada/credits"), quote("ada/credits/3")
     addresses = list(offered.values())
     assert addresses == [
@@ -73,20 +72,20 @@ def test_a_refusal_says_why_and_offers_what_would_help(client, ada):
 
 
 def test_what_has_been_done_since_is_not_offered_again(client, ada):
-    refuse()
+    refuse_a_spend()
     services.release(holder_id="ada", hold=3, idempotency_key="r")
     services.grant(holder_id="ada", amount=500, idempotency_key="g2")
-    text = words_of(page_of(client, 4))
+    text = text_of(refusal_page(client, 4))
     assert "Now 822 are spendable: the same request with a new key would go through." in text
     assert "Release hold" not in text
     assert "The request had no reference, so a later attempt cannot be recognised." in text
 
 
 def test_it_says_whether_the_same_reference_was_asked_again_and_with_what_result(client, ada):
-    refuse(reference="job-19")
-    refuse(amount=300, key="less", reference="job-19")
+    refuse_a_spend(reference="job-19")
+    refuse_a_spend(amount=300, key="less", reference="job-19")
     services.spend(holder_id="ada", amount=200, idempotency_key="least", reference="job-19")
-    first, second = words_of(page_of(client, 4)), words_of(page_of(client, 5))
+    first, second = text_of(refusal_page(client, 4)), text_of(refusal_page(client, 5))
     assert re.search(r"job-19 was asked again .* later \( #5 \)\. Refused: 300 asked, 262 spendable\.", first)
     assert re.search(r"job-19 was asked again .* later and went through: spend of 200 #6", second)
 
@@ -94,11 +93,11 @@ def test_it_says_whether_the_same_reference_was_asked_again_and_with_what_result
 def test_amounts_are_shown_in_the_unit_of_their_type(client):
     CreditType.objects.create(code="usd_cents", name="US dollars", unit="USD", scale=2)
     services.grant(holder_id="ada", credit_type="usd_cents", amount=262, idempotency_key="g")
-    refuse(credit_type="usd_cents")
-    page = page_of(client, 2, "usd_cents")
-    assert "Refused: 7.00 asked, 2.62 spendable. Short by 4.38." in words_of(page)
-    assert "Grant 4.38 USD" in words_of(page)
-    assert "7.00 asked, 2.62 spendable. Short by 4.38." in words_of(client.get(REFUSALS).content.decode())
+    refuse_a_spend(credit_type="usd_cents")
+    page = refusal_page(client, 2, "usd_cents")
+    assert "Refused: 7.00 asked, 2.62 spendable. Short by 4.38." in text_of(page)
+    assert "Grant 4.38 USD" in text_of(page)
+    assert "7.00 asked, 2.62 spendable. Short by 4.38." in text_of(client.get(REFUSALS).content.decode())
 
 
 def test_other_refusals_offer_their_own_way(client):
@@ -108,21 +107,21 @@ def test_other_refusals_offer_their_own_way(client):
         services.refund(holder_id="ada", spend=2, amount=31, idempotency_key="r")
     with pytest.raises(UnknownRate):
         services.spend(holder_id="ada", rate="gpt.out", quantity=5, idempotency_key="u")
-    refund, rate = page_of(client, 3), page_of(client, 4)
-    assert "Refused: 31 asked back, 30 are left of spend #2. Over by 1." in words_of(refund)
-    assert list(buttons(refund).values()) == [f"/admin/ledger/entrylisting/{quote('ada/credits/2')}/refund/"]
-    assert list(buttons(rate).values()) == ["/admin/ledger/ratelisting/publish-rate/"]
+    refund, rate = refusal_page(client, 3), refusal_page(client, 4)
+    assert "Refused: 31 asked back, 30 are left of spend #2. Over by 1." in text_of(refund)
+    assert list(suggested_actions(refund).values()) == [f"/admin/ledger/entrylisting/{quote('ada/credits/2')}/refund/"]
+    assert list(suggested_actions(rate).values()) == ["/admin/ledger/ratelisting/publish-rate/"]
 
 
 def test_an_operator_who_may_only_look_is_offered_no_form(ada):
-    refuse()
-    page = page_of(operator("ledger.view_refusallisting"), 4)
-    assert "Release hold #3: 60 until" in words_of(page)
-    assert buttons(page) == {}
+    refuse_a_spend()
+    page = refusal_page(operator("ledger.view_refusallisting"), 4)
+    assert "Release hold #3: 60 until" in text_of(page)
+    assert suggested_actions(page) == {}
 
 
 def test_the_page_costs_the_same_however_much_followed(client, ada):
-    refuse(reference="job-19")
+    refuse_a_spend(reference="job-19")
     address = f"{REFUSALS}{quote('ada/credits/4')}/change/"
     few = cost_of(client, address)
     load_history(holders=30, entries=5_000, first_holder=101)
@@ -139,5 +138,5 @@ def test_a_credit_type_is_named_in_the_admin_and_a_wrong_one_is_refused(client):
         assert client.post(add, good | wrong).status_code == 200
     assert not CreditType.objects.exists()
     assert client.post(add, good).status_code == 302
-    assert "1,234,567 is 12,345.67 USD" in words_of(client.get("/admin/ledger/credittype/").content.decode())
+    assert "1,234,567 is 12,345.67 USD" in text_of(client.get("/admin/ledger/credittype/").content.decode())
     assert operator("ledger.view_account", name="ben").get(add).status_code == 403

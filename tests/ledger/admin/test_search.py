@@ -27,19 +27,21 @@ def client() -> Client:
     return operator()
 
 
-def found(client, word):
+def search_results(client, word):
     """Title, description and address of each result."""
     page = client.get(SEARCH, {"s": word, "extended": 1}).content.decode()
     items = re.findall(r'<a class="[^"]*" href="([^"]+)" data-title="([^"]*)" data-description="([^"]*)"', page)
     return [(html.unescape(title), html.unescape(description), html.unescape(url)) for url, title, description in items]
 
 
-def addresses(client, word):
-    return [url for _, _, url in found(client, word)]
+def found_addresses(client, word):
+    """The addresses of the results."""
+    return [url for _, _, url in search_results(client, word)]
 
 
 @pytest.fixture
 def ada():
+    """Two credit types of Ada, another holder whose id begins like hers, and a refusal."""
     services.grant(holder_id="Ada", amount=100, idempotency_key="g-1", reference="pay_1")
     services.grant(holder_id="Ada", amount=100, idempotency_key="g-2", credit_type="sms")
     services.grant(holder_id="adam", amount=1, idempotency_key="g-3")
@@ -48,26 +50,26 @@ def ada():
 
 
 def test_a_holder_is_found_once_by_the_beginning_of_the_id_as_it_is_written(client, ada):
-    assert found(client, "Ad") == [("Ada", "holder", "/admin/ledger/account/holders/Ada/")]
-    assert addresses(client, "ad") == ["/admin/ledger/account/holders/adam/"]
+    assert search_results(client, "Ad") == [("Ada", "holder", "/admin/ledger/account/holders/Ada/")]
+    assert found_addresses(client, "ad") == ["/admin/ledger/account/holders/adam/"]
 
 
 def test_entries_and_refusals_are_found_by_reference_key_request_and_number(client, ada):
     grant = f"/admin/ledger/entrylisting/{quote('Ada/credits/1')}/change/"
     refusal = f"/admin/ledger/refusallisting/{quote('Ada/credits/2')}/change/"
     for word in ("pay_1", "g-1", "Ada/credits/1"):
-        assert addresses(client, word) == [grant], word
+        assert found_addresses(client, word) == [grant], word
     for word in ("job-19", "no-1", "req-4711", "Ada/credits/2"):
-        assert addresses(client, word) == [refusal], word
+        assert found_addresses(client, word) == [refusal], word
     assert all(client.get(url).status_code == 200 for url in (grant, refusal))
-    [(title, description, _)] = found(client, "req-4711")
+    [(title, description, _)] = search_results(client, "req-4711")
     assert (title, description.startswith("Ada, credits: "), description.endswith("by request")) == ("Refusal #2", True, True)
 
 
 def test_a_batch_is_found_by_its_key_and_its_request(client):
     request = GrantRequest(holder_id="ada", amount=5, idempotency_key="b1")
     services.batch([request], mode="atomic", idempotency_key="batch-7", actor="key:shop", request_id="req-b")
-    assert addresses(client, "batch-7") == addresses(client, "req-b") != []
+    assert found_addresses(client, "batch-7") == found_addresses(client, "req-b") != []
 
 
 def test_documents_and_orders_of_billing_are_found(client):
@@ -79,12 +81,14 @@ def test_documents_and_orders_of_billing_are_found(client):
     note = issue_in(invoice_id=invoice.pk, reason="a mistake", actor="admin:mara")
     base = "/admin/billing"
     assert (
-        addresses(client, invoice.number) == addresses(client, invoice.number.lower()) == [f"{base}/invoice/{invoice.pk}/change/"]
+        found_addresses(client, invoice.number)
+        == found_addresses(client, invoice.number.lower())
+        == [f"{base}/invoice/{invoice.pk}/change/"]
     )
-    assert addresses(client, note.number.lower()) == [f"{base}/creditnote/{note.pk}/change/"]
-    assert addresses(client, "cust-a") == [f"{base}/customer/{customer.pk}/change/"]
-    assert f"{base}/subscription/{subscription.pk}/change/" in addresses(client, subscription.ref)
-    assert len(addresses(client, "team-pl")) == 1
+    assert found_addresses(client, note.number.lower()) == [f"{base}/creditnote/{note.pk}/change/"]
+    assert found_addresses(client, "cust-a") == [f"{base}/customer/{customer.pk}/change/"]
+    assert f"{base}/subscription/{subscription.pk}/change/" in found_addresses(client, subscription.ref)
+    assert len(found_addresses(client, "team-pl")) == 1
 
 
 @pytest.mark.parametrize("word", ["nobody", "a\x00b", "x" * 300, "%", "_"])
@@ -95,15 +99,15 @@ def test_it_says_when_there_is_nothing_and_what_can_be_searched(client, ada, wor
 
 
 def test_what_was_made_since_is_found_at_once(client):
-    assert addresses(client, "newcomer") == []
+    assert found_addresses(client, "newcomer") == []
     services.grant(holder_id="newcomer", amount=1, idempotency_key="g")
-    assert addresses(client, "newcomer") == ["/admin/ledger/account/holders/newcomer/"]
+    assert found_addresses(client, "newcomer") == ["/admin/ledger/account/holders/newcomer/"]
 
 
 def test_each_operator_finds_what_the_permissions_allow_and_a_stranger_nothing(ada):
     looking = operator("ledger.view_account")
-    assert len(addresses(looking, "Ada")) == 1
-    assert addresses(looking, "pay_1") == addresses(looking, "job-19") == []
+    assert len(found_addresses(looking, "Ada")) == 1
+    assert found_addresses(looking, "pay_1") == found_addresses(looking, "job-19") == []
     assert Client().get(SEARCH, {"s": "Ada"}).status_code == 302
 
 

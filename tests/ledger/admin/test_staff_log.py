@@ -21,7 +21,7 @@ PRUNE = (
 )
 
 
-def events(*columns):
+def staff_events(*columns):
     """What is recorded, but for the operators that a test makes and logs in."""
     rows = StaffEvent.objects.exclude(action__in=("login", "operator-created")).order_by("id")
     return list(rows.values_list(*columns or ("actor", "action", "object", "details")))
@@ -67,12 +67,12 @@ def test_keys_forms_and_exports_are_on_record_once_each():
         assert client.post(form, {**asked, "confirmed": "1"}).status_code == 302
     client.get("/admin/ledger/account/month-end/?format=csv")
     exported = re.compile(r"credits-\d{4}-\d\d\.csv")
-    assert events()[:3] == [
+    assert staff_events()[:3] == [
         ("admin:mara", "key-created", "key shop", "ledger:spend, ledger:read"),
         ("admin:mara", "key-revoked", "key shop", ""),
         ("admin:mara", "form", "Grant credits", "Grant #1: +50 credits for ada; reason: goodwill"),
     ]
-    (last,) = events()[3:]
+    (last,) = staff_events()[3:]
     assert last[:2] == ("admin:mara", "exported")
     assert exported.fullmatch(last[2])
 

@@ -1,6 +1,5 @@
 """Forms in two steps: the form, what will happen by a dry run that writes nothing, then done."""
 
-import html
 import re
 from datetime import UTC, datetime, timedelta
 
@@ -12,7 +11,7 @@ from django.test import Client
 from ledger import reads, services
 from ledger.admin.operations import end_of_day_in
 from ledger.models import CreditType, Entry
-from tests.ledger.admin.admin_site import hidden_key, operator
+from tests.ledger.admin.admin_site import hidden_key, hidden_values, operator, text_of
 
 pytestmark = pytest.mark.django_db
 
@@ -42,43 +41,34 @@ def ada():
     services.hold(holder_id="ada", amount=10, idempotency_key="h")
 
 
-def words(page):
-    """What a page says, without its markup."""
-    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", page)))
-
-
-def opened(client, address, **values):
-    """The form filled in, as it is sent the first time."""
+def send_first_step(client, address, **values):
+    """Open the form and send it filled in; the response says what would happen."""
     key = hidden_key(client.get(address).content.decode())
     return client.post(address, {"idempotency_key": key, **values})
 
 
-def hidden_values(page):
-    """What the second page sends again, by field."""
-    return {name: html.unescape(value) for name, value in re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page)}
-
-
-def of_entry(sequence, action):
+def entry_form_url(sequence, action):
+    """The address of a form about one of Ada's entries."""
     return f"/admin/ledger/entrylisting/{quote(f'ada/credits/{sequence}')}/{action}/"
 
 
-def of_account(action):
+def account_form_url(action):
     """The address of a form about Ada's credits."""
     return f"/admin/ledger/account/{quote('ada/credits')}/{action}/"
 
 
 def test_the_first_click_says_what_will_happen_and_writes_nothing(client, ada):
     before = Entry.objects.count()
-    response = opened(client, of_account("grant"), **ASKED, expires_at="2999-12-31T23:59")
+    response = send_first_step(client, account_form_url("grant"), **ASKED, expires_at="2999-12-31T23:59")
     page = response.content.decode()
     assert response.status_code == 200
-    text = words(page)
+    text = text_of(page)
     assert "50 added, for ada (Credits)." in text
     assert "A new promotional lot of 50, which expires 2999-12-31 23:59 UTC." in text
     assert "Balance 20 70 Available 20 70" in text
     assert Entry.objects.count() == before
 
-    done = client.post(of_account("grant"), hidden_values(page) | {"confirmed": "yes"})
+    done = client.post(account_form_url("grant"), hidden_values(page) | {"confirmed": "yes"})
     assert done.status_code == 302
     assert Entry.objects.count() == before + 1
     [lot] = [lot for lot in reads.entry("ada", "credits", 5).lots if lot.grant == 5]
@@ -86,14 +76,14 @@ def test_the_first_click_says_what_will_happen_and_writes_nothing(client, ada):
 
 
 def test_a_double_click_on_the_second_page_does_it_once(client, ada):
-    values = hidden_values(opened(client, of_account("grant"), **ASKED).content.decode()) | {"confirmed": "yes"}
-    assert [client.post(of_account("grant"), values).status_code for _ in range(2)] == [302, 302]
+    values = hidden_values(send_first_step(client, account_form_url("grant"), **ASKED).content.decode()) | {"confirmed": "yes"}
+    assert [client.post(account_form_url("grant"), values).status_code for _ in range(2)] == [302, 302]
     assert reads.balance("ada").balance == 70
 
 
 def test_a_form_can_be_changed_after_its_dry_run(client, ada):
-    values = hidden_values(opened(client, of_account("grant"), **ASKED).content.decode())
-    response = client.post(of_account("grant"), values | {"edit": "yes"})
+    values = hidden_values(send_first_step(client, account_form_url("grant"), **ASKED).content.decode())
+    response = client.post(account_form_url("grant"), values | {"edit": "yes"})
     page = response.content.decode()
     assert response.status_code == 200
     assert re.search(r'name="amount"[^>]*value="50"|value="50"[^>]*name="amount"', page)
@@ -105,48 +95,48 @@ def test_a_form_can_be_changed_after_its_dry_run(client, ada):
     ("address", "asked", "expected"),
     [
         (
-            of_entry(3, "refund"),
+            entry_form_url(3, "refund"),
             {"amount": "25"},
             "25 of spend #3 returned, for ada (Credits). 10 back to lot #2, which never expires.",
         ),
-        (of_entry(3, "refund"), {"amount": "25"}, "Balance 20 45 Available 20 45"),
-        (of_entry(2, "revoke"), {}, "20 of grant #2 taken back, for ada (Credits). 20 from lot #2, which never expires."),
-        (of_entry(4, "release"), {}, "Balance 20 30 Available 20 30 Held 10 0"),
+        (entry_form_url(3, "refund"), {"amount": "25"}, "Balance 20 45 Available 20 45"),
+        (entry_form_url(2, "revoke"), {}, "20 of grant #2 taken back, for ada (Credits). 20 from lot #2, which never expires."),
+        (entry_form_url(4, "release"), {}, "Balance 20 30 Available 20 30 Held 10 0"),
         (
-            of_account("transfer"),
+            account_form_url("transfer"),
             {"to": "bob", "holder_again": "bob", "amount": "5"},
             "5 sent to bob, for ada (Credits). 5 from lot #2",
         ),
-        (of_account("set-overdraft"), {"limit": "70"}, "Balance 20 20 Available 20 90 Overdraft limit 0 70"),
+        (account_form_url("set-overdraft"), {"limit": "70"}, "Balance 20 20 Available 20 90 Overdraft limit 0 70"),
     ],
 )
 def test_the_dry_run_of_each_operation_shows_its_lots(client, ada, address, asked, expected):
     before = Entry.objects.count()
-    response = opened(client, address, reason="x", **asked)
-    assert expected in words(response.content.decode())
+    response = send_first_step(client, address, reason="x", **asked)
+    assert expected in text_of(response.content.decode())
     assert Entry.objects.count() == before
     done = client.post(address, hidden_values(response.content.decode()) | {"confirmed": "yes"})
-    assert done.status_code == 302, words(done.content.decode())
+    assert done.status_code == 302, text_of(done.content.decode())
     assert Entry.objects.count() > before
 
 
 def test_what_would_be_refused_is_said_at_once_and_not_put_on_record(client, ada):
     before = Entry.objects.count()
-    response = opened(client, of_entry(3, "refund"), reason="oops", amount="111")
+    response = send_first_step(client, entry_form_url(3, "refund"), reason="oops", amount="111")
     assert response.status_code == 422
-    assert "The refund exceeds the spend: sequence 3, refundable 110, requested 111" in words(response.content.decode())
+    assert "The refund exceeds the spend: sequence 3, refundable 110, requested 111" in text_of(response.content.decode())
     assert Entry.objects.count() == before
 
 
 def test_amounts_are_repeated_in_the_unit_of_their_type(client):
     CreditType.objects.create(code="usd_cents", name="US dollars", unit="USD", scale=2)
-    page = words(opened(client, GRANT, **ASKED | {"credit_type": "usd_cents", "holder_again": "ada"}).content.decode())
+    page = text_of(send_first_step(client, GRANT, **ASKED | {"credit_type": "usd_cents", "holder_again": "ada"}).content.decode())
     assert "0.50 added, for ada (US dollars). You asked for 50 in the smallest unit; that is 0.50 USD." in page
     assert "Balance 0.00 0.50" in page
 
 
 def test_a_new_holder_stays_confirmed_in_the_second_step(client):
-    values = hidden_values(opened(client, GRANT, **ASKED | {"holder_again": "ada"}).content.decode())
+    values = hidden_values(send_first_step(client, GRANT, **ASKED | {"holder_again": "ada"}).content.decode())
     assert client.post(GRANT, values | {"confirmed": "yes"}).status_code == 302
     assert reads.balance("ada").balance == 50
 
@@ -154,11 +144,11 @@ def test_a_new_holder_stays_confirmed_in_the_second_step(client):
 def test_an_expiry_can_be_chosen_in_days_and_is_worked_out_before_it_is_confirmed(client, ada):
     with time_machine.travel(datetime(2040, 1, 31, 14, 3, tzinfo=UTC), tick=False):
         assert end_of_day_in(30, now=datetime.now(UTC)) == datetime(2040, 3, 2)
-    values = hidden_values(opened(client, of_account("grant"), **ASKED, expires_in="30").content.decode())
+    values = hidden_values(send_first_step(client, account_form_url("grant"), **ASKED, expires_in="30").content.decode())
     expected = end_of_day_in(30, now=datetime.now(UTC))
     assert (values["expires_in"], values["expires_at"]) == ("", f"{expected:%Y-%m-%dT%H:%M:%S}")
     assert expected - datetime.now(UTC).replace(tzinfo=None) > timedelta(days=30)
-    both = opened(client, of_account("grant"), **ASKED, expires_in="30", expires_at="2999-12-31T23:59")
+    both = send_first_step(client, account_form_url("grant"), **ASKED, expires_in="30", expires_at="2999-12-31T23:59")
     assert (both.status_code, "not both" in both.content.decode()) == (422, True)
 
 
@@ -170,7 +160,7 @@ def test_what_is_seldom_needed_is_folded_and_unfolded_where_it_is_filled_in(clie
     assert closed[1] is None
     assert re.findall(r'name="(\w+)"', closed[2]) == ["reference", "expires_at", "effective_at", "priority"]
     assert folded(client.get(f"{GRANT}?reference=job-19").content.decode())[1] == " open"
-    wrong = opened(client, of_account("grant"), **ASKED | {"priority": "-1"}).content.decode()
+    wrong = send_first_step(client, account_form_url("grant"), **ASKED | {"priority": "-1"}).content.decode()
     assert folded(wrong)[1] == " open"
 
 

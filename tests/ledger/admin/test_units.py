@@ -91,7 +91,7 @@ def test_forms_explain_in_the_unit_and_say_how_amounts_are_typed(client, ada, ad
     assert (typed in found) == ("release" not in address)
 
 
-def test_a_refusal_of_a_form_and_what_was_done_are_told_in_the_unit(client, ada):
+def test_a_forms_refusal_and_its_result_are_shown_in_the_unit(client, ada):
     def sent(amount, **more):
         key = hidden_key(client.get(page(2, "refund")).content.decode())
         values = {"idempotency_key": key, "reason": "goodwill", "amount": amount}
@@ -121,7 +121,7 @@ def test_a_refusals_facts_lots_and_holds_and_what_was_asked(client, ada):
     assert "refundable 3,456.78, requested 76,543.21" in shown(client, page(2))
 
 
-def test_a_batch_tells_whose_operations_were_refused_in_the_unit(client, ada):
+def test_a_batch_shows_the_refused_operations_in_the_unit(client, ada):
     operations = [
         SpendRequest(holder_id="ada", credit_type=CENTS, amount=7_654_321, idempotency_key="1"),
         GrantRequest(holder_id="bob", amount=5, idempotency_key="2"),

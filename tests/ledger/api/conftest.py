@@ -45,14 +45,11 @@ ENTRY_FIELDS = [
 ]
 
 
-def entry_of(answer: HttpResponse, *more: str, status: int = 201) -> dict[str, Any]:
-    """The entry of a 201, without what differs from run to run, which is looked at here.
-
-    `more` are the fields behind those that all entries have: exactly those must be there.
-    """
-    assert answer.status_code == status, answer.content
-    assert answer["Content-Type"] == "application/json"
-    entry: dict[str, Any] = json.loads(answer.content)
+def entry_of_201(response: HttpResponse, *more: str, status: int = 201) -> dict[str, Any]:
+    """The entry of a 201, without what differs from run to run, which is checked here."""
+    assert response.status_code == status, response.content
+    assert response["Content-Type"] == "application/json"
+    entry: dict[str, Any] = json.loads(response.content)
     assert list(entry) == [*ENTRY_FIELDS, *more]
     assert TIME.fullmatch(entry.pop("recorded_at"))
     assert DIGEST.fullmatch(entry.pop("digest"))

@@ -53,6 +53,7 @@ CALLS: list[tuple[str, str, str, dict[str, Any] | None]] = [
 
 
 def views_by_path(patterns: list[URLPattern | URLResolver], path: str = "/") -> Iterator[tuple[str, Any]]:
+    """Path and view of each call of the API."""
     for each in patterns:
         here = path + str(each.pattern)
         if isinstance(each, URLResolver):
@@ -76,15 +77,16 @@ def test_every_api_view_is_an_endpoint_which_checks_the_key_itself() -> None:
 def test_a_view_that_is_no_endpoint_refuses_every_key(make_api: MakeApi, db: None, headers: dict[str, str]) -> None:
     if headers:
         headers = {"Authorization": f"Bearer {make_api('ledger:admin').secret}"}
-    answer = Unguarded.as_view()(RequestFactory().get("/v1/unguarded", headers=headers))
+    response = Unguarded.as_view()(RequestFactory().get("/v1/unguarded", headers=headers))
 
-    assert answer.status_code == 403
-    assert b"balance" not in answer.content
+    assert response.status_code == 403
+    assert b"balance" not in response.content
 
 
 def send(client: ApiClient, method: str, path: str, body: dict[str, Any] | None, **headers: str) -> tuple[int, dict[str, object]]:
-    answer = client.get(path, **headers) if method == "GET" else client.post(path, body, **headers)
-    return answer.status_code, json.loads(answer.content)
+    """Send the request; return the status and the body."""
+    response = client.get(path, **headers) if method == "GET" else client.post(path, body, **headers)
+    return response.status_code, json.loads(response.content)
 
 
 @pytest.mark.parametrize(("scope", "method", "path", "body"), CALLS)
@@ -167,9 +169,9 @@ def test_without_a_valid_key_every_path_answers_the_same_401(
 ) -> None:
     headers = {} if header is None else {"Authorization": header.format(secret=api.secret)}
     with nothing_written(holder):
-        answer = AsgiClient().generic(method, path, json.dumps(body).encode(), content_type="application/json", headers=headers)
-    assert (answer.status_code, answer["WWW-Authenticate"]) == (401, 'Bearer realm="credit-ledger"')
-    problem = json.loads(answer.content)
+        response = AsgiClient().generic(method, path, json.dumps(body).encode(), content_type="application/json", headers=headers)
+    assert (response.status_code, response["WWW-Authenticate"]) == (401, 'Bearer realm="credit-ledger"')
+    problem = json.loads(response.content)
     assert problem["type"] == "https://credit-ledger.example/problems/unauthenticated"
     assert set(problem) == {"type", "title", "status", "detail", "request_id", "outcome"}
 

@@ -17,15 +17,15 @@ GRANTS = "/v1/holders/customer-42/grants"
 LONGEST_KEY = 255
 
 
-def refused(answer: Any, status: int, *field_errors: tuple[str, str]) -> dict[str, Any]:
-    """The problem of an answer that has this status, says that nothing was executed, and names these (pointer, code)."""
-    assert answer.status_code == status, answer.content
-    assert answer["Content-Type"] == "application/problem+json"
-    problem: dict[str, Any] = json.loads(answer.content)
+def problem_of_refusal(response: Any, status: int, *field_errors: tuple[str, str]) -> dict[str, Any]:
+    """The problem of a response with this status that says that nothing was executed and names these (pointer, code)."""
+    assert response.status_code == status, response.content
+    assert response["Content-Type"] == "application/problem+json"
+    problem: dict[str, Any] = json.loads(response.content)
     assert problem["outcome"] == "not_executed"
     assert [(error["pointer"], error["code"]) for error in problem.get("errors", [])] == list(field_errors)
     assert all(error["detail"] for error in problem.get("errors", []))
-    assert answer["X-Request-Id"] == problem["request_id"]
+    assert response["X-Request-Id"] == problem["request_id"]
     return problem
 
 
@@ -70,7 +70,7 @@ def test_a_body_that_is_not_one_strict_json_object_is_a_400(
     api: ApiClient, holder: str, body: bytes, pointer: str, code: str
 ) -> None:
     with nothing_written(holder):
-        problem = refused(api.post(SPENDS, raw=body), 400, (pointer, code))
+        problem = problem_of_refusal(api.post(SPENDS, raw=body), 400, (pointer, code))
     assert problem["type"].endswith("/malformed-request")
 
 
@@ -120,13 +120,13 @@ def test_an_amount_that_is_not_an_integer_within_bounds_is_a_400(
     name = "limit" if path == "overdraft" else "amount"
     with nothing_written(holder):
         body = b"{" + beside + f'"{name}": {amount}'.encode() + b"}"
-        refused(api.post(f"/v1/holders/{holder}/{path}", raw=body), 400, (f"/{name}", code))
+        problem_of_refusal(api.post(f"/v1/holders/{holder}/{path}", raw=body), 400, (f"/{name}", code))
 
 
 @pytest.mark.parametrize("amount", ["1_000", "01", "+1", "0x10", ".5", "1.", "--1", "1e", "\uff11"])
 def test_what_json_has_no_number_for_is_a_400(api: ApiClient, holder: str, amount: str) -> None:
     with nothing_written(holder):
-        refused(api.post(SPENDS, raw=b'{"amount": ' + amount.encode() + b"}"), 400, ("", "malformed-json"))
+        problem_of_refusal(api.post(SPENDS, raw=b'{"amount": ' + amount.encode() + b"}"), 400, ("", "malformed-json"))
 
 
 def test_amounts_up_to_the_bounds_are_taken(api: ApiClient, holder: str) -> None:
@@ -139,7 +139,7 @@ def test_amounts_up_to_the_bounds_are_taken(api: ApiClient, holder: str) -> None
 def test_an_unknown_or_server_owned_field_is_a_400(api: ApiClient, holder: str, name: str) -> None:
     pointer = "/a~1b~0c" if name == "a/b~c" else "/" + name[:200]
     with nothing_written(holder):
-        refused(api.post(SPENDS, {"amount": 1, name: 1}), 400, (pointer, "unknown-field"))
+        problem_of_refusal(api.post(SPENDS, {"amount": 1, name: 1}), 400, (pointer, "unknown-field"))
 
 
 def test_all_that_is_wrong_is_named_at_once(api: ApiClient, holder: str) -> None:
@@ -153,7 +153,7 @@ def test_all_that_is_wrong_is_named_at_once(api: ApiClient, holder: str) -> None
         "source": "free",
     }
     with nothing_written(holder):
-        refused(
+        problem_of_refusal(
             api.post(GRANTS, body),
             400,
             ("/credit_type", "pattern"),
@@ -194,14 +194,14 @@ def test_texts_and_metadata_beyond_their_limits_are_a_400(
     api: ApiClient, holder: str, field: str, value: Any, pointer: str, code: str
 ) -> None:
     with nothing_written(holder):
-        refused(api.post(SPENDS, {"amount": 1, field: value}), 400, (pointer, code))
+        problem_of_refusal(api.post(SPENDS, {"amount": 1, field: value}), 400, (pointer, code))
 
 
 def test_texts_and_metadata_up_to_their_limits_are_taken(api: ApiClient, holder: str) -> None:
     metadata = {f"{number:064d}": "ü\u2028😀" for number in range(50)}
-    answer = api.post(SPENDS, {"amount": 1, "reason": "é" * 500, "reference": "😀" * 200, "metadata": metadata})
-    assert answer.status_code == 201, answer.content
-    entry = json.loads(answer.content)
+    response = api.post(SPENDS, {"amount": 1, "reason": "é" * 500, "reference": "😀" * 200, "metadata": metadata})
+    assert response.status_code == 201, response.content
+    entry = json.loads(response.content)
     assert (entry["reason"], entry["reference"], entry["metadata"]) == ("é" * 500, "😀" * 200, metadata)
 
 
@@ -236,7 +236,7 @@ TIMES: list[tuple[str, Any, str]] = [
 @pytest.mark.parametrize(("value", "code"), [case[1:] for case in TIMES], ids=[case[0] for case in TIMES])
 def test_a_time_that_is_not_one_moment_is_a_400(api: ApiClient, holder: str, field: str, value: Any, code: str) -> None:
     with nothing_written(holder):
-        refused(api.post(GRANTS, {"amount": 1, field: value}), 400, (f"/{field}", code))
+        problem_of_refusal(api.post(GRANTS, {"amount": 1, field: value}), 400, (f"/{field}", code))
 
 
 @pytest.mark.parametrize(
@@ -252,8 +252,8 @@ def test_an_expiry_before_effective_or_in_the_past_is_a_400(
     api: ApiClient, holder: str, effective_at: str, expires_at: str
 ) -> None:
     with nothing_written(holder):
-        answer = api.post(GRANTS, {"amount": 1, "effective_at": effective_at, "expires_at": expires_at})
-        problem = refused(answer, 400, ("/expires_at", json.loads(answer.content)["errors"][0]["code"]))
+        response = api.post(GRANTS, {"amount": 1, "effective_at": effective_at, "expires_at": expires_at})
+        problem = problem_of_refusal(response, 400, ("/expires_at", json.loads(response.content)["errors"][0]["code"]))
     assert problem["type"].endswith("/invalid-request")
 
 
@@ -266,7 +266,7 @@ def test_a_sequence_that_is_not_a_positive_integer_is_a_400(
 ) -> None:
     name = {"refunds": "spend", "revocations": "grant"}[path]
     with nothing_written(holder):
-        refused(api.post(f"/v1/holders/{holder}/{path}", {name: sequence}), 400, (f"/{name}", code))
+        problem_of_refusal(api.post(f"/v1/holders/{holder}/{path}", {name: sequence}), 400, (f"/{name}", code))
 
 
 @pytest.mark.parametrize("path", ["refunds", "revocations"])
@@ -274,7 +274,7 @@ def test_a_sequence_that_is_not_a_positive_integer_is_a_400(
 def test_a_sequence_that_no_entry_can_have_is_a_404(api: ApiClient, holder: str, path: str, sequence: int) -> None:
     name = {"refunds": "spend", "revocations": "grant"}[path]
     with nothing_written(holder):
-        refused(api.post(f"/v1/holders/{holder}/{path}", {name: sequence}), 404)
+        problem_of_refusal(api.post(f"/v1/holders/{holder}/{path}", {name: sequence}), 404)
 
 
 OTHER_WRITES: list[tuple[str, dict[str, Any], tuple[str, str]]] = [
@@ -306,7 +306,7 @@ def test_what_the_other_writes_do_not_take_is_a_400(
     api: ApiClient, holder: str, path: str, body: dict[str, Any], error: tuple[str, str]
 ) -> None:
     with nothing_written(holder), nothing_written("team-7"):
-        refused(api.post(f"/v1/holders/{holder}/{path}", body), 400, error)
+        problem_of_refusal(api.post(f"/v1/holders/{holder}/{path}", body), 400, error)
 
 
 # Media types, sizes, methods -------------------------------------------------------------------------
@@ -328,14 +328,14 @@ def test_what_the_other_writes_do_not_take_is_a_400(
 )
 def test_another_media_type_is_a_415(api: ApiClient, holder: str, content_type: str) -> None:
     with nothing_written(holder):
-        answer = api.post(SPENDS, {"amount": 1}, Content_Type=content_type)
-        refused(answer, 415)
-    assert answer["Accept"] == "application/json"
+        response = api.post(SPENDS, {"amount": 1}, Content_Type=content_type)
+        problem_of_refusal(response, 415)
+    assert response["Accept"] == "application/json"
 
 
 def test_a_compressed_body_is_a_415(api: ApiClient, holder: str) -> None:
     with nothing_written(holder):
-        refused(api.post(SPENDS, {"amount": 1}, Content_Encoding="gzip"), 415)
+        problem_of_refusal(api.post(SPENDS, {"amount": 1}, Content_Encoding="gzip"), 415)
 
 
 @pytest.mark.parametrize(
@@ -350,8 +350,8 @@ def test_json_in_utf_8_is_taken_however_it_is_said(api: ApiClient, holder: str, 
 )
 def test_an_unacceptable_accept_is_a_406(api: ApiClient, holder: str, accept: str) -> None:
     with nothing_written(holder):
-        refused(api.post(SPENDS, {"amount": 1}, Accept=accept), 406)
-    refused(api.get(f"/v1/holders/{holder}/balance", Accept=accept), 406)
+        problem_of_refusal(api.post(SPENDS, {"amount": 1}, Accept=accept), 406)
+    problem_of_refusal(api.get(f"/v1/holders/{holder}/balance", Accept=accept), 406)
 
 
 @pytest.mark.parametrize(
@@ -365,26 +365,26 @@ def test_an_acceptable_accept_is_served(api: ApiClient, holder: str, accept: str
 @pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND", "HEAD"])
 def test_a_wrong_method_is_a_405_that_names_the_right_one(api: ApiClient, holder: str, method: str) -> None:
     with nothing_written(holder):
-        answer = api.client.generic(
+        response = api.client.generic(
             method, SPENDS, b'{"amount": 1}', content_type="application/json", headers={"Authorization": f"Bearer {api.secret}"}
         )
-    assert (answer.status_code, answer["Allow"]) == (405, "POST")
+    assert (response.status_code, response["Allow"]) == (405, "POST")
     if method != "HEAD":
-        refused(answer, 405)
+        problem_of_refusal(response, 405)
 
 
 def test_a_body_above_its_limit_is_a_413(api: ApiClient, holder: str) -> None:
     body = b'{"amount": 1}' + b" " * (64 * 1024 - 13)
     assert api.post(SPENDS, raw=body).status_code == 201
     with nothing_written(holder):
-        problem = refused(api.post(SPENDS, raw=body + b" "), 413)
+        problem = problem_of_refusal(api.post(SPENDS, raw=body + b" "), 413)
     assert problem["limit_bytes"] == 65536
 
 
 @pytest.mark.parametrize("length", ["65537", "99999999999999999999999999"])
 def test_an_announced_length_above_the_limit_is_a_413_without_reading(api: ApiClient, holder: str, length: str) -> None:
     with nothing_written(holder):
-        answer = api.client.generic(
+        response = api.client.generic(
             "POST",
             SPENDS,
             b'{"amount": 1}',
@@ -392,7 +392,7 @@ def test_an_announced_length_above_the_limit_is_a_413_without_reading(api: ApiCl
             CONTENT_LENGTH=length,
             headers={"Authorization": f"Bearer {api.secret}", "Idempotency-Key": "k"},
         )
-        refused(answer, 413)
+        problem_of_refusal(response, 413)
 
 
 @pytest.mark.parametrize(
@@ -400,7 +400,7 @@ def test_an_announced_length_above_the_limit_is_a_413_without_reading(api: ApiCl
 )
 def test_a_content_length_that_lies_is_a_400(api: ApiClient, holder: str, length: str, code: str) -> None:
     with nothing_written(holder):
-        answer = api.client.generic(
+        response = api.client.generic(
             "POST",
             SPENDS,
             b'{"amount": 1}',
@@ -409,7 +409,7 @@ def test_a_content_length_that_lies_is_a_400(api: ApiClient, holder: str, length
             headers={"Authorization": f"Bearer {api.secret}", "Idempotency-Key": "k"},
             **{"wsgi.input": BytesIO(b'{"amount": 1}')},
         )
-        refused(answer, 400, ("", code))
+        problem_of_refusal(response, 400, ("", code))
 
 
 def test_a_body_without_a_length_is_read_where_the_server_ends_it(api: ApiClient, holder: str) -> None:
@@ -426,14 +426,14 @@ def test_a_body_without_a_length_is_read_where_the_server_ends_it(api: ApiClient
 
     assert chunked(b'{"amount": 1}', "k1").status_code == 201
     with nothing_written(holder):
-        refused(chunked(b'{"amount": 1}' + b" " * 65536, "k2"), 413)
-        refused(chunked(b"", "k3"), 400, ("", "empty-body"))
+        problem_of_refusal(chunked(b'{"amount": 1}' + b" " * 65536, "k2"), 413)
+        problem_of_refusal(chunked(b"", "k3"), 400, ("", "empty-body"))
 
 
 def test_no_body_at_all_is_a_400(api: ApiClient, holder: str) -> None:
     with nothing_written(holder):
-        answer = api.client.generic("POST", SPENDS, headers={"Authorization": f"Bearer {api.secret}", "Idempotency-Key": "k"})
-        refused(answer, 400, ("", "empty-body"))
+        response = api.client.generic("POST", SPENDS, headers={"Authorization": f"Bearer {api.secret}", "Idempotency-Key": "k"})
+        problem_of_refusal(response, 400, ("", "empty-body"))
 
 
 # Paths and queries -----------------------------------------------------------------------------------
@@ -460,18 +460,18 @@ BAD_HOLDERS = [
 @pytest.mark.parametrize("bad", BAD_HOLDERS)
 @pytest.mark.parametrize("rest", ["balance", "entries", "refusals", "entries/1"])
 def test_a_holder_that_cannot_be_is_a_404(api: ApiClient, bad: str, rest: str) -> None:
-    refused(api.get(f"/v1/holders/{bad}/{rest}"), 404)
+    problem_of_refusal(api.get(f"/v1/holders/{bad}/{rest}"), 404)
 
 
 @pytest.mark.parametrize("bad", BAD_HOLDERS)
 def test_nothing_can_be_granted_to_a_holder_that_cannot_be(api: ApiClient, bad: str) -> None:
-    refused(api.post(f"/v1/holders/{bad}/grants", {"amount": 1}), 404)
+    problem_of_refusal(api.post(f"/v1/holders/{bad}/grants", {"amount": 1}), 404)
 
 
 @pytest.mark.parametrize("good", ["a", "0", "a" * 64, "A.b_c:d@e-f", "550e8400-e29b-41d4-a716-446655440000", "user@example.com"])
 def test_a_holder_of_the_alphabet_is_taken(api: ApiClient, good: str) -> None:
-    answer = api.post(f"/v1/holders/{good}/grants", {"amount": 1})
-    assert (answer.status_code, json.loads(answer.content)["holder_id"]) == (201, good)
+    response = api.post(f"/v1/holders/{good}/grants", {"amount": 1})
+    assert (response.status_code, json.loads(response.content)["holder_id"]) == (201, good)
 
 
 @pytest.mark.parametrize(
@@ -512,16 +512,16 @@ def test_a_holder_of_the_alphabet_is_taken(api: ApiClient, good: str) -> None:
 )
 def test_an_unknown_path_is_a_404_with_or_without_a_key(api: ApiClient, holder: str, path: str) -> None:
     with nothing_written(holder):
-        refused(api.get(path), 404)
-        refused(api.post(path, {"amount": 1}), 404)
-        refused(AsgiClient().get(path), 404)
+        problem_of_refusal(api.get(path), 404)
+        problem_of_refusal(api.post(path, {"amount": 1}), 404)
+        problem_of_refusal(AsgiClient().get(path), 404)
 
 
 @pytest.mark.parametrize(
     "path", ["/v1/holders/a%00b/balance", "/v1/holders/customer-42%00", "/nothing%00", "/v1/holders/customer-42/entries/1%00"]
 )
 def test_nul_in_a_path_is_a_400(api: ApiClient, path: str) -> None:
-    refused(api.get(path), 400, ("", "forbidden-character"))
+    problem_of_refusal(api.get(path), 400, ("", "forbidden-character"))
 
 
 QUERIES: list[tuple[str, str, str, str]] = [
@@ -574,7 +574,7 @@ QUERIES: list[tuple[str, str, str, str]] = [
 def test_a_query_that_is_not_understood_is_a_400(
     api: ApiClient, holder: str, rest: str, query: str, pointer: str, code: str
 ) -> None:
-    refused(api.get(f"/v1/holders/{holder}/{rest}?{query}"), 400, (pointer, code))
+    problem_of_refusal(api.get(f"/v1/holders/{holder}/{rest}?{query}"), 400, (pointer, code))
 
 
 @pytest.mark.parametrize(
@@ -582,7 +582,7 @@ def test_a_query_that_is_not_understood_is_a_400(
     [("prefix=%20", "/prefix", "pattern"), ("kind=x", "/kind", "unknown-field"), ("prefix=" + "a" * 65, "/prefix", "too-long")],
 )
 def test_a_query_for_holders_that_is_not_understood_is_a_400(api: ApiClient, query: str, pointer: str, code: str) -> None:
-    refused(api.get(f"/v1/holders?{query}"), 400, (pointer, code))
+    problem_of_refusal(api.get(f"/v1/holders?{query}"), 400, (pointer, code))
 
 
 @pytest.mark.parametrize(
@@ -610,21 +610,23 @@ def test_any_other_moment_can_be_asked_for(api: ApiClient, holder: str, at: str)
 @pytest.mark.parametrize("key", [None, " "])
 def test_a_write_without_an_idempotency_key_is_a_400(api: ApiClient, holder: str, path: str, key: str | None) -> None:
     with nothing_written(holder):
-        problem = refused(api.post(f"/v1/holders/{holder}/{path}", {"amount": 1}, key=key), 400, ("/Idempotency-Key", "required"))
+        problem = problem_of_refusal(
+            api.post(f"/v1/holders/{holder}/{path}", {"amount": 1}, key=key), 400, ("/Idempotency-Key", "required")
+        )
     assert problem["type"].endswith("/idempotency-key-missing")
 
 
 @pytest.mark.parametrize("key", ["k" * (LONGEST_KEY + 1), "käse", "a\tb", "a\x7f", "\u200b"])
 def test_an_idempotency_key_that_is_too_long_or_not_printable_ascii_is_a_400(api: ApiClient, holder: str, key: str) -> None:
     with nothing_written(holder):
-        problem = refused(api.post(SPENDS, {"amount": 1}, key=key), 400, ("/Idempotency-Key", "pattern"))
+        problem = problem_of_refusal(api.post(SPENDS, {"amount": 1}, key=key), 400, ("/Idempotency-Key", "pattern"))
     assert problem["type"].endswith("/idempotency-key-invalid")
 
 
 @pytest.mark.parametrize("key", ["k", "k" * 255, "~!@ #$%^&*()_+|<>?"])
 def test_any_printable_ascii_is_an_idempotency_key(api: ApiClient, holder: str, key: str) -> None:
-    answer = api.post(SPENDS, {"amount": 1}, key=key)
-    assert (answer.status_code, json.loads(answer.content)["idempotency_key"]) == (201, key)
+    response = api.post(SPENDS, {"amount": 1}, key=key)
+    assert (response.status_code, json.loads(response.content)["idempotency_key"]) == (201, key)
 
 
 # State conflicts -------------------------------------------------------------------------------------
@@ -644,5 +646,5 @@ def test_what_the_state_does_not_allow_is_a_409_on_record(api: ApiClient, holder
         ],
         start=1,
     ):
-        refused(api.post(f"/v1/holders/{holder}/{path}", body), 409)
+        problem_of_refusal(api.post(f"/v1/holders/{holder}/{path}", body), 409)
         assert rows_of(holder) == (3, number)

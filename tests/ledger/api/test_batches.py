@@ -16,21 +16,25 @@ BATCHES = "/v1/batches"
 MODES = pytest.mark.parametrize("mode", ["atomic", "each"])
 
 
-def grant(**more: Any) -> dict[str, Any]:
+def grant_operation(**more: Any) -> dict[str, Any]:
+    """A grant of 5, as an operation of a batch."""
     return {"operation": "grant", "holder": "customer-42", "amount": 5, **more}
 
 
-def spend(**more: Any) -> dict[str, Any]:
+def spend_operation(**more: Any) -> dict[str, Any]:
+    """A spend of 3, as an operation of a batch."""
     return {"operation": "spend", "holder": "customer-42", "amount": 3, **more}
 
 
-def batch(mode: str, *operations: Any) -> dict[str, Any]:
+def batch_body(mode: str, *operations: Any) -> dict[str, Any]:
+    """The body of a batch."""
     return {"mode": mode, "operations": list(operations)}
 
 
-def body_of(answer: Any, status: int = 200) -> dict[str, Any]:
-    assert answer.status_code == status, answer.content
-    found: dict[str, Any] = json.loads(answer.content)
+def body_of(response: Any, status: int = 200) -> dict[str, Any]:
+    """The body of a response that has this status."""
+    assert response.status_code == status, response.content
+    found: dict[str, Any] = json.loads(response.content)
     return found
 
 
@@ -45,8 +49,8 @@ def slugs(body: dict[str, Any]) -> list[tuple[int, str]]:
 @MODES
 def test_every_kind_of_operation_is_done_in_its_order(api: ApiClient, holder: str, mode: str) -> None:
     operations = [
-        grant(),
-        spend(reason="3 e-mails", metadata={"b": 1, "a": 2}),
+        grant_operation(),
+        spend_operation(reason="3 e-mails", metadata={"b": 1, "a": 2}),
         {"operation": "refund", "holder": holder, "spend": 3, "amount": 1},
         {"operation": "revoke", "holder": holder, "grant": 2},
         {"operation": "hold", "holder": holder, "amount": 30},
@@ -54,9 +58,9 @@ def test_every_kind_of_operation_is_done_in_its_order(api: ApiClient, holder: st
         {"operation": "extend", "holder": holder, "hold": 6, "expires_at": (datetime.now(UTC) + timedelta(hours=3)).isoformat()},
         {"operation": "release", "holder": holder, "hold": 6},
         {"operation": "transfer", "holder": holder, "to": "team-7", "amount": 8},
-        spend(holder="team-7"),
+        spend_operation(holder="team-7"),
     ]
-    body = body_of(api.post(BATCHES, batch(mode, *operations), key="b"))
+    body = body_of(api.post(BATCHES, batch_body(mode, *operations), key="b"))
     assert slugs(body) == [
         (201, kind)
         for kind in ("grant", "spend", "refund", "revoke", "hold", "capture", "hold", "release", "transfer_out", "spend")
@@ -72,8 +76,15 @@ def test_every_kind_of_operation_is_done_in_its_order(api: ApiClient, holder: st
 
 
 def test_each_goes_on_after_a_refusal_and_after_what_is_not_valid(api: ApiClient, holder: str) -> None:
-    operations = [spend(amount=101), spend(amount=0), spend(), "nonsense", {"operation": "mint"}, spend(surprise=1)]
-    body = body_of(api.post(BATCHES, batch("each", *operations), key="b"))
+    operations = [
+        spend_operation(amount=101),
+        spend_operation(amount=0),
+        spend_operation(),
+        "nonsense",
+        {"operation": "mint"},
+        spend_operation(surprise=1),
+    ]
+    body = body_of(api.post(BATCHES, batch_body("each", *operations), key="b"))
     assert slugs(body) == [
         (402, "insufficient-credits"),
         (400, "invalid-request"),
@@ -101,15 +112,15 @@ def test_each_goes_on_after_a_refusal_and_after_what_is_not_valid(api: ApiClient
 
 
 def test_an_atomic_batch_with_a_refusal_is_rejected_and_executes_no_operation(api: ApiClient, holder: str) -> None:
-    answer = api.post(BATCHES, batch("atomic", spend(), spend(amount=101), spend()), key="b")
-    problem = body_of(answer, 409)
-    assert answer["Content-Type"] == "application/problem+json"
+    response = api.post(BATCHES, batch_body("atomic", spend_operation(), spend_operation(amount=101), spend_operation()), key="b")
+    problem = body_of(response, 409)
+    assert response["Content-Type"] == "application/problem+json"
     assert problem["type"] == problems.TYPE_BASE + "batch-rejected"
     assert problem["detail"] == "Operation 1 failed, so the ledger executed no operation of the batch."
     assert (problem["index"], problem["outcome"]) == (1, "not_executed")
     assert (problem["problem"]["status"], problem["problem"]["available"], problem["problem"]["requested"]) == (402, 97, 101)
     assert problem["results"] == [{"status": 424}, {"status": 402, "problem": problem["problem"]}, {"status": 424}]
-    assert problem["request_id"] == problem["problem"]["request_id"] == answer["X-Request-Id"]
+    assert problem["request_id"] == problem["problem"]["request_id"] == response["X-Request-Id"]
     # The refused state was rolled back: only the batch's outcome is recorded, and the operation's key is still unused.
     assert rows_of(holder) == (1, 0)
     assert Batch.objects.get(idempotency_key="b").outcomes[1]["code"] == "insufficient-credits"
@@ -119,17 +130,20 @@ def test_an_atomic_batch_with_a_refusal_is_rejected_and_executes_no_operation(ap
     ("operations", "field_errors"),
     [
         (
-            [grant(), spend(amount=0), spend(reason=1)],
+            [grant_operation(), spend_operation(amount=0), spend_operation(reason=1)],
             [("/operations/1/amount", "too-small"), ("/operations/2/reason", "not-a-string")],
         ),
-        ([grant(expires_at="2020-01-01T00:00:00Z", effective_at="2019-01-01T00:00:00Z")], [("/operations/0/expires_at", "past")]),
-        ([grant(), {"operation": "transfer", "holder": "a", "to": "a", "amount": 1}], [("/operations/1/to", "other")]),
+        (
+            [grant_operation(expires_at="2020-01-01T00:00:00Z", effective_at="2019-01-01T00:00:00Z")],
+            [("/operations/0/expires_at", "past")],
+        ),
+        ([grant_operation(), {"operation": "transfer", "holder": "a", "to": "a", "amount": 1}], [("/operations/1/to", "other")]),
         ([{"holder": "a", "amount": 1}], [("/operations/0/operation", "required")]),
-        ([spend(operation=["spend"])], [("/operations/0/operation", "not-a-choice")]),
-        ([spend(holder="a b")], [("/operations/0/holder", "pattern")]),
+        ([spend_operation(operation=["spend"])], [("/operations/0/operation", "not-a-choice")]),
+        ([spend_operation(holder="a b")], [("/operations/0/holder", "pattern")]),
         ([{"operation": "spend", "amount": 1}], [("/operations/0/holder", "required")]),
-        ([spend(idempotency_key="")], [("/operations/0/idempotency_key", "too-short")]),
-        ([spend(idempotency_key="é")], [("/operations/0/idempotency_key", "pattern")]),
+        ([spend_operation(idempotency_key="")], [("/operations/0/idempotency_key", "too-short")]),
+        ([spend_operation(idempotency_key="é")], [("/operations/0/idempotency_key", "pattern")]),
         ([{"operation": "spend", "holder": "a"}], [("/operations/0/amount", "required")]),
     ],
 )  # fmt: skip
@@ -137,23 +151,23 @@ def test_an_atomic_batch_with_what_is_not_valid_is_a_400_with_all_of_it(
     api: ApiClient, holder: str, operations: list[Any], field_errors: list[tuple[str, str]]
 ) -> None:
     with nothing_written(holder):
-        problem = body_of(api.post(BATCHES, batch("atomic", *operations), key="b"), 400)
+        problem = body_of(api.post(BATCHES, batch_body("atomic", *operations), key="b"), 400)
     assert [(error["pointer"], error["code"]) for error in problem["errors"]] == field_errors
     assert not Batch.objects.exists()
-    assert body_of(api.post(BATCHES, batch("atomic", grant()), key="b"))["failed"] == 0
+    assert body_of(api.post(BATCHES, batch_body("atomic", grant_operation()), key="b"))["failed"] == 0
 
 
 @pytest.mark.parametrize(
     ("body", "error"),
     [
-        ({"operations": [grant()]}, ("/mode", "required")),
-        ({"mode": "all", "operations": [grant()]}, ("/mode", "not-a-choice")),
+        ({"operations": [grant_operation()]}, ("/mode", "required")),
+        ({"mode": "all", "operations": [grant_operation()]}, ("/mode", "not-a-choice")),
         ({"mode": "each"}, ("/operations", "required")),
         ({"mode": "each", "operations": []}, ("/operations", "too-few-items")),
-        ({"mode": "each", "operations": [grant()] * 1001}, ("/operations", "too-many-items")),
+        ({"mode": "each", "operations": [grant_operation()] * 1001}, ("/operations", "too-many-items")),
         ({"mode": "each", "operations": {}}, ("/operations", "not-a-list")),
         ({"mode": "each", "operations": None}, ("/operations", "null")),
-        ({"mode": "each", "operations": [grant()], "dry_run": True}, ("/dry_run", "unknown-field")),
+        ({"mode": "each", "operations": [grant_operation()], "dry_run": True}, ("/dry_run", "unknown-field")),
     ],
 )
 def test_a_batch_that_is_none_is_a_400(api: ApiClient, holder: str, body: dict[str, Any], error: tuple[str, str]) -> None:
@@ -163,7 +177,7 @@ def test_a_batch_that_is_none_is_a_400(api: ApiClient, holder: str, body: dict[s
 
 
 def test_a_batch_may_be_4_mib_and_no_more(api: ApiClient, holder: str) -> None:
-    body = json.dumps(batch("each", grant())).encode()
+    body = json.dumps(batch_body("each", grant_operation())).encode()
     body += b" " * (4 * 1024 * 1024 - len(body))
     assert api.post(BATCHES, raw=body).status_code == 200
     with nothing_written(holder):
@@ -172,7 +186,7 @@ def test_a_batch_may_be_4_mib_and_no_more(api: ApiClient, holder: str) -> None:
 
 def test_a_thousand_operations_are_taken(api: ApiClient, holder: str) -> None:
     services.grant(holder_id=holder, amount=1000, idempotency_key="more")
-    body = body_of(api.post(BATCHES, batch("atomic", *[spend(amount=1)] * 1000)))
+    body = body_of(api.post(BATCHES, batch_body("atomic", *[spend_operation(amount=1)] * 1000)))
     assert (body["failed"], len(body["results"])) == (0, 1000)
     assert [result["body"]["balance"] for result in body["results"]] == list(range(1099, 99, -1))
 
@@ -183,27 +197,27 @@ def test_a_thousand_operations_are_taken(api: ApiClient, holder: str) -> None:
 def test_the_same_batch_again_gets_the_same_bytes(api: ApiClient, holder: str) -> None:
     services.spend(holder_id=holder, amount=1, idempotency_key="known")
     operations = [
-        spend(),
-        spend(amount=500),
-        spend(amount=0),
+        spend_operation(),
+        spend_operation(amount=500),
+        spend_operation(amount=0),
         {"operation": "refund", "holder": holder, "spend": 1},
-        grant(expires_at="2020-02-01T00:00:00Z", effective_at="2020-01-01T00:00:00Z"),
-        spend(amount=1, idempotency_key="known"),
-        spend(amount=2, idempotency_key="known"),
+        grant_operation(expires_at="2020-02-01T00:00:00Z", effective_at="2020-01-01T00:00:00Z"),
+        spend_operation(amount=1, idempotency_key="known"),
+        spend_operation(amount=2, idempotency_key="known"),
         {"operation": "hold", "holder": holder, "amount": 1},
     ]
-    first = api.post(BATCHES, batch("each", *operations), key="b", X_Request_Id="first")
+    first = api.post(BATCHES, batch_body("each", *operations), key="b", X_Request_Id="first")
     statuses = [result["status"] for result in json.loads(first.content)["results"]]
     assert statuses == [201, 402, 400, 409, 400, 201, 422, 201]
     services.grant(holder_id=holder, amount=1000, idempotency_key="top-up")
     with nothing_written(holder):
-        again = api.post(BATCHES, batch("each", *operations), key="b", X_Request_Id="second")
+        again = api.post(BATCHES, batch_body("each", *operations), key="b", X_Request_Id="second")
     assert (again.status_code, again.content, again["Idempotency-Replayed"]) == (200, first.content, "true")
     assert "Idempotency-Replayed" not in first
 
 
 def test_a_rejected_batch_stays_rejected(api: ApiClient, holder: str) -> None:
-    asked = batch("atomic", spend(), spend(amount=101))
+    asked = batch_body("atomic", spend_operation(), spend_operation(amount=101))
     first = api.post(BATCHES, asked, key="b")
     services.grant(holder_id=holder, amount=1000, idempotency_key="top-up")
     with nothing_written(holder):
@@ -214,31 +228,31 @@ def test_a_rejected_batch_stays_rejected(api: ApiClient, holder: str) -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        batch("atomic", spend()),
-        batch("each", spend(), spend()),
-        batch("each", spend(amount=4)),
-        batch("each", spend(idempotency_key="k")),
-        batch("each", spend(amount=0)),
-        batch("each", grant()),
+        batch_body("atomic", spend_operation()),
+        batch_body("each", spend_operation(), spend_operation()),
+        batch_body("each", spend_operation(amount=4)),
+        batch_body("each", spend_operation(idempotency_key="k")),
+        batch_body("each", spend_operation(amount=0)),
+        batch_body("each", grant_operation()),
     ],
 )
 def test_the_key_of_another_batch_is_a_422(api: ApiClient, holder: str, other: dict[str, Any]) -> None:
-    api.post(BATCHES, batch("each", spend()), key="b")
+    api.post(BATCHES, batch_body("each", spend_operation()), key="b")
     with nothing_written(holder):
         problem = body_of(api.post(BATCHES, other, key="b"), 422)
     assert problem["idempotency_key"] == "b"
 
 
 def test_what_was_not_valid_is_part_of_the_batch_too(api: ApiClient, holder: str) -> None:
-    api.post(BATCHES, batch("each", spend(), spend(amount=0)), key="b")
-    assert api.post(BATCHES, batch("each", spend(), spend(amount=-1)), key="b").status_code == 422
+    api.post(BATCHES, batch_body("each", spend_operation(), spend_operation(amount=0)), key="b")
+    assert api.post(BATCHES, batch_body("each", spend_operation(), spend_operation(amount=-1)), key="b").status_code == 422
 
 
 def test_an_operation_that_was_done_before_is_not_done_again(api: ApiClient, holder: str) -> None:
     alone = api.post(f"/v1/holders/{holder}/spends", {"amount": 3}, key="s")
     refused = api.post(f"/v1/holders/{holder}/spends", {"amount": 300}, key="no")
     with nothing_written(holder):
-        asked = batch("each", spend(idempotency_key="s"), spend(amount=300, idempotency_key="no"))
+        asked = batch_body("each", spend_operation(idempotency_key="s"), spend_operation(amount=300, idempotency_key="no"))
         body = body_of(api.post(BATCHES, asked))
     assert body["results"] == [
         {"status": 201, "replayed": True, "body": json.loads(alone.content)},
@@ -248,16 +262,18 @@ def test_an_operation_that_was_done_before_is_not_done_again(api: ApiClient, hol
 
 def test_a_key_that_leaves_no_room_for_the_index_is_a_400_where_it_is_needed(api: ApiClient, holder: str) -> None:
     with nothing_written(holder):
-        problem = body_of(api.post(BATCHES, batch("atomic", spend()), key="k" * 254), 400)
+        problem = body_of(api.post(BATCHES, batch_body("atomic", spend_operation()), key="k" * 254), 400)
     assert [(error["pointer"], error["code"]) for error in problem["errors"]] == [("/Idempotency-Key", "too-long")]
-    assert api.post(BATCHES, batch("atomic", spend()), key="k" * 253).status_code == 200
-    assert api.post(BATCHES, batch("atomic", spend(idempotency_key="own")), key="k" * 255).status_code == 200
+    assert api.post(BATCHES, batch_body("atomic", spend_operation()), key="k" * 253).status_code == 200
+    assert api.post(BATCHES, batch_body("atomic", spend_operation(idempotency_key="own")), key="k" * 255).status_code == 200
 
 
 @pytest.mark.parametrize("key", [None, " "])
 def test_a_batch_without_a_key_is_a_400(api: ApiClient, holder: str, key: str | None) -> None:
     with nothing_written(holder):
-        assert body_of(api.post(BATCHES, batch("each", grant()), key=key), 400)["type"].endswith("/idempotency-key-missing")
+        assert body_of(api.post(BATCHES, batch_body("each", grant_operation()), key=key), 400)["type"].endswith(
+            "/idempotency-key-missing"
+        )
 
 
 # Scopes and confines ---------------------------------------------------------------------------------
@@ -265,11 +281,19 @@ def test_a_batch_without_a_key_is_a_400(api: ApiClient, holder: str, key: str | 
 
 def test_each_operation_needs_the_scope_of_its_own_call(make_api: Callable[..., ApiClient], holder: str) -> None:
     spender = make_api("ledger:spend")
-    body = body_of(spender.post(BATCHES, batch("each", grant(), spend(), {"operation": "revoke", "holder": holder, "grant": 1})))
+    body = body_of(
+        spender.post(
+            BATCHES,
+            batch_body("each", grant_operation(), spend_operation(), {"operation": "revoke", "holder": holder, "grant": 1}),
+        )
+    )
     assert slugs(body) == [(403, "scope-missing"), (201, "spend"), (403, "scope-missing")]
     assert body["results"][0]["problem"]["scope"] == "ledger:grant"
     with nothing_written(holder):
-        assert body_of(spender.post(BATCHES, batch("atomic", spend(), grant())), 403)["scope"] == "ledger:grant"
+        assert (
+            body_of(spender.post(BATCHES, batch_body("atomic", spend_operation(), grant_operation())), 403)["scope"]
+            == "ledger:grant"
+        )
 
 
 def test_a_holder_outside_the_confines_looks_like_one_that_does_not_exist(
@@ -278,27 +302,34 @@ def test_a_holder_outside_the_confines_looks_like_one_that_does_not_exist(
     confined = make_api(holder_id=holder)
     with nothing_written("somebody"):
         body = body_of(
-            confined.post(BATCHES, batch("each", spend(), grant(holder="somebody"), spend(holder="somebody", amount=0)))
+            confined.post(
+                BATCHES,
+                batch_body(
+                    "each", spend_operation(), grant_operation(holder="somebody"), spend_operation(holder="somebody", amount=0)
+                ),
+            )
         )
         assert slugs(body) == [(201, "spend"), (404, "not-found"), (404, "not-found")]
         with nothing_written(holder):
-            assert body_of(confined.post(BATCHES, batch("atomic", spend(), grant(holder="somebody"))), 404)
+            assert body_of(
+                confined.post(BATCHES, batch_body("atomic", spend_operation(), grant_operation(holder="somebody"))), 404
+            )
 
 
-def test_a_confined_key_neither_uses_up_nor_learns_of_a_batch_key_of_somebody_else(
+def test_a_confined_key_neither_uses_up_nor_learns_of_a_batch_key_of_another_holder(
     make_api: Callable[..., ApiClient], api: ApiClient, holder: str
 ) -> None:
     ada, bob = make_api(holder_id="ada"), make_api(holder_id="bob")
 
-    used_up = body_of(ada.post(BATCHES, batch("each", grant(holder="ada")), key="import-7"))
+    used_up = body_of(ada.post(BATCHES, batch_body("each", grant_operation(holder="ada")), key="import-7"))
     assert slugs(used_up) == [(201, "grant")]
-    by_bob = bob.post(BATCHES, batch("each", grant(holder="bob", amount=9)), key="import-7")
-    by_all = api.post(BATCHES, batch("each", grant()), key="import-7")
+    by_bob = bob.post(BATCHES, batch_body("each", grant_operation(holder="bob", amount=9)), key="import-7")
+    by_all = api.post(BATCHES, batch_body("each", grant_operation()), key="import-7")
 
-    for answer, amount in ((by_bob, 9), (by_all, 5)):
-        assert slugs(body_of(answer)) == [(201, "grant")]
-        assert "Idempotency-Replayed" not in answer.headers
-        assert body_of(answer)["results"][0]["body"]["amount"] == amount
+    for response, amount in ((by_bob, 9), (by_all, 5)):
+        assert slugs(body_of(response)) == [(201, "grant")]
+        assert "Idempotency-Replayed" not in response.headers
+        assert body_of(response)["results"][0]["body"]["amount"] == amount
     assert sorted(Batch.objects.values_list("idempotency_key", "confined_to")) == [
         ("import-7", ""), ("import-7", "ada"), ("import-7", "bob"),
     ]  # fmt: skip
@@ -306,42 +337,50 @@ def test_a_confined_key_neither_uses_up_nor_learns_of_a_batch_key_of_somebody_el
 
 def test_within_its_confines_a_batch_key_is_the_same_for_every_api_key(make_api: Callable[..., ApiClient], holder: str) -> None:
     first, second = make_api(holder_id=holder), make_api(holder_id=holder)
-    answer = first.post(BATCHES, batch("each", spend()), key="import-7")
+    response = first.post(BATCHES, batch_body("each", spend_operation()), key="import-7")
 
-    again = second.post(BATCHES, batch("each", spend()), key="import-7")
-    assert (again.content, again.headers["Idempotency-Replayed"]) == (answer.content, "true")
+    again = second.post(BATCHES, batch_body("each", spend_operation()), key="import-7")
+    assert (again.content, again.headers["Idempotency-Replayed"]) == (response.content, "true")
     with nothing_written(holder):
-        reused = body_of(second.post(BATCHES, batch("each", spend(amount=1)), key="import-7"), 422)
+        reused = body_of(second.post(BATCHES, batch_body("each", spend_operation(amount=1)), key="import-7"), 422)
     assert reused["type"].endswith("/idempotency-key-reused")
 
 
-def test_without_a_good_key_nothing_is_told(api: ApiClient, holder: str) -> None:
+def test_without_a_valid_key_nothing_is_disclosed(api: ApiClient, holder: str) -> None:
     with nothing_written(holder):
-        assert ApiClient("x" * 43).post(BATCHES, batch("each", grant())).status_code == 401
+        assert ApiClient("x" * 43).post(BATCHES, batch_body("each", grant_operation())).status_code == 401
     assert api.get(BATCHES).status_code == 405
 
 
 def test_a_sequence_that_no_entry_can_have_is_a_404(api: ApiClient, holder: str) -> None:
     refund = {"operation": "refund", "holder": holder, "spend": 2**63}
-    assert slugs(body_of(api.post(BATCHES, batch("each", refund, spend())))) == [(404, "not-found"), (201, "spend")]
+    assert slugs(body_of(api.post(BATCHES, batch_body("each", refund, spend_operation())))) == [
+        (404, "not-found"),
+        (201, "spend"),
+    ]
 
 
 # Dry runs --------------------------------------------------------------------------------------------
 
 
 def test_a_dry_run_of_a_batch_says_all_and_writes_nothing(api: ApiClient, holder: str) -> None:
-    operations = [grant(), spend(amount=104), {"operation": "transfer", "holder": holder, "to": "team-7", "amount": 1}, spend()]
+    operations = [
+        grant_operation(),
+        spend_operation(amount=104),
+        {"operation": "transfer", "holder": holder, "to": "team-7", "amount": 1},
+        spend_operation(),
+    ]
     with nothing_written(holder), nothing_written("team-7"):
-        body = body_of(api.post(f"{BATCHES}?dry_run=true", batch("each", *operations), key=None))
-        rejected = body_of(api.post(f"{BATCHES}?dry_run=true", batch("atomic", *operations), key="b"), 409)
+        body = body_of(api.post(f"{BATCHES}?dry_run=true", batch_body("each", *operations), key=None))
+        rejected = body_of(api.post(f"{BATCHES}?dry_run=true", batch_body("atomic", *operations), key="b"), 409)
     assert slugs(body) == [(201, "grant"), (201, "spend"), (201, "transfer_out"), (402, "insufficient-credits")]
     assert [result["body"]["balance"] for result in body["results"][:3]] == [105, 1, 0]
     assert {result["body"]["idempotency_key"] for result in body["results"][:3]} == {None}
     assert (rejected["index"], Batch.objects.count(), Entry.objects.count()) == (3, 0, 1)
-    assert "Idempotency-Replayed" not in api.post(BATCHES, batch("atomic", *operations), key="b")
+    assert "Idempotency-Replayed" not in api.post(BATCHES, batch_body("atomic", *operations), key="b")
 
 
 def test_a_batch_takes_no_condition(api: ApiClient, holder: str) -> None:
     with nothing_written(holder):
-        problem = body_of(api.post(BATCHES, batch("each", grant()), If_Match='"1"'), 400)
+        problem = body_of(api.post(BATCHES, batch_body("each", grant_operation()), If_Match='"1"'), 400)
     assert [(error["pointer"], error["code"]) for error in problem["errors"]] == [("/If-Match", "not-here")]

@@ -10,22 +10,22 @@ from django.http import HttpResponse
 
 from ledger import services
 from ledger.api.kit import problems
-from tests.ledger.api.conftest import TIME, ApiClient, entry_of, rows_of
+from tests.ledger.api.conftest import TIME, ApiClient, entry_of_201, rows_of
 
 UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
-def problem_of(answer: HttpResponse) -> dict[str, Any]:
-    """The problem of an answer, without its request id, which is looked at here."""
-    assert answer["Content-Type"] == "application/problem+json"
-    problem = json.loads(answer.content)
-    assert problem["status"] == answer.status_code
+def problem_of(response: HttpResponse) -> dict[str, Any]:
+    """The problem of a response, without its request id, which is checked here."""
+    assert response["Content-Type"] == "application/problem+json"
+    problem = json.loads(response.content)
+    assert problem["status"] == response.status_code
     assert UUID7.fullmatch(problem.pop("request_id"))
     return problem
 
 
 def test_a_grant_is_answered_with_its_entry(api: ApiClient) -> None:
-    answer = api.post(
+    response = api.post(
         "/v1/holders/customer-42/grants",
         {
             "amount": 100,
@@ -40,8 +40,8 @@ def test_a_grant_is_answered_with_its_entry(api: ApiClient) -> None:
         },
         key="k1",
     )
-    assert "Idempotency-Replayed" not in answer
-    assert entry_of(answer) == {
+    assert "Idempotency-Replayed" not in response
+    assert entry_of_201(response) == {
         "holder_id": "customer-42",
         "credit_type": "sms",
         "sequence": 1,
@@ -61,21 +61,21 @@ def test_a_grant_is_answered_with_its_entry(api: ApiClient) -> None:
 
 
 def test_a_grant_needs_no_more_than_an_amount(api: ApiClient) -> None:
-    entry = entry_of(api.post("/v1/holders/h/grants", {"amount": 9007199254740991}, key="k"))
+    entry = entry_of_201(api.post("/v1/holders/h/grants", {"amount": 9007199254740991}, key="k"))
     assert (entry["credit_type"], entry["balance"], entry["reason"], entry["metadata"]) == ("credits", 9007199254740991, "", {})
     lots = json.loads(api.get("/v1/holders/h/balance").content)["lots"]
     assert [(lot["priority"], lot["source"], lot["expires_at"]) for lot in lots] == [(100, "purchased", None)]
 
 
 def test_a_time_of_null_is_the_same_as_a_missing_time(api: ApiClient) -> None:
-    answer = api.post("/v1/holders/h/grants", {"amount": 1, "effective_at": None, "expires_at": None})
-    assert entry_of(answer)["amount"] == 1
+    response = api.post("/v1/holders/h/grants", {"amount": 1, "effective_at": None, "expires_at": None})
+    assert entry_of_201(response)["amount"] == 1
 
 
 def test_a_spend_is_answered_with_what_it_drew(api: ApiClient, holder: str) -> None:
     services.grant(holder_id=holder, amount=5, idempotency_key="second", priority=1)
-    answer = api.post(f"/v1/holders/{holder}/spends", {"amount": 8, "reason": "8 e-mails"}, key="k2")
-    spent = entry_of(answer)
+    response = api.post(f"/v1/holders/{holder}/spends", {"amount": 8, "reason": "8 e-mails"}, key="k2")
+    spent = entry_of_201(response)
     assert spent.pop("effective_at")
     assert spent == {
         "holder_id": holder,
@@ -97,9 +97,9 @@ def test_a_spend_is_answered_with_what_it_drew(api: ApiClient, holder: str) -> N
 
 def test_a_spend_beyond_the_balance_is_a_402_with_the_facts(api: ApiClient, holder: str) -> None:
     lot = json.loads(api.get(f"/v1/holders/{holder}/balance").content)["lots"][0]
-    answer = api.post(f"/v1/holders/{holder}/spends", {"amount": 250}, key="too-much")
-    assert answer.status_code == 402
-    assert problem_of(answer) == {
+    response = api.post(f"/v1/holders/{holder}/spends", {"amount": 250}, key="too-much")
+    assert response.status_code == 402
+    assert problem_of(response) == {
         "type": "https://credit-ledger.example/problems/insufficient-credits",
         "title": "The account has too few credits",
         "status": 402,
@@ -123,8 +123,8 @@ def test_a_spend_beyond_the_balance_is_a_402_with_the_facts(api: ApiClient, hold
 
 def test_a_refund_gives_back_what_is_left_of_the_spend_by_default(api: ApiClient, holder: str) -> None:
     services.spend(holder_id=holder, amount=8, idempotency_key="s")
-    part = entry_of(api.post(f"/v1/holders/{holder}/refunds", {"spend": 2, "amount": 3}, key="r1"), "refunded_total")
-    rest = entry_of(api.post(f"/v1/holders/{holder}/refunds", {"spend": 2, "reason": "rest"}, key="r2"), "refunded_total")
+    part = entry_of_201(api.post(f"/v1/holders/{holder}/refunds", {"spend": 2, "amount": 3}, key="r1"), "refunded_total")
+    rest = entry_of_201(api.post(f"/v1/holders/{holder}/refunds", {"spend": 2, "reason": "rest"}, key="r2"), "refunded_total")
     assert (part["kind"], part["amount"], part["balance"], part["refers_to"]) == ("refund", 3, 95, 2)
     assert (rest["kind"], rest["amount"], rest["balance"], rest["refers_to"], rest["reason"]) == ("refund", 5, 100, 2, "rest")
 
@@ -153,9 +153,9 @@ def test_a_refund_that_cannot_be_is_refused(
     api: ApiClient, holder: str, body: dict[str, Any], status: int, slug: str, detail: str, facts: dict[str, Any]
 ) -> None:
     services.spend(holder_id=holder, amount=8, idempotency_key="s")
-    answer = api.post(f"/v1/holders/{holder}/refunds", body)
-    problem = problem_of(answer)
-    assert (answer.status_code, problem["type"], problem["detail"]) == (status, problems.TYPE_BASE + slug, detail)
+    response = api.post(f"/v1/holders/{holder}/refunds", body)
+    problem = problem_of(response)
+    assert (response.status_code, problem["type"], problem["detail"]) == (status, problems.TYPE_BASE + slug, detail)
     assert {name: problem[name] for name in facts} == facts
     assert rows_of(holder) == (2, 1)
 
@@ -163,23 +163,23 @@ def test_a_refund_that_cannot_be_is_refused(
 def test_a_second_full_refund_is_refused_with_nothing_left(api: ApiClient, holder: str) -> None:
     services.spend(holder_id=holder, amount=8, idempotency_key="s")
     assert api.post(f"/v1/holders/{holder}/refunds", {"spend": 2}).status_code == 201
-    answer = api.post(f"/v1/holders/{holder}/refunds", {"spend": 2})
-    problem = problem_of(answer)
-    assert (answer.status_code, problem["refundable"], problem["requested"]) == (409, 0, None)
+    response = api.post(f"/v1/holders/{holder}/refunds", {"spend": 2})
+    problem = problem_of(response)
+    assert (response.status_code, problem["refundable"], problem["requested"]) == (409, 0, None)
     assert rows_of(holder) == (3, 1)
 
 
 def test_a_revocation_takes_back_what_is_unspent(api: ApiClient, holder: str) -> None:
     services.spend(holder_id=holder, amount=8, idempotency_key="s")
-    revoked = entry_of(api.post(f"/v1/holders/{holder}/revocations", {"grant": 1}))
+    revoked = entry_of_201(api.post(f"/v1/holders/{holder}/revocations", {"grant": 1}))
     assert (revoked["kind"], revoked["amount"], revoked["balance"], revoked["refers_to"]) == ("revoke", -92, 0, 1)
     assert revoked["drawn"] == [{"grant": 1, "amount": 92}]
 
 
 def test_a_revocation_beyond_the_rest_is_refused(api: ApiClient, holder: str) -> None:
-    answer = api.post(f"/v1/holders/{holder}/revocations", {"grant": 1, "amount": 101})
-    problem = problem_of(answer)
-    assert (answer.status_code, problem["type"]) == (409, problems.TYPE_BASE + "revocation-exceeds-grant")
+    response = api.post(f"/v1/holders/{holder}/revocations", {"grant": 1, "amount": 101})
+    problem = problem_of(response)
+    assert (response.status_code, problem["type"]) == (409, problems.TYPE_BASE + "revocation-exceeds-grant")
     assert (problem["revocable"], problem["requested"], problem["sequence"]) == (100, 101, 1)
     assert rows_of(holder) == (1, 1)
 
@@ -245,15 +245,15 @@ def test_the_balance_by_effective_time_includes_a_back_dated_grant(api: ApiClien
 
 
 def test_an_entry_is_read_as_it_was_answered(api: ApiClient) -> None:
-    answer = api.post("/v1/holders/h/grants", {"amount": 1, "metadata": {"z": 1, "a": 2}})
-    assert api.get("/v1/holders/h/entries/1").content == answer.content
-    assert api.get("/v1/holders/h/entries/1?credit_type=credits").content == answer.content
+    response = api.post("/v1/holders/h/grants", {"amount": 1, "metadata": {"z": 1, "a": 2}})
+    assert api.get("/v1/holders/h/entries/1").content == response.content
+    assert api.get("/v1/holders/h/entries/1?credit_type=credits").content == response.content
 
 
 @pytest.mark.parametrize("path", ["entries/2", "entries/1?credit_type=sms", "entries/9223372036854775807"])
 def test_an_entry_that_is_not_there_is_a_404(api: ApiClient, holder: str, path: str) -> None:
-    answer = api.get(f"/v1/holders/{holder}/{path}")
-    assert problem_of(answer) == {
+    response = api.get(f"/v1/holders/{holder}/{path}")
+    assert problem_of(response) == {
         "type": "https://credit-ledger.example/problems/not-found",
         "title": "Not found",
         "status": 404,
@@ -278,6 +278,6 @@ def test_refusals_are_listed_with_the_problem_that_was_answered(api: ApiClient, 
 
 
 def test_head_answers_as_get_does_without_the_body(api: ApiClient, holder: str) -> None:
-    answer = api.client.head(f"/v1/holders/{holder}/entries/1", headers={"Authorization": f"Bearer {api.secret}"})
-    assert (answer.status_code, answer.content) == (200, b"")
-    assert int(answer["Content-Length"]) == len(api.get(f"/v1/holders/{holder}/entries/1").content)
+    response = api.client.head(f"/v1/holders/{holder}/entries/1", headers={"Authorization": f"Bearer {api.secret}"})
+    assert (response.status_code, response.content) == (200, b"")
+    assert int(response["Content-Length"]) == len(api.get(f"/v1/holders/{holder}/entries/1").content)

@@ -24,7 +24,7 @@ WRITES: list[tuple[str, dict[str, Any], str, int]] = [
 
 
 @pytest.fixture
-def used(holder: str) -> str:
+def used_holder(holder: str) -> str:
     """A holder with a spend (2) and a hold (3)."""
     services.spend(holder_id=holder, amount=10, idempotency_key="s")
     services.hold(holder_id=holder, amount=30, idempotency_key="h")
@@ -33,37 +33,37 @@ def used(holder: str) -> str:
 
 @pytest.mark.parametrize(("path", "body", "kind", "balance"), WRITES)
 def test_a_dry_run_answers_with_the_entry_that_would_be_made(
-    api: ApiClient, used: str, path: str, body: dict[str, Any], kind: str, balance: int
+    api: ApiClient, used_holder: str, path: str, body: dict[str, Any], kind: str, balance: int
 ) -> None:
-    with nothing_written(used), nothing_written("team-7"):
-        answer = api.post(f"/v1/holders/{used}/{path}?dry_run=true", body, key=None)
-    entry = json.loads(answer.content)
-    assert (answer.status_code, entry["kind"], entry["balance"], entry["sequence"]) == (200, kind, balance, 4)
+    with nothing_written(used_holder), nothing_written("team-7"):
+        response = api.post(f"/v1/holders/{used_holder}/{path}?dry_run=true", body, key=None)
+    entry = json.loads(response.content)
+    assert (response.status_code, entry["kind"], entry["balance"], entry["sequence"]) == (200, kind, balance, 4)
     assert entry["idempotency_key"] is None
-    real = json.loads(api.post(f"/v1/holders/{used}/{path}?dry_run=false", body).content)
+    real = json.loads(api.post(f"/v1/holders/{used_holder}/{path}?dry_run=false", body).content)
     different = {"recorded_at", "effective_at", "expires_at", "digest", "idempotency_key"}
     assert {name: entry[name] for name in set(entry) - different} == {name: real[name] for name in set(real) - different}
 
 
-def test_a_dry_run_says_which_lots_would_be_drawn(api: ApiClient, used: str) -> None:
-    services.grant(holder_id=used, amount=7, idempotency_key="g2", priority=1)
-    entry = json.loads(api.post(f"/v1/holders/{used}/spends?dry_run=true", {"amount": 10}, key="k").content)
+def test_a_dry_run_says_which_lots_would_be_drawn(api: ApiClient, used_holder: str) -> None:
+    services.grant(holder_id=used_holder, amount=7, idempotency_key="g2", priority=1)
+    entry = json.loads(api.post(f"/v1/holders/{used_holder}/spends?dry_run=true", {"amount": 10}, key="k").content)
     assert entry["drawn"] == [{"grant": 4, "amount": 7}, {"grant": 1, "amount": 3}]
     assert entry["idempotency_key"] == "k"
 
 
-def test_a_dry_run_that_would_be_refused_has_the_problem_and_leaves_no_refusal(api: ApiClient, used: str) -> None:
-    with nothing_written(used):
-        answer = api.post(f"/v1/holders/{used}/spends?dry_run=true", {"amount": 61}, key="k")
-    assert (answer.status_code, json.loads(answer.content)["shortfall"]) == (402, 1)
-    assert api.post(f"/v1/holders/{used}/spends", {"amount": 1}, key="k").status_code == 201
+def test_a_dry_run_that_would_be_refused_has_the_problem_and_leaves_no_refusal(api: ApiClient, used_holder: str) -> None:
+    with nothing_written(used_holder):
+        response = api.post(f"/v1/holders/{used_holder}/spends?dry_run=true", {"amount": 61}, key="k")
+    assert (response.status_code, json.loads(response.content)["shortfall"]) == (402, 1)
+    assert api.post(f"/v1/holders/{used_holder}/spends", {"amount": 1}, key="k").status_code == 201
 
 
-def test_a_dry_run_under_a_key_that_was_answered_says_so(api: ApiClient, used: str) -> None:
-    first = api.post(f"/v1/holders/{used}/spends", {"amount": 1}, key="k")
-    with nothing_written(used):
-        again = api.post(f"/v1/holders/{used}/spends?dry_run=true", {"amount": 1}, key="k")
-        other = api.post(f"/v1/holders/{used}/spends?dry_run=true", {"amount": 2}, key="k")
+def test_a_dry_run_under_a_key_that_was_answered_says_so(api: ApiClient, used_holder: str) -> None:
+    first = api.post(f"/v1/holders/{used_holder}/spends", {"amount": 1}, key="k")
+    with nothing_written(used_holder):
+        again = api.post(f"/v1/holders/{used_holder}/spends?dry_run=true", {"amount": 1}, key="k")
+        other = api.post(f"/v1/holders/{used_holder}/spends?dry_run=true", {"amount": 2}, key="k")
     assert (again.status_code, again.content, again["Idempotency-Replayed"]) == (200, first.content, "true")
     assert other.status_code == 422
 
@@ -80,15 +80,16 @@ QUERIES = [
 @pytest.mark.parametrize(("query", "pointer", "code"), QUERIES)
 @pytest.mark.parametrize("path", ["/v1/holders/customer-42/spends", "/v1/batches", "/v1/rates"])
 def test_a_query_that_is_not_understood_writes_nothing(
-    admin: ApiClient, holder: str, path: str, query: str, pointer: str, code: str
+    admin_api: ApiClient, holder: str, path: str, query: str, pointer: str, code: str
 ) -> None:
     with nothing_written(holder):
-        answer = admin.post(f"{path}?{query}", {"amount": 1})
-    assert answer.status_code == 400
-    assert [(error["pointer"], error["code"]) for error in json.loads(answer.content)["errors"]] == [(pointer, code)]
+        response = admin_api.post(f"{path}?{query}", {"amount": 1})
+    assert response.status_code == 400
+    assert [(error["pointer"], error["code"]) for error in json.loads(response.content)["errors"]] == [(pointer, code)]
 
 
 @pytest.fixture
-def admin(make_api: Any, holder: str) -> ApiClient:
-    admin: ApiClient = make_api("ledger:admin")
-    return admin
+def admin_api(make_api: Any, holder: str) -> ApiClient:
+    """A client whose key may administer the ledger."""
+    admin_api: ApiClient = make_api("ledger:admin")
+    return admin_api

@@ -76,21 +76,21 @@ def test_an_account_without_entries_is_at_0_and_a_star_is_no_condition(api: ApiC
 @pytest.mark.parametrize("tag", ["1", '"01"', '"x"', 'W/"1"', '"1", "2"', "", '""', '"-1"', '"9223372036854775808"', '"1"x'])
 def test_an_if_match_that_no_balance_gives_is_a_400(api: ApiClient, holder: str, tag: str) -> None:
     with nothing_written(holder):
-        answer = api.post(SPENDS, {"amount": 1}, If_Match=tag)
-    assert answer.status_code == 400
-    assert [(error["pointer"], error["code"]) for error in json.loads(answer.content)["errors"]] == [("/If-Match", "not-a-tag")]
+        response = api.post(SPENDS, {"amount": 1}, If_Match=tag)
+    assert response.status_code == 400
+    assert [(error["pointer"], error["code"]) for error in json.loads(response.content)["errors"]] == [("/If-Match", "not-a-tag")]
 
 
 def test_rates_take_no_condition(make_api: Any, holder: str) -> None:
-    answer = make_api("ledger:admin").post("/v1/rates", {"code": "a", "price": 1, "per": 1}, If_Match="*")
-    assert (answer.status_code, json.loads(answer.content)["errors"][0]["code"]) == (400, "not-here")
+    response = make_api("ledger:admin").post("/v1/rates", {"code": "a", "price": 1, "per": 1}, If_Match="*")
+    assert (response.status_code, json.loads(response.content)["errors"][0]["code"]) == (400, "not-here")
 
 
 @pytest.mark.parametrize("tag", ['"1"', 'W/"1"', '"7", "1"', "*"])
 def test_a_balance_that_is_known_is_a_304(api: ApiClient, holder: str, tag: str) -> None:
-    answer = api.get(BALANCE, If_None_Match=tag)
-    assert (answer.status_code, answer.content, answer["ETag"]) == (304, b"", '"1"')
-    assert not {"Content-Length", "Content-Type"} & set(answer.headers)
+    response = api.get(BALANCE, If_None_Match=tag)
+    assert (response.status_code, response.content, response["ETag"]) == (304, b"", '"1"')
+    assert not {"Content-Length", "Content-Type"} & set(response.headers)
     services.spend(holder_id=holder, amount=1, idempotency_key="s")
     if tag != "*":
         assert api.get(BALANCE, If_None_Match=tag).status_code == 200
@@ -110,5 +110,5 @@ def test_what_the_clock_has_changed_is_not_known(api: ApiClient, holder: str, mo
     monkeypatch.setattr(
         "ledger.reads.account_state.Account", lambda *fields: make(Account, *fields[:2], fields[2] + 2 * day_us, *fields[3:])
     )
-    answer = api.get(BALANCE, If_None_Match='"2"')
-    assert (answer.status_code, json.loads(answer.content)["available"], rows_of(holder)) == (200, 100, (2, 0))
+    response = api.get(BALANCE, If_None_Match='"2"')
+    assert (response.status_code, json.loads(response.content)["available"], rows_of(holder)) == (200, 100, (2, 0))

@@ -13,18 +13,21 @@ from tests.ledger.api.conftest import ApiClient, rows_of
 NOW = datetime.now(UTC).replace(microsecond=0)
 
 
-def text(moment: datetime) -> str:
+def time_text(moment: datetime) -> str:
+    """A time as the API writes it."""
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def explained(api: ApiClient, holder: str, sequence: int) -> dict[str, Any]:
-    answer = api.get(f"/v1/holders/{holder}/entries/{sequence}/explanation")
-    assert answer.status_code == 200, answer.content
-    found: dict[str, Any] = json.loads(answer.content)
+def explanation_of(api: ApiClient, holder: str, sequence: int) -> dict[str, Any]:
+    """The explanation of an entry, over REST."""
+    response = api.get(f"/v1/holders/{holder}/entries/{sequence}/explanation")
+    assert response.status_code == 200, response.content
+    found: dict[str, Any] = json.loads(response.content)
     return found
 
 
-def decisions(explanation: dict[str, Any]) -> list[tuple[int, int, str]]:
+def lot_decisions(explanation: dict[str, Any]) -> list[tuple[int, int, str]]:
+    """Of each lot its grant, the amount taken, and why so much."""
     return [(lot["grant"], lot["amount"], lot["decision"]) for lot in explanation["lots"]]
 
 
@@ -34,7 +37,7 @@ def test_a_spend_says_what_became_of_every_lot_and_why(api: ApiClient, holder: s
     services.grant(holder_id=holder, amount=4, idempotency_key="g4", priority=7)
     services.grant(holder_id=holder, amount=50, idempotency_key="g5")
     services.spend(holder_id=holder, amount=12, idempotency_key="s")
-    found = explained(api, holder, 6)
+    found = explanation_of(api, holder, 6)
     assert list(found) == [
         "sequence", "kind", "text", "before", "after", "lots", "booked_before", "booked_after", "refers_to",
     ]  # fmt: skip
@@ -46,7 +49,7 @@ def test_a_spend_says_what_became_of_every_lot_and_why(api: ApiClient, holder: s
             "grant": 3,
             "amount": 0,
             "decision": "not_yet_effective",
-            "text": f"Skipped: the lot is effective from {text(NOW + timedelta(days=1))}.",
+            "text": f"Skipped: the lot is effective from {time_text(NOW + timedelta(days=1))}.",
         },
         {
             "grant": 4,
@@ -80,7 +83,7 @@ def test_promotional_credits_and_the_sooner_expiry_come_first(api: ApiClient, ho
     services.grant(holder_id=holder, amount=1, idempotency_key="g3", expires_at=NOW + timedelta(days=9))
     services.grant(holder_id=holder, amount=1, idempotency_key="g4", expires_at=NOW + timedelta(days=8))
     services.spend(holder_id=holder, amount=103, idempotency_key="s")
-    assert [lot["text"] for lot in explained(api, holder, 5)["lots"]] == [
+    assert [lot["text"] for lot in explanation_of(api, holder, 5)["lots"]] == [
         "Used 1 of 1. It comes before lot 3: it expires sooner.",
         "Used 1 of 1. It comes before lot 2: it expires, and the other does not.",
         "Used 1 of 1. It comes before lot 1: promotional credits are used first.",
@@ -92,7 +95,7 @@ def test_a_refund_says_what_is_left_to_refund(api: ApiClient, holder: str) -> No
     services.spend(holder_id=holder, amount=8, idempotency_key="s")
     services.refund(holder_id=holder, spend=2, amount=3, idempotency_key="r1")
     services.refund(holder_id=holder, spend=2, amount=4, idempotency_key="r2")
-    found = explained(api, holder, 4)
+    found = explanation_of(api, holder, 4)
     assert found["text"] == "The refund returned 4 credits of entry 2 to 1 lot."
     assert found["refers_to"] == {
         "sequence": 2,
@@ -104,21 +107,21 @@ def test_a_refund_says_what_is_left_to_refund(api: ApiClient, holder: str) -> No
         "refundable": 1,
         "text": "Refunds have returned 7 of the 8 credits taken; 1 remain refundable.",
     }
-    assert decisions(found) == [(1, 4, "returned")]
+    assert lot_decisions(found) == [(1, 4, "returned")]
 
 
 def test_a_capture_says_what_of_the_hold_it_took_and_what_went_back(api: ApiClient, holder: str) -> None:
     services.hold(holder_id=holder, amount=30, idempotency_key="h")
     services.capture(holder_id=holder, hold=2, amount=20, idempotency_key="c")
-    found = explained(api, holder, 4)
+    found = explanation_of(api, holder, 4)
     assert found["text"] == "The capture took 20 credits: 20 from hold 2."
-    assert decisions(found) == [(1, 20, "captured")]
+    assert lot_decisions(found) == [(1, 20, "captured")]
     assert [(each["sequence"], each["kind"], each["text"]) for each in found["booked_before"]] == [
         (3, "release", "Hold 2 returned 10 credits: captured less.")
     ]
     assert (found["before"]["held"], found["after"]["held"]) == (20, 0)
     assert (found["refers_to"]["held_before"], found["refers_to"]["held"], found["refers_to"]["expires_at"]) == (20, 0, None)
-    released = explained(api, holder, 3)
+    released = explanation_of(api, holder, 3)
     assert (released["text"], released["booked_after"]) == (
         "The release returned 10 credits of hold 2 to 1 lot: captured less.",
         [],
@@ -129,27 +132,27 @@ def test_a_hold_a_release_and_an_extension_are_explained(api: ApiClient, holder:
     services.hold(holder_id=holder, amount=30, idempotency_key="h")
     services.extend(holder_id=holder, hold=2, expires_at=NOW + timedelta(days=2), idempotency_key="e")
     services.release(holder_id=holder, hold=2, idempotency_key="r")
-    assert decisions(explained(api, holder, 2)) == [(1, 30, "drawn")]
-    extended = explained(api, holder, 3)
+    assert lot_decisions(explanation_of(api, holder, 2)) == [(1, 30, "drawn")]
+    extended = explanation_of(api, holder, 3)
     assert extended["text"] == "Hold 2 has a new expiry; no credits moved."
-    assert extended["refers_to"]["expires_at"] == text(NOW + timedelta(days=2))
-    assert explained(api, holder, 4)["text"] == "The release returned 30 credits of hold 2 to 1 lot."
+    assert extended["refers_to"]["expires_at"] == time_text(NOW + timedelta(days=2))
+    assert explanation_of(api, holder, 4)["text"] == "The release returned 30 credits of hold 2 to 1 lot."
 
 
-def test_what_had_come_due_is_told_with_the_entry_that_booked_it(
+def test_expirations_that_were_due_are_explained_with_the_entry_that_booked_them(
     api: ApiClient, holder: str, ledger_clock: Callable[[float], None]
 ) -> None:
     ledger_clock(-2)
     services.grant(holder_id=holder, amount=5, idempotency_key="g2", expires_at=NOW - timedelta(days=1))
     ledger_clock(0)
     services.spend(holder_id=holder, amount=1, idempotency_key="s")
-    found = explained(api, holder, 4)
+    found = explanation_of(api, holder, 4)
     assert [
         (each["sequence"], each["kind"], each["amount"], each["refers_to"], each["text"]) for each in found["booked_before"]
     ] == [(3, "expire", -5, 2, "Lot 2 expired with 5 credits left.")]
-    assert decisions(found) == [(1, 1, "drawn")]
-    expired = explained(api, holder, 3)
-    assert (expired["text"], expired["refers_to"]["kind"], decisions(expired)) == (
+    assert lot_decisions(found) == [(1, 1, "drawn")]
+    expired = explanation_of(api, holder, 3)
+    assert (expired["text"], expired["refers_to"]["kind"], lot_decisions(expired)) == (
         "5 credits of grant 2 expired.",
         "grant",
         [(2, 5, "expired")],
@@ -161,15 +164,15 @@ def test_grants_transfers_overdrafts_and_repayments_are_explained(api: ApiClient
     services.spend(holder_id=holder, amount=130, idempotency_key="s")
     services.grant(holder_id=holder, amount=40, idempotency_key="g")
     services.transfer(holder_id=holder, to="team-7", amount=10, idempotency_key="t")
-    assert explained(api, holder, 2)["text"] == "Spends may take the balance down to -50 from now on."
-    assert explained(api, holder, 3)["text"].startswith("The spend took 130 credits from 1 lot and 30 on the overdraft, ")
-    granted = explained(api, holder, 4)
-    assert decisions(granted) == [(4, 40, "opened")]
+    assert explanation_of(api, holder, 2)["text"] == "Spends may take the balance down to -50 from now on."
+    assert explanation_of(api, holder, 3)["text"].startswith("The spend took 130 credits from 1 lot and 30 on the overdraft, ")
+    granted = explanation_of(api, holder, 4)
+    assert lot_decisions(granted) == [(4, 40, "opened")]
     assert [(each["kind"], each["text"]) for each in granted["booked_after"]] == [("adjust", "30 credits repaid the overdraft.")]
-    assert explained(api, holder, 5)["text"] == "30 credits from 1 lot repaid the overdraft."
-    assert explained(api, holder, 6)["text"].startswith("The transfer moved 10 credits from 1 lot to team-7, ")
-    came = explained(api, "team-7", 1)
-    assert (came["text"], decisions(came)) == (
+    assert explanation_of(api, holder, 5)["text"] == "30 credits from 1 lot repaid the overdraft."
+    assert explanation_of(api, holder, 6)["text"].startswith("The transfer moved 10 credits from 1 lot to team-7, ")
+    came = explanation_of(api, "team-7", 1)
+    assert (came["text"], lot_decisions(came)) == (
         "customer-42 transferred 10 credits; they form a new lot with the terms they had there.",
         [(1, 10, "opened")],
     )
@@ -188,19 +191,21 @@ def test_a_402_says_which_lots_and_holds_made_it_so_and_when_there_will_be_enoug
     in_a_day, in_two = NOW + timedelta(days=1), NOW + timedelta(days=2)
     services.grant(holder_id=holder, amount=50, idempotency_key="g2", effective_at=in_two)
     services.hold(holder_id=holder, amount=30, idempotency_key="h", expires_at=in_a_day)
-    answer = api.post(f"/v1/holders/{holder}/spends", {"amount": 90}, key="k")
-    problem = json.loads(answer.content)
-    assert (answer.status_code, problem["available"], problem["held"], problem["not_yet_effective"]) == (402, 70, 30, 50)
-    assert problem["holds"] == [{"amount": 30, "expires_at": text(in_a_day), "hold": 3, "state": "open"}]
+    response = api.post(f"/v1/holders/{holder}/spends", {"amount": 90}, key="k")
+    problem = json.loads(response.content)
+    assert (response.status_code, problem["available"], problem["held"], problem["not_yet_effective"]) == (402, 70, 30, 50)
+    assert problem["holds"] == [{"amount": 30, "expires_at": time_text(in_a_day), "hold": 3, "state": "open"}]
     assert [(lot["grant"], lot["remaining"], lot["state"]) for lot in problem["lots"]] == [
         (2, 50, "not_yet_effective"),
         (1, 70, "spendable"),
     ]
-    assert problem["earliest_sufficient_at"] == text(in_a_day)
-    assert json.loads(api.post(f"/v1/holders/{holder}/spends", {"amount": 150}).content)["earliest_sufficient_at"] == text(in_two)
+    assert problem["earliest_sufficient_at"] == time_text(in_a_day)
+    assert json.loads(api.post(f"/v1/holders/{holder}/spends", {"amount": 150}).content)["earliest_sufficient_at"] == time_text(
+        in_two
+    )
     assert json.loads(api.post(f"/v1/holders/{holder}/spends", {"amount": 151}).content)["earliest_sufficient_at"] is None
     again = api.post(f"/v1/holders/{holder}/spends", {"amount": 90}, key="k")
-    assert (again.content, again["Idempotency-Replayed"]) == (answer.content, "true")
+    assert (again.content, again["Idempotency-Replayed"]) == (response.content, "true")
     listed = json.loads(api.get(f"/v1/holders/{holder}/refusals").content)["results"][-1]["problem"]
     assert listed == problem
     assert rows_of(holder) == (3, 3)

@@ -57,7 +57,7 @@ class Exchange:
         """Give it to the application; its response, or None where it sent none."""
         from ledger_project.serving.application import application
 
-        run(application(self.scope, self.receive, self.send))
+        run_on_loop(application(self.scope, self.receive, self.send))
         return response_of(self.sent) if self.sent else None
 
     def run_beside(self, application: Any, loop: asyncio.AbstractEventLoop) -> HttpResponse:
@@ -66,12 +66,14 @@ class Exchange:
         return response_of(self.sent)
 
 
-def run(work: Coroutine[Any, Any, Any]) -> Any:
+def run_on_loop(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run the coroutine on the loop of the front; return its result."""
     with asgi_client._on_this_connection():
         return asyncio.run_coroutine_threadsafe(work, asgi_client.loop()).result(TIMEOUT_S)
 
 
-def keyed(api: ApiClient, *headers: tuple[bytes, bytes]) -> list[tuple[bytes, bytes]]:
+def headers_with_key(api: ApiClient, *headers: tuple[bytes, bytes]) -> list[tuple[bytes, bytes]]:
+    """The headers of a write under the client's key."""
     return [
         (b"authorization", f"Bearer {api.secret}".encode()), (b"idempotency-key", b"k"), (b"content-type", b"application/json"),
         *headers,
@@ -79,6 +81,7 @@ def keyed(api: ApiClient, *headers: tuple[bytes, bytes]) -> list[tuple[bytes, by
 
 
 def problem_of(response: HttpResponse | None) -> tuple[int, str]:
+    """Status and slug of a problem that says that nothing was executed."""
     assert response is not None
     problem = json.loads(response.content)
     assert response["Content-Type"] == "application/problem+json"
@@ -93,7 +96,7 @@ CHUNKED = (b"transfer-encoding", b"chunked")
 
 
 def test_a_body_in_pieces_is_one_body(api: ApiClient, holder: str) -> None:
-    exchange = Exchange("POST", SPENDS, *keyed(api, CHUNKED))
+    exchange = Exchange("POST", SPENDS, *headers_with_key(api, CHUNKED))
     exchange.body(b'{"amo', more=True).body(b"", more=True).body(b'unt": 7}')
     response = exchange.run()
     assert response is not None
@@ -107,7 +110,7 @@ def test_a_body_in_pieces_is_one_body(api: ApiClient, holder: str) -> None:
 def test_what_announces_a_body_beyond_the_limit_is_refused_before_a_byte_is_received(
     api: ApiClient, holder: str, path: str, limit: int
 ) -> None:
-    exchange = Exchange("POST", path, *keyed(api, (b"content-length", b"%d" % (limit + 1))))
+    exchange = Exchange("POST", path, *headers_with_key(api, (b"content-length", b"%d" % (limit + 1))))
     with nothing_written(holder):
         assert problem_of(exchange.run()) == (413, "body-too-large")
     assert exchange.received == 0
@@ -118,7 +121,7 @@ def test_what_announces_a_body_beyond_the_limit_is_refused_before_a_byte_is_rece
     [(SPENDS, BODY_LIMIT_BYTES), ("/v1/batches", BATCH_LIMIT_BYTES), ("/admin/login/", PAGE_BODY_LIMIT_BYTES)],
 )
 def test_what_sends_more_than_the_limit_is_refused_at_the_limit(api: ApiClient, holder: str, path: str, limit: int) -> None:
-    exchange = Exchange("POST", path, *keyed(api, CHUNKED))
+    exchange = Exchange("POST", path, *headers_with_key(api, CHUNKED))
     for _ in range(limit // 32_768 + 10):
         exchange.body(b" " * 32_768, more=True)
     with nothing_written(holder):
@@ -137,24 +140,24 @@ def test_a_body_that_does_not_arrive_in_time_is_a_408(
     api: ApiClient, holder: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(front, "BODY_SECONDS", 0.05)
-    exchange = Exchange("POST", path, *keyed(api, (b"content-length", b"14"))).body(b'{"amount":', more=True)
+    exchange = Exchange("POST", path, *headers_with_key(api, (b"content-length", b"14"))).body(b'{"amount":', more=True)
     with nothing_written(holder):
         assert problem_of(exchange.run()) == (408, "body-timeout")
 
 
 @pytest.mark.parametrize("path", [SPENDS, "/admin/login/"])
 def test_a_body_that_ends_in_the_middle_is_a_400_and_nothing_is_written(api: ApiClient, holder: str, path: str) -> None:
-    exchange = Exchange("POST", path, *keyed(api, (b"content-length", b"14"))).body(b'{"amount":', more=True)
+    exchange = Exchange("POST", path, *headers_with_key(api, (b"content-length", b"14"))).body(b'{"amount":', more=True)
     exchange.messages.put_nowait({"type": "http.disconnect"})
     with nothing_written(holder):
         assert problem_of(exchange.run()) == (400, "malformed-request")
 
 
-def test_beyond_so_much_of_bodies_at_once_the_next_is_told_that_the_server_is_busy(
+def test_beyond_a_size_of_all_bodies_at_once_the_next_gets_a_503(
     api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(front, "BODIES_LIMIT_BYTES", 100)
-    exchange = Exchange("POST", SPENDS, *keyed(api, (b"content-length", b"200"))).body(b" " * 101, more=True)
+    exchange = Exchange("POST", SPENDS, *headers_with_key(api, (b"content-length", b"200"))).body(b" " * 101, more=True)
     with nothing_written(holder):
         assert problem_of(exchange.run()) == (503, "server-busy")
     monkeypatch.undo()
@@ -166,7 +169,7 @@ def test_beyond_so_much_of_bodies_at_once_the_next_is_told_that_the_server_is_bu
 
 @pytest.mark.parametrize("name", [b"idempotency-key", b"authorization", b"content-type", b"if-match", b"host"])
 def test_a_header_that_means_one_thing_given_twice_is_a_400(api: ApiClient, holder: str, name: bytes) -> None:
-    headers = keyed(api, (b"content-length", b"13"), (b"if-match", b"*"), (name, b"other"))
+    headers = headers_with_key(api, (b"content-length", b"13"), (b"if-match", b"*"), (name, b"other"))
     exchange = Exchange("POST", SPENDS, *headers).body(b'{"amount": 7}')
     with nothing_written(holder):
         response = exchange.run()
@@ -177,7 +180,7 @@ def test_a_header_that_means_one_thing_given_twice_is_a_400(api: ApiClient, hold
 
 
 def test_a_header_with_underscores_is_none_that_is_known(api: ApiClient, holder: str) -> None:
-    headers = [(name.replace(b"-", b"_") if name == b"idempotency-key" else name, value) for name, value in keyed(api)]
+    headers = [(name.replace(b"-", b"_") if name == b"idempotency-key" else name, value) for name, value in headers_with_key(api)]
     exchange = Exchange("POST", SPENDS, *headers, (b"content-length", b"13")).body(b'{"amount": 7}')
     with nothing_written(holder):
         assert problem_of(exchange.run()) == (400, "idempotency-key-missing")
@@ -226,7 +229,7 @@ def test_while_the_database_answers_nothing_the_loop_answers_and_no_step_of_it_i
     loop.call_soon_threadsafe(loop.set_debug, True)
     try:
         with asgi_client._on_this_connection():
-            spend = Exchange("POST", SPENDS, *keyed(api, (b"content-length", b"13"))).body(b'{"amount": 7}')
+            spend = Exchange("POST", SPENDS, *headers_with_key(api, (b"content-length", b"13"))).body(b'{"amount": 7}')
             from ledger_project.serving.application import application
 
             spending = asyncio.run_coroutine_threadsafe(application(spend.scope, spend.receive, spend.send), loop)
@@ -278,8 +281,8 @@ def test_context_variables_of_the_request_reach_the_thread_that_executes_it(
         await application(exchange.scope, exchange.receive, exchange.send)
 
     monkeypatch.setattr(services.GROUP_COMMIT, "_execute", watched)
-    spend = Exchange("POST", SPENDS, *keyed(api, (b"content-length", b"13"))).body(b'{"amount": 7}')
-    run(traced(spend))
+    spend = Exchange("POST", SPENDS, *headers_with_key(api, (b"content-length", b"13"))).body(b'{"amount": 7}')
+    run_on_loop(traced(spend))
     assert response_of(spend.sent).status_code == 201
     assert seen == ["the trace of this request"]
 
@@ -287,44 +290,45 @@ def test_context_variables_of_the_request_reach_the_thread_that_executes_it(
 # The life of the process -----------------------------------------------------------------------------
 
 
-def page(request: HttpRequest) -> HttpResponse:
+def page_view(request: HttpRequest) -> HttpResponse:
+    """A view that returns a page."""
     return HttpResponse(b"a page")
 
 
-def test_it_starts_when_told_and_at_the_end_finishes_what_it_has_taken_in() -> None:
-    """By the lifespan protocol of ASGI."""
+def test_it_follows_the_lifespan_protocol_and_at_the_end_finishes_what_it_has_taken_in() -> None:
+    """Send the two messages of the ASGI server, with a request between them."""
     go_on = threading.Event()
 
     def slow(request: HttpRequest) -> HttpResponse:
         assert go_on.wait(TIMEOUT_S)
-        return page(request)
+        return page_view(request)
 
     async def live() -> tuple[list[str], HttpResponse, list[Message]]:
-        application, told, said = Front(slow), asyncio.Queue[Message](), []
+        application, messages, sent = Front(slow), asyncio.Queue[Message](), []
 
         async def say(message: Message) -> None:
-            said.append(message["type"])
+            sent.append(message["type"])
 
-        life = asyncio.create_task(application({"type": "lifespan"}, told.get, say))
-        told.put_nowait({"type": "lifespan.startup"})
-        while not said:
+        life = asyncio.create_task(application({"type": "lifespan"}, messages.get, say))
+        messages.put_nowait({"type": "lifespan.startup"})
+        while not sent:
             await asyncio.sleep(0)
         taken_in, late = Exchange("GET", "/"), Exchange("GET", "/")
         late.scope["client"] = ("192.0.2.1", 40000)
         request = asyncio.create_task(application(taken_in.scope, taken_in.receive, taken_in.send))
         while not application._stranger_threads._running:
             await asyncio.sleep(0)
-        told.put_nowait({"type": "lifespan.shutdown"})
+        messages.put_nowait({"type": "lifespan.shutdown"})
         while not application._stranger_threads._is_closing:
             await asyncio.sleep(0)
         await application(late.scope, late.receive, late.send)
         go_on.set()
         await asyncio.wait_for(asyncio.gather(life, request), TIMEOUT_S)
-        return said, response_of(taken_in.sent), late.sent
+        return sent, response_of(taken_in.sent), late.sent
 
-    said, answer, late = asyncio.run(live())
-    assert said == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
-    assert answer.content == b"a page"
+    sent, response, late = asyncio.run(live())
+    assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+    assert response.content == b"a page"
     assert late[0]["status"] == 503
 
 
@@ -338,7 +342,7 @@ def test_a_websocket_is_closed() -> None:
         async def send(message: Message) -> None:
             sent.append(message)
 
-        await Front(page)({"type": "websocket"}, receive, send)
+        await Front(page_view)({"type": "websocket"}, receive, send)
         return sent
 
     assert asyncio.run(connect()) == [{"type": "websocket.close"}]

@@ -18,7 +18,8 @@ from tests.asgi_client import AsgiClient
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_remembered() -> Iterator[None]:
+def _checks_are_forgotten() -> Iterator[None]:
+    """Results of health checks are forgotten before and after each test."""
     health.forget_checks()
     yield
     health.forget_checks()
@@ -37,7 +38,8 @@ def test_a_process_that_can_do_its_work_is_ready(committed_db: None) -> None:
     )
 
 
-def not_ready(**expected: str) -> None:
+def assert_not_ready(**expected: str) -> None:
+    """Assert that /readyz answers 503 with these checks."""
     answer = AsgiClient(on_this_connection=True).get("/readyz")
     assert (answer.status_code, answer["Retry-After"]) == (503, "2")
     assert json.loads(answer.content) == {"status": "not-ready", "checks": expected}
@@ -47,7 +49,7 @@ def test_without_the_database_it_is_not_ready(committed_db: None, monkeypatch: p
     connection.close()
     monkeypatch.setitem(connection.settings_dict, "PORT", "1")
     monkeypatch.setitem(connection.settings_dict, "HOST", "127.0.0.1")
-    not_ready(database="unreachable", migrations="unknown", locks="unknown")
+    assert_not_ready(database="unreachable", migrations="unknown", locks="unknown")
 
 
 def test_with_unapplied_migrations_it_is_not_ready(committed_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +60,7 @@ def test_with_unapplied_migrations_it_is_not_ready(committed_db: None, monkeypat
 
     with monkeypatch.context() as patch:
         patch.setattr(MigrationRecorder, "applied_migrations", without_one)
-        not_ready(database="ok", migrations="unapplied", locks="ok")
+        assert_not_ready(database="ok", migrations="unapplied", locks="ok")
     assert AsgiClient(on_this_connection=True).get("/readyz").status_code == 200
 
 
@@ -67,7 +69,7 @@ def test_with_locks_that_do_nothing_it_is_not_ready(committed_db: None, monkeypa
         raise UnsafeDatabase(what="advisory locks do nothing", why="two connections hold one lock at the same time")
 
     monkeypatch.setattr(checks, "verify_database", found)
-    not_ready(database="ok", migrations="ok", locks="unknown")
+    assert_not_ready(database="ok", migrations="ok", locks="unknown")
 
 
 def test_a_process_that_serves_is_ready_though_the_server_has_no_second_connection_to_give(
@@ -109,7 +111,7 @@ def test_the_costly_checks_are_remembered_the_database_is_not(committed_db: None
             raise OperationalError("gone")
 
     monkeypatch.setattr(health, "connection", Broken())
-    not_ready(database="unreachable", migrations="unknown", locks="unknown")
+    assert_not_ready(database="unreachable", migrations="unknown", locks="unknown")
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])

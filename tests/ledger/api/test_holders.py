@@ -22,7 +22,7 @@ def test_a_holder_is_answered_with_all_accounts_and_when_seen(api: ApiClient, ho
     assert body["accounts"][0] == api.get("/v1/holders/ada/balance").json() | {"as_of": body["accounts"][0]["as_of"]}
 
 
-def test_a_holder_who_never_was_can_be_told_from_an_empty_one(api: ApiClient) -> None:
+def test_a_holder_who_never_was_differs_from_an_empty_one(api: ApiClient) -> None:
     services.grant(holder_id="ada", amount=5, idempotency_key="g")
     services.spend(holder_id="ada", amount=5, idempotency_key="s")
     assert api.get("/v1/holders/ada").json()["accounts"][0]["balance"] == 0
@@ -37,9 +37,9 @@ def test_a_key_confined_to_a_holder_sees_no_other(holder: str) -> None:
 
 
 def test_the_root_lists_every_path_with_its_methods_and_scopes(api: ApiClient) -> None:
-    answer = ApiClient(None).get("/v1/")
-    assert answer.status_code == 200
-    resources = {one["path"]: one["methods"] for one in answer.json()["resources"]}
+    response = ApiClient(None).get("/v1/")
+    assert response.status_code == 200
+    resources = {one["path"]: one["methods"] for one in response.json()["resources"]}
     assert resources["/v1/holders/{holder}/spends"] == {"POST": {"summary": "Spend credits", "scope": "ledger:spend"}}
     assert {method: call["scope"] for method, call in resources["/v1/customers/{ref}"].items()} == {
         "GET": "billing:read", "PATCH": "billing:write",

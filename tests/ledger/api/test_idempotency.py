@@ -101,11 +101,11 @@ def test_a_key_that_another_request_has_used_is_a_422(
 ) -> None:
     api.post(f"/v1/holders/{holder}/spends", first, key="k")
     with nothing_written(holder):
-        answer = api.post(f"/v1/holders/{holder}/{path}", body, key="k")
-    problem = json.loads(answer.content)
-    assert (answer.status_code, problem["type"]) == (422, "https://credit-ledger.example/problems/idempotency-key-reused")
+        response = api.post(f"/v1/holders/{holder}/{path}", body, key="k")
+    problem = json.loads(response.content)
+    assert (response.status_code, problem["type"]) == (422, "https://credit-ledger.example/problems/idempotency-key-reused")
     assert (problem["idempotency_key"], problem["outcome"]) == ("k", "not_executed")
-    assert "Idempotency-Replayed" not in answer
+    assert "Idempotency-Replayed" not in response
 
 
 def test_two_holders_may_use_the_same_key(api: ApiClient, holder: str) -> None:
@@ -128,9 +128,9 @@ def test_a_write_for_a_busy_holder_waits_for_lock_timeout_and_does_not_use_up_it
     other = raw_connection("owner")
     lock_holder(other, busy)
     with nothing_written(busy):
-        answer = api.post(f"/v1/holders/{busy}/spends", {"amount": 1}, key="k")
-    problem = json.loads(answer.content)
-    assert (answer.status_code, answer["Retry-After"], problem["outcome"]) == (503, "1", "not_executed")
+        response = api.post(f"/v1/holders/{busy}/spends", {"amount": 1}, key="k")
+    problem = json.loads(response.content)
+    assert (response.status_code, response["Retry-After"], problem["outcome"]) == (503, "1", "not_executed")
     assert problem["type"] == "https://credit-ledger.example/problems/holder-busy"
     assert api.get(f"/v1/holders/{busy}/balance").status_code == 200
     other.rollback()
@@ -141,7 +141,7 @@ def test_a_key_with_the_hash_of_another_key_is_a_422_and_nothing_is_written(api:
     one, other = "ad9c22dac5fa3bb4", "fd58ba3ca2b6fe39"
     assert api.post(f"/v1/holders/{holder}/spends", {"amount": 1}, key=one).status_code == 201
     before = rows_of(holder)
-    answer = api.post(f"/v1/holders/{holder}/spends", {"amount": 1}, key=other)
-    assert (answer.status_code, json.loads(answer.content)["type"].rpartition("/")[2]) == (422, "idempotency-key-reused")
+    response = api.post(f"/v1/holders/{holder}/spends", {"amount": 1}, key=other)
+    assert (response.status_code, json.loads(response.content)["type"].rpartition("/")[2]) == (422, "idempotency-key-reused")
     assert rows_of(holder) == before
     assert api.post(f"/v1/holders/{holder}/spends", {"amount": 1}, key=one)["Idempotency-Replayed"] == "true"

@@ -18,7 +18,7 @@ OTHER = Key(b"two", "two", frozenset(), None)
 
 
 @pytest.fixture
-def limited(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[float]]:
+def limits_with_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[float]]:
     """Sets limits, and gives a clock that stands still until it is moved."""
     now = [1000.0]
 
@@ -33,6 +33,7 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[float]]:
 
 
 def passes(key: Key = KEY) -> bool:
+    """Whether a request with that key is let in."""
     try:
         with limits.admitted(key):
             return True
@@ -40,8 +41,8 @@ def passes(key: Key = KEY) -> bool:
         return False
 
 
-def test_a_key_gets_its_rate_and_no_more(limited: Callable[..., list[float]]) -> None:
-    now = limited(per_second=3)
+def test_a_key_gets_its_rate_and_no_more(limits_with_clock: Callable[..., list[float]]) -> None:
+    now = limits_with_clock(per_second=3)
     assert [passes() for _ in range(4)] == [True, True, True, False]
     assert passes(OTHER)
     now[0] += 0.34
@@ -50,31 +51,31 @@ def test_a_key_gets_its_rate_and_no_more(limited: Callable[..., list[float]]) ->
     assert [passes() for _ in range(4)] == [True, True, True, False]
 
 
-def test_a_refused_request_is_told_when_to_come_back(limited: Callable[..., list[float]]) -> None:
-    limited(per_second=1)
+def test_a_refused_request_gets_a_retry_after(limits_with_clock: Callable[..., list[float]]) -> None:
+    limits_with_clock(per_second=1)
     assert passes()
     with pytest.raises(TooManyRequests) as refused, limits.admitted(KEY):
         pass
     assert refused.value.facts == {"retry_after_seconds": 2}
 
 
-def test_a_key_gets_so_many_requests_at_the_same_time(limited: Callable[..., list[float]]) -> None:
-    limited(at_once=2)
+def test_a_key_gets_so_many_requests_at_the_same_time(limits_with_clock: Callable[..., list[float]]) -> None:
+    limits_with_clock(at_once=2)
     with limits.admitted(KEY), limits.admitted(KEY):
         assert not passes()
         assert passes(OTHER)
     assert passes()
 
 
-def test_a_request_that_fails_frees_its_place(limited: Callable[..., list[float]]) -> None:
-    limited(at_once=1)
+def test_a_request_that_fails_frees_its_place(limits_with_clock: Callable[..., list[float]]) -> None:
+    limits_with_clock(at_once=1)
     with pytest.raises(ZeroDivisionError), limits.admitted(KEY):
         raise ZeroDivisionError
     assert passes()
 
 
-def test_threads_do_not_pass_together(limited: Callable[..., list[float]]) -> None:
-    limited(per_second=10)
+def test_threads_do_not_pass_together(limits_with_clock: Callable[..., list[float]]) -> None:
+    limits_with_clock(per_second=10)
     start, passed = threading.Barrier(8), []
 
     def work() -> None:
@@ -90,9 +91,9 @@ def test_threads_do_not_pass_together(limited: Callable[..., list[float]]) -> No
 
 
 def test_the_limiter_forgets_api_keys_without_a_running_request(
-    limited: Callable[..., list[float]], monkeypatch: pytest.MonkeyPatch
+    limits_with_clock: Callable[..., list[float]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limited(at_once=1)
+    limits_with_clock(at_once=1)
     monkeypatch.setattr(limits, "_KEYS_LIMIT", 3)
     with limits.admitted(KEY):
         for number in range(10):
@@ -102,13 +103,13 @@ def test_the_limiter_forgets_api_keys_without_a_running_request(
 
 
 def test_beyond_the_rate_a_request_is_a_429_with_nothing_written(
-    api: ApiClient, holder: str, limited: Callable[..., list[float]]
+    api: ApiClient, holder: str, limits_with_clock: Callable[..., list[float]]
 ) -> None:
-    limited(per_second=1)
+    limits_with_clock(per_second=1)
     path = f"/v1/holders/{holder}/spends"
     assert api.post(path, {"amount": 1}).status_code == 201
     with nothing_written(holder):
-        answer = api.post(path, {"amount": 1}, key="k")
-    problem: dict[str, Any] = json.loads(answer.content)
-    assert (answer.status_code, answer["Retry-After"], problem["outcome"]) == (429, "2", "not_executed")
+        response = api.post(path, {"amount": 1}, key="k")
+    problem: dict[str, Any] = json.loads(response.content)
+    assert (response.status_code, response["Retry-After"], problem["outcome"]) == (429, "2", "not_executed")
     assert problem["type"].endswith("/too-many-requests")

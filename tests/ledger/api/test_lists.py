@@ -24,10 +24,11 @@ def history(api: ApiClient) -> list[tuple[str, int]]:
     return [(entry.credit_type, entry.sequence) for entry in newest]
 
 
-def page(api: ApiClient, url: str) -> tuple[list[tuple[str, int]], dict[str, Any]]:
-    answer = api.get(url)
-    assert answer.status_code == 200, answer.content
-    body = json.loads(answer.content)
+def entries_page(api: ApiClient, url: str) -> tuple[list[tuple[str, int]], dict[str, Any]]:
+    """The entries of a page, each as (credit type, sequence), and its links."""
+    response = api.get(url)
+    assert response.status_code == 200, response.content
+    body = json.loads(response.content)
     assert list(body) == ["results", "next", "previous"]
     return [(row["credit_type"], row["sequence"]) for row in body["results"]], body
 
@@ -36,41 +37,41 @@ def page(api: ApiClient, url: str) -> tuple[list[tuple[str, int]], dict[str, Any
 def test_every_entry_is_shown_once_there_and_back(api: ApiClient, history: list[tuple[str, int]], limit: int) -> None:
     seen, url, previous = [], f"/v1/holders/busy/entries?limit={limit}", None
     while url:
-        rows, body = page(api, url)
+        rows, body = entries_page(api, url)
         assert (body["previous"] is None) == (not seen)
         seen += rows
         last_rows, previous, url = rows, body["previous"], body["next"]
     assert seen == history
     back = last_rows
     while previous:
-        rows, body = page(api, previous)
+        rows, body = entries_page(api, previous)
         assert len(rows) == limit
         assert body["next"] is not None
         back, previous = rows + back, body["previous"]
     assert back == history
 
 
-def test_rows_that_arrive_meanwhile_shift_nothing(api: ApiClient, history: list[tuple[str, int]]) -> None:
-    first, body = page(api, "/v1/holders/busy/entries?limit=5")
+def test_rows_that_arrive_between_two_pages_shift_nothing(api: ApiClient, history: list[tuple[str, int]]) -> None:
+    first, body = entries_page(api, "/v1/holders/busy/entries?limit=5")
     services.grant(holder_id="busy", amount=1, idempotency_key="late")
-    second, following = page(api, body["next"])
+    second, following = entries_page(api, body["next"])
     assert first + second == history[:10]
-    assert page(api, following["previous"])[0] == first
-    newest = page(api, json.loads(api.get(following["previous"]).content)["previous"])
+    assert entries_page(api, following["previous"])[0] == first
+    newest = entries_page(api, json.loads(api.get(following["previous"]).content)["previous"])
     assert newest[0] == [("credits", 10)]
 
 
 def test_fifty_is_the_default_and_two_hundred_the_most(api: ApiClient) -> None:
     for number in range(51):
         services.grant(holder_id="busy", amount=1, idempotency_key=str(number))
-    rows, body = page(api, "/v1/holders/busy/entries")
+    rows, body = entries_page(api, "/v1/holders/busy/entries")
     assert (len(rows), rows[0], rows[-1]) == (50, ("credits", 51), ("credits", 2))
-    assert page(api, body["next"]) == ([("credits", 1)], json.loads(api.get(body["next"]).content))
-    assert len(page(api, "/v1/holders/busy/entries?limit=200")[0]) == 51
+    assert entries_page(api, body["next"]) == ([("credits", 1)], json.loads(api.get(body["next"]).content))
+    assert len(entries_page(api, "/v1/holders/busy/entries?limit=200")[0]) == 51
 
 
 def test_links_are_whole_addresses_and_keep_the_filters(api: ApiClient, history: list[tuple[str, int]]) -> None:
-    rows, body = page(api, "/v1/holders/busy/entries?kind=grant&limit=2&credit_type=sms")
+    rows, body = entries_page(api, "/v1/holders/busy/entries?kind=grant&limit=2&credit_type=sms")
     link = urlsplit(body["next"])
     assert (link.scheme, link.netloc, link.path) == ("http", "testserver", "/v1/holders/busy/entries")
     query = parse_qs(link.query)
@@ -80,12 +81,12 @@ def test_links_are_whole_addresses_and_keep_the_filters(api: ApiClient, history:
         "credit_type": ["sms"],
     }
     assert rows == [("sms", 9), ("sms", 8)]
-    assert page(api, body["next"])[0] == [("sms", 7), ("sms", 6)]
+    assert entries_page(api, body["next"])[0] == [("sms", 7), ("sms", 6)]
 
 
 def test_the_limit_may_change_between_pages(api: ApiClient, history: list[tuple[str, int]]) -> None:
-    _, body = page(api, "/v1/holders/busy/entries?limit=2")
-    assert page(api, body["next"].replace("limit=2", "limit=7"))[0] == history[2:9]
+    _, body = entries_page(api, "/v1/holders/busy/entries?limit=2")
+    assert entries_page(api, body["next"].replace("limit=2", "limit=7"))[0] == history[2:9]
 
 
 def test_filters_choose(api: ApiClient, holder: str) -> None:
@@ -93,12 +94,12 @@ def test_filters_choose(api: ApiClient, holder: str) -> None:
     services.refund(holder_id=holder, spend=2, idempotency_key="r")
     path = f"/v1/holders/{holder}/entries"
     at = spent.recorded_at.isoformat().replace("+00:00", "Z")
-    assert page(api, f"{path}?kind=spend")[0] == [("credits", 2)]
-    assert page(api, f"{path}?since={at}")[0] == [("credits", 3), ("credits", 2)]
-    assert page(api, f"{path}?until={at}")[0] == [("credits", 1)]
-    assert page(api, f"{path}?since={at}&until={at}")[0] == []
-    assert page(api, f"{path}?credit_type=sms")[0] == []
-    assert page(api, "/v1/holders/nobody/entries") == ([], {"results": [], "next": None, "previous": None})
+    assert entries_page(api, f"{path}?kind=spend")[0] == [("credits", 2)]
+    assert entries_page(api, f"{path}?since={at}")[0] == [("credits", 3), ("credits", 2)]
+    assert entries_page(api, f"{path}?until={at}")[0] == [("credits", 1)]
+    assert entries_page(api, f"{path}?since={at}&until={at}")[0] == []
+    assert entries_page(api, f"{path}?credit_type=sms")[0] == []
+    assert entries_page(api, "/v1/holders/nobody/entries") == ([], {"results": [], "next": None, "previous": None})
 
 
 OTHER_LISTS = [
@@ -112,14 +113,16 @@ OTHER_LISTS = [
 
 @pytest.mark.parametrize("url", OTHER_LISTS)
 def test_a_cursor_of_another_list_is_refused(api: ApiClient, history: list[tuple[str, int]], url: str) -> None:
-    cursor = parse_qs(urlsplit(page(api, "/v1/holders/busy/entries?limit=2")[1]["next"]).query)["cursor"][0]
-    answer = api.get(url.format(cursor))
-    assert answer.status_code == 400
-    assert [(error["pointer"], error["code"]) for error in json.loads(answer.content)["errors"]] == [("/cursor", "not-a-cursor")]
+    cursor = parse_qs(urlsplit(entries_page(api, "/v1/holders/busy/entries?limit=2")[1]["next"]).query)["cursor"][0]
+    response = api.get(url.format(cursor))
+    assert response.status_code == 400
+    assert [(error["pointer"], error["code"]) for error in json.loads(response.content)["errors"]] == [
+        ("/cursor", "not-a-cursor")
+    ]
 
 
 def test_a_cursor_that_was_altered_is_refused_at_every_character(api: ApiClient, history: list[tuple[str, int]]) -> None:
-    cursor = parse_qs(urlsplit(page(api, "/v1/holders/busy/entries?limit=2")[1]["next"]).query)["cursor"][0]
+    cursor = parse_qs(urlsplit(entries_page(api, "/v1/holders/busy/entries?limit=2")[1]["next"]).query)["cursor"][0]
     for position in range(0, len(cursor) - 1, 5):
         altered = cursor[:position] + ("A" if cursor[position] != "A" else "B") + cursor[position + 1 :]
         assert api.get(f"/v1/holders/busy/entries?limit=2&cursor={altered}").status_code == 400

@@ -25,8 +25,8 @@ GUESSER, COLLEAGUE, STRANGER = "203.0.113.9", "198.51.100.7", "192.0.2.1"
 
 
 @pytest.fixture(autouse=True)
-def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long each refusal has waited; none of them really does."""
+def recorded_pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long each refusal has waited; no test really waits."""
     found: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -47,15 +47,17 @@ class Clock:
 
 @pytest.fixture
 def clock() -> Clock:
+    """A clock that stands still until it is moved."""
     return Clock()
 
 
 @pytest.fixture
 def budget(clock: Clock) -> PageBudget:
+    """A budget that goes by the clock."""
     return PageBudget(clock)
 
 
-async def ask(budget: PageBudget, address: str, price_s: float = GUESS_S) -> int:
+async def seconds_to_wait(budget: PageBudget, address: str, price_s: float = GUESS_S) -> int:
     """Seconds to wait, or 0 where the address was let in and has paid."""
     try:
         async with budget.turn(address) as pay:
@@ -65,7 +67,7 @@ async def ask(budget: PageBudget, address: str, price_s: float = GUESS_S) -> int
     return 0
 
 
-def run(work: Awaitable[Any]) -> Any:
+def run_in_new_loop(work: Awaitable[Any]) -> Any:
     """The result of the work, in a new event loop."""
 
     async def main() -> Any:
@@ -74,13 +76,13 @@ def run(work: Awaitable[Any]) -> Any:
     return asyncio.run(main())
 
 
-def asked(budget: PageBudget, *addresses: str, price_s: float = GUESS_S) -> list[int]:
-    """What `ask` gives for each address, one after the other."""
+def seconds_to_wait_of_each(budget: PageBudget, *addresses: str, price_s: float = GUESS_S) -> list[int]:
+    """What `seconds_to_wait` gives for each address, one after the other."""
 
     async def one_after_the_other() -> list[int]:
-        return [await ask(budget, address, price_s) for address in addresses]
+        return [await seconds_to_wait(budget, address, price_s) for address in addresses]
 
-    found: list[int] = run(one_after_the_other())
+    found: list[int] = run_in_new_loop(one_after_the_other())
     return found
 
 
@@ -88,53 +90,62 @@ def asked(budget: PageBudget, *addresses: str, price_s: float = GUESS_S) -> list
 
 
 def test_an_address_that_has_used_its_savings_up_waits_until_some_have_come_back(budget: PageBudget, clock: Clock) -> None:
-    assert asked(budget, *[GUESSER] * 6) == [0, 0, 0, 0, OVERDRAWN, OVERDRAWN]
+    assert seconds_to_wait_of_each(budget, *[GUESSER] * 6) == [0, 0, 0, 0, OVERDRAWN, OVERDRAWN]
     clock.now += 6
-    assert asked(budget, GUESSER) == [1]
+    assert seconds_to_wait_of_each(budget, GUESSER) == [1]
     clock.now += 1
-    assert asked(budget, GUESSER, GUESSER) == [0, 10]
+    assert seconds_to_wait_of_each(budget, GUESSER, GUESSER) == [0, 10]
 
 
 def test_another_address_is_let_in(budget: PageBudget) -> None:
-    assert asked(budget, *[GUESSER] * 5, COLLEAGUE, COLLEAGUE) == [0, 0, 0, 0, OVERDRAWN, 0, 0]
+    assert seconds_to_wait_of_each(budget, *[GUESSER] * 5, COLLEAGUE, COLLEAGUE) == [0, 0, 0, 0, OVERDRAWN, 0, 0]
 
 
 def test_savings_have_a_bound(budget: PageBudget, clock: Clock) -> None:
     clock.now += 3600
-    assert asked(budget, *[GUESSER] * 5) == [0, 0, 0, 0, OVERDRAWN]
+    assert seconds_to_wait_of_each(budget, *[GUESSER] * 5) == [0, 0, 0, 0, OVERDRAWN]
 
 
 def test_a_page_costs_no_more_than_the_largest_price(budget: PageBudget) -> None:
-    assert asked(budget, GUESSER, GUESSER, GUESSER, price_s=60) == [0, 0, 1]
+    assert seconds_to_wait_of_each(budget, GUESSER, GUESSER, GUESSER, price_s=60) == [0, 0, 1]
     assert pytest.approx(1.0) == 2 * LARGEST_PRICE_S == ADDRESS_SAVINGS_S
     assert PER_ADDRESS_S_PER_S == 0.03
 
 
 def test_a_line_with_many_ipv6_addresses_is_one_address(budget: PageBudget) -> None:
     line = [f"2001:db8:0:1::{number:x}" for number in range(1, 6)]
-    assert asked(budget, *line, "2001:db8:0:2::1", "::ffff:192.0.2.1", "::ffff:192.0.2.2") == [0, 0, 0, 0, OVERDRAWN, 0, 0, 0]
+    assert seconds_to_wait_of_each(budget, *line, "2001:db8:0:2::1", "::ffff:192.0.2.1", "::ffff:192.0.2.2") == [
+        0,
+        0,
+        0,
+        0,
+        OVERDRAWN,
+        0,
+        0,
+        0,
+    ]
 
 
 def test_when_many_addresses_have_used_up_what_all_have_newcomers_are_still_let_in(budget: PageBudget) -> None:
     """A crowd, each within its own savings: who has asked twice comes back later, who comes once or logs in does not."""
     crowd = [f"10.0.0.{number}" for number in range(7)]
-    assert asked(budget, *crowd, *crowd, price_s=0.3) == [0] * 14
-    assert asked(budget, *crowd, price_s=0.3) == [4] * 7
-    assert asked(budget, COLLEAGUE, price_s=0.02) == [0]
-    assert asked(budget, COLLEAGUE, price_s=0.35) == [0]
+    assert seconds_to_wait_of_each(budget, *crowd, *crowd, price_s=0.3) == [0] * 14
+    assert seconds_to_wait_of_each(budget, *crowd, price_s=0.3) == [4] * 7
+    assert seconds_to_wait_of_each(budget, COLLEAGUE, price_s=0.02) == [0]
+    assert seconds_to_wait_of_each(budget, COLLEAGUE, price_s=0.35) == [0]
 
 
 def test_no_more_addresses_are_kept_than_there_is_room_for(budget: PageBudget, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_budget, "ADDRESSES_LIMIT", 3)
-    asked(budget, *[f"10.0.0.{number}" for number in range(10)], price_s=0)
+    seconds_to_wait_of_each(budget, *[f"10.0.0.{number}" for number in range(10)], price_s=0)
     assert list(budget._addresses) == ["10.0.0.7", "10.0.0.8", "10.0.0.9"]
 
 
 # Turns -----------------------------------------------------------------------------------------------
 
 
-def together(budget: PageBudget, address: str, count: int) -> tuple[int, list[int]]:
-    """As many at once: how many were let in at the same time at most, and what each was answered."""
+def ask_together(budget: PageBudget, address: str, count: int) -> tuple[int, list[int]]:
+    """Send that many at once: how many were let in at the same time at most, and how long each must wait."""
 
     async def all_of_them() -> tuple[int, list[int]]:
         inside = most = 0
@@ -155,17 +166,17 @@ def together(budget: PageBudget, address: str, count: int) -> tuple[int, list[in
         waits_s = await asyncio.gather(*(one() for _ in range(count)))
         return most, list(waits_s)
 
-    found: tuple[int, list[int]] = run(all_of_them())
+    found: tuple[int, list[int]] = run_in_new_loop(all_of_them())
     return found
 
 
 def test_who_asks_for_much_at_once_gets_one_page_at_a_time_and_pays_for_each(budget: PageBudget) -> None:
-    assert together(budget, GUESSER, 12) == (1, [0] * 4 + [OVERDRAWN] * 8)
+    assert ask_together(budget, GUESSER, 12) == (1, [0] * 4 + [OVERDRAWN] * 8)
 
 
 def test_only_some_wait_for_their_turn(budget: PageBudget, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_budget, "WAITING_PER_ADDRESS", 2)
-    assert together(budget, GUESSER, 5) == (1, [0, 0, 0, 1, 1]), "one has its turn, two wait"
+    assert ask_together(budget, GUESSER, 5) == (1, [0, 0, 0, 1, 1]), "one has its turn, two wait"
 
 
 def test_nobody_waits_longer_for_a_turn_than_a_request_may(budget: PageBudget, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,20 +184,20 @@ def test_nobody_waits_longer_for_a_turn_than_a_request_may(budget: PageBudget, m
 
     async def beside_one_that_takes_long() -> tuple[int, int]:
         async with budget.turn(GUESSER):
-            waited = await ask(budget, GUESSER)
-        return waited, await ask(budget, GUESSER)
+            waited = await seconds_to_wait(budget, GUESSER)
+        return waited, await seconds_to_wait(budget, GUESSER)
 
-    assert run(beside_one_that_takes_long()) == (1, 0)
+    assert run_in_new_loop(beside_one_that_takes_long()) == (1, 0)
 
 
 def test_a_refusal_is_sent_after_a_pause_as_long_as_not_too_many_wait(
-    budget: PageBudget, pauses: list[float], monkeypatch: pytest.MonkeyPatch
+    budget: PageBudget, recorded_pauses: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert asked(budget, *[GUESSER] * 5)[-1] == OVERDRAWN
-    assert pauses == [page_budget.REFUSAL_PAUSE_S]
+    assert seconds_to_wait_of_each(budget, *[GUESSER] * 5)[-1] == OVERDRAWN
+    assert recorded_pauses == [page_budget.REFUSAL_PAUSE_S]
     monkeypatch.setattr(page_budget, "REFUSALS_PAUSED", 0)
-    assert asked(budget, GUESSER) == [OVERDRAWN]
-    assert pauses == [page_budget.REFUSAL_PAUSE_S], "the second refusal did not wait"
+    assert seconds_to_wait_of_each(budget, GUESSER) == [OVERDRAWN]
+    assert recorded_pauses == [page_budget.REFUSAL_PAUSE_S], "the second refusal did not wait"
 
 
 # In the front ----------------------------------------------------------------------------------------
@@ -207,7 +218,7 @@ class Pages:
 
 
 def statuses(pages: Callable[[HttpRequest], HttpResponse], *asking: tuple[str, str]) -> list[int]:
-    """What each (address, session) is answered, one after the other, by one process."""
+    """The status that each (address, session) gets, one after the other, from one process."""
 
     async def main() -> list[int]:
         front, found = Front(pages), []
@@ -219,7 +230,7 @@ def statuses(pages: Callable[[HttpRequest], HttpResponse], *asking: tuple[str, s
         await front.close()
         return found
 
-    found: list[int] = run(main())
+    found: list[int] = run_in_new_loop(main())
     return found
 
 
@@ -251,7 +262,7 @@ def test_the_refusal_is_a_problem_that_says_when_to_come_back() -> None:
 
     from tests.asgi_client import response_of
 
-    response = response_of(run(main()).sent)
+    response = response_of(run_in_new_loop(main()).sent)
     assert problem_of(response) == (429, "too-many-requests")
     assert response["Retry-After"] == str(OVERDRAWN)
 

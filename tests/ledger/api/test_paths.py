@@ -21,15 +21,15 @@ def test_every_answer_names_its_request(db: None, path: str) -> None:
 
 @pytest.mark.parametrize("sent", ["r", "0198c0de-7a1e-7b00-8000-000000000001", "a" * 64, "svc:1/2+3=@x._-"])
 def test_a_callers_request_id_is_kept(api: ApiClient, sent: str) -> None:
-    answer = api.get("/v1/holders/!/balance", X_Request_Id=sent)
-    assert (answer["X-Request-Id"], json.loads(answer.content)["request_id"]) == (sent, sent)
+    response = api.get("/v1/holders/!/balance", X_Request_Id=sent)
+    assert (response["X-Request-Id"], json.loads(response.content)["request_id"]) == (sent, sent)
 
 
 @pytest.mark.parametrize("sent", ["", "a" * 65, "a b", "a\tb", "<script>", "é", 'a"b', "a,b"])
 def test_an_unsafe_request_id_is_replaced(api: ApiClient, sent: str) -> None:
-    answer = api.get("/v1/holders/!/balance", X_Request_Id=sent)
-    assert UUID7.fullmatch(answer["X-Request-Id"])
-    assert json.loads(answer.content)["request_id"] == answer["X-Request-Id"]
+    response = api.get("/v1/holders/!/balance", X_Request_Id=sent)
+    assert UUID7.fullmatch(response["X-Request-Id"])
+    assert json.loads(response.content)["request_id"] == response["X-Request-Id"]
 
 
 def test_request_ids_differ_and_begin_with_the_time() -> None:
@@ -40,34 +40,34 @@ def test_request_ids_differ_and_begin_with_the_time() -> None:
 
 
 def test_answers_are_not_cached_and_not_sniffed(api: ApiClient) -> None:
-    for answer in (api.get("/v1/holders"), api.get("/v1/holders?limit=0")):
-        assert (answer["Cache-Control"], answer["X-Content-Type-Options"]) == ("no-store", "nosniff")
-        assert int(answer["Content-Length"]) == len(answer.content)
+    for response in (api.get("/v1/holders"), api.get("/v1/holders?limit=0")):
+        assert (response["Cache-Control"], response["X-Content-Type-Options"]) == ("no-store", "nosniff")
+        assert int(response["Content-Length"]) == len(response.content)
 
 
 def test_api_requests_meet_no_sessions_and_no_cookies(api: ApiClient) -> None:
-    answer = api.get("/v1/holders")
-    assert not answer.cookies
-    assert "Vary" not in answer
-    assert "X-Frame-Options" not in answer
+    response = api.get("/v1/holders")
+    assert not response.cookies
+    assert "Vary" not in response
+    assert "X-Frame-Options" not in response
 
 
 def test_pages_for_people_still_go_through_all_middleware(db: None) -> None:
-    answer = AsgiClient().get("/admin/login/")
-    assert answer.status_code == 200
-    assert "csrftoken" in answer.cookies
-    assert answer["X-Frame-Options"] == "DENY"
+    response = AsgiClient().get("/admin/login/")
+    assert response.status_code == 200
+    assert "csrftoken" in response.cookies
+    assert response["X-Frame-Options"] == "DENY"
 
 
 def test_the_root_leads_to_the_documentation(db: None) -> None:
-    answer = AsgiClient().get("/")
-    assert (answer.status_code, answer["Location"]) == (302, "/docs")
+    response = AsgiClient().get("/")
+    assert (response.status_code, response["Location"]) == (302, "/docs")
 
 
 def test_the_documentation_asks_nothing_of_other_hosts(db: None) -> None:
-    answer = AsgiClient().get("/docs", headers={"Accept": "text/html"})
-    page = answer.content.decode()
-    assert answer.status_code == 200
+    response = AsgiClient().get("/docs", headers={"Accept": "text/html"})
+    page = response.content.decode()
+    assert response.status_code == 200
     assert "/v1/schema" in AsgiClient().get("/docs?script=").content.decode()
     loaded = re.findall(r"""(?:src|href)=["']([^"']+)["']""", page)
     assert loaded
@@ -80,8 +80,8 @@ def test_the_documentation_asks_nothing_of_other_hosts(db: None) -> None:
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "a b"])
 def test_a_host_that_is_not_served_here_gets_no_links_to_it(api: ApiClient, holder: str, host: str) -> None:
     api.post(f"/v1/holders/{holder}/spends", {"amount": 1})
-    answer = api.client.get(
+    response = api.client.get(
         f"/v1/holders/{holder}/entries?limit=1", headers={"Authorization": f"Bearer {api.secret}", "Host": host}
     )
-    assert answer.status_code == 400
-    assert [error["code"] for error in json.loads(answer.content)["errors"]] == ["host"]
+    assert response.status_code == 400
+    assert [error["code"] for error in json.loads(response.content)["errors"]] == ["host"]

@@ -22,7 +22,7 @@ from tests.asgi_client import AsgiClient
 from tests.ledger.api.conftest import ApiClient, nothing_written
 
 
-def wrapped(wrapper: type[Exception], cause: Exception) -> Exception:
+def wrapped_error(wrapper: type[Exception], cause: Exception) -> Exception:
     """A driver's error as Django raises it."""
     error = wrapper(str(cause))
     error.__cause__ = cause
@@ -30,39 +30,45 @@ def wrapped(wrapper: type[Exception], cause: Exception) -> Exception:
 
 
 DATABASE: list[tuple[str, Exception, int, str, str | None]] = [
-    ("lock timeout", wrapped(OperationalError, postgres.LockNotAvailable()), 503, "holder-busy", "1"),
-    ("statement timeout", wrapped(OperationalError, postgres.QueryCanceled()), 503, "database-busy", "1"),
-    ("deadlock", wrapped(OperationalError, postgres.DeadlockDetected()), 503, "database-busy", "1"),
-    ("serialization failure", wrapped(OperationalError, postgres.SerializationFailure()), 503, "database-busy", "1"),
-    ("too many connections", wrapped(OperationalError, postgres.TooManyConnections()), 503, "database-unavailable", "2"),
+    ("lock timeout", wrapped_error(OperationalError, postgres.LockNotAvailable()), 503, "holder-busy", "1"),
+    ("statement timeout", wrapped_error(OperationalError, postgres.QueryCanceled()), 503, "database-busy", "1"),
+    ("deadlock", wrapped_error(OperationalError, postgres.DeadlockDetected()), 503, "database-busy", "1"),
+    ("serialization failure", wrapped_error(OperationalError, postgres.SerializationFailure()), 503, "database-busy", "1"),
+    ("too many connections", wrapped_error(OperationalError, postgres.TooManyConnections()), 503, "database-unavailable", "2"),
     (
         "no connection",
-        wrapped(OperationalError, psycopg.OperationalError("connection refused")),
+        wrapped_error(OperationalError, psycopg.OperationalError("connection refused")),
         503,
         "database-unavailable",
         "2",
     ),
     (
         "connection closed",
-        wrapped(InterfaceError, psycopg.InterfaceError("the connection is closed")),
+        wrapped_error(InterfaceError, psycopg.InterfaceError("the connection is closed")),
         503,
         "database-unavailable",
         "2",
     ),
-    ("administrator's shutdown", wrapped(OperationalError, postgres.AdminShutdown()), 503, "database-unavailable", "2"),
-    ("crash of another backend", wrapped(OperationalError, postgres.CrashShutdown()), 503, "database-unavailable", "2"),
-    ("starting up", wrapped(OperationalError, postgres.CannotConnectNow()), 503, "database-unavailable", "2"),
-    ("connection failure", wrapped(OperationalError, postgres.ConnectionFailure()), 503, "database-unavailable", "2"),
-    ("read-only after a failover", wrapped(InternalError, postgres.ReadOnlySqlTransaction()), 503, "database-unavailable", "2"),
-    ("input/output error", wrapped(OperationalError, postgres.IoError()), 503, "database-unavailable", "2"),
+    ("administrator's shutdown", wrapped_error(OperationalError, postgres.AdminShutdown()), 503, "database-unavailable", "2"),
+    ("crash of another backend", wrapped_error(OperationalError, postgres.CrashShutdown()), 503, "database-unavailable", "2"),
+    ("starting up", wrapped_error(OperationalError, postgres.CannotConnectNow()), 503, "database-unavailable", "2"),
+    ("connection failure", wrapped_error(OperationalError, postgres.ConnectionFailure()), 503, "database-unavailable", "2"),
+    (
+        "read-only after a failover",
+        wrapped_error(InternalError, postgres.ReadOnlySqlTransaction()),
+        503,
+        "database-unavailable",
+        "2",
+    ),
+    ("input/output error", wrapped_error(OperationalError, postgres.IoError()), 503, "database-unavailable", "2"),
     (
         "stood still in a transaction",
-        wrapped(InternalError, postgres.IdleInTransactionSessionTimeout()),
+        wrapped_error(InternalError, postgres.IdleInTransactionSessionTimeout()),
         503,
         "database-busy",
         "1",
     ),
-    ("disk full", wrapped(OperationalError, postgres.DiskFull()), 503, "disk-full", "60"),
+    ("disk full", wrapped_error(OperationalError, postgres.DiskFull()), 503, "disk-full", "60"),
     ("the ledger's own: busy", errors.HolderBusy(key="ledger/x"), 503, "holder-busy", "1"),
     ("the ledger's own: sequence", errors.SequenceTaken(holder_id="x"), 503, "sequence-taken", "1"),
     ("look-alike of a database", errors.UnsafeDatabase(what="x", why="y"), 503, "unsafe-database", "60"),
@@ -80,10 +86,10 @@ def test_trouble_with_the_database_is_a_503_to_be_retried(
 
     monkeypatch.setattr("ledger.services.execute.in_transaction", fail)
     with nothing_written(holder):
-        answer = api.post(f"/v1/holders/{holder}/spends", {"amount": 1})
-    problem = json.loads(answer.content)
-    assert (answer.status_code, problem["type"], answer["Retry-After"]) == (status, problems.TYPE_BASE + slug, retry_after)
-    assert (problem["outcome"], answer["Content-Type"]) == ("not_executed", "application/problem+json")
+        response = api.post(f"/v1/holders/{holder}/spends", {"amount": 1})
+    problem = json.loads(response.content)
+    assert (response.status_code, problem["type"], response["Retry-After"]) == (status, problems.TYPE_BASE + slug, retry_after)
+    assert (problem["outcome"], response["Content-Type"]) == ("not_executed", "application/problem+json")
 
 
 def test_a_connection_that_breaks_during_commit_leaves_the_outcome_unknown(
@@ -93,9 +99,9 @@ def test_a_connection_that_breaks_during_commit_leaves_the_outcome_unknown(
         raise errors.OutcomeUnknown(holder_id=holder)
 
     monkeypatch.setattr("ledger.services.execute.in_transaction", fail)
-    answer = api.post(f"/v1/holders/{holder}/spends", {"amount": 1}, X_Request_Id="r-1")
-    assert (answer.status_code, answer["Retry-After"]) == (503, "1")
-    assert json.loads(answer.content) == {
+    response = api.post(f"/v1/holders/{holder}/spends", {"amount": 1}, X_Request_Id="r-1")
+    assert (response.status_code, response["Retry-After"]) == (503, "1")
+    assert json.loads(response.content) == {
         "type": "https://credit-ledger.example/problems/outcome-unknown",
         "title": "The outcome is unknown",
         "status": 503,
@@ -108,8 +114,8 @@ def test_a_connection_that_breaks_during_commit_leaves_the_outcome_unknown(
 
 UNFORESEEN = [
     ValueError("secret detail"),
-    wrapped(ProgrammingError, postgres.UndefinedTable("secret detail")),
-    wrapped(IntegrityError, postgres.CheckViolation("secret detail")),
+    wrapped_error(ProgrammingError, postgres.UndefinedTable("secret detail")),
+    wrapped_error(IntegrityError, postgres.CheckViolation("secret detail")),
     errors.LockNotHeld(key="secret detail"),
     NoReverseMatch("secret detail"),
     RecursionError("secret detail"),
@@ -118,16 +124,16 @@ UNFORESEEN = [
 
 
 @pytest.mark.parametrize("error", UNFORESEEN, ids=[type(error).__name__ for error in UNFORESEEN])
-def test_what_nobody_foresaw_is_told_to_the_log_and_not_to_the_caller(
+def test_an_unforeseen_error_is_logged_and_not_shown_to_the_caller(
     api: ApiClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     def fail(*arguments: Any, **named: Any) -> None:
         raise error
 
     monkeypatch.setattr("ledger.reads.account_state.balance_of", fail)
-    answer = api.get("/v1/holders/x/balance", X_Request_Id="r-1")
-    assert answer.status_code == 500
-    assert json.loads(answer.content) == {
+    response = api.get("/v1/holders/x/balance", X_Request_Id="r-1")
+    assert response.status_code == 500
+    assert json.loads(response.content) == {
         "type": "https://credit-ledger.example/problems/internal-error",
         "title": "The server failed",
         "status": 500,
@@ -157,7 +163,7 @@ FOREIGN: list[tuple[Exception, int, str]] = [
     (drf.NotAcceptable(), 406, "not-acceptable"),
     (drf.UnsupportedMediaType("x"), 415, "unsupported-media-type"),
     (drf.Throttled(wait=1), 429, "too-many-requests"),
-    (wrapped(DataError, postgres.NumericValueOutOfRange()), 400, "invalid-request"),
+    (wrapped_error(DataError, postgres.NumericValueOutOfRange()), 400, "invalid-request"),
     (billing_errors.NotFound(resource="plan", ref="x"), 404, "not-found"),
     (billing_errors.InvoiceGenerationBusy(key="x", subscription="SUB-1"), 409, "invoice-generation-busy"),
     (billing_errors.InvalidTransition(invoice=1, state="paid", wanted="void"), 409, "invalid-transition"),
@@ -170,18 +176,18 @@ FOREIGN: list[tuple[Exception, int, str]] = [
     ("error", "status", "slug"), FOREIGN, ids=[f"{type(error).__module__}.{type(error).__name__}" for error, _, _ in FOREIGN]
 )
 def test_every_error_has_its_status(error: Exception, status: int, slug: str) -> None:
-    answer = problems.exception_handler(error, {"request": RequestFactory().get("/v1/x")})
-    assert (answer.status_code, answer.problem["type"]) == (status, problems.TYPE_BASE + slug)
-    assert answer.problem["outcome"] == "not_executed"
-    assert b"secret" not in answer.content
+    response = problems.exception_handler(error, {"request": RequestFactory().get("/v1/x")})
+    assert (response.status_code, response.problem["type"]) == (status, problems.TYPE_BASE + slug)
+    assert response.problem["outcome"] == "not_executed"
+    assert b"secret" not in response.content
 
 
 def test_what_the_ledger_finds_invalid_is_named_by_field_and_rule() -> None:
-    answer = problems.answer(
+    response = problems.answer(
         errors.Invalid(pointer="/expires_at", rule="order", detail="must be later"), RequestFactory().post("/v1/x")
     )
-    assert answer.problem["errors"] == [{"pointer": "/expires_at", "code": "order", "detail": "must be later"}]
-    assert "rule" not in answer.problem
+    assert response.problem["errors"] == [{"pointer": "/expires_at", "code": "order", "detail": "must be later"}]
+    assert "rule" not in response.problem
 
 
 def test_a_body_lists_its_facts_by_name_so_that_it_is_always_the_same() -> None:
@@ -202,6 +208,7 @@ def test_a_fact_cannot_take_the_place_of_a_member() -> None:
 
 
 def every_error_class(base: type[errors.LedgerError] = errors.LedgerError) -> list[type[errors.LedgerError]]:
+    """The error class and all its subclasses in the product."""
     found = [base]
     for subclass in base.__subclasses__():
         found += every_error_class(subclass)
@@ -217,9 +224,9 @@ def test_only_bugs_are_answered_with_500(error_class: type[errors.LedgerError]) 
 
 @pytest.mark.parametrize("slug", ["insufficient-credits", "database-busy", "too-many-requests", "internal-error"])
 def test_a_problem_can_be_looked_up(slug: str) -> None:
-    answer = AsgiClient().get(f"/problems/{slug}")
-    page = json.loads(answer.content)
-    assert (answer.status_code, page["type"]) == (200, problems.TYPE_BASE + slug)
+    response = AsgiClient().get(f"/problems/{slug}")
+    page = json.loads(response.content)
+    assert (response.status_code, page["type"]) == (200, problems.TYPE_BASE + slug)
     assert page["description"]
     assert set(page) == {"type", "title", "status", "outcome", "description"}
 
@@ -235,22 +242,22 @@ class TeapotOnly(errors.LedgerError):
 
 
 @pytest.fixture
-def register(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[type[errors.LedgerError], statuses.Kind]], None]:
-    """Registers for the test."""
+def register_status(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[type[errors.LedgerError], statuses.Kind]], None]:
+    """Registers a status for an error class, for the test."""
     monkeypatch.setattr(statuses, "_kinds", dict(statuses._kinds))
     return statuses.register
 
 
-def test_an_app_says_itself_how_its_errors_are_answered(register: Callable[..., None]) -> None:
+def test_an_app_says_itself_how_its_errors_are_answered(register_status: Callable[..., None]) -> None:
     request = RequestFactory().get("/v1/x")
     assert problems.answer(TeapotOnly(), request).status_code == 500
-    register({TeapotOnly: statuses.Kind(418, "Coffee is made elsewhere.")})
-    answer = problems.answer(TeapotOnly(), request)
-    assert (answer.status_code, answer.problem["detail"]) == (418, "Coffee is made elsewhere.")
+    register_status({TeapotOnly: statuses.Kind(418, "Coffee is made elsewhere.")})
+    response = problems.answer(TeapotOnly(), request)
+    assert (response.status_code, response.problem["detail"]) == (418, "Coffee is made elsewhere.")
 
 
-def test_two_statuses_for_one_class_are_refused_and_nothing_is_registered(register: Callable[..., None]) -> None:
+def test_two_statuses_for_one_class_are_refused_and_nothing_is_registered(register_status: Callable[..., None]) -> None:
     with pytest.raises(ValueError, match="another status: InsufficientCredits"):
-        register({TeapotOnly: statuses.Kind(418, ""), errors.InsufficientCredits: statuses.Kind(400, "")})
+        register_status({TeapotOnly: statuses.Kind(418, ""), errors.InsufficientCredits: statuses.Kind(400, "")})
     assert not statuses.is_registered(TeapotOnly)
     assert statuses.kind_of(errors.InsufficientCredits).status == 402

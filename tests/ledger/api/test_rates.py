@@ -8,7 +8,7 @@ import pytest
 
 from ledger import services
 from ledger.models import Rate
-from tests.ledger.api.conftest import TIME, ApiClient, entry_of, nothing_written, rows_of
+from tests.ledger.api.conftest import TIME, ApiClient, entry_of_201, nothing_written, rows_of
 
 RATE = {"code": "gpt-4o.output", "price": 3, "per": 1000}
 
@@ -48,19 +48,19 @@ def test_the_same_publication_again_gets_the_same_bytes_and_makes_no_version(adm
 @pytest.mark.parametrize("other", [{"price": 4}, {"per": 1}, {"credit_type": "sms"}, {"code": "other"}, {"reason": "x"}])
 def test_the_key_of_another_publication_is_a_422(admin: ApiClient, other: dict[str, Any]) -> None:
     admin.post("/v1/rates", RATE, key="k")
-    answer = admin.post("/v1/rates", RATE | other, key="k")
-    assert (answer.status_code, json.loads(answer.content)["idempotency_key"]) == (422, "k")
+    response = admin.post("/v1/rates", RATE | other, key="k")
+    assert (response.status_code, json.loads(response.content)["idempotency_key"]) == (422, "k")
     assert Rate.objects.count() == 1
 
 
 def test_a_dry_run_says_which_version_it_would_be(admin: ApiClient) -> None:
-    answer = admin.post("/v1/rates?dry_run=true", RATE, key=None)
-    assert (answer.status_code, json.loads(answer.content)["version"], Rate.objects.count()) == (200, 1, 0)
+    response = admin.post("/v1/rates?dry_run=true", RATE, key=None)
+    assert (response.status_code, json.loads(response.content)["version"], Rate.objects.count()) == (200, 1, 0)
 
 
 def test_a_confined_key_publishes_nothing(make_api: Callable[..., ApiClient], holder: str) -> None:
-    answer = make_api("ledger:admin", holder_id=holder).post("/v1/rates", RATE)
-    assert (answer.status_code, Rate.objects.count()) == (404, 0)
+    response = make_api("ledger:admin", holder_id=holder).post("/v1/rates", RATE)
+    assert (response.status_code, Rate.objects.count()) == (404, 0)
 
 
 def test_rates_are_listed_in_their_newest_version_by_the_page(admin: ApiClient) -> None:
@@ -100,9 +100,9 @@ def test_versions_are_listed_by_the_page(admin: ApiClient) -> None:
 def test_a_quote_needs_no_key_and_writes_nothing(make_api: Callable[..., ApiClient], admin: ApiClient, holder: str) -> None:
     services.publish_rate(code="gpt-4o.output", price=3, per=1000)
     with nothing_written(holder):
-        answer = make_api("ledger:read").post("/v1/quotes", {"rate": "gpt-4o.output", "quantity": 1250}, key=None)
-    assert answer.status_code == 200
-    assert answer.content == b'{"amount":4,"rating":{"rate":"gpt-4o.output","version":1,"quantity":1250}}'
+        response = make_api("ledger:read").post("/v1/quotes", {"rate": "gpt-4o.output", "quantity": 1250}, key=None)
+    assert response.status_code == 200
+    assert response.content == b'{"amount":4,"rating":{"rate":"gpt-4o.output","version":1,"quantity":1250}}'
 
 
 @pytest.mark.parametrize(("path", "kind"), [("spends", "spend"), ("holds", "hold")])
@@ -110,24 +110,24 @@ def test_a_rate_and_a_quantity_stand_for_an_amount(admin: ApiClient, holder: str
     services.publish_rate(code="gpt-4o.output", price=3, per=1000)
     body = {"rate": "gpt-4o.output", "quantity": 1250}
     more = ["expires_at", "rating"] if kind == "hold" else ["rating"]
-    answer = admin.post(f"/v1/holders/{holder}/{path}", body, key="k")
-    entry = entry_of(answer, *more)
+    response = admin.post(f"/v1/holders/{holder}/{path}", body, key="k")
+    entry = entry_of_201(response, *more)
     assert (entry["kind"], entry["amount"]) == (kind, -4)
     assert entry["rating"] == {"rate": "gpt-4o.output", "version": 1, "quantity": 1250}
     services.publish_rate(code="gpt-4o.output", price=30, per=1000)
     again = admin.post(f"/v1/holders/{holder}/{path}", body, key="k")
-    assert (again.content, again["Idempotency-Replayed"]) == (answer.content, "true")
+    assert (again.content, again["Idempotency-Replayed"]) == (response.content, "true")
 
 
 def test_what_has_no_price_is_refused_on_record(admin: ApiClient, holder: str) -> None:
-    answer = admin.post(f"/v1/holders/{holder}/spends", {"rate": "nothing", "quantity": 1})
-    found = json.loads(answer.content)
-    assert (answer.status_code, found["type"].rsplit("/", 1)[1]) == (409, "unknown-rate")
+    response = admin.post(f"/v1/holders/{holder}/spends", {"rate": "nothing", "quantity": 1})
+    found = json.loads(response.content)
+    assert (response.status_code, found["type"].rsplit("/", 1)[1]) == (409, "unknown-rate")
     assert (found["rate"], found["credit_type"]) == ("nothing", "credits")
     assert rows_of(holder) == (1, 1)
     services.publish_rate(code="dear", price=2**53 - 1, per=1)
-    answer = admin.post("/v1/quotes", {"rate": "dear", "quantity": 2}, key=None)
-    assert (answer.status_code, json.loads(answer.content)["type"].rsplit("/", 1)[1]) == (409, "amount-limit")
+    response = admin.post("/v1/quotes", {"rate": "dear", "quantity": 2}, key=None)
+    assert (response.status_code, json.loads(response.content)["type"].rsplit("/", 1)[1]) == (409, "amount-limit")
 
 
 HALVES: list[tuple[dict[str, Any], tuple[str, str]]] = [
@@ -146,9 +146,9 @@ HALVES: list[tuple[dict[str, Any], tuple[str, str]]] = [
 @pytest.mark.parametrize("path", ["spends", "holds"])
 def test_half_a_price_is_a_400(admin: ApiClient, holder: str, path: str, body: dict[str, Any], error: tuple[str, str]) -> None:
     with nothing_written(holder):
-        answer = admin.post(f"/v1/holders/{holder}/{path}", body)
-    found = [(each["pointer"], each["code"]) for each in json.loads(answer.content)["errors"]]
-    assert (answer.status_code, found) == (400, [error])
+        response = admin.post(f"/v1/holders/{holder}/{path}", body)
+    found = [(each["pointer"], each["code"]) for each in json.loads(response.content)["errors"]]
+    assert (response.status_code, found) == (400, [error])
 
 
 BAD_RATES: list[tuple[dict[str, Any], tuple[str, str]]] = [
@@ -165,6 +165,6 @@ BAD_RATES: list[tuple[dict[str, Any], tuple[str, str]]] = [
 
 @pytest.mark.parametrize(("change", "error"), BAD_RATES)
 def test_a_rate_that_cannot_be_is_a_400(admin: ApiClient, change: dict[str, Any], error: tuple[str, str]) -> None:
-    answer = admin.post("/v1/rates", RATE | change)
-    found = [(each["pointer"], each["code"]) for each in json.loads(answer.content)["errors"]]
-    assert (answer.status_code, found, Rate.objects.count()) == (400, [error], 0)
+    response = admin.post("/v1/rates", RATE | change)
+    found = [(each["pointer"], each["code"]) for each in json.loads(response.content)["errors"]]
+    assert (response.status_code, found, Rate.objects.count()) == (400, [error], 0)

@@ -121,8 +121,8 @@ def test_a_web_process_writes_its_log_as_json_where_that_is_set(
     server_processes: Callable[..., list[WebProcess]], new_holder: Callable[[], str]
 ) -> None:
     (web,) = server_processes(1, env={"LEDGER_LOG_FORMAT": "json"})
-    with urllib.request.urlopen(urllib.request.Request(f"{web.url}/healthz", headers={"X-Request-Id": "mine-3"})) as answer:
-        assert answer.headers["X-Request-Id"] == "mine-3"
+    with urllib.request.urlopen(urllib.request.Request(f"{web.url}/healthz", headers={"X-Request-Id": "mine-3"})) as response:
+        assert response.headers["X-Request-Id"] == "mine-3"
     found: list[dict[str, Any]] = [json.loads(line) for line in web.log.read_text().splitlines()]
     (mine,) = [line for line in found if line.get("request_id") == "mine-3"]
     assert list(mine) == ["time", "level", "logger", "message", "status", "ms", "client", "request_id"]

@@ -58,7 +58,8 @@ def document() -> dict[str, Any]:
     return loaded
 
 
-def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def documented_operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Path, method and description of each call in the document."""
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             yield path, method, operation
@@ -133,20 +134,21 @@ def test_it_is_valid_openapi_3_1_made_without_a_warning(document: dict[str, Any]
 
 
 def test_it_has_every_call_of_the_contract(document: dict[str, Any]) -> None:
-    assert {(path, method) for path, method, _ in operations(document)} >= LEDGER_CALLS
+    assert {(path, method) for path, method, _ in documented_operations(document)} >= LEDGER_CALLS
 
 
-def routes(patterns: list[URLPattern | URLResolver], prefix: str = "/") -> Iterator[str]:
+def routed_paths(patterns: list[URLPattern | URLResolver], prefix: str = "/") -> Iterator[str]:
+    """The paths of all URL patterns, with parameters as the document writes them."""
     for pattern in patterns:
         path = prefix + str(pattern.pattern)
         if isinstance(pattern, URLResolver):
-            yield from routes(pattern.url_patterns, path)
+            yield from routed_paths(pattern.url_patterns, path)
         else:
             yield re.sub(r"<(?:[a-z_]+:)?([a-z_]+)>", r"{\1}", path)
 
 
 def test_it_has_every_route_under_v1_but_itself(document: dict[str, Any]) -> None:
-    under_v1 = {path for path in routes(get_resolver().url_patterns) if path.startswith("/v1/")}
+    under_v1 = {path for path in routed_paths(get_resolver().url_patterns) if path.startswith("/v1/")}
     assert {path for path in document["paths"] if path.startswith("/v1/")} == under_v1 - {"/v1/schema"}
 
 
@@ -154,7 +156,7 @@ def test_every_call_has_an_example_for_each_body_that_fits_its_schema(
     document: dict[str, Any], validator: Callable[[dict[str, Any]], Draft202012Validator]
 ) -> None:
     seen = 0
-    for path, method, operation in operations(document):
+    for path, method, operation in documented_operations(document):
         bodies = [("request", operation["requestBody"])] if "requestBody" in operation else []
         bodies += [(status, response) for status, response in operation["responses"].items() if "content" in response]
         for name, body in bodies:
@@ -173,10 +175,10 @@ def test_every_call_has_an_example_for_each_body_that_fits_its_schema(
 
 def test_calls_are_shown_in_the_order_in_which_people_learn_them(document: dict[str, Any]) -> None:
     names = [tag["name"] for tag in document["tags"]]
-    used = {tag for _, _, operation in operations(document) for tag in operation["tags"]}
+    used = {tag for _, _, operation in documented_operations(document) for tag in operation["tags"]}
     assert set(names) == used
     assert [names.index(name) for name in ("Credits", "Holds", "Subscriptions", "Invoices", "Operation")] == [0, 2, 6, 8, 9]
-    paths = [path for path, _, operation in operations(document) if operation["tags"] == ["Credits"]]
+    paths = [path for path, _, operation in documented_operations(document) if operation["tags"] == ["Credits"]]
     assert [path.rsplit("/", 1)[1] for path in paths[:3]] == ["grants", "spends", "refunds"]
 
 
@@ -189,7 +191,7 @@ def test_links_of_the_first_page_lead_somewhere(db: None, document: dict[str, An
 def test_every_parameter_in_a_path_or_header_has_an_example_that_fits(
     document: dict[str, Any], validator: Callable[[dict[str, Any]], Draft202012Validator]
 ) -> None:
-    for path, method, operation in operations(document):
+    for path, method, operation in documented_operations(document):
         for parameter in operation.get("parameters", []):
             if parameter["in"] == "query":
                 continue
@@ -199,7 +201,7 @@ def test_every_parameter_in_a_path_or_header_has_an_example_that_fits(
 
 
 def test_problems_stand_under_the_status_they_are_answered_with(document: dict[str, Any]) -> None:
-    for path, method, operation in operations(document):
+    for path, method, operation in documented_operations(document):
         for status, response in operation["responses"].items():
             for slug, example in response.get("content", {}).get(problems.MEDIA_TYPE, {}).get("examples", {}).items():
                 assert (str(example["value"]["status"]), example["value"]["type"]) == (status, problems.TYPE_BASE + slug), (
@@ -234,7 +236,7 @@ def test_bodies_refuse_unknown_fields_in_the_document_too(document: dict[str, An
     assert schemas["Spend"]["properties"]["amount"]["maximum"] == 9007199254740991
 
 
-def test_an_operation_of_a_batch_is_one_of_the_calls_told_apart_by_its_name(document: dict[str, Any]) -> None:
+def test_an_operation_of_a_batch_is_one_of_the_calls_by_its_name(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
     operations_field = schemas["Batch"]["properties"]["operations"]
     assert (operations_field["minItems"], operations_field["maxItems"]) == (1, 1000)
@@ -247,9 +249,9 @@ def test_an_operation_of_a_batch_is_one_of_the_calls_told_apart_by_its_name(docu
 
 
 def test_which_calls_need_a_key_is_documented(document: dict[str, Any]) -> None:
-    without = {path for path, _, operation in operations(document) if operation.get("security", []) == []}
+    without = {path for path, _, operation in documented_operations(document) if operation.get("security", []) == []}
     assert without == {"/v1/", "/healthz", "/readyz"}
-    assert {str(operation["security"]) for path, _, operation in operations(document) if path not in without} == {
+    assert {str(operation["security"]) for path, _, operation in documented_operations(document) if path not in without} == {
         "[{'apiKey': []}]"
     }
     scheme = document["components"]["securitySchemes"]["apiKey"]

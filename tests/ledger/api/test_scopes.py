@@ -19,11 +19,12 @@ IN_A_PATH = {
 }  # fmt: skip
 
 
-def _value(parameter: re.Match[str]) -> str:
+def _path_value(parameter: re.Match[str]) -> str:
+    """A value for a parameter of a path."""
     return IN_A_PATH.get(parameter[1], "1")
 
 
-def calls() -> list[tuple[str, str, str | None, Any]]:
+def documented_calls() -> list[tuple[str, str, str | None, Any]]:
     """Method, path with its parameters filled in, scope, and security of each call under /v1."""
     paths = json.loads(openapi_document())["paths"]
     return [
@@ -41,7 +42,7 @@ def calls() -> list[tuple[str, str, str | None, Any]]:
 
 
 def test_every_call_asks_for_the_scope_that_the_document_names(db: None) -> None:
-    with_scope = [call for call in calls() if call[2]]
+    with_scope = [call for call in documented_calls() if call[2]]
     assert len(with_scope) > 60
     for asked in sorted({scope for _, _, scope, _ in with_scope if scope}):
         others = [scope for scope in SCOPES if scope not in (asked, "ledger:admin")]
@@ -54,7 +55,7 @@ def test_every_call_asks_for_the_scope_that_the_document_names(db: None) -> None
 
 
 def test_a_call_without_a_scope_is_public_or_looks_at_scopes_itself() -> None:
-    unscoped = {(method, path) for method, path, scope, security in calls() if not scope and security}
+    unscoped = {(method, path) for method, path, scope, security in documented_calls() if not scope and security}
 
     # Each operation of a batch needs the scope of the same call alone.
     assert unscoped == {("POST", "/v1/batches")}

@@ -25,8 +25,8 @@ MAX_BIGINT = 2**63 - 1
 
 
 @pytest.fixture
-def on(ledger_clock):
-    """`on(day)`: from now on the ledger records as if it were noon of that day of the last month."""
+def at_noon_of(ledger_clock):
+    """`at_noon_of(day)`: from now on the ledger records as if it were noon of that day of the last month."""
 
     def move(day: int) -> None:
         at = datetime(MONTH.year, MONTH.month, day, 12, tzinfo=UTC)
@@ -35,10 +35,11 @@ def on(ledger_clock):
     return move
 
 
-def history(on):
-    on(2)
+def write_history(at_noon_of):
+    """Two months of an account: a grant, a spend, a hold with its capture, and what else a statement shows."""
+    at_noon_of(2)
     services.grant(holder_id="ada", amount=1_000, idempotency_key="1", reason="#order *77*", reference="payment-1")
-    on(3)
+    at_noon_of(3)
     services.spend(holder_id="ada", amount=250, idempotency_key="2", reason="chat")
     held = services.hold(holder_id="ada", amount=100, idempotency_key="3")
     services.capture(holder_id="ada", hold=held.sequence, amount=40, idempotency_key="4")
@@ -47,21 +48,22 @@ def history(on):
         services.spend(holder_id="ada", amount=9_999, idempotency_key="6")
 
 
-def text_of(pdf: bytes) -> str:
+def text_of_pdf(pdf: bytes) -> str:
+    """The text of all pages, each run of white space as one space."""
     return re.sub(r"\s+", " ", " ".join(page.extract_text() for page in PdfReader(io.BytesIO(pdf)).pages))
 
 
-def test_a_statement_tells_the_month_to_the_last_unit_and_stays_the_same(make_api, on, ledger_clock):
-    history(on)
+def test_a_statement_shows_the_month_to_the_last_unit_and_stays_the_same(make_api, at_noon_of, ledger_clock):
+    write_history(at_noon_of)
     api = make_api("ledger:read")
     path = f"/v1/holders/ada/statements/{MONTH:%Y-%m}.pdf"
-    assert "PRELIMINARY" in text_of(api.get(path).content)
+    assert "PRELIMINARY" in text_of_pdf(api.get(path).content)
     count_entries()
-    answer = api.get(path)
-    assert answer.status_code == 200, answer.content
-    assert answer.headers["Content-Type"] == "application/pdf"
-    assert answer.headers["Content-Disposition"] == f'inline; filename="statement-ada-credits-{MONTH:%Y-%m}.pdf"'
-    text = text_of(answer.content)
+    response = api.get(path)
+    assert response.status_code == 200, response.content
+    assert response.headers["Content-Type"] == "application/pdf"
+    assert response.headers["Content-Disposition"] == f'inline; filename="statement-ada-credits-{MONTH:%Y-%m}.pdf"'
+    text = text_of_pdf(response.content)
     last = Entry.objects.filter(holder_id="ada").order_by("-sequence").first()
     for words in (
         f"Statement of credits, {MONTH:%Y-%m}",
@@ -75,31 +77,31 @@ def test_a_statement_tells_the_month_to_the_last_unit_and_stays_the_same(make_ap
     assert "PRELIMINARY" not in text
     ledger_clock(0)
     services.grant(holder_id="ada", amount=1, idempotency_key="later")
-    assert api.get(path).content == answer.content
-    german = text_of(api.get(f"{path}?language=de").content)
+    assert api.get(path).content == response.content
+    german = text_of_pdf(api.get(f"{path}?language=de").content)
     assert "Guthaben am Ende 710 davon reserviert 30" in german
-    assert "Credits at the start 710" in text_of(api.get(f"/v1/holders/ada/statements/{THIS_MONTH:%Y-%m}.pdf").content)
+    assert "Credits at the start 710" in text_of_pdf(api.get(f"/v1/holders/ada/statements/{THIS_MONTH:%Y-%m}.pdf").content)
 
 
-def test_amounts_have_the_unit_and_decimals_of_their_credit_type(make_api, on):
+def test_amounts_have_the_unit_and_decimals_of_their_credit_type(make_api, at_noon_of):
     CreditType.objects.create(code="usd_cents", name="US dollars", unit="USD", scale=2)
-    on(2)
+    at_noon_of(2)
     services.grant(holder_id="ada", amount=123_456, credit_type="usd_cents", idempotency_key="1")
-    text = text_of(statements.statement_pdf("ada", MONTH, credit_type="usd_cents"))
+    text = text_of_pdf(statements.statement_pdf("ada", MONTH, credit_type="usd_cents"))
     assert "Credits at the end 1,234.56 USD" in text
 
 
-def test_more_entries_than_are_listed_are_summed_up_by_day_and_kind(monkeypatch, on):
-    history(on)
+def test_more_entries_than_are_listed_are_summed_up_by_day_and_kind(monkeypatch, at_noon_of):
+    write_history(at_noon_of)
     monkeypatch.setattr(statements, "MOST_ENTRIES", 4)
-    text = text_of(statements.statement_pdf("ada", MONTH))
+    text = text_of_pdf(statements.statement_pdf("ada", MONTH))
     assert "The month has 6 entries. They are summed up by day and kind." in text
     assert "Credits at the start 0 Grant 1,000 Spend −250 Held credits spent −40 Credits at the end 710" in text
     assert "Held · 2 entries −130" in text
 
 
-def test_a_day_may_sum_up_to_more_than_one_balance_can_be(on):
-    on(2)
+def test_a_day_may_sum_up_to_more_than_one_balance_can_be(at_noon_of):
+    at_noon_of(2)
     pairs = MAX_BIGINT // MAX_AMOUNT + 1
     movements = [
         kind(holder_id="ada", amount=MAX_AMOUNT, idempotency_key=f"{kind.operation} {pair}")
@@ -109,13 +111,13 @@ def test_a_day_may_sum_up_to_more_than_one_balance_can_be(on):
     for first in range(0, len(movements), 250):
         part = movements[first : first + 250]
         services.batch(part, mode="atomic", idempotency_key=f"{first}")
-    text = text_of(statements.statement_pdf("ada", MONTH))
+    text = text_of_pdf(statements.statement_pdf("ada", MONTH))
     total = f"{pairs * MAX_AMOUNT:,}"
     assert f"Credits at the start 0 Grant {total} Spend −{total} Credits at the end 0" in text
 
 
 def test_an_unknown_holder_has_an_empty_statement(make_api):
-    text = text_of(make_api("ledger:read").get(f"/v1/holders/nobody/statements/{MONTH:%Y-%m}.pdf").content)
+    text = text_of_pdf(make_api("ledger:read").get(f"/v1/holders/nobody/statements/{MONTH:%Y-%m}.pdf").content)
     assert "Credits at the start 0 Credits at the end 0" in text
     assert "Nothing was recorded in this month." in text
     assert "No entry was recorded up to the end of the month." in text

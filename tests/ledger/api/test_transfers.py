@@ -4,13 +4,13 @@ import json
 from collections.abc import Callable
 
 from ledger import services
-from tests.ledger.api.conftest import ApiClient, entry_of, nothing_written, rows_of
+from tests.ledger.api.conftest import ApiClient, entry_of_201, nothing_written, rows_of
 
 TRANSFERS = "/v1/holders/customer-42/transfers"
 
 
 def test_a_transfer_is_answered_with_the_side_that_gave(api: ApiClient, holder: str) -> None:
-    gave = entry_of(api.post(TRANSFERS, {"to": "team-7", "amount": 10, "reason": "team"}, key="t"), "counterpart")
+    gave = entry_of_201(api.post(TRANSFERS, {"to": "team-7", "amount": 10, "reason": "team"}, key="t"), "counterpart")
     assert gave.pop("effective_at")
     assert gave == {
         "holder_id": holder,
@@ -37,15 +37,15 @@ def test_a_transfer_is_answered_with_the_side_that_gave(api: ApiClient, holder: 
 
 def test_a_transfer_beyond_the_balance_moves_nothing(api: ApiClient, holder: str) -> None:
     with nothing_written("team-7"):
-        answer = api.post(TRANSFERS, {"to": "team-7", "amount": 101})
-    assert (answer.status_code, json.loads(answer.content)["shortfall"]) == (402, 1)
+        response = api.post(TRANSFERS, {"to": "team-7", "amount": 101})
+    assert (response.status_code, json.loads(response.content)["shortfall"]) == (402, 1)
     assert rows_of(holder) == (1, 1)
 
 
 def test_a_transfer_to_oneself_is_a_400(api: ApiClient, holder: str) -> None:
     with nothing_written(holder):
-        answer = api.post(TRANSFERS, {"to": holder, "amount": 1})
-    assert (answer.status_code, json.loads(answer.content)["errors"][0]["pointer"]) == (400, "/to")
+        response = api.post(TRANSFERS, {"to": holder, "amount": 1})
+    assert (response.status_code, json.loads(response.content)["errors"][0]["pointer"]) == (400, "/to")
 
 
 def test_a_confined_key_may_give_to_whomever_but_not_take(
@@ -60,7 +60,7 @@ def test_a_confined_key_may_give_to_whomever_but_not_take(
 
 def test_an_overdraft_is_an_entry_and_part_of_what_is_available(make_api: Callable[..., ApiClient], holder: str) -> None:
     admin = make_api("ledger:admin")
-    agreed = entry_of(admin.post(f"/v1/holders/{holder}/overdraft", {"limit": 50, "reason": "trusted"}, key="o"), "overdraft")
+    agreed = entry_of_201(admin.post(f"/v1/holders/{holder}/overdraft", {"limit": 50, "reason": "trusted"}, key="o"), "overdraft")
     assert (agreed["kind"], agreed["amount"], agreed["balance"], agreed["overdraft"], agreed["reason"]) == (
         "adjust",
         0,
@@ -68,7 +68,7 @@ def test_an_overdraft_is_an_entry_and_part_of_what_is_available(make_api: Callab
         50,
         "trusted",
     )
-    spent = entry_of(admin.post(f"/v1/holders/{holder}/spends", {"amount": 130}), "overdraft")
+    spent = entry_of_201(admin.post(f"/v1/holders/{holder}/spends", {"amount": 130}), "overdraft")
     assert (spent["balance"], spent["drawn"], spent["overdraft"]) == (-30, [{"grant": 1, "amount": 100}], 50)
     account = json.loads(admin.get(f"/v1/holders/{holder}/balance").content)
     assert (account["available"], account["balance"], account["overdraft"], account["lots"]) == (20, -30, 50, [])

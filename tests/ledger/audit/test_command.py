@@ -18,7 +18,7 @@ from ledger.management.commands import audit_ledger
 OF_ONE_SNAPSHOT = pytest.mark.one_node("there is no snapshot of all nodes; a cluster's audit reads shard by shard")
 
 
-def run(*arguments: str) -> tuple[int, str]:
+def run_audit(*arguments: str) -> tuple[int, str]:
     """Run the command, and return its exit code and output."""
     output = StringIO()
     try:
@@ -40,7 +40,7 @@ def holder(committed_db, new_holder):
 
 
 def test_a_clean_ledger_exits_0_and_reports_what_was_audited(holder):
-    code, output = run("--holder", holder, "--format", "json")
+    code, output = run_audit("--holder", holder, "--format", "json")
     report = json.loads(output)
     assert code == 0
     assert report["clean"] is True
@@ -52,7 +52,7 @@ def test_a_clean_ledger_exits_0_and_reports_what_was_audited(holder):
             "transferred_out": 0, "balance": 70, "held": 0,
         }
     ]  # fmt: skip
-    code, text = run("--holder", holder)
+    code, text = run_audit("--holder", holder)
     assert code == 0
     assert f"Audit of holder {holder}" in text
     assert text.endswith("Clean: no violations found.\n")
@@ -63,7 +63,7 @@ def test_a_finding_exits_1(committed_db, monkeypatch):
     found.add([Finding("balance", "ada", "credits", 2, "70", "71")])
     for audits in ("audit", "audit_shards"):
         monkeypatch.setattr(audit_ledger, audits, lambda *sessions, **options: found)
-    code, output = run("--format", "json")
+    code, output = run_audit("--format", "json")
     assert code == 1
     assert json.loads(output)["findings"] == {
         "total": 1,
@@ -72,7 +72,7 @@ def test_a_finding_exits_1(committed_db, monkeypatch):
             {"law": "balance", "holder_id": "ada", "credit_type": "credits", "sequence": 2, "found": "70", "expected": "71"}
         ],
     }
-    code, text = run()
+    code, text = run_audit()
     assert code == 1
     assert text.endswith(
         "1 findings:\n  balance (1): A balance is the one before it plus the amount.\n    ada/credits/2: found 70, expected 71\n"
@@ -95,7 +95,7 @@ def test_a_finding_exits_1(committed_db, monkeypatch):
 )
 def test_audit_ledger_with_bad_arguments_exits_with_2(committed_db, arguments):
     with pytest.raises(CommandError) as refused:
-        run(*arguments)
+        run_audit(*arguments)
     assert refused.value.returncode == 2
 
 
@@ -108,11 +108,11 @@ def test_an_unknown_holder_exits_2(committed_db, new_holder):
 
 def test_an_anchor_is_written_and_checked(holder, tmp_path):
     path = tmp_path / "anchor"
-    code, output = run("--anchor-write", str(path), "--format", "json")
+    code, output = run_audit("--anchor-write", str(path), "--format", "json")
     assert code == 0, output
     assert json.loads(output)["anchor"]["written_to"] == str(path)
     services.spend(holder_id=holder, amount=1, idempotency_key="later")
-    code, output = run("--holder", holder, "--anchor-check", str(path), "--format", "json")
+    code, output = run_audit("--holder", holder, "--anchor-check", str(path), "--format", "json")
     assert code == 0
     assert json.loads(output)["anchor"]["checked"] == str(path)
 

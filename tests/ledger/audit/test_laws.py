@@ -350,28 +350,34 @@ def test_the_deletion_of_the_last_refusal_is_found_by_the_anchor_only(ledger_wit
 
 
 def amount_changed(session: Connection, entries: list[Entry]) -> None:
+    """Change the amount of a spend."""
     session.execute("UPDATE ledger_entry SET amount = -50 WHERE holder_id = 'ada' AND sequence = 3")
 
 
 def middle_deleted(session: Connection, entries: list[Entry]) -> None:
+    """Delete an entry in the middle of the chain."""
     session.execute("DELETE FROM ledger_entry WHERE holder_id = 'ada' AND sequence = 9")
 
 
 def tail_deleted(session: Connection, entries: list[Entry]) -> None:
+    """Delete the newest entries."""
     session.execute("DELETE FROM ledger_entry WHERE holder_id = 'ada' AND sequence > 14")
 
 
 def chain_rewritten(session: Connection, entries: list[Entry]) -> None:
+    """Change an entry and write a new chain with valid digests."""
     session.execute("DELETE FROM ledger_entry WHERE holder_id = 'ada'")
     store(session, rechained([entry._replace(reason="a gift") if entry.sequence == 1 else entry for entry in entries]))
 
 
 def two_swapped(session: Connection, entries: list[Entry]) -> None:
+    """Swap the numbers of two entries."""
     for number, becomes in ((11, 99), (12, 11), (99, 12)):
         session.execute("UPDATE ledger_entry SET sequence = %s WHERE holder_id = 'ada' AND sequence = %s", [becomes, number])
 
 
 def one_inserted(session: Connection, entries: list[Entry]) -> None:
+    """Replace the newest entries by an entry that was never made."""
     session.execute("DELETE FROM ledger_entry WHERE holder_id = 'ada' AND sequence > 11")
     grant = entries[10]._replace(sequence=12, kind="grant", amount=0, refers_to=None).sealed(entries[10].digest)
     session.execute("ALTER TABLE ledger_entry DROP CONSTRAINT ledger_entry_sign_fits_kind")

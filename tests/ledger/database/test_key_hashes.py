@@ -31,7 +31,8 @@ def ada():
     services.grant(holder_id="ada", amount=100, idempotency_key="g")
 
 
-def count_entries() -> int:
+def entry_count() -> int:
+    """How many entries there are."""
     return Entry.objects.count()
 
 
@@ -45,12 +46,12 @@ def test_the_server_and_the_rules_compute_the_same_hash_of_a_key(key):
 
 def test_a_key_with_the_hash_of_another_key_is_refused_and_nothing_is_written(ada):
     spent = services.spend(holder_id="ada", amount=30, idempotency_key=ONE)
-    before = count_entries()
+    before = entry_count()
     for amount in (30, 31, 1_000):
         with pytest.raises(IdempotencyKeyReused) as refused:
             services.spend(holder_id="ada", amount=amount, idempotency_key=OTHER)
         assert refused.value.facts == {"idempotency_key": OTHER}
-    assert count_entries() == before
+    assert entry_count() == before
     again = services.spend(holder_id="ada", amount=30, idempotency_key=ONE)
     assert (again.replayed, again.sequence) == (True, spent.sequence)
 
@@ -63,13 +64,13 @@ def test_keys_of_different_holders_do_not_collide(ada):
 def test_a_key_with_the_hash_of_a_refusals_key_is_refused_and_the_refusal_is_replayed(ada):
     with pytest.raises(InsufficientCredits):
         services.spend(holder_id="ada", amount=500, idempotency_key=OTHER)
-    before = count_entries()
+    before = entry_count()
     with pytest.raises(IdempotencyKeyReused):
         services.spend(holder_id="ada", amount=30, idempotency_key=ONE)
     with pytest.raises(InsufficientCredits) as again:
         services.spend(holder_id="ada", amount=500, idempotency_key=OTHER)
     assert again.value.replayed
-    assert count_entries() == before
+    assert entry_count() == before
 
 
 @pytest.mark.parametrize("stored_before", [True, False])

@@ -17,7 +17,7 @@ NewHolder = Callable[[], str]
 PLANS_OF_ONE_SERVER = pytest.mark.one_node("reads the plans of one server; a cluster plans each query for its shards")
 
 
-def sent_by(read: Callable[[], object]) -> list[str]:
+def statements_sent_by(read: Callable[[], object]) -> list[str]:
     """The statements that a read sends; each must be a prepared one, which has no cursor."""
     sent = []
 
@@ -31,7 +31,7 @@ def sent_by(read: Callable[[], object]) -> list[str]:
     return sent
 
 
-def plans_made(statement: Statement) -> tuple[int, int]:
+def plan_counts(statement: Statement) -> tuple[int, int]:
     """How often the server planned the statement for given values, and how often it used the one plan for all values."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT custom_plans, generic_plans FROM pg_prepared_statements WHERE statement = %s", [statement.sql])
@@ -45,17 +45,17 @@ def test_each_read_is_one_prepared_statement_or_names_what_else_it_needs(db: Non
     services.grant(holder_id="ada", amount=5, credit_type="sms", idempotency_key="s")
     first = reads.entries("ada")[0]
 
-    assert len(sent_by(lambda: reads.balance("ada"))) == 1
-    assert len(sent_by(lambda: reads.balance("ada", at=first.position[0]))) == 1
-    assert len(sent_by(lambda: reads.entries("ada", limit=51))) == 1
-    assert len(sent_by(lambda: reads.entries("ada", since=first.position[0], until=first.position[0]))) == 1
-    assert len(sent_by(lambda: reads.entries("ada", before=first.position))) == 1
-    assert len(sent_by(lambda: reads.refusals("ada"))) == 1
-    assert len(sent_by(lambda: reads.shown_entry("ada", "credits", 1))) == 1
+    assert len(statements_sent_by(lambda: reads.balance("ada"))) == 1
+    assert len(statements_sent_by(lambda: reads.balance("ada", at=first.position[0]))) == 1
+    assert len(statements_sent_by(lambda: reads.entries("ada", limit=51))) == 1
+    assert len(statements_sent_by(lambda: reads.entries("ada", since=first.position[0], until=first.position[0]))) == 1
+    assert len(statements_sent_by(lambda: reads.entries("ada", before=first.position))) == 1
+    assert len(statements_sent_by(lambda: reads.refusals("ada"))) == 1
+    assert len(statements_sent_by(lambda: reads.shown_entry("ada", "credits", 1))) == 1
     # When the holder was seen, and the accounts.
-    assert len(sent_by(lambda: [reads.seen("ada"), reads.accounts("ada")])) == 2
+    assert len(statements_sent_by(lambda: [reads.seen("ada"), reads.accounts("ada")])) == 2
     # The entry with the one before it, their lots' effective times, what was booked beside it; and what it refers to.
-    assert len(sent_by(lambda: reads.explanation("ada", "credits", 2))) == 3
+    assert len(statements_sent_by(lambda: reads.explanation("ada", "credits", 2))) == 3
 
 
 @PLANS_OF_ONE_SERVER
@@ -76,7 +76,7 @@ def test_a_read_is_planned_five_times_for_its_values_and_then_never_again(db: No
             read()
 
     for statement in often.values():
-        custom, generic = plans_made(statement)
+        custom, generic = plan_counts(statement)
         assert custom <= 5, statement.sql
         assert generic >= 3, statement.sql
 

@@ -27,7 +27,7 @@ class ServicesLedger:
 
     def execute(self, request: rules.Request) -> Sequence[Entry]:
         try:
-            entry = execute(request)
+            entry = execute_by_services(request)
         except Refused as refusal:
             self.outcomes.append((request, refusal))
             raise
@@ -42,7 +42,8 @@ class ServicesLedger:
         return reads.entry(holder_id, "credits", sequence)
 
 
-def execute(request: rules.Request) -> Entry:
+def execute_by_services(request: rules.Request) -> Entry:
+    """Execute the request through the services."""
     if isinstance(request, rules.TransferRequest):
         return services.transfer(
             holder_id=request.holder_id, to=request.to, amount=request.amount, idempotency_key=request.idempotency_key,
@@ -52,7 +53,8 @@ def execute(request: rules.Request) -> Entry:
 
 
 @pytest.fixture
-def ledger(monkeypatch, settings) -> ServicesLedger:
+def ledger_on_database(monkeypatch, settings) -> ServicesLedger:
+    """A ledger of the services, whose clock is that of the history."""
     made = ServicesLedger()
     read = journal._account
 
@@ -65,16 +67,16 @@ def ledger(monkeypatch, settings) -> ServicesLedger:
 
 
 @pytest.mark.parametrize("policy", ["new-lot", "gone"])
-def test_400_random_steps_match_the_model_and_every_retry_gets_the_first_outcome(ledger, policy, settings):
+def test_400_random_steps_match_the_model_and_every_retry_gets_the_first_outcome(ledger_on_database, policy, settings):
     settings.LEDGER = settings.LEDGER | {"REFUND_TO_EXPIRED_LOT": policy}
-    history = RandomHistory(ledger, HOLDERS, opens_new_lots=policy == "new-lot")
+    history = RandomHistory(ledger_on_database, HOLDERS, opens_new_lots=policy == "new-lot")
     chance = random.Random(policy)
     for _ in range(400):
         history.step(chance)
-        if ledger.outcomes and chance.random() < 0.3:
-            assert_replayed(ledger, *chance.choice(ledger.outcomes))
-    entries = [outcome for _, outcome in ledger.outcomes if isinstance(outcome, Entry)]
-    refusals = [outcome for _, outcome in ledger.outcomes if isinstance(outcome, Refused)]
+        if ledger_on_database.outcomes and chance.random() < 0.3:
+            assert_replayed(ledger_on_database, *chance.choice(ledger_on_database.outcomes))
+    entries = [outcome for _, outcome in ledger_on_database.outcomes if isinstance(outcome, Entry)]
+    refusals = [outcome for _, outcome in ledger_on_database.outcomes if isinstance(outcome, Refused)]
     assert len(entries) > 100
     assert len(refusals) > 50
 
@@ -90,12 +92,12 @@ def assert_replayed(ledger: ServicesLedger, request: rules.Request, first: Entry
     """Assert that the same request gets the first outcome, another request with its key is refused, and neither writes."""
     before = [ledger.account(holder) for holder in HOLDERS]
     if isinstance(first, Entry):
-        assert execute(request) == first._replace(replayed=True)
+        assert execute_by_services(request) == first._replace(replayed=True)
     else:
         with pytest.raises(type(first)) as again:
-            execute(request)
+            execute_by_services(request)
         assert (again.value.facts, again.value.replayed) == (first.facts, True)
     other = rules.SpendRequest(holder_id=request.holder_id, idempotency_key=request.idempotency_key, amount=4_711)
     with pytest.raises(IdempotencyKeyReused):
-        execute(other)
+        execute_by_services(other)
     assert [ledger.account(holder) for holder in HOLDERS] == before

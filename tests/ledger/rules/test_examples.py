@@ -29,6 +29,7 @@ def grant(ledger: RulesLedger, amount: int, *, expires_in_us: int | None = None,
 
 
 def spend(ledger: RulesLedger, amount: int) -> Entry:
+    """Spend credits of ada under a new key; return the entry."""
     return execute(ledger, rules.SpendRequest, amount=amount)
 
 
@@ -202,7 +203,7 @@ def test_with_the_policy_gone_credits_refunded_to_an_expired_lot_expire_at_once(
 # Refunds of spends on an overdraft --------------------------------------------------------------------------
 
 
-def overdrawn(amount: int, *, policy: str = "new-lot") -> RulesLedger:
+def ledger_with_overdraft(amount: int, *, policy: str = "new-lot") -> RulesLedger:
     """Return a ledger with an overdraft of 100 (entry 1) and a spend of `amount` on it (entry 2)."""
     ledger = RulesLedger(policy)
     execute(ledger, rules.OverdraftRequest, limit=100)
@@ -210,33 +211,33 @@ def overdrawn(amount: int, *, policy: str = "new-lot") -> RulesLedger:
     return ledger
 
 
-def refund(ledger: RulesLedger, spend: int, amount: int | None = None) -> tuple[tuple[int, int], ...]:
+def lots_of_refund(ledger: RulesLedger, spend: int, amount: int | None = None) -> tuple[tuple[int, int], ...]:
     """Refund a spend; return the lots that got credits back: (grant, amount)."""
     return execute(ledger, rules.RefundRequest, spend=spend, amount=amount).drawn
 
 
 def test_credits_that_repaid_a_debt_are_refunded_under_their_old_terms():
-    ledger = overdrawn(8)
+    ledger = ledger_with_overdraft(8)
     lot = grant(ledger, 8, source="promotional", expires_in_us=DAY_US, priority=7).lots[0]
-    assert refund(ledger, 2) == ((3, 8),)
+    assert lots_of_refund(ledger, 2) == ((3, 8),)
     assert ledger.account(HOLDER).lots == (lot,)
 
 
 def test_a_refund_first_cancels_the_unpaid_debt_which_gives_no_credits_back():
-    ledger = overdrawn(8)
+    ledger = ledger_with_overdraft(8)
     grant(ledger, 3, source="promotional")
-    assert (refund(ledger, 2, 4), ledger.account(HOLDER).owed) == ((), 1)
-    assert (refund(ledger, 2, 2), ledger.account(HOLDER).owed) == (((3, 1),), 0)
-    assert refund(ledger, 2) == ((3, 2),)
+    assert (lots_of_refund(ledger, 2, 4), ledger.account(HOLDER).owed) == ((), 1)
+    assert (lots_of_refund(ledger, 2, 2), ledger.account(HOLDER).owed) == (((3, 1),), 0)
+    assert lots_of_refund(ledger, 2) == ((3, 2),)
 
 
 def test_the_oldest_debt_is_repaid_first_and_each_refund_returns_what_repaid_its_debt():
-    ledger = overdrawn(4)
+    ledger = ledger_with_overdraft(4)
     spend(ledger, 4)
     grant(ledger, 4, source="promotional")
     grant(ledger, 4, priority=7)
-    assert refund(ledger, 3) == ((6, 4),)
-    assert refund(ledger, 2) == ((4, 4),)
+    assert lots_of_refund(ledger, 3) == ((6, 4),)
+    assert lots_of_refund(ledger, 2) == ((4, 4),)
     assert {lot.grant: (lot.remaining, lot.priority, lot.source) for lot in ledger.account(HOLDER).lots} == {
         4: (4, 100, "promotional"),
         6: (4, 7, "purchased"),
@@ -244,54 +245,54 @@ def test_the_oldest_debt_is_repaid_first_and_each_refund_returns_what_repaid_its
 
 
 def test_of_several_grants_that_repaid_a_debt_the_last_gets_its_credits_back_first():
-    ledger = overdrawn(8)
+    ledger = ledger_with_overdraft(8)
     for amount in (3, 4, 5):
         grant(ledger, amount)
-    assert [refund(ledger, 2, amount) for amount in (2, 3, 3)] == [((7, 1), (5, 1)), ((5, 3),), ((3, 3),)]
+    assert [lots_of_refund(ledger, 2, amount) for amount in (2, 3, 3)] == [((7, 1), (5, 1)), ((5, 3),), ((3, 3),)]
 
 
 def test_after_a_refund_of_the_older_debt_a_grant_repays_the_younger_debt_earlier():
-    ledger = overdrawn(4)
+    ledger = ledger_with_overdraft(4)
     spend(ledger, 4)
-    assert refund(ledger, 2, 3) == ()
+    assert lots_of_refund(ledger, 2, 3) == ()
     grant(ledger, 3, source="promotional")
     grant(ledger, 9)
-    assert refund(ledger, 3) == ((7, 2), (5, 2))
-    assert refund(ledger, 2) == ((5, 1),)
+    assert lots_of_refund(ledger, 3) == ((7, 2), (5, 2))
+    assert lots_of_refund(ledger, 2) == ((5, 1),)
 
 
 def test_refunded_credits_repay_another_debt_and_its_refund_returns_them_to_their_lot():
-    ledger = overdrawn(4)
+    ledger = ledger_with_overdraft(4)
     grant(ledger, 4, source="promotional")
     spend(ledger, 4)
-    assert refund(ledger, 2) == ((3, 4),)
+    assert lots_of_refund(ledger, 2) == ((3, 4),)
     assert [(each.kind, each.drawn) for each in ledger.in_order[-1:]] == [("adjust", ((3, 4),))]
-    assert refund(ledger, 5) == ((3, 4),)
+    assert lots_of_refund(ledger, 5) == ((3, 4),)
     assert [(lot.grant, lot.remaining, lot.source) for lot in ledger.account(HOLDER).lots] == [(3, 4, "promotional")]
 
 
 @pytest.mark.parametrize(("policy", "lots"), [("new-lot", [(6, 4, "promotional")]), ("gone", [])])
 def test_a_lot_that_expired_after_repaying_a_debt_stays_expired_after_the_refund(policy, lots):
-    ledger = overdrawn(4, policy=policy)
+    ledger = ledger_with_overdraft(4, policy=policy)
     grant(ledger, 5, source="promotional", expires_in_us=DAY_US)
     # The 4 that repaid the debt come back when their lot has expired: under the policy, as a new lot or not at all.
     ledger.now_us += DAY_US
-    refund(ledger, 2)
+    lots_of_refund(ledger, 2)
     assert [(lot.grant, lot.remaining, lot.source) for lot in ledger.account(HOLDER).lots] == lots
 
 
 def test_credits_that_repaid_a_debt_can_be_revoked_once_they_are_refunded():
-    ledger = overdrawn(4)
+    ledger = ledger_with_overdraft(4)
     grant(ledger, 5, source="promotional")
     execute(ledger, rules.RevokeRequest, grant=3)
     with pytest.raises(RevocationExceedsGrant):
         execute(ledger, rules.RevokeRequest, grant=3)
-    refund(ledger, 2)
+    lots_of_refund(ledger, 2)
     assert execute(ledger, rules.RevokeRequest, grant=3).drawn == ((3, 4),)
 
 
 def test_a_repayment_booked_late_counts_from_when_the_lot_became_effective():
-    ledger = overdrawn(8)
+    ledger = ledger_with_overdraft(8)
     grant(ledger, 5, effective_in_us=HOUR_US, expires_in_us=2 * HOUR_US)
     ledger.now_us += 5 * HOUR_US
     assert ledger.account(HOLDER).available == 97

@@ -49,6 +49,7 @@ def facts_of_refused_spend(account: Account, amount: int) -> dict[str, Any]:
 
 
 def days_from_now(instant: str | None) -> float | None:
+    """How many days after NOW a time lies."""
     return None if instant is None else (datetime.fromisoformat(instant) - at(NOW)) / timedelta(days=1)
 
 

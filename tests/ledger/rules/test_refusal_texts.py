@@ -27,25 +27,26 @@ CREDITS = plain_unit("credits")
 DOLLARS = CreditUnit("usd_cents", "US dollars", "USD", 2)
 
 
-def granted(account: Account, amount: int, **terms: Any) -> Account:
+def after_grant(account: Account, amount: int, **terms: Any) -> Account:
     """The account after a grant."""
     request = GrantRequest(holder_id="ada", idempotency_key="g", amount=amount, **terms)
     return account.after_all(grant(account, request))
 
 
-def held(account: Account, amount: int, until: datetime) -> Account:
+def after_hold(account: Account, amount: int, until: datetime) -> Account:
     """The account after a hold."""
     return account.after_all(hold(account, HoldRequest(holder_id="ada", idempotency_key="h", amount=amount, expires_at=until)))
 
 
-def refused(account: Account, request: Request, use_case: Any) -> dict[str, Any]:
-    """What a refusal by the rules puts on record, with the effective times that the journal fills in."""
+def recorded_refusal(account: Account, request: Request, use_case: Any) -> dict[str, Any]:
+    """The facts that a refusal by the rules records, with the effective times that the journal fills in."""
     with pytest.raises(InsufficientCredits) as raised:
         use_case(account, request)
     return {"operation": request.operation, "code": raised.value.code, "facts": raised.value.facts, "request": request.asked()}
 
 
-def spend_of(amount: int, **more: Any) -> SpendRequest:
+def spend_request(amount: int, **more: Any) -> SpendRequest:
+    """A request of ada to spend that amount."""
     return SpendRequest(holder_id="ada", idempotency_key="s", amount=amount, **more)
 
 
@@ -56,10 +57,10 @@ def account() -> Account:
 
 
 def test_the_sentence_says_what_was_asked_what_there_was_and_what_kept_the_rest_away(account):
-    account = granted(account, 322)
-    account = granted(account, 1_000, effective_at=datetime(2027, 1, 1, tzinfo=UTC))
-    account = held(account, 60, NOW.replace(hour=21, minute=34))
-    refusal = refused(account, spend_of(700), spend)
+    account = after_grant(account, 322)
+    account = after_grant(account, 1_000, effective_at=datetime(2027, 1, 1, tzinfo=UTC))
+    account = after_hold(account, 60, NOW.replace(hour=21, minute=34))
+    refusal = recorded_refusal(account, spend_request(700), spend)
 
     assert refusal_text(refusal, at=NOW, unit=CREDITS) == (
         "Refused: 700 asked, 262 spendable. 60 are held until 21:34, 1,000 start on 1 Jan. Short by 438."
@@ -71,15 +72,15 @@ def test_the_sentence_says_what_was_asked_what_there_was_and_what_kept_the_rest_
     ]
 
 
-def test_of_several_holds_and_later_grants_the_first_is_told_and_an_expired_lot_too(account):
-    account = granted(account, 40, effective_at=NOW - timedelta(days=9), expires_at=NOW + timedelta(hours=2))
-    account = granted(account, 10)
-    account = granted(account, 5, effective_at=NOW + timedelta(days=2))
-    account = granted(account, 6, effective_at=NOW + timedelta(days=3))
-    account = held(account, 3, NOW + timedelta(days=1))
-    account = held(account, 2, NOW + timedelta(days=4))
+def test_of_several_holds_and_later_grants_the_first_is_named_and_an_expired_lot_too(account):
+    account = after_grant(account, 40, effective_at=NOW - timedelta(days=9), expires_at=NOW + timedelta(hours=2))
+    account = after_grant(account, 10)
+    account = after_grant(account, 5, effective_at=NOW + timedelta(days=2))
+    account = after_grant(account, 6, effective_at=NOW + timedelta(days=3))
+    account = after_hold(account, 3, NOW + timedelta(days=1))
+    account = after_hold(account, 2, NOW + timedelta(days=4))
     later = NOW + timedelta(hours=3)
-    refusal = refused(account._replace(now_us=to_us(later)), spend_of(50), spend)
+    refusal = recorded_refusal(account._replace(now_us=to_us(later)), spend_request(50), spend)
 
     assert refusal_text(refusal, at=later, unit=CREDITS) == (
         "Refused: 50 asked, 10 spendable. 5 are held, the first until 23 Nov, 11 start later, the first on 24 Nov, "
@@ -88,31 +89,31 @@ def test_of_several_holds_and_later_grants_the_first_is_told_and_an_expired_lot_
 
 
 def test_a_hold_that_has_expired_withholds_nothing(account):
-    account = held(granted(account, 10), 4, NOW + timedelta(hours=1))
-    refusal = refused(account._replace(now_us=to_us(NOW + timedelta(hours=2))), spend_of(50), spend)
+    account = after_hold(after_grant(account, 10), 4, NOW + timedelta(hours=1))
+    refusal = recorded_refusal(account._replace(now_us=to_us(NOW + timedelta(hours=2))), spend_request(50), spend)
     text = refusal_text(refusal, at=NOW, unit=CREDITS)
     assert text == "Refused: 50 asked, 10 spendable. Short by 40."
     assert [remedy.action for remedy in remedies(refusal, at=NOW, unit=CREDITS)] == ["grant"]
 
 
-def test_a_type_with_decimals_is_told_with_them(account):
-    refusal = refused(granted(account, 262), spend_of(700), spend)
+def test_a_type_with_decimals_is_written_with_them(account):
+    refusal = recorded_refusal(after_grant(account, 262), spend_request(700), spend)
     assert refusal_text(refusal, at=NOW, unit=DOLLARS) == "Refused: 7.00 asked, 2.62 spendable. Short by 4.38."
     assert remedies(refusal, at=NOW, unit=DOLLARS) == [Remedy("grant", "Grant 4.38 USD", 438)]
 
 
 def test_a_capture_and_a_rated_spend_say_what_they_are(account):
-    account = held(granted(account, 10), 4, NOW + timedelta(hours=1))
+    account = after_hold(after_grant(account, 10), 4, NOW + timedelta(hours=1))
     hold_entry = hold(
-        granted(Account("ada", "credits", to_us(NOW)), 10),
+        after_grant(Account("ada", "credits", to_us(NOW)), 10),
         HoldRequest(holder_id="ada", idempotency_key="h", amount=4, expires_at=NOW + timedelta(hours=1)),
     )[0]
     request = CaptureRequest(holder_id="ada", idempotency_key="c", hold=2, amount=50, over_capture="if_available")
-    refusal = refused(account, request, lambda a, r: capture(a, r, hold_entry=hold_entry, last_closing=None))
+    refusal = recorded_refusal(account, request, lambda a, r: capture(a, r, hold_entry=hold_entry, last_closing=None))
     assert refusal_text(refusal, at=NOW, unit=CREDITS).startswith("Refused: 50 asked, 10 held and spendable. 4 are held")
 
     rated = SpendRequest(holder_id="ada", idempotency_key="r", rate="gpt.output", quantity=12_000)
-    refusal = refused(account, rated, lambda a, r: spend(a, r, amount=36))
+    refusal = recorded_refusal(account, rated, lambda a, r: spend(a, r, amount=36))
     assert refusal_text(refusal, at=NOW, unit=CREDITS).startswith("Refused: 36 asked for 12,000 of gpt.output, 6 spendable.")
 
 
@@ -163,7 +164,7 @@ def test_the_sentence_about_an_expired_hold_names_no_entry_that_closed_it():
     assert refusal_text(refusal, at=NOW, unit=CREDITS) == "Refused: hold #4 had expired."
 
 
-def test_a_refusal_of_a_later_version_is_told_by_its_code():
+def test_a_refusal_of_a_later_version_is_named_by_its_code():
     assert refusal_text(refusal_of(Refused.code, {}), at=NOW, unit=CREDITS) == "Refused: refused."
     assert remedies(refusal_of(Refused.code, {}), at=NOW, unit=CREDITS) == []
 
@@ -193,7 +194,7 @@ def test_what_would_have_helped(code, facts, expected):
         (datetime(2025, 3, 1, tzinfo=UTC), "1 Mar 2025"),
     ],
 )
-def test_a_time_is_told_as_short_as_it_is_clear(instant, words):
+def test_a_time_is_written_as_short_as_it_is_clear(instant, words):
     assert when(instant, at=NOW) == words
 
 

@@ -37,10 +37,11 @@ def random_ledger(policy: str, seed: int) -> RulesLedger:
 
 
 def request_of_ada(kind: type[rules.Request], **what: Any) -> Any:
+    """A request of ada under the key `k`."""
     return kind(holder_id="ada", idempotency_key="k", **what)
 
 
-def outcome(decide: Callable[[], list[Entry]]) -> tuple[Any, ...]:
+def outcome_of(decide: Callable[[], list[Entry]]) -> tuple[Any, ...]:
     """Return what a request leads to: the refusal with its deciding facts, or the account after its entries."""
     try:
         entries = decide()
@@ -71,7 +72,7 @@ def outcomes(ledger: RulesLedger, account: Account, chance: random.Random) -> li
                 partial(rules.revoke, account, request_of_ada(rules.RevokeRequest, grant=entry.sequence), grant=entry)
             )
         if entry.taken:
-            decisions.append(partial(refund, ledger, account, entry))
+            decisions.append(partial(refund_rest, ledger, account, entry))
         if entry.kind == "hold" and entry.refers_to is None:
             of_hold = {"hold_entry": entry, "last_closing": last_referring(entries, entry)}
             amount = chance.randint(1, 60)
@@ -80,19 +81,22 @@ def outcomes(ledger: RulesLedger, account: Account, chance: random.Random) -> li
             decisions.append(
                 partial(rules.release, account, request_of_ada(rules.ReleaseRequest, hold=entry.sequence), **of_hold)
             )
-    return [(account.available, account.own_available), *map(outcome, decisions)]
+    return [(account.available, account.own_available), *map(outcome_of, decisions)]
 
 
 def transfer_to_eve(account: Account, amount: int) -> list[Entry]:
+    """Ada's entry of a transfer to eve."""
     request = request_of_ada(rules.TransferRequest, amount=amount, to="eve")
     return rules.transfer(account, Account("eve", "credits", account.now_us), request)[0]
 
 
 def last_referring(entries: list[Entry], hold: Entry) -> Entry | None:
+    """The newest entry that refers to the hold; None without one."""
     return next((entry for entry in reversed(entries) if entry.refers_to == hold.sequence), None)
 
 
-def refund(ledger: RulesLedger, account: Account, spend: Entry) -> list[Entry]:
+def refund_rest(ledger: RulesLedger, account: Account, spend: Entry) -> list[Entry]:
+    """Refund what is left of a spend, by the rules."""
     entries = ledger.entries[account.holder_id]
     done = [entry for entry in entries if entry.kind == "refund" and entry.refers_to == spend.sequence]
     return rules.refund(

@@ -18,8 +18,8 @@ from tests.ledger.rules.credit_model import DAY_US
 pytestmark = pytest.mark.django_db
 
 
-def explained(state: dict[str, Any]) -> dict[str, Any]:
-    """The state, once its lots and holds have been seen to add up to it."""
+def explained_balance(state: dict[str, Any]) -> dict[str, Any]:
+    """The account's state; asserts that its lots and holds add up to it."""
     assert sum(lot["remaining"] for lot in state["lots"]) == state["balance"] + state["owed"]
     assert sum(hold["amount"] for hold in state["holds"]) == state["held"]
     if not state["owed"]:
@@ -41,15 +41,15 @@ def test_lots_and_holds_add_up_to_the_balance_at_any_instant_of_any_history(poli
     lapsed = 0
     for _ in range(60):
         holder, at = chance.choice(history.holders), from_us(chance.randint(START_US, ledger.now_us + 2 * DAY_US))
-        found = explained(response_schemas.BalanceSerializer.body(reads.balance(holder, at=at)))
+        found = explained_balance(response_schemas.BalanceSerializer.body(reads.balance(holder, at=at)))
         lapsed += any(each["state"] == "expired" for each in (*found["lots"], *found["holds"]))
-        counted = explained(response_schemas.BalanceSerializer.body(reads.balance_by_effective_time(holder, at=at)))
+        counted = explained_balance(response_schemas.BalanceSerializer.body(reads.balance_by_effective_time(holder, at=at)))
         assert all(each["state"] not in ("expired", "not_yet_effective") for each in (*counted["lots"], *counted["holds"]))
     assert lapsed > 10
     for entry in ledger.entries["ada"]:
         found = explain(entry, ledger.entry("ada", entry.sequence - 1), booked_before=(), booked_after=(), referred=None)
-        explained(found["before"])
-        explained(found["after"])
+        explained_balance(found["before"])
+        explained_balance(found["after"])
 
 
 def test_an_expired_hold_is_shown_as_long_as_it_is_part_of_what_is_held():

@@ -17,7 +17,8 @@ from ledger.services import batches
 pytestmark = pytest.mark.django_db
 
 
-def operations(spend=30):
+def four_operations(spend=30):
+    """A grant, a spend, a refund and a transfer of ada, which depend on each other."""
     return [
         GrantRequest(holder_id="ada", idempotency_key="1", amount=100),
         SpendRequest(holder_id="ada", idempotency_key="2", amount=spend),
@@ -38,32 +39,32 @@ def test_a_batchs_digest_is_over_its_mode_keys_and_requests_as_json():
 
 @pytest.mark.parametrize("mode", ["atomic", "each"])
 def test_later_operations_see_what_earlier_ones_did(mode):
-    answered = services.batch(operations(), mode=mode, idempotency_key="b")
+    answered = services.batch(four_operations(), mode=mode, idempotency_key="b")
     assert [outcome.entry.balance for outcome in answered.outcomes] == [100, 70, 75, 65, 7]
     assert not answered.replayed
     assert not answered.is_rejected
-    again = services.batch(operations(), mode=mode, idempotency_key="b")
+    again = services.batch(four_operations(), mode=mode, idempotency_key="b")
     assert again.replayed
     assert [outcome.entry._replace(replayed=False) for outcome in again.outcomes] == [each.entry for each in answered.outcomes]
     with pytest.raises(IdempotencyKeyReused):
-        services.batch(operations(spend=31), mode=mode, idempotency_key="b")
+        services.batch(four_operations(spend=31), mode=mode, idempotency_key="b")
     assert Entry.objects.filter(holder_id__in=["ada", "bob"]).count() == 6
 
 
 def test_an_atomic_batch_is_rejected_whole():
-    answered = services.batch(operations(spend=101), mode="atomic", idempotency_key="b")
+    answered = services.batch(four_operations(spend=101), mode="atomic", idempotency_key="b")
     assert answered.is_rejected
     assert isinstance(answered.outcomes[1].error, InsufficientCredits)
     assert [outcome.entry for outcome in answered.outcomes] == [None] * 5
     assert Entry.objects.filter(holder_id="ada").count() == 0
     services.grant(holder_id="ada", amount=1000, idempotency_key="top-up")
-    again = services.batch(operations(spend=101), mode="atomic", idempotency_key="b")
+    again = services.batch(four_operations(spend=101), mode="atomic", idempotency_key="b")
     assert (again.is_rejected, again.replayed) == (True, True)
     assert again.outcomes[1].error.facts == answered.outcomes[1].error.facts
 
 
 def test_each_goes_on_after_a_refusal():
-    answered = services.batch(operations(spend=101), mode="each", idempotency_key="b")
+    answered = services.batch(four_operations(spend=101), mode="each", idempotency_key="b")
     assert [outcome.error.code if outcome.error else outcome.entry.sequence for outcome in answered.outcomes] == [
         1,
         "insufficient-credits",
@@ -112,8 +113,8 @@ def a_days_operations(seed, names):
     return operations
 
 
-def what_happened(names):
-    """Of each holder all entries, without what differs from one run to another: names and instants."""
+def entries_by_holder(names):
+    """All entries of each holder, without what differs from one run to another: names and instants."""
     numbered = {name: f"holder {number}" for number, name in enumerate(names)}
     return [
         [
@@ -134,8 +135,8 @@ def test_a_batch_with_transfers_has_the_same_effect_as_its_operations_one_by_one
     services.batch(a_days_operations(seed, together), mode="each", idempotency_key="b")
     for operation in a_days_operations(seed, alone):
         services.batch([operation], mode="each", idempotency_key=operation.idempotency_key)
-    happened = what_happened(together)
-    assert happened == what_happened(alone)
+    happened = entries_by_holder(together)
+    assert happened == entries_by_holder(alone)
     assert {entry[1] for account in happened for entry in account} >= {"grant", "spend", "transfer_in", "transfer_out", "refusal"}
 
 

@@ -21,8 +21,8 @@ DAYS_AGO = 10
 
 
 @pytest.fixture(autouse=True)
-def later(monkeypatch, ledger_clock) -> Callable[[int], None]:
-    """`later(days)`: from now on the services decide as if this many days had passed since the start of the test."""
+def days_later(monkeypatch, ledger_clock) -> Callable[[int], None]:
+    """`days_later(days)`: from now on the services decide as if this many days had passed since the start of the test."""
     plain = expiration.PAGE
 
     def move(days: int) -> None:
@@ -35,10 +35,12 @@ def later(monkeypatch, ledger_clock) -> Callable[[int], None]:
 
 
 def in_days(days: float) -> datetime:
+    """The time that many days after the history's beginning."""
     return datetime.now(UTC) + timedelta(days=days - DAYS_AGO)
 
 
-def run(*arguments: str) -> tuple[int, dict[str, Any]]:
+def expire_credits(*arguments: str) -> tuple[int, dict[str, Any]]:
+    """Exit code and JSON of `manage.py expire_credits`."""
     output = StringIO()
     code = 0
     try:
@@ -49,14 +51,14 @@ def run(*arguments: str) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.django_db
-def test_an_expired_lot_leaves_the_balance_by_an_entry_that_counts_from_its_instant(later):
+def test_an_expired_lot_leaves_the_balance_by_an_entry_that_counts_from_its_instant(days_later):
     expires_at = in_days(1).replace(microsecond=123456)
     services.grant(holder_id="ada", amount=30, idempotency_key="g1", expires_at=expires_at)
     services.grant(holder_id="ada", amount=50, idempotency_key="g2")
     services.hold(holder_id="ada", amount=10, idempotency_key="h", expires_at=in_days(0.5))
     services.grant(holder_id="bob", amount=5, idempotency_key="g")
-    later(2)
-    code, summary = run()
+    days_later(2)
+    code, summary = expire_credits()
     assert code == 0
     figures = {name: summary[name] for name in ("looked_at", "due", "booked", "entries", "expired_credits", "released_credits")}
     assert figures == {"looked_at": 2, "due": 1, "booked": 1, "entries": 2, "expired_credits": 30, "released_credits": 10}
@@ -67,18 +69,18 @@ def test_an_expired_lot_leaves_the_balance_by_an_entry_that_counts_from_its_inst
     assert entry.effective_at == expires_at
     assert entry.recorded_at > expires_at
     assert (entry.actor, entry.idempotency_key) == ("ledger", None)
-    code, again = run()
+    code, again = expire_credits()
     assert (code, again["due"], again["entries"]) == (0, 0, 0)
 
 
 @pytest.mark.django_db
-def test_an_expired_hold_is_released_although_nothing_else_of_the_account_is_due(later):
+def test_an_expired_hold_is_released_although_nothing_else_of_the_account_is_due(days_later):
     services.grant(holder_id="ada", amount=30, idempotency_key="g1")
     services.grant(holder_id="ada", amount=5, idempotency_key="g2", expires_at=in_days(9))
     services.hold(holder_id="ada", amount=32, idempotency_key="h1", expires_at=in_days(1))
     services.hold(holder_id="ada", amount=2, idempotency_key="h2", expires_at=in_days(5))
     assert (book_all_expirations(dry_run=True).due, book_all_expirations().entries) == (0, 0), "neither is due yet"
-    later(2)
+    days_later(2)
     dry = book_all_expirations(dry_run=True)
     assert (dry.due, dry.released_credits, dry.expired_credits) == (1, 32, 0)
     summary = book_all_expirations()
@@ -88,55 +90,55 @@ def test_an_expired_hold_is_released_although_nothing_else_of_the_account_is_due
 
 
 @pytest.mark.django_db
-def test_a_dry_run_counts_and_writes_nothing(later):
+def test_a_dry_run_counts_and_writes_nothing(days_later):
     services.grant(holder_id="ada", amount=30, idempotency_key="g1", expires_at=in_days(1))
-    later(2)
-    code, summary = run("--dry-run")
+    days_later(2)
+    code, summary = expire_credits("--dry-run")
     assert (code, summary["due"], summary["expired_credits"], summary["entries"]) == (0, 1, 30, 0)
     assert reads.balance("ada").sequence == 1
 
 
 @pytest.mark.django_db
-def test_a_limit_ends_it_and_says_so(later):
+def test_a_limit_ends_it_and_says_so(days_later):
     for holder in ("ada", "bob", "cy"):
         services.grant(holder_id=holder, amount=30, idempotency_key="g1", expires_at=in_days(1))
-    later(2)
-    code, summary = run("--limit", "2")
+    days_later(2)
+    code, summary = expire_credits("--limit", "2")
     assert (code, summary["booked"], summary["limit_reached"]) == (5, 2, True)
-    code, summary = run("--limit", "2")
+    code, summary = expire_credits("--limit", "2")
     assert (code, summary["booked"], summary["limit_reached"]) == (0, 1, False)
 
 
 @pytest.mark.django_db
-def test_a_debt_is_repaid_by_a_lot_that_has_become_effective(later):
+def test_a_debt_is_repaid_by_a_lot_that_has_become_effective(days_later):
     services.set_overdraft(holder_id="ada", limit=20, idempotency_key="o")
     services.spend(holder_id="ada", amount=15, idempotency_key="s")
     services.grant(holder_id="ada", amount=40, idempotency_key="g", effective_at=in_days(1))
-    assert run()[1]["due"] == 0
-    later(2)
-    code, summary = run()
+    assert expire_credits()[1]["due"] == 0
+    days_later(2)
+    code, summary = expire_credits()
     assert (code, summary["by_kind"]) == (0, {"adjust": 1})
     assert reads.entries("ada")[0].drawn == ((3, 15),)
 
 
 @pytest.mark.django_db
-def test_pages_of_accounts_leave_none_out(later, monkeypatch):
+def test_pages_of_accounts_leave_none_out(days_later, monkeypatch):
     monkeypatch.setattr("ledger.services.expiration.ACCOUNTS_PER_PAGE", 2)
     for holder in ("ada", "bob", "cy"):
         for credit_type in ("credits", "sms"):
             services.grant(
                 holder_id=holder, amount=30, idempotency_key=credit_type, credit_type=credit_type, expires_at=in_days(1)
             )
-    later(2)
+    days_later(2)
     summary = book_all_expirations()
     assert (summary.looked_at, summary.due, summary.booked) == (6, 6, 6)
 
 
 @pytest.mark.django_db
-def test_a_failure_is_counted_and_the_others_are_booked(later, monkeypatch):
+def test_a_failure_is_counted_and_the_others_are_booked(days_later, monkeypatch):
     for holder in ("ada", "bob", "cy"):
         services.grant(holder_id=holder, amount=30, idempotency_key="g1", expires_at=in_days(1))
-    later(2)
+    days_later(2)
     book = services.book_expirations
 
     def fails_for_bob(**arguments: Any) -> Any:
@@ -145,7 +147,7 @@ def test_a_failure_is_counted_and_the_others_are_booked(later, monkeypatch):
         return book(**arguments)
 
     monkeypatch.setattr(expiration, "book_expirations", fails_for_bob)
-    code, summary = run()
+    code, summary = expire_credits()
     assert (code, summary["booked"], summary["failed"]) == (3, 2, 1)
     assert summary["failures"] == ["bob/credits: DataError: bad page"]
 
@@ -161,18 +163,19 @@ def test_expire_credits_with_bad_arguments_exits_with_2(arguments):
 
 
 @pytest.fixture
-def due_holders(committed_db, new_holder, later, monkeypatch) -> list[str]:
+def due_holders(committed_db, new_holder, days_later, monkeypatch) -> list[str]:
     """Three holders, each with an expired lot, committed; the runs of the test see no other holders."""
     holders = [new_holder() for _ in range(3)]
     for holder in holders:
         services.grant(holder_id=holder, amount=30, idempotency_key="g", expires_at=in_days(1))
-    later(2)
+    days_later(2)
     accounts = expiration._accounts
     monkeypatch.setattr(expiration, "_accounts", lambda: (each for each in accounts() if each[0].holder_id in holders))
     return holders
 
 
-def kinds(holder: str) -> list[str]:
+def kinds_of(holder: str) -> list[str]:
+    """The kinds of the holder's entries."""
     return [entry.kind for entry in reads.entries(holder)]
 
 
@@ -181,13 +184,13 @@ def test_a_busy_holder_is_passed_by_and_left_to_the_next_run(due_holders, raw_co
         lock_holder(other, due_holders[0])
         with connection.cursor() as cursor:
             cursor.execute("SET lock_timeout = '50ms'")
-        code, summary = run()
+        code, summary = expire_credits()
         assert (code, summary["busy"], summary["failed"]) == (4, 1, 0)
-        assert kinds(due_holders[0]) == ["grant"]
-        assert kinds(due_holders[1]) == kinds(due_holders[2]) == ["expire", "grant"]
-    code, summary = run()
+        assert kinds_of(due_holders[0]) == ["grant"]
+        assert kinds_of(due_holders[1]) == kinds_of(due_holders[2]) == ["expire", "grant"]
+    code, summary = expire_credits()
     assert (code, summary["busy"], summary["booked"]) == (0, 0, 1)
-    assert kinds(due_holders[0]) == ["expire", "grant"]
+    assert kinds_of(due_holders[0]) == ["expire", "grant"]
 
 
 def test_a_holder_that_is_busy_only_at_first_is_booked_at_the_end(due_holders, raw_connection: Callable[..., Connection]):
@@ -202,7 +205,7 @@ def test_a_holder_that_is_busy_only_at_first_is_booked_at_the_end(due_holders, r
 
     summary = book_all_expirations(progress=free_it)
     assert (summary.booked, summary.busy) == (3, 0)
-    assert kinds(due_holders[0]) == ["expire", "grant"]
+    assert kinds_of(due_holders[0]) == ["expire", "grant"]
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -212,12 +215,12 @@ def test_sweepers_at_once_book_each_account_once(due_holders, run_threads, worke
     assert sum(summary.entries for summary in summaries) == 3
     assert [summary.failed for summary in summaries] == [0, 0, 0]
     for holder in due_holders:
-        assert kinds(holder) == ["expire", "grant"]
+        assert kinds_of(holder) == ["expire", "grant"]
 
 
-def test_a_sweep_that_is_told_to_stop_ends_after_the_account_under_way(due_holders):
+def test_a_sweep_that_must_stop_ends_after_the_account_under_way(due_holders):
     summary = book_all_expirations(
-        stop=lambda: reads.balance(due_holders[0]).sequence > 1 or any(len(kinds(h)) > 1 for h in due_holders)
+        stop=lambda: reads.balance(due_holders[0]).sequence > 1 or any(len(kinds_of(h)) > 1 for h in due_holders)
     )
     assert summary.booked == 1
 
@@ -226,7 +229,7 @@ def test_a_sweep_that_is_told_to_stop_ends_after_the_account_under_way(due_holde
 
 
 @pytest.mark.django_db
-def test_it_reads_the_last_entry_of_an_account_and_not_its_history(later):
+def test_it_reads_the_last_entry_of_an_account_and_not_its_history(days_later):
     services.grant(holder_id="ada", amount=1_000, idempotency_key="g")
     for number in range(50):
         services.spend(holder_id="ada", amount=1, idempotency_key=f"s{number}")
@@ -240,7 +243,7 @@ def test_it_reads_the_last_entry_of_an_account_and_not_its_history(later):
 
 
 def rows_read(node: dict[str, Any]) -> float:
-    """Rows that came out of, or were thrown away at, the looks into ledger_entry."""
+    """How many rows of ledger_entry the queries read, those thrown away included."""
     own = 0.0
     if node.get("Relation Name") == "ledger_entry":
         own = (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]

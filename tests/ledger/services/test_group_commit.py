@@ -1,4 +1,4 @@
-"""What is executed with what, who waits for a busy holder, and who is told what. Without a database."""
+"""Which requests are executed together, which wait for a busy holder, and which result each caller gets. Without a database."""
 
 import threading
 import time
@@ -19,7 +19,8 @@ from ledger.services.group_commit import GroupCommit, ResultOrError
 TIMEOUT_S = 30
 
 
-def spend(key: str, holder: str = "a") -> Request:
+def spend_request(key: str, holder: str = "a") -> Request:
+    """A request to spend one credit of the holder."""
     return SpendRequest(holder_id=holder, amount=1, idempotency_key=key)
 
 
@@ -68,17 +69,17 @@ class Scene:
     def __init__(self, most: int = 4) -> None:
         self.ways = Ways()
         self.group_commit = GroupCommit(self.ways.together, self.ways.after_waiting, most=lambda: most)
-        self.told: list[int] = []
-        """How many were told at once, each time."""
+        self.notified: list[int] = []
+        """How many requests each notification was about."""
 
     def submit(self, key: str, holder: str = "a") -> "Future[Any]":
         """Submit a request."""
         future: Future[Any] = Future()
-        self.group_commit.submit(spend(key, holder), self._notify, future)
+        self.group_commit.submit(spend_request(key, holder), self._notify, future)
         return future
 
     def _notify(self, group: Sequence[Pending]) -> None:
-        self.told.append(len(group))
+        self.notified.append(len(group))
         for pending in group:
             try:
                 pending.caller.set_result(pending.result())
@@ -98,6 +99,7 @@ class Scene:
 
 @pytest.fixture
 def scene() -> Iterator[Scene]:
+    """A group commit without a database, whose steps the test holds back."""
     scene = Scene()
     yield scene
     for event in scene.ways.go_on.values():
@@ -105,11 +107,12 @@ def scene() -> Iterator[Scene]:
     scene.group_commit.close()
 
 
-def entries(futures: Sequence["Future[Any]"]) -> list[Any]:
+def entries_of(futures: Sequence["Future[Any]"]) -> list[Any]:
+    """The entries that the requests led to."""
     return [future.result(TIMEOUT_S).entry for future in futures]
 
 
-def test_what_arrives_while_one_group_is_executed_is_executed_together_in_its_order_and_told_at_once(scene: Scene) -> None:
+def test_requests_that_arrive_while_a_group_is_executed_form_the_next_group_in_their_order(scene: Scene) -> None:
     scene.stop_in("together")
     first = scene.submit("1")
     scene.wait_for("together")
@@ -117,9 +120,9 @@ def test_what_arrives_while_one_group_is_executed_is_executed_together_in_its_or
     assert scene.ways.calls == [("together", ["1"])]
     scene.let_go("together")
 
-    assert entries([first, *others]) == ["1", "2", "3", "4"]
+    assert entries_of([first, *others]) == ["1", "2", "3", "4"]
     assert scene.ways.calls == [("together", ["1"]), ("together", ["2", "3", "4"])]
-    assert scene.told == [1, 3]
+    assert scene.notified == [1, 3]
 
 
 def test_a_group_has_no_more_than_it_may(scene: Scene) -> None:
@@ -129,7 +132,7 @@ def test_a_group_has_no_more_than_it_may(scene: Scene) -> None:
     futures += [scene.submit(str(number)) for number in range(2, 8)]
     scene.let_go("together")
 
-    assert entries(futures) == [str(number) for number in range(1, 8)]
+    assert entries_of(futures) == [str(number) for number in range(1, 8)]
     assert [keys for _, keys in scene.ways.calls] == [["1"], ["2", "3", "4", "5"], ["6", "7"]]
 
 
@@ -141,11 +144,11 @@ def test_the_next_group_waits_for_the_clients_that_were_just_answered(scene: Sce
     futures += [scene.submit("2"), scene.submit("3")]
     scene.let_go("together")
     # One was answered and two wait, so that three are expected.
-    assert entries(futures[:1]) == ["1"]
+    assert entries_of(futures[:1]) == ["1"]
     assert scene.ways.calls == [("together", ["1"])]
 
     futures.append(scene.submit("4"))
-    assert entries(futures) == ["1", "2", "3", "4"]
+    assert entries_of(futures) == ["1", "2", "3", "4"]
     assert [keys for _, keys in scene.ways.calls] == [["1"], ["2", "3", "4"]]
 
 
@@ -156,7 +159,7 @@ def test_the_next_group_waits_no_longer_than_it_may_for_clients_that_do_not_come
     scene.wait_for("together")
     futures += [scene.submit("2"), scene.submit("3")]
     scene.let_go("together")
-    assert entries(futures) == ["1", "2", "3"]
+    assert entries_of(futures) == ["1", "2", "3"]
     assert [keys for _, keys in scene.ways.calls] == [["1"], ["2", "3"]]
 
 
@@ -176,7 +179,7 @@ def test_closing_does_not_wait_for_clients_that_could_come_back(scene: Scene) ->
     scene.let_go("together")
     started = time.monotonic()
     scene.group_commit.close()
-    assert entries(futures) == ["1", "2", "3"]
+    assert entries_of(futures) == ["1", "2", "3"]
     assert time.monotonic() - started < TIMEOUT_S / 2
 
 
@@ -189,12 +192,12 @@ def test_with_at_most_one_per_transaction_several_are_executed_at_the_same_time(
         assert time.monotonic() < deadline
     scene.let_go("together")
 
-    assert sorted(entries(futures)) == sorted(str(number) for number in range(group_commit.COMMITTERS))
+    assert sorted(entries_of(futures)) == sorted(str(number) for number in range(group_commit.COMMITTERS))
     assert all(len(keys) == 1 for _, keys in scene.ways.calls)
     scene.group_commit.close()
 
 
-def test_what_is_wrong_with_one_is_told_to_that_one(scene: Scene) -> None:
+def test_an_error_of_one_request_is_raised_to_its_caller_only(scene: Scene) -> None:
     scene.ways.wrong = {"2"}
     scene.stop_in("together")
     first = scene.submit("1")
@@ -202,10 +205,10 @@ def test_what_is_wrong_with_one_is_told_to_that_one(scene: Scene) -> None:
     wrong, right = scene.submit("2"), scene.submit("3")
     scene.let_go("together")
 
-    assert entries([first, right]) == ["1", "3"]
-    with pytest.raises(Invalid) as told:
+    assert entries_of([first, right]) == ["1", "3"]
+    with pytest.raises(Invalid) as refused:
         wrong.result(TIMEOUT_S)
-    assert told.value.facts["detail"] == "2"
+    assert refused.value.facts["detail"] == "2"
 
 
 def test_a_locked_holder_keeps_nobody_else_waiting_and_one_waiter_waits_for_all_who_want_it(scene: Scene) -> None:
@@ -214,19 +217,19 @@ def test_a_locked_holder_keeps_nobody_else_waiting_and_one_waiter_waits_for_all_
     first = scene.submit("1", "busy")
     scene.wait_for("after waiting")
 
-    assert entries([scene.submit("2", "free")]) == ["2"]
+    assert entries_of([scene.submit("2", "free")]) == ["2"]
     joined = [scene.submit("3", "busy"), scene.submit("4", "busy")]
-    assert entries([scene.submit("5", "free")]) == ["5"]
+    assert entries_of([scene.submit("5", "free")]) == ["5"]
     # Those who joined did not try the lock: it is known to be taken.
     assert [keys for way, keys in scene.ways.calls if way == "together"] == [["1"], ["2"], ["5"]]
     scene.let_go("after waiting")
 
-    assert entries([first, *joined]) == ["1", "3", "4"]
+    assert entries_of([first, *joined]) == ["1", "3", "4"]
     assert scene.ways.calls.count(("after waiting", ["busy"])) == 1
     assert ("took", ["1", "3", "4"]) in scene.ways.calls
 
 
-def test_who_waits_too_long_is_told_so_and_those_who_joined_too(scene: Scene) -> None:
+def test_a_request_that_waits_too_long_is_refused_with_those_that_joined_it(scene: Scene) -> None:
     scene.ways.locked = {"busy"}
     scene.ways.raised["after waiting"] = HolderBusy(key="ledger/busy")
     scene.stop_in("after waiting")
@@ -240,7 +243,7 @@ def test_who_waits_too_long_is_told_so_and_those_who_joined_too(scene: Scene) ->
     assert errors[0] is not errors[1], "each has its own"
 
 
-def test_beyond_so_many_waiting_for_one_holder_the_next_is_told_at_once_and_others_are_served(
+def test_beyond_a_number_of_waiters_for_one_holder_the_next_is_refused_at_once_and_others_are_served(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_commit, "WAITING_PER_HOLDER", 3)
@@ -251,12 +254,12 @@ def test_beyond_so_many_waiting_for_one_holder_the_next_is_told_at_once_and_othe
     waiting += [scene.submit(key, "busy") for key in ("2", "3")]
     with pytest.raises(HolderBusy):
         scene.submit("4", "busy")
-    assert entries([scene.submit("5", "free")]) == ["5"]
+    assert entries_of([scene.submit("5", "free")]) == ["5"]
     scene.let_go("after waiting")
-    assert entries(waiting) == ["1", "2", "3"]
+    assert entries_of(waiting) == ["1", "2", "3"]
 
 
-def test_beyond_so_many_in_the_queue_the_next_is_told_at_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beyond_a_length_of_the_queue_the_next_is_refused_at_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scene.group_commit, "_limit", 2)
     scene.stop_in("together")
     futures = [scene.submit("1")]
@@ -265,10 +268,10 @@ def test_beyond_so_many_in_the_queue_the_next_is_told_at_once(scene: Scene, monk
     with pytest.raises(ServerBusy):
         scene.submit("4")
     scene.let_go("together")
-    assert entries(futures) == ["1", "2", "3"]
+    assert entries_of(futures) == ["1", "2", "3"]
 
 
-def test_who_has_waited_too_long_in_the_queue_is_told_that_nothing_was_done(
+def test_a_request_that_waited_too_long_in_the_queue_is_refused_and_not_executed(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene.stop_in("together")
@@ -283,11 +286,11 @@ def test_who_has_waited_too_long_in_the_queue_is_told_that_nothing_was_done(
     assert isinstance(late.exception(0), HolderBusy)
     assert not patient.done()
     scene.let_go("together")
-    assert entries([first, patient]) == ["1", "3"]
+    assert entries_of([first, patient]) == ["1", "3"]
     assert [keys for _, keys in scene.ways.calls] == [["1"], ["3"]], "what has expired is not executed"
 
 
-def test_who_has_waited_too_long_for_a_busy_holder_is_told_while_the_waiter_waits(
+def test_a_request_that_waited_too_long_for_a_busy_holder_is_refused_while_the_waiter_waits(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene.ways.locked = {"busy"}
@@ -318,7 +321,7 @@ def test_when_a_transaction_fails_each_is_executed_by_itself(scene: Scene) -> No
     others = [scene.submit(key) for key in ("2", "3", "4")]
     scene.let_go("together")
 
-    assert entries([first, others[0], others[2]]) == ["1", "2", "4"]
+    assert entries_of([first, others[0], others[2]]) == ["1", "2", "4"]
     assert isinstance(others[1].exception(TIMEOUT_S), RuntimeError)
     assert [keys for _, keys in scene.ways.calls] == [["1"], ["2", "3", "4"], ["2"], ["3"], ["4"]]
 
@@ -337,7 +340,7 @@ def test_if_the_outcome_of_a_groups_commit_is_unknown_every_request_gets_outcome
     assert [way for way, _ in scene.ways.calls] == ["together", "together"]
 
 
-def test_a_crash_of_the_committer_is_logged_its_group_told_and_the_next_group_executed(
+def test_a_crash_of_the_committer_is_logged_and_raised_to_its_group_and_the_next_group_is_executed(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene.ways.raised["together"] = SystemExit()
@@ -350,7 +353,7 @@ def test_a_crash_of_the_committer_is_logged_its_group_told_and_the_next_group_ex
     assert isinstance(next_one.exception(TIMEOUT_S), OutcomeUnknown)
     scene.ways.raised.clear()
 
-    assert entries([scene.submit("3")]) == ["3"]
+    assert entries_of([scene.submit("3")]) == ["3"]
     critical = [record for record in caplog.records if record.levelname == "CRITICAL"]
     assert len(critical) == 2
     assert all(record.exc_info for record in critical)
@@ -372,5 +375,5 @@ def test_closing_executes_what_was_taken_in_and_takes_nothing_more_in(scene: Sce
     scene.let_go("together")
     closing.join(TIMEOUT_S)
 
-    assert entries(futures) == ["1", "2", "3"]
+    assert entries_of(futures) == ["1", "2", "3"]
     assert not closing.is_alive()

@@ -24,7 +24,7 @@ from ledger.rules import (
 pytestmark = pytest.mark.django_db
 
 
-def state():
+def state_of_ada():
     """Ada's available credits, balance, held credits and last sequence."""
     balance = reads.balance("ada")
     return balance.available, balance.balance, balance.held, balance.sequence
@@ -34,7 +34,7 @@ def test_a_hold_moves_credits_out_of_the_balance():
     services.grant(holder_id="ada", amount=100, idempotency_key="g")
     entry = services.hold(holder_id="ada", amount=30, idempotency_key="h")
     assert (entry.kind, entry.amount, entry.balance, entry.held, entry.drawn) == ("hold", -30, 70, 30, ((1, 30),))
-    assert state() == (70, 70, 30, 2)
+    assert state_of_ada() == (70, 70, 30, 2)
 
 
 def test_a_capture_of_less_gives_the_rest_back():
@@ -59,7 +59,7 @@ def test_a_hold_can_be_captured_several_times():
     with pytest.raises(HoldClosed) as refused:
         services.capture(holder_id="ada", hold=2, amount=1, idempotency_key="c3")
     assert refused.value.facts == {"sequence": 2, "how": "captured", "closed_by": 4}
-    assert state() == (70, 70, 0, 5)
+    assert state_of_ada() == (70, 70, 0, 5)
 
 
 def test_more_than_is_held_is_refused_or_taken_from_the_balance():
@@ -70,7 +70,7 @@ def test_more_than_is_held_is_refused_or_taken_from_the_balance():
     assert refused.value.facts == {"sequence": 2, "held": 30, "requested": 31}
     with pytest.raises(InsufficientCredits):
         services.capture(holder_id="ada", hold=2, amount=101, over_capture="if_available", idempotency_key="c2")
-    assert state() == (70, 70, 30, 4)
+    assert state_of_ada() == (70, 70, 30, 4)
     entry = services.capture(holder_id="ada", hold=2, amount=45, over_capture="if_available", idempotency_key="c3")
     assert (entry.amount, entry.balance, entry.held, entry.drawn) == (-15, 55, 0, ((1, 45),))
     refunded = services.refund(holder_id="ada", spend=entry.sequence, idempotency_key="r")
@@ -110,28 +110,30 @@ def test_lots_that_are_held_count_as_open_since_they_come_back(monkeypatch):
     with pytest.raises(LotLimit) as refused:
         services.grant(holder_id="ada", amount=10, idempotency_key="g3")
     assert refused.value.facts == {"open_lots": 2, "limit": 2}
-    assert state() == (5, 5, 15, 4)
+    assert state_of_ada() == (5, 5, 15, 4)
 
 
 DAY = 86_400_000_000
 NOW = 20_000 * DAY
 
 
-def at(us):
+def time_at(us):
+    """The time that is `us` microseconds after 1970."""
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)
 
 
-def with_hold(*, lot_expires_us, hold_expires_us):
+def account_with_hold(*, lot_expires_us, hold_expires_us):
+    """An account with a lot of 100 and a hold of it, which expire at these times."""
     account = Account("ada", "credits", NOW)
     account = account.after_all(
-        grant(account, GrantRequest(holder_id="ada", idempotency_key="g", amount=100, expires_at=at(lot_expires_us)))
+        grant(account, GrantRequest(holder_id="ada", idempotency_key="g", amount=100, expires_at=time_at(lot_expires_us)))
     )
-    entries = hold(account, HoldRequest(holder_id="ada", idempotency_key="h", amount=30, expires_at=at(hold_expires_us)))
+    entries = hold(account, HoldRequest(holder_id="ada", idempotency_key="h", amount=30, expires_at=time_at(hold_expires_us)))
     return account.after_all(entries), entries[-1]
 
 
 def test_an_expired_hold_withholds_nothing_from_its_instant_on():
-    account, _ = with_hold(lot_expires_us=NOW + 2 * DAY, hold_expires_us=NOW + DAY)
+    account, _ = account_with_hold(lot_expires_us=NOW + 2 * DAY, hold_expires_us=NOW + DAY)
     assert account._replace(now_us=NOW + DAY - 1).available == 70
     account = account._replace(now_us=NOW + DAY)
     assert (account.available, account.balance, account.held) == (100, 70, 30)
@@ -158,7 +160,7 @@ def test_what_is_held_of_an_expired_lot_does_not_come_back_to_life_by_a_refund(l
 
 
 def test_what_expires_while_held_can_be_captured_but_not_released_alive():
-    account, hold_entry = with_hold(lot_expires_us=NOW + DAY, hold_expires_us=NOW + 2 * DAY)
+    account, hold_entry = account_with_hold(lot_expires_us=NOW + DAY, hold_expires_us=NOW + 2 * DAY)
     account = account._replace(now_us=NOW + DAY + 1)
     captured = capture(
         account,

@@ -30,7 +30,7 @@ def test_an_unknown_rate_is_refused_and_half_a_price_is_invalid():
     assert [each.code for each in reads.refusals("ada")] == ["unknown-rate"]
 
 
-def test_a_dry_run_tells_and_writes_nothing():
+def test_a_dry_run_returns_the_entry_and_writes_nothing():
     services.grant(holder_id="ada", amount=100, idempotency_key="g")
     entry = services.spend(holder_id="ada", amount=30, idempotency_key="s", dry_run=True)
     assert (entry.sequence, entry.balance, entry.drawn) == (2, 70, ((1, 30),))

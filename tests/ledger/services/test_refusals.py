@@ -19,12 +19,14 @@ from tests.benchmarks.histories import store
 pytestmark = pytest.mark.django_db
 
 
-def refuse(holder_id: str = "ada", amount: int = 1_000, key: str = "too much", **circumstances: Any) -> None:
+def refuse_a_spend(holder_id: str = "ada", amount: int = 1_000, key: str = "too much", **circumstances: Any) -> None:
+    """Spend more than the holder has; only the refusal is recorded."""
     with pytest.raises(InsufficientCredits):
         services.spend(holder_id=holder_id, amount=amount, idempotency_key=key, **circumstances)
 
 
-def entry(sequence: int, holder_id: str = "ada") -> Entry:
+def entry_at(sequence: int, holder_id: str = "ada") -> Entry:
+    """The entry of that sequence."""
     found = reads.entry(holder_id, "credits", sequence)
     assert found is not None
     return found
@@ -33,10 +35,10 @@ def entry(sequence: int, holder_id: str = "ada") -> Entry:
 def test_a_refusal_is_the_next_entry_and_changes_nothing():
     first = services.grant(holder_id="ada", amount=10, idempotency_key="g")
     services.hold(holder_id="ada", amount=4, idempotency_key="h")
-    held = entry(2)
-    refuse(reason="a book", reference="order 7", metadata={"a": 1}, actor="key:shop", request_id="req_1")
+    held = entry_at(2)
+    refuse_a_spend(reason="a book", reference="order 7", metadata={"a": 1}, actor="key:shop", request_id="req_1")
 
-    refusal = entry(3)
+    refusal = entry_at(3)
     assert (refusal.kind, refusal.amount, refusal.drawn, refusal.refers_to) == ("refusal", 0, (), None)
     assert (refusal.balance, refusal.held, refusal.lots, refusal.holds) == (6, 4, held.lots, held.holds)
     assert refusal.digest == refusal.computed_digest(held.digest)
@@ -60,12 +62,15 @@ def test_a_refusal_is_the_next_entry_and_changes_nothing():
 
 
 def test_an_account_may_begin_with_a_refusal():
-    refuse()
+    refuse_a_spend()
     with pytest.raises(EntryNotFound):
         services.refund(holder_id="ada", spend=7, idempotency_key="r")
-    assert [(each.sequence, each.kind, each.balance) for each in (entry(1), entry(2))] == [(1, "refusal", 0), (2, "refusal", 0)]
-    assert entry(1).digest == entry(1).computed_digest(GENESIS)
-    assert [each.refusal["after"] for each in (entry(1), entry(2)) if each.refusal] == [0, 0]
+    assert [(each.sequence, each.kind, each.balance) for each in (entry_at(1), entry_at(2))] == [
+        (1, "refusal", 0),
+        (2, "refusal", 0),
+    ]
+    assert entry_at(1).digest == entry_at(1).computed_digest(GENESIS)
+    assert [each.refusal["after"] for each in (entry_at(1), entry_at(2)) if each.refusal] == [0, 0]
     assert services.grant(holder_id="ada", amount=5, idempotency_key="g").sequence == 3
     assert [(each.holder_id, each.balance) for each in reads.holders()] == [("ada", 5)]
     assert audit([connection.connection]).findings == []
@@ -74,11 +79,11 @@ def test_an_account_may_begin_with_a_refusal():
 def test_what_has_come_due_is_left_to_the_next_movement(ledger_clock):
     ledger_clock(-1)
     services.grant(holder_id="ada", amount=10, idempotency_key="g", expires_at=timezone.now() - timedelta(hours=1))
-    lots = entry(1).lots
+    lots = entry_at(1).lots
     ledger_clock(0)
-    refuse(amount=1)
+    refuse_a_spend(amount=1)
 
-    refusal = entry(2)
+    refusal = entry_at(2)
     assert (refusal.balance, refusal.lots) == (10, lots)
     assert refusal.refusal is not None
     assert (refusal.refusal["facts"]["available"], refusal.refusal["facts"]["expired"]) == (0, 10)
@@ -90,18 +95,18 @@ def test_what_has_come_due_is_left_to_the_next_movement(ledger_clock):
 
 def test_it_counts_for_who_expects_a_last_entry():
     services.grant(holder_id="ada", amount=10, idempotency_key="g")
-    refuse(expected_sequence=1)
+    refuse_a_spend(expected_sequence=1)
     with pytest.raises(AccountMovedOn) as refused:
         services.spend(holder_id="ada", amount=1, idempotency_key="s", expected_sequence=1)
     assert refused.value.facts == {"expected": 1, "sequence": 2}
     # A retry gets its first answer, whatever it expects.
-    refuse(expected_sequence=1)
+    refuse_a_spend(expected_sequence=1)
     assert services.spend(holder_id="ada", amount=1, idempotency_key="s", expected_sequence=2).sequence == 3
 
 
 def test_a_key_has_one_answer_whether_an_entry_or_a_refusal():
     services.grant(holder_id="ada", amount=10, idempotency_key="g")
-    refuse(key="s")
+    refuse_a_spend(key="s")
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT indisunique FROM pg_index WHERE indexrelid = 'ledger_entry_key'::regclass"
@@ -109,16 +114,16 @@ def test_a_key_has_one_answer_whether_an_entry_or_a_refusal():
         )
         assert cursor.fetchall() == [(True,)]
     services.grant(holder_id="ada", amount=10_000, idempotency_key="top-up")
-    refuse(key="s")
+    refuse_a_spend(key="s")
     assert reads.balance("ada").sequence == 3
 
 
 def test_entries_are_listed_without_refusals_and_refusals_by_their_kind():
     services.grant(holder_id="ada", amount=10, idempotency_key="g")
-    refuse(key="1")
+    refuse_a_spend(key="1")
     services.spend(holder_id="ada", amount=1, idempotency_key="s")
-    refuse(key="2")
-    refuse(key="3", credit_type="sms")
+    refuse_a_spend(key="2")
+    refuse_a_spend(key="3", credit_type="sms")
     assert [each.sequence for each in reads.entries("ada")] == [3, 1]
     assert [(each.credit_type, each.sequence) for each in reads.entries("ada", kind="refusal")] == [
         ("sms", 1), ("credits", 4), ("credits", 2),
@@ -133,7 +138,7 @@ def test_entries_are_listed_without_refusals_and_refusals_by_their_kind():
 
 def test_an_explanation_says_what_was_refused():
     services.grant(holder_id="ada", amount=10, idempotency_key="g")
-    refuse()
+    refuse_a_spend()
     explanation = reads.explanation("ada", "credits", 2)
     assert explanation is not None
     assert explanation["text"] == "The ledger refused the spend: insufficient-credits. No credits moved."
@@ -144,7 +149,7 @@ def test_an_explanation_says_what_was_refused():
 # Pages -------------------------------------------------------------------------------------------------
 
 
-def history(pattern: str) -> list[Entry]:
+def write_history(pattern: str) -> list[Entry]:
     """An account's entries: a movement for `m`, a refusal for `r`; three at a time at the same instant."""
     account = Account("ada", "credits", to_us(timezone.now()) - 86_400 * SECOND_US)
     made: list[Entry] = []
@@ -163,7 +168,9 @@ def history(pattern: str) -> list[Entry]:
 @pytest.mark.parametrize("pattern", ["", "m", "r", "rrrr", "rm", "mr", "mrrrrrrrrm", "random"])
 def test_pages_pass_refusals_by_in_both_directions(pattern):
     chance = random.Random(pattern)
-    made = history("".join(chance.choice(["m", "rrr", "r" * 17, "mm"]) for _ in range(25)) if pattern == "random" else pattern)
+    made = write_history(
+        "".join(chance.choice(["m", "rrr", "r" * 17, "mm"]) for _ in range(25)) if pattern == "random" else pattern
+    )
     expected = [each.sequence for each in reversed(made) if each.kind != "refusal"]
     assert [each.sequence for each in reads.entries("ada", limit=1_000)] == expected
     for limit in (1, 2, 7):
@@ -182,6 +189,7 @@ def test_pages_pass_refusals_by_in_both_directions(pattern):
 
 
 def rows_read() -> int:
+    """How many rows of ledger_entry this transaction has fetched by an index."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relname = 'ledger_entry'")
         return int(cursor.fetchone()[0] or 0)
@@ -190,7 +198,7 @@ def rows_read() -> int:
 @pytest.mark.one_node("counts the rows that one server reads")
 @pytest.mark.parametrize("refusals", [20, 2_000])
 def test_what_a_page_reads_does_not_grow_with_the_refusals_between(refusals):
-    made = history("m" * 5 + "r" * refusals + "m" * 5)
+    made = write_history("m" * 5 + "r" * refusals + "m" * 5)
     first = made[0]
     with connection.cursor() as cursor:  # where autovacuum saw the table empty, plans are sequential scans, and kept
         cursor.execute("SET LOCAL enable_seqscan = off")

@@ -25,7 +25,7 @@ TYPE = "tokens"
 NOW = datetime.now(UTC)
 
 
-def first_of(months_ago: int) -> date:
+def first_day_of(months_ago: int) -> date:
     """The first day of a month that is over."""
     month = NOW.date().replace(day=1)
     for _ in range(months_ago):
@@ -34,12 +34,12 @@ def first_of(months_ago: int) -> date:
 
 
 # Three months ago, two, and the last month that is over.
-THREE, TWO, ONE = first_of(3), first_of(2), first_of(1)
+THREE, TWO, ONE = first_day_of(3), first_day_of(2), first_day_of(1)
 
 
 @pytest.fixture
-def on(ledger_clock):
-    """`on(month, day)`: from now on the ledger records as if it were that day of a month, at noon."""
+def at_noon_of(ledger_clock):
+    """`at_noon_of(month, day)`: from now on the ledger records as if it were noon of that day of a month."""
 
     def move(month: date, day: int) -> None:
         at = datetime(month.year, month.month, day, 12, tzinfo=UTC)
@@ -48,31 +48,31 @@ def on(ledger_clock):
     return move
 
 
-def do(name, holder, key, **more):
+def use_case(name, holder, key, **more):
     """Call that use-case for the holder's tokens."""
     return getattr(services, name)(holder_id=holder, credit_type=TYPE, idempotency_key=key, **more)
 
 
-def history(on):
+def write_history(at_noon_of):
     """Two months of everything, from the fixed start of THREE."""
-    on(THREE, 2)
+    at_noon_of(THREE, 2)
     paid = {"paid_minor": 5_000, "paid_currency": "EUR"}
-    do("grant", "ada", "a1", amount=1_000, metadata=paid)
-    do("grant", "ada", "a2", amount=300, source="promotional", expires_at=starts(ONE) + timedelta(days=9))
-    spend = do("spend", "ada", "a3", amount=400)
-    do("refund", "ada", "a4", spend=spend.sequence, amount=50)
+    use_case("grant", "ada", "a1", amount=1_000, metadata=paid)
+    use_case("grant", "ada", "a2", amount=300, source="promotional", expires_at=starts(ONE) + timedelta(days=9))
+    spend = use_case("spend", "ada", "a3", amount=400)
+    use_case("refund", "ada", "a4", spend=spend.sequence, amount=50)
     with pytest.raises(Refused):
-        do("spend", "ada", "a5", amount=5_000)
-    on(TWO, 3)
-    do("grant", "bob", "b1", amount=200, expires_at=starts(TWO) + timedelta(days=9))
-    hold = do("hold", "ada", "a6", amount=100, expires_at=starts(TWO) + timedelta(days=12))
-    do("capture", "ada", "a7", hold=hold.sequence, amount=60)
-    do("hold", "ada", "a8", amount=70, expires_at=starts(TWO) + timedelta(days=32))
-    do("transfer", "ada", "a9", to="cyd", amount=30)
-    gone = do("grant", "cyd", "c1", amount=10, source="promotional")
-    do("revoke", "cyd", "c2", grant=gone.sequence)
-    on(TWO, 20)
-    do("grant", "bob", "b2", amount=1)
+        use_case("spend", "ada", "a5", amount=5_000)
+    at_noon_of(TWO, 3)
+    use_case("grant", "bob", "b1", amount=200, expires_at=starts(TWO) + timedelta(days=9))
+    hold = use_case("hold", "ada", "a6", amount=100, expires_at=starts(TWO) + timedelta(days=12))
+    use_case("capture", "ada", "a7", hold=hold.sequence, amount=60)
+    use_case("hold", "ada", "a8", amount=70, expires_at=starts(TWO) + timedelta(days=32))
+    use_case("transfer", "ada", "a9", to="cyd", amount=30)
+    gone = use_case("grant", "cyd", "c1", amount=10, source="promotional")
+    use_case("revoke", "cyd", "c2", grant=gone.sequence)
+    at_noon_of(TWO, 20)
+    use_case("grant", "bob", "b2", amount=1)
 
 
 FIRST = {
@@ -89,8 +89,8 @@ SECOND = {
 
 
 @pytest.mark.django_db
-def test_a_month_rolls_forward_from_the_one_before_to_the_last_unit(on):
-    history(on)
+def test_a_month_rolls_forward_from_the_one_before_to_the_last_unit(at_noon_of):
+    write_history(at_noon_of)
     assert count_entries().is_held_up is False
     assert close_months() == [THREE, TWO, ONE]
     (first,), (second,), (third,) = (month_report(month).types for month in (THREE, TWO, ONE))
@@ -111,13 +111,13 @@ def test_a_month_rolls_forward_from_the_one_before_to_the_last_unit(on):
 
 
 @pytest.mark.django_db
-def test_a_closed_month_has_the_same_bytes_whatever_comes_later(on):
-    history(on)
+def test_a_closed_month_has_the_same_bytes_whatever_comes_later(at_noon_of):
+    write_history(at_noon_of)
     count_entries()
     close_months()
     before = [(month_report(month).as_json(), month_report(month).as_csv()) for month in (THREE, TWO)]
-    on(NOW.date().replace(day=1), 1) if NOW.hour >= 12 or NOW.day > 1 else None
-    do("spend", "ada", "later", amount=5)
+    at_noon_of(NOW.date().replace(day=1), 1) if NOW.hour >= 12 or NOW.day > 1 else None
+    use_case("spend", "ada", "later", amount=5)
     count_entries()
     assert close_months() == []
     assert [(month_report(month).as_json(), month_report(month).as_csv()) for month in (THREE, TWO)] == before
@@ -128,10 +128,10 @@ def test_a_closed_month_has_the_same_bytes_whatever_comes_later(on):
 
 
 @pytest.mark.django_db
-def test_the_last_microsecond_of_a_month_belongs_to_it(on):
-    on(TWO, 3)
+def test_the_last_microsecond_of_a_month_belongs_to_it(at_noon_of):
+    at_noon_of(TWO, 3)
     for at in (datetime.max.replace(tzinfo=UTC), datetime(2999, 1, 1, tzinfo=UTC) - timedelta(microseconds=1)):
-        do("grant", "ada", f"{at.year}", amount=1, expires_at=at)
+        use_case("grant", "ada", f"{at.year}", amount=1, expires_at=at)
     count_entries()
     close_months()
     (of_type,) = month_report(TWO).types
@@ -140,7 +140,7 @@ def test_the_last_microsecond_of_a_month_belongs_to_it(on):
 
 @pytest.mark.django_db
 def test_the_open_month_says_up_to_when_it_is_counted():
-    do("grant", "ada", "a1", amount=70)
+    use_case("grant", "ada", "a1", amount=70)
     until = count_entries().until
     report = month_report(until.date().replace(day=1))
     assert (report.is_closed, report.as_of) == (False, until)
@@ -154,8 +154,8 @@ def test_the_open_month_says_up_to_when_it_is_counted():
 
 
 @pytest.mark.django_db
-def test_counting_in_many_slices_and_again_counts_each_entry_once(on):
-    history(on)
+def test_counting_in_many_slices_and_again_counts_each_entry_once(at_noon_of):
+    write_history(at_noon_of)
     for _ in range(3):
         count_entries()
     sums = {name: sum(getattr(row, name) for row in DailyTotal.objects.all()) for name in COLUMNS}
@@ -165,8 +165,8 @@ def test_counting_in_many_slices_and_again_counts_each_entry_once(on):
 
 
 @pytest.mark.django_db
-def test_a_slice_takes_as_long_as_it_has_entries(on):
-    history(on)
+def test_a_slice_takes_as_long_as_it_has_entries(at_noon_of):
+    write_history(at_noon_of)
     bounds = []
 
     def record(execute, sql, *more):
@@ -182,16 +182,16 @@ def test_a_slice_takes_as_long_as_it_has_entries(on):
 
 
 @pytest.mark.django_db
-def test_an_entry_that_a_clock_set_back_puts_into_a_closed_month_is_counted_late(on):
-    history(on)
+def test_an_entry_that_a_clock_set_back_puts_into_a_closed_month_is_counted_late(at_noon_of):
+    write_history(at_noon_of)
     TotalState.objects.update(counted_until=starts(THREE))
     with connection.cursor() as cursor:
         cursor.execute(ADD, {"since": starts(THREE), "until": starts(TWO)})
     TotalState.objects.update(counted_until=starts(TWO))
     assert close_months() == [THREE]
     before = month_report(THREE).as_json()
-    on(THREE, 25)
-    do("grant", "late", "l1", amount=9)
+    at_noon_of(THREE, 25)
+    use_case("grant", "late", "l1", amount=9)
     count_entries()
     assert close_months() == [TWO, ONE]
     assert month_report(THREE).as_json() == before
@@ -215,10 +215,12 @@ def test_totals_that_are_not_what_the_accounts_come_to_keep_the_month_open():
 
 @pytest.fixture
 def fresh_type(new_holder):
+    """The code of a credit type that no other test has."""
     return f"t{new_holder()[-20:]}"
 
 
-def entries_of(credit_type):
+def entries_counted(credit_type):
+    """How many entries the totals have of the credit type."""
     return sum(row.entries for row in DailyTotal.objects.filter(credit_type=credit_type))
 
 
@@ -231,7 +233,7 @@ def test_a_transaction_that_has_not_committed_is_waited_for(run_threads, new_hol
         assert counted.is_held_up is True
         assert counted.until == before
     assert count_entries().is_held_up is False
-    assert entries_of(fresh_type) == 1
+    assert entries_counted(fresh_type) == 1
 
 
 def test_a_writer_that_has_its_lock_and_has_written_nothing_is_waited_for_too(run_threads, new_holder, fresh_type):
@@ -258,15 +260,15 @@ def test_control_counting_by_time_alone_misses_it(run_threads, new_holder, fresh
         services.grant_under(lock, holder_id=holder, amount=1, credit_type=fresh_type, idempotency_key="k")
         run_threads(count_by_time, 1)
     count_entries()
-    assert entries_of(fresh_type) == 0
+    assert entries_counted(fresh_type) == 0
 
 
 # Commands --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.django_db
-def test_the_commands_count_close_and_report(on, capsys):
-    history(on)
+def test_the_commands_count_close_and_report(at_noon_of, capsys):
+    write_history(at_noon_of)
     call_command("update_totals", format="json")
     printed = json.loads(capsys.readouterr().out)
     assert printed["closed"] == [f"{month:%Y-%m}" for month in (THREE, TWO, ONE)]
@@ -303,8 +305,8 @@ def test_a_month_without_a_report_says_why(month, why):
 
 
 @pytest.mark.django_db
-def test_the_page_shows_a_month_and_saves_it(on):
-    history(on)
+def test_the_page_shows_a_month_and_saves_it(at_noon_of):
+    write_history(at_noon_of)
     count_entries()
     close_months()
     client = operator()
@@ -318,15 +320,15 @@ def test_the_page_shows_a_month_and_saves_it(on):
     assert saved.headers["Content-Disposition"] == f'attachment; filename="credits-{TWO:%Y-%m}.csv"'
     assert saved.content.decode() == month_report(TWO).as_csv()
     for wrong in ("x", "2026-13", "9999-12", "0001-01"):
-        answer = client.get(url, {"month": wrong}, follow=True)
-        assert answer.redirect_chain == [(url, 302)]
-        assert f"There is no report of “{wrong}”" in answer.content.decode()
+        response = client.get(url, {"month": wrong}, follow=True)
+        assert response.redirect_chain == [(url, 302)]
+        assert f"There is no report of “{wrong}”" in response.content.decode()
     assert operator("ledger.view_account", name="finn").get(url).status_code == 403
 
 
 @pytest.mark.django_db
 def test_the_page_of_a_new_ledger_shows_the_month_that_has_begun():
-    do("grant", "ada", "a1", amount=1_000)
+    use_case("grant", "ada", "a1", amount=1_000)
     count_entries(patience_seconds=0)
     client, url = operator(), "/admin/ledger/account/month-end/"
     page = client.get(url).content.decode()
@@ -338,9 +340,9 @@ def test_the_page_of_a_new_ledger_shows_the_month_that_has_begun():
 
 
 @pytest.mark.django_db
-def test_the_page_writes_credits_in_the_unit_of_their_type(on):
+def test_the_page_writes_credits_in_the_unit_of_their_type(at_noon_of):
     CreditType.objects.create(code=TYPE, name="US dollars", unit="USD", scale=2)
-    history(on)
+    write_history(at_noon_of)
     count_entries()
     close_months()
     page = operator().get(f"/admin/ledger/account/month-end/?month={TWO:%Y-%m}").content.decode()
@@ -373,20 +375,20 @@ def test_two_processes_do_not_count_at_once(run_threads, committed_db, capsys):
 
 
 @pytest.mark.django_db
-def test_credits_that_paid_invoices_tie_to_the_invoices_when_the_month_is_closed(on):
+def test_credits_that_paid_invoices_tie_to_the_invoices_when_the_month_is_closed(at_noon_of):
     def pay_40(invoice_id, key):
         """An invoice of billing paid with 40 credits, on both sides: the entry, and the payment of the invoice."""
-        entry = do("spend", "ada", key, amount=40, actor="billing", reason="Invoice payment")
+        entry = use_case("spend", "ada", key, amount=40, actor="billing", reason="Invoice payment")
         CreditPayment.objects.create(
             invoice_id=invoice_id, holder_id="ada", credit_type=TYPE, credits=40, amount_minor=40, spend_sequence=entry.sequence
         )
 
-    on(TWO, 3)
-    do("grant", "ada", "a1", amount=1_000)
+    at_noon_of(TWO, 3)
+    use_case("grant", "ada", "a1", amount=1_000)
     pay_40(1, "invoice/1/pay")
     pay_40(2, "invoice/2/pay")
-    do("spend", "ada", "invoice/3/pay", amount=5, actor="billing")  # has no payment: the tie shows 5 too many
-    do("spend", "ada", "other", amount=7)  # no invoice
+    use_case("spend", "ada", "invoice/3/pay", amount=5, actor="billing")  # has no payment: the tie shows 5 too many
+    use_case("spend", "ada", "other", amount=7)  # no invoice
     count_entries()
     close_months()
     (of_type,) = month_report(TWO).types
