@@ -540,7 +540,7 @@ class Migration(migrations.Migration):
                     ('started_at', models.DateTimeField()),
                     ('finished_at', models.DateTimeField(null=True)),
                     ('exit_code', models.SmallIntegerField(null=True)),
-                    ('succeeded_at', models.DateTimeField(db_comment='when it last ended well, whatever came after', null=True)),
+                    ('succeeded_at', models.DateTimeField(db_comment='when it last succeeded, whatever came after', null=True)),
                     ('host', models.CharField(blank=True, default='', max_length=255)),
                     ('executions', models.BigIntegerField(db_comment='how often it has ended, in all workers', db_default=0)),
                     ('failures', models.BigIntegerField(db_comment='how often it has failed or was stopped', db_default=0)),

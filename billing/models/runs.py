@@ -53,7 +53,7 @@ class ScheduledTask(models.Model):
     started_at = models.DateTimeField()
     finished_at = models.DateTimeField(null=True)
     exit_code = models.SmallIntegerField(null=True)
-    succeeded_at = models.DateTimeField(null=True, db_comment="when it last ended well, whatever came after")
+    succeeded_at = models.DateTimeField(null=True, db_comment="when it last succeeded, whatever came after")
     host = models.CharField(max_length=255, blank=True, default="")
     executions = models.BigIntegerField(db_default=0, db_comment="how often it has ended, in all workers")
     failures = models.BigIntegerField(db_default=0, db_comment="how often it has failed or was stopped")

@@ -26,7 +26,7 @@ SIGNALLED = 128
 FAILED = 1
 
 # One statement, so that of several workers one gets the task, however close they come. It is due again `retry_s` after the last
-# sign of life of its worker, or when it has ended well.
+# sign of life of its worker, or when it has succeeded.
 TAKE = """
     INSERT INTO billing_scheduledtask AS task (name, due_at, started_at, host)
     VALUES (%(name)s, clock_timestamp() + %(retry)s * interval '1 s', clock_timestamp(), %(host)s)

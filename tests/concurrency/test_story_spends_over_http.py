@@ -206,11 +206,11 @@ def test_fifty_spends_at_once_at_two_servers_get_the_ten_that_are_paid_for(
 ) -> None:
     services.grant(holder_id=story.holder, amount=70, idempotency_key="grant")
 
-    def one(n: int) -> Answer:
+    def spend_seven(n: int) -> Answer:
         return clients[n % 2].post_until_answered(story.spends, {"amount": 7}, key=f"spend {n}")
 
     with story.gate() as wait_for:
-        running = [pool.submit(one, n) for n in range(CROWD)]
+        running = [pool.submit(spend_seven, n) for n in range(CROWD)]
         wait_for(len(clients))  # One of each server waits, for all that have come in there.
     answers = [each.result(60) for each in running]
 
