@@ -202,7 +202,7 @@ def test_an_entry_that_a_clock_set_back_puts_into_a_closed_month_is_counted_late
 
 
 def test_totals_that_are_not_what_the_accounts_come_to_keep_the_month_open():
-    state = State(TYPE, 1, 5, 950, 0, "[]")
+    state = State(TYPE, accounts=1, entries=5, balance=950)
     sums = dict.fromkeys(COLUMNS, 0) | {"granted_purchased": 950, "entries": 5}
     _ensure_agree(THREE, {TYPE: sums}, [state])
     for wrong in ({"entries": 4}, {"granted_purchased": 951}, {"held_change": 1}):
