@@ -5,6 +5,8 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth import logout
+from django.core.exceptions import BadRequest
+from django.db import DataError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils import timezone
@@ -42,6 +44,12 @@ class OperatorMiddleware:
                 return owed
             with timezone.override(time_zone(request)):
                 return self.get_response(request)
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> None:
+        """Make a 400 of a page whose address has a value that the database cannot hold, such as NUL in `?username=`."""
+        is_page = request.path_info.startswith(PAGES) and request.method in ("GET", "HEAD")
+        if is_page and isinstance(exception, DataError):
+            raise BadRequest("The address has a value that the database cannot hold.") from exception
 
     def _owed(self, request: HttpRequest) -> HttpResponse | None:
         """Where this session has to go first; None if it may see the page.

@@ -4,7 +4,7 @@ import pytest
 from django.contrib import admin
 from django.contrib.admin import ModelAdmin, ShowFacets
 from django.db import connection
-from django.db.models import Model
+from django.db.models import CharField, Model, TextField
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
@@ -45,3 +45,20 @@ def test_control_django_counts_where_nobody_forbids_it(monkeypatch: pytest.Monke
     with CaptureQueriesContext(connection) as asked:
         client.get(f"{reverse('admin:auth_user_changelist')}?_facets=True")
     assert [query["sql"] for query in asked if "FILTER (WHERE" in query["sql"]]
+
+
+@pytest.mark.parametrize("model", registered_models(), ids=lambda model: model._meta.label)
+def test_a_value_that_the_database_cannot_hold_is_no_error_of_the_server(model: type[Model]) -> None:
+    client, opts = operator(), model._meta
+    client.raise_request_exception = False
+    address = reverse(f"admin:{opts.app_label}_{opts.model_name}_changelist")
+    texts = [field.name for field in opts.fields if isinstance(field, CharField | TextField)]
+
+    for name in texts[:2]:
+        assert client.get(f"{address}?{name}=%00").status_code in (200, 302, 400), name
+
+
+def test_nul_in_a_filter_of_operators_is_a_400() -> None:
+    client = operator()
+    assert client.get("/admin/axes/accessattempt/?username=%00").status_code == 400
+    assert client.get("/admin/auth/user/?username=%00").status_code == 400
