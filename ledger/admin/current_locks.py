@@ -13,6 +13,7 @@ from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.lock_report import SessionLock, current_locks, known_names
 
 NAMES_TRIED = 5_000
+WAITS_TOLD = 5
 
 
 def url(model_admin: ReadOnlyAdmin) -> URLPattern:
@@ -33,9 +34,30 @@ def page(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
         "title": "Current locks",
         "locks": found,
         "waiting": sum(not lock.granted for lock in found),
+        "sentences": _waits(found),
         "locks_table": _table(found),
     }
     return TemplateResponse(request, "admin/ledger/locks.html", context)
+
+
+def _waits(found: list[SessionLock]) -> list[str]:
+    """The longest waits, each with the sessions that block it."""
+    waiting = sorted((lock for lock in found if not lock.granted), key=lambda lock: lock.seconds or 0, reverse=True)
+    by_pid = {lock.pid: lock for lock in found}
+    return [_wait(lock, [by_pid[pid] for pid in lock.blocked_by if pid in by_pid]) for lock in waiting[:WAITS_TOLD]]
+
+
+def _wait(lock: SessionLock, blocking: list[SessionLock]) -> str:
+    waited = f"{_session(lock)} has waited for {lock.name or lock.number} for {lock.seconds or 0:,.1f} s"
+    if not blocking:
+        return f"{waited}."
+    names = ", ".join(_session(each) for each in blocking)
+    oldest = max(each.seconds or 0 for each in blocking)
+    return f"{waited}; {names} {'has' if len(blocking) == 1 else 'have'} it, for at most {oldest:,.1f} s."
+
+
+def _session(lock: SessionLock) -> str:
+    return f"pid {lock.pid} ({lock.application or lock.role})"
 
 
 def _table(found: list[SessionLock]) -> dict[str, Any]:
@@ -45,7 +67,7 @@ def _table(found: list[SessionLock]) -> dict[str, Any]:
             (
                 lock.name or mono(lock.number),
                 "shared" if lock.shared else "exclusive",
-                "held" if lock.granted else "WAITING",
+                "held" if lock.granted else "waiting",
                 "" if lock.seconds is None else f"{lock.seconds:,.1f} s",
                 _session(lock),
                 timestamp(lock.transaction_started_at),

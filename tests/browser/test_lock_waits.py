@@ -1,6 +1,7 @@
 """A session that waits for a lock, found in Chromium from the first page: which lock, for how long, and who holds it."""
 
 import re
+import secrets
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -32,10 +33,9 @@ def wait_until_it_waits_long(pid: int) -> None:
 def test_what_is_stuck_right_now_is_a_session_that_waits_for_a_holders_lock(
     committed_db: None,
     raw_connection: Callable[..., psycopg.Connection[Any]],
-    new_holder: Callable[[], str],
     do: Callable[..., None],
 ) -> None:
-    holder = new_holder()
+    holder = f"acme-{secrets.token_hex(4)}"
     services.grant(holder_id=holder, amount=100, idempotency_key="g")
     take = "SELECT pg_advisory_xact_lock(%s)", [lock_number(holder_key(holder))]
     keeps, waits = (raw_connection(application_name=name) for name in ("nightly import", "web"))
@@ -46,14 +46,16 @@ def test_what_is_stuck_right_now_is_a_session_that_waits_for_a_holders_lock(
     def job(visit: Visit) -> None:
         visit.click(visit.link(re.compile(rf"sessions? waits? for a lock for more than {LONG_WAIT_S} s, up to \d+ s")))
         keeper, waiter = keeps.info.backend_pid, waits.info.backend_pid
+        waited = rf"pid {waiter} \(web\) has waited for {holder_key(holder)} for [\d.,]+ s"
+        assert re.search(rf"{waited}; pid {keeper} \(nightly import\) has it, for at most [\d.,]+ s\.", visit.text)
         assert re.search(rf"{holder_key(holder)} exclusive held [\d.,]+ s pid {keeper} nightly import ", visit.text)
-        assert re.search(rf"{holder_key(holder)} exclusive WAITING [\d.,]+ s pid {waiter} web .* pid {keeper}", visit.text)
+        assert re.search(rf"{holder_key(holder)} exclusive waiting [\d.,]+ s pid {waiter} web .* pid {keeper}", visit.text)
 
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(waits.execute, *take)
         try:
             wait_until_it_waits_long(waits.info.backend_pid)
-            do("waiting", job, client=operator(name=new_holder()), height=560)
+            do("waiting", job, client=operator(name=f"mara.{secrets.token_hex(3)}"), height=560)
             assert not waiting.done()
         finally:
             keeps.rollback()
