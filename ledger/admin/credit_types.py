@@ -6,12 +6,14 @@ from typing import Any
 from django import forms
 from django.contrib import admin
 from django.http import HttpRequest
+from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminTextInputWidget
 
+from ledger.admin.kit.cells import instant_words
 from ledger.models import CreditType
 from ledger.rules.credit_units import MAX_SCALE, CreditUnit, plain_unit
 from ledger.rules.refusal_texts import AMOUNTS
@@ -41,8 +43,15 @@ def with_units(rows: Iterable[Any]) -> None:
 
 
 def fact_writer(unit: CreditUnit) -> Callable[[str, Any], Any]:
-    """Write those facts of a refusal that are amounts with their decimals; the others are counts, ids and times."""
-    return lambda name, value: unit.number(value) if name in AMOUNTS else value
+    """Write the facts of a refusal: amounts with their decimals, times in the operator's zone, counts and ids as they are."""
+
+    def write(name: str, value: Any) -> Any:
+        if name in AMOUNTS:
+            return unit.number(value)
+        at = parse_datetime(value) if name.endswith("_at") and isinstance(value, str) else None
+        return value if at is None else instant_words(at)
+
+    return write
 
 
 def typed_amounts(unit: CreditUnit) -> str:

@@ -122,9 +122,10 @@ def test_close_october_and_tie_it(ledger_clock, do):
 
 def test_what_is_stuck_right_now(do):
     from billing.models import SuspendedBilling
-    from tests.billing.factories import SubscriptionFactory
+    from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory
 
-    subscription = SubscriptionFactory()
+    customer, plan = CustomerFactory(ref="C-7"), PlanFactory(code="team", name="Team")
+    subscription = SubscriptionFactory(ref="SUB-1234", customer=customer.ref, plan=plan.code)
     SuspendedBilling.objects.create(subscription_id=subscription.pk, reason="amount-unusual")
 
     def job(visit: Visit) -> None:

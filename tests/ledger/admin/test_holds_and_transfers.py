@@ -157,7 +157,7 @@ def test_a_refusal_shows_the_lots_and_holds_that_made_it_so(client, hold_of_30):
     with pytest.raises(InsufficientCredits):
         services.spend(holder_id="ada", amount=90, idempotency_key="s")
     page = get_page(client, f"/admin/ledger/refusallisting/{quote('ada/credits/3')}/change/")
-    facts = r"available 70, balance 70, earliest sufficient at \S+, held 30, requested 90, shortfall 20"
+    facts = r"available 70, balance 70, earliest sufficient at [\d-]+ [\d:]+ UTC, held 30, requested 90, shortfall 20"
     assert re.search(facts, text_of(page.replace("&nbsp;", " ")))
     assert re.search(r"Lots then .* #1 70 spendable .* Open holds then .* #2 30 ", text_of(page))
 
