@@ -41,23 +41,27 @@ def page(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
 
 
 def _waits(found: list[SessionLock]) -> list[str]:
-    """The longest waits, each with the sessions that block it."""
+    """The longest waits, each with the sessions that have the lock."""
     waiting = sorted((lock for lock in found if not lock.granted), key=lambda lock: lock.seconds or 0, reverse=True)
-    by_pid = {lock.pid: lock for lock in found}
-    return [_wait(lock, [by_pid[pid] for pid in lock.blocked_by if pid in by_pid]) for lock in waiting[:WAITS_TOLD]]
+    return [_wait(lock, [each for each in found if _blocks(each, lock)]) for lock in waiting[:WAITS_TOLD]]
+
+
+def _blocks(keeping: SessionLock, waiting: SessionLock) -> bool:
+    same_lock = (keeping.node, keeping.number, keeping.two_part) == (waiting.node, waiting.number, waiting.two_part)
+    return keeping.granted and same_lock and keeping.pid in waiting.blocked_by
 
 
 def _wait(lock: SessionLock, blocking: list[SessionLock]) -> str:
-    waited = f"{_session(lock)} has waited for {lock.name or lock.number} for {lock.seconds or 0:,.1f} s"
+    waited = f"{_who(lock)} has waited for {lock.name or lock.number} for {lock.seconds or 0:,.1f} s"
     if not blocking:
         return f"{waited}."
-    names = ", ".join(_session(each) for each in blocking)
+    names = ", ".join(_who(each) for each in blocking)
     oldest = max(each.seconds or 0 for each in blocking)
     return f"{waited}; {names} {'has' if len(blocking) == 1 else 'have'} it, for at most {oldest:,.1f} s."
 
 
-def _session(lock: SessionLock) -> str:
-    return f"pid {lock.pid} ({lock.application or lock.role})"
+def _who(lock: SessionLock) -> str:
+    return f"{f'{lock.node} ' if lock.node else ''}pid {lock.pid} ({lock.application or lock.role})"
 
 
 def _table(found: list[SessionLock]) -> dict[str, Any]:
