@@ -24,6 +24,7 @@ from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFa
 from tests.billing.findings import findings_of
 from tests.concurrency.test_invoices_races import HeldGeneration, no_lock
 from tests.ledger.api.conftest import ApiClient
+from tests.nodes import waiting_for_advisory_lock
 
 Connect = Callable[..., psycopg.Connection[Any]]
 FEB_1 = Options(as_of=at(2, 1))
@@ -120,14 +121,11 @@ def test_a_spend_over_rest_waits_for_the_generator_and_is_refused_by_the_balance
             connections.close_all()
 
     observer = raw_connection("owner", autocommit=True)
-    waits = """
-        SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
-            AND (classid::bigint << 32) | objid::bigint = %s
-    """
+    number = lock_number(f"ledger/{holder}")
     spending = threading.Thread(target=spend)
     with HeldGeneration(subscription.ref):
         spending.start()
-        while observer.execute(waits, [lock_number(f"ledger/{holder}")]).fetchone() != (1,) and spending.is_alive():
+        while not waiting_for_advisory_lock(observer, number) and spending.is_alive():
             pass
         assert answers == []
     spending.join(30)

@@ -140,6 +140,7 @@ def printed_locks(*arguments: str, **options: Any) -> str:
     return out.getvalue()
 
 
+@pytest.mark.one_node("the lines of a cluster begin with the node; tests/distributed reads them")
 def test_the_command_prints_a_line_for_each(holder: psycopg.Connection[Any], waiter: int, lock_name: str) -> None:
     lines = printed_locks().splitlines()
     held, awaited = (line.split() for line in lines if line.startswith(lock_name))
