@@ -197,7 +197,8 @@ class ChoiceField(StrictField):
         return value
 
     def openapi(self) -> dict[str, Any]:
-        return {"type": "string", "enum": list(self.choices)}
+        # drf-spectacular makes a choice of null out of the None.
+        return {"type": "string", "enum": [*self.choices, None] if self.allow_null else list(self.choices)}
 
 
 class NameField(StrictField):

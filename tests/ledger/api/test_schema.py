@@ -17,7 +17,9 @@ from jsonschema import Draft202012Validator, FormatChecker
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
+from billing.api import request_schemas
 from ledger.api.kit import problems, statuses
+from ledger.api.kit.strict_serializers import StrictSerializer
 from ledger_project.api import documents
 from ledger_project.api.documents import openapi_document
 from tests.asgi_client import AsgiClient
@@ -234,6 +236,25 @@ def test_bodies_refuse_unknown_fields_in_the_document_too(document: dict[str, An
     assert schemas["Grant"]["required"] == ["amount"]
     assert schemas["Spend"]["oneOf"] == [{"required": ["amount"]}, {"required": ["rate", "quantity"]}]
     assert schemas["Spend"]["properties"]["amount"]["maximum"] == 9007199254740991
+
+
+def test_a_field_that_takes_null_takes_it_in_the_document_too(
+    document: dict[str, Any], validator: Callable[[dict[str, Any]], Draft202012Validator]
+) -> None:
+    schemas = document["components"]["schemas"]
+    nullable = {
+        (body.__name__.removesuffix("Serializer"), name): field.allow_null
+        for body in vars(request_schemas).values()
+        if isinstance(body, type) and issubclass(body, StrictSerializer)
+        for name, field in body().fields.items()
+    }
+    taken = {
+        (body, name): validator(schemas[body]["properties"][name]).is_valid(None)
+        for body, name in nullable
+        if name in schemas.get(body, {}).get("properties", {})
+    }
+    assert {field for field, takes in taken.items() if takes} == {field for field in taken if nullable[field]}
+    assert taken["Generation", "only"], "a choice, whose schema stands apart"
 
 
 def test_an_operation_of_a_batch_is_one_of_the_calls_by_its_name(document: dict[str, Any]) -> None:
