@@ -13,7 +13,7 @@ from typing import Any
 class Section:
     """A part of a page: a heading, rows below headers, and where to see more.
 
-    `rows` are cells as pages write them. `empty` says what it means that there are none.
+    `rows` are cells as pages write them. `empty` is the sentence for no rows.
     """
 
     title: str

@@ -32,7 +32,7 @@ sed -i -e "s|-rpath,'[^']*'|-rpath,'$postgres/lib'|" -e 's|-Wmissing-variable-de
     "$postgres/lib/postgresql/pgxs/src/Makefile.global"
 cd "$target/build"
 export PATH=$postgres/bin:$PATH PG_CONFIG=$postgres/bin/pg_config
-# Without libcurl no statistics are sent anywhere; lz4 and zstd compress columnar tables, of which there are none here.
+# Without libcurl no statistics are sent anywhere; lz4 and zstd compress columnar tables, which are not used here.
 CFLAGS="-O2 -g0" ./configure --quiet --without-libcurl --without-lz4 --without-zstd
 sed -i 's|-Wmissing-variable-declarations||g' Makefile.global
 nice -n 15 make --silent --jobs "${JOBS:-2}" extension

@@ -13,7 +13,7 @@ from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.lock_report import SessionLock, current_locks, known_names
 
 NAMES_TRIED = 5_000
-WAITS_TOLD = 5
+WAITS_SHOWN = 5
 
 
 def url(model_admin: ReadOnlyAdmin) -> URLPattern:
@@ -43,7 +43,7 @@ def page(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
 def _waits(found: list[SessionLock]) -> list[str]:
     """The longest waits, each with the sessions that have the lock."""
     waiting = sorted((lock for lock in found if not lock.granted), key=lambda lock: lock.seconds or 0, reverse=True)
-    return [_wait(lock, [each for each in found if _blocks(each, lock)]) for lock in waiting[:WAITS_TOLD]]
+    return [_wait(lock, [each for each in found if _blocks(each, lock)]) for lock in waiting[:WAITS_SHOWN]]
 
 
 def _blocks(keeping: SessionLock, waiting: SessionLock) -> bool:

@@ -118,7 +118,7 @@ COMMENT ON COLUMN ledger_entry.request_digest  IS 'The first 8 bytes of SHA-256 
 COMMENT ON COLUMN ledger_entry.actor           IS 'The API key, the operator or the ledger itself that made the entry.';
 COMMENT ON COLUMN ledger_entry.reason          IS 'Why the entry was made.';
 COMMENT ON COLUMN ledger_entry.reference       IS 'The caller''s id for the subject of the entry, such as an order.';
-COMMENT ON COLUMN ledger_entry.metadata        IS 'Facts from the caller; null if there are none.';
+COMMENT ON COLUMN ledger_entry.metadata        IS 'Facts from the caller; null without facts.';
 COMMENT ON COLUMN ledger_entry.digest          IS 'SHA-256 over the digest of the account''s previous entry, 32 zero bytes on the first, and the canonical form of this one.';
 
 -- Rows are never updated, so the pages may be full. Vacuum is needed only to freeze and for the visibility map.

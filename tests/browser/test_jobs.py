@@ -1,6 +1,6 @@
 """What people come for, done in Chromium from the first page: each within three clicks, wide and narrow.
 
-A click is a press of the mouse on a link or button. Ctrl+K and typing are none.
+A click is a press of the mouse on a link or button. Ctrl+K and typing do not count.
 """
 
 import re

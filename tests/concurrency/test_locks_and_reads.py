@@ -19,7 +19,7 @@ from django.db import connection, connections, transaction
 from ledger.database.locks import advisory_lock, lock_number
 from tests.conftest import wait_until_waiting
 
-pytestmark = pytest.mark.one_node("how one server takes snapshots, on a table of its own")
+pytestmark = pytest.mark.one_node("how one server takes snapshots, on a separate table")
 
 Session = psycopg.Connection[Any]
 Connect = Callable[..., Session]
