@@ -94,10 +94,18 @@ class BillingSuspended(Refused):
     title = "Billing of the subscription is suspended"
 
 
+class BillingWouldBeSuspended(BillingSuspended):
+    """A dry run exceeds a limit at which a run suspends the billing. Nothing is suspended. Facts: subscription, reason."""
+
+    code = "subscription-would-be-parked"
+    title = "A run would suspend billing of the subscription"
+
+
 __all__ = [
     "AlreadyExists",
     "BillingNotSuspended",
     "BillingSuspended",
+    "BillingWouldBeSuspended",
     "CouponNotApplicable",
     "CreditExceedsInvoice",
     "Invalid",

@@ -13,8 +13,8 @@ from django.utils.safestring import SafeString
 
 from billing.models import Customer, Invoice, Plan, Subscription
 from billing.rating.money import MINOR_DIGITS, minor_digits
-from ledger.admin.credit_types import unit_of
 from ledger.admin.kit.cells import digits, link, row_link, timestamp
+from ledger.units import unit_of
 
 MORE_ROWS = 100
 

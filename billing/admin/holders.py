@@ -5,9 +5,9 @@ from typing import Any
 from billing.admin.cells import by_pk, customer_link, list_url, money, pdf_link, subscription_link
 from billing.admin.subscription_tables import SHORT_HEADERS, short_rows
 from billing.models import Customer, Invoice, Subscription
-from ledger.admin.credit_types import unit_of
 from ledger.admin.kit.cells import row_link
 from ledger.operator_pages import Section
+from ledger.units import unit_of
 
 CUSTOMERS_SHOWN = 10
 ROWS_SHOWN = 10

@@ -10,8 +10,8 @@ from billing.rating.money import minor_digits
 from billing.rating.periods import Interval, Timing
 from billing.rating.prices import Price, PriceKind, PriceModel, Tier
 from billing.rating.tax import NOTES, STANDARD
-from ledger.admin.credit_types import unit_of
 from ledger.typesetting.languages import ENGLISH
+from ledger.units import unit_of
 
 MEASURES: Final = {
     "sum": "{what}",

@@ -9,9 +9,9 @@ from billing.admin.cells import MORE_ROWS, by_pk, document_link, money, plan_lin
 from billing.admin.prose import change_words, number
 from billing.models import Amendment, Charge, Claim, Invoice, Item, ItemVersion, Plan, Subscription
 from billing.rating.prepaid_units import CreditSpend, covered_of
-from ledger.admin.credit_types import units_of
 from ledger.admin.kit.cells import row_link, table, timestamp
 from ledger.typesetting.languages import ENGLISH
+from ledger.units import units_of
 
 SHORT_HEADERS: Final = ("Subscription", "Plan", "State", "Started", "Next due")
 KINDS: Final[dict[int, str]] = {

@@ -15,7 +15,6 @@ from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.database.lock_decorators import locked, on
 from ledger.database.lock_names import INVOICE_GENERATION
 from ledger.database.locks import Lock
-from ledger.errors import Refused
 
 
 class SubscriptionInvoices(WriteEndpoint):
@@ -39,18 +38,12 @@ class SubscriptionInvoices(WriteEndpoint):
     )  # fmt: skip
     def post(self, request: HttpRequest, ref: str) -> HttpResponse:
         """Make the invoices that are due."""
-        asked: dict[str, Any] = {}
-
-        def suspend(refusal: Refused) -> None:
-            if not asked["dry_run"]:
-                generate.suspend_refused(refusal)
 
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
-            asked.update(fields)
             generate.check_as_of(fields["as_of"], dry_run=fields["dry_run"])
             return self.make(ref=ref, fields=fields)
 
-        return self.once(request, request_schemas.GenerationSerializer, act, on_refusal=suspend)
+        return self.once(request, request_schemas.GenerationSerializer, act, on_refusal=generate.suspend_refused)
 
     @staticmethod
     @locked(on(INVOICE_GENERATION, "{ref}"), wait=False, busy=InvoiceGenerationBusy)

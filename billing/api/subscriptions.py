@@ -123,7 +123,7 @@ class Amendments(WriteEndpoint):
         def show(fields: dict[str, Any]) -> tuple[int, Any]:
             amended(fields)
             as_of = query.get("as_of") or max(fields["effective_at"], timezone.now())
-            options = Options(as_of=as_of, finalize=False, render=reads.invoice_document)
+            options = Options(as_of=as_of, finalize=False, dry_run=True, render=reads.invoice_document)
             generated = generate.generate_in(ref=ref, options=options)
             transaction.set_rollback(True)
             return 200, {"invoices": generated.documents}

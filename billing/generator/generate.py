@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from billing.documents.invoice_locks import invoice_key
 from billing.documents.invoices import delete_draft_under
-from billing.errors import BillingSuspended, InvoiceGenerationBusy, PeriodAlreadyBilled
+from billing.errors import BillingSuspended, BillingWouldBeSuspended, InvoiceGenerationBusy, PeriodAlreadyBilled
 from billing.generator import coupon_uses
 from billing.generator.options import Options, Scope
 from billing.generator.results import GenerationResult
@@ -55,6 +55,7 @@ def generate(*, ref: str, options: Options) -> GenerationResult:
         InvoiceGenerationBusy: another process holds the lock of the subscription; nothing was read.
         NotFound: there is no such subscription.
         BillingSuspended: a person has to check the subscription first.
+        BillingWouldBeSuspended: a dry run exceeds a limit; nothing is suspended.
         PeriodAlreadyBilled: the database refused a claim, because another process bills without the lock.
     """
     try:
@@ -64,7 +65,7 @@ def generate(*, ref: str, options: Options) -> GenerationResult:
     except OutOfBounds as out_of_bounds:
         if not options.dry_run:
             suspension.suspend(ref=ref, reason=out_of_bounds.reason, facts=out_of_bounds.facts, run_id=options.run_id)
-        raise BillingSuspended(subscription=ref, reason=out_of_bounds.reason, **out_of_bounds.facts) from None
+        raise _refusal(ref, options, out_of_bounds) from None
 
 
 def _generate(ref: str, options: Options) -> GenerationResult:
@@ -117,12 +118,17 @@ def _in_savepoint(lock: Lock, *, ref: str, options: Options, undone: bool) -> Ge
         return _prepared_again(act)
     except OutOfBounds as out_of_bounds:
         # The refusal rolls back this transaction, so the caller suspends billing. See `suspend_refused`.
-        raise BillingSuspended(subscription=ref, reason=out_of_bounds.reason, **out_of_bounds.facts) from None
+        raise _refusal(ref, options, out_of_bounds) from None
+
+
+def _refusal(ref: str, options: Options, out_of_bounds: OutOfBounds) -> BillingSuspended:
+    refusal = BillingWouldBeSuspended if options.dry_run else BillingSuspended
+    return refusal(subscription=ref, reason=out_of_bounds.reason, **out_of_bounds.facts)
 
 
 def suspend_refused(refusal: Refused) -> None:
-    """Suspend the billing that `generate_in` refused, in the transaction that outlives the refusal; once is enough."""
-    if isinstance(refusal, BillingSuspended):
+    """Suspend the billing that `generate_in` refused, in the transaction that outlives the refusal; not for a dry run."""
+    if isinstance(refusal, BillingSuspended) and not isinstance(refusal, BillingWouldBeSuspended):
         facts = dict(refusal.facts)
         suspension.suspend(ref=facts.pop("subscription"), reason=facts.pop("reason"), facts=facts)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from billing.generator.outcomes import Outcome
 from billing.rating.money import MINOR_DIGITS
+from ledger.units import units_of
 
 LABEL = 15
 WORDS = {
@@ -29,17 +30,20 @@ def _run_lines(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     dry = " (dry run: nothing was written)" if summary["dry_run"] else ""
     yield "Run", f"{summary['run_id']}, as of {_time(summary['as_of'])}{dry}"
     outcomes = summary["outcomes"]
+    words = WORDS | {Outcome.SUSPENDED: "would be suspended"} if dry else WORDS
     yield (
         "Subscriptions",
-        ", ".join(f"{outcomes[kind]:,} {words}" for kind, words in WORDS.items() if outcomes[kind]) or "none due",
+        ", ".join(f"{outcomes[kind]:,} {text}" for kind, text in words.items() if outcomes[kind]) or "none due",
     )
-    yield "Invoices", f"{summary['invoices']:,} with {summary['lines']:,} lines for {summary['periods']:,} periods"
+    lines, periods = _counted(summary["lines"], "line"), _counted(summary["periods"], "period")
+    yield "Invoices", f"{summary['invoices']:,} with {lines} for {periods}"
     for currency, money in summary["money"].items():
         by_credits = money["credits_applied_minor"]
         paid = f", {amount(by_credits, currency)} of it paid with credits" if by_credits else ""
-        yield "Billed", f"{amount(money['total_minor'], currency)} on {money['invoices']:,} invoices{paid}"
+        yield "Billed", f"{amount(money['total_minor'], currency)} on {_counted(money['invoices'], 'invoice')}{paid}"
     for label, given in (("Granted", summary["credits_granted"]), ("Used up", summary["credits_spent_on_usage"])):
-        yield label, ", ".join(f"{count:,} {credit_type}" for credit_type, count in given.items())
+        units = units_of(given)
+        yield label, ", ".join(units[credit_type].amount(count) for credit_type, count in given.items())
     yield "Late usage", f"{summary['late_usage_minor']:,} minor units" if summary["late_usage_minor"] else ""
     yield "Never billed", _never_billed(summary["usage_never_billed"])
     milliseconds = summary["milliseconds"]
@@ -51,9 +55,13 @@ def _why_ended(summary: Mapping[str, Any]) -> str:
     reasons = [
         "--limit was reached" if summary["limit_reached"] else "",
         "--max-runtime was reached" if summary["time_is_up"] else "",
-        f"{summary['workers_lost']} worker processes were lost" if summary["workers_lost"] else "",
+        f"lost {_counted(summary['workers_lost'], 'worker')}" if summary["workers_lost"] else "",
     ]
     return ", ".join(filter(None, reasons))
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _never_billed(found: Any) -> str:

@@ -16,7 +16,6 @@ from unfold.decorators import action, display
 
 from ledger import reads
 from ledger.admin import current_locks, holders, month_end, operations, statements
-from ledger.admin.credit_types import units_of
 from ledger.admin.kit.cells import digits, number, timestamp
 from ledger.admin.kit.csv_files import Column
 from ledger.admin.kit.filters import WrongFilter, choice, instant, read_instant, text
@@ -27,6 +26,7 @@ from ledger.models import Account
 from ledger.reads import Balance
 from ledger.rules.credit_units import CreditUnit
 from ledger.rules.requests import HOLDER_ID
+from ledger.units import units_of
 
 ACCOUNTS_LOOKED_AT = 2_000
 

@@ -10,7 +10,6 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 from unfold.decorators import display
 
-from ledger.admin.credit_types import units_of
 from ledger.admin.entry_tables import facts
 from ledger.admin.history import Conditions, History
 from ledger.admin.kit.cells import TIME_FORMAT, mono, number, table, timestamp
@@ -19,6 +18,7 @@ from ledger.admin.kit.pages import PAGE_ROWS, Page, ReadOnlyAdmin, UncountedList
 from ledger.admin.links import account_link, entries_url, entry_link
 from ledger.models import BatchListing
 from ledger.rules.credit_units import plain_unit
+from ledger.units import units_of
 
 HISTORY = History(model=BatchListing, order=("recorded_at", "confined_to", "idempotency_key"))
 WHOLE_NUMBERS = plain_unit("credits")

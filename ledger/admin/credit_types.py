@@ -1,6 +1,6 @@
 """Credit types: what each is called, its unit and its decimals, and how pages write amounts of it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from django import forms
@@ -15,31 +15,12 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 
 from ledger.admin.kit.cells import instant_words
 from ledger.models import CreditType
-from ledger.rules.credit_units import MAX_SCALE, CreditUnit, plain_unit
+from ledger.rules.credit_units import MAX_SCALE, CreditUnit
 from ledger.rules.refusal_texts import AMOUNTS
 from ledger.rules.requests import CREDIT_TYPE
+from ledger.units import unit_in
 
 EXAMPLE = 1_234_567
-
-
-def units_of(credit_types: Iterable[str]) -> dict[str, CreditUnit]:
-    """How each of these types is shown, by one query; a type that nobody has named is shown in whole numbers of itself."""
-    wanted = sorted(set(credit_types))
-    named = {row.code: row for row in CreditType.objects.filter(code__in=wanted)} if wanted else {}
-    return {code: _unit(named[code]) if code in named else plain_unit(code) for code in wanted}
-
-
-def unit_of(credit_type: str) -> CreditUnit:
-    """How that type is shown."""
-    return units_of([credit_type])[credit_type]
-
-
-def with_units(rows: Iterable[Any]) -> None:
-    """Have each row know how its amounts are written, by one query."""
-    rows = list(rows)
-    units = units_of(row.credit_type for row in rows)
-    for row in rows:
-        row.unit = units[row.credit_type]
 
 
 def fact_writer(unit: CreditUnit) -> Callable[[str, Any], Any]:
@@ -57,10 +38,6 @@ def fact_writer(unit: CreditUnit) -> Callable[[str, Any], Any]:
 def typed_amounts(unit: CreditUnit) -> str:
     """How an amount is typed into a form, where pages show it with decimals; empty where they do not."""
     return f" Type amounts in the smallest unit: {EXAMPLE:,} is {unit.amount(EXAMPLE)}." if unit.scale else ""
-
-
-def _unit(row: CreditType) -> CreditUnit:
-    return CreditUnit(row.code, row.name, row.unit, row.scale)
 
 
 class CreditTypeForm(forms.ModelForm):
@@ -108,4 +85,4 @@ class CreditTypeAdmin(ModelAdmin):
 
     @display(description="Shown as")
     def example(self, row: CreditType) -> SafeString:
-        return format_html('<span class="figure">{} is {}</span>', f"{EXAMPLE:,}", _unit(row).amount(EXAMPLE))
+        return format_html('<span class="figure">{} is {}</span>', f"{EXAMPLE:,}", unit_in(row).amount(EXAMPLE))

@@ -13,7 +13,6 @@ from unfold.decorators import action, display
 
 from ledger import reads
 from ledger.admin import operations
-from ledger.admin.credit_types import unit_of, units_of, with_units
 from ledger.admin.entry_details import entry_details
 from ledger.admin.entry_search import find, search, sums
 from ledger.admin.entry_tables import amount_cell, counterpart_cell, owed
@@ -32,6 +31,7 @@ from ledger.models import EntryListing
 from ledger.rules import KINDS
 from ledger.rules.credit_units import CreditUnit
 from ledger.rules.instants import to_us
+from ledger.units import unit_of, units_of, with_units
 
 KIND_COLOURS = {
     "grant": "success",
@@ -64,7 +64,7 @@ def _what_some_have(row: EntryListing) -> list[Any]:
 
 def _sum_words(row: Sum, unit: CreditUnit) -> str:
     noun = "entry" if row.rows == 1 else "entries"
-    together = f"{unit.signed(row.plus + row.minus)} {unit.unit}"
+    together = f"{unit.signed_amount(row.plus + row.minus)}"
     return f"{unit.name}: {row.rows:,} {noun}, {unit.signed(row.plus)} and {unit.number(row.minus)}, together {together}."
 
 

@@ -3,7 +3,6 @@
 from typing import Any
 
 from ledger import reads
-from ledger.admin.credit_types import with_units
 from ledger.admin.entry_tables import drawn_table, entries_table, lots_table, refusals_table
 from ledger.admin.holds import holds_table
 from ledger.admin.links import account_link, entries_url, entry_link, refusals_url
@@ -11,6 +10,7 @@ from ledger.admin.related_entries import Related, arrivals, is_digest_right, pre
 from ledger.models import EntryListing
 from ledger.rules import Entry
 from ledger.rules.credit_units import CreditUnit
+from ledger.units import with_units
 
 
 def entry_details(row: Any, related: Related) -> dict[str, Any]:

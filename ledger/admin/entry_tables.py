@@ -102,8 +102,7 @@ def amount_cell(row: Any) -> SafeString:
 
 def _in_unit(unit: CreditUnit, amount: int) -> str:
     """The amount with its sign, and with the unit where somebody has named it."""
-    words = unit.signed(amount)
-    return words if unit == plain_unit(unit.credit_type) else f"{words} {unit.unit}"
+    return unit.signed(amount) if unit == plain_unit(unit.credit_type) else unit.signed_amount(amount)
 
 
 def _besides(row: Any) -> SafeString | str:

@@ -15,7 +15,6 @@ from django.utils import timezone
 
 from ledger import operator_pages, reads
 from ledger.admin import holder_reads
-from ledger.admin.credit_types import units_of
 from ledger.admin.holder_reads import GrantOf, StateAt
 from ledger.admin.kit.cells import table
 from ledger.admin.kit.pages import ReadOnlyAdmin
@@ -30,6 +29,7 @@ from ledger.rules.lots import Lot
 from ledger.rules.refusal_texts import when
 from ledger.rules.requests import CREDIT_TYPE, HOLDER_ID, MAX_SEQUENCE
 from ledger.rules.usage_rates import BurnRate
+from ledger.units import units_of
 
 TYPES_SHOWN = 50
 LOTS_SHOWN = 50
@@ -147,7 +147,8 @@ def _standing(account: Balance, unit: CreditUnit, now: datetime) -> str:
             f"{unit.number(sum(lot.remaining for lot in coming))} not yet effective, from {when(from_us(first), at=now)}"
         )
     if account.next_expiry is not None:
-        parts.append(f"{unit.number(account.next_expiry.amount)} expire next, {when(account.next_expiry.at, at=now)}")
+        verb = "expires" if unit.is_one(account.next_expiry.amount) else "expire"
+        parts.append(f"{unit.number(account.next_expiry.amount)} {verb} next, {when(account.next_expiry.at, at=now)}")
     parts.append(f"{unit.number(account.owed)} owed" if account.owed else "nothing owed")
     if account.overdraft:
         parts.append(f"overdraft limit {unit.number(account.overdraft)}")

@@ -16,6 +16,7 @@ from ledger.rules import Hold
 from ledger.rules.credit_units import CreditUnit
 from ledger.rules.holds import Holds, decode_holds
 from ledger.rules.instants import from_us, to_us
+from ledger.rules.refusal_texts import are
 
 EXPIRED_UNBOOKED = "expired, to be booked"
 STATE_COLOURS = {
@@ -46,7 +47,8 @@ class HoldState:
         """For whom is about to release it."""
         if not self.is_open:
             return f"The hold is already {self.state}."
-        return f"{unit.number(self.held)} of {unit.amount(self.asked)} are held until {instant_words(self.expires_at)}."
+        held = f"{unit.number(self.held)} of {unit.amount(self.asked)} {are(self.held, unit)} held"
+        return f"{held} until {instant_words(self.expires_at)}."
 
 
 def state_of(hold: Any, referring: Sequence[Any], *, now: datetime) -> HoldState:

@@ -10,13 +10,13 @@ from django.utils import timezone
 
 from ledger import operator_pages
 from ledger.admin import home_reads
-from ledger.admin.credit_types import units_of
 from ledger.admin.home_reads import Lately, RefusalCounts, Running
 from ledger.admin.home_totals import totals
 from ledger.admin.links import entries_url, holder_url, refusals_url
 from ledger.lock_report import current_locks
 from ledger.operator_pages import Attention
 from ledger.rules.refusal_texts import when
+from ledger.units import units_of
 
 SHOWN = 8
 LONG_WAIT_S = 1

@@ -4,12 +4,12 @@ import json
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from ledger.admin.credit_types import units_of
 from ledger.admin.home_reads import Scheduled, scheduled
 from ledger.models import DailyTotal
 from ledger.rules.credit_units import CreditUnit
 from ledger.totals import TypeReport, month_report
 from ledger.totals.counting import counted_until
+from ledger.units import units_of
 
 NOTHING_COUNTED = datetime(2000, 1, 1, tzinfo=UTC)
 TYPES_SHOWN = 4

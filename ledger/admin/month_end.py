@@ -13,7 +13,6 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from ledger import operator_pages, staff_log
-from ledger.admin.credit_types import units_of
 from ledger.admin.kit.cells import digits, number, signed, table, timestamp
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.errors import Invalid
@@ -21,6 +20,7 @@ from ledger.rules.credit_units import CreditUnit, plain_unit
 from ledger.totals import MonthReport, TypeReport, month_report
 from ledger.totals.closing import month_after, month_before
 from ledger.totals.report import MOVEMENTS
+from ledger.units import units_of
 
 WORDS = {
     "granted_purchased": "Granted, purchased",

@@ -6,7 +6,6 @@ from typing import Any
 from django.utils import timezone
 
 from ledger import reads
-from ledger.admin.credit_types import unit_of
 from ledger.admin.kit.cells import instant_words
 from ledger.admin.kit.idempotent_forms import DryRun
 from ledger.reads import Balance
@@ -14,6 +13,7 @@ from ledger.rules import Account, Entry, Lot
 from ledger.rules.credit_units import CreditUnit
 from ledger.rules.entry_texts import entry_text
 from ledger.rules.instants import from_us, to_us
+from ledger.units import unit_of
 
 LOTS_TOLD = 5
 TAKING = ("spend", "revoke", "hold", "transfer_out")

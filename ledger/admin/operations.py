@@ -11,7 +11,7 @@ from django.utils import timezone
 from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget
 
 from ledger import reads, services
-from ledger.admin.credit_types import fact_writer, typed_amounts, unit_of
+from ledger.admin.credit_types import fact_writer, typed_amounts
 from ledger.admin.kit.idempotent_forms import Done, KeyedForm, Operation, amount_field, instant_field, operation_view, text_field
 from ledger.admin.kit.pages import ReadOnlyAdmin, said
 from ledger.admin.links import account_url, entry_url
@@ -19,7 +19,9 @@ from ledger.admin.operation_dry_runs import dry_run_of
 from ledger.errors import LedgerError
 from ledger.models import EntryListing
 from ledger.rules import Entry
+from ledger.rules.refusal_texts import are
 from ledger.rules.requests import HOLDER_ID, MAX_PRIORITY
+from ledger.units import unit_of
 
 EXPIRY_PRESETS = [("", "never"), ("7", "in 7 days"), ("30", "in 30 days"), ("90", "in 90 days"), ("365", "in a year")]
 """Days, and what they are called."""
@@ -182,7 +184,7 @@ def revoke_view(model_admin: ReadOnlyAdmin, request: HttpRequest, grant: EntryLi
         button="Revoke",
         initial={"amount": unspent or None},
         explanation=(
-            f"The grant added {unit.amount(grant.amount)}; {unit.number(unspent)} are unspent. "
+            f"The grant added {unit.amount(grant.amount)}; {unit.number(unspent)} {are(unspent, unit)} unspent. "
             f"Revoking takes back only unspent credits.{typed_amounts(unit)}"
         ),
         explain=_explained,
@@ -268,7 +270,8 @@ def transfer_view(
         title=f"Transfer credits of {holder_id}",
         button="Transfer",
         explanation=(
-            f"{unit.amount(available)} are available. The credits keep their expiry, priority and source.{typed_amounts(unit)}"
+            f"{unit.amount(available)} {are(available, unit)} available. "
+            f"The credits keep their expiry, priority and source.{typed_amounts(unit)}"
         ),
         explain=_explained,
         back=account_url(holder_id, credit_type),
@@ -291,10 +294,10 @@ def _booked(use_case: Callable[..., Entry]) -> Operation:
     def act(**asked: Any) -> Done:
         entry = use_case(**asked)
         unit = unit_of(entry.credit_type)
-        change = f"limit {unit.number(entry.overdraft or 0)}" if entry.kind == "adjust" else unit.signed(entry.amount)
+        change = f"limit {unit.amount(entry.overdraft or 0)}" if entry.kind == "adjust" else unit.signed_amount(entry.amount)
         return Done(
             f"{entry.kind.replace('_', ' ').capitalize()} #{entry.sequence}",
-            f"{change} {unit.unit} for {entry.holder_id}",
+            f"{change} for {entry.holder_id}",
             entry_url(entry.holder_id, entry.credit_type, entry.sequence),
             entry.replayed,
         )

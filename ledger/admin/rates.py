@@ -13,13 +13,13 @@ from django.utils.safestring import SafeString
 from unfold.decorators import action, display
 
 from ledger import services
-from ledger.admin.credit_types import unit_of, with_units
 from ledger.admin.kit.cells import digits, mono, number, number_text, table, timestamp
 from ledger.admin.kit.filters import WrongFilter, read_number, text
 from ledger.admin.kit.idempotent_forms import Done, KeyedForm, amount_field, operation_view, text_field
 from ledger.admin.kit.pages import PAGE_ROWS, Page, ReadOnlyAdmin, UncountedList
 from ledger.admin.links import rate_link, rate_url
 from ledger.models import Rate, RateListing
+from ledger.units import unit_of, with_units
 
 VERSIONS_SHOWN = 100
 

@@ -18,7 +18,7 @@ from ledger.admin.links import account_id, entry_id, entry_link, refusal_link
 from ledger.models import RefusalListing
 from ledger.rules.credit_units import CreditUnit
 from ledger.rules.instants import to_us
-from ledger.rules.refusal_texts import Remedy, refusal_text, remedies
+from ledger.rules.refusal_texts import Remedy, are, refusal_text, remedies
 
 LOOKED_AT_LATER = 1_000
 """How many of the account's next entries are searched for the same reference."""
@@ -75,8 +75,7 @@ def _now(row: RefusalListing, now: reads.Balance, unit: CreditUnit) -> str:
     requested = row.facts.get("requested")
     if row.code != "insufficient-credits" or row.operation == "capture" or requested is None:
         return ""
-    verb = "is" if now.available == 1 and not unit.scale else "are"
-    found = f"Now {unit.number(now.available)} {verb} spendable"
+    found = f"Now {unit.number(now.available)} {are(now.available, unit)} spendable"
     if now.available >= requested:
         return f"{found}: the same request with a new key would go through."
     return f"{found}: the same request would be short by {unit.number(requested - now.available)}."

@@ -10,7 +10,6 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from unfold.decorators import display
 
-from ledger.admin.credit_types import units_of, with_units
 from ledger.admin.entry_search import BY_KEY, split_entry_id
 from ledger.admin.entry_tables import facts
 from ledger.admin.history import Conditions, History, merged
@@ -22,6 +21,7 @@ from ledger.admin.refusal_answers import answer_of, context_of
 from ledger.errors import REFUSALS
 from ledger.models import RefusalListing
 from ledger.rules.credit_units import CreditUnit
+from ledger.units import units_of, with_units
 
 OPERATIONS = ("grant", "spend", "refund", "revoke", "hold", "capture", "release", "extend", "transfer", "overdraft")
 ASKED_AMOUNTS = ("amount", "limit")

@@ -10,7 +10,6 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 
 from ledger import operator_pages, reads
-from ledger.admin.credit_types import unit_of
 from ledger.admin.entry_search import BY_KEY, BY_REFERENCE, BY_WORD, HISTORY, find, split_entry_id
 from ledger.admin.history import Conditions
 from ledger.admin.kit.cells import instant_words
@@ -18,6 +17,7 @@ from ledger.admin.links import entry_url, holder_url, refusal_url
 from ledger.admin.operations import taken
 from ledger.models import BatchListing, EntryListing
 from ledger.operator_pages import Found
+from ledger.units import unit_of
 
 MOST = 5
 LONGEST = 255

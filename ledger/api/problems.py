@@ -11,23 +11,23 @@ AGAIN = "Nothing was written. Send the same request again with the same key."
 KINDS: Final[dict[type[errors.LedgerError], Kind]] = {
     # Refused: recorded; the same key gets the same refusal
     errors.Refused: Kind(409, ""),
-    errors.InsufficientCredits: Kind(402, "The request needs {requested} credits; {available} are available."),
+    errors.InsufficientCredits: Kind(402, "The request needs {requested:credit|credits}; {available:is|are} available."),
     errors.EntryNotFound: Kind(404, "Entry {sequence} of {credit_type} does not exist."),
     errors.NotRefundable: Kind(409, "Entry {sequence} is of kind {kind}; only a spend can be refunded."),
     errors.RefundExceedsSpend: Kind(
-        409, "Spend {sequence} has {refundable} credits left to refund; the request asks for {requested}."
+        409, "Spend {sequence} has {refundable:credit|credits} left to refund; the request asks for {requested}."
     ),
     errors.NotRevocable: Kind(409, "Entry {sequence} is of kind {kind}; only a grant can be revoked."),
     errors.RevocationExceedsGrant: Kind(
-        409, "Grant {sequence} has {revocable} credits left to revoke; the request asks for {requested}."
+        409, "Grant {sequence} has {revocable:credit|credits} left to revoke; the request asks for {requested}."
     ),
-    errors.LotLimit: Kind(409, "The account has {open_lots} open lots; the limit is {limit}."),
-    errors.HoldLimit: Kind(409, "The open holds would hold {held_lots} lots; the limit is {limit}."),
+    errors.LotLimit: Kind(409, "The account has {open_lots:open lot|open lots}; the limit is {limit}."),
+    errors.HoldLimit: Kind(409, "The open holds would hold {held_lots:lot|lots}; the limit is {limit}."),
     errors.NotAHold: Kind(409, "Entry {sequence} is of kind {kind}; only a hold can be captured, released or extended."),
     errors.HoldClosed: Kind(409, "Hold {sequence} is closed: {how}."),
-    errors.CaptureExceedsHold: Kind(409, "Hold {sequence} holds {held} credits; the request asks for {requested}."),
+    errors.CaptureExceedsHold: Kind(409, "Hold {sequence} holds {held:credit|credits}; the request asks for {requested}."),
     errors.UnknownRate: Kind(409, "Rate {rate} of {credit_type} does not exist."),
-    errors.AmountLimit: Kind(409, "One operation moves at most {limit} credits."),
+    errors.AmountLimit: Kind(409, "One operation moves at most {limit:credit|credits}."),
     # Retryable: nothing was written
     errors.Retryable: Kind(503, AGAIN, retry_after_seconds=1),
     errors.LockBusy: Kind(409, "Another process holds this lock. Nothing was written; try again later."),
@@ -67,5 +67,5 @@ KINDS: Final[dict[type[errors.LedgerError], Kind]] = {
     request_errors.UnsupportedMediaType: Kind(415, "Send {accepted} in UTF-8, uncompressed."),
     request_errors.TooManyRequests: Kind(429, "Try again in {retry_after_seconds} s."),
     # The answer would be too large
-    errors.DocumentTooLong: Kind(409, "The document would have {rows} rows; a PDF has at most {limit}."),
+    errors.DocumentTooLong: Kind(409, "The document would have {rows:row|rows}; a PDF has at most {limit}."),
 }

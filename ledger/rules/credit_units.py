@@ -1,10 +1,15 @@
 """How amounts of a credit type are written for people: 12,345 of `usd_cents` is 123.45 USD. The ledger counts whole numbers."""
 
+import re
 from decimal import Decimal
 from typing import NamedTuple
 
 MAX_SCALE = 12
 MINUS = "−"
+_PLURAL = re.compile(r"(?:.* )?[a-z]{2,}[a-rtv-z]s", re.ASCII)
+"""Units that end in a plain English plural, such as "credits" or "api calls"; not "USD", "sms", "status"."""
+_NOT_BY_S = ("ches", "ies", "is", "ses", "shes", "xes", "zes")
+"""Ends of words that do not become singular by leaving out the s."""
 
 
 class CreditUnit(NamedTuple):
@@ -35,7 +40,20 @@ class CreditUnit(NamedTuple):
 
     def amount(self, amount: int) -> str:
         """As `number`, with the unit behind."""
-        return f"{self.number(amount)} {self.unit}"
+        return f"{self.number(amount)} {self.unit_of(amount)}"
+
+    def signed_amount(self, amount: int) -> str:
+        """As `signed`, with the unit behind."""
+        return f"{self.signed(amount)} {self.unit_of(amount)}"
+
+    def unit_of(self, amount: int) -> str:
+        """The unit as it stands behind this amount: "credit" behind 1, "credits" behind 2, 0 and 1.00."""
+        is_singular = self.is_one(amount) and _PLURAL.fullmatch(self.unit) and not self.unit.endswith(_NOT_BY_S)
+        return self.unit.removesuffix("s") if is_singular else self.unit
+
+    def is_one(self, amount: int) -> bool:
+        """Whether the amount is read as "one": 1 without decimals."""
+        return abs(amount) == 1 and not self.scale
 
 
 def plain_unit(credit_type: str) -> CreditUnit:

@@ -103,9 +103,9 @@ def _hold(hold: Hold, now_us: int) -> dict[str, Any]:
 
 def _booked(entry: Entry) -> dict[str, Any]:
     text = {
-        "release": f"Hold {entry.refers_to} returned {entry.amount} credits: {entry.reason}.",
-        "expire": f"Lot {entry.refers_to} expired with {-entry.amount} credits left.",
-        "adjust": f"{_total(entry.drawn)} credits repaid the overdraft.",
+        "release": f"Hold {entry.refers_to} returned {_credits(entry.amount)}: {entry.reason}.",
+        "expire": f"Lot {entry.refers_to} expired with {_credits(-entry.amount)} left.",
+        "adjust": f"{_credits(_total(entry.drawn))} repaid the overdraft.",
     }[entry.kind]
     return {
         "sequence": entry.sequence,
@@ -200,22 +200,22 @@ def _returned(entry: Entry, before: Account, grant: int) -> str:
 
 def _sentence(entry: Entry, before: Account) -> str:
     amount, lots = abs(entry.amount), _counted(len(entry.drawn), "lot")
-    repaid = f"{_total(entry.drawn)} credits from {lots} repaid the overdraft."
+    repaid = f"{_credits(_total(entry.drawn))} from {lots} repaid the overdraft."
     return {
-        "grant": f"The grant added {amount} credits as a new lot.",
-        "spend": f"The spend took {amount} credits from {lots}{_on_overdraft(entry)}, in the order {ORDER}.",
-        "refund": f"The refund returned {amount} credits of entry {entry.refers_to} to {lots}{_repaying(entry)}.",
-        "revoke": f"The revocation took back {amount} credits of grant {entry.refers_to}.",
-        "expire": f"{amount} credits of grant {entry.refers_to} expired.",
-        "hold": f"The hold set aside {amount} credits from {lots}, in the order {ORDER}."
+        "grant": f"The grant added {_credits(amount)} as a new lot.",
+        "spend": f"The spend took {_credits(amount)} from {lots}{_on_overdraft(entry)}, in the order {ORDER}.",
+        "refund": f"The refund returned {_credits(amount)} of entry {entry.refers_to} to {lots}{_repaying(entry)}.",
+        "revoke": f"The revocation took back {_credits(amount)} of grant {entry.refers_to}.",
+        "expire": f"{_credits(amount)} of grant {entry.refers_to} expired.",
+        "hold": f"The hold set aside {_credits(amount)} from {lots}, in the order {ORDER}."
         if entry.refers_to is None
         else f"Hold {entry.refers_to} has a new expiry; no credits moved.",
-        "capture": f"The capture took {_total(entry.drawn)} credits: {_total(entry.drawn) - amount} from hold {entry.refers_to}"
+        "capture": f"The capture took {_credits(_total(entry.drawn))}: {_total(entry.drawn) - amount} from hold {entry.refers_to}"
         + (f", and {amount} from the balance beyond it." if amount else "."),
-        "release": f"The release returned {amount} credits of hold {entry.refers_to} to {lots}"
+        "release": f"The release returned {_credits(amount)} of hold {entry.refers_to} to {lots}"
         + (f": {entry.reason}." if entry.reason else "."),
-        "transfer_in": f"{_other(entry)} transferred {amount} credits; they form a new lot with the terms they had there.",
-        "transfer_out": f"The transfer moved {amount} credits from {lots} to {_other(entry)}, in the order {ORDER}.",
+        "transfer_in": f"{_other(entry)} transferred {_credits(amount)}, now a new lot with its old terms.",
+        "transfer_out": f"The transfer moved {_credits(amount)} from {lots} to {_other(entry)}, in the order {ORDER}.",
         "refusal": f"{_refused(entry)} No credits moved.",
         "adjust": repaid if entry.drawn else f"Spends may take the balance down to {-(entry.overdraft or 0)} from now on.",
     }[entry.kind]
@@ -226,7 +226,11 @@ def _refused(entry: Entry) -> str:
 
 
 def _counted(count: int, noun: str) -> str:
-    return f"1 {noun}" if count == 1 else f"{count} {noun}s"
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _credits(amount: int) -> str:
+    return _counted(amount, "credit")
 
 
 def _total(drawn: Drawn) -> int:
@@ -257,16 +261,16 @@ def _referred(entry: Entry, before: Account, referred: Entry) -> dict[str, Any]:
         facts |= {"taken": referred.taken, "returned_before": returned - entry.amount, "returned": returned}
         facts["refundable"] = referred.taken - returned
         facts["text"] = (
-            f"Refunds have returned {returned} of the {referred.taken} credits taken; {facts['refundable']} remain refundable."
+            f"Refunds have returned {returned} of the {_credits(referred.taken)} taken; {facts['refundable']} can be refunded."
         )
     elif referred.kind == "hold":
         held = next((hold.amount for hold in before.holds if hold.sequence == referred.sequence), 0)
         rest = 0 if entry.hold is None else entry.hold.amount
         facts |= {"held_before": held, "held": rest, "expires_at": to_text(entry.hold.expires_us) if entry.hold else None}
         facts["text"] = (
-            f"The hold set aside {-referred.amount} credits; it held {held} before this entry and holds {rest} after it."
+            f"The hold set aside {_credits(-referred.amount)}; it held {held} before this entry and holds {rest} after it."
         )
     else:
         lot = next((lot.remaining for lot in entry.lots if lot.grant == referred.sequence), 0)
-        facts |= {"remaining": lot, "text": f"The grant's lot has {lot} of {referred.amount} credits left."}
+        facts |= {"remaining": lot, "text": f"The grant's lot has {lot} of {_credits(referred.amount)} left."}
     return facts

@@ -51,7 +51,7 @@ def remedies(refusal: Mapping[str, Any], *, at: datetime, unit: CreditUnit) -> l
     if code == "insufficient-credits":
         return _remedies_for_insufficient(facts, at, unit)
     if code == "refund-exceeds-spend" and facts["refundable"]:
-        words = f"Refund the {unit.number(facts['refundable'])} that are left"
+        words = f"Refund the {unit.number(facts['refundable'])} that {are(facts['refundable'], unit)} left"
         return [Remedy("refund", words, facts["refundable"], facts["sequence"])]
     if code == "capture-exceeds-hold":
         words = f"The caller can capture up to {unit.number(facts['held'])}, or allow the rest to come from the balance"
@@ -106,7 +106,7 @@ def _held(facts: Mapping[str, Any], at: datetime, unit: CreditUnit) -> str:
     if held <= 0:
         return ""
     until = _times([hold["expires_at"] for hold in _open_holds(facts)], at, "until")
-    return f"{unit.number(held)} {_are(held, unit)} held{until}"
+    return f"{unit.number(held)} {are(held, unit)} held{until}"
 
 
 def _coming(facts: Mapping[str, Any], at: datetime, unit: CreditUnit) -> str:
@@ -115,7 +115,7 @@ def _coming(facts: Mapping[str, Any], at: datetime, unit: CreditUnit) -> str:
         return ""
     times = [lot["effective_at"] for lot in facts.get("lots") or [] if lot["state"] == "not_yet_effective"]
     later = "" if len(set(times)) == 1 else " later"
-    return f"{unit.number(coming)} {'starts' if _is_one(coming, unit) else 'start'}{later}{_times(times, at, 'on')}"
+    return f"{unit.number(coming)} {'starts' if unit.is_one(coming) else 'start'}{later}{_times(times, at, 'on')}"
 
 
 def _expired(facts: Mapping[str, Any], at: datetime, unit: CreditUnit) -> str:
@@ -143,12 +143,9 @@ def _instant(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def _is_one(amount: int, unit: CreditUnit) -> bool:
-    return amount == 1 and unit.scale == 0
-
-
-def _are(amount: int, unit: CreditUnit) -> str:
-    return "is" if _is_one(amount, unit) else "are"
+def are(amount: int, unit: CreditUnit) -> str:
+    """The verb behind an amount: "1 is", "2 are", "1.00 are"."""
+    return "is" if unit.is_one(amount) else "are"
 
 
 def _remedies_for_insufficient(facts: Mapping[str, Any], at: datetime, unit: CreditUnit) -> list[Remedy]:
@@ -176,7 +173,7 @@ def _hold_closed(facts: Mapping[str, Any], unit: CreditUnit) -> str:
 def _exceeds(verb: str, what: str, left: str) -> Any:
     def text_of(facts: Mapping[str, Any], unit: CreditUnit) -> str:
         over = facts["requested"] - facts[left]
-        least = f"{unit.number(facts[left])} {_are(facts[left], unit)} left of {what} #{facts['sequence']}"
+        least = f"{unit.number(facts[left])} {are(facts[left], unit)} left of {what} #{facts['sequence']}"
         return f"{unit.number(facts['requested'])} {verb}, {least}. Over by {unit.number(over)}."
 
     return text_of
@@ -197,13 +194,13 @@ _TEXTS: dict[str, Any] = {
     "refund-exceeds-spend": _exceeds("asked back", "spend", "refundable"),
     "not-revocable": _wrong_kind("Only a grant can be revoked."),
     "revocation-exceeds-grant": _exceeds("to be revoked", "grant", "revocable"),
-    "lot-limit": lambda facts, unit: f"the account has {facts['open_lots']} open lots; {facts['limit']} are the most.",
-    "hold-limit": lambda facts, unit: f"the open holds set aside {facts['held_lots']} lots; {facts['limit']} are the most.",
+    "lot-limit": lambda facts, unit: f"the account has {facts['open_lots']} open lots; the limit is {facts['limit']}.",
+    "hold-limit": lambda facts, unit: f"the open holds set aside {facts['held_lots']} lots; the limit is {facts['limit']}.",
     "not-a-hold": _wrong_kind("Only a hold can be captured, released or extended."),
     "hold-closed": _hold_closed,
     "capture-exceeds-hold": _exceeds("to be captured", "hold", "held"),
     "unknown-rate": lambda facts, unit: f"no rate for {facts['credit_type']} is called {facts['rate']}.",
     "amount-limit": lambda facts, unit: (
-        f"{facts['quantity']:,} of {facts['rate']} cost more than {facts['limit']:,}, the most of one operation."
+        f"{facts['quantity']:,} of {facts['rate']} cost more than {unit.amount(facts['limit'])}, the limit of one operation."
     ),
 }

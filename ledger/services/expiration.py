@@ -73,7 +73,7 @@ class DueAccount(NamedTuple):
 
 @dataclass
 class Summary:
-    """The counts of one run."""
+    """The counts of one run. The credits of all types together mean little; those by type are in its smallest unit."""
 
     looked_at: int = 0
     due: int = 0
@@ -81,6 +81,8 @@ class Summary:
     entries: int = 0
     expired_credits: int = 0
     released_credits: int = 0
+    expired_by_type: dict[str, int] = field(default_factory=dict)
+    released_by_type: dict[str, int] = field(default_factory=dict)
     nothing_left: int = 0
     busy: int = 0
     failed: int = 0
@@ -97,9 +99,17 @@ class Summary:
         for entry in entries:
             self.by_kind[entry.kind] = self.by_kind.get(entry.kind, 0) + 1
             if entry.kind == "expire":
-                self.expired_credits -= entry.amount
+                self.add_credits(entry.credit_type, expired=-entry.amount)
             elif entry.kind == "release":
-                self.released_credits += entry.amount
+                self.add_credits(entry.credit_type, released=entry.amount)
+
+    def add_credits(self, credit_type: str, *, expired: int = 0, released: int = 0) -> None:
+        """Count credits of a type, in its smallest unit."""
+        self.expired_credits += expired
+        self.released_credits += released
+        for amount, by_type in ((expired, self.expired_by_type), (released, self.released_by_type)):
+            if amount:
+                by_type[credit_type] = by_type.get(credit_type, 0) + amount
 
 
 def book_all_expirations(
@@ -126,8 +136,7 @@ def book_all_expirations(
     run = _Run(limit, progress, stop)
     if dry_run:
         for account in run.due_accounts():
-            run.summary.expired_credits += account.expired
-            run.summary.released_credits += account.held
+            run.summary.add_credits(account.credit_type, expired=account.expired, released=account.held)
     else:
         run.book_all(workers)
     run.summary.seconds = time.monotonic() - started

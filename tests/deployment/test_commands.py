@@ -15,6 +15,7 @@ from django.core.management.base import BaseCommand
 from billing.generator.outcomes import Outcome
 from billing.management.run_texts import amount, run_text
 from ledger.management.commands import expire_credits
+from ledger.models import CreditType
 from ledger.services.expiration import Summary
 from tests.billing.factories import PlanFactory, SubscriptionFactory, recurring
 
@@ -80,15 +81,21 @@ def test_the_timetable_and_the_partitions_are_printed_as_json(db: None) -> None:
 @pytest.mark.django_db
 def test_expirations_are_printed_in_sentences() -> None:
     assert re.fullmatch(r"Nothing is due: looked at 0 accounts in 0\.\d s\.\n", printed_by("expire_credits"))
-    due = Summary(due=2, expired_credits=1_200, released_credits=30)
-    text = "2 accounts due: 1,200 credits to expire, 30 to release. Nothing was written (dry run)."
+    CreditType.objects.create(code="usd_cents", name="US dollars", unit="USD", scale=2)
+    due = Summary(due=2)
+    due.add_credits("usd_cents", expired=120_034)
+    due.add_credits("credits", expired=1, released=30)
+    text = "2 accounts due: 1 credit, 1,200.34 USD to expire, 30 credits to release. Nothing was written (dry run)."
     assert expire_credits._as_text(due, dry_run=True) == text
+    assert (due.expired_credits, due.expired_by_type) == (120_035, {"usd_cents": 120_034, "credits": 1})
 
 
+@pytest.mark.django_db
 def test_what_is_left_of_a_run_of_expirations_is_printed() -> None:
-    summary = Summary(booked=2, entries=3, expired_credits=1_500, busy=1, failed=1, limit_reached=True, failures=["ada: no"])
+    summary = Summary(booked=2, entries=3, busy=1, failed=1, limit_reached=True, failures=["ada: no"])
+    summary.add_credits("credits", expired=1_500)
     assert expire_credits._as_text(summary, dry_run=False).splitlines() == [
-        "Booked 3 entries for 2 accounts in 0.0 s: 1,500 credits expired, 0 were released from holds.",
+        "Booked 3 entries for 2 accounts in 0.0 s. Expired: 1,500 credits. Released from holds: nothing.",
         "1 account busy; the next run books them.",
         "The limit was reached; the next run goes on.",
         "Failed: ada: no",
@@ -117,11 +124,13 @@ def test_the_text_of_a_run_of_the_generator_is_in_words_and_money() -> None:
     assert printed_by("generate_invoices", "--check").endswith("Clean: what was billed comes out again.\n")
 
 
+@pytest.mark.django_db
 def test_the_text_of_a_run_says_why_it_ended_early_and_what_is_never_billed() -> None:
+    CreditType.objects.create(code="usd_cents", name="US dollars", unit="USD", scale=2)
     summary = {
         "run_id": "r", "as_of": "2026-02-01T00:00:00+00:00", "dry_run": False, "invoices": 0, "lines": 0, "periods": 0,
         "outcomes": dict.fromkeys(Outcome, 0),
-        "money": {}, "credits_granted": {"credits": 1_000}, "credits_spent_on_usage": {}, "late_usage_minor": 0,
+        "money": {}, "credits_granted": {"usd_cents": 1_000, "credits": 1}, "credits_spent_on_usage": {}, "late_usage_minor": 0,
         "usage_never_billed": [{"reason": "too late", "meter": "calls", "subscriptions": 1, "events": 2, "value": "7"}],
         "milliseconds": {"p50": 0, "p95": 0, "max": 0}, "seconds": 1.0,
         "limit_reached": True, "time_is_up": True, "workers_lost": 1,
@@ -129,10 +138,10 @@ def test_the_text_of_a_run_says_why_it_ended_early_and_what_is_never_billed() ->
     assert run_text(summary).splitlines()[1:] == [
         "Subscriptions  none due",
         "Invoices       0 with 0 lines for 0 periods",
-        "Granted        1,000 credits",
+        "Granted        10.00 USD, 1 credit",
         "Never billed   reason too late, meter calls, subscriptions 1, events 2, value 7",
         "Took           1.0 s; an invoice 0 ms, the slowest 0 ms",
-        "Ended early    --limit was reached, --max-runtime was reached, 1 worker processes were lost",
+        "Ended early    --limit was reached, --max-runtime was reached, lost 1 worker",
     ]
 
 

@@ -15,7 +15,7 @@ from billing import reads
 from billing.admin.document_tables import notation_in, short_table
 from billing.admin.order_forms.fields import OrderForm, ZoneField, lines_field, ref_field
 from billing.admin.order_forms.once import tried, written_once
-from billing.errors import BillingSuspended
+from billing.errors import BillingSuspended, BillingWouldBeSuspended
 from billing.generator import generate
 from billing.generator.options import Options
 from billing.models import Customer, Subscription
@@ -159,12 +159,14 @@ def _terms(created: Subscription, asked: Mapping[str, Any]) -> list[str]:
 
 def first_billing(ref: str, as_of: datetime, parts: list[Part]) -> list[str]:
     """Say what a run at that time would invoice, in a transaction that the caller rolls back; add the invoices to `parts`."""
-    options = Options(as_of=as_of, finalize=False, render=reads.invoice_document)
+    options = Options(as_of=as_of, finalize=False, dry_run=True, render=reads.invoice_document)
     when = f"{as_of:%Y-%m-%d %H:%M} UTC"
     try:
         made = generate.generate_in(ref=ref, options=options)
-    except BillingSuspended as suspended:
-        return [f"A run at {when} would suspend its billing: {suspended.facts['reason']}."]
+    except BillingWouldBeSuspended as refusal:
+        return [f"A run at {when} would suspend its billing: {refusal.facts['reason']}."]
+    except BillingSuspended as refusal:
+        return [f"Its billing is suspended ({refusal.facts['reason']}): no run invoices anything until somebody resumes it."]
     sentences = []
     for document in made.documents:
         total = f"{notation_in(document['currency']).money(document['total_minor'])} {document['currency']}"

@@ -147,8 +147,20 @@ def body(error: errors.LedgerError, request_id: str) -> dict[str, Any]:
 class _Facts(dict[str, Any]):
     """Facts for a detail; one that is missing must not make a 500 of a 409."""
 
-    def __missing__(self, name: str) -> str:
-        return "?"
+    def __getitem__(self, name: str) -> "_Fact":
+        return _Fact(self.get(name, "?"))
+
+
+class _Fact:
+    """A fact that is written with its noun where the detail has it; see `Kind`."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __format__(self, nouns: str) -> str:
+        one, _, many = nouns.partition("|")
+        noun = one if self._value == 1 else many
+        return f"{self._value} {noun}" if noun else str(self._value)
 
 
 def _field_errors(error: errors.LedgerError) -> tuple[request_errors.FieldError, ...]:

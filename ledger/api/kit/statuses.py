@@ -10,7 +10,10 @@ UNKNOWN = "unknown"
 
 
 class Kind(NamedTuple):
-    """The status, outcome and detail of an error class; the facts fill `detail`."""
+    """The status, outcome and detail of an error class.
+
+    The facts fill `detail`; `{rows:row|rows}` is the fact with its noun, "1 row" or "2 rows".
+    """
 
     status: int
     detail: str

@@ -3,6 +3,7 @@
 import json
 import sys
 from argparse import ArgumentParser
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -12,6 +13,7 @@ from ledger.management.end_signals import SIGNALLED, collect_end_signals
 from ledger.management.examples import CommandWithExamples
 from ledger.management.progress import progress_bar
 from ledger.services.expiration import Summary, book_all_expirations
+from ledger.units import units_of
 
 DONE, BAD_ARGUMENTS, SOME_FAILED, ONLY_BUSY_LEFT, LIMIT_REACHED = 0, 2, 3, 4, 5
 FAILURES_SHOWN = 20
@@ -77,11 +79,11 @@ def _exit_code(summary: Summary) -> int:
 def _as_text(summary: Summary, *, dry_run: bool) -> str:
     """Return the summary for people."""
     if dry_run:
-        credits_due = f"{summary.expired_credits:,} credits to expire, {summary.released_credits:,} to release"
+        credits_due = f"{_credits(summary.expired_by_type)} to expire, {_credits(summary.released_by_type)} to release"
         return f"{_accounts(summary.due)} due: {credits_due}. Nothing was written (dry run)."
     lines = [
-        f"Booked {summary.entries:,} entries for {_accounts(summary.booked)} in {summary.seconds:.1f} s: "
-        f"{summary.expired_credits:,} credits expired, {summary.released_credits:,} were released from holds."
+        f"Booked {_entries(summary.entries)} for {_accounts(summary.booked)} in {summary.seconds:.1f} s. "
+        f"Expired: {_credits(summary.expired_by_type)}. Released from holds: {_credits(summary.released_by_type)}."
         if summary.booked
         else f"Nothing is due: looked at {_accounts(summary.looked_at)} in {summary.seconds:.1f} s."
     ]
@@ -91,6 +93,16 @@ def _as_text(summary: Summary, *, dry_run: bool) -> str:
     if len(summary.failures) > FAILURES_SHOWN:
         lines.append(f"… and {len(summary.failures) - FAILURES_SHOWN} more")
     return "\n".join(lines)
+
+
+def _credits(by_type: Mapping[str, int]) -> str:
+    """The credits of each type, in its unit."""
+    units = units_of(by_type)
+    return ", ".join(units[name].amount(by_type[name]) for name in sorted(by_type)) or "nothing"
+
+
+def _entries(count: int) -> str:
+    return f"{count:,} {'entry' if count == 1 else 'entries'}"
 
 
 def _accounts(count: int) -> str:

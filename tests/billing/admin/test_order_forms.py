@@ -18,7 +18,7 @@ from billing.models import (
     RequestKey,
     Subscription,
 )
-from billing.orders import coupons, subscriptions
+from billing.orders import coupons, subscriptions, suspension
 from billing.orders.subscriptions import Wish
 from billing.rating.periods import Interval, IntervalUnit
 from ledger.models import StaffEvent
@@ -338,6 +338,15 @@ def test_an_invalid_subscription_is_refused_at_its_fields_and_not_written(client
     values = new_order()
     for changed, field in WRONG_SUBSCRIPTIONS:
         assert list(field_errors(client, f"{BILLING}/subscription/add/", values | changed)) == [field], changed
+
+
+def test_an_amendment_of_a_subscription_whose_billing_is_suspended_says_so(client):
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring()]).code)
+    suspension.suspend(ref=subscription.ref, reason="looks-odd")
+    address = f"{BILLING}/subscription/{subscription.pk}/pause/"
+    shown = text_of_response(send_first_step(client, address, {"effective_at": "2026-02-01T00:00"}))
+    assert "Its billing is suspended (looks-odd): no run invoices anything until somebody resumes it." in shown
+    assert "would suspend" not in shown
 
 
 def test_a_subscription_that_a_run_would_suspend_shows_a_warning(client):

@@ -1,12 +1,16 @@
 """Out of bounds: billing is suspended with a reason instead of being billed nonsense."""
 
-import pytest
+from contextlib import suppress
+from io import StringIO
 
-from billing.errors import BillingNotSuspended, BillingSuspended
+import pytest
+from django.core.management import call_command
+
+from billing.errors import BillingNotSuspended, BillingSuspended, BillingWouldBeSuspended
 from billing.generator.generate import generate
 from billing.generator.options import Options
 from billing.generator.outcomes import Outcome, bill_one
-from billing.models import Invoice, SuspendedBilling
+from billing.models import Amendment, Invoice, SuspendedBilling
 from billing.orders import suspension
 from ledger import services
 from ledger.api.kit import authentication
@@ -75,6 +79,48 @@ def test_as_many_lines_on_each_of_two_days_do_not_suspend_billing(settings) -> N
     assert bill_one(subscription.ref, Options(as_of=at(2, 1))).outcome == Outcome.FINALISED
 
 
+def test_a_dry_run_of_an_amendment_beyond_the_limits_does_not_say_that_billing_is_suspended(settings) -> None:
+    authentication.forget_keys()
+    _, secret = services.create_api_key(name=unique("key"), scopes=["billing:read", "billing:write"])
+    api = ApiClient(secret)
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring()]).code)
+    path = f"/v1/subscriptions/{subscription.ref}/amendments?dry_run=true&as_of=2026-04-01T00:00:00Z"
+    body = {"effective_at": "2026-04-01T00:00:00Z", "quantities": {"base": "2"}}
+    amendments = Amendment.objects.count()
+
+    settings.BILLING_LIMITS = {"periods": 3}
+    refused = api.post(path, body)
+    problem = refused.json()
+    assert (refused.status_code, problem["type"].rsplit("/", 1)[1]) == (409, "subscription-would-be-parked")
+    assert (problem["title"], problem["detail"]) == (
+        "A run would suspend billing of the subscription",
+        "A run would suspend billing of the subscription.",
+    )
+    assert (problem["reason"], problem["periods"], problem["limit"]) == ("too-many-periods", 4, 3)
+    # Nothing is written, and nothing is suspended.
+    assert (Amendment.objects.count(), SuspendedBilling.objects.count()) == (amendments, 0)
+
+    # Where billing is suspended, a dry run says so.
+    suspension.suspend(ref=subscription.ref, reason="looks-odd")
+    problem = api.post(path, body).json()
+    assert (problem["type"].rsplit("/", 1)[1], problem["reason"]) == ("subscription-parked", "looks-odd")
+    assert problem["detail"] == "Billing of the subscription is suspended."
+
+
+def test_a_dry_run_of_the_generator_says_that_billing_would_be_suspended(settings) -> None:
+    settings.BILLING_LIMITS = {"periods": 3}
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring()]).code)
+    with pytest.raises(BillingWouldBeSuspended) as refused:
+        generate(ref=subscription.ref, options=Options(as_of=at(4, 1), dry_run=True))
+    assert refused.value.facts["reason"] == "too-many-periods"
+    out = StringIO()
+    with suppress(SystemExit):
+        asked = ["--subscription", subscription.ref, "--as-of", "2026-04-01", "--no-progress", "--dry-run"]
+        call_command("generate_invoices", *asked, stdout=out)
+    assert "Subscriptions  1 would be suspended\n" in out.getvalue()
+    assert not SuspendedBilling.objects.exists()
+
+
 def test_over_rest_the_refusal_suspends_billing_as_the_command_does(settings) -> None:
     authentication.forget_keys()
     settings.BILLING_LIMITS = {"periods": 3}
@@ -86,6 +132,7 @@ def test_over_rest_the_refusal_suspends_billing_as_the_command_does(settings) ->
 
     dry = api.post(path, body | {"dry_run": True})
     assert (dry.status_code, SuspendedBilling.objects.filter(subscription=subscription.pk).count()) == (409, 0)
+    assert dry.json()["detail"] == "A run would suspend billing of the subscription."
     key = unique("key")
     refused, again = (api.post(path, body, key=key) for _ in range(2))
     assert [one.status_code for one in (refused, again)] == [409, 409]

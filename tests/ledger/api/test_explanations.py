@@ -105,7 +105,7 @@ def test_a_refund_says_what_is_left_to_refund(api: ApiClient, holder: str) -> No
         "returned_before": 3,
         "returned": 7,
         "refundable": 1,
-        "text": "Refunds have returned 7 of the 8 credits taken; 1 remain refundable.",
+        "text": "Refunds have returned 7 of the 8 credits taken; 1 can be refunded.",
     }
     assert lot_decisions(found) == [(1, 4, "returned")]
 
@@ -173,7 +173,7 @@ def test_grants_transfers_overdrafts_and_repayments_are_explained(api: ApiClient
     assert explanation_of(api, holder, 6)["text"].startswith("The transfer moved 10 credits from 1 lot to team-7, ")
     came = explanation_of(api, "team-7", 1)
     assert (came["text"], lot_decisions(came)) == (
-        "customer-42 transferred 10 credits; they form a new lot with the terms they had there.",
+        "customer-42 transferred 10 credits, now a new lot with its old terms.",
         [(1, 10, "opened")],
     )
     assert (came["before"]["sequence"], came["before"]["lots"]) == (0, [])

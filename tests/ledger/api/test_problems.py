@@ -202,6 +202,28 @@ def test_a_body_lists_its_facts_by_name_so_that_it_is_always_the_same() -> None:
     assert [json.dumps(one), json.dumps(two)] == [golden, golden]
 
 
+@pytest.mark.parametrize(
+    ("error", "detail"),
+    [
+        (errors.InsufficientCredits(available=0, requested=1), "The request needs 1 credit; 0 are available."),
+        (errors.InsufficientCredits(available=1, requested=1_200), "The request needs 1200 credits; 1 is available."),
+        (
+            errors.RefundExceedsSpend(sequence=1, refundable=1, requested=2),
+            "Spend 1 has 1 credit left to refund; the request asks for 2.",
+        ),
+        (
+            errors.RevocationExceedsGrant(sequence=1, revocable=0, requested=1),
+            "Grant 1 has 0 credits left to revoke; the request asks for 1.",
+        ),
+        (errors.CaptureExceedsHold(sequence=1, held=1, requested=2), "Hold 1 holds 1 credit; the request asks for 2."),
+        (errors.LotLimit(open_lots=1, limit=1), "The account has 1 open lot; the limit is 1."),
+        (errors.LotLimit(limit=1), "The account has ? open lots; the limit is 1."),
+    ],
+)
+def test_a_detail_has_the_noun_of_its_number(error: errors.LedgerError, detail: str) -> None:
+    assert problems.body(error, "r")["detail"] == detail
+
+
 def test_a_fact_cannot_take_the_place_of_a_member() -> None:
     body = problems.body(errors.NotRefundable(sequence=1, kind="grant", status="x", type="y", outcome="z"), "r")
     assert (body["status"], body["type"][-14:], body["outcome"]) == (409, "not-refundable", "not_executed")

@@ -117,6 +117,40 @@ def test_a_capture_and_a_rated_spend_say_what_they_are(account):
     assert refusal_text(refusal, at=NOW, unit=CREDITS).startswith("Refused: 36 asked for 12,000 of gpt.output, 6 spendable.")
 
 
+def test_one_credit_is_singular(account):
+    account = after_grant(account, 2)
+    account = after_hold(account, 1, NOW.replace(hour=21, minute=34))
+    refusal = recorded_refusal(account, spend_request(2), spend)
+    assert refusal_text(refusal, at=NOW, unit=CREDITS) == ("Refused: 2 asked, 1 spendable. 1 is held until 21:34. Short by 1.")
+    texts = [each.text for each in remedies(refusal, at=NOW, unit=CREDITS)]
+    assert texts[:2] == ["Grant 1 credit", "Release hold #2: 1 until 21:34"]
+    assert remedies(refusal, at=NOW, unit=DOLLARS)[0].text == "Grant 0.01 USD"
+    facts = {"sequence": 2, "refundable": 1, "requested": 9}
+    assert [each.text for each in remedies(refusal_of("refund-exceeds-spend", facts), at=NOW, unit=CREDITS)] == [
+        "Refund the 1 that is left"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("unit", "one", "two"),
+    [
+        ("credits", "1 credit", "2 credits"),
+        ("api calls", "1 api call", "2 api calls"),
+        ("messages", "1 message", "2 messages"),
+        ("USD", "1 USD", "2 USD"),
+        ("sms", "1 sms", "2 sms"),
+        ("status", "1 status", "2 status"),
+        ("MB", "1 MB", "2 MB"),
+        ("€", "1 €", "2 €"),
+    ],
+)
+def test_only_a_plain_english_plural_becomes_singular(unit, one, two):
+    shown = CreditUnit("x", "X", unit)
+    assert [shown.amount(1), shown.amount(2), shown.amount(0)] == [one, two, f"0 {unit}"]
+    assert (shown.amount(-1), shown.signed_amount(1)) == (f"−{one}", f"+{one}")
+    assert CreditUnit("x", "X", unit, 2).amount(100) == f"1.00 {unit}"
+
+
 SENTENCES = {
     "entry-not-found": ({"sequence": 9, "credit_type": "sms"}, "the account has no entry #9 in sms."),
     "not-refundable": ({"sequence": 1, "kind": "grant"}, "entry #1 is a grant. Only a spend or a capture can be refunded."),
@@ -129,8 +163,8 @@ SENTENCES = {
         {"sequence": 1, "revocable": 1, "requested": 100},
         "100 to be revoked, 1 is left of grant #1. Over by 99.",
     ),
-    "lot-limit": ({"open_lots": 500, "limit": 500}, "the account has 500 open lots; 500 are the most."),
-    "hold-limit": ({"held_lots": 499, "limit": 500}, "the open holds set aside 499 lots; 500 are the most."),
+    "lot-limit": ({"open_lots": 500, "limit": 500}, "the account has 500 open lots; the limit is 500."),
+    "hold-limit": ({"held_lots": 499, "limit": 500}, "the open holds set aside 499 lots; the limit is 500."),
     "not-a-hold": (
         {"sequence": 2, "kind": "transfer_out"},
         "entry #2 is a transfer out. Only a hold can be captured, released or extended.",
@@ -143,7 +177,7 @@ SENTENCES = {
     "unknown-rate": ({"rate": "gpt.out", "credit_type": "credits"}, "no rate for credits is called gpt.out."),
     "amount-limit": (
         {"rate": "gpt.out", "quantity": 10**15, "limit": 9_007_199_254_740_991},
-        "1,000,000,000,000,000 of gpt.out cost more than 9,007,199,254,740,991, the most of one operation.",
+        "1,000,000,000,000,000 of gpt.out cost more than 9,007,199,254,740,991 credits, the limit of one operation.",
     ),
 }
 
