@@ -16,7 +16,9 @@ from ledger import migrations
 FUNCTIONS_FILE: Final = Path(next(iter(migrations.__path__))) / "distributed.sql"
 ENTRIES: Final = "ledger_entry"
 BY: Final = "holder_id"
-ON_ALL_NODES: Final = ("ledger_api_key", "ledger_batch", "ledger_credit_type", "ledger_rate", "django_migrations")
+ON_ALL_NODES: Final = (
+    "ledger_api_key", "ledger_batch", "ledger_credit_type", "ledger_rate", "ledger_total_state", "django_migrations",
+)  # fmt: skip
 """What a process on any node reads; each node has all of it."""
 SETTINGS: Final = {
     # With a generic plan a function is never delegated: its lock would be taken where one is connected.

@@ -23,6 +23,8 @@ from tests.distributed.test_locks_of_all_nodes import address, shard_node
 from tests.distributed.test_nodes import at_node
 from tests.ledger.admin.admin_site import operator
 from tests.ledger.api.conftest import ApiClient
+from tests.ledger.api.test_misdirected import ask
+from tests.ledger.api.test_scopes import documented_calls
 
 OF_THE_COORDINATOR = {
     "update_totals": [],
@@ -60,6 +62,7 @@ CALLS = [
     "/v1/holders/{holder}/entries/2",
     "/v1/holders/{holder}/entries/2/explanation",
     "/v1/holders/{holder}/refusals",
+    "/v1/holders/{holder}/statements/2026-01.pdf",
     "/v1/rates",
 ]
 
@@ -183,6 +186,12 @@ def test_a_call_of_billing_is_refused_at_a_worker_and_served_at_the_coordinator(
     assert not Customer.objects.filter(ref=ref).exists()
     assert api.get("/v1/customers").status_code == 200
     assert api.post("/v1/customers", body, key=ref).status_code == 201
+
+
+def test_a_worker_refuses_the_calls_that_document_it_and_no_others(cluster, api):
+    with at_node(cluster.workers[0]):
+        statuses = [(call, ask(call, api.secret, on_this_connection=True).status_code) for call in documented_calls()]
+    assert [call for call, status in statuses if (status == 421) != ("421" in call.responses)] == []
 
 
 def test_operators_pages_are_refused_at_a_worker(cluster, as_application):

@@ -17,6 +17,8 @@ def new_database(
 ) -> Iterator[Callable[[], BaseDatabaseWrapper]]:
     """Makes new, empty databases, and returns a Django connection of the owner to each; they are dropped at the end."""
     owner = raw_connection("owner", autocommit=True)
+    # To make or drop a database, the server writes all its buffers to the disk.
+    owner.execute("SET statement_timeout = 0")
     with django_db_blocker.unblock(), ExitStack() as databases:
         yield lambda: databases.enter_context(_new_database(owner))
 

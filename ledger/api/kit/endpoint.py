@@ -3,7 +3,8 @@
 A DRF view in what it declares, so that drf-spectacular documents it. The front runs it, and not in DRF's way: there is one
 parser, one renderer, one kind of key.
 The order in which a request can fail is fixed: path 404, method 405, Accept 406, key 401, scope 403, holder outside the key's
-confines 404, limits 429, Idempotency-Key 400, media type 415, size 413, body 400; then what the services say.
+confines 404, worker of a cluster 421, limits 429, Idempotency-Key 400, media type 415, size 413, body 400; then what
+the services say.
 """
 
 from collections.abc import Callable, Mapping

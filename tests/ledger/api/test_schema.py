@@ -139,18 +139,18 @@ def test_it_has_every_call_of_the_contract(document: dict[str, Any]) -> None:
     assert {(path, method) for path, method, _ in documented_operations(document)} >= LEDGER_CALLS
 
 
-def routed_paths(patterns: list[URLPattern | URLResolver], prefix: str = "/") -> Iterator[str]:
-    """The paths of all URL patterns, with parameters as the document writes them."""
+def routes(patterns: list[URLPattern | URLResolver], prefix: str = "/") -> Iterator[tuple[str, Any]]:
+    """The path of each URL pattern, with parameters as the document writes them, and its view."""
     for pattern in patterns:
         path = prefix + str(pattern.pattern)
         if isinstance(pattern, URLResolver):
-            yield from routed_paths(pattern.url_patterns, path)
+            yield from routes(pattern.url_patterns, path)
         else:
-            yield re.sub(r"<(?:[a-z_]+:)?([a-z_]+)>", r"{\1}", path)
+            yield re.sub(r"<(?:[a-z_]+:)?([a-z_]+)>", r"{\1}", path), getattr(pattern.callback, "cls", None)
 
 
 def test_it_has_every_route_under_v1_but_itself(document: dict[str, Any]) -> None:
-    under_v1 = {path for path in routed_paths(get_resolver().url_patterns) if path.startswith("/v1/")}
+    under_v1 = {path for path, _ in routes(get_resolver().url_patterns) if path.startswith("/v1/")}
     assert {path for path in document["paths"] if path.startswith("/v1/")} == under_v1 - {"/v1/schema"}
 
 
@@ -210,6 +210,14 @@ def test_problems_stand_under_the_status_they_are_answered_with(document: dict[s
                     method,
                     path,
                 )
+
+
+def test_a_call_documents_421_if_its_view_needs_the_coordinator(document: dict[str, Any]) -> None:
+    views = dict(routes(get_resolver().url_patterns))
+    for path, method, operation in documented_operations(document):
+        found = operation["responses"].get("421", {}).get("content", {}).get(problems.MEDIA_TYPE, {}).get("examples", {})
+        assert set(found) == ({"misdirected"} if views[path].needs_coordinator else set()), (method, path)
+    assert (views["/v1/invoices"].needs_coordinator, views["/v1/rates"].needs_coordinator) == (True, False)
 
 
 def test_writes_document_their_key_and_their_refusals(document: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from django.http import HttpRequest, HttpResponse
@@ -19,20 +19,28 @@ IN_A_PATH = {
 }  # fmt: skip
 
 
-def _path_value(parameter: re.Match[str]) -> str:
-    """A value for a parameter of a path."""
-    return IN_A_PATH.get(parameter[1], "1")
+class DocumentedCall(NamedTuple):
+    """A call under /v1 of the OpenAPI document."""
+
+    method: str
+    path: str
+    """With values for its parameters."""
+    scope: str | None
+    security: Any
+    responses: dict[str, Any]
+    """By status."""
 
 
-def documented_calls() -> list[tuple[str, str, str | None, Any]]:
-    """Method, path with its parameters filled in, scope, and security of each call under /v1."""
+def documented_calls() -> list[DocumentedCall]:
+    """Return each call under /v1."""
     paths = json.loads(openapi_document())["paths"]
     return [
-        (
+        DocumentedCall(
             method.upper(),
             re.sub(r"{(\w+)}", lambda found: IN_A_PATH.get(found[1], "1"), path),
             call["x-scope"],
             call.get("security"),
+            call["responses"],
         )
         for path, methods in paths.items()
         if path.startswith("/v1/")
@@ -42,20 +50,20 @@ def documented_calls() -> list[tuple[str, str, str | None, Any]]:
 
 
 def test_every_call_asks_for_the_scope_that_the_document_names(db: None) -> None:
-    with_scope = [call for call in documented_calls() if call[2]]
+    with_scope = [call for call in documented_calls() if call.scope]
     assert len(with_scope) > 60
-    for asked in sorted({scope for _, _, scope, _ in with_scope if scope}):
+    for asked in sorted({call.scope for call in with_scope if call.scope}):
         others = [scope for scope in SCOPES if scope not in (asked, "ledger:admin")]
         _, secret = services.create_api_key(name=f"all but {asked}", scopes=others, holder_id=None)
-        for method, path, scope, _ in with_scope:
-            if scope == asked:
-                response = AsgiClient().generic(method, path, headers={"Authorization": f"Bearer {secret}"})
+        for call in with_scope:
+            if call.scope == asked:
+                response = AsgiClient().generic(call.method, call.path, headers={"Authorization": f"Bearer {secret}"})
                 problem = json.loads(response.content)
-                assert (response.status_code, problem.get("scope")) == (403, scope), f"{method} {path}: {problem}"
+                assert (response.status_code, problem.get("scope")) == (403, asked), f"{call.method} {call.path}: {problem}"
 
 
 def test_a_call_without_a_scope_is_public_or_looks_at_scopes_itself() -> None:
-    unscoped = {(method, path) for method, path, scope, security in documented_calls() if not scope and security}
+    unscoped = {(call.method, call.path) for call in documented_calls() if not call.scope and call.security}
 
     # Each operation of a batch needs the scope of the same call alone.
     assert unscoped == {("POST", "/v1/batches")}
