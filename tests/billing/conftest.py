@@ -1,5 +1,15 @@
 """For all tests of billing that go over REST."""
 
-from tests.ledger.api.conftest import _forget_keys
+from collections.abc import Callable
 
-__all__ = ["_forget_keys"]
+import pytest
+
+from tests.ledger.api.conftest import ApiClient, _forget_keys, make_api
+
+__all__ = ["_forget_keys", "make_api"]
+
+
+@pytest.fixture
+def api(db: None, make_api: Callable[..., ApiClient]) -> ApiClient:
+    """A client with the key `shop`, which may read and write in billing."""
+    return make_api("billing:read", "billing:write", name="shop")

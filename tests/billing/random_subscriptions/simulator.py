@@ -279,7 +279,7 @@ class Simulator:
         pick = self.random
         instant = self._instant(simulated, since, until)
         what = pick.choices(("quantities", "plan", "paused", "resumed", "ends_at"), (5, 2, 2, 3, 2))[0]
-        states = [state for state in simulated.model._states() if state[0] <= instant]
+        states = [state for state in simulated.model.states() if state[0] <= instant]
         plan = states[-1][1] if states else simulated.model.amendments[0].plan
         assert plan is not None
         if what == "plan":
@@ -403,7 +403,7 @@ class Simulator:
                     simulated.model.finalize(calculated)
                     simulated.log.append(f"finalise {pk}")
                     assert_same(invoice_documents([Invoice.objects.get(pk=pk)]), [calculated])
-                elif not simulated.model._corrections(calculated):
+                elif not simulated.model.corrections(calculated):
                     invoices.delete_draft(pk)
                     simulated.model.void(calculated)
                     simulated.log.append(f"delete {pk}")
@@ -539,7 +539,7 @@ def _lines_of_calculator(calculated: slow.Document) -> list[tuple[str, ...]]:
     """What two calculations of a line must agree on, from the calculator."""
     found = []
     for line in calculated.lines:
-        kind, key, start, end, quantity, *rest = line.figures()
+        kind, key, start, end, quantity, *rest = line.compared()
         # Invoices say a quantity with 12 decimals at most.
         quantity = Fraction(slow.half_up(quantity * 10**12), 10**12)
         found.append(_as_text(kind, key, start and time_text(start), end and time_text(end), quantity, *rest))

@@ -1,0 +1,14 @@
+"""A second opinion on invoices, slow and plain: days counted one by one, exact fractions, everything computed every time.
+
+Written from the billing conventions alone. It shares no line with the product: no claims table, no cursor, no SQL, no look-up of
+where a period lies. It is told what a subscription was ordered, amended and used, and computes what each run has to put on a
+document. Tests import it as `slow`.
+"""
+
+from tests.billing.random_subscriptions.calculator.documents import Coupon, Customer, Document
+from tests.billing.random_subscriptions.calculator.exact import half_up, instant_of
+from tests.billing.random_subscriptions.calculator.orders import Amendment
+from tests.billing.random_subscriptions.calculator.prices import PERCENTAGES, Event, Plan
+from tests.billing.random_subscriptions.calculator.subscriptions import Subscription
+
+__all__ = ["PERCENTAGES", "Amendment", "Coupon", "Customer", "Document", "Event", "Plan", "Subscription", "half_up", "instant_of"]

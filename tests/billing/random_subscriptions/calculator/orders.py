@@ -1,0 +1,184 @@
+"""What was ordered: in which stretches of time each key counted, at which plan and quantity, and how much of a period each is."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from fractions import Fraction
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+from tests.billing.random_subscriptions.calculator.exact import (
+    FOREVER,
+    INSTANT,
+    MONTHS,
+    ONE_DAY,
+    Time,
+    boundary,
+    local_day,
+)
+from tests.billing.random_subscriptions.calculator.prices import Plan, Price
+
+
+@dataclass(frozen=True)
+class Amendment:
+    """A change from an instant on; only what is given changes."""
+
+    effective_at: datetime
+    plan: Plan | None = None
+    quantities: dict[str, Fraction] = field(default_factory=dict)
+    sets_end: bool = False
+    ends_at: datetime | None = None
+    paused: bool | None = None
+
+
+class Span(NamedTuple):
+    """A stretch of time in which a key counted at one plan and quantity."""
+
+    plan: Plan
+    quantity: Fraction
+    start: datetime
+    end: datetime
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The part of a span inside one full period.
+
+    Args:
+        is_first: nothing of the same full period lies before it.
+        is_last: it ends because the subscription does.
+    """
+
+    plan: Plan
+    quantity: Fraction
+    start: datetime
+    end: datetime
+    full: Time
+    is_first: bool
+    is_last: bool
+
+    @property
+    def time(self) -> Time:
+        return self.start, self.end
+
+    def has_terms_of(self, other: "Span | Stretch") -> bool:
+        """True at the same plan and quantity."""
+        return (self.plan, self.quantity) == (other.plan, other.quantity)
+
+
+class Order:
+    """What a subscription was ordered and amended to."""
+
+    def __init__(
+        self, *, plan: Plan, started_at: datetime, anchor_at: datetime, zone: ZoneInfo, quantities: dict[str, Fraction],
+        trial_end: datetime | None = None, ends_at: datetime | None = None,
+    ) -> None:  # fmt: skip
+        self.zone = zone
+        self.anchor = anchor_at.astimezone(zone).replace(tzinfo=None)
+        self.begins = max(started_at, trial_end or started_at)
+        self.amendments: list[Amendment] = []
+        self.keys: list[str] = []
+        self.amend(Amendment(started_at, plan, quantities, ends_at is not None, ends_at))
+
+    def amend(self, amendment: Amendment) -> None:
+        """Record a change; keys that the plan brings come after those that are known."""
+        self.amendments.append(amendment)
+        known = {price["key"] for _, plan, _ in self.states() for price in plan.prices}
+        self.keys += sorted(known - set(self.keys))
+
+    def states(self) -> list[tuple[datetime, Plan, dict[str, Fraction]]]:
+        """Plan and quantities from each instant at which something changed, where the subscription was active."""
+        states = []
+        for instant in self._changes():
+            plan, quantities, paused = self.amendments[0].plan, dict[str, Fraction](), False
+            for amendment in sorted(self.amendments, key=lambda known: known.effective_at):
+                if amendment.effective_at <= instant:
+                    plan = amendment.plan or plan
+                    quantities |= amendment.quantities
+                    paused = paused if amendment.paused is None else amendment.paused
+            assert plan is not None
+            if not paused and not self._is_ended(instant):
+                states.append((instant, plan, quantities))
+        return states
+
+    def _changes(self) -> list[datetime]:
+        return sorted({amendment.effective_at for amendment in self.amendments} | set(self._ends()))
+
+    def _ends(self) -> list[datetime]:
+        """The instants at which the subscription ceases to be active, though it was until then."""
+        asked = {amendment.ends_at for amendment in self.amendments if amendment.sets_end and amendment.ends_at is not None}
+        return [end for end in asked if self._is_ended(end) and not self._is_ended(end - INSTANT)]
+
+    def _is_ended(self, instant: datetime) -> bool:
+        """As the newest amendment about that instant has it: about all from its start on, and about all after its end."""
+        for amendment in reversed(self.amendments):
+            if amendment.sets_end and amendment.ends_at is not None and instant >= amendment.ends_at:
+                return True
+            if amendment.sets_end and instant >= amendment.effective_at:
+                return False
+        return False
+
+    def spans(self, key: str) -> list[Span]:
+        """The spans in which a key counted, as long as they can be; of the key "", in which any plan did."""
+        changes = [*self._changes(), FOREVER]
+        spans: list[Span] = []
+        for start, plan, quantities in self.states():
+            if key and plan.price(key) is None:
+                continue
+            span = Span(plan, quantities.get(key, Fraction(1)), start, next(change for change in changes if change > start))
+            if spans and spans[-1].end == start and spans[-1][:2] == span[:2]:
+                span = spans.pop()._replace(end=span.end)
+            spans.append(span)
+        charged = [span._replace(start=max(span.start, self.begins)) for span in spans]
+        return [span for span in charged if span.start < span.end]
+
+    def stretches(self, key: str, until: datetime) -> list[Stretch]:
+        """The spans of a key cut at every boundary, those that start up to `until`."""
+        found: list[Stretch] = []
+        ends = self._ends()
+        for span in self.spans(key):
+            for full in self.periods(span.plan, span.start):
+                start, end = max(span.start, full[0]), min(span.end, full[1])
+                if start > until or start >= end:
+                    break
+                is_first = full not in [stretch.full for stretch in found]
+                is_last = end == span.end and end in ends
+                found.append(Stretch(span.plan, span.quantity, start, end, full, is_first, is_last))
+        return found
+
+    def periods(self, plan: Plan, instant: datetime) -> Iterator[Time]:
+        """The full periods of a plan, from the one that contains an instant on."""
+
+        def edge(n: int) -> datetime:
+            return boundary(self.anchor, self.zone, plan.unit, plan.count, n)
+
+        n = 0
+        while edge(n) > instant:
+            n -= 1
+        while edge(n + 1) <= instant:
+            n += 1
+        while True:
+            yield edge(n), edge(n + 1)
+            n += 1
+
+    def share(self, price: Price, stretch: Stretch) -> tuple[int, int]:
+        """How many units of its full period a stretch is, and how many that has: days, microseconds, or the whole."""
+        mode = price.get("proration", "day")
+        if mode == "none":
+            return int(stretch.is_first), 1
+        if mode == "second":
+            return (stretch.end - stretch.start) // INSTANT, (stretch.full[1] - stretch.full[0]) // INSTANT
+        start, end, full_start, full_end = (local_day(instant, self.zone) for instant in (*stretch.time, *stretch.full))
+        if stretch.is_last and price.get("bill_last_day") and local_day(stretch.end - INSTANT, self.zone) == end:
+            end += ONE_DAY
+        if mode == "fixed_30" and stretch.plan.unit in MONTHS:
+            of = 30 * MONTHS[stretch.plan.unit] * stretch.plan.count
+            reached = [of if day >= full_end else self._days_360(full_start, day, of) for day in (start, end)]
+            return reached[1] - reached[0], of
+        days = [full_start + n * ONE_DAY for n in range((full_end - full_start).days)]
+        return sum(start <= day < end for day in days), len(days)
+
+    def _days_360(self, full_start: date, day: date, of: int) -> int:
+        """Every month has 30 days: the 31st is the 30th, and a boundary is on the anchor's day also where a month is short."""
+        origin = 360 * full_start.year + 30 * full_start.month + min(self.anchor.day, 30)
+        return min(max(360 * day.year + 30 * day.month + min(day.day, 30) - origin, 0), of)

@@ -1,0 +1,168 @@
+"""What was used and what it costs, by a price as the REST contract writes it."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+from tests.billing.random_subscriptions.calculator.exact import INSTANT, Time, number, to_minor
+
+Price = dict[str, Any]
+PERCENTAGES = ("percentage", "graduated_percentage")
+NOTHING = Fraction(0)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A version of a plan."""
+
+    code: str
+    currency: str
+    unit: str
+    count: int
+    prices: tuple[Price, ...]
+    minimum: str | None = None
+    maximum: str | None = None
+
+    def price(self, key: str) -> Price | None:
+        """The price of a key, if there is one."""
+        return next((price for price in self.prices if price["key"] == key), None)
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that was used."""
+
+    meter: str
+    value: Fraction
+    occurred_at: datetime
+    properties: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Used:
+    """What was used in a stretch: the quantity, and for percentages how many events and what of them was free."""
+
+    quantity: Fraction
+    events: int = 0
+    free: Fraction = NOTHING
+    free_events: int = 0
+
+
+def is_due_at_start(price: Price) -> bool:
+    """True for a price in advance; the others are due at the end."""
+    return bool(price.get("timing", "advance") == "advance")
+
+
+def limits(terms: Price, share: Fraction, currency: str) -> tuple[int | None, int | None]:
+    """Minimum and maximum for a share of a period, in minor units; None without one."""
+    least, most = (terms.get(name) for name in ("minimum", "maximum"))
+    return (
+        None if least is None else to_minor(number(least) * share, currency),
+        None if most is None else to_minor(number(most) * share, currency),
+    )
+
+
+def within(amount: int, least: int | None, most: int | None) -> int:
+    """As much of an amount as a minimum and a maximum allow."""
+    if most is not None:
+        amount = min(amount, most)
+    return amount if least is None else max(amount, least)
+
+
+# Usage -----------------------------------------------------------------------------------------------
+
+
+def used(price: Price, events: list[Event], time: Time, full: Time) -> Used:
+    """What was used in a stretch of a full period, as the price sees it."""
+    counted = sorted((event for event in events if _counts(price, event)), key=lambda event: event.occurred_at)
+    inside = [event for event in counted if time[0] <= event.occurred_at < time[1]]
+    values = [event.value for event in inside]
+    if price["model"] in PERCENTAGES:
+        return _free_part(price, values)
+    match price["aggregation"]:
+        case "count":
+            quantity = Fraction(len(inside))
+        case "sum":
+            quantity = sum(values, NOTHING)
+        case "max":
+            quantity = max(values, default=NOTHING)
+        case "last":
+            quantity = values[-1] if values else NOTHING
+        case "unique":
+            quantity = Fraction(len({event.properties[price["property"]] for event in inside}))
+        case _:
+            quantity = _weighted(counted, time) / ((full[1] - full[0]) // INSTANT)
+    return Used(quantity, len(inside))
+
+
+def _counts(price: Price, event: Event) -> bool:
+    filters = price.get("filters", {})
+    return event.meter == price["meter"] and all(event.properties.get(name) in passing for name, passing in filters.items())
+
+
+def _weighted(counted: list[Event], time: Time) -> Fraction:
+    """Each level times the microseconds for which it held; the level at the start is the last before it."""
+    before = [event.value for event in counted if event.occurred_at < time[0]]
+    levels = [(time[0], before[-1] if before else NOTHING)]
+    levels += [(event.occurred_at, event.value) for event in counted if time[0] <= event.occurred_at < time[1]]
+    levels.append((time[1], NOTHING))
+    return sum((level * ((until - since) // INSTANT) for (since, level), (until, _) in pairwise(levels)), NOTHING)
+
+
+def _free_part(price: Price, values: list[Fraction]) -> Used:
+    """What of a percentage price is free: events and money, until either is exceeded."""
+    total, count = sum(values, NOTHING), len(values)
+    events, amount = price.get("free_events"), price.get("free_amount")
+    if events is None and amount is None:
+        return Used(total, count)
+    running = NOTHING
+    for position, value in enumerate(values):
+        if events is not None and position >= int(events):
+            return Used(total, count, running, position)
+        if amount is not None and running + value > number(amount):
+            return Used(total, count, number(amount), position)
+        running += value
+    return Used(total, count, running, count)
+
+
+# Cost ------------------------------------------------------------------------------------------------
+
+
+def cost_of_usage(price: Price, used: Used) -> Fraction:
+    """What the usage of a period costs, exact."""
+    if price["model"] != "percentage":
+        return cost_of(price, used.quantity)
+    total = max(used.quantity, NOTHING)
+    paying = total - min(max(used.free, NOTHING), total)
+    fees = max(used.events - used.free_events, 0) * number(price.get("fixed_amount"))
+    return paying * number(price["rate"]) / 100 + fees
+
+
+def cost_of(price: Price, quantity: Fraction) -> Fraction:
+    """What a quantity costs for a full period, exact."""
+    quantity = max(quantity, NOTHING)
+    model, each = price["model"], number(price.get("unit_amount"))
+    paying = max(quantity - number(price.get("free_units")), NOTHING)
+    match model:
+        case "flat":
+            return each * (quantity if price["kind"] == "recurring" else 1)
+        case "unit":
+            return paying * each
+        case "package":
+            packages = 0
+            while packages * number(price["package_size"]) < paying:
+                packages += 1
+            return packages * each
+        case "volume":
+            tier = next(tier for tier in price["tiers"] if tier.get("up_to") is None or quantity <= number(tier["up_to"]))
+            return quantity * number(tier.get("unit_amount")) + number(tier.get("flat_amount"))
+    owed, below = NOTHING, NOTHING
+    for tier in price["tiers"]:
+        if quantity > below:
+            top = quantity if tier.get("up_to") is None else min(quantity, number(tier["up_to"]))
+            per_unit = number(tier["rate"]) / 100 if model == "graduated_percentage" else number(tier.get("unit_amount"))
+            owed += (top - below) * per_unit + number(tier.get("flat_amount"))
+            below = top
+    return owed

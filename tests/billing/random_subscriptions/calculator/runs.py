@@ -1,0 +1,334 @@
+"""What one run bills of a subscription, key by key, and the documents that it makes of that."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+from fractions import Fraction
+from itertools import groupby
+from typing import Any
+
+from tests.billing.random_subscriptions.calculator.documents import Document, Line, bound_by_prices, redeem_coupons, tax_rows
+from tests.billing.random_subscriptions.calculator.exact import (
+    DECIMALS,
+    FOREVER,
+    Time,
+    cut_at,
+    number,
+    to_minor,
+    without,
+)
+from tests.billing.random_subscriptions.calculator.orders import Stretch
+from tests.billing.random_subscriptions.calculator.prices import (
+    Price,
+    Used,
+    cost_of,
+    cost_of_usage,
+    is_due_at_start,
+    limits,
+    used,
+    within,
+)
+from tests.billing.random_subscriptions.calculator.subscriptions import Billed, Subscription, price_of
+
+KINDS = ("credit", "recurring", "usage", "late_usage", "charge")
+"""In which order lines come that are due at one instant; late usage with the usage."""
+
+
+class Run:
+    """A run as of an instant.
+
+    Attributes:
+        freed: what is billed no more, with the line because of which.
+        made: what is billed from then on.
+        unchanged: usage that is billed, in which late usage is looked for.
+        last_billed: the full periods of which usage is billed, by key; the last that was billed is last.
+    """
+
+    def __init__(self, of: Subscription, as_of: datetime) -> None:
+        self.of, self.as_of = of, as_of
+        self.lines: list[Line] = []
+        self.freed: list[tuple[Billed, Line | None]] = []
+        self.made: list[Billed] = []
+        self.unchanged: list[tuple[Stretch, Billed]] = []
+        self.last_billed: dict[str, list[Time]] = {}
+
+    def documents(self, only: str | None, lookback: int) -> list[Document]:
+        """The documents of the run, by currency; what they bill is recorded."""
+        if only != "usage":
+            for key in self.of.keys:
+                self._recurring(key)
+        if only != "recurring":
+            for key in self.of.keys:
+                self._usage(key)
+            self._look_back(lookback)
+        if only != "usage":
+            self._one_offs()
+        bounded = {span.plan.currency for span in self.of.spans("") if span.plan.minimum or span.plan.maximum}
+        made = [self._document(currency) for currency in sorted(bounded | {line.currency for line in self.lines})]
+        for billed, line in self.freed:
+            billed.free(line.document if line else None)
+        self.of.history += self.made
+        return [document for document in made if document is not None]
+
+    # Recurring ---------------------------------------------------------------------------------------
+
+    def _recurring(self, key: str) -> None:
+        billed = self.of.live("recurring", key)
+        until = max([self.as_of, *(known.end for known in billed)])
+        wanted = [s for s in self.of.stretches(key, until) if price_of(s, key)["kind"] == "recurring"]
+        for known in billed:
+            self._give_back_unused(known, wanted)
+        for stretch in wanted:
+            if self.as_of >= (stretch.start if is_due_at_start(price_of(stretch, key)) else stretch.end):
+                self._charge(key, stretch, [known for known in billed if known.stretch.has_terms_of(stretch)])
+
+    def _give_back_unused(self, billed: Billed, wanted: list[Stretch]) -> None:
+        """Give back what is not used, each stretch once it is not used, one after the other."""
+        spans = self.of.spans(billed.key)
+        same = [(span.start, span.end) for span in spans if billed.stretch.has_terms_of(span)]
+        changes = [instant for span in spans for instant in (span.start, span.end)]
+        unused = [time for time in cut_at(without(billed.stretch.time, same), changes) if time[0] <= self.as_of]
+        given: list[tuple[Time, int]] = []
+        left = [billed]
+        for start, end in unused:
+            of = next(rest for rest in left if rest.start <= start and end <= rest.end)
+            back, rests = self._without_stretch(of, (start, end), wanted)
+            given.append(((start, end), back))
+            left = [rest for rest in left if rest is not of] + rests
+        if given:
+            self._give_back(billed, given, sorted(left, key=lambda rest: rest.start))
+
+    def _without_stretch(self, billed: Billed, unused: Time, wanted: list[Stretch]) -> tuple[int, list[Billed]]:
+        """What a stretch of what was billed is worth, and what is left without it."""
+        stops = [s.end for s in wanted if s.is_last and s.has_terms_of(billed.stretch)]
+        kept = [
+            # Without proration, the whole stays charged as long as any of it is used.
+            replace(billed.stretch, start=start, end=end, is_last=end in stops, is_first=billed.stretch.is_first and not position)
+            for position, (start, end) in enumerate(without(billed.stretch.time, [unused]))
+        ]
+        units = [self.of.share(billed.price, stretch)[0] for stretch in kept]
+        back = _worth(billed, billed.units - sum(units))
+        left = billed.left - back
+        parts = [left * each // max(sum(units), 1) for each in units]
+        parts = [*parts[:-1], left - sum(parts[:-1])] if parts else []
+        credited = billed.credited + back
+        return back, [
+            replace(billed, stretch=stretch, units=each, before=part, made_by=None, credited=credited)
+            for stretch, each, part in zip(kept, units, parts, strict=True)
+        ]
+
+    def _give_back(self, billed: Billed, given: list[tuple[Time, int]], rests: list[Billed]) -> None:
+        lines = [
+            _line(
+                billed.price,
+                replace(billed.stretch, start=start, end=end),
+                "credit",
+                -amount,
+                start,
+                quantity=billed.quantity,
+                coupons=False,
+            )
+            for (start, end), amount in given
+            if amount
+        ]
+        self.lines += lines
+        line = lines[0] if lines else None
+        self.freed.append((billed, line))
+        for rest in rests:
+            rest.made_by = line
+        self.made += rests
+
+    def _charge(self, key: str, stretch: Stretch, billed: list[Billed]) -> None:
+        """Charge what of a stretch is not billed; each piece continues where the one before it stopped."""
+        price, currency = price_of(stretch, key), stretch.plan.currency
+        before = sum(known.units for known in billed if known.stretch.full == stretch.full)
+        exact = cost_of(price, stretch.quantity)
+        for start, end in without(stretch.time, [known.stretch.time for known in billed]):
+            is_first, is_last = stretch.is_first and start == stretch.start, stretch.is_last and end == stretch.end
+            piece = replace(stretch, start=start, end=end, is_first=is_first, is_last=is_last)
+            units, of = self.of.share(price, piece)
+            amount = to_minor(exact * Fraction(before + units, of), currency) - to_minor(exact * Fraction(before, of), currency)
+            before += units
+            line = None
+            if units:
+                due = piece.start if is_due_at_start(price) else piece.end
+                least, most = limits(price, Fraction(units, of), currency)
+                line = _line(price, piece, "recurring", amount, due, units=units, of=of, least=least, most=most)
+                self.lines.append(line)
+            self.made.append(Billed("recurring", key, piece, line=line, made_by=line, units=units))
+
+    # Usage -------------------------------------------------------------------------------------------
+
+    def _usage(self, key: str) -> None:
+        billed = self.of.live("usage", key)
+        self.last_billed[key] = list(dict.fromkeys(known.stretch.full for known in reversed(billed)))[::-1]
+        until = max([self.as_of, *(known.end for known in billed)])
+        kept: list[Billed] = []
+        for stretch in self.of.stretches(key, until):
+            if price_of(stretch, key)["kind"] != "usage":
+                continue
+            inside = [b for b in billed if b.stretch.plan is stretch.plan and stretch.start <= b.start and b.end <= stretch.end]
+            kept += inside
+            if [known.stretch.time for known in inside] == [stretch.time]:
+                self.unchanged.append((stretch, inside[0]))
+            elif self.as_of >= stretch.end:
+                self._use(key, stretch, self._used(key, stretch), inside)
+        for known in billed:
+            if known not in kept and self._is_of_another_price(known):
+                self._give_back(known, [(known.stretch.time, max(known.left, 0))], [])
+
+    def _used(self, key: str, stretch: Stretch) -> Used:
+        return used(price_of(stretch, key), self.of.events, stretch.time, stretch.full)
+
+    def _is_of_another_price(self, billed: Billed) -> bool:
+        """True once usage that was billed belongs to another price, or to no price."""
+        same = [(span.start, span.end) for span in self.of.spans(billed.key) if span.plan is billed.stretch.plan]
+        other = without(billed.stretch.time, same)
+        return not other or other[0][0] <= self.as_of
+
+    def _look_back(self, lookback: int) -> None:
+        """Late usage in the last billed periods of each price."""
+        for key in self.of.keys:
+            recent = self.last_billed[key][-lookback:] if lookback else []
+            unchanged = [(stretch, billed) for stretch, billed in self.unchanged if billed.key == key]
+            for stretch, billed in sorted(unchanged, key=lambda known: known[0].start):
+                if stretch.full in recent and self._is_still_looked_at(key, stretch):
+                    found = self._used(key, stretch)
+                    if found != billed.used:
+                        self._use(key, stretch, found, [billed])
+
+    def _is_still_looked_at(self, key: str, stretch: Stretch) -> bool:
+        """Until two periods after that in which the price stopped counting, if it did."""
+        plan, stop = stretch.plan, stretch.start
+        for span in self.of.spans(key):
+            if span.start <= stop < span.end:
+                plan, stop = span.plan, span.end
+        if stop == FOREVER:
+            return True
+        _, _, second_after = (period for period, _ in zip(self.of.periods(plan, stop), range(3), strict=False))
+        return self.as_of < second_after[1]
+
+    def _use(self, key: str, stretch: Stretch, found: Used, earlier: list[Billed]) -> None:
+        """Bill the usage of a stretch, less what was billed of it."""
+        price, currency = price_of(stretch, key), stretch.plan.currency
+        gross = to_minor(cost_of_usage(price, found), currency)
+        more = gross - sum(billed.gross for billed in earlier)
+        left, coupons_before = sum(billed.left for billed in earlier), sum(billed.after_coupons for billed in earlier)
+        least, most = limits(price, Fraction(*self.of.share(price, stretch)), currency)
+        if earlier:
+            is_owed = within(coupons_before + more, least, most) != left
+        else:
+            is_owed = bool(gross or found.quantity or found.events or least is not None)
+        billed = Billed("usage", key, stretch, left, used=found, gross=gross, coupons_before=coupons_before)
+        if is_owed:
+            kind, due = ("late_usage", self.as_of) if earlier else ("usage", stretch.end)
+            line = _line(price, stretch, kind, more, due, quantity=found.quantity, least=least, most=most, earlier=earlier)
+            self.lines.append(line)
+            billed.line = billed.made_by = line
+        else:
+            billed.line = earlier[-1].line if earlier else None
+            billed.coupons_before += more
+        self.freed += [(known, billed.made_by) for known in earlier]
+        self.made.append(billed)
+
+    def _one_offs(self) -> None:
+        currency = self.of.customer.currency
+        for one_off in self.of.one_offs:
+            if one_off.line is None:
+                one_off.line = Line(currency, "charge", "", one_off.amount, Fraction(1), "S", one_off.rate, one_off.recorded_at)
+                self.lines.append(one_off.line)
+
+    # Documents ---------------------------------------------------------------------------------------
+
+    def _document(self, currency: str) -> Document | None:
+        """Coupons and limits of what became due together, instant by instant; then the bounds of periods, and what is carried."""
+        lines = sorted((line for line in self.lines if line.currency == currency), key=_place)
+        lifting, uses = [], []
+        for _, due in groupby(lines, key=lambda line: line.due):
+            together = list(due)
+            uses += redeem_coupons(self.of.customer.coupons, together)
+            lifting += bound_by_prices(together)
+        lines += lifting
+        lines += self._bounds(currency)
+        if not lines:
+            return None
+        carried = 0
+        for category, rate, base, tax in tax_rows(lines):
+            if base < 0:
+                lines.append(Line(currency, "carried", "", -base, Fraction(1), category, rate, lines[-1].due))
+                carried += -base - tax
+        return Document(currency, lines, own_note=carried, coupon_uses=uses)
+
+    def _bounds(self, currency: str) -> list[Line]:
+        """What lifts or lowers each period that is over to the minimum or maximum of its plan."""
+        made: list[Line] = []
+        over = [s for s in self.of.stretches("", self.as_of) if s.end <= self.as_of and s.plan.currency == currency]
+        over = [s for s in over if s.plan.minimum is not None or s.plan.maximum is not None]
+        bounded = {(b.start, b.end, b.stretch.plan): b for b in self.of.live("bound", "") if b.currency == currency}
+        for shape, billed in bounded.items():
+            # A period that has another shape now is bounded again.
+            if shape not in [(s.start, s.end, s.plan) for s in over]:
+                made += self._bound(billed.stretch, billed, 0)
+        for stretch in over:
+            starts = [(billed.start, billed.left) for billed in self._billed_after(currency)]
+            net = sum(left for start, left in starts if stretch.start <= start < stretch.end)
+            terms = {"minimum": stretch.plan.minimum, "maximum": stretch.plan.maximum}
+            least, most = limits(terms, Fraction(*self.of.share({}, replace(stretch, is_last=False))), currency)
+            known = bounded.get((stretch.start, stretch.end, stretch.plan))
+            made += self._bound(stretch, known, within(net, least, most) - net)
+        return made
+
+    def _billed_after(self, currency: str) -> Iterable[Billed]:
+        """All that is billed in a currency when this run is over, without the bounds of periods."""
+        freed = [billed for billed, _ in self.freed]
+        live = [billed for billed in self.of.history if billed.is_live and billed not in freed]
+        return [billed for billed in [*live, *self.made] if billed.currency == currency and billed.kind != "bound"]
+
+    def _bound(self, stretch: Stretch, before: Billed | None, wanted: int) -> list[Line]:
+        """Bill the difference between what the bounds of a period come to and what they came to before."""
+        was = before.left if before else 0
+        if before is not None and wanted == was != 0:
+            return []
+        lowest, highest = max(wanted, 0) - max(was, 0), min(wanted, 0) - min(was, 0)
+        lines = [
+            _line(stretch.plan.prices[0], stretch, kind, amount, stretch.end, key="", coupons=False)
+            for kind, amount in (("minimum", lowest), ("maximum", highest))
+            if amount
+        ]
+        line = lines[0] if lines else None
+        if before is not None:
+            self.freed.append((before, line))
+        if wanted:
+            self.made.append(Billed("bound", "", stretch, before=wanted, made_by=line))
+        return lines
+
+
+def _place(line: Line) -> tuple[datetime, int]:
+    """Where a line stands on a document: by the instant at which it is due, then by kind."""
+    return line.due, KINDS.index("usage" if line.kind == "late_usage" else line.kind)
+
+
+def _line(price: Price, stretch: Stretch, kind: str, amount: int, due: datetime, **more: Any) -> Line:
+    """A line of a price for a stretch of time."""
+    facts = {
+        "currency": stretch.plan.currency,
+        "plan": stretch.plan.code,
+        "key": price["key"],
+        "quantity": stretch.quantity,
+        "category": price.get("tax_category", "S"),
+        "rate": number(price.get("tax_rate")),
+    }
+    return Line(kind=kind, amount=amount, due=due, start=stretch.start, end=stretch.end, **(facts | more))
+
+
+def _worth(billed: Billed, unused: int) -> int:
+    """What the unused units of a line are worth: their price less their discount, and never more than is left."""
+    left = max(billed.left, 0)
+    if unused <= 0 or billed.line is None:
+        return 0
+    if unused >= billed.units:
+        return left
+    line, currency = billed.line, billed.currency
+    discount = Fraction(line.discount, 10 ** DECIMALS[currency]) * Fraction(unused, line.units)
+    worth = to_minor(cost_of(billed.price, billed.stretch.quantity) * Fraction(unused, line.of) - discount, currency)
+    return min(max(worth, 0), max(line.net - billed.credited, 0), left)

@@ -1,0 +1,220 @@
+"""A subscription from its order to its last invoice: what is billed of it, finalising, voiding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from fractions import Fraction
+from math import ceil
+from typing import Any
+
+from tests.billing.random_subscriptions.calculator.documents import Customer, Document, Line, Note
+from tests.billing.random_subscriptions.calculator.exact import DECIMALS
+from tests.billing.random_subscriptions.calculator.orders import Order, Stretch
+from tests.billing.random_subscriptions.calculator.prices import Price, Used, cost_of, is_due_at_start
+
+
+@dataclass(eq=False)
+class Billed:
+    """A stretch that is on an invoice.
+
+    Args:
+        before: what it came to without `charge`.
+        line: the line that charged it; for usage without a line of its own, that of the part before.
+        made_by: the line that made it what it is: the same, or one that gave a part of it back.
+        units: the share of the full period that is left.
+        credited: what was given back of its line.
+        used, gross, coupons_before: of usage: what was rated, its amount, and what of that was after coupons before `charge`.
+        freed_by: the document that it is not billed on any more because of.
+    """
+
+    kind: str
+    key: str
+    stretch: Stretch
+    before: int = 0
+    line: Line | None = None
+    made_by: Line | None = None
+    units: int = 0
+    credited: int = 0
+    used: Used | None = None
+    gross: int = 0
+    coupons_before: int = 0
+    is_live: bool = True
+    freed_by: Document | None = None
+
+    @property
+    def start(self) -> datetime:
+        return self.stretch.start
+
+    @property
+    def end(self) -> datetime:
+        return self.stretch.end
+
+    @property
+    def currency(self) -> str:
+        return self.stretch.plan.currency
+
+    @property
+    def quantity(self) -> Fraction:
+        """Of what was ordered, or was used."""
+        return self.used.quantity if self.used else self.stretch.quantity
+
+    @property
+    def price(self) -> Price:
+        return price_of(self.stretch, self.key)
+
+    @property
+    def charge(self) -> Line | None:
+        """The line whose whole amount belongs to it."""
+        return self.line if self.line is self.made_by else None
+
+    @property
+    def left(self) -> int:
+        """What is charged for it, after discounts."""
+        return self.before + (self.charge.net + self.charge.minimum if self.charge else 0)
+
+    @property
+    def after_coupons(self) -> int:
+        """What is charged for it, before the limits of its price."""
+        return self.coupons_before + (self.charge.after_coupons if self.charge else 0)
+
+    def is_on(self, document: Document) -> bool:
+        """True where the document charged it, or gave a part of it back."""
+        return any(line is not None and line.document is document for line in (self.line, self.made_by))
+
+    def free(self, document: Document | None) -> None:
+        """Bill it no more."""
+        self.is_live, self.freed_by = False, document
+
+    def has_time_of(self, other: Billed) -> bool:
+        """True for two that bill the same thing for times that overlap."""
+        return (self.kind, self.key) == (other.kind, other.key) and self.start < other.end and other.start < self.end
+
+
+@dataclass(eq=False)
+class OneOff:
+    """A one-off charge, and the line that it is on."""
+
+    amount: int
+    rate: Fraction
+    recorded_at: datetime
+    line: Line | None = None
+
+
+class Subscription(Order):
+    """An order of a customer, and all that was billed of it."""
+
+    def __init__(self, *, customer: Customer, **order: Any) -> None:
+        super().__init__(**order)
+        self.customer = customer
+        self.events: list[Any] = []
+        self.one_offs: list[OneOff] = []
+        self.history: list[Billed] = []
+        self.documents: list[Document] = []
+        self.notes: list[Note] = []
+
+    def charge(self, amount: int, rate: Fraction) -> None:
+        """A one-off charge for the next invoice. It is due now, by the clock of the machine, whatever time the simulation has."""
+        self.one_offs.append(OneOff(amount, rate, datetime.now(UTC)))
+
+    def live(self, kind: str, key: str) -> list[Billed]:
+        """What is billed of a key, oldest first."""
+        return sorted((b for b in self.history if b.is_live and (b.kind, b.key) == (kind, key)), key=lambda b: b.start)
+
+    def bill(self, as_of: datetime, *, only: str | None = None, finalize: bool = True, lookback: int = 2) -> list[Document]:
+        """What a run has to put on document, a document per currency; it counts as billed from here on."""
+        from tests.billing.random_subscriptions.calculator.runs import Run
+
+        documents = Run(self, as_of).documents(only, lookback)
+        self.documents += documents
+        if finalize:
+            for document in documents:
+                self.finalize(document)
+        return documents
+
+    def finalize(self, document: Document) -> None:
+        """Credit notes, the document's own first, then prepaid credits; what is left is due."""
+        if document.own_note:
+            self.notes.append(Note(document, document.own_note))
+        for note in sorted(self.notes, key=lambda note: note.document is not document):
+            part = min(document.due, note.left) if note.document.currency == document.currency else 0
+            if part > 0:
+                note.left -= part
+                document.notes += part
+                document.note_uses.append((note, part))
+        if self.customer.unit_value is not None and document.currency == self.customer.currency and document.due > 0:
+            self._pay_in_credits(document, self.customer.unit_value * 10 ** DECIMALS[document.currency])
+        document.state = "paid" if document.due == 0 else "open"
+
+    def _pay_in_credits(self, document: Document, unit: Fraction) -> None:
+        units = min(int(document.due / unit), self.customer.credits)
+        document.credits = int(units * unit)
+        # No more of them than that much money takes.
+        document.spent = ceil(document.credits / unit)
+        self.customer.credits -= document.spent
+
+    # Back --------------------------------------------------------------------------------------------
+
+    def why_not_void(self, document: Document) -> str | None:
+        """Why an invoice cannot be voided, or None."""
+        if document.state not in ("open", "uncollectible") and not document.is_nothing:
+            return "state"
+        return "corrected" if self._is_corrected(document) else None
+
+    def _is_corrected(self, document: Document) -> bool:
+        """False as well where all that corrects it came to nothing, and so becomes void with it."""
+        return any(not other.is_nothing or self._is_corrected(other) for other in self.corrections(document))
+
+    def corrections(self, document: Document) -> list[Document]:
+        """The invoices that stand and freed what this one billed, billed what it freed, or used its note; the newest first."""
+        freeing = [billed.freed_by for billed in self.history if billed.is_on(document)]
+        freed = [billed for billed in self.history if billed.freed_by is document and not billed.is_on(document)]
+        again = [billed for billed in self.history if billed.is_live and any(billed.has_time_of(other) for other in freed)]
+        billing = [line.document for billed in again if (line := billed.made_by or billed.line) is not None]
+        using = [other for other in self.documents if any(note.document is document for note, _ in other.note_uses)]
+        return [
+            other
+            for other in reversed(self.documents)
+            if other is not document and other.state != "void" and other in [*freeing, *billing, *using]
+        ]
+
+    def void(self, document: Document) -> None:
+        """Release its periods, restore what it corrected, give back coupons, notes and credits."""
+        for other in self.corrections(document):
+            self.void(other)
+        for billed in list(self.history):
+            if billed.is_on(document):
+                if billed.is_live:
+                    billed.free(document)
+            elif billed.freed_by is document:
+                self.history.append(replace(billed, is_live=True, freed_by=None))
+        for one_off in self.one_offs:
+            if one_off.line is not None and one_off.line.document is document:
+                one_off.line = None
+        for coupon, taken in document.coupon_uses:
+            coupon.taken -= taken
+            coupon.used -= 1
+        for note, part in document.note_uses:
+            note.left += part
+        self.notes = [note for note in self.notes if note.document is not document]
+        self.customer.credits += document.spent
+        document.note_uses, document.state = [], "void"
+
+    # Without a memory --------------------------------------------------------------------------------
+
+    def owed_recurring(self, key: str, as_of: datetime) -> tuple[Fraction, int]:
+        """What a key should have cost in all by now, from what is believed today alone, and in how many stretches."""
+        owed = []
+        for stretch in self.stretches(key, as_of):
+            price = price_of(stretch, key)
+            if price["kind"] == "recurring" and (stretch.start if is_due_at_start(price) else stretch.end) <= as_of:
+                exact = cost_of(price, stretch.quantity) * Fraction(*self.share(price, stretch))
+                owed.append(exact * 10 ** DECIMALS[stretch.plan.currency])
+        return sum(owed, Fraction(0)), len(owed)
+
+
+def price_of(stretch: Stretch, key: str) -> Price:
+    """The price of a key in the plan of a stretch of time."""
+    price = stretch.plan.price(key)
+    assert price is not None
+    return price

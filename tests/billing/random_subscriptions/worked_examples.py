@@ -1,0 +1,423 @@
+"""The conventions of billing by example, three and more of each, with their arithmetic; amounts are in minor units."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.billing.factories import metered, recurring
+
+Price = dict[str, Any]
+Step = tuple[str, Any]
+LineAmount = tuple[str, str | None, int]
+
+
+@dataclass(frozen=True)
+class Example:
+    """What is ordered, what happens, and what the last run has to make: kind, price and amount of each line, and the rest.
+
+    Args:
+        due: what is left to pay; None: all of it.
+        starts: the starts of the lines, in UTC to the minute.
+        plan, order: what differs from a monthly plan in EUR, and from an order from 1 January on.
+        credits: what the holder has for invoices, and what each is worth.
+        holds: what the holder has for usage, and not for invoices.
+        left: how many of the credits are left.
+    """
+
+    name: str
+    prices: list[Price]
+    steps: list[Step]
+    lines: list[LineAmount]
+    discount: int = 0
+    tax: int = 0
+    due: int | None = None
+    starts: list[str] | None = None
+    plan: dict[str, Any] = field(default_factory=dict)
+    order: dict[str, Any] = field(default_factory=dict)
+    coupons: list[dict[str, Any]] = field(default_factory=list)
+    credits: tuple[int, str] | None = None
+    holds: int | None = None
+    left: int | None = None
+
+    @property
+    def total(self) -> int:
+        """Lines, less discounts, with tax."""
+        return sum(amount for *_, amount in self.lines) - self.discount + self.tax
+
+
+# Steps -----------------------------------------------------------------------------------------------
+
+
+def bill(as_of: str) -> Step:
+    """Bill up to a day of 2026, or of another year."""
+    return "bill", f"{as_of}T00:00:00Z" if len(as_of) == 10 else f"2026-{as_of}T00:00:00Z"
+
+
+def calls(value: str, day: str = "01-05", **properties: str) -> Step:
+    """That many calls on a day of 2026."""
+    return "use", (value, f"2026-{day}T12:00:00Z", properties)
+
+
+def amend(day: str, **wish: Any) -> Step:
+    """A change from a day of 2026 on."""
+    return "amend", {"effective_at": f"2026-{day}T00:00:00Z", **wish}
+
+
+# Lines -----------------------------------------------------------------------------------------------
+
+
+def fees(*amounts: int, key: str = "base") -> list[LineAmount]:
+    """Lines of a recurring price."""
+    return [("recurring", key, amount) for amount in amounts]
+
+
+def usage(*amounts: int, kind: str = "usage") -> list[LineAmount]:
+    """Lines of calls."""
+    return [(kind, "calls", amount) for amount in amounts]
+
+
+def late(*amounts: int) -> list[LineAmount]:
+    """Lines of late calls."""
+    return usage(*amounts, kind="late_usage")
+
+
+def back(*amounts: int) -> list[LineAmount]:
+    """Lines that give back a part of the recurring price."""
+    return [("credit", "base", -amount) for amount in amounts]
+
+
+# Prices, orders and coupons --------------------------------------------------------------------------
+
+TIERS = [
+    {"up_to": 10, "unit_amount": "1.00", "flat_amount": "2.00"},
+    {"up_to": 100, "unit_amount": "0.50"},
+    {"up_to": None, "unit_amount": "0.10", "flat_amount": "1.00"},
+]
+RATES = [{"up_to": 1000, "rate": "1"}, {"up_to": None, "rate": "0.5", "flat_amount": "2.00"}]
+
+
+def tiered(model: str, tiers: list[dict[str, Any]] = TIERS) -> Price:
+    """A usage price in tiers."""
+    return _without_unit_amount(metered(model=model, tiers=tiers))
+
+
+def percentage(rate: str, **fields: Any) -> Price:
+    """A usage price that is a percentage of the value."""
+    return _without_unit_amount(metered(model="percentage", rate=rate, **fields))
+
+
+def _without_unit_amount(price: Price) -> Price:
+    return {name: value for name, value in price.items() if name != "unit_amount"}
+
+
+def packages(unit_amount: str = "5.00", **fields: Any) -> Price:
+    """A usage price in packages."""
+    return metered(model="package", unit_amount=unit_amount, **fields)
+
+
+def aggregated(aggregation: str, **fields: Any) -> Price:
+    """A usage price of 1.00 for each unit of an aggregate."""
+    return metered(unit_amount="1.00", aggregation=aggregation, **fields)
+
+
+def in_arrears(unit_amount: str = "31.00", **fields: Any) -> Price:
+    """A recurring price at the end of the period; by default 1.00 for each day of January."""
+    return recurring(unit_amount=unit_amount, timing="arrears", **fields)
+
+
+def in_credits(per_unit: str, price: Price | None = None, **fields: Any) -> Price:
+    """A usage price whose units take `per_unit` credits each; 0.02 a call by default."""
+    return (price or metered()) | {"credits": {"credit_type": "credits", "per_unit": per_unit}} | fields
+
+
+def ordered(started_at: str, **fields: Any) -> dict[str, Any]:
+    """An order from another day of 2026 on."""
+    return {"started_at": f"2026-{started_at}T00:00:00Z"} | fields
+
+
+def interval(unit: str) -> dict[str, Any]:
+    """A plan with another interval."""
+    return {"interval": {"unit": unit, "count": 1}}
+
+
+def percent(value: str) -> dict[str, Any]:
+    """A percentage coupon, for ever."""
+    return {"kind": "percentage", "value": value, "duration": "forever"}
+
+
+def money(value: str, **limits: Any) -> dict[str, Any]:
+    """A coupon of an amount, used once."""
+    return {"kind": "amount", "value": value, "currency": "EUR", "duration": "once"} | limits
+
+
+DAILY = recurring(unit_amount="31.00")
+"""A recurring price of 1.00 for each day of January."""
+UNTIL_NOON = {"ends_at": "2026-01-11T12:00:00Z"}
+JANUARY_ENDED = [bill("02-01")]
+STUB = ordered("01-16", anchor_at="2026-01-01T00:00:00Z")
+BERLIN = {"time_zone": "Europe/Berlin"}
+TWO_SEATS = amend("01-11", quantities={"base": 2})
+
+
+# Examples --------------------------------------------------------------------------------------------
+
+
+def january(name: str, price: Price, uses: list[Step], amount: int) -> Example:
+    """An example of a usage price, billed for January."""
+    return Example(name, [price], [*uses, bill("02-01")], usage(amount))
+
+
+PERIODS = [
+    # Clamped to the last of a short month, and back to the 31st after it.
+    Example("31st in a common year", [recurring()], [bill("03-31")], fees(1000, 1000, 1000),
+            order=ordered("01-31"), starts=["2026-01-31T00:00", "2026-02-28T00:00", "2026-03-31T00:00"]),
+    Example("31st in a leap year", [recurring()], [bill("2024-03-01")], fees(1000, 1000),
+            order={"started_at": "2024-01-31T00:00:00Z"}, starts=["2024-01-31T00:00", "2024-02-29T00:00"]),
+    # 02:30 in Berlin: +01:00 until 29 March, when it does not exist and is 03:30 +02:00; then 02:30 +02:00.
+    Example("a local time that does not exist", [recurring()], [bill("05-01")], fees(1000, 1000, 1000, 1000),
+            order=BERLIN | {"started_at": "2026-01-29T01:30:00Z"},
+            starts=["2026-01-29T01:30", "2026-02-28T01:30", "2026-03-29T01:30", "2026-04-29T00:30"]),
+    # 02:30 in Berlin exists twice on 25 October: the first, at +02:00.
+    Example("a local time that exists twice", [recurring()], [bill("10-31")], fees(1000, 1000),
+            order=BERLIN | {"started_at": "2026-09-25T00:30:00Z"}, starts=["2026-09-25T00:30", "2026-10-25T00:30"]),
+    # 16 to 31 January are 16 of 31 days.
+    Example("a stub before the anchor", [DAILY], [bill("01-16")], fees(1600),
+            order=ordered("01-16", anchor_at="2026-02-01T00:00:00Z")),
+    Example("a stub after the anchor", [recurring(unit_amount="28.00")], [bill("02-08")], fees(2100),
+            order=ordered("02-08", anchor_at="2026-01-01T00:00:00Z")),
+    Example("a quarter has three months", [in_arrears("90.00")], [bill("04-01")], fees(9000), plan=interval("quarter")),
+    Example("weeks", [recurring(unit_amount="7.00")], [bill("01-15")], fees(700, 700, 700), plan=interval("week"),
+            starts=["2026-01-01T00:00", "2026-01-08T00:00", "2026-01-15T00:00"]),
+    Example("half a year", [recurring()], [bill("07-01")], fees(1000, 1000), plan=interval("half_year")),
+    # In advance 3, at the end of the period 2.
+    Example("catching up in advance and in arrears", [recurring(), recurring("past", "5.00", timing="arrears")],
+            [bill("03-01")], [*fees(1000, 1000, 1000), *fees(500, 500, key="past")]),
+]  # fmt: skip
+
+MODELS = [
+    Example("flat, times the quantity", [recurring(unit_amount="9.99")], [bill("01-01")], fees(2997),
+            order={"quantities": {"base": 3}}),
+    Example("flat, half a unit", [recurring(unit_amount="9.99")], [bill("01-01")], fees(500),
+            order={"quantities": {"base": "0.5"}}),
+    january("flat, for any use", metered(model="flat", unit_amount="5.00"), [calls("7")], 500),
+    # (120 - 20) x 0.05
+    january("unit, beyond what is free", metered(unit_amount="0.05", free_units=20), [calls("120")], 500),
+    january("unit, all of it free", metered(unit_amount="0.05", free_units=20), [calls("10")], 0),
+    # 7 x 0.3333 = 2.3331
+    january("unit, rounded once", metered(unit_amount="0.3333"), [calls("3"), calls("4")], 233),
+    # 10 x 1.00 + 2.00
+    january("graduated, the end of a tier", tiered("graduated"), [calls("10")], 1200),
+    # 12.00 + 1 x 0.50
+    january("graduated, into the second tier", tiered("graduated"), [calls("11")], 1250),
+    # 12.00 + 90 x 0.50 + 50 x 0.10 + 1.00
+    january("graduated, into the last", tiered("graduated"), [calls("150")], 6300),
+    # 10 x 1.00 + 2.00
+    january("volume, the end of a tier", tiered("volume"), [calls("10")], 1200),
+    january("volume, cheaper for one more", tiered("volume"), [calls("11")], 550),
+    # 150 x 0.10 + 1.00
+    january("volume, the last tier", tiered("volume"), [calls("150")], 1600),
+    january("volume, nothing used", tiered("volume"), [], 200),
+    january("package, all free", packages(package_size=100, free_units=50), [calls("50")], 0),
+    january("package, begun", packages(package_size=100, free_units=50), [calls("51")], 500),
+    # 101 units in packages of 100
+    january("package, two", packages(package_size=100, free_units=50), [calls("151")], 1000),
+    # 150 x 2.9 % = 4.35, and 2 x 0.30
+    january("percentage and a fee", percentage("2.9", fixed_amount="0.30"), [calls("100"), calls("50", "01-06")], 495),
+    # The first is free: 50 x 2.9 % = 1.45, and 0.30
+    january("percentage, one event free", percentage("2.9", fixed_amount="0.30", free_events=1),
+            [calls("100"), calls("50", "01-06")], 175),
+    # 30 beyond 120: 0.87, and 0.30 for the event that went beyond
+    january("percentage, an amount free", percentage("2.9", fixed_amount="0.30", free_amount="120"),
+            [calls("100"), calls("50", "01-06")], 117),
+    january("graduated percentage, the first tier", tiered("graduated_percentage", RATES), [calls("800")], 800),
+    january("graduated percentage, its end", tiered("graduated_percentage", RATES), [calls("1000")], 1000),
+    # 10.00 + 2.00 + 500 x 0.5 %
+    january("graduated percentage, the second tier", tiered("graduated_percentage", RATES), [calls("1500")], 1450),
+]  # fmt: skip
+
+THREE = [calls("3", "01-05", user="a"), calls("5", "01-10", user="b"), calls("2", "01-20", user="a")]
+SINCE_DECEMBER = [("use", ("31", "2025-12-05T12:00:00Z", {}))]
+AGGREGATIONS = [
+    january("count", aggregated("count"), THREE, 300),
+    january("sum", aggregated("sum"), THREE, 1000),
+    january("max", aggregated("max"), THREE, 500),
+    january("last", aggregated("last"), THREE, 200),
+    january("unique", aggregated("unique", property="user"), THREE, 200),
+    january("filtered", aggregated("sum", filters={"user": ["a"]}), THREE, 500),
+    # 31 held from noon of the 11th: 20.5 of 31 days
+    january("weighted sum", aggregated("weighted_sum"), [calls("31", "01-11")], 2050),
+    # 31 for 10 days, 62 for 10.5
+    january("weighted sum of two values", aggregated("weighted_sum"), [calls("31", "01-11"), calls("62", "01-21")], 3100),
+    january("weighted sum of what held before", aggregated("weighted_sum"), SINCE_DECEMBER, 3100),
+]
+
+LIMITS = [
+    Example("a price's minimum", [metered(minimum="5.00")], [calls("100"), bill("02-01")],
+            [*usage(200), ("minimum", "calls", 300)]),
+    Example("a price's maximum", [metered(maximum="5.00")], [calls("1000"), bill("02-01")], usage(2000), discount=1500),
+    # 16 of 31 days: 16.00
+    Example("the minimum of a stub", [metered(minimum="31.00")], [bill("02-01")], [*usage(0), ("minimum", "calls", 1600)],
+            order=STUB),
+    # 10.00 in advance for January, 2.00 used: 13.00 are missing
+    Example("a plan's minimum", [recurring(), metered()], [bill("01-01"), calls("100"), bill("02-01")],
+            [*fees(1000), *usage(200), ("minimum", None, 1300)], plan={"minimum": "25.00"}),
+    Example("a plan's maximum", [recurring(), metered()], [bill("01-01"), calls("1000"), bill("02-01")],
+            [*fees(1000), *usage(2000), ("maximum", None, -1500)], plan={"maximum": "15.00"}),
+    # 2.00 less 50 % is 1.00: 4.00 are missing
+    Example("a minimum after discounts", [metered(minimum="5.00")], [calls("100"), bill("02-01")],
+            [*usage(200), ("minimum", "calls", 400)], discount=100, coupons=[percent("50")]),
+]  # fmt: skip
+
+PRORATION = [
+    # 21 days at 1 given back, 21 at 2 charged
+    Example("a change of quantity", [DAILY], [bill("01-01"), TWO_SEATS, bill("01-11")], [*back(2100), *fees(4200)]),
+    Example("a change planned ahead", [in_arrears()], [TWO_SEATS, bill("02-01")], fees(1000, 4200)),
+    # Half price: 10.50 of the 21.00 that are not used was paid
+    Example("a credit less its line's discount", [DAILY], [bill("01-01"), TWO_SEATS, bill("01-11")],
+            [*back(1050), *fees(4200)], discount=2100, coupons=[percent("50")]),
+    # 11 of 31 days of January at 1 given back, at 2 charged; the same for all of February
+    Example("a back-dated change", [DAILY], [bill("02-01"), amend("01-21", quantities={"base": 2}), bill("02-02")],
+            [*back(1100, 3100), *fees(2200, 6200)]),
+    Example("days until the end", [in_arrears()], JANUARY_ENDED, fees(1000), order=UNTIL_NOON),
+    Example("the last day as well", [in_arrears(bill_last_day=True)], JANUARY_ENDED, fees(1100), order=UNTIL_NOON),
+    # 10.5 of 31 days
+    Example("by the second", [in_arrears(proration="second")], JANUARY_ENDED, fees(1050), order=UNTIL_NOON),
+    # Berlin's March has 743 hours: 31.00 x 252 / 743 of the hours until the 11th at noon
+    Example("by the second in a month with a short day", [in_arrears(proration="second")], [bill("04-02")], fees(1051),
+            order=BERLIN | {"started_at": "2026-02-28T23:00:00Z", "ends_at": "2026-03-11T11:00:00Z"}),
+    Example("by the second, half of February", [in_arrears(proration="second")], [bill("03-01")], fees(1550),
+            order=ordered("02-01", ends_at="2026-02-15T00:00:00Z")),
+    Example("whole, whatever is used", [in_arrears(proration="none")], JANUARY_ENDED, fees(3100), order=UNTIL_NOON),
+    Example("whole, a stub", [DAILY | {"proration": "none"}], [bill("01-16")], fees(3100), order=STUB),
+    Example("whole, a change counts from the next period", [DAILY | {"proration": "none"}],
+            [bill("01-01"), TWO_SEATS, bill("02-01")], fees(6200)),
+    # 15 of 30
+    Example("months of 30 days, January", [in_arrears("30.00", proration="fixed_30")], JANUARY_ENDED, fees(1500),
+            order={"ends_at": "2026-01-16T00:00:00Z"}),
+    Example("months of 30 days, February", [in_arrears("30.00", proration="fixed_30")], [bill("03-01")], fees(1500),
+            order=ordered("02-01", ends_at="2026-02-16T00:00:00Z")),
+    Example("months of 30 days, the 31st is the 30th", [in_arrears("30.00", proration="fixed_30")], JANUARY_ENDED,
+            fees(2900), order={"ends_at": "2026-01-31T00:00:00Z"}),
+    # 16 of 31 days; then the whole of February
+    Example("a trial", [DAILY], [bill("01-15"), bill("02-01")], fees(1600, 3100), order={"trial_end": "2026-01-16T00:00:00Z"}),
+    Example("a trial of a whole period", [DAILY], JANUARY_ENDED, fees(3100), order={"trial_end": "2026-02-01T00:00:00Z"}),
+    Example("nothing used in a trial is owed", [metered()], [calls("100", "01-10"), calls("50", "01-20"), bill("02-01")],
+            usage(100), order={"trial_end": "2026-01-16T00:00:00Z"}),
+    # 10 days before, 11 after
+    Example("a pause", [in_arrears()], [amend("01-11", paused=True), amend("01-21", paused=False), bill("02-01")],
+            fees(1000, 1100)),
+]  # fmt: skip
+
+TWO_MONTHS = [bill("01-01"), bill("02-01")]
+DISCOUNTS = [
+    # 10.00 less 25 %, and 20 % tax on 7.50
+    Example("a percentage before tax", [recurring(tax_rate="20")], [bill("01-01")], fees(1000), discount=250, tax=150,
+            coupons=[percent("25")]),
+    # 5.00, then 0.50
+    Example("percentages one after the other", [recurring()], [bill("01-01")], fees(1000), discount=550,
+            coupons=[percent("50"), percent("10")]),
+    # 5.00 - 3.00 = 2.00; then half of 10.00 + 2.00
+    Example("limited to a price before general", [recurring(), recurring("support", "5.00")], [bill("01-01")],
+            [*fees(1000), *fees(500, key="support")], discount=900,
+            coupons=[percent("50"), money("3.00", prices=["support"])]),
+    Example("an amount carries its rest", [recurring()], TWO_MONTHS, fees(1000), discount=500, coupons=[money("15.00")]),
+    Example("a recurring one does not", [recurring()], TWO_MONTHS, fees(1000), discount=1000,
+            coupons=[money("15.00", duration="recurring", periods=2)]),
+    Example("and is over after its periods", [recurring()], [*TWO_MONTHS, bill("03-01")], fees(1000),
+            coupons=[money("15.00", duration="recurring", periods=2)]),
+    # 10.00 over 3.33, 3.33, 3.34: to the cent, and nothing is lost
+    Example("an amount spread over lines", [recurring("a", "3.33"), recurring("b", "3.33"), recurring("c", "3.35")],
+            [bill("01-01")], [*fees(333, key="a"), *fees(333, key="b"), *fees(335, key="c")], discount=1000,
+            coupons=[money("10.00")]),
+]  # fmt: skip
+
+TAXES = [
+    # 9.99 x 19 % = 1.8981; line by line it would be 3 x 0.63 = 1.89
+    Example("rounded once per category", [recurring(key, "3.33", tax_rate="19") for key in "abc"], [bill("01-01")],
+            [("recurring", key, 333) for key in "abc"], tax=190),
+    # 10.00 x 20 % + 10.00 x 5.5 %
+    Example("two rates", [recurring(tax_rate="20"), recurring("book", tax_rate="5.5", tax_category="AA")], [bill("01-01")],
+            [*fees(1000), *fees(1000, key="book")], tax=255),
+    # 0.50 x 1 % = 0.005
+    Example("half a cent goes up", [recurring(unit_amount="0.50", tax_rate="1")], [bill("01-01")], fees(50), tax=1),
+    # (42.00 - 21.00) x 20 %
+    Example("of a change, on the difference", [DAILY | {"tax_rate": "20"}], [bill("01-01"), TWO_SEATS, bill("01-11")],
+            [*back(2100), *fees(4200)], tax=420),
+]  # fmt: skip
+
+CURRENCIES = [
+    # 3 x 333.5 = 1000.5
+    Example("yen have no decimals", [metered(unit_amount="333.5")], [calls("3"), bill("02-01")], usage(1001),
+            plan={"currency": "JPY"}),
+    Example("dinars have three", [metered(unit_amount="0.0005")], [calls("3"), bill("02-01")], usage(2),
+            plan={"currency": "BHD"}),
+    Example("euros have two", [metered(unit_amount="0.005")], [calls("1"), bill("02-01")], usage(1)),
+    # 100.5 x 19 % of whole yen: 101 x 0.19 = 19.19
+    Example("tax in yen", [recurring(unit_amount="100.5", tax_rate="19")], [bill("01-01")], fees(101), tax=19,
+            plan={"currency": "JPY"}),
+]  # fmt: skip
+
+PAUSED = [bill("01-01"), amend("01-11", paused=True), bill("01-11"), amend("02-01", paused=False), bill("02-01")]
+PAYING = [
+    # 500 x 0.01 of 12.00
+    Example("credits after tax", [recurring(tax_rate="20")], [bill("01-01")], fees(1000), tax=200, due=700,
+            credits=(500, "0.01")),
+    # 171 x 0.07 = 11.97
+    Example("whole credits only", [recurring(tax_rate="20")], [bill("01-01")], fees(1000), tax=200, due=3,
+            credits=(1000, "0.07")),
+    Example("enough of them", [recurring(tax_rate="20")], TWO_MONTHS, fees(1000), tax=200, due=0, credits=(5000, "0.01")),
+    # 21.00 given back for January, set against February
+    Example("a credit note first", [DAILY], PAUSED, fees(3100), due=0, credits=(1000, "1")),
+    Example("a credit note alone", [DAILY], PAUSED, fees(3100), due=1000),
+    Example("nothing below zero", [DAILY], [bill("01-01"), amend("01-11", ends_at="2026-01-11T00:00:00Z"), bill("01-11")],
+            [*back(2100), ("carried", None, 2100)]),
+]  # fmt: skip
+
+LATE = [
+    Example("a difference", [metered()], [calls("100"), bill("02-01"), calls("50", "01-20"), bill("02-02")], late(100)),
+    # 15 calls cost 12.00 + 5 x 0.50, of which 12.00 were billed
+    Example("in tiers, where the first part stopped", [tiered("graduated")],
+            [calls("10"), bill("02-01"), calls("5", "01-20"), bill("02-02")], late(250)),
+    # 11 calls cost 11 x 0.50 = 5.50, of which 12.00 were billed
+    Example("by volume, which may be less", [tiered("volume")],
+            [calls("10"), bill("02-01"), calls("1", "01-20"), bill("02-02")], [*late(-650), ("carried", None, 650)]),
+    Example("of the last two periods", [metered()],
+            [bill("02-01"), bill("03-01"), bill("04-01"), calls("9"), calls("10", "02-05"), calls("20", "03-05"), bill("04-02")],
+            late(20, 40)),
+]  # fmt: skip
+
+LATE_CALLS = [calls("50"), bill("02-01"), calls("10", "01-20"), bill("02-10")]
+USAGE_IN_CREDITS = [
+    # 250 / 2.5 = 100 calls; 50 x 0.02.
+    Example("overage in money", [in_credits("2.5")], [calls("150"), bill("02-01")], usage(100), holds=250, left=0),
+    # 7 x 2.5 = 17.5: 18 credits.
+    Example("covered in whole, rounded up", [in_credits("2.5")], [calls("7"), bill("02-01")], usage(0), holds=100, left=82),
+    # 99 / 2.5 = 39.6: 39 calls for 97.5, so 98 credits; 11 x 0.02.
+    Example("whole units only", [in_credits("2.5")], [calls("50"), bill("02-01")], usage(22), holds=99, left=1),
+    # 20 of 60 calls are free, 30 of the other 40 are covered; 10 x 0.02.
+    Example("free units first", [in_credits("1", free_units=20)], [calls("60"), bill("02-01")], usage(20), holds=30, left=0),
+    # 10 x 1.00 + 2.00, then 0.50 each: the first 15 calls are covered, and the fee with the tier; 5 x 0.50.
+    Example("in tiers", [in_credits("1", tiered("graduated"))], [calls("20"), bill("02-01")], usage(250), holds=15, left=0),
+    # 2300 calls are 3 packages; 90 credits cover 2 at 40; one at 5.00.
+    Example("packages", [in_credits("40", packages(package_size=1000))], [calls("2300"), bill("02-01")], usage(500),
+            holds=90, left=10),
+    # 100 x 0.02 is covered to 40 x 0.02 = 0.80; 3.00 is the least.
+    Example("a minimum is of the money", [in_credits("1", minimum="3.00")], [calls("100"), bill("02-01")],
+            [*usage(80), ("minimum", "calls", 220)], holds=60, left=0),
+    # Tax is on what is invoiced: 50 x 0.02 = 1.00, and 0.20.
+    Example("tax of the overage", [in_credits("2.5", tax_rate="20")], [calls("150"), bill("02-01")], usage(100), tax=20,
+            holds=250, left=0),
+    # January took all 40; late calls find nothing: 10 x 0.02.
+    Example("late usage without credits", [in_credits("1")], LATE_CALLS, late(20), holds=40, left=0),
+    # 50 covered; late 10 covered as well.
+    Example("late usage with credits", [in_credits("1")], LATE_CALLS, late(0), holds=100, left=40),
+    # January 100 of 100, February 20 of 50: 30 x 0.02.
+    Example("the oldest period first", [in_credits("1")], [calls("100"), calls("50", "02-05"), bill("03-01")], usage(0, 60),
+            holds=120, left=0),
+    # 300 credits: 150 cover all calls, and 150 at 0.01 pay 1.50 of 10.00.
+    Example("usage first, then the invoice", [in_credits("1"), in_arrears("10.00")], [calls("150"), bill("02-01")],
+            [*usage(0), *fees(1000)], due=850, credits=(300, "0.01"), left=0),
+]  # fmt: skip
+
+EXAMPLES = (
+    PERIODS + MODELS + AGGREGATIONS + LIMITS + PRORATION + DISCOUNTS + TAXES + CURRENCIES + PAYING + LATE + USAGE_IN_CREDITS
+)
