@@ -75,6 +75,18 @@ def nothing_written(holder: str) -> Iterator[None]:
     assert rows_of(holder) == before
 
 
+def problem_of_refusal(response: Any, status: int, *field_errors: tuple[str, str]) -> dict[str, Any]:
+    """The problem of a response with this status that says that nothing was executed and names these (pointer, code)."""
+    assert response.status_code == status, response.content
+    assert response["Content-Type"] == "application/problem+json"
+    problem: dict[str, Any] = json.loads(response.content)
+    assert problem["outcome"] == "not_executed"
+    assert [(error["pointer"], error["code"]) for error in problem.get("errors", [])] == list(field_errors)
+    assert all(error["detail"] for error in problem.get("errors", []))
+    assert response["X-Request-Id"] == problem["request_id"]
+    return problem
+
+
 @dataclass
 class ApiClient:
     """Sends requests with one key; answers carry `.json()`."""

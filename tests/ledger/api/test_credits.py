@@ -10,7 +10,7 @@ from django.http import HttpResponse
 
 from ledger import services
 from ledger.api.kit import problems
-from tests.ledger.api.conftest import TIME, ApiClient, entry_of_201, rows_of
+from tests.ledger.api.conftest import TIME, ApiClient, entry_of_201, problem_of_refusal, rows_of
 
 UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
@@ -281,3 +281,21 @@ def test_head_answers_as_get_does_without_the_body(api: ApiClient, holder: str) 
     response = api.client.head(f"/v1/holders/{holder}/entries/1", headers={"Authorization": f"Bearer {api.secret}"})
     assert (response.status_code, response.content) == (200, b"")
     assert int(response["Content-Length"]) == len(api.get(f"/v1/holders/{holder}/entries/1").content)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("refunds", {"spend": 2}),
+        ("refunds", {"spend": 2, "amount": 1}),
+        ("refunds", {"spend": 1}),
+        ("refunds", {"spend": 3}),
+        ("revocations", {"grant": 1, "amount": 101}),
+        ("revocations", {"grant": 2}),
+    ],
+)
+def test_a_refusal_by_the_state_is_a_409_and_recorded(api: ApiClient, holder: str, path: str, body: dict[str, int]) -> None:
+    services.spend(holder_id=holder, amount=8, idempotency_key="s")
+    services.refund(holder_id=holder, spend=2, idempotency_key="r")
+    problem_of_refusal(api.post(f"/v1/holders/{holder}/{path}", body), 409)
+    assert rows_of(holder) == (3, 1)
