@@ -7,7 +7,6 @@ from decimal import Decimal
 
 import pytest
 from django.db import connection
-from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from billing.documents import invoices, transitions
@@ -37,12 +36,6 @@ from tests.ledger.admin.admin_site import hidden_key, older_url, operator
 pytestmark = pytest.mark.django_db
 
 BILLING = "/admin/billing"
-
-
-@pytest.fixture
-def client() -> Client:
-    """A superuser's session of the operators' pages."""
-    return operator()
 
 
 @pytest.fixture

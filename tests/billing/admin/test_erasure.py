@@ -1,7 +1,6 @@
 """Operators erase the personal data of a customer: in two steps, with their own permission, on the staff log."""
 
 import pytest
-from django.test import Client
 
 from billing.generator.generate import generate_in
 from billing.generator.options import Options
@@ -13,12 +12,6 @@ from tests.ledger.admin.admin_site import hidden_key, operator
 pytestmark = pytest.mark.django_db
 
 ADDRESS = {"line1": "St James's Square 12", "city": "London", "country": "GB"}
-
-
-@pytest.fixture
-def client() -> Client:
-    """A superuser's session of the operators' pages."""
-    return operator()
 
 
 @pytest.fixture

@@ -32,12 +32,6 @@ pytestmark = pytest.mark.django_db
 BILLING = "/admin/billing"
 
 
-@pytest.fixture
-def client() -> Client:
-    """A superuser's session of the operators' pages."""
-    return operator()
-
-
 def csv_rows(client, url):
     """The rows of the list's CSV file, by heading."""
     response = client.get(url)

@@ -5,7 +5,6 @@ import re
 from decimal import Decimal
 
 import pytest
-from django.test import Client
 
 from billing.models import (
     Amendment,
@@ -42,12 +41,6 @@ PLAN = {
 }  # fmt: skip
 COUPON = {"code": "WELCOME", "kind": "percentage", "value": "10", "duration": "recurring", "periods": "3"}
 ROWS = (Customer, Plan, Price, Coupon, CustomerCoupon, Subscription, Amendment, Invoice)
-
-
-@pytest.fixture
-def client() -> Client:
-    """A superuser's session of the operators' pages."""
-    return operator()
 
 
 def row_counts():

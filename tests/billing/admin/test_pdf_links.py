@@ -5,25 +5,17 @@ import re
 from urllib.parse import urlencode
 
 import pytest
-from django.test import Client
 
 from billing.models import CreditNote
 from ledger import services
 from ledger.admin.statements import last_month
 from ledger.models import StaffEvent
 from tests.browser.billed import billed_with_everything
-from tests.ledger.admin.admin_site import operator
 
 pytestmark = pytest.mark.django_db
 
 BILLING, HOLDERS = "/admin/billing", "/admin/ledger/account/holders"
 A_PDF = re.compile(r'<a\b[^>]*\bhref="([^"]*(?:/pdf/|/statement/)[^"]*)"')
-
-
-@pytest.fixture
-def client() -> Client:
-    """A superuser's session of the operators' pages."""
-    return operator()
 
 
 def page(client, address):

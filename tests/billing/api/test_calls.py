@@ -12,13 +12,6 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def api() -> ApiClient:
-    """A client that may do everything in billing."""
-    _, secret = services.create_api_key(name=unique("key"), scopes=["billing:read", "billing:write"])
-    return ApiClient(secret)
-
-
-@pytest.fixture
 def plan(api):
     """A plan made over REST: 10.00 in advance, 0.02 per call."""
     body = {

@@ -13,13 +13,6 @@ from tests.ledger.api.conftest import ApiClient
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def api() -> ApiClient:
-    """A client that may do everything in billing."""
-    _, secret = services.create_api_key(name=unique("key"), scopes=["billing:read", "billing:write"])
-    return ApiClient(secret)
-
-
 def created(response):
     """The body of a 201."""
     assert response.status_code == 201, response.content

@@ -1,5 +1,6 @@
 """Usage paid in credits first, over REST from the plan to the balance; and how the admin shows it."""
 
+from collections.abc import Callable
 from io import StringIO
 from typing import Any
 
@@ -7,7 +8,6 @@ import pytest
 from django.core.management import call_command
 
 from billing.models import Plan, Run, Subscription
-from ledger import services
 from tests.billing.factories import metered, recurring, unique
 from tests.ledger.admin.admin_site import operator
 from tests.ledger.api.conftest import ApiClient
@@ -18,11 +18,9 @@ IN_CREDITS = {"credit_type": "credits", "per_unit": "2.5"}
 
 
 @pytest.fixture
-def api() -> ApiClient:
+def api(db: None, make_api: Callable[..., ApiClient]) -> ApiClient:
     """A client that may read and write in billing, and grant and spend credits."""
-    scopes = ["billing:read", "billing:write", "ledger:read", "ledger:grant", "ledger:spend"]
-    _, secret = services.create_api_key(name=unique("key"), scopes=scopes)
-    return ApiClient(secret)
+    return make_api("billing:read", "billing:write", "ledger:read", "ledger:grant", "ledger:spend")
 
 
 def plan_body(**credits_of_calls: Any) -> dict[str, Any]:

@@ -44,13 +44,6 @@ from tests.ledger.api.conftest import ApiClient
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def api() -> ApiClient:
-    """A client with the key `shop`."""
-    _, secret = services.create_api_key(name="shop", scopes=["billing:read", "billing:write"])
-    return ApiClient(secret)
-
-
 def subscribed(*prices, **customer):
     """A subscription at 10.00 plus 20 percent and 5.55 plus 7 percent, or at other prices."""
     plan = PlanFactory(prices=list(prices) or [recurring(tax_rate="20"), recurring("support", "5.55", tax_rate="7")])

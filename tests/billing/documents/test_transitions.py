@@ -22,13 +22,6 @@ from tests.ledger.api.conftest import ApiClient
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def api() -> ApiClient:
-    """A client with the key `shop`."""
-    _, secret = services.create_api_key(name="shop", scopes=["billing:read", "billing:write"])
-    return ApiClient(secret)
-
-
 def new_invoice(*, finalize: bool = True) -> Invoice:
     """A first invoice of 10.00 plus 20 percent, open or still a draft."""
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring(tax_rate="20")]).code)

@@ -21,7 +21,6 @@ from billing.orders.subscriptions import Wish
 from billing.rating import limits
 from billing.rating.aggregation import MICROSECOND
 from billing.rating.periods import Interval, IntervalUnit, Schedule
-from ledger import services
 from ledger.api.kit import fields
 from ledger.database.locks import sqlstate
 from ledger.errors import Invalid
@@ -31,13 +30,6 @@ from tests.ledger.api.conftest import ApiClient
 pytestmark = pytest.mark.django_db
 
 YEAR_1, YEAR_9999 = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
-
-
-@pytest.fixture
-def api() -> ApiClient:
-    """A client that may read and write in billing."""
-    _, secret = services.create_api_key(name=unique("key"), scopes=["billing:read", "billing:write"])
-    return ApiClient(secret)
 
 
 def faults_of(response: Any) -> list[tuple[str, str]]:

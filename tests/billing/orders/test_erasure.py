@@ -16,21 +16,13 @@ from billing.generator.options import Options
 from billing.models import Customer, Invoice
 from billing.orders import subscriptions
 from billing.orders.erasure import erase_customer
-from ledger import services
-from ledger.api.kit import authentication
+from ledger.database.rows import fetch_rows, fetch_value
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
 from tests.ledger.api.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
 
 WHO = {"name": "Augusta Lovelace", "address": {"line1": "St James's Square 12", "city": "London"}, "vat_id": "GB999999973"}
-
-
-@pytest.fixture
-def api() -> ApiClient:
-    """A client that may read and write in billing."""
-    authentication.forget_keys()
-    return ApiClient(services.create_api_key(name=unique("key"), scopes=["billing:read", "billing:write"])[1])
 
 
 @pytest.fixture
@@ -62,15 +54,9 @@ def billed_to_its_end(ref: str) -> Invoice:
 
 def tables_that_name(word: str) -> set[str]:
     """Every table with the word in any column of any row."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p')")
-        names = [name for (name,) in cursor.fetchall()]
-        found = set()
-        for name in names:
-            cursor.execute(f"SELECT EXISTS (SELECT 1 FROM {name} AS each WHERE each::text LIKE %s)", [f"%{word}%"])
-            if cursor.fetchone()[0]:
-                found.add(name)
-    return found
+    tables = "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p')"
+    has_word = "SELECT EXISTS (SELECT 1 FROM {} AS each WHERE each::text LIKE %s)"
+    return {table for table in fetch_rows(str, tables) if fetch_value(bool, has_word.format(table), [f"%{word}%"])}
 
 
 def test_only_documents_still_say_who_it_was(api: ApiClient, ref: str) -> None:

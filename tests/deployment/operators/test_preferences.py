@@ -23,12 +23,6 @@ PAGE = "/admin/preferences/"
 ENTRIES = "/admin/ledger/entrylisting/"
 
 
-@pytest.fixture
-def client() -> Client:
-    """A superuser's session of the operators' pages."""
-    return operator()
-
-
 def in_tokyo(client: Client) -> Client:
     """The client, whose operator has chosen Tokyo: UTC+9, without summer time."""
     assert client.post(PAGE, {"time_zone": "Asia/Tokyo"}).status_code == 302

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db import transaction
-from django.test import Client
 
 from ledger import journal, rules, services
 from ledger.admin import holder_reads, holders
@@ -26,12 +25,6 @@ pytestmark = pytest.mark.django_db
 def holder_url(holder_id="ada", **query):
     """The address of a holder's page; `query` is its query string."""
     return f"/admin/ledger/account/holders/{holder_id}/?" + "&".join(f"{name}={value}" for name, value in query.items())
-
-
-@pytest.fixture
-def client() -> Client:
-    """A superuser's session of the operators' pages."""
-    return operator()
 
 
 def holder_page(client, holder_id="ada", **query):

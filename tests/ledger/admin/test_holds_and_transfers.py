@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.contrib.admin.utils import quote
 from django.db import connection
-from django.test import Client
 from django.utils import timezone
 
 from ledger import reads, services
@@ -37,12 +36,6 @@ def get_page(client, address):
     response = client.get(address)
     assert response.status_code == 200
     return response.content.decode()
-
-
-@pytest.fixture
-def client() -> Client:
-    """A superuser's session of the operators' pages."""
-    return operator()
 
 
 @pytest.fixture

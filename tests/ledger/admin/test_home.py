@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db import connection, transaction
-from django.test import Client
 
 from billing.models import Invoice, Run, ScheduledTask, SuspendedBilling
 from ledger import journal, rules, services
@@ -23,12 +22,6 @@ from tests.ledger.admin.admin_site import cost_of, load_history, operator, text_
 pytestmark = pytest.mark.django_db
 
 HOME = "/admin/"
-
-
-@pytest.fixture
-def client() -> Client:
-    """A superuser's session of the operators' pages."""
-    return operator()
 
 
 def home_page(client):

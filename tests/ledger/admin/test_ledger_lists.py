@@ -6,7 +6,6 @@ import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.test import Client
 
 from ledger import services
 from ledger.admin import accounts
@@ -18,12 +17,6 @@ pytestmark = pytest.mark.django_db
 
 ACCOUNTS = "/admin/ledger/account/"
 ENTRIES = "/admin/ledger/entrylisting/"
-
-
-@pytest.fixture
-def client() -> Client:
-    """A superuser's session of the operators' pages."""
-    return operator()
 
 
 @pytest.fixture

@@ -24,12 +24,6 @@ def form_url(action, sequence, holder="ada"):
 
 
 @pytest.fixture
-def client() -> Client:
-    """A superuser's session of the operators' pages."""
-    return operator()
-
-
-@pytest.fixture
 def spend_of_30():
     """A grant of 100 and a spend of 30, which is entry 2."""
     services.grant(holder_id="ada", amount=100, idempotency_key="g")

@@ -28,12 +28,6 @@ def entry_url(holder, sequence, credit_type="credits"):
 
 
 @pytest.fixture
-def client() -> Client:
-    """A superuser's session of the operators' pages."""
-    return operator()
-
-
-@pytest.fixture
 def ada():
     """A grant, a spend, a refund of part of it, and a refusal."""
     services.grant(holder_id="ada", amount=100, idempotency_key="g", reason="top-up", reference="pay_1", actor="key:shop")

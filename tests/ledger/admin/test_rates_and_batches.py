@@ -6,7 +6,6 @@ from zoneinfo import ZoneInfo
 import pytest
 from django.contrib.admin.utils import quote
 from django.db import connection
-from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
@@ -32,12 +31,6 @@ def rate_url(version, code="tokens", credit_type="credits", page="change"):
 def submit_form(client, address, **values):
     """Open the form at that address and send it filled in."""
     return client.post(address, {"idempotency_key": hidden_key(client.get(address).content.decode()), **values})
-
-
-@pytest.fixture
-def client() -> Client:
-    """A superuser's session of the operators' pages."""
-    return operator()
 
 
 def test_publishing_is_recorded_with_the_operators_name_and_reason(client):

@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.contrib.admin.utils import quote
-from django.test import Client
 
 from ledger import services
 from ledger.errors import InsufficientCredits, RefundExceedsSpend, UnknownRate
@@ -16,12 +15,6 @@ from tests.ledger.admin.admin_site import cost_of, load_history, operator, text_
 pytestmark = pytest.mark.django_db
 
 REFUSALS = "/admin/ledger/refusallisting/"
-
-
-@pytest.fixture
-def client() -> Client:
-    """A superuser's session of the operators' pages."""
-    return operator()
 
 
 def refuse_a_spend(amount=700, key="too-much", **more):

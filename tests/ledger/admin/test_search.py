@@ -21,12 +21,6 @@ pytestmark = pytest.mark.django_db
 SEARCH = "/admin/search/"
 
 
-@pytest.fixture
-def client() -> Client:
-    """A superuser's session of the operators' pages."""
-    return operator()
-
-
 def search_results(client, word):
     """Title, description and address of each result."""
     page = client.get(SEARCH, {"s": word, "extended": 1}).content.decode()

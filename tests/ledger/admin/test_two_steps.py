@@ -6,12 +6,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import time_machine
 from django.contrib.admin.utils import quote
-from django.test import Client
 
 from ledger import reads, services
 from ledger.admin.operations import end_of_day_in
 from ledger.models import CreditType, Entry
-from tests.ledger.admin.admin_site import hidden_key, hidden_values, operator, text_of
+from tests.ledger.admin.admin_site import hidden_key, hidden_values, text_of
 
 pytestmark = pytest.mark.django_db
 
@@ -24,12 +23,6 @@ ASKED = {
     "priority": "100",
     "reason": "goodwill",
 }
-
-
-@pytest.fixture
-def client() -> Client:
-    """A superuser's session of the operators' pages."""
-    return operator()
 
 
 @pytest.fixture

@@ -7,14 +7,13 @@ from datetime import timedelta
 import pytest
 from django.contrib.admin.utils import quote
 from django.db import connection
-from django.test import Client
 from django.utils import timezone
 
 from ledger import services
 from ledger.errors import InsufficientCredits, RefundExceedsSpend
 from ledger.models import CreditType
 from ledger.rules import GrantRequest, SpendRequest
-from tests.ledger.admin.admin_site import hidden_key, operator
+from tests.ledger.admin.admin_site import hidden_key
 
 pytestmark = pytest.mark.django_db
 
@@ -22,12 +21,6 @@ CENTS = "usd_cents"
 ENTRIES, ACCOUNT = "/admin/ledger/entrylisting/", f"/admin/ledger/account/{quote(f'ada/{CENTS}')}/"
 STORED = ("1234567", "1,234,567", "345678", "345,678", "98765", "98,765", "246913", "246,913", "7654321", "7,654,321")
 """The amounts of the history as they are stored, and with grouped thousands."""
-
-
-@pytest.fixture
-def client() -> Client:
-    """A superuser's session of the operators' pages."""
-    return operator()
 
 
 @pytest.fixture
