@@ -7,6 +7,7 @@ import psycopg
 from django.db import connection
 
 from ledger.database.locks import holder_key, lock_number
+from ledger.database.rows import fetch_value
 from tests.distributed.cluster import RunningCluster, StartedCluster
 
 Session = psycopg.Connection[Any]
@@ -36,12 +37,9 @@ def session_id(session: Session | None = None) -> int:
     """Return the number of a session, Django's of this thread by default, that no other session of any node has."""
     function = "citus_backend_gpid" if cluster else "pg_backend_pid"
     if session is not None:
-        row = session.execute(f"SELECT {function}()").fetchone()
-        assert row is not None
-        return int(row[0])
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {function}()")
-        return int(cursor.fetchone()[0])
+        [(number,)] = session.execute(f"SELECT {function}()")
+        return int(number)
+    return fetch_value(int, f"SELECT {function}()")
 
 
 def is_waiting(observer: Session, session: int) -> bool:

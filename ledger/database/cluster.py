@@ -108,7 +108,8 @@ def ask_all_nodes(command: str, using: str = "default") -> dict[int, tuple[str, 
 
 def _is(cursor: Any, question: str) -> bool:
     cursor.execute(question)
-    return bool(cursor.fetchone()[0])
+    (found,) = cursor.fetchone()
+    return bool(found)
 
 
 def _verify_settings(node: str, found: dict[str, str | None]) -> None:

@@ -78,14 +78,11 @@ def distribute(connection: BaseDatabaseWrapper) -> list[str]:
 
 
 def _ensure_cluster(cursor: Any) -> None:
-    cursor.execute("SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')")
-    if not cursor.fetchone()[0]:
+    if not _is(cursor, "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"):
         raise NoCluster("the database has no extension citus: a superuser makes it on each node, by CREATE EXTENSION citus")
-    cursor.execute("SELECT count(*) FROM pg_dist_node WHERE isactive AND shouldhaveshards")
-    if not cursor.fetchone()[0]:
+    if not _is(cursor, "SELECT EXISTS (SELECT FROM pg_dist_node WHERE isactive AND shouldhaveshards)"):
         raise NoCluster("no node may have shards: a superuser adds workers, by SELECT citus_add_node('host', 5432)")
-    cursor.execute("SELECT citus_is_coordinator()")
-    if not cursor.fetchone()[0]:
+    if not _is(cursor, "SELECT citus_is_coordinator()"):
         raise NoCluster("the database is on a worker; prepare it by its coordinator")
 
 
@@ -107,13 +104,17 @@ def _distributed(cursor: Any) -> Iterator[str]:
         cursor.execute("SELECT create_distributed_function(%s::regprocedure)", [function])
         yield f"{function}: on all nodes"
     for function, by in DELEGATED.items():
-        cursor.execute(NOT_DELEGATED, [function])
-        if cursor.fetchone()[0]:
+        if _is(cursor, NOT_DELEGATED, [function]):
             options = "colocate_with => %s, force_delegation => true"
             cursor.execute(f"SELECT create_distributed_function(%s::regprocedure, %s, {options})", [function, by, ENTRIES])
             yield f"{function}: runs where the holder is"
 
 
 def _is_distributed(cursor: Any, table: str) -> bool:
-    cursor.execute(IS_DISTRIBUTED, [table])
-    return bool(cursor.fetchone()[0])
+    return _is(cursor, IS_DISTRIBUTED, [table])
+
+
+def _is(cursor: Any, question: str, parameters: list[str] | None = None) -> bool:
+    cursor.execute(question, parameters)
+    (found,) = cursor.fetchone()
+    return bool(found)

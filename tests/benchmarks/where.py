@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ledger.database.rows import fetch_value
 from tests.benchmarks.measuring import cpu_of_process_us
 from tests.benchmarks.server import KEY, ROOT, BenchmarkServer
 
@@ -238,12 +239,9 @@ def _together() -> dict[str, float]:
 
 def _bounds() -> dict[str, float]:
     """What the log takes of each spend, and how long a group keeps its locks."""
-    from django.db import connection
 
     def written() -> float:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_current_wal_insert_lsn() - '0/0'")
-            return float(cursor.fetchone()[0])
+        return fetch_value(float, "SELECT pg_current_wal_insert_lsn() - '0/0'")
 
     found = {}
     for size in (1, 8, 32):

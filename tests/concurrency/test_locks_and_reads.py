@@ -115,7 +115,8 @@ def test_the_ledgers_own_lock_functions_are_right(one_credit: OneCredit) -> None
         with transaction.atomic(), advisory_lock(one_credit.name) as lock, connection.cursor() as cursor:
             lock.ensure_held(one_credit.name)
             cursor.execute(f"SELECT {one_credit.balance_sql}")
-            return int(cursor.fetchone()[0])
+            (balance,) = cursor.fetchone()
+            return int(balance)
 
     assert spend_twice(one_credit, wrapper.connection, way) == 0
 

@@ -16,6 +16,7 @@ from billing.generator.due import DueWalk, Filter
 from billing.generator.options import Options
 from billing.models import Cursor, Invoice, Plan, Subscription
 from ledger import reads, services
+from ledger.database.rows import fetch_value
 from ledger.models import CreditType
 from ledger_project import demonstration
 from ledger_project.demonstration import HOLDERS, seed_demo
@@ -32,14 +33,8 @@ def printed_by_demo() -> str:
 
 def row_counts() -> dict[str, int]:
     """How many rows each table of the two apps has."""
-    found = {}
-    with connection.cursor() as cursor:
-        names = connection.introspection.table_names(cursor)
-        for name in names:
-            if name.startswith(("ledger_", "billing_")):
-                cursor.execute(f"SELECT count(*) FROM {name}")
-                found[name] = cursor.fetchone()[0]
-    return found
+    tables = [name for name in connection.introspection.table_names() if name.startswith(("ledger_", "billing_"))]
+    return {table: fetch_value(int, f"SELECT count(*) FROM {table}") for table in tables}
 
 
 def test_it_is_made_within_seconds_and_summed_up() -> None:

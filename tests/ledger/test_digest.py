@@ -127,7 +127,8 @@ def digest_in_server(entry: Entry, previous_digest: bytes = GENESIS) -> bytes:
             f"SELECT ledger_entry_digest(%s, ROW({fields})::ledger_entry)",
             [previous_digest, *(values[name] for name, _ in types)],
         )
-        return bytes(cursor.fetchone()[0])
+        (digest,) = cursor.fetchone()
+        return bytes(digest)
 
 
 def test_the_golden_entry_has_its_canonical_form_and_digest():

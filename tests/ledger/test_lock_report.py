@@ -49,7 +49,7 @@ def waiter(committed_db: None, raw_connection: Connect, holder: psycopg.Connecti
                 with connection.cursor() as cursor:
                     cursor.execute("SET LOCAL lock_timeout = '20s'")
                     cursor.execute("SELECT pg_backend_pid()")
-                    pids.append(cursor.fetchone()[0])
+                    pids.extend(cursor.fetchone())
                 sessions.append(session_id())
                 started.set()
                 with advisory_lock(lock_name):

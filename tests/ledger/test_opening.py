@@ -8,6 +8,7 @@ from django.db import connection, transaction
 
 from ledger import journal, rules
 from ledger.database.locks import holder_lock
+from ledger.database.rows import fetch_value
 from ledger.rules import Account, GrantRequest
 from ledger.rules.instants import SECOND_US, to_us
 from tests.benchmarks.histories import store
@@ -56,9 +57,7 @@ def trigger_off() -> Iterator[None]:
 
 def start_of_transaction_us() -> int:
     """When the transaction began."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT now()")
-        return to_us(cursor.fetchone()[0])
+    return fetch_value(to_us, "SELECT now()")
 
 
 @ways

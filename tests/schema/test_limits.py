@@ -7,6 +7,7 @@ from django.db import IntegrityError, connection, transaction
 
 from ledger import reads
 from ledger.database.locks import sqlstate
+from ledger.database.rows import fetch_value
 from ledger.entry_rows import COLUMNS
 from ledger.rules import MAX_AMOUNT, MAX_BALANCE, Account, Entry, Lot, requests
 from ledger.rules.entries import GENESIS
@@ -100,6 +101,4 @@ def test_the_patterns_of_the_rules_have_the_same_limits():
 
 def definition(constraint: str) -> str:
     """Return the SQL of a constraint."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = %s", [constraint])
-        return str(cursor.fetchone()[0])
+    return fetch_value(str, "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = %s", [constraint])

@@ -138,6 +138,7 @@ def test_models_have_the_columns_of_the_tables_and_views_that_the_file_creates(m
             for field in model._meta.concrete_fields:
                 if field.column:
                     cursor.execute("SELECT format_type(CAST(%s AS regtype), NULL)", [field.db_type(migrated)])
-                    in_model.append((field.column, cursor.fetchone()[0], field.null))
+                    (kind,) = cursor.fetchone()
+                    in_model.append((field.column, kind, field.null))
         is_view = in_database[0][2] is None
         assert sorted((name, kind, None if is_view else null) for name, kind, null in in_model) == sorted(in_database), model

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from django.db import connection
 from django.http import HttpRequest, HttpResponse
 
 from ledger.api import request_schemas
@@ -11,21 +10,18 @@ from ledger.api.kit.endpoint import Endpoint, requires
 from ledger.api.kit.idempotency import idempotency_key
 from ledger.api.kit.rendering import json_response
 from ledger.database.locks import holder_key, lock_number
+from ledger.database.rows import fetch_value
 
 
 def double_entry(holder: str, amount: int, key: str, reason: str) -> int:
     """Two legs, one of them on an account that all share."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT competitors.double_entry(%s, %s, %s, %s)", (holder, amount, key, reason))
-        return int(cursor.fetchone()[0])
+    return fetch_value(int, "SELECT competitors.double_entry(%s, %s, %s, %s)", (holder, amount, key, reason))
 
 
 def sum_at_read(holder: str, amount: int, key: str, reason: str) -> int:
     """The balance added up every time."""
     parameters = (lock_number(holder_key(holder)), holder, amount, key, reason)
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT competitors.sum_at_read(%s, %s, %s, %s, %s)", parameters)
-        return int(cursor.fetchone()[0])
+    return fetch_value(int, "SELECT competitors.sum_at_read(%s, %s, %s, %s, %s)", parameters)
 
 
 class _Spends(Endpoint):

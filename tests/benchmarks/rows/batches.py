@@ -11,6 +11,7 @@ from typing import Any
 from django.db import connection
 
 from ledger import services
+from ledger.database.rows import fetch_value
 from ledger.entry_rows import COLUMNS
 from ledger.rules import Request, SpendRequest, TransferRequest
 from tests.benchmarks.histories import row
@@ -123,9 +124,7 @@ def _entries_per_second(web: Web, body: str) -> float:
 
 
 def _entries() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM ledger_entry WHERE starts_with(holder_id, 'batch-')")
-        return int(cursor.fetchone()[0])
+    return fetch_value(int, "SELECT count(*) FROM ledger_entry WHERE starts_with(holder_id, 'batch-')")
 
 
 def _requests() -> list[SpendRequest]:

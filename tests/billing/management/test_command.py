@@ -18,6 +18,7 @@ from billing.generator.summaries import Summary
 from billing.management.commands import generate_invoices
 from billing.models import Invoice, NumberSeries, Run, RunResult
 from billing.orders import suspension
+from ledger.database.rows import fetch_value
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
 
 pytestmark = pytest.mark.django_db
@@ -131,9 +132,7 @@ def test_the_check_takes_as_long_as_there_are_documents() -> None:
 
     def record(execute: Any, sql: str, *more: Any) -> Any:
         if sql in auditing.CHECKS.values():
-            with connection.cursor() as cursor:
-                cursor.execute("SHOW statement_timeout")
-                bounds.append(cursor.fetchone()[0])
+            bounds.append(fetch_value(str, "SHOW statement_timeout"))
         return execute(sql, *more)
 
     with connection.execute_wrapper(record):

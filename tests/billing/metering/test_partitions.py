@@ -13,6 +13,7 @@ from django.db import DatabaseError, connection, transaction
 from billing import auditing
 from billing.metering import partitions, usage
 from billing.models import DroppedMonth, UsageEvent, UsageKey
+from ledger.database.rows import fetch_value
 from ledger_project.management.commands import usage_partitions
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, use
 from tests.billing.generator.test_generate import bill, line_amounts
@@ -24,9 +25,7 @@ JANUARY, FEBRUARY = date(2026, 1, 1), date(2026, 2, 1)
 
 def rows_in(table: str) -> int:
     """How many rows the table has."""
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT count(*) FROM {table}")
-        return int(cursor.fetchone()[0])
+    return fetch_value(int, f"SELECT count(*) FROM {table}")
 
 
 def test_events_go_to_their_month_and_the_others_to_the_default():

@@ -109,7 +109,8 @@ def test_runs_postgresql_18_durably_with_checksums_and_a_c_collation(make_server
             "listen_addresses",
             "jit",
         ]
-        found = {name: superuser.execute(f"SHOW {name}").fetchone()[0] for name in names}  # type: ignore[index]
+        shown = superuser.execute(f"SELECT {', '.join(f'current_setting({name!r})' for name in names)}").fetchone()
+        found = dict(zip(names, shown or (), strict=True))
         version = superuser.info.server_version
         locale = superuser.execute("SELECT datlocprovider, datlocale FROM pg_database WHERE datname = 'ledger'").fetchone()
     assert version // 10000 == 18

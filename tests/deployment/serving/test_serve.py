@@ -116,6 +116,13 @@ def _parent_pid(pid: int) -> int:
     return 0
 
 
+def _is_pending(pid: int, number: int) -> bool:
+    """True while the process has not received the signal; False when it has ended."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    [pending] = re.findall(r"^ShdPnd:\s*(\w+)$", status, re.MULTILINE)
+    return bool(int(pending, 16) & 1 << (number - 1))
+
+
 def _command_line(pid: int) -> bytes:
     """The command line of the process; empty when it has ended."""
     with suppress(OSError):
@@ -257,7 +264,8 @@ def test_an_impatient_second_ctrl_c_leaves_nothing_behind(serve: Callable[..., S
     serving = serve().wait_until_ready()
     for _ in range(5):
         os.killpg(serving.process.pid, signal.SIGINT)
-        time.sleep(0.01)
+        # A signal that is still pending would be one with the next.
+        wait_until(lambda: not _is_pending(serving.process.pid, signal.SIGINT), "the signal was received")
     assert serving.process.wait(60) == 0
     assert serving.pids() == set()
 

@@ -10,6 +10,7 @@ from django.db import connection, transaction
 from ledger.database.lock_decorators import LockTemplate, locked, on
 from ledger.database.lock_names import HOLDER, INVOICE_GENERATION, RATE
 from ledger.database.locks import Lock, lock_number
+from ledger.database.rows import fetch_value
 from ledger.errors import LockBusy
 
 Connect = Callable[..., psycopg.Connection[Any]]
@@ -40,9 +41,7 @@ def count_rows(committed_db: None) -> Iterator[Callable[[], int]]:
         cursor.execute("CREATE TABLE scratch_of_locks (note text)")
 
     def rows() -> int:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT count(*) FROM scratch_of_locks")
-            return int(cursor.fetchone()[0])
+        return fetch_value(int, "SELECT count(*) FROM scratch_of_locks")
 
     yield rows
     with connection.cursor() as cursor:

@@ -238,7 +238,7 @@ def test_it_reads_the_last_entry_of_an_account_and_not_its_history(days_later):
         cursor.execute(
             f"EXPLAIN (ANALYZE, FORMAT JSON) {PAGE}", {"holder_id": "", "credit_type": "", "limit": 1000, "late_us": 0}
         )
-        [plan] = cursor.fetchone()[0]
+        ([plan],) = cursor.fetchone()
     assert rows_read(plan["Plan"]) <= 4
 
 

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from ledger import reads, rules, services
 from ledger.audit import audit
+from ledger.database.rows import fetch_value
 from ledger.errors import AccountMovedOn, EntryNotFound, InsufficientCredits
 from ledger.rules import Account, Entry, GrantRequest, SpendRequest
 from ledger.rules.entries import GENESIS
@@ -190,9 +191,7 @@ def test_pages_pass_refusals_by_in_both_directions(pattern):
 
 def rows_read() -> int:
     """How many rows of ledger_entry this transaction has fetched by an index."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relname = 'ledger_entry'")
-        return int(cursor.fetchone()[0] or 0)
+    return fetch_value(int, "SELECT coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_user_tables WHERE relname = 'ledger_entry'")
 
 
 @pytest.mark.one_node("counts the rows that one server reads")

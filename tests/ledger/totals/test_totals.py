@@ -14,6 +14,7 @@ from billing.models import CreditPayment
 from ledger import services
 from ledger.database.lock_names import TOTALS
 from ledger.database.locks import advisory_lock, holder_lock
+from ledger.database.rows import fetch_value
 from ledger.errors import Invalid, Refused
 from ledger.models import CreditType, DailyTotal, MonthClose, TotalState
 from ledger.totals import close_months, count_entries, month_report
@@ -171,9 +172,7 @@ def test_a_slice_takes_as_long_as_it_has_entries(at_noon_of):
 
     def record(execute, sql, *more):
         if sql == ADD:
-            with connection.cursor() as cursor:
-                cursor.execute("SHOW statement_timeout")
-                bounds.append(cursor.fetchone()[0])
+            bounds.append(fetch_value(str, "SHOW statement_timeout"))
         return execute(sql, *more)
 
     with connection.execute_wrapper(record):
@@ -252,7 +251,7 @@ def test_control_counting_by_time_alone_misses_it(run_threads, new_holder, fresh
         with transaction.atomic(), connection.cursor() as cursor:
             since = counted_until()
             cursor.execute("SELECT clock_timestamp()")
-            until = cursor.fetchone()[0]
+            (until,) = cursor.fetchone()
             cursor.execute(ADD, {"since": since, "until": until})
             cursor.execute("UPDATE ledger_total_state SET counted_until = %s", [until])
 
