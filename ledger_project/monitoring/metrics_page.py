@@ -17,7 +17,7 @@ from ledger.telemetry.metrics import all_processes, write_counts
 from ledger_project.monitoring.gauges import DatabaseGauges
 
 SCRAPES_AT_ONCE = 16
-"""Scrapes that arrive while one is answered share the next one."""
+"""Scrapes that arrive while another is executed share the next one."""
 
 _gauges = DatabaseGauges()
 

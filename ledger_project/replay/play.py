@@ -1,7 +1,7 @@
 """Playing a trace against a running ledger over HTTP, with the accidents that happen to clients.
 
-Each recorded request is one spend, under a key made of the run and the row. Some are repeated with the same key although they
-were answered, and of some the connection is dropped before the answer is read. Every repetition must get the first answer.
+Each recorded request is one spend, under a key made of the run and the row. Some are repeated with the same key after their
+response, and some lose their connection before the response is read. Every repetition must get the first response.
 """
 
 import http.client
@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from ledger_project.replay.traces import Use
 
-ANSWER_TIMEOUT_S: Final = 30
+RESPONSE_TIMEOUT_S: Final = 30
 RETRY_FOR_S: Final = 60
 GRANTED_SHARE: Final = {"promotional": 10, "purchased": 83}
 """Percent of what a holder's requests need, rounded down: together too little, so that some are refused."""
@@ -47,27 +47,27 @@ class Target:
 
 @dataclass(frozen=True)
 class Accidents:
-    """Every so-manieth request is repeated, or loses its answer; 0 is never."""
+    """Every N-th request is repeated, or loses its response; 0: never."""
 
     repeat_every: int = 10
     drop_every: int = 25
 
     def drops(self, use: Use) -> bool:
-        """Whether the client hangs up before it has read the answer."""
+        """True where the client hangs up before it reads the response."""
         return self.drop_every > 0 and use.number % self.drop_every == 0
 
     def drops_late(self, use: Use) -> bool:
-        """Whether it hangs up only when the answer is there, so when the spend took effect; else the request may be lost too."""
+        """True where it hangs up once the response has arrived: the spend took effect. Else the request may be lost too."""
         return use.number % (2 * self.drop_every) == 0
 
     def repeats(self, use: Use) -> bool:
-        """Whether the client sends the request again although it was answered."""
+        """True where the client sends the request again after the response."""
         return self.repeat_every > 0 and use.number % self.repeat_every == 0
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """Status and body of one response, and whether it says that it was given before."""
+class Response:
+    """Status and body of a response, and whether it is a replay."""
 
     status: int
     content: bytes
@@ -76,7 +76,7 @@ class Answer:
 
 @dataclass
 class Tally:
-    """What came of a run. Latencies are in seconds, of every answer that was read."""
+    """What came of a run. Latencies are in seconds, of every response that was read."""
 
     accepted: list[Use] = field(default_factory=list)
     refused: int = 0
@@ -94,12 +94,12 @@ class Tally:
         return len(self.accepted) + self.refused
 
     @property
-    def answers(self) -> int:
-        """Answers that were read."""
+    def responses(self) -> int:
+        """Responses that were read."""
         return len(self.latencies_s)
 
     def latency_ms(self, percent: float) -> float:
-        """The latency that this percentage of the answers did not exceed."""
+        """The latency that this percentage of the responses did not exceed."""
         ordered = sorted(self.latencies_s)
         return 1000 * ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
 
@@ -122,7 +122,7 @@ class Client:
         self.target = target
         self.tally = Tally()
         address = urlsplit(target.url)
-        self._connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=ANSWER_TIMEOUT_S)
+        self._connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=RESPONSE_TIMEOUT_S)
         self._headers = {"Authorization": f"Bearer {target.api_key}", "Content-Type": "application/json"}
 
     def close(self) -> None:
@@ -133,7 +133,7 @@ class Client:
         """The JSON of a path.
 
         Raises:
-            ReplayFailed: the answer is not 200.
+            ReplayFailed: the response is not a 200.
         """
         self._connection.request("GET", path, headers=self._headers)
         response = self._connection.getresponse()
@@ -145,62 +145,62 @@ class Client:
     def grant(self, user: int, amount: int, source: str) -> None:
         """Give a user credits, or raise ReplayFailed."""
         body = json.dumps({"amount": amount, "source": source, "reason": "replay"}).encode()
-        answer = self._answer(f"/v1/holders/{self.target.holder(user)}/grants", body, f"{self.target.run}:{source}")
-        if answer.status != 201:
-            raise ReplayFailed(f"grant: {answer.status} {answer.content.decode(errors='replace')}")
+        response = self._request(f"/v1/holders/{self.target.holder(user)}/grants", body, f"{self.target.run}:{source}")
+        if response.status != 201:
+            raise ReplayFailed(f"grant: {response.status} {response.content.decode(errors='replace')}")
 
     def spend(self, use: Use, accidents: Accidents) -> None:
-        """Play one recorded request, with its accidents, until it is answered; count what came of it.
+        """Play one recorded request, with its accidents, until it is accepted or refused; count the outcome.
 
         Raises:
-            ReplayFailed: an answer is neither yes nor no, or a repetition got another one.
+            ReplayFailed: a response is neither, or a repetition got another response.
         """
         path = f"/v1/holders/{self.target.holder(use.user)}/spends"
         key = f"{self.target.run}:{use.number}"
         body = json.dumps({"amount": use.credits, "reason": "inference", "reference": f"row {use.number}"}).encode()
         if accidents.drops(use):
             self._send_and_drop(path, body, key, late=accidents.drops_late(use))
-        answer = self._answer(path, body, key)
-        if answer.status == 201:
+        response = self._request(path, body, key)
+        if response.status == 201:
             self.tally.accepted.append(use)
-        elif answer.status == 402:
+        elif response.status == 402:
             self.tally.refused += 1
         else:
-            raise ReplayFailed(f"row {use.number}: {answer.status} {answer.content.decode(errors='replace')}")
+            raise ReplayFailed(f"row {use.number}: {response.status} {response.content.decode(errors='replace')}")
         if accidents.repeats(use):
-            self._repeat(use, path, body, key, answer)
+            self._repeat(use, path, body, key, response)
 
-    def _repeat(self, use: Use, path: str, body: bytes, key: str, first: Answer) -> None:
+    def _repeat(self, use: Use, path: str, body: bytes, key: str, first: Response) -> None:
         self.tally.repeated += 1
-        again = self._answer(path, body, key)
+        again = self._request(path, body, key)
         if (again.status, again.content, again.replayed) != (first.status, first.content, True):
-            raise ReplayFailed(f"row {use.number}: answered {first} and, repeated, {again}")
+            raise ReplayFailed(f"row {use.number}: first {first} and, repeated, {again}")
 
-    def _answer(self, path: str, body: bytes, key: str) -> Answer:
-        """Send until there is an answer other than "try again"."""
+    def _request(self, path: str, body: bytes, key: str) -> Response:
+        """Send until there is a response other than "try again"."""
         give_up_at = time.monotonic() + RETRY_FOR_S
         while True:
             try:
-                answer, retry_after_s = self._once(path, body, key)
+                response, retry_after_s = self._once(path, body, key)
             except (OSError, http.client.HTTPException):
                 self._connection.close()
-                answer, retry_after_s = None, 0.1
-            if answer is not None and answer.status not in (429, 503):
-                self.tally.replays += answer.replayed
-                return answer
+                response, retry_after_s = None, 0.1
+            if response is not None and response.status not in (429, 503):
+                self.tally.replays += response.replayed
+                return response
             if time.monotonic() > give_up_at:
-                raise ReplayFailed(f"{path}: no answer within {RETRY_FOR_S} s; the last was {answer}")
+                raise ReplayFailed(f"{path}: no response within {RETRY_FOR_S} s; the last was {response}")
             self.tally.retried += 1
             time.sleep(retry_after_s * random.uniform(0.5, 1.0))
 
-    def _once(self, path: str, body: bytes, key: str) -> tuple[Answer, float]:
+    def _once(self, path: str, body: bytes, key: str) -> tuple[Response, float]:
         started = time.perf_counter()
         self._connection.request("POST", path, body, self._headers | {"Idempotency-Key": key})
         response = self._connection.getresponse()
         content = response.read()
         self.tally.latencies_s.append(time.perf_counter() - started)
         replayed = response.getheader("Idempotency-Replayed") == "true"
-        return Answer(response.status, content, replayed), float(response.getheader("Retry-After") or 1)
+        return Response(response.status, content, replayed), float(response.getheader("Retry-After") or 1)
 
     def _send_and_drop(self, path: str, body: bytes, key: str, *, late: bool) -> None:
         """Send the request whole and break the connection off without reading, as a client's crash does."""
@@ -209,7 +209,7 @@ class Client:
             wire = self._connection.sock
             assert wire is not None
             if late:
-                select.select([wire], [], [], ANSWER_TIMEOUT_S)
+                select.select([wire], [], [], RESPONSE_TIMEOUT_S)
             wire.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._connection.close()
         self.tally.dropped += 1
@@ -298,10 +298,10 @@ def spend_all(target: Target, uses: Sequence[Use], *, concurrency: int, speed: f
 
 
 def check_balances(target: Target, tally: Tally) -> int:
-    """See that every holder has what the answers say; return how many there are.
+    """Check that the balance of every holder agrees with the responses; return the number of holders.
 
     Raises:
-        ReplayFailed: somebody has more or less.
+        ReplayFailed: a balance is another.
     """
     expected = Counter(tally.granted)
     for use in tally.accepted:

@@ -26,7 +26,7 @@ STOP_TIMEOUT_S: Final = 60
 
 
 class DoesNotStart(Exception):
-    """The ledger ended, or did not answer in time; the message ends with what it said."""
+    """The ledger ended, or did not respond in time; the message ends with what it said."""
 
 
 @dataclass(frozen=True)

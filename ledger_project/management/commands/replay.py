@@ -33,7 +33,7 @@ class Command(CommandWithExamples):
     """Play a trace and report; exit with 1 if the ledger returned, stored or billed anything wrong."""
 
     help = (
-        "Replay recorded LLM requests as parallel spends over HTTP, with repeated requests and lost answers; then check every "
+        "Replay recorded LLM requests as parallel spends over HTTP, with repeated requests and lost responses; then check every "
         "balance, audit the ledger and invoice the usage. Without --url, the command starts a temporary ledger."
     )
     examples = (
@@ -55,7 +55,7 @@ class Command(CommandWithExamples):
         parser.add_argument("--limit", type=int, help="replay only the first LIMIT requests")
         parser.add_argument("--concurrency", type=int, default=16, help="number of parallel clients (default: 16)")
         parser.add_argument("--repeat-every", type=int, default=10, help="repeat every N-th request with its key; 0: never")
-        parser.add_argument("--drop-every", type=int, default=25, help="drop the answer to every N-th request; 0: never")
+        parser.add_argument("--drop-every", type=int, default=25, help="drop the response to every N-th request; 0: never")
         parser.add_argument("--url", help="the URL of a running ledger, such as http://127.0.0.1:8000")
         parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
         parser.add_argument("--api-key", help="API key of that ledger; default: LEDGER_BOOTSTRAP_API_KEY or a temporary key")
@@ -85,7 +85,7 @@ class Command(CommandWithExamples):
         tally = spend_all(target, uses, concurrency=options["concurrency"], speed=options["speed"], accidents=accidents)
         tally.granted = granted
         self._report_tally(tally, options["concurrency"])
-        self._report("Balances", f"{check_balances(target, tally)} of {users} holders have the balance of their answers")
+        self._report("Balances", f"{check_balances(target, tally)} of {users} holders have the balance of their responses")
         if _is_our_database(target, uses):
             self._audit()
             self._invoice(target, tally)
@@ -93,18 +93,18 @@ class Command(CommandWithExamples):
             self._report("Audit", "skipped, like the invoices: these settings use another database than that ledger")
 
     def _report_tally(self, tally: Tally, concurrency: int) -> None:
-        rate = tally.answers / tally.took_s
-        self._report("Answers", f"{tally.answers:,} in {tally.took_s:.1f} s, {concurrency} parallel clients: {rate:,.0f}/s")
+        rate = tally.responses / tally.took_s
+        self._report("Responses", f"{tally.responses:,} in {tally.took_s:.1f} s, {concurrency} parallel clients: {rate:,.0f}/s")
         self._report("Latency", ", ".join(f"p{percent} {tally.latency_ms(percent):.1f} ms" for percent in (50, 90, 99)))
         spent = sum(use.credits for use in tally.accepted)
         self._report("Accepted", f"{len(tally.accepted):,} spends of {spent:,} credits")
         self._report("Refused", f"{tally.refused:,} for lack of credits")
         sent_again = (
-            f"{tally.repeated:,} after an answer",
-            f"{tally.dropped:,} after a lost answer",
+            f"{tally.repeated:,} after a response",
+            f"{tally.dropped:,} after a lost response",
             f"{tally.retried:,} after a Retry-After",
         )
-        self._report("Retries", f"{', '.join(sent_again)}; {tally.replays:,} answered by replay")
+        self._report("Retries", f"{', '.join(sent_again)}; {tally.replays:,} replayed responses")
 
     def _audit(self) -> None:
         said = StringIO()

@@ -1,4 +1,4 @@
-"""Replaying a trace: read exactly, played with its accidents, and checked so that a wrong answer would be found."""
+"""Replaying a trace: read exactly, played with its accidents, and checked so that a wrong response would be found."""
 
 import http.server
 import json
@@ -143,7 +143,7 @@ def outcome_by_hand(uses: list[Use], granted: Counter[int]) -> tuple[list[Use], 
     return accepted, len(uses) - len(accepted)
 
 
-def test_played_by_one_client_every_answer_is_as_computed_by_hand_and_every_balance_and_invoice_too(
+def test_played_by_one_client_every_response_is_as_computed_by_hand_and_every_balance_and_invoice_too(
     target: Target, trace: Path
 ) -> None:
     # Few users, so that each has several requests.
@@ -162,7 +162,7 @@ def test_played_by_one_client_every_answer_is_as_computed_by_hand_and_every_bala
     surely_given = sum(use.number % 8 == 0 for use in uses)
     assert (tally.repeated, tally.dropped, tally.retried) == (repeated, dropped, 0)
     assert repeated + surely_given <= tally.replays <= repeated + dropped
-    assert tally.answers == len(uses) + repeated
+    assert tally.responses == len(uses) + repeated
     assert check_balances(target, tally) == len({use.user for use in uses})
 
     invoiced = usage_billing.invoice_usage(target, tally.accepted)
@@ -219,19 +219,19 @@ def test_against_a_running_ledger_it_makes_a_key_for_the_run_and_leaves_out_what
 
     lines = said.getvalue().splitlines()
     assert lines[0].startswith("Trace     trace.csv: 20 requests by 18 holders, run replay-")
-    assert lines[-2] == "Balances  18 of 18 holders have the balance of their answers"
+    assert lines[-2] == "Balances  18 of 18 holders have the balance of their responses"
     assert lines[-1].startswith("Audit     skipped, like the invoices")
     key = ApiKey.objects.get(name=lines[0].rsplit(" ", 1)[1])
     assert key.revoked_at is not None
 
 
-# A ledger that answers wrongly -----------------------------------------------------------------------
+# A ledger with wrong responses -----------------------------------------------------------------------
 
 
 @contextmanager
-def server_answering(answers: list[tuple[int, dict[str, Any], dict[str, str]]]) -> Iterator[Target]:
-    """A server that gives these answers, one after the other."""
-    left = iter(answers)
+def server_of(responses: list[tuple[int, dict[str, Any], dict[str, str]]]) -> Iterator[Target]:
+    """A server that gives these responses (status, body, headers), one after the other."""
+    left = iter(responses)
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -263,11 +263,11 @@ ONE = [Use(1, datetime(2023, 1, 1, tzinfo=UTC), 1, 0)]
 REPLAYED = {"Idempotency-Replayed": "true"}
 
 
-def test_told_to_come_back_it_comes_back() -> None:
-    with server_answering([(503, {}, {"Retry-After": "0"}), (429, {}, {"Retry-After": "0"}), (201, {}, {})]) as target:
+def test_a_503_or_429_is_retried_after_its_retry_after() -> None:
+    with server_of([(503, {}, {"Retry-After": "0"}), (429, {}, {"Retry-After": "0"}), (201, {}, {})]) as target:
         tally = spend_all(target, ONE, concurrency=1, speed=0, accidents=Accidents(0, 0))
 
-    assert (tally.accepted, tally.retried, tally.answers) == (ONE, 2, 3)
+    assert (tally.accepted, tally.retried, tally.responses) == (ONE, 2, 3)
 
 
 @pytest.mark.parametrize(
@@ -275,13 +275,13 @@ def test_told_to_come_back_it_comes_back() -> None:
     [(201, {"balance": 1}, REPLAYED), (201, {"balance": 2}, {}), (402, {"balance": 2}, REPLAYED)],
     ids=["other body", "not marked as replayed", "other status"],
 )
-def test_another_answer_to_the_same_request_is_a_failure(second: tuple[int, dict[str, Any], dict[str, str]]) -> None:
-    with server_answering([(201, {"balance": 2}, {}), second]) as target, pytest.raises(ReplayFailed, match="row 1: answered"):
+def test_another_response_to_the_same_request_is_a_failure(second: tuple[int, dict[str, Any], dict[str, str]]) -> None:
+    with server_of([(201, {"balance": 2}, {}), second]) as target, pytest.raises(ReplayFailed, match="row 1: first"):
         spend_all(target, ONE, concurrency=1, speed=0, accidents=Accidents(repeat_every=1, drop_every=0))
 
 
-def test_an_answer_that_is_neither_yes_nor_no_is_a_failure() -> None:
-    with server_answering([(500, {"title": "broken"}, {})]) as target, pytest.raises(ReplayFailed, match=r"row 1: 500 .*broken"):
+def test_a_response_that_neither_accepts_nor_refuses_is_a_failure() -> None:
+    with server_of([(500, {"title": "broken"}, {})]) as target, pytest.raises(ReplayFailed, match=r"row 1: 500 .*broken"):
         spend_all(target, ONE, concurrency=1, speed=0, accidents=Accidents(0, 0))
 
 
@@ -327,9 +327,9 @@ def test_it_starts_a_ledger_plays_checks_audits_invoices_and_leaves_nothing(trac
 
     assert process.returncode == 0, said
     labels = [line.split()[0] for line in said.splitlines() if not line.startswith(" ")]
-    assert labels == ["Trace", "Answers", "Latency", "Accepted", "Refused", "Retries", "Balances", "Audit", "Invoices"]
+    assert labels == ["Trace", "Responses", "Latency", "Accepted", "Refused", "Retries", "Balances", "Audit", "Invoices"]
     assert f"trace.csv: {ROWS} requests by " in said
-    assert "6 after an answer, 2 after a lost answer" in said
+    assert "6 after a response, 2 after a lost response" in said
     assert sorted(path.name for path in folder.iterdir()) == ["settings"]
     assert left_running(folder) == []
 
