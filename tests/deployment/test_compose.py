@@ -41,9 +41,11 @@ def test_that_of_a_cluster_follows_it_and_has_what_start_checks_ask_for() -> Non
     assert list(nodes) == ["coordinator", "worker1", "worker2"]
     for node in nodes.values():
         assert PINNED.match(node["image"])
-        assert set(CLUSTER_SETTINGS) - {"citus.node_connection_timeout"} <= {
-            part.split("=")[0] for part in node["command"] if "=" in part
-        }
+        given = dict(part.split("=") for part in node["command"] if "=" in part)
+        assert set(CLUSTER_SETTINGS) - {"citus.node_connection_timeout"} <= set(given)
+        assert {"log_lock_waits", "log_min_duration_statement", "max_locks_per_transaction"} <= set(given)
+        # Those that any server has, as the embedded one has them.
+        assert {name: SETTINGS[name] for name in set(given) & set(SETTINGS)}.items() <= given.items()
     for name in ("prepare", "web", "web1", "web2", "worker"):
         assert cluster["services"][name]["environment"]["LEDGER_DISTRIBUTED"] == "true"
     named = {volume.split(":")[0] for node in nodes.values() for volume in node["volumes"] if volume.startswith(".")}
