@@ -1,6 +1,6 @@
 # `make help` lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help run test replay bench prove check lint types layers migrations lock format
+.PHONY: help run test test-cluster replay bench prove check lint types layers migrations lock format
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -28,6 +28,12 @@ run: $(VENV)/.installed  ## Start everything on http://127.0.0.1:$PORT (8000); C
 
 test: $(VENV)/.installed-dev  ## Run the whole test suite on a PostgreSQL of its own
 	$(PYTEST) -m "not slow" $(ARGS)
+
+# In one process: some tests stop a node, which others would need.
+test-cluster: $(VENV)/.installed-dev  ## Run what a Citus cluster can run of the suite: CITUS=FOLDER that deploy/citus/build.sh made, or its URL
+	@test -n "$(CITUS)" || { echo "CITUS must name a cluster: docs/OPERATIONS.md, How do I test it on a cluster?" >&2; exit 1; }
+	LEDGER_TEST_CITUS=$(CITUS) $(BIN)/python -m pytest -m "not slow" \
+		tests/ledger tests/schema tests/concurrency tests/billing tests/distributed $(ARGS)
 
 replay: $(VENV)/.installed  ## Play a recorded trace as spends over HTTP, audit, invoice: TRACE=FILE ARGS="--speed 10"
 	@exec $(BIN)/python manage.py replay $(TRACE) $(ARGS)
