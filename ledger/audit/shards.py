@@ -17,19 +17,12 @@ from psycopg import sql
 
 from ledger.audit.connections import Session
 from ledger.audit.reports import Finding
+from ledger.database.nodes import SHARDS
 
 PATIENCE_SECONDS: Final = 60.0
 LOOK_EVERY_SECONDS: Final = 0.1
 GATHERED: Final = "audited_entry"
 
-SHARDS: Final = """
-    SELECT s.shardid, n.nodename, n.nodeport
-      FROM pg_dist_shard s
-      JOIN pg_dist_placement p USING (shardid)
-      JOIN pg_dist_node n USING (groupid)
-     WHERE s.logicalrelid = 'ledger_entry'::regclass AND n.noderole = 'primary'
-     ORDER BY s.shardid
-"""
 LAST_ENTRIES: Final = """(
     SELECT last.*
     FROM ledger_entry first
@@ -122,7 +115,7 @@ class Shard(NamedTuple):
 
 def shards_of(session: Session) -> list[Shard]:
     """Return the shards of the ledger."""
-    return [Shard(*row) for row in session.execute(SHARDS).fetchall()]
+    return [Shard(number, host, port) for number, host, port, _ in session.execute(SHARDS).fetchall()]
 
 
 def reading(session: Session, table: str) -> Session:

@@ -88,12 +88,26 @@ def _element(value: str | None) -> str:
 
 
 def wait_at_most(milliseconds: int) -> None:
-    """Set lock_timeout for this transaction; the same message begins the transaction if it has not begun."""
+    """Set lock_timeout for this transaction; begin the transaction if it has not begun, if possible by the same message."""
     database = connections[DEFAULT_DB_ALIAS]
     driver: Any = database.connection
     with database.wrap_database_errors:
-        begin = "BEGIN; " if driver.pgconn.transaction_status == pq.TransactionStatus.IDLE else ""
-        _checked(driver.pgconn.exec_(f"{begin}SET LOCAL lock_timeout = {milliseconds:d}".encode()))
+        bound = f"SET LOCAL lock_timeout = {milliseconds:d}"
+        is_idle = driver.pgconn.transaction_status == pq.TransactionStatus.IDLE
+        for message in _with_begin(bound) if is_idle else [bound]:
+            _checked(driver.pgconn.exec_(message.encode()))
+
+
+def _begin_in_one_message(statement: str) -> list[str]:
+    return [f"BEGIN; {statement}"]
+
+
+def _begin_in_a_message_before(statement: str) -> list[str]:
+    """For a cluster: Citus sends the whole message of a SET LOCAL to other nodes, in a transaction that it has begun there."""
+    return ["BEGIN", statement]
+
+
+_with_begin = _begin_in_a_message_before if settings.LEDGER["DISTRIBUTED"] else _begin_in_one_message
 
 
 class Statement:

@@ -20,6 +20,7 @@ from ledger.errors import AccountMovedOn, IdempotencyKeyReused, Invalid, LedgerE
 from ledger.journal import LockedAccount, LockedAccounts, Result
 from ledger.rules import Entry, Request
 from ledger.services.group_commit import GroupCommit, ResultOrError
+from ledger.services.group_commit_by_node import GroupCommitByNode
 from ledger.services.operation_counts import count_group, count_operations
 from ledger.services.rates import priced
 from ledger.services.refusal_log import log_refusals
@@ -127,7 +128,9 @@ def execute_under(lock: Lock, request: Request) -> Entry:
     return unwrap(_logged(request, outcome))
 
 
-GROUP_COMMIT = GroupCommit(execute_group, execute_after_waiting, most=lambda: settings.LEDGER["REQUESTS_PER_TRANSACTION"])
+GROUP_COMMIT = (GroupCommitByNode if settings.LEDGER["DISTRIBUTED"] else GroupCommit)(
+    execute_group, execute_after_waiting, most=lambda: settings.LEDGER["REQUESTS_PER_TRANSACTION"]
+)
 """The queue of this process's API calls. A use-case called from Python is executed in the caller's thread."""
 
 

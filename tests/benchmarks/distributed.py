@@ -39,6 +39,7 @@ def main() -> None:
     parser.add_argument(
         "--workers", default="1,2,3", help="the numbers of workers of the clusters, with commas between (default: %(default)s)"
     )
+    parser.add_argument("--clients", type=int, default=CLIENTS, help="how many spend at the same time (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=2, help="default: %(default)s")
     parser.add_argument("--client", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -50,12 +51,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="ledger-bench-") as folder:
         Path(folder).chmod(0o755)
         with _running(Path(folder) / "one", options.citus, 0) as cluster:
-            _measure("one PostgreSQL", cluster, cluster.nodes[:1], options.rounds, distributed=False)
+            _measure("one PostgreSQL", cluster, cluster.nodes[:1], options, distributed=False)
         for count in map(int, options.workers.split(",")):
             with _running(Path(folder) / f"of-{count}", options.citus, count) as cluster:
                 name = f"Citus, {count} worker{'s' if count > 1 else ''}"
-                _measure(f"{name}, by the coordinator", cluster, cluster.nodes[:1], options.rounds)
-                _measure(f"{name}, by all workers", cluster, cluster.nodes[1:], options.rounds)
+                _measure(f"{name}, by the coordinator", cluster, cluster.nodes[:1], options)
+                _measure(f"{name}, by all workers", cluster, cluster.nodes[1:], options)
     return None
 
 
@@ -82,9 +83,11 @@ def _running(folder: Path, built: Path, workers: int) -> Iterator[StartedCluster
         cluster.stop()
 
 
-def _measure(name: str, cluster: StartedCluster, nodes: Sequence[StartedNode], rounds: int, *, distributed: bool = True) -> None:
+def _measure(
+    name: str, cluster: StartedCluster, nodes: Sequence[StartedNode], options: argparse.Namespace, *, distributed: bool = True
+) -> None:
     for most in GROUPED:
-        found = [_round(cluster, nodes, most, distributed=distributed) for _ in range(rounds)]
+        found = [_round(cluster, nodes, options.clients, most, distributed=distributed) for _ in range(options.rounds)]
         per_s, client, *servers = (median(column) for column in zip(*found, strict=True))
         together = "own transactions" if most == 1 else f"up to {most} in a transaction"
         coordinator = f"{servers[0]:.2f}" if distributed else ""
@@ -92,24 +95,26 @@ def _measure(name: str, cluster: StartedCluster, nodes: Sequence[StartedNode], r
         sys.stdout.flush()
 
 
-def _round(cluster: StartedCluster, nodes: Sequence[StartedNode], most: int, *, distributed: bool) -> tuple[float, ...]:
+def _round(
+    cluster: StartedCluster, nodes: Sequence[StartedNode], clients: int, most: int, *, distributed: bool
+) -> tuple[float, ...]:
     """Return the spends per second, and the CPU in ms for one: of the clients, and of each node."""
     with ExitStack() as stack:
-        clients = [
+        spenders = [
             stack.enter_context(_spender(node, count, most, distributed=distributed))
-            for node, count in zip(nodes, _shares(CLIENTS, len(nodes)), strict=True)
+            for node, count in zip(nodes, _shares(clients, len(nodes)), strict=True)
         ]
-        for client in clients:
+        for client in spenders:
             assert client.stdout is not None
             assert client.stdout.readline() == "warm\n"
         before = [_cpu_ms(node) for node in cluster.nodes]
-        for client in clients:
+        for client in spenders:
             assert client.stdin is not None
             client.stdin.write("go\n")
             client.stdin.flush()
-        told = [json.loads(client.stdout.readline()) for client in clients if client.stdout is not None]
+        told = [json.loads(client.stdout.readline()) for client in spenders if client.stdout is not None]
         spent = [_cpu_ms(node) - start for node, start in zip(cluster.nodes, before, strict=True)]
-        for client in clients:
+        for client in spenders:
             client.communicate("end\n")
     spends = sum(each["spends"] for each in told)
     return (spends / SECONDS, sum(each["cpu_ms"] for each in told) / spends, *(each / spends for each in spent))

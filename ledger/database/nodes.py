@@ -1,0 +1,150 @@
+"""The nodes of a Citus cluster: which of them has a holder's rows, and this thread's connection to it. See docs/adr/0045.
+
+A transaction whose holders are all on the node that it is connected to locks, reads and writes there only, and commits in one
+phase. Any node executes any request correctly. So what is known here may be out of date; that costs speed only.
+"""
+
+import logging
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Sequence
+from functools import lru_cache
+from struct import iter_unpack, unpack
+from typing import Any, Final, NamedTuple
+
+from django.db import DEFAULT_DB_ALIAS, Error, connections
+
+logger = logging.getLogger(__name__)
+
+REFRESH_SECONDS: Final = 10.0
+"""How long the places of the shards are relied on before they are read again."""
+UNREACHABLE_SECONDS: Final = 60.0
+"""How long a node that could not be reached is not tried again."""
+CONNECT_SECONDS: Final = 2
+"""How long connecting to a node may take; libpq allows no less."""
+
+SHARDS: Final = """
+    SELECT s.shardid, n.nodename, n.nodeport, s.shardminvalue::integer
+      FROM pg_dist_shard s
+      JOIN pg_dist_placement p USING (shardid)
+      JOIN pg_dist_node n USING (groupid)
+     WHERE s.logicalrelid = 'ledger_entry'::regclass AND n.noderole = 'primary'
+     ORDER BY s.shardminvalue::integer
+"""
+"""The shards of the ledger's entries in the order of the hashes, each with its node and its least hash."""
+
+WORD: Final = 0xFFFFFFFF
+
+
+class Node(NamedTuple):
+    """The address of a node, as the cluster knows it."""
+
+    host: str
+    port: int
+
+
+class Nodes:
+    """The nodes as this process last saw them."""
+
+    def __init__(self) -> None:
+        """Know no node; nothing is sent."""
+        self._shards: tuple[Sequence[int], Sequence[Node]] = ((), ())
+        """The least hash of each shard, in order, and the shard's node."""
+        self._refresh_at = 0.0
+        self._refreshing = threading.Lock()
+        self._try_again_at: dict[Node, float] = {}
+        """Nodes that could not be reached."""
+
+    def node_of(self, holder_id: str) -> Node | None:
+        """Return the node that had the holder's rows when the shards' places were read last, or None before; sends nothing."""
+        least_hashes, nodes = self._shards
+        return nodes[bisect_right(least_hashes, hash_of(holder_id)) - 1] if nodes else None
+
+    def refresh(self) -> None:
+        """Read the places of the shards by this thread's connection, unless that was done lately or another thread does it.
+
+        If the database does not answer, the places that were read before remain.
+        """
+        if time.monotonic() < self._refresh_at or not self._refreshing.acquire(blocking=False):
+            return
+        connection = connections[DEFAULT_DB_ALIAS]
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(SHARDS)
+                rows = cursor.fetchall()
+            self._shards = [least_hash for *_, least_hash in rows], [Node(host, port) for _, host, port, _ in rows]
+        except Error as error:
+            logger.warning("The places of the shards were not read: %s", error)
+            connection.close()
+        finally:
+            self._refresh_at = time.monotonic() + REFRESH_SECONDS
+            self._refreshing.release()
+
+    def connect_to(self, node: Node) -> None:
+        """Connect this thread to the node, or for a while after that failed to the node of the settings; not in a transaction."""
+        connection = connections[DEFAULT_DB_ALIAS]
+        configured = connections.settings[DEFAULT_DB_ALIAS]
+        is_tried = time.monotonic() >= self._try_again_at.get(node, 0.0)
+        wanted = _at(node, configured) if is_tried else configured
+        if _address(connection.settings_dict) != _address(wanted):
+            connection.close()
+            connection.settings_dict = wanted
+        if is_tried and connection.connection is None:
+            try:
+                connection.ensure_connection()
+            except Error as error:
+                logger.warning("Cannot connect to the node %s:%s, so its holders cost more: %s", *node, error)
+                self._try_again_at[node] = time.monotonic() + UNREACHABLE_SECONDS
+                connection.settings_dict = configured
+
+
+def _at(node: Node, configured: dict[str, Any]) -> dict[str, Any]:
+    options = {**configured["OPTIONS"], "connect_timeout": CONNECT_SECONDS}
+    return {**configured, "HOST": node.host, "PORT": node.port, "OPTIONS": options}
+
+
+def _address(settings: dict[str, Any]) -> tuple[str, str]:
+    return settings["HOST"], str(settings["PORT"])
+
+
+# The hash function -----------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=65_536)
+def hash_of(text: str) -> int:
+    """Return PostgreSQL's hash of a text, from -2^31 to 2^31 - 1, by which Citus finds the shard.
+
+    Source: hash_bytes in PostgreSQL's src/common/hashfn.c, on little-endian machines; Bob Jenkins, lookup3.c.
+    """
+    data = text.encode()
+    whole = len(data) // 12 * 12
+    a = b = c = (0x9E3779B9 + len(data) + 3_923_095) & WORD
+    for x, y, z in iter_unpack("<3I", data[:whole]):
+        a, b, c = _mixed((a + x) & WORD, (b + y) & WORD, (c + z) & WORD)
+    x, y, z = unpack("<3I", data[whole:].ljust(12, b"\0"))
+    # The lowest byte of c has the length already.
+    found = _last((a + x) & WORD, (b + y) & WORD, (c + (z << 8)) & WORD)
+    return found - (found >> 31 << 32)
+
+
+def _rotated(word: int, bits: int) -> int:
+    return (word << bits | word >> (32 - bits)) & WORD
+
+
+def _mixed(a: int, b: int, c: int) -> tuple[int, int, int]:
+    for first, second, third in ((4, 6, 8), (16, 19, 4)):
+        a, c = (a - c & WORD) ^ _rotated(c, first), c + b & WORD
+        b, a = (b - a & WORD) ^ _rotated(a, second), a + c & WORD
+        c, b = (c - b & WORD) ^ _rotated(b, third), b + a & WORD
+    return a, b, c
+
+
+def _last(a: int, b: int, c: int) -> int:
+    c = (c ^ b) - _rotated(b, 14) & WORD
+    a = (a ^ c) - _rotated(c, 11) & WORD
+    b = (b ^ a) - _rotated(a, 25) & WORD
+    c = (c ^ b) - _rotated(b, 16) & WORD
+    a = (a ^ c) - _rotated(c, 4) & WORD
+    b = (b ^ a) - _rotated(a, 14) & WORD
+    return (c ^ b) - _rotated(b, 24) & WORD

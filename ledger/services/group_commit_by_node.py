@@ -1,0 +1,70 @@
+"""Group commit on a cluster: each node's requests have a queue of their own, whose transactions touch that node only.
+
+A transaction of holders on several nodes costs a call to each, and two phases at COMMIT (docs/adr/0045). So a request goes into
+the queue of its holder's node. The queue's threads are connected to that node, and no node's requests wait for another's.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ledger.database.nodes import Node, Nodes
+from ledger.database.queues import Notify, Pending
+from ledger.rules import Request
+from ledger.services.group_commit import ExecuteAfterWaiting, GroupCommit, ResultOrError
+
+
+class GroupCommitByNode(GroupCommit):
+    """The queues of one process: one for each node, and this one for requests that come before the nodes are known."""
+
+    def __init__(
+        self,
+        execute_group: Callable[[Sequence[Request]], Sequence[ResultOrError]],
+        execute_after_waiting: ExecuteAfterWaiting,
+        *,
+        most: Callable[[], int],
+        nodes: Nodes | None = None,
+    ) -> None:
+        """Set up empty queues; their threads start with their first requests. Arguments are those of `GroupCommit`."""
+        self._nodes = nodes or Nodes()
+        self._ways = execute_group, execute_after_waiting
+        super().__init__(self._after(self._nodes.refresh, execute_group), execute_after_waiting, most=most)
+        self._of_nodes: dict[Node, GroupCommit] = {}
+        self._adding = threading.Lock()
+
+    def submit(self, asked: Any, notify: Notify, caller: Any = None) -> Pending:
+        node = self._nodes.node_of(asked.holder_id)
+        if node is None:
+            return super().submit(asked, notify, caller)
+        return self._queue_of(node).submit(asked, notify, caller)
+
+    def expire(self) -> None:
+        super().expire()
+        for queue in tuple(self._of_nodes.values()):
+            queue.expire()
+
+    def close(self) -> None:
+        super().close()
+        for queue in tuple(self._of_nodes.values()):
+            queue.close()
+
+    def _queue_of(self, node: Node) -> GroupCommit:
+        with self._adding:
+            if node not in self._of_nodes:
+
+                def prepare() -> None:
+                    self._nodes.connect_to(node)
+                    self._nodes.refresh()
+
+                self._of_nodes[node] = GroupCommit(*(self._after(prepare, way) for way in self._ways), most=self._most)
+            return self._of_nodes[node]
+
+    @staticmethod
+    def _after(prepare: Callable[[], None], execute: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function with a preparation before each call."""
+
+        def prepared(*arguments: Any, **options: Any) -> Any:
+            prepare()
+            return execute(*arguments, **options)
+
+        return prepared
