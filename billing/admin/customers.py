@@ -45,7 +45,7 @@ CSV: Sequence[Column] = (
     ("Grace (days)", attrgetter("grace_days")),
     ("Holder", attrgetter("holder_id")),
     ("Credit type", attrgetter("credit_type")),
-    ("Value of one credit", attrgetter("credit_unit_value")),
+    ("Value of the smallest unit of credits", attrgetter("credit_unit_value")),
     ("Created (UTC)", attrgetter("created_at")),
 )
 

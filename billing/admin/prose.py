@@ -78,8 +78,10 @@ def price_sentence(price: Price, currency: str, period: str) -> str:
     parts = [f"{price.key}: {_cost(price, currency, period)}", _when(price), *_free(price, currency)]
     sentences = [", ".join(part for part in parts if part) + "."]
     if price.credits is not None:
-        per_unit, credit_type = number(price.credits.per_unit), price.credits.credit_type
-        sentences.append(f"Paid with {per_unit} {credit_type} each first; the invoice charges uncovered units.")
+        unit = unit_of(price.credits.credit_type)
+        per_unit = number(price.credits.per_unit.scaleb(-unit.scale))
+        noun = unit.singular if per_unit == "1" else unit.unit
+        sentences.append(f"Paid with {per_unit} {noun} each first; the invoice charges uncovered units.")
     sentences += _bounds(price, currency, period)
     if price.filters:
         passing = (f"{name} is {' or '.join(values)}" for name, values in price.filters)

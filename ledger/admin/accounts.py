@@ -1,8 +1,10 @@
 """Holders with balances: the list of accounts, and what can be done about one."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from operator import attrgetter
 from typing import Any
 
@@ -29,6 +31,9 @@ from ledger.rules.requests import HOLDER_ID
 from ledger.units import units_of
 
 ACCOUNTS_LOOKED_AT = 2_000
+SHOWN_NUMBER = re.compile(r"([0-9]{1,3}(,[0-9]{3})+|[0-9]+)(\.[0-9]+)?", re.ASCII)
+"""A number as pages show it, with or without grouped thousands."""
+MAX_NUMBER_CHARACTERS = 40
 
 # The account's state, and when it was last touched: one look into the primary key.
 LAST_ENTRY = """
@@ -72,31 +77,31 @@ class Wanted:
 
     holder: str | None
     credit_type: str | None
-    at_most: int | None
+    at_most: Decimal | None
     expires_before: datetime | None
     has: str | None
 
     @classmethod
     def of(cls, values: Mapping[str, str]) -> "Wanted":
-        """What the filters are set to; or raise WrongFilter. "At most" is in the smallest unit."""
-        at_most = values.get("at_most", "").replace(",", "").strip()
-        if at_most and not (at_most.isascii() and at_most.isdecimal() and len(at_most) <= 18):
-            raise WrongFilter(f"“{at_most[:40]}” is not a whole number.")
+        """What the filters are set to; or raise WrongFilter. "At most" is in the unit of each account's credit type."""
+        at_most = values.get("at_most", "").strip()
+        if at_most and not (SHOWN_NUMBER.fullmatch(at_most) and len(at_most) <= MAX_NUMBER_CHARACTERS):
+            raise WrongFilter(f"“{at_most[:40]}” is not a number such as 1,250.50.")
         return cls(
             holder=values.get("holder"),
             credit_type=values.get("credit_type"),
-            at_most=int(at_most) if at_most else None,
+            at_most=Decimal(at_most.replace(",", "")) if at_most else None,
             expires_before=read_instant(values, "expires_before"),
             has=values.get("with"),
         )
 
-    def is_met_by(self, account: Balance) -> bool:
-        """Whether the account is one of them."""
+    def is_met_by(self, account: Balance, unit: CreditUnit) -> bool:
+        """Whether the account is one of them; `unit` is that of its credit type."""
         expiry = account.next_expiry
         return (
             self.holder in (None, account.holder_id)
             and self.credit_type in (None, account.credit_type)
-            and (self.at_most is None or account.available <= self.at_most)
+            and (self.at_most is None or unit.decimal(account.available) <= self.at_most)
             and (self.expires_before is None or (expiry is not None and expiry.at < self.expires_before))
             and (self.has is None or bool(getattr(account, self.has)))
         )
@@ -170,10 +175,10 @@ class AccountAdmin(ReadOnlyAdmin):
         prefix = wanted.holder or cl.query.strip().removesuffix("*")
         most = max(ACCOUNTS_LOOKED_AT, cl.page_rows + 1) if values else cl.page_rows + 1
         found = reads.holders(prefix=prefix, after=after, limit=most)
-        fitting = [balance for balance in found if wanted.is_met_by(balance)]
+        units = units_of(balance.credit_type for balance in found)
+        fitting = [balance for balance in found if wanted.is_met_by(balance, units[balance.credit_type])]
         request.__dict__["_fitting"] = fitting, len(found) < most
         shown = fitting[: cl.page_rows]
-        units = units_of(balance.credit_type for balance in shown)
         rows = [row_of(balance, units[balance.credit_type]) for balance in shown]
         if len(fitting) > cl.page_rows:
             return Page(rows=rows, older=rows[-1].pk)

@@ -35,11 +35,6 @@ def fact_writer(unit: CreditUnit) -> Callable[[str, Any], Any]:
     return write
 
 
-def typed_amounts(unit: CreditUnit) -> str:
-    """How an amount is typed into a form, where pages show it with decimals; empty where they do not."""
-    return f" Type amounts in the smallest unit: {EXAMPLE:,} is {unit.amount(EXAMPLE)}." if unit.scale else ""
-
-
 class CreditTypeForm(forms.ModelForm):
     """What a credit type is called, and its decimals."""
 

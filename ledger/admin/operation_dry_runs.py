@@ -53,10 +53,10 @@ def _changed(name: str, before: int, after: int, unit: CreditUnit) -> list[tuple
 
 
 def _amount_in_full(entry: Entry, unit: CreditUnit) -> list[str]:
-    """The amount as it was typed, where pages show it with decimals."""
+    """The amount as the API shows it, where pages show it with decimals."""
     if not unit.scale or not entry.amount:
         return []
-    return [f"You asked for {abs(entry.amount):,} in the smallest unit; that is {unit.amount(abs(entry.amount))}."]
+    return [f"The API shows {unit.amount(abs(entry.amount))} as {abs(entry.amount)}."]
 
 
 def _lots(entry: Entry, before: Balance, unit: CreditUnit) -> list[str]:

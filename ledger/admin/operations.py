@@ -11,8 +11,9 @@ from django.utils import timezone
 from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget
 
 from ledger import reads, services
-from ledger.admin.credit_types import fact_writer, typed_amounts
-from ledger.admin.kit.idempotent_forms import Done, KeyedForm, Operation, amount_field, instant_field, operation_view, text_field
+from ledger.admin.credit_amounts import CreditAmountField, CreditAmountsForm
+from ledger.admin.credit_types import fact_writer
+from ledger.admin.kit.idempotent_forms import Done, KeyedForm, Operation, instant_field, operation_view, text_field
 from ledger.admin.kit.pages import ReadOnlyAdmin, said
 from ledger.admin.links import account_url, entry_url
 from ledger.admin.operation_dry_runs import dry_run_of
@@ -41,10 +42,10 @@ class OperationForm(KeyedForm):
     reasons = ("goodwill", "requested by the customer", "correction of a mistake", "service was interrupted")
 
 
-class AmountForm(OperationForm):
+class AmountForm(OperationForm, CreditAmountsForm):
     """A refund or a revocation: how much, or all."""
 
-    amount = amount_field(required=False, help_text="Empty for the whole rest.")
+    amount = CreditAmountField(required=False, help_text="Empty for the whole rest.")
     field_order = ["amount", "reason", "reference"]
 
 
@@ -75,12 +76,12 @@ class RecipientForm(OperationForm):
         self.fields = dict([*fields[:place], ("holder_again", self._again), *fields[place:]])
 
 
-class GrantForm(RecipientForm):
+class GrantForm(RecipientForm, CreditAmountsForm):
     """A grant: to whom, how much, of what sort, and from when to when."""
 
     holder_id = text_field(label="Holder", required=True, most=64)
     credit_type = text_field(label="Credit type", required=True, most=32)
-    amount = amount_field(help_text="In the smallest unit of the credit type.")
+    amount = CreditAmountField(help_text="In the unit of the credit type, with its decimals.")
     source = forms.ChoiceField(
         choices=[("", "Choose one"), ("purchased", "purchased"), ("promotional", "promotional")],
         widget=UnfoldAdminSelectWidget(),
@@ -128,19 +129,19 @@ class GrantForm(RecipientForm):
         return asked
 
 
-class OverdraftForm(OperationForm):
+class OverdraftForm(OperationForm, CreditAmountsForm):
     """How far below 0 spends may take the balance."""
 
-    limit = amount_field(label="Limit", least=0, help_text="0 for no overdraft. An existing debt stays.")
+    limit = CreditAmountField(label="Limit", least=0, help_text="0 for no overdraft. An existing debt stays.")
     field_order = ["limit", "reason", "reference"]
 
 
-class TransferForm(RecipientForm):
+class TransferForm(RecipientForm, CreditAmountsForm):
     """To whom, and how much."""
 
     recipient = "to"
     to = text_field(label="To holder", required=True, most=64)
-    amount = amount_field(help_text="In the smallest unit of the credit type. Only available credits can be transferred.")
+    amount = CreditAmountField(help_text="Only available credits can be transferred.")
     field_order = ["to", "amount", "reason", "reference"]
 
 
@@ -163,7 +164,7 @@ def refund_view(model_admin: ReadOnlyAdmin, request: HttpRequest, spend: EntryLi
         initial={"amount": left or None},
         explanation=(
             f"The entry took {unit.amount(taken(spend))}{before}. You can refund {unit.number(left)}. "
-            f"The credits return to their lots.{typed_amounts(unit)}"
+            f"The credits return to their lots."
         ),
         explain=_explained,
         back=_url_of(spend),
@@ -185,7 +186,7 @@ def revoke_view(model_admin: ReadOnlyAdmin, request: HttpRequest, grant: EntryLi
         initial={"amount": unspent or None},
         explanation=(
             f"The grant added {unit.amount(grant.amount)}; {unit.number(unspent)} {are(unspent, unit)} unspent. "
-            f"Revoking takes back only unspent credits.{typed_amounts(unit)}"
+            f"Revoking takes back only unspent credits."
         ),
         explain=_explained,
         back=_url_of(grant),
@@ -246,10 +247,7 @@ def overdraft_view(
         fixed={"holder_id": holder_id, "credit_type": credit_type},
         title=f"Overdraft of {holder_id}",
         button="Set the limit",
-        explanation=(
-            f"Spends may take the balance of {unit.name} down to this far below 0. Holds and transfers may not."
-            f"{typed_amounts(unit)}"
-        ),
+        explanation=(f"Spends may take the balance of {unit.name} down to this far below 0. Holds and transfers may not."),
         explain=_explained,
         back=account_url(holder_id, credit_type),
     )
@@ -270,8 +268,7 @@ def transfer_view(
         title=f"Transfer credits of {holder_id}",
         button="Transfer",
         explanation=(
-            f"{unit.amount(available)} {are(available, unit)} available. "
-            f"The credits keep their expiry, priority and source.{typed_amounts(unit)}"
+            f"{unit.amount(available)} {are(available, unit)} available. The credits keep their expiry, priority and source."
         ),
         explain=_explained,
         back=account_url(holder_id, credit_type),

@@ -13,9 +13,10 @@ from django.utils.safestring import SafeString
 from unfold.decorators import action, display
 
 from ledger import services
+from ledger.admin.credit_amounts import CreditAmountField, CreditAmountsForm
 from ledger.admin.kit.cells import digits, mono, number, number_text, table, timestamp
 from ledger.admin.kit.filters import WrongFilter, read_number, text
-from ledger.admin.kit.idempotent_forms import Done, KeyedForm, amount_field, operation_view, text_field
+from ledger.admin.kit.idempotent_forms import Done, amount_field, operation_view, text_field
 from ledger.admin.kit.pages import PAGE_ROWS, Page, ReadOnlyAdmin, UncountedList
 from ledger.admin.links import rate_link, rate_url
 from ledger.models import Rate, RateListing
@@ -24,14 +25,15 @@ from ledger.units import unit_of, with_units
 VERSIONS_SHOWN = 100
 
 
-class PublishForm(KeyedForm):
+class PublishForm(CreditAmountsForm):
     """What something costs from now on."""
 
     code = text_field(label="Code", required=True, most=64, help_text="The priced unit, such as gpt-4o.output.")
     credit_type = text_field(label="Credit type", required=True, most=32)
-    price = amount_field(label="Credits")
+    price = CreditAmountField(label="Price", help_text="In the unit of the credit type, with its decimals.")
     per = amount_field(
-        label="Per units", help_text="For example, 3 credits per 1000 units. The ledger rounds up to whole credits."
+        label="Per units",
+        help_text="For example, 3 credits per 1000 units. The ledger rounds up to the smallest unit.",
     )
     field_order = ["code", "credit_type", "price", "per", "reason"]
 

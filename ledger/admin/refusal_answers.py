@@ -62,7 +62,7 @@ def context_of(request: HttpRequest, row: RefusalListing, unit: CreditUnit) -> d
     return {
         "answer": answer_of(row, unit),
         "notes": [note for note in (_now(row, now, unit), _later(row, unit)) if note],
-        "ways": [way for way in (_way(request, row, remedy, now) for remedy in _remedies(row, unit)) if way is not None],
+        "ways": [way for way in (_way(request, row, remedy, now, unit) for remedy in _remedies(row, unit)) if way is not None],
     }
 
 
@@ -112,10 +112,10 @@ def _lapse(passed: timedelta) -> str:
     return "1 second" if seconds == 1 else f"{seconds} seconds" if seconds else "less than a second"
 
 
-def _way(request: HttpRequest, row: RefusalListing, remedy: Remedy, now: reads.Balance) -> Way | None:
+def _way(request: HttpRequest, row: RefusalListing, remedy: Remedy, now: reads.Balance, unit: CreditUnit) -> Way | None:
     """The remedy with its form, where it still helps and the operator may; without the form, where only somebody else can."""
     if remedy.action == "grant" and request.user.has_perm("ledger.grant_credits"):
-        asked = {"amount": str(remedy.amount), "reference": str(row.request.get("reference") or "")}
+        asked = {"amount": unit.typed(remedy.amount or 0), "reference": str(row.request.get("reference") or "")}
         address = reverse("admin:ledger_account_grant", args=[quote(account_id(row.holder_id, row.credit_type))])
         return Way(remedy.text, f"{address}?{urlencode(asked)}")
     if remedy.action == "release":

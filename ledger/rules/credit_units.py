@@ -34,6 +34,10 @@ class CreditUnit(NamedTuple):
         """The amount with its decimals, exactly."""
         return Decimal(amount).scaleb(-self.scale)
 
+    def typed(self, amount: int) -> str:
+        """The amount as a person types it: with its decimals, without grouped thousands."""
+        return f"{self.decimal(amount):f}"
+
     def signed(self, amount: int) -> str:
         """As `number`, with a plus where it is above 0."""
         return f"+{self.number(amount)}" if amount > 0 else self.number(amount)
@@ -48,8 +52,13 @@ class CreditUnit(NamedTuple):
 
     def unit_of(self, amount: int) -> str:
         """The unit as it stands behind this amount: "credit" behind 1, "credits" behind 2, 0 and 1.00."""
-        is_singular = self.is_one(amount) and _PLURAL.fullmatch(self.unit) and not self.unit.endswith(_NOT_BY_S)
-        return self.unit.removesuffix("s") if is_singular else self.unit
+        return self.singular if self.is_one(amount) else self.unit
+
+    @property
+    def singular(self) -> str:
+        """The unit of one: "credit" for "credits"; as it is where it is no plain English plural."""
+        is_plural = _PLURAL.fullmatch(self.unit) and not self.unit.endswith(_NOT_BY_S)
+        return self.unit.removesuffix("s") if is_plural else self.unit
 
     def is_one(self, amount: int) -> bool:
         """Whether the amount is read as "one": 1 without decimals."""

@@ -19,6 +19,8 @@ MOVEMENTS: Final = {
     "spent": -1, "expired": -1, "revoked": -1, "transferred_out": -1,
 }  # fmt: skip
 """What adds to the credits and what takes from them, in the order of the report."""
+PAID_UNIT: Final = "minor units"
+ENTRIES_UNIT: Final = "entries"
 
 SUMS: Final = f"""
     SELECT credit_type, {
@@ -50,6 +52,11 @@ class TypeReport:
         paid: what was paid for the month's purchased credits, by currency in minor units, where grants say so.
     """
 
+    @property
+    def unit(self) -> str:
+        """The unit of its amounts; it does not depend on how the type is shown, which may change."""
+        return f"smallest unit of {self.credit_type}"
+
     credit_type: str
     opening: int
     movements: dict[str, int]
@@ -78,22 +85,23 @@ class MonthReport:
     types: tuple[TypeReport, ...]
 
     def as_json(self) -> str:
-        """The report as JSON; the same bytes every time once the month is closed."""
+        """The report as JSON, with amounts in the unit that each type names; the same bytes once the month is closed."""
         facts = asdict(self) | {
+            "types": [_with_units(of_type) for of_type in self.types],
             "month": f"{self.month:%Y-%m}",
             "as_of": None if self.as_of is None else self.as_of.isoformat(),
         }
         return json.dumps(facts, indent=2) + "\n"
 
     def as_csv(self) -> str:
-        """The report as a table of credit type, line and amount; the same bytes every time once the month is closed."""
+        """The report as a table of credit type, line, amount and unit; the same bytes every time once the month is closed."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\r\n")
-        writer.writerow(["month", "state", "credit_type", "line", "expires", "source", "amount"])
+        writer.writerow(["month", "state", "credit_type", "line", "expires", "source", "amount", "unit"])
         state = "closed" if self.is_closed else "open"
         for of_type in self.types:
-            for line, expires, source, amount in _rows(of_type):
-                writer.writerow([f"{self.month:%Y-%m}", state, of_type.credit_type, line, expires, source, amount])
+            for line, expires, source, amount, unit in _rows(of_type):
+                writer.writerow([f"{self.month:%Y-%m}", state, of_type.credit_type, line, expires, source, amount, unit])
         return out.getvalue()
 
 
@@ -159,22 +167,28 @@ def _of_type(credit_type: str, sums: Sequence[Any], close: Any) -> TypeReport:
     )
 
 
-def _rows(of_type: TypeReport) -> Iterator[tuple[str, str, str, int]]:
-    yield "opening", "", "", of_type.opening
+def _with_units(of_type: TypeReport) -> dict[str, Any]:
+    facts = asdict(of_type)
+    return {"credit_type": facts.pop("credit_type"), "unit": of_type.unit, "paid_unit": PAID_UNIT, **facts}
+
+
+def _rows(of_type: TypeReport) -> Iterator[tuple[str, str, str, int, str]]:
+    unit = of_type.unit
+    yield "opening", "", "", of_type.opening, unit
     for name, sign in MOVEMENTS.items():
-        yield name, "", "", sign * of_type.movements[name]
-    yield "closing", "", "", of_type.closing
-    yield "held", "", "", of_type.held
+        yield name, "", "", sign * of_type.movements[name], unit
+    yield "closing", "", "", of_type.closing, unit
+    yield "held", "", "", of_type.held, unit
     for bucket in of_type.outstanding or []:
         line = "outstanding_held" if bucket["is_held"] else "outstanding"
-        yield line, bucket["expires"] or "never", bucket["source"], bucket["amount"]
+        yield line, bucket["expires"] or "never", bucket["source"], bucket["amount"], unit
     if of_type.owed is not None:
-        yield "owed", "", "", of_type.owed
+        yield "owed", "", "", of_type.owed, unit
     for currency, minor in (of_type.paid or {}).items():
-        yield f"paid_{currency}_minor", "", "", minor
+        yield f"paid_{currency}_minor", "", "", minor, f"{currency} {PAID_UNIT}"
     for tie in of_type.ties or []:
-        yield f"{tie['name']} by the documents", "", "", tie["documents"]
-        yield f"{tie['name']} by the entries", "", "", tie["entries"]
-    yield "entries", "", "", of_type.entries
-    yield "refusals", "", "", of_type.refusals
-    yield "late_entries", "", "", of_type.late_entries
+        yield f"{tie['name']} by the documents", "", "", tie["documents"], unit
+        yield f"{tie['name']} by the entries", "", "", tie["entries"], unit
+    yield "entries", "", "", of_type.entries, ENTRIES_UNIT
+    yield "refusals", "", "", of_type.refusals, ENTRIES_UNIT
+    yield "late_entries", "", "", of_type.late_entries, ENTRIES_UNIT

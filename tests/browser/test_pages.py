@@ -13,6 +13,7 @@ from billing.models import Run, RunResult
 from ledger import journal, services
 from ledger.database.locks import holder_lock
 from ledger.errors import InsufficientCredits
+from ledger.models import CreditType
 from ledger.totals import count_entries
 from tests.billing.factories import SubscriptionFactory, at
 from tests.browser.billed import billed_with_everything
@@ -146,6 +147,49 @@ def test_a_pages_name_is_not_cut_off_beside_its_buttons(chromium):
         for page in (f"customer/{invoice.customer_id}", f"invoice/{invoice.pk}", f"subscription/{invoice.subscription_id}"):
             for width in (1400, 390):
                 assert chromium.visit(f"{site.url}/admin/billing/{page}/change/", is_whole, width=width), (page, width)
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_the_unit_beside_an_amount_follows_the_credit_type_that_is_typed(chromium, width):
+    CreditType.objects.create(code="usd_cents", name="US dollars", unit="USD", scale=2)
+
+    def job(visit: Visit) -> None:
+        unit = visit.page.locator("#id_amount_unit")
+        credit_type = visit.page.get_by_label("Credit type")
+        for typed, shown in (("usd_cents", "USD"), ("api_calls", "api calls"), ("", "credits"), ("usd_cents", "USD")):
+            credit_type.fill(typed)
+            assert unit.inner_text() == shown
+            assert unit.evaluate("each => each.querySelector('span').getClientRects().length") == 1, "on one line"
+        assert visit.page.get_by_label("Amount").evaluate("each => each.getAttribute('aria-describedby')") == "id_amount_unit"
+        assert not visit.is_wider_than_the_window
+        if PICTURES:
+            (Path(PICTURES) / f"form-units-{width}.png").write_bytes(visit.picture())
+        visit.page.get_by_label("Holder").fill("ada")
+        visit.page.get_by_label("Amount").fill("12.505")
+        visit.page.get_by_label("Source").select_option("purchased")
+        visit.page.get_by_label("Reason").fill("top-up")
+        visit.page.get_by_role("button", name="Continue").click()
+        again = visit.page.get_by_label("New holder, again")
+        again.wait_for()
+        again.fill("ada")
+        assert "Amount has 3 decimals; an amount of USD has at most 2." in visit.text
+        if PICTURES:
+            (Path(PICTURES) / f"form-units-refused-{width}.png").write_bytes(visit.picture())
+        assert unit.inner_text() == "USD"
+        visit.page.get_by_label("Amount").fill("12.50")
+        visit.page.get_by_role("button", name="Continue").click()
+        visit.page.get_by_role("button", name="Grant", exact=True).wait_for()
+        assert "12.50 added, for ada (US dollars)." in visit.text
+        if PICTURES:
+            (Path(PICTURES) / f"form-units-dry-run-{width}.png").write_bytes(visit.picture())
+        # Back to the form: the browser fills in what was typed, and the unit is that of it.
+        visit.page.get_by_role("button", name="Change").click()
+        visit.page.get_by_label("Amount").wait_for()
+        assert (visit.page.get_by_label("Amount").input_value(), unit.inner_text()) == ("12.50", "USD")
+        assert (visit.complaints, visit.elsewhere) == ([], [])
+
+    with site_of(operator()) as site:
+        chromium.visit(f"{site.url}/admin/ledger/account/grant-credits/", job, width=width)
 
 
 def test_refusals_per_hour_are_whole_numbers_on_the_axis(chromium):

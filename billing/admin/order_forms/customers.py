@@ -14,7 +14,6 @@ from billing.admin.order_forms.fields import (
     ZoneField,
     choice_field,
     credit_type_field,
-    decimal_field,
     ref_field,
 )
 from billing.admin.order_forms.once import tried, written_once
@@ -23,11 +22,13 @@ from billing.documents.printing.pages import address_lines
 from billing.models import Coupon, Customer, CustomerCoupon
 from billing.orders import coupons, customers
 from billing.orders.customers import CreditTerms
-from billing.rating.limits import MAX_GRACE_DAYS, MAX_TERMS_DAYS, SMALLEST_MONEY
+from billing.rating.limits import MAX_GRACE_DAYS, MAX_MONEY, MAX_TERMS_DAYS, SMALLEST_MONEY
 from billing.rating.tax import VatStatus
+from ledger.admin.credit_amounts import CreditAmountsForm, CreditValueField
 from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.idempotent_forms import Done, DryRun, FormSection, amount_field, operation_view, text_field
 from ledger.admin.kit.pages import ReadOnlyAdmin
+from ledger.units import unit_of
 
 ADDRESS: Final = {"line1": "Street", "line2": "Second line", "postal_code": "Postal code", "city": "City", "country": "Country"}
 VAT_WORDS: Final = {"taxable": "taxed as the prices say", "reverse_charge": "reverse charge", "exempt": "exempt from VAT"}
@@ -67,7 +68,7 @@ class CustomerChangeForm(OrderForm):
             FormSection([], [self["vat_id"], self["vat_status"]], summary="Tax"),
             FormSection([], [self[name] for name in self.terms], summary="Terms and language"),
             *self.further(),
-            FormSection([self["reason"], self["idempotency_key"]]),
+            FormSection([self[name] for name in ("reason", "shown_in", "idempotency_key") if name in self.fields]),
         ]
 
     terms: tuple[str, ...] = ("terms_days", "grace_days", "language")
@@ -77,7 +78,7 @@ class CustomerChangeForm(OrderForm):
         return []
 
 
-class CustomerForm(CustomerChangeForm):
+class CustomerForm(CustomerChangeForm, CreditAmountsForm):
     """A new customer; the fields that billing depends on never change."""
 
     ref = ref_field(label="Reference", help_text="Your name for the customer, such as CUST-7.")
@@ -85,8 +86,12 @@ class CustomerForm(CustomerChangeForm):
     time_zone = ZoneField(label="Time zone", initial="UTC", help_text="Of dates on documents, such as Europe/Berlin.")
     holder_id = ref_field(label="Holder", required=False, help_text="Whose credits pay first. It never changes.")
     credit_type = credit_type_field(initial="credits")
-    unit_value = decimal_field(
-        label="Value of one credit", least=SMALLEST_MONEY, help_text="Money that one credit pays; empty: credits pay no invoice."
+    unit_value = CreditValueField(
+        label="Value of one credit",
+        least=SMALLEST_MONEY,
+        most=MAX_MONEY,
+        required=False,
+        help_text="Money in the customer's currency, in major units; empty: credits pay no invoice.",
     )
 
     beginning = ("ref", "name", "currency")
@@ -176,8 +181,9 @@ def customer_sentences(customer: Customer) -> list[str]:
         sentences.append(f"Invoices stay drafts for {customer.grace_days} day{plural} and accept late usage until then.")
     sentences.append(f"Dates are in {customer.time_zone}.")
     if customer.credit_unit_value is not None:
-        value = amount(Decimal(customer.credit_unit_value), customer.currency)
-        sentences.append(f"{customer.holder_id}'s {customer.credit_type} pay first, {value} each.")
+        unit = unit_of(customer.credit_type)
+        value = amount(Decimal(customer.credit_unit_value).scaleb(unit.scale), customer.currency)
+        sentences.append(f"{customer.holder_id}'s {unit.unit} pay first, {value} for 1 {unit.singular}.")
     elif customer.holder_id:
         sentences.append(f"The holder is {customer.holder_id}, whose credits pay usage that is priced in credits.")
     return sentences

@@ -23,6 +23,7 @@ from billing.models import Plan, Price
 from billing.orders import plans
 from billing.rating.periods import MAX_INTERVAL_COUNT, Interval, IntervalUnit
 from billing.rating.price_input import MAX_PRICES
+from ledger.admin.credit_amounts import CreditAmountField, CreditAmountsForm
 from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.idempotent_forms import Done, DryRun, FormSection, amount_field, operation_view, text_field
 from ledger.admin.kit.pages import ReadOnlyAdmin
@@ -32,7 +33,7 @@ COUNT: Final = "price_count"
 PRICES_AT_FIRST: Final = 2
 
 
-class PlanForm(OrderForm):
+class PlanForm(OrderForm, CreditAmountsForm):
     """A plan: its name, how often it is billed, its prices, and the credits that it grants."""
 
     code = ref_field(label="Code", help_text="With the code of an existing plan, this becomes its next version.")
@@ -42,9 +43,11 @@ class PlanForm(OrderForm):
     count = amount_field(label="How many of them", most=MAX_INTERVAL_COUNT, help_text="1 month, 3 months …")
     minimum = decimal_field(label="At least", help_text="Per subscription and period, before tax.")
     maximum = decimal_field(label="At most", help_text="Per subscription and period, before tax.")
-    grants = amount_field(label="Credits granted each period", required=False)
+    grants = CreditAmountField(
+        label="Credits granted each period", required=False, help_text="In the unit of the credit type, with its decimals."
+    )
     credit_type = credit_type_field(label="Of the credit type", initial="credits")
-    rollover_cap = amount_field(
+    rollover_cap = CreditAmountField(
         label="Carried over at most", required=False, least=0, help_text="Empty: the rest expires with its period."
     )
     price_count = forms.IntegerField(widget=forms.HiddenInput(), min_value=1, max_value=MAX_PRICES, required=False)
@@ -61,6 +64,11 @@ class PlanForm(OrderForm):
                 for name in prices.FIELDS:
                     self.fields[prices.name_of(index, name)].required = False
         self.initial.setdefault(COUNT, self._prices)
+        self.set_units()
+
+    def type_field_of(self, name: str) -> str:
+        """Of a price, its own field; of the allowance, the plan's."""
+        return name.replace("credits_per_unit", "credits_type") if name.startswith("price_") else super().type_field_of(name)
 
     def sections(self) -> list[FormSection]:
         """The plan, each of its prices, and the fields that are seldom needed."""
@@ -73,7 +81,7 @@ class PlanForm(OrderForm):
                 title="The whole",
                 summary="Credits granted, least and most",
             ),
-            FormSection([self[name] for name in ("reason", COUNT, "idempotency_key")]),
+            FormSection([self[name] for name in ("reason", COUNT, "shown_in", "idempotency_key")]),
         ]
 
     def _price(self, index: int) -> FormSection:

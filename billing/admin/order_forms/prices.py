@@ -8,10 +8,11 @@ from django import forms
 
 from billing.admin.order_forms.fields import check_field, choice_field, credit_type_field, decimal_field, lines_field, ref_field
 from billing.rating.aggregation import Aggregation
-from billing.rating.limits import MAX_QUANTITY
+from billing.rating.limits import MAX_MONEY, MAX_QUANTITY
 from billing.rating.periods import Timing
 from billing.rating.price_input import MAX_FREE_EVENTS
 from billing.rating.prices import PriceKind, PriceModel, Proration
+from ledger.admin.credit_amounts import CreditRateField
 from ledger.admin.kit.idempotent_forms import amount_field, text_field
 
 KINDS: Final = [(PriceKind.RECURRING.value, "every period"), (PriceKind.USAGE.value, "by usage")]
@@ -68,7 +69,13 @@ FIELDS: Final[Mapping[str, Callable[[], forms.Field]]] = {
     "filters": lambda: lines_field(
         label="Only events where", placeholder="region = eu, us", help_text="One property per line, with the values that count."
     ),
-    "credits_per_unit": lambda: decimal_field(label="Credits a unit", help_text="The holder's credits pay for units first."),
+    "credits_per_unit": lambda: CreditRateField(
+        label="Credits a unit",
+        least=Decimal(0),
+        most=MAX_MONEY,
+        required=False,
+        help_text="The holder's credits pay for units first. In the unit of the credit type, with its decimals.",
+    ),
     "credits_type": lambda: credit_type_field(label="Of the credit type"),
     "minimum": lambda: decimal_field(label="At least", help_text="Each period, before tax."),
     "maximum": lambda: decimal_field(label="At most", help_text="Each period, before tax."),
@@ -176,7 +183,7 @@ def typed_of(index: int, definition: Mapping[str, Any]) -> dict[str, Any]:
     )
     paying = definition.get("credits")
     if paying:
-        typed |= {"credits_per_unit": paying["per_unit"], "credits_type": paying["credit_type"]}
+        typed |= {"credits_per_unit": Decimal(paying["per_unit"]), "credits_type": paying["credit_type"]}
     return {name_of(index, name): value for name, value in typed.items()}
 
 

@@ -93,8 +93,10 @@ class KeyedForm(ReasonForm):
     reasons: tuple[str, ...] = ()
     """Reasons that are offered while one is typed."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, fixed: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        """Make the form; `fixed` is what the operation takes beside its fields."""
         super().__init__(*args, **kwargs)
+        self.fixed = fixed or {}
         if self.reasons:
             self.fields["reason"].widget.attrs["list"] = "reasons"
 
@@ -147,7 +149,7 @@ def amount_field(
     most: int = MAX_AMOUNT,
     initial: int | None = None,
 ) -> forms.IntegerField:
-    """A whole number of the smallest unit."""
+    """A whole number; for credits, see `ledger.admin.credit_amounts`."""
     return forms.IntegerField(
         label=label,
         required=required,
@@ -204,9 +206,9 @@ def operation_view(
     seen: DryRun | None = None
     beside = fixed or {}
     if request.method == "POST" and form_class.more and "more" in request.POST:
-        form = form_class(initial=form_class.with_more(request.POST.dict()))
+        form = form_class(initial=form_class.with_more(request.POST.dict()), fixed=beside)
     elif request.method == "POST":
-        form = form_class(request.POST)
+        form = form_class(request.POST, fixed=beside)
         if form.is_valid() and "edit" not in request.POST:
             if dry_run is not None and "confirmed" not in request.POST:
                 seen = _try(request, form, dry_run, explain, beside)
@@ -217,7 +219,7 @@ def operation_view(
                     return HttpResponseRedirect(done.url)
     else:
         given = {name: value for name, value in request.GET.items() if name in form_class.base_fields and "\x00" not in value}
-        form = form_class(initial={**(initial or {}), **given, "idempotency_key": _new_key()})
+        form = form_class(initial={**(initial or {}), **given, "idempotency_key": _new_key()}, fixed=beside)
     context = {
         **model_admin.admin_site.each_context(request),
         "opts": model_admin.model._meta,
@@ -292,4 +294,5 @@ def _new_key() -> str:
 
 
 def _renew_key(form: KeyedForm) -> None:
-    form.data = {**form.data.dict(), "idempotency_key": _new_key()}  # type: ignore[attr-defined]
+    form.data = form.data.copy()  # type: ignore[attr-defined]
+    form.data["idempotency_key"] = _new_key()  # type: ignore[index]

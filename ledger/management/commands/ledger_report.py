@@ -1,6 +1,7 @@
 """`manage.py ledger_report`: a month's credits, from opening to closing."""
 
 import argparse
+from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -8,9 +9,11 @@ from django.core.management.base import CommandError
 
 from ledger.errors import Invalid
 from ledger.management.examples import CommandWithExamples
+from ledger.operator_pages import money
 from ledger.totals import MonthReport, TypeReport, month_report
 from ledger.totals.closing import month_before
 from ledger.totals.report import MOVEMENTS
+from ledger.units import CreditUnit, plain_unit, units_of
 
 WIDTH = 28
 
@@ -20,7 +23,8 @@ class Command(CommandWithExamples):
 
     help = (
         "Report a month (UTC) by credit type: opening, granted, refunded, spent, expired, revoked, transferred, closing, held, "
-        "and once the month is closed what is outstanding by month of expiry. A closed month has the same bytes every time."
+        "and once the month is closed what is outstanding by month of expiry. The text has amounts in the unit and decimals of "
+        "their credit type; CSV and JSON have whole numbers of the smallest unit, and a closed month the same bytes every time."
     )
     needs_coordinator = True
     examples = (
@@ -51,23 +55,33 @@ class Command(CommandWithExamples):
 def as_text(report: MonthReport) -> str:
     """The report for people."""
     state = "closed" if report.as_of is None else f"open, as of {report.as_of:%Y-%m-%d %H:%M:%S} UTC"
-    return "\n".join([f"Month {report.month:%Y-%m}, {state}", *map(_type_text, report.types)]) + "\n"
+    units = units_of(one.credit_type for one in report.types)
+    parts = [_type_text(one, units[one.credit_type]) for one in report.types]
+    return "\n".join([f"Month {report.month:%Y-%m}, {state}", *parts]) + "\n"
 
 
-def _type_text(one: TypeReport) -> str:
-    lines = [("opening", one.opening), *((name, sign * one.movements[name]) for name, sign in MOVEMENTS.items())]
-    lines += [("closing", one.closing), ("of it held", one.held)]
-    lines += [
-        (f"expires {bucket['expires'] or 'never'}, {bucket['source']}{', held' if bucket['is_held'] else ''}", bucket["amount"])
-        for bucket in one.outstanding or []
-    ]
-    lines += [("owed on overdrafts", one.owed)] if one.owed else []
-    lines += [(f"paid, {currency} minor units", minor) for currency, minor in (one.paid or {}).items()]
-    lines += [(f"{tie['name']}, by {of}", tie[of]) for tie in one.ties or [] for of in ("documents", "entries")]
-    lines += [("entries", one.entries), ("of them refusals", one.refusals)]
-    lines += [("late, of closed months", one.late_entries)] if one.late_entries else []
+def _type_text(one: TypeReport, unit: CreditUnit) -> str:
+    lines = [(name, unit.number(amount)) for name, amount in _credits(one)]
+    lines += [("paid", money(minor, currency)) for currency, minor in (one.paid or {}).items()]
+    lines += [(f"{tie['name']}, by {of}", unit.number(tie[of])) for tie in one.ties or [] for of in ("documents", "entries")]
+    lines += [("entries", f"{one.entries:,}"), ("of them refusals", f"{one.refusals:,}")]
+    lines += [("late, of closed months", f"{one.late_entries:,}")] if one.late_entries else []
     width = max(WIDTH, *(len(name) for name, _ in lines))
-    return "\n".join([f"\n{one.credit_type}", *(f"  {name.replace('_', ' '):<{width}} {amount:>20,}" for name, amount in lines)])
+    heading = one.credit_type if unit == plain_unit(one.credit_type) else f"{one.credit_type}: {unit.name}, in {unit.unit}"
+    return "\n".join([f"\n{heading}", *(f"  {name.replace('_', ' '):<{width}} {amount:>20}" for name, amount in lines)])
+
+
+def _credits(one: TypeReport) -> Iterator[tuple[str, int]]:
+    yield "opening", one.opening
+    for name, sign in MOVEMENTS.items():
+        yield name, sign * one.movements[name]
+    yield "closing", one.closing
+    yield "of it held", one.held
+    for bucket in one.outstanding or []:
+        held = ", held" if bucket["is_held"] else ""
+        yield f"expires {bucket['expires'] or 'never'}, {bucket['source']}{held}", bucket["amount"]
+    if one.owed:
+        yield "owed on overdrafts", one.owed
 
 
 def _month(text: str) -> date:

@@ -20,7 +20,7 @@ from billing.models import (
 from billing.orders import coupons, subscriptions, suspension
 from billing.orders.subscriptions import Wish
 from billing.rating.periods import Interval, IntervalUnit
-from ledger.models import StaffEvent
+from ledger.models import CreditType, StaffEvent
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique
 from tests.ledger.admin.admin_site import hidden_key, operator
 
@@ -95,7 +95,7 @@ def test_a_customer_is_created_after_it_was_said_what_is_written(client):
     text = text_of_response(response)
     assert "Ada Lovelace (C-7) is invoiced in EUR and pays within 14 days." in text
     assert "Documents say 1 New St, Berlin." in text
-    assert "ada's credits pay first, 0.01 EUR each." in text
+    assert "ada's credits pay first, 0.01 EUR for 1 credit." in text
     assert row_counts() == before
     assert not RequestKey.objects.exists()
     values = hidden_values(response) | {"confirmed": "yes", "reason": "ordered by phone"}
@@ -125,7 +125,7 @@ WRONG_CUSTOMERS = [
     ({"vat_status": "reverse_charge"}, "vat_id", "Reverse charge needs a VAT id that begins with the two letters"),
     ({"terms_days": "4000"}, "terms_days", "less than or equal to 3650"),
     ({"unit_value": "0.01"}, "unit_value", "A customer who pays with credits needs a holder_id."),
-    ({"unit_value": "1e5", "holder_id": "ada"}, "unit_value", "Enter a number."),
+    ({"unit_value": "1e5", "holder_id": "ada"}, "unit_value", "Value of one credit: type digits, with a point before decimals"),
 ]
 
 
@@ -178,6 +178,63 @@ def test_a_plan_is_shown_in_sentences_before_it_is_written(client):
     assert (plan.code, plan.version, plan.minimum, plan.allowance["amount"]) == ("team", 1, Decimal(5), 500)
     tokens = Price.objects.get(key="tokens").definition
     assert tokens["tiers"] == [{"up_to": "1000000", "unit_amount": "0"}, {"up_to": None, "unit_amount": "0.00002"}]
+
+
+def test_credits_of_a_plan_and_a_customer_are_typed_in_the_unit_of_their_type(client):
+    CreditType.objects.create(code="usd_cents", name="US dollars", unit="USD", scale=2)
+    url = f"{BILLING}/plan/add/"
+    paid = {"price_1_model": "unit", "price_1_tiers": "", "price_1_unit_amount": "0.02"}
+    paid |= {"price_1_credits_per_unit": "0.015", "price_1_credits_type": "usd_cents"}
+    granted = {"credit_type": "usd_cents", "grants": "12.50", "rollover_cap": "0.05"}
+    response = send_first_step(client, url, PLAN | granted | paid)
+    text = text_of_response(response)
+    assert "Grants 12.50 USD every month; up to 0.05 of the rest carry over to the next one." in text
+    assert "Paid with 0.015 USD each first" in text
+    assert client.post(url, hidden_values(response) | {"confirmed": "yes"}).status_code == 302
+    plan = Plan.objects.get()
+    assert plan.allowance == {"credit_type": "usd_cents", "amount": 1_250, "rollover_cap": 5}
+    assert Price.objects.get(key="tokens").definition["credits"] == {"credit_type": "usd_cents", "per_unit": "1.5"}
+
+    # The next version is filled in with the same, in the unit; sent as it is, it is the same plan.
+    url = f"{BILLING}/plan/{plan.pk}/new-version/"
+    form = client.get(url).context_data["form"]
+    typed = {name: form[name].value() for name in ("grants", "rollover_cap", "price_1_credits_per_unit")}
+    assert typed == {"grants": "12.50", "rollover_cap": "0.05", "price_1_credits_per_unit": "0.015"}
+    again = {name: form[name].value() for name in form.fields if form[name].value() not in (None, False)}
+    assert send_both_steps(client, url, again).status_code == 302
+    newest = Plan.objects.get(version=2)
+    assert newest.allowance == plan.allowance
+    assert Price.objects.get(plan=newest, key="tokens").definition["credits"] == {"credit_type": "usd_cents", "per_unit": "1.5"}
+
+    url = f"{BILLING}/customer/add/"
+    values = CUSTOMER | {"holder_id": "ada", "credit_type": "usd_cents", "unit_value": "0.85"}
+    response = send_first_step(client, url, values)
+    assert "ada's USD pay first, 0.85 EUR for 1 USD." in text_of_response(response)
+    assert client.post(url, hidden_values(response) | {"confirmed": "yes"}).status_code == 302
+    assert Customer.objects.get().credit_unit_value == Decimal("0.0085")
+
+
+WRONG_CREDITS = [
+    ({"grants": "12.505"}, "grants", "Credits granted each period has 3 decimals; an amount of USD has at most 2."),
+    ({"grants": "0"}, "grants", "Credits granted each period must be at least 0.01 USD."),
+    ({"grants": "1", "rollover_cap": "1.001"}, "rollover_cap", "Carried over at most has 3 decimals"),
+    (
+        {"price_1_credits_per_unit": "0.000000000000001"},
+        "price_1_credits_per_unit",
+        "Credits a unit has 15 decimals; USD can have 14",
+    ),
+    ({"price_1_credits_per_unit": "10000000000.01"}, "price_1_credits_per_unit", "must be at most 10000000000 USD."),
+]
+
+
+def test_wrong_credits_of_a_plan_are_refused_at_their_fields_and_not_written(client):
+    CreditType.objects.create(code="usd_cents", name="US dollars", unit="USD", scale=2)
+    typed = PLAN | {"credit_type": "usd_cents", "price_1_credits_type": "usd_cents"}
+    for changed, field, said in WRONG_CREDITS:
+        assert said in field_errors(client, f"{BILLING}/plan/add/", typed | changed).get(field, ""), changed
+    value = {"holder_id": "ada", "credit_type": "usd_cents", "unit_value": "0.00000000001"}
+    [message] = field_errors(client, f"{BILLING}/customer/add/", CUSTOMER | value).values()
+    assert message == "Value of one credit has 11 decimals; USD can have 10 here."
 
 
 WRONG_PLANS = [

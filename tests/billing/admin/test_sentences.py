@@ -56,6 +56,7 @@ PRICES = [
 ]  # fmt: skip
 
 
+@pytest.mark.django_db
 @pytest.mark.parametrize(("definition", "sentence"), PRICES)
 def test_a_price_is_a_sentence(definition, sentence):
     assert price_sentence(parse_price(definition), "EUR", "month") == sentence

@@ -54,8 +54,10 @@ def csv_rows(client, url):
     ("query", "expected"),
     [
         ("", ["ada", "bob", "cy", "dee"]),
-        ("?at_most=100", ["ada", "cy"]),
-        ("?at_most=1,300&credit_type=usd_cents", ["dee"]),
+        ("?at_most=100", ["ada", "cy", "dee"]),
+        ("?at_most=1,300", ["ada", "bob", "cy", "dee"]),
+        ("?at_most=12.34&credit_type=usd_cents", ["dee"]),
+        ("?at_most=12.3399&credit_type=usd_cents", []),
         ("?with=held", ["bob"]),
         ("?with=owed", ["cy"]),
         ("?with=overdraft", ["cy"]),
@@ -72,7 +74,16 @@ def test_holders_are_narrowed_by_what_expires(client, holders):
 
 
 @pytest.mark.parametrize(
-    "query", ["?at_most=x", "?at_most=-1", "?at_most=9999999999999999999", "?with=wings", "?expires_before=soon"]
+    "query",
+    [
+        "?at_most=x",
+        "?at_most=-1",
+        "?at_most=12,50",
+        "?at_most=1e3",
+        "?at_most=" + "9" * 41,
+        "?with=wings",
+        "?expires_before=soon",
+    ],
 )
 def test_a_wrong_filter_is_said_and_shows_nothing(client, holders, query):
     response = client.get(ACCOUNTS + query)

@@ -84,7 +84,7 @@ def test_a_double_click_publishes_once(client):
         ({"reason": ""}, "This field is required."),
         ({"reason": "  "}, "This field is required."),
         ({"reason": "x" * 501}, "at most 500 characters"),
-        ({"price": "0"}, "greater than or equal to 1"),
+        ({"price": "0"}, "Price must be at least 1 credit."),
         ({"per": "1.5"}, "Enter a whole number."),
         ({"code": "No Such"}, "1 to 64 characters"),
         ({"credit_type": "SMS"}, "1 to 32 characters"),

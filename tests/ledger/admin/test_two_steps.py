@@ -9,7 +9,7 @@ from django.contrib.admin.utils import quote
 
 from ledger import reads, services
 from ledger.admin.operations import end_of_day_in
-from ledger.models import CreditType, Entry
+from ledger.models import Entry
 from tests.ledger.admin.admin_site import hidden_key, hidden_values, text_of
 
 pytestmark = pytest.mark.django_db
@@ -119,13 +119,6 @@ def test_what_would_be_refused_is_said_at_once_and_not_put_on_record(client, ada
     assert response.status_code == 422
     assert "The refund exceeds the spend: sequence 3, refundable 110, requested 111" in text_of(response.content.decode())
     assert Entry.objects.count() == before
-
-
-def test_amounts_are_repeated_in_the_unit_of_their_type(client):
-    CreditType.objects.create(code="usd_cents", name="US dollars", unit="USD", scale=2)
-    page = text_of(send_first_step(client, GRANT, **ASKED | {"credit_type": "usd_cents", "holder_again": "ada"}).content.decode())
-    assert "0.50 added, for ada (US dollars). You asked for 50 in the smallest unit; that is 0.50 USD." in page
-    assert "Balance 0.00 0.50" in page
 
 
 def test_a_new_holder_stays_confirmed_in_the_second_step(client):

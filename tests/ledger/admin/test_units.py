@@ -77,11 +77,10 @@ def test_an_entry_with_its_lots_holds_and_what_refers_to_it(client, ada):
         (f"{ACCOUNT}set-overdraft/", "Spends may take the balance of US dollars down to this far below 0."),
     ],
 )
-def test_forms_explain_in_the_unit_and_say_how_amounts_are_typed(client, ada, address, explanation):
-    typed = "Type amounts in the smallest unit: 1,234,567 is 12,345.67 USD."
-    found = words(client.get(address).content.decode())
-    assert explanation in found
-    assert (typed in found) == ("release" not in address)
+def test_forms_explain_in_the_unit_and_say_it_beside_the_amount(client, ada, address, explanation):
+    page = client.get(address).content.decode()
+    assert explanation in words(page)
+    assert ('_unit"><span>USD</span>' in page) == ("release" not in address)
 
 
 def test_a_forms_refusal_and_its_result_are_shown_in_the_unit(client, ada):
@@ -91,13 +90,13 @@ def test_a_forms_refusal_and_its_result_are_shown_in_the_unit(client, ada):
         return client.post(page(2, "refund"), {**values, **more}, follow=True)
 
     before = numbers_of_rows()
-    tried = words(sent("7654321").content.decode())
+    tried = words(sent("76543.21").content.decode())
     assert numbers_of_rows() == before
-    refused = words(sent("7654321", confirmed="yes").content.decode())
+    refused = words(sent("76543.21", confirmed="yes").content.decode())
     for found in (tried, refused):
         assert "The refund exceeds the spend: sequence 2, refundable 3,456.78, requested 76,543.21" in found
     assert numbers_of_rows() == (before[0] + 1, before[1] + 1)
-    assert "Refund #5 is done: +2,469.13 USD for ada." in words(sent("246913", confirmed="yes").content.decode())
+    assert "Refund #5 is done: +2,469.13 USD for ada." in words(sent("2469.13", confirmed="yes").content.decode())
 
 
 def test_a_refusals_facts_lots_and_holds_and_what_was_asked(client, ada):

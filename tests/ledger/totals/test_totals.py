@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import threading
 from datetime import UTC, date, datetime, timedelta
 
@@ -275,10 +276,11 @@ def test_the_commands_count_close_and_report(at_noon_of, capsys):
     assert capsys.readouterr().out.startswith("Entries are counted up to ")
     call_command("ledger_report", month=TWO, format="csv")
     rows = list(csv.reader(io.StringIO(capsys.readouterr().out)))
-    assert rows[1] == [f"{TWO:%Y-%m}", "closed", TYPE, "opening", "", "", "950"]
-    assert [f"{TWO:%Y-%m}", "closed", TYPE, "expired", "", "", "-200"] in rows
+    assert rows[1] == [f"{TWO:%Y-%m}", "closed", TYPE, "opening", "", "", "950", f"smallest unit of {TYPE}"]
+    assert [f"{TWO:%Y-%m}", "closed", TYPE, "expired", "", "", "-200", f"smallest unit of {TYPE}"] in rows
     call_command("ledger_report", month=TWO, format="json")
-    assert json.loads(capsys.readouterr().out)["types"][0]["closing"] == 891
+    of_type = json.loads(capsys.readouterr().out)["types"][0]
+    assert (of_type["closing"], of_type["unit"], of_type["paid_unit"]) == (891, f"smallest unit of {TYPE}", "minor units")
     call_command("ledger_report", month=TWO)
     text = capsys.readouterr().out
     assert text.startswith(f"Month {TWO:%Y-%m}, closed\n\n{TYPE}\n  opening ")
@@ -287,6 +289,32 @@ def test_the_commands_count_close_and_report(at_noon_of, capsys):
     assert capsys.readouterr().out == f"Month {ONE:%Y-%m}, closed\n"
     with pytest.raises(CommandError, match=r"There is no report of .*: entries are counted up to"):
         call_command("ledger_report", month=month_after(NOW.date().replace(day=1)))
+
+
+@pytest.mark.django_db
+def test_people_read_the_report_in_the_unit_of_the_type_and_files_stay_as_they_are(at_noon_of, capsys):
+    at_noon_of(TWO, 3)
+    paid = {"paid_minor": 85_000, "paid_currency": "EUR"}
+    use_case("grant", "ada", "a1", amount=100_050, source="purchased", metadata=paid)
+    use_case("spend", "ada", "a2", amount=1_234)
+    count_entries()
+    close_months()
+    before = [(month_report(TWO).as_json(), month_report(TWO).as_csv())]
+    CreditType.objects.create(code=TYPE, name="US dollars", unit="USD", scale=2)
+    call_command("ledger_report", month=TWO)
+    text = capsys.readouterr().out
+    assert f"\n{TYPE}: US dollars, in USD\n" in text
+    lines = dict(re.split(r" {2,}", line.strip()) for line in text.splitlines() if line.startswith("  "))
+    assert (lines["granted purchased"], lines["spent"], lines["closing"]) == ("1,000.50", "−12.34", "988.16")
+    assert (lines["paid"], lines["entries"], lines["expires never, purchased"]) == ("850.00 EUR", "2", "988.16")
+    assert "minor units" not in text
+    # What programs read is the same however the type is shown.
+    assert [(month_report(TWO).as_json(), month_report(TWO).as_csv())] == before
+    assert "paid_EUR_minor,,,85000,EUR minor units\r\n" in before[0][1]
+    assert "entries,,,2,entries\r\n" in before[0][1]
+    page = operator().get(f"/admin/ledger/account/month-end/?month={TWO:%Y-%m}").content.decode()
+    for words in (f"US dollars ({TYPE}), in USD", "+1,000.50", "−12.34", "988.16", "850.00 EUR"):
+        assert words in page, words
 
 
 @pytest.mark.django_db
@@ -393,5 +421,5 @@ def test_credits_that_paid_invoices_tie_to_the_invoices_when_the_month_is_closed
     (of_type,) = month_report(TWO).types
     tie = {"name": "invoices paid with credits", "credit_type": TYPE, "documents": 80, "entries": 85}
     assert of_type.ties == [tie]
-    assert "invoices paid with credits by the entries,,,85" in month_report(TWO).as_csv()
+    assert "invoices paid with credits by the entries,,,85,smallest unit of" in month_report(TWO).as_csv()
     assert month_report(ONE).types[0].ties == []
