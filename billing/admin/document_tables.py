@@ -1,6 +1,6 @@
 """The lines of an invoice with their arithmetic, and its totals, as tables."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, tzinfo
 from typing import Any
 
@@ -12,11 +12,13 @@ from billing.documents.printing.pages import title_of
 from billing.documents.printing.texts import TEXTS
 from ledger.admin.kit.cells import digits, table
 from ledger.typesetting.languages import ENGLISH
+from ledger.units import units_of
 
 
-def notation_in(currency: str) -> Notation:
-    """How operators read amounts of that currency."""
-    return Notation(ENGLISH, TEXTS[ENGLISH.code], currency)
+def notation_in(currency: str, lines: Sequence[Mapping[str, Any]] = ()) -> Notation:
+    """How operators read amounts of that currency, and of the credits on these lines."""
+    covered = (line["rating"].get("covered") for line in lines)
+    return Notation(ENGLISH, TEXTS[ENGLISH.code], currency, units_of(each["credit_type"] for each in covered if each))
 
 
 def described_line(notation: Notation, line: Mapping[str, Any], zone: tzinfo) -> SafeString:
@@ -33,7 +35,7 @@ def period_words(period: Mapping[str, str], zone: tzinfo) -> str:
 
 def short_table(document: Mapping[str, Any], zone: tzinfo) -> dict[str, Any]:
     """A short document: its lines and the amount due."""
-    notation = notation_in(document["currency"])
+    notation = notation_in(document["currency"], document["lines"])
     rows: list[tuple[Any, Any]] = [
         (described_line(notation, line, zone), digits(notation.money(line["amount_minor"]))) for line in document["lines"]
     ]

@@ -34,6 +34,12 @@ FINALIZE = """
         credit_notes_minor = %(credit_notes_minor)s, credits_applied_minor = %(credits_applied_minor)s,
         amount_due_minor = total_minor - %(credit_notes_minor)s - %(credits_applied_minor)s,
         seller_id = (SELECT max(seller.id) FROM billing_seller AS seller),
+        credit_units = ledger_shown_units(ARRAY(
+            SELECT line.rating -> 'covered' ->> 'credit_type' FROM billing_line AS line
+            WHERE line.invoice_id = %(id)s AND line.rating ? 'covered'
+            UNION
+            SELECT payment.credit_type FROM billing_creditpayment AS payment WHERE payment.invoice_id = %(id)s
+        )),
         finalized_at = %(finalized_at)s
     FROM taken
     WHERE id = %(id)s

@@ -323,6 +323,7 @@ class Migration(migrations.Migration):
                     ('customer_ref', models.CharField(max_length=64)),
                     ('buyer', models.JSONField(db_comment='name, address, VAT id and language as they were', default=dict)),
                     ('seller_id', models.BigIntegerField(db_comment='billing_seller.id when it was finalised; null: none was recorded', null=True)),
+                    ('credit_units', models.JSONField(db_comment='unit and decimals of each credit type on it, as they were when it was finalised; null: a draft', null=True)),
                     ('currency', models.CharField(max_length=3)),
                     ('state', models.CharField(choices=[('draft', 'Draft'), ('open', 'Open'), ('paid', 'Paid'), ('void', 'Void'), ('uncollectible', 'Uncollectible')], default='draft', max_length=16)),
                     ('scope', models.CharField(blank=True, db_comment='usage or recurring when only that was billed', default='', max_length=10)),

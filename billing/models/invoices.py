@@ -48,6 +48,9 @@ class Invoice(models.Model):
     customer_ref = models.CharField(max_length=64)
     buyer = models.JSONField(default=dict, db_comment="name, address, VAT id and language as they were")
     seller_id = models.BigIntegerField(null=True, db_comment="billing_seller.id when it was finalised; null: none was recorded")
+    credit_units = models.JSONField(
+        null=True, db_comment="unit and decimals of each credit type on it, as they were when it was finalised; null: a draft"
+    )
     currency = models.CharField(max_length=3)
     state = models.CharField(max_length=16, choices=State.choices, default=State.DRAFT)
     scope = models.CharField(max_length=10, blank=True, default="", db_comment="usage or recurring when only that was billed")

@@ -588,6 +588,17 @@ COMMENT ON COLUMN ledger_credit_type.name  IS 'What it is called in full.';
 COMMENT ON COLUMN ledger_credit_type.unit  IS 'What stands behind an amount.';
 COMMENT ON COLUMN ledger_credit_type.scale IS 'Decimals: an amount is shown divided by 10 to this power.';
 
+-- How these types are shown now, for a document that has to look the same for ever: {"usd_cents": ["USD", 2]}; others are not in it.
+CREATE FUNCTION ledger_shown_units(codes text[]) RETURNS jsonb
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (
+        SELECT coalesce(jsonb_object_agg(shown.code, jsonb_build_array(shown.unit, shown.scale)), '{}')
+        FROM ledger_credit_type AS shown WHERE shown.code = ANY (codes)
+    );
+END;
+$$;
+
 -- Totals -----------------------------------------------------------------------------------------------------------------------------------
 
 -- What the entries of a day come to over all accounts. Filled from the entries by `manage.py update_totals`; nothing is decided by it.

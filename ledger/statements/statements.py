@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -15,8 +14,11 @@ from ledger.totals.closing import month_after, starts
 from ledger.totals.counting import counted_until
 from ledger.typesetting.languages import Language, language_of
 from ledger.typesetting.typeset import typeset
+from ledger.units import CreditUnit, plain_unit, unit_of
 
 TEMPLATE: Final = Path(__file__).with_name("statement.typ")
+COLUMNS: Final = ("position", "time", "what", "amount", "balance")
+IN_CREDITS: Final = ("amount", "balance")
 MOST_ENTRIES: Final = 500
 """Up to this many entries are listed one by one; more are summed up by day and kind."""
 FIRST_YEAR, LAST_YEAR = 2000, 2200
@@ -49,7 +51,6 @@ BY_DAY: Final = """
     GROUP BY 2, kind
     ORDER BY 2, kind
 """
-SHOWN: Final = "SELECT unit, scale FROM ledger_credit_type WHERE code = %s"
 
 
 class Row(NamedTuple):
@@ -86,7 +87,7 @@ class Statement:
 
     Args:
         is_final: no entry of the month can appear any more: it is over and counted.
-        unit, scale: how the credit type is shown.
+        unit: how the credit type is shown.
     """
 
     holder_id: str
@@ -98,8 +99,12 @@ class Statement:
     entries: int
     refusals: int
     is_final: bool
-    unit: str = ""
-    scale: int = 0
+    unit: CreditUnit
+
+    @property
+    def is_named(self) -> bool:
+        """Whether somebody has named the credit type and its unit."""
+        return self.unit != plain_unit(self.credit_type)
 
 
 def statement_pdf(holder_id: str, month: date, *, credit_type: str = "credits", language: str = "en") -> bytes:
@@ -139,11 +144,8 @@ def read_statement(holder_id: str, month: date, credit_type: str) -> Statement:
         cursor.execute(ENTRIES if entries <= MOST_ENTRIES else BY_DAY, bounds)
         # What a day sums up may be more than a bigint.
         rows = [row._replace(amount=int(row.amount)) for row in map(Row._make, cursor.fetchall())]
-        cursor.execute(SHOWN, [credit_type])
-        unit, scale = cursor.fetchone() or ("", 0)
-    return Statement(
-        holder_id, credit_type, month, opening, closing, rows, entries, refusals, is_final=is_final, unit=unit, scale=scale
-    )
+    unit = unit_of(credit_type)
+    return Statement(holder_id, credit_type, month, opening, closing, rows, entries, refusals, is_final=is_final, unit=unit)
 
 
 # On paper --------------------------------------------------------------------------------------------
@@ -155,6 +157,8 @@ def statement_page(found: Statement, language: Language) -> dict[str, Any]:
     title = texts["title"].format(month=f"{found.month:%Y-%m}")
     last = month_after(found.month) - timedelta(days=1)
     is_listed = found.entries <= MOST_ENTRIES
+    in_unit = f" ({found.unit.unit})" if found.is_named else ""
+    columns = [texts[name] + (in_unit if name in IN_CREDITS else "") for name in COLUMNS]
     return {
         "language": language.code,
         "title": title,
@@ -165,13 +169,13 @@ def statement_page(found: Statement, language: Language) -> dict[str, Any]:
         "recipient": [],
         "facts": [
             [texts["holder"], found.holder_id],
-            [texts["credit_type"], found.credit_type],
+            [texts["credit_type"], f"{found.unit.name} ({found.credit_type})" if found.is_named else found.credit_type],
             [texts["period"], f"{language.day(found.month)} – {language.day(last)}"],
         ],
         "footer": [],
         "rows": len(found.rows),
         "sums": list(_sums(found, language)),
-        "columns": [texts[name] for name in ("position", "time", "what", "amount", "balance")] if found.rows else [],
+        "columns": columns if found.rows else [],
         "lines": [_line(found, row, language, is_listed=is_listed) for row in found.rows],
         "notes": list(_notes(found, language)),
         "proof": _proof(found, texts),
@@ -179,13 +183,13 @@ def statement_page(found: Statement, language: Language) -> dict[str, Any]:
 
 
 def _amount(found: Statement, language: Language, amount: int) -> str:
-    return language.number(Decimal(amount).scaleb(-found.scale), decimals=found.scale)
+    return language.number(found.unit.decimal(amount), decimals=found.unit.scale)
 
 
 def _sums(found: Statement, language: Language) -> Iterator[dict[str, Any]]:
     """Opening, what each kind adds up to, closing; what holds set aside is part of both ends."""
     texts = TEXTS[language.code]
-    with_unit = f" {found.unit}" if found.unit else ""
+    with_unit = f" {found.unit.unit}" if found.is_named else ""
 
     def line(label: str, amount: int, *, strong: bool = False) -> dict[str, Any]:
         return {"label": label, "value": _amount(found, language, amount) + (with_unit if strong else ""), "strong": strong}
@@ -210,7 +214,7 @@ def _line(found: Statement, row: Row, language: Language, *, is_listed: bool) ->
     texts = TEXTS[language.code]
     notes = [note for note in (row.reason, row.reference) if note]
     if not is_listed:
-        notes = [texts["count"].format(count=language.number(row.entries))]
+        notes = [_counted(texts["count"], row.entries, language)]
     return {
         "position": str(row.sequence) if is_listed else "",
         "time": language.date_and_time(row.at, UTC) if isinstance(row.at, datetime) else language.day(row.at),
@@ -228,7 +232,13 @@ def _notes(found: Statement, language: Language) -> Iterator[str]:
     if found.entries > MOST_ENTRIES:
         yield texts["by_day"].format(count=language.number(found.entries))
     if found.refusals:
-        yield texts["refusals"].format(count=language.number(found.refusals))
+        yield _counted(texts["refusals"], found.refusals, language)
+
+
+def _counted(text: str, count: int, language: Language) -> str:
+    """The text for this count: "1 entry|{count} entries"."""
+    one, many = text.split("|")
+    return one if count == 1 else many.format(count=language.number(count))
 
 
 def _proof(found: Statement, texts: Mapping[str, str]) -> dict[str, str]:

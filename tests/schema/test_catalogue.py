@@ -176,6 +176,7 @@ def test_the_functions_that_lock_and_read_take_a_snapshot_per_statement():
         "ledger_sequence_at": "s",
         "ledger_movements": "s",
         "ledger_state_parts": "s",
+        "ledger_shown_units": "s",
     }
 
 

@@ -4,15 +4,18 @@ A line keeps its calculation as steps (`billing.rating.pricing.Step`): "5,390,00
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final
 
 from billing.rating.money import minor_digits
-from ledger.typesetting.languages import MINUS, Language
+from ledger.typesetting.languages import ENGLISH, MINUS, Language
+from ledger.units import CreditUnit, plain_unit
 
 Step = Mapping[str, str | None]
 
+CREDITS: Final = "credits"
+"""The credit type that has its name in the texts."""
 MICROSECONDS: Final = 1_000_000
 DAYS_AT_MOST: Final = 400
 """The most days of a full period. A share of more is one of microseconds."""
@@ -20,11 +23,12 @@ DAYS_AT_MOST: Final = 400
 
 @dataclass(frozen=True, slots=True)
 class Notation:
-    """How numbers are written: the language, its texts, and the currency."""
+    """How numbers are written: the language, its texts, the currency, and the units of credit types that have one."""
 
     language: Language
     texts: Mapping[str, str]
     currency: str
+    units: Mapping[str, CreditUnit] = field(default_factory=dict)
 
     def money(self, amount_minor: int) -> str:
         """An amount of whole minor units, without its currency."""
@@ -40,6 +44,26 @@ class Notation:
     def number(self, value: Decimal | str) -> str:
         """A quantity."""
         return self.language.number(value)
+
+    def counted(self, value: Decimal | str, nouns: str) -> str:
+        """A quantity with the noun of these texts: "1 unit", "100 units"."""
+        one, many = self.texts[nouns].split("|")
+        return f"{self.number(value)} {one if Decimal(value) == 1 else many}"
+
+    def credits(self, amount: int, credit_type: str) -> str:
+        """An amount of credits with the decimals and unit of its type; of a type without a unit, with the type's name."""
+        unit = self.units.get(credit_type)
+        if unit is not None:
+            noun = unit.unit_of(amount) if self.language == ENGLISH else unit.unit
+            return f"{self.language.number(unit.decimal(amount), decimals=unit.scale)} {noun}"
+        if credit_type == CREDITS:
+            return self.counted(Decimal(amount), "credits")
+        return f"{self.number(Decimal(amount))} {plain_unit(credit_type).unit}"
+
+    def with_credits(self, text: str, text_in_unit: str, amount: int, credit_type: str) -> str:
+        """A text about an amount of credits; where its unit may be that of money, one that says that it is credits."""
+        name = text if credit_type == CREDITS and credit_type not in self.units else text_in_unit
+        return self.texts[name].format(credits=self.credits(amount, credit_type))
 
 
 def calculation(notation: Notation, line: Mapping[str, Any]) -> list[str]:
@@ -131,11 +155,10 @@ def _share(notation: Notation, line: Mapping[str, Any], rating: Mapping[str, Any
 def _covered(notation: Notation, covered: Mapping[str, Any] | None) -> Iterator[str]:
     if not covered or not covered["credits"]:
         return
-    words = notation.texts["in_credits" if covered["credits"] > 0 else "credits_back"]
-    yield words.format(
-        units=notation.number(abs(Decimal(covered["units"]))),
-        credits=notation.number(abs(covered["credits"])),
-        credit_type=covered["credit_type"],
+    text = notation.texts["in_credits" if covered["credits"] > 0 else "credits_back"]
+    yield text.format(
+        units=notation.counted(abs(Decimal(covered["units"])), "units"),
+        credits=notation.credits(abs(covered["credits"]), covered["credit_type"]),
     )
 
 

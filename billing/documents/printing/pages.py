@@ -5,7 +5,7 @@ a void document shows that it is void.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime, tzinfo
 from decimal import Decimal
 from typing import Any, Final
@@ -15,6 +15,7 @@ from billing.documents.printing.payment_code import epc_code
 from billing.documents.printing.texts import COUNTRIES, TEXTS
 from billing.rating.money import minor_digits
 from ledger.typesetting.languages import Language, language_of
+from ledger.units import CreditUnit
 
 ADDRESS: Final = ("line1", "line2", "line3")
 PLACE: Final = ("postal_code", "city")
@@ -32,7 +33,8 @@ class Paper:
         document: as `GET /v1/invoices/{id}` or `/v1/credit-notes/{id}` has it.
         seller, buyer: their details then.
         zone: the customer's time zone, for periods.
-        credits: how many prepaid credits paid a part of it, or went back with it.
+        credits: how many prepaid credits paid a part of it, or went back with it; credit_type: of which type.
+        units: of the credit types on it that have one, as they were then.
         corrects: of a credit note: the number and day of its invoice.
     """
 
@@ -41,6 +43,8 @@ class Paper:
     buyer: Mapping[str, Any]
     zone: tzinfo
     credits: int = 0
+    credit_type: str = "credits"
+    units: Mapping[str, CreditUnit] = field(default_factory=dict)
     corrects: tuple[str, date] | None = None
 
     @property
@@ -51,7 +55,7 @@ class Paper:
     @property
     def notation(self) -> Notation:
         """How its numbers are written."""
-        return Notation(self.language, TEXTS[self.language.code], self.document["currency"])
+        return Notation(self.language, TEXTS[self.language.code], self.document["currency"], self.units)
 
     @property
     def is_valid(self) -> bool:
@@ -285,7 +289,7 @@ def _invoice_sums(paper: Paper) -> list[dict[str, Any]]:
     if document["credit_notes_minor"]:
         rows.append(_sum(texts["credit_notes"], notation.money(-document["credit_notes_minor"])))
     if document["credits_applied_minor"]:
-        words = texts["paid_with_credits"].format(credits=notation.number(Decimal(paper.credits)))
+        words = notation.with_credits("paid_with_credits", "paid_in_unit", paper.credits, paper.credit_type)
         rows.append(_sum(words, notation.money(-document["credits_applied_minor"])))
     if document["amount_due_minor"] != document["total_minor"]:
         rows.append(_sum(texts["amount_due"], _with_currency(paper, document["amount_due_minor"]), strong=True))
@@ -298,7 +302,7 @@ def _credit_note_sums(paper: Paper, invoice_number: str) -> list[dict[str, Any]]
     goes = [
         (texts["lowers_due"].format(invoice=invoice_number), document["lowers_due_minor"]),
         (
-            texts["credits_returned"].format(credits=notation.number(document["credits_returned"])),
+            notation.with_credits("credits_returned", "returned_in_unit", document["credits_returned"], paper.credit_type),
             document["credits_returned_minor"],
         ),
         (texts["left"], document["left_minor"]),

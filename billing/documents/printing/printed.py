@@ -16,6 +16,7 @@ from billing.documents.sellers import current_seller, seller_of
 from billing.errors import NotFound, SellerMissing
 from billing.models import CreditNote, CreditNoteUse, CreditPayment, Customer, Invoice
 from ledger.typesetting.typeset import typeset
+from ledger.units import CreditUnit, plain_unit, units_of
 
 TEMPLATE: Final = Path(__file__).with_name("invoice.typ")
 
@@ -60,13 +61,15 @@ def invoice_paper(invoice_id: int, *, without_seller: Mapping[str, str] | None =
     lowered_minor = _lowered_minor(CreditNoteUse.objects.filter(invoice_id=invoice_id, credit_note__invoice_id=invoice_id))
     document["credit_notes_minor"] -= lowered_minor
     document["amount_due_minor"] += lowered_minor
-    paid = CreditPayment.objects.filter(invoice_id=invoice_id).values_list("credits", flat=True).first()
+    paid = CreditPayment.objects.filter(invoice_id=invoice_id).only("credits", "credit_type").first()
     return Paper(
         document=document,
         seller=_seller_details(invoice.seller_id, is_draft=invoice.state == Invoice.State.DRAFT, missing=without_seller),
         buyer=invoice.buyer,
         zone=_zone(invoice.customer_id),
-        credits=paid or 0,
+        credits=paid.credits if paid else 0,
+        credit_type=paid.credit_type if paid else "credits",
+        units=_units(invoice, document),
     )
 
 
@@ -88,8 +91,25 @@ def credit_note_paper(credit_note_id: int, *, without_seller: Mapping[str, str] 
         buyer=invoice.buyer,
         zone=_zone(invoice.customer_id),
         credits=note.credits_returned,
+        credit_type=_paid_type(invoice),
+        units=_units(invoice, document),
         corrects=(invoice.number, invoice.issue_date),
     )
+
+
+def _paid_type(invoice: Invoice) -> str:
+    """The type of the credits that paid a part of an invoice."""
+    credit_type = CreditPayment.objects.filter(invoice_id=invoice.pk).values_list("credit_type", flat=True).first()
+    return credit_type or "credits"
+
+
+def _units(invoice: Invoice, document: Mapping[str, Any]) -> Mapping[str, CreditUnit]:
+    """How credit types were shown when the invoice was finalised; those of a draft's lines as they are shown now."""
+    if invoice.credit_units is not None:
+        return {code: CreditUnit(code, unit, unit, scale) for code, (unit, scale) in invoice.credit_units.items()}
+    covered = (line["rating"].get("covered") for line in document["lines"])
+    units = units_of(each["credit_type"] for each in covered if each)
+    return {code: unit for code, unit in units.items() if unit != plain_unit(code)}
 
 
 def _lowered_minor(uses: Any) -> int:

@@ -76,6 +76,12 @@ def test_a_part_of_a_period_a_discount_and_credits_each_have_their_note():
         calculation_notes(line({"model": "unit", "unit_amount": "0.02"}, "150", rating=covered))[-1]
         == "100 units paid with 250 credits"
     )
+    assert (
+        calculation_notes(line({"model": "unit", "unit_amount": "0.02"}, "150", rating=covered), language=GERMAN)[-1]
+        == "100 Einheiten bezahlt mit 250 Guthabeneinheiten"
+    )
+    one = {"covered": {"units": "1", "credits": 1, "credit_type": "credits"}}
+    assert calculation_notes(line({"model": "unit", "unit_amount": "0.02"}, "150", rating=one))[-1] == "1 unit paid with 1 credit"
     covered["covered"] |= {"units": "-100", "credits": -250}
     assert (
         calculation_notes(line({"model": "unit", "unit_amount": "0.02"}, "150", rating=covered))[-1]

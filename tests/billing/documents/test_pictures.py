@@ -12,7 +12,8 @@ from billing.documents.printing.pages import Paper
 from billing.documents.printing.printed import TEMPLATE as DOCUMENT
 from billing.documents.printing.printed import page_of
 from ledger.statements.statements import TEMPLATE, Edge, Row, Statement, statement_page
-from ledger.typesetting.languages import ENGLISH
+from ledger.typesetting.languages import ENGLISH, GERMAN
+from ledger.units import CreditUnit, plain_unit
 from tests.billing.documents.papers import BUYER_ADDRESS, SELLER
 from tests.billing.documents.png import pictures, pixels
 
@@ -66,6 +67,9 @@ NOTE = {
 }  # fmt: skip
 
 
+DOLLARS = {code: CreditUnit(code, "US dollars", "USD", 2) for code in ("credits", "usd_cents")}
+
+
 def paper_of(document: dict[str, Any], language: str = "en", **more: Any) -> Paper:
     """The document as it is printed for a Belgian customer."""
     buyer = {"name": "Umbrella Analytics SA", "language": language, "address": BUYER_ADDRESS, "vat_id": "BE0123456789"}
@@ -86,6 +90,9 @@ def darkness(rows: list[bytes], *, left: float, right: float, top: float, bottom
         ("invoice-en", paper_of(INVOICE)),
         ("invoice-de", paper_of(INVOICE, "de")),
         ("invoice-draft", paper_of({**INVOICE, "state": "draft", "number": None, "issue_date": None, "due_date": None})),
+        ("invoice-units-en", paper_of(INVOICE, credit_type="usd_cents", units=DOLLARS)),
+        ("invoice-units-de", paper_of(INVOICE, "de", credit_type="credits", units=DOLLARS)),
+        ("credit-note-units-de", paper_of(NOTE, "de", corrects=("INV-000012", date(2026, 11, 1)), units=DOLLARS)),
         ("credit-note", paper_of(NOTE, corrects=("INV-000012", date(2026, 11, 1)))),
     ],
 )
@@ -99,10 +106,19 @@ def test_a_document_looks_as_it_should(name, shown):
     assert darkness(rows, left=0, right=0.1, top=0, bottom=1) < 0.002, "nothing but marks in the margin"
     assert darkness(rows, left=0.92, right=1, top=0, bottom=1) == 0
     has_code = darkness(rows, left=0.7, right=0.9, top=0.7, bottom=0.86) > 0.1
-    assert has_code == name.startswith(("invoice-en", "invoice-de")), "the code of the transfer, on what is to be paid"
+    is_payable = name.startswith(("invoice-en", "invoice-de", "invoice-units"))
+    assert has_code == is_payable, "the code of the transfer, on what is to be paid"
 
 
-def test_a_statement_looks_as_it_should():
+@pytest.mark.parametrize(
+    ("unit", "language", "values"),
+    [
+        (plain_unit("credits"), ENGLISH, ["1,200", "500", "−730", "−60", "910", "30"]),
+        (DOLLARS["usd_cents"], ENGLISH, ["12.00", "5.00", "−7.30", "−0.60", "9.10 USD", "0.30"]),
+        (DOLLARS["usd_cents"], GERMAN, ["12,00", "5,00", "−7,30", "−0,60", "9,10 USD", "0,30"]),
+    ],
+)
+def test_a_statement_looks_as_it_should(unit, language, values):
     opening, closing = Edge(3, 1_200, 0, "00"), Edge(8, 880, 30, "7c" * 32)
     kinds = [("grant", 500), ("spend", -730), ("hold", -120), ("capture", 0), ("release", 30)]
     rows, balance = [], opening.balance
@@ -110,11 +126,13 @@ def test_a_statement_looks_as_it_should():
         balance += amount
         at = datetime(2026, 10, 3 * number, 9, 30, tzinfo=UTC)
         rows.append(Row(number, at, kind, amount, balance, f"reason {number}", f"order-{number}", 1))
-    found = Statement("customer-42", "credits", date(2026, 10, 1), opening, closing, rows, 5, 2, is_final=True)
-    page = statement_page(found, ENGLISH)
-    assert [row["value"] for row in page["sums"]] == ["1,200", "500", "−730", "−60", "910", "30"]
+    code = unit.credit_type
+    found = Statement("customer-42", code, date(2026, 10, 1), opening, closing, rows, 5, 2, is_final=True, unit=unit)
+    page = statement_page(found, language)
+    assert [row["value"] for row in page["sums"]] == values
     if FOLDER:
-        Path(FOLDER, "statement.png").write_bytes(pictures(TEMPLATE, page, dots_per_inch=80)[0])
+        name = "statement.png" if code == "credits" else f"statement-units-{language.code}.png"
+        Path(FOLDER, name).write_bytes(pictures(TEMPLATE, page, dots_per_inch=80)[0])
     (picture,) = pictures(TEMPLATE, page, dots_per_inch=30)
     picture_rows = pixels(picture)
     assert darkness(picture_rows, left=0.5, right=0.92, top=0.18, bottom=0.4) > 0.01, "the sums are at the right margin"

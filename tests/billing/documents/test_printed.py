@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -17,13 +18,15 @@ from billing.documents.printing.pages import invoice_page
 from billing.documents.printing.payment_code import epc_code
 from billing.documents.printing.printed import TEMPLATE, credit_note_pdf, invoice_paper, invoice_pdf, page_of
 from billing.errors import NotFound
+from billing.models import Invoice
 from billing.orders.customers import CreditTerms
 from ledger import services
 from ledger.errors import DocumentTooLong
+from ledger.models import CreditType
 from ledger.typesetting import typeset as typesetting
-from tests.billing.documents.papers import add_seller, invoice_up_to, subscribed, usual_invoice
+from tests.billing.documents.papers import add_seller, invoice_up_to, metered_free, subscribed, usual_invoice
 from tests.billing.documents.png import pictures, pixels
-from tests.billing.factories import recurring, transition, unique
+from tests.billing.factories import recurring, transition, unique, use
 
 pytestmark = pytest.mark.django_db
 
@@ -106,6 +109,64 @@ def test_credits_that_paid_all_leave_nothing_to_pay():
     assert "Paid with 34,195 credits −1,709.75" in text
     assert "Amount due EUR 0.04" in text
     assert "Please pay EUR 0.04" in text
+
+
+def invoice_in_cents(**customer: Any) -> Invoice:
+    """Calls whose units credits cover at 1.5 cents each, and seats that credits pay in part; the type has no unit yet."""
+    holder = unique("holder")
+    services.grant(holder_id=holder, amount=300_000, credit_type="usd_cents", idempotency_key="k")
+    terms = CreditTerms(credit_type="usd_cents", unit_value=Decimal("0.0085"))
+    calls = metered_free(free_units=None, credits={"credit_type": "usd_cents", "per_unit": "1.5"})
+    subscription = subscribed(
+        recurring("seats", "31.00", model="unit", tax_rate="19"),
+        {name: value for name, value in calls.items() if value is not None},
+        quantities={"seats": Decimal(100)},
+        holder_id=holder,
+        credits=terms,
+        **customer,
+    )
+    use(subscription, "1001", datetime(2026, 10, 5, tzinfo=UTC))
+    return invoice_up_to(subscription)
+
+
+def test_credits_have_the_unit_and_decimals_of_their_type_in_both_languages():
+    plain = text_of(invoice_pdf(invoice_in_cents().pk).content)
+    assert "1,001 units paid with 1,502 usd cents" in plain
+    assert "Paid with prepaid credits: 298,498 usd cents" in plain
+    CreditType.objects.create(code="usd_cents", name="US dollars", unit="USD", scale=2)
+    english = text_of(invoice_pdf(invoice_in_cents().pk).content)
+    assert "1,001 units paid with 15.02 USD" in english
+    assert "Paid with prepaid credits: 2,984.98 USD −2,537.23" in english
+    german = text_of(invoice_pdf(invoice_in_cents(language="de").pk).content)
+    assert "1.001 Einheiten bezahlt mit 15,02 USD" in german
+    assert "Bezahlt mit Guthaben: 2.984,98 USD −2.537,23" in german
+
+
+def test_a_document_keeps_the_unit_with_which_it_was_issued():
+    shown = CreditType.objects.create(code="usd_cents", name="US dollars", unit="USD", scale=2)
+    invoice = invoice_in_cents()
+    assert invoice.credit_units == {"usd_cents": ["USD", 2]}
+    lines = [credit_notes.LineCredit(position, 310_000) for position in (1, 2)]
+    note = credit_notes.issue(invoice_id=invoice.pk, reason="Late", actor="t", idempotency_key=unique("k"), lines=lines)
+    assert re.search(r"Returned as prepaid credits: 2,984\.98 USD 2,537\.23", text_of(credit_note_pdf(note.id).content))
+    before = invoice_pdf(invoice.pk).content, credit_note_pdf(note.id).content
+    shown.unit, shown.scale = "dollars", 3
+    shown.save()
+    assert (invoice_pdf(invoice.pk).content, credit_note_pdf(note.id).content) == before
+    shown.delete()
+    assert (invoice_pdf(invoice.pk).content, credit_note_pdf(note.id).content) == before
+
+
+def test_a_draft_has_the_unit_of_now():
+    CreditType.objects.create(code="usd_cents", name="US dollars", unit="USD", scale=2)
+    holder = unique("holder")
+    services.grant(holder_id=holder, amount=2_000, credit_type="usd_cents", idempotency_key="k")
+    calls = metered_free(free_units="0", credits={"credit_type": "usd_cents", "per_unit": "1.5"})
+    subscription = subscribed(recurring("seats", "31.00", model="unit", tax_rate="19"), calls, holder_id=holder)
+    use(subscription, "1", datetime(2026, 10, 5, tzinfo=UTC))
+    draft = invoice_up_to(subscription, finalize=False)
+    assert draft.credit_units is None
+    assert "1 unit paid with 0.02 USD" in text_of(invoice_pdf(draft.pk).content)
 
 
 def test_500_lines_go_on_over_pages_that_say_which_they_are():

@@ -69,7 +69,7 @@ def test_a_statement_shows_the_month_to_the_last_unit_and_stays_the_same(make_ap
         f"Statement of credits, {MONTH:%Y-%m}",
         "Credits at the start 0 Grant 1,000 Spend −250 Held credits spent −40 Credits at the end 710 of them held 30",
         "Grant · #order *77* · payment-1 1,000 1,000",
-        "1 requests were refused and changed nothing.",
+        "1 request was refused and changed nothing.",
         f"Entry {last.sequence} is the last one",
     ):
         assert words in text, words
@@ -87,8 +87,15 @@ def test_amounts_have_the_unit_and_decimals_of_their_credit_type(make_api, at_no
     CreditType.objects.create(code="usd_cents", name="US dollars", unit="USD", scale=2)
     at_noon_of(2)
     services.grant(holder_id="ada", amount=123_456, credit_type="usd_cents", idempotency_key="1")
+    services.spend(holder_id="ada", amount=1, credit_type="usd_cents", idempotency_key="2")
     text = text_of_pdf(statements.statement_pdf("ada", MONTH, credit_type="usd_cents"))
-    assert "Credits at the end 1,234.56 USD" in text
+    assert "US dollars (usd_cents)" in text
+    assert "Credits at the start 0.00 Grant 1,234.56 Spend −0.01 Credits at the end 1,234.55 USD" in text
+    assert "Amount (USD) Not held (USD)" in text
+    assert "Spend −0.01 1,234.55" in text
+    german = text_of_pdf(statements.statement_pdf("ada", MONTH, credit_type="usd_cents", language="de"))
+    assert "Guthaben am Ende 1.234,55 USD" in german
+    assert "Verbrauch −0,01 1.234,55" in german
 
 
 def test_more_entries_than_are_listed_are_summed_up_by_day_and_kind(monkeypatch, at_noon_of):
