@@ -312,6 +312,7 @@ class TotalState(models.Model):
 
     is_only = models.BooleanField(primary_key=True, default=True)
     counted_until = models.DateTimeField()
+    entries = models.JSONField(default=dict)
 
     class Meta:
         db_table = "ledger_total_state"

@@ -234,6 +234,7 @@ MODELS = [
         fields=[
             ("is_only", models.BooleanField(default=True, primary_key=True, serialize=False)),
             ("counted_until", models.DateTimeField()),
+            ("entries", models.JSONField(default=dict)),
         ],
         options={"db_table": "ledger_total_state", "default_permissions": ()},
     ),

@@ -628,12 +628,14 @@ COMMENT ON COLUMN ledger_daily_total.late_entries IS 'Of them, those of an earli
 
 CREATE TABLE ledger_total_state (
     is_only       boolean     PRIMARY KEY DEFAULT true CHECK (is_only),
-    counted_until timestamptz NOT NULL
+    counted_until timestamptz NOT NULL,
+    entries       jsonb       NOT NULL DEFAULT '{}'
 );
 INSERT INTO ledger_total_state (counted_until) VALUES ('2000-01-01 00:00:00+00');
 
 COMMENT ON TABLE  ledger_total_state               IS 'How far the entries are counted; one row.';
 COMMENT ON COLUMN ledger_total_state.counted_until IS 'Every entry recorded before this instant is in the totals.';
+COMMENT ON COLUMN ledger_total_state.entries       IS 'How many entries of each kind those are, of all credit types and days.';
 
 CREATE TABLE ledger_month_close (
     month       date             NOT NULL,

@@ -11,6 +11,7 @@ Note [Who may still write an earlier entry]
     A clock that is set back makes an exception, see closing.py.
 """
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from django.db import connection, transaction
 
 from ledger.database.lock_names import TOTALS
 from ledger.database.locks import try_advisory_lock
+from ledger.rules import KINDS
 
 PATIENCE_SECONDS: Final = 5.0
 LOOK_EVERY_SECONDS: Final = 0.02
@@ -73,6 +75,8 @@ DAYS: Final = f"""
 """
 ADD: Final = DAYS.format(assignments=", ".join(f"{name} = total.{name} + EXCLUDED.{name}" for name in COLUMNS))
 REPLACE: Final = DAYS.format(assignments=", ".join(f"{name} = EXCLUDED.{name}" for name in COLUMNS))
+
+KINDS_RECORDED: Final = f"SELECT e.kind, count(*) FROM ({RECORDED}) AS e GROUP BY e.kind"
 
 # The slot of the next entry recorded since then; null for none.
 NEXT: Final = """
@@ -167,6 +171,18 @@ def counted_until() -> datetime:
     return until
 
 
+def entries_by_kind() -> tuple[dict[str, int], datetime]:
+    """How many entries of each kind were recorded, by whichever process, and the instant up to which they are counted.
+
+    One row, whatever the ledger's size. Entries that a clock set back puts before that instant are not in it.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT entries::text, counted_until FROM ledger_total_state")
+        text, until = cursor.fetchone()
+    counts = json.loads(text)
+    return {kind: counts.get(kind, 0) for kind in KINDS}, until
+
+
 def _horizon(patience_seconds: float) -> datetime | None:
     """An instant before which no entry can appear any more; None where a writer goes on. See Note [Who may still write …]."""
     deadline = time.monotonic() + patience_seconds
@@ -200,5 +216,14 @@ def _count_slice(until: datetime) -> datetime:
             # A slice is counted as a whole, however many entries it has.
             cursor.execute("SET LOCAL statement_timeout = 0")
             cursor.execute(ADD, {"since": since, "until": end})
+            _add_kinds(cursor, since, end)
         cursor.execute("UPDATE ledger_total_state SET counted_until = %s", [end])
     return end
+
+
+def _add_kinds(cursor: Any, since: datetime, end: datetime) -> None:
+    counts, _ = entries_by_kind()
+    cursor.execute(KINDS_RECORDED, {"since": since, "until": end})
+    for kind, count in cursor.fetchall():
+        counts[kind] += count
+    cursor.execute("UPDATE ledger_total_state SET entries = %s::jsonb", [json.dumps(counts)])

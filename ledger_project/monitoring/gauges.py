@@ -1,6 +1,6 @@
 """Numbers for /metrics from the database: a few bounded reads, kept for some seconds, in each scraped process.
 
-Commands that end within seconds, such as generate_invoices, serve no /metrics. Their rows in the database show their work.
+Workers, and commands that end within seconds, such as generate_invoices, serve no /metrics: their rows show their work.
 """
 
 import logging
@@ -21,6 +21,7 @@ from billing.models import Run, ScheduledTask
 from ledger.database.cluster import ask_all_nodes, is_on_worker
 from ledger.errors import LedgerError
 from ledger.services.expiration import BEGINNING, count_overdue
+from ledger.totals.counting import entries_by_kind
 from ledger_project.monitoring.anchors import newest_anchor
 from ledger_project.monitoring.version import VERSION
 from ledger_project.work.timetable import TIMETABLE
@@ -186,6 +187,20 @@ def _tasks() -> Families:
     yield from (interval, begun, succeeded, code, executions, seconds)
 
 
+def _entries() -> Families:
+    counts, until = entries_by_kind()
+    by_kind = CounterMetricFamily(
+        "ledger_entries",
+        "Entries by kind, recorded by whichever process: web servers, workers, commands. Counted by update_totals.",
+        labels=["kind"],
+    )
+    for kind, count in counts.items():
+        by_kind.add_metric([kind], count)
+    yield by_kind
+    text = "Up to when entries are counted."
+    yield _gauge("ledger_entries_counted_until_timestamp_seconds", text, until.timestamp())
+
+
 def _partitions() -> Families:
     text = "Coming months, without the present one, for which the usage table has a partition."
     yield _gauge("ledger_usage_partitions_ahead", text, months_ahead(connection, datetime.now(UTC).date()))
@@ -224,8 +239,9 @@ READS: tuple[Callable[[], Families], ...] = (
     _suspended,
     _runs,
     _tasks,
+    _entries,
     _partitions,
     _overdue_expirations,
 )
-ON_WORKERS: tuple[Callable[[], Families], ...] = (_connections, _lock_waits, _overdue_expirations)
+ON_WORKERS: tuple[Callable[[], Families], ...] = (_connections, _lock_waits, _entries, _overdue_expirations)
 """What a process reads that is connected to a worker of a cluster: the other numbers are of tables of the coordinator."""

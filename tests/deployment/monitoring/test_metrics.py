@@ -6,13 +6,16 @@ import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from io import StringIO
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from django.conf import settings
+from django.core.management import call_command
 from django.db import OperationalError, connection
+from django.db.models import Count
 from django.test.utils import CaptureQueriesContext
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.parser import text_string_to_metric_families
@@ -23,12 +26,17 @@ from ledger.api.kit import authentication
 from ledger.api.kit.request_metrics import route_label
 from ledger.database.transactions import TRIES, in_transaction
 from ledger.errors import InsufficientCredits, SequenceTaken
+from ledger.models import Entry
+from ledger.rules import KINDS
 from ledger.services import expiration
 from ledger.telemetry.metrics import OWN, SECONDS, add_observations, write_counts
+from ledger.totals import count_entries
+from ledger.totals.counting import counted_until, entries_by_kind
 from ledger_project.monitoring import gauges, metrics_page
 from ledger_project.monitoring.gauges import DatabaseGauges
 from tests.asgi_client import AsgiClient
 from tests.billing.factories import SubscriptionFactory
+from tests.ledger.admin.admin_site import load_history
 from tests.ledger.api.conftest import ApiClient
 
 TOKEN = "token-of-the-tests"
@@ -234,6 +242,48 @@ def test_it_says_what_operators_are_called_for(client: ApiClient) -> None:
     tasks = {dict(labels)["task"] for name, labels in found if name == "ledger_task_started_timestamp_seconds"}
     assert tasks == {"audit_ledger"}
     assert value_of(found, "ledger_server_max_connections") >= value_of(found, "ledger_database_connections") >= 1
+
+
+def test_entries_of_commands_and_workers_are_counted_with_those_of_the_web_servers(
+    client: ApiClient, monkeypatch: pytest.MonkeyPatch, ledger_clock: Callable[[float], None]
+) -> None:
+    def counted() -> Samples:
+        count_entries(patience_seconds=0)
+        monkeypatch.setattr(metrics_page, "_gauges", DatabaseGauges())
+        return scrape()
+
+    ledger_clock(-1)
+    now = datetime.now(UTC)
+    for holder in ("a", "b"):
+        services.grant(holder_id=holder, amount=5, idempotency_key="g", expires_at=now - timedelta(hours=2))
+    with pytest.raises(InsufficientCredits):
+        services.spend(holder_id="a", amount=6, idempotency_key="no")
+    ledger_clock(0)
+    operations = process_value("ledger_operations_total", operation="expire", outcome="recorded")
+    call_command("expire_credits", stdout=StringIO())
+    client.post("/v1/holders/ada/grants", {"amount": 10})
+    first, again = counted(), counted()
+
+    for found in (first, again):
+        kinds = ("grant", "expire", "refusal", "spend")
+        counts = [value_of(found, "ledger_entries_total", kind=kind) for kind in kinds]
+        assert counts == [3, 2, 1, 0], "each once, however often they are counted"
+    assert process_value("ledger_operations_total", operation="expire", outcome="recorded") == operations, "no request"
+    # A kind that has no entry yet is 0, so that its first entry is an increase.
+    assert {dict(labels)["kind"] for name, labels in first if name == "ledger_entries_total"} == set(KINDS)
+    until = value_of(again, "ledger_entries_counted_until_timestamp_seconds")
+    assert until == pytest.approx(counted_until().timestamp(), abs=0.001)
+
+
+def test_the_entries_of_a_long_history_are_one_row_to_the_scrape(client: ApiClient) -> None:
+    """The control counts the entries themselves."""
+    load_history(holders=3, entries=300)
+    count_entries(patience_seconds=0)
+    with CaptureQueriesContext(connection) as reads:
+        counts, _ = entries_by_kind()
+    assert len(reads) == 1
+    control = dict(Entry.objects.values_list("kind").annotate(Count("sequence")))
+    assert {kind: count for kind, count in counts.items() if count} == control
 
 
 def test_overdue_expirations_of_all_accounts_are_counted_page_by_page(
