@@ -4,12 +4,11 @@ import re
 
 import pytest
 from django.contrib.admin.utils import quote
-from django.test import Client
 
 from ledger import reads, services
 from ledger.errors import InsufficientCredits
 from ledger.models import CreditType, Rate, StaffEvent
-from tests.ledger.admin.admin_site import entries_and_refusals, hidden_key, hidden_values, operator, text_of
+from tests.ledger.admin.admin_site import entries_and_refusals, hidden_key, hidden_values, text_of
 
 pytestmark = pytest.mark.django_db
 
@@ -25,12 +24,6 @@ ASKED = {
     "priority": "100",
     "reason": "goodwill",
 }
-
-
-@pytest.fixture
-def client() -> Client:
-    """A superuser's session of the operators' pages."""
-    return operator()
 
 
 @pytest.fixture(autouse=True)
