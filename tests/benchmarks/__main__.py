@@ -55,6 +55,7 @@ def main() -> None:
 
 
 def _row(name: str, server: BenchmarkServer) -> list[Result]:
+    """Measure a row, print its results and return them."""
     start = time.monotonic()
     results: list[Result] = importlib.import_module(f"tests.benchmarks.rows.{name}").run(server)
     for each in results:
@@ -72,6 +73,7 @@ def line(result: Result) -> str:
 
 
 def _report(report: dict[str, Any], *, publishes: bool) -> None:
+    """Write the report and its picture; publish them in the docs too."""
     found = tables.results(report)
     (RESULTS / "bench.json").write_text(_json(report))
     (RESULTS / "bench.svg").write_text(_drawn(found))
@@ -95,14 +97,17 @@ def _among_published(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def _json(report: dict[str, Any]) -> str:
+    """The report as the file holds it."""
     return json.dumps(report, indent=1, ensure_ascii=False) + "\n"
 
 
 def _drawn(found: list[Result]) -> str:
+    """The picture of the results, as SVG."""
     return picture(found, title="Measured against the aims, on 2 cores with PostgreSQL and the clients")
 
 
 def _publish(report: dict[str, Any]) -> None:
+    """Write the report, the picture and the tables into the docs."""
     (ROOT / "docs" / "bench.json").write_text(_json(report))
     (ROOT / "docs" / "images" / "bench.svg").write_text(_drawn(tables.results(report)))
     for name, content in tables.pages(report).items():

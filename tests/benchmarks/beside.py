@@ -68,6 +68,7 @@ class Measure:
 
     @property
     def us(self) -> float:
+        """CPU of a request, in the web server and in PostgreSQL."""
         return self.web_us + self.server_us
 
 
@@ -89,6 +90,7 @@ class Side:
         )  # fmt: skip
 
     def wait_until_ready(self) -> None:
+        """Return when the server is ready; fail with its log when it ends or takes too long."""
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
@@ -113,6 +115,7 @@ class Side:
             self._batch([{"operation": "grant", "holder": f"page-{n}", "amount": 10**12}, *[hold] * 3, *[one] * 80])
 
     def _batch(self, operations: list[dict[str, Any]]) -> None:
+        """Send operations as one batch."""
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}/v1/batches",
             json.dumps({"mode": "atomic", "operations": operations}).encode(),
@@ -122,6 +125,7 @@ class Side:
             pass
 
     def measure(self, load: dict[str, Any]) -> Measure:
+        """Send a load, and return what each request took."""
         plan = Load(port=self.port, key=KEY, seconds=SECONDS, **load)
         before = self._cpu()
         outcome: Outcome = send_load(plan)
@@ -133,18 +137,21 @@ class Side:
         return Measure(web / answered, server / answered, answered / outcome.seconds, outcome.p99_ms)
 
     def _cpu(self) -> tuple[dict[int, float], dict[int, float]]:
+        """CPU time so far of each process, of the web server and of PostgreSQL."""
         postmaster = int(next(self.folder.glob("**/postmaster.pid")).read_text().split()[0])
         server = {postmaster, *_children(postmaster)}
         web = set(_children(self.process.pid)) - server
         return _used(web), _used(server)
 
     def stop(self) -> None:
+        """Stop the server, as Ctrl-C does."""
         self.process.send_signal(signal.SIGINT)
         self.process.wait(60)
         self.log.close()
 
 
 def _children(pid: int) -> list[int]:
+    """The processes below a process."""
     while True:
         try:
             return children(pid)
@@ -153,6 +160,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _used(pids: set[int]) -> dict[int, float]:
+    """CPU time of each process that still runs."""
     found = {}
     for pid in pids:
         try:
@@ -184,6 +192,7 @@ def main() -> None:
 
 
 def _in_turns(sides: list[Side]) -> dict[str, list[list[Measure]]]:
+    """Measure every load on every side, in turns; by load and side."""
     wanted = os.environ.get("BENCH_LOADS", "")
     loads = {name: load for name, load in LOADS.items() if not wanted or name in ["health check", *wanted.split(";")]}
     found: dict[str, list[list[Measure]]] = {name: [[] for _ in sides] for name in loads}
@@ -198,6 +207,7 @@ def _in_turns(sides: list[Side]) -> dict[str, list[list[Measure]]]:
 
 
 def _show(others: list[str], measures: dict[str, list[list[Measure]]]) -> None:
+    """Print the loads of the first side, and how the others compare."""
     health = measures["health check"][0]
     sys.stdout.write(f"µs of CPU of one request: web + PostgreSQL; medians of {ROUNDS} rounds of {SECONDS} s in turns\n")
     for name, of_sides in measures.items():
@@ -215,6 +225,7 @@ def _show(others: list[str], measures: dict[str, list[list[Measure]]]) -> None:
 
 
 def _text(measures: list[Measure]) -> str:
+    """The medians of the measures."""
     middle = {name: median(getattr(each, name) for each in measures) for name in ("web_us", "server_us", "per_second", "p99_ms")}
     return (
         f"{middle['web_us']:5.0f} + {middle['server_us']:4.0f} µs, {middle['per_second']:5.0f}/s, p99 {middle['p99_ms']:6.1f} ms"
@@ -222,6 +233,7 @@ def _text(measures: list[Measure]) -> str:
 
 
 def _ratio(mine: list[Measure], others: list[Measure], of: Callable[[Measure], float]) -> float:
+    """The median of the quotients, round by round."""
     return median(of(each) / of(other) for each, other in zip(mine, others, strict=True))
 
 

@@ -122,6 +122,7 @@ def in_turns(side: Side, kind: str, url: str) -> tuple[tuple[float, float], tupl
 
 
 def _line(words: str, rounds: list[tuple[tuple[float, float], tuple[float, float]]]) -> str:
+    """A line of the report: the latency without and with the attack, and the slowest health check."""
     quiet, besieged = (median(each[place][0] for each in rounds) for place in (0, 1))
     quotient = median(after[0] / before[0] for before, after in rounds)
     health = max(after[1] for _, after in rounds)

@@ -32,6 +32,7 @@ def main() -> None:
 
 
 def _history(count: int) -> None:
+    """Bill subscriptions for months, so that there is something to check."""
     from billing.generator.generate import generate
     from billing.generator.options import Options
     from billing.metering import usage
@@ -61,6 +62,7 @@ def _history(count: int) -> None:
 
 
 def _show() -> None:
+    """Check the history, and print what each law took."""
     from billing import auditing
     from billing.models import Claim, Invoice, Line, UsageEvent
 

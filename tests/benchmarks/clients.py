@@ -83,6 +83,7 @@ def send_load(load: Load) -> Outcome:
 
 
 def _connected(load: Load) -> socket.socket:
+    """A connection to the server."""
     made = socket.create_connection(("127.0.0.1", load.port))
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return TRUSTING.wrap_socket(made) if load.tls else made
@@ -97,6 +98,7 @@ def _received(connection: socket.socket) -> bytes:
 
 
 def _exchange(load: Load, poll: select.epoll, by_number: dict[int, socket.socket]) -> Outcome:
+    """Send requests on all connections until the time is over; count responses and latencies."""
     chance, run = random.Random(load.seed), uuid.uuid4().hex[:12]
     statuses: Counter[str] = Counter()
     latencies: list[float] = []
@@ -159,6 +161,7 @@ def _exchange(load: Load, poll: select.epoll, by_number: dict[int, socket.socket
 
 
 def _request(load: Load, holder: str, number: str) -> bytes:
+    """The bytes of a request."""
     path = load.path.replace("{holder}", holder)
     body = load.body.replace("{holder}", holder).replace("{number}", number)
     keyed = f"Idempotency-Key: {number}\r\n" if load.method == "POST" else ""
@@ -170,6 +173,7 @@ def _request(load: Load, holder: str, number: str) -> bytes:
 
 
 def _is_whole(received: bytes) -> bool:
+    """True when the response is received to its end."""
     head, blank, body = received.partition(b"\r\n\r\n")
     if not blank:
         return False
@@ -182,6 +186,7 @@ def _is_whole(received: bytes) -> bool:
 
 
 def _retry_after(received: bytes) -> int:
+    """The seconds of the header Retry-After."""
     head = received.partition(b"\r\n\r\n")[0].lower()
     return int(head.partition(b"\r\nretry-after:")[2].split(b"\r\n", 1)[0])
 

@@ -69,6 +69,7 @@ def _end(number: int, frame: object) -> None:
 
 @contextmanager
 def _running(folder: Path, built: Path, workers: int) -> Iterator[StartedCluster]:
+    """A cluster with a prepared database; of no workers, one server."""
     cluster = StartedCluster(folder, built, workers=workers)
     try:
         cluster.start()
@@ -86,6 +87,7 @@ def _running(folder: Path, built: Path, workers: int) -> Iterator[StartedCluster
 def _measure(
     name: str, cluster: StartedCluster, nodes: Sequence[StartedNode], options: argparse.Namespace, *, distributed: bool = True
 ) -> None:
+    """Measure spends, alone and grouped, and print a row of the table for each."""
     for most in GROUPED:
         found = [_round(cluster, nodes, options.clients, most, distributed=distributed) for _ in range(options.rounds)]
         per_s, client, *servers = (median(column) for column in zip(*found, strict=True))
@@ -148,6 +150,7 @@ def _spender(node: StartedNode, count: int, most: int, *, distributed: bool) -> 
 
 
 def _cpu_ms(node: StartedNode) -> float:
+    """CPU time of a node's processes so far."""
     pid = node.postmaster_pid()
     assert pid is not None
     return sum(cpu_of_process_us(each) for each in (pid, *children(pid))) / 1_000

@@ -67,6 +67,7 @@ class History:
         return entries
 
     def _decide(self) -> Sequence[Entry]:
+        """The entries of the next request: mostly spends, grants where they are needed, a few refunds."""
         amount = self.random.randint(1, 2_000)
         if len(self.account.lots) < OPEN_LOTS or self.account.available < amount:
             return rules.grant(self.account, self._grant())
@@ -81,6 +82,7 @@ class History:
         return rules.spend(self.account, request)
 
     def _grant(self) -> GrantRequest:
+        """A grant as a shop would make it."""
         promotional = self.random.random() < 0.3
         return GrantRequest(
             **self._common(),
@@ -93,6 +95,7 @@ class History:
         )
 
     def _common(self) -> dict[str, str]:
+        """What every request has."""
         return {
             "holder_id": self.account.holder_id,
             "credit_type": self.account.credit_type,

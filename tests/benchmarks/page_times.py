@@ -33,6 +33,7 @@ def main() -> None:
 
 
 def _fill(server: BenchmarkServer, *, entries: int, holders: int) -> None:
+    """Load the history that the pages show."""
     from ledger.totals import close_months, count_entries
     from tests.benchmarks.histories import Plan, load, load_in_parallel
 
@@ -65,6 +66,7 @@ class Watch:
 
 
 def _show() -> None:
+    """Measure every page, and print a line for each."""
     from django.contrib.auth.models import User
     from django.test import Client
 
@@ -136,6 +138,7 @@ def _pages() -> dict[str, str]:
 
 
 def _tell(line: str) -> None:
+    """Print a line at once."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

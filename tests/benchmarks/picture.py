@@ -28,6 +28,7 @@ def picture(results: Sequence[Result], *, title: str) -> str:
 
 
 def _canvas(width: int, height: int) -> list[str]:
+    """The beginning of an SVG of this size."""
     font = 'font-family="system-ui, sans-serif" font-size="12"'
     return [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" {font}>',
@@ -36,6 +37,7 @@ def _canvas(width: int, height: int) -> list[str]:
 
 
 def _bar(result: Result, top: float, middle: float) -> list[str]:
+    """The bar of a result: to the right of the middle where the aim is met."""
     assert result.aim is not None
     comparison, bound = result.aim.split()
     better = result.ratio / float(bound) if comparison == ">=" else float(bound) / max(result.ratio, 1e-9)

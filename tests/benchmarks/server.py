@@ -85,12 +85,14 @@ class BenchmarkServer:
             raise
 
     def _drop_database(self) -> None:
+        """Drop the database of an earlier run."""
         kept = self.postgres.credentials
         url = kept.url(postgres.SUPERUSER, kept.superuser_password, "postgres")
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(postgres.DATABASE)))
 
     def _prepare(self) -> None:
+        """Migrate, grant rights, and add what the competitors need."""
         from ledger_project.serving.bootstrap import connected_as_owner, ensure_bootstrap_key, migrate_and_grant_rights
 
         with connected_as_owner() as owner:
@@ -183,6 +185,7 @@ def machine(server: BenchmarkServer) -> dict[str, Any]:
 
 
 def _processor() -> str:
+    """The name of the processor."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -204,17 +207,20 @@ def _fdatasync_us(folder: Path) -> int:
 
 
 def _commit() -> str:
+    """The commit that is checked out."""
     done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip()
 
 
 def _free_port() -> int:
+    """A port of the loopback that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def _wait_for(port: int, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    """Return when the web server responds; fail with its log when it ends or takes too long."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
         try:

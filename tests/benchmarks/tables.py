@@ -56,11 +56,13 @@ def described(report: dict[str, Any]) -> str:
 
 
 def _described_again(again: dict[str, Any]) -> str:
+    """Which rows were measured again, and where."""
     run = f"; {_described_run(again)}" if "machine" in again else f", {again['rounds']} rounds"
     return f" The rows `{', '.join(again['rows'])}` again at commit {again['commit']}{run}."
 
 
 def _described_run(report: dict[str, Any]) -> str:
+    """Where and how long a run measured."""
     machine = report["machine"]
     return (
         f"{machine['cores']} cores ({machine['processor']}), {machine['memory_gib']} GiB, Linux {machine['kernel']}, "
@@ -84,13 +86,16 @@ def pages(report: dict[str, Any]) -> dict[str, str]:
 
 
 def _aim(result: Result) -> str:
+    """The aim as the table shows it."""
     return (result.aim or "").replace(">=", "≥").replace("<=", "≤")
 
 
 def _mark(result: Result) -> str:
+    """Whether the aim is met, as the table shows it."""
     return {True: "met", False: "**missed**", None: ""}[result.is_met]
 
 
 def _redefined(result: Result) -> str:
+    """What the row measured before it was redefined."""
     before = REDEFINED.get((result.row, result.what, result.relative_to))
     return f"redefined: {before}" if before else ""

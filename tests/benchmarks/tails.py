@@ -60,6 +60,7 @@ def main() -> None:
 
 
 def _load(web: Web, clients: int, *beside: dict[str, Any]) -> Outcome:
+    """Send spends of many holders, and other loads at the same time; the outcome of the spends."""
     with ThreadPoolExecutor(1 + len(beside)) as pool:
         others = [pool.submit(web.load, **load, seconds=SECONDS) for load in beside]
         outcome = web.load(**SPREAD, clients=clients, seconds=SECONDS)
@@ -69,6 +70,7 @@ def _load(web: Web, clients: int, *beside: dict[str, Any]) -> Outcome:
 
 
 def _show(name: str, measure: Callable[[], Outcome]) -> None:
+    """Measure some rounds, and print their medians."""
     rounds = [measure() for _ in range(ROUNDS)]
     p50, p99 = (median(getattr(each, mark) for each in rounds) for mark in ("p50_ms", "p99_ms"))
     quotient = median(each.p99_ms / each.p50_ms for each in rounds)

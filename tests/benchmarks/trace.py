@@ -60,6 +60,7 @@ def play(web: Web, uses: list[tuple[float, int]], speed: float) -> list[float]:
 
 
 def _client(port: int, due: "queue.SimpleQueue[tuple[float, int] | None]", latencies: list[float]) -> None:
+    """Send each spend when it is due, and record its latency from then on."""
     connection = http.client.HTTPConnection("127.0.0.1", port)
     while (item := due.get()) is not None:
         at, tokens = item
@@ -69,6 +70,7 @@ def _client(port: int, due: "queue.SimpleQueue[tuple[float, int] | None]", laten
 
 
 def _spend(connection: http.client.HTTPConnection, tokens: int) -> None:
+    """Send a spend; again where the connection was closed."""
     headers = {"Authorization": f"Bearer {KEY}", "Idempotency-Key": str(uuid.uuid4()), "Content-Type": "application/json"}
     body = json.dumps({"amount": tokens, "reason": "completion"})
     path = f"/v1/holders/trace-{random.randrange(HOLDERS)}/spends"

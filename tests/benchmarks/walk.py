@@ -42,14 +42,17 @@ class Walk:
         sys.setprofile(self._note)
 
     def begin(self) -> None:
+        """Record calls from now on."""
         self.calls.clear()
         self._frames.clear()
         self._is_on = True
 
     def end(self) -> None:
+        """Record no more."""
         self._is_on = False
 
     def _note(self, frame: FrameType, event: str, _: Any) -> None:
+        """Record a call of a function of the project."""
         code = frame.f_code
         # A comprehension is part of the function that it is written in.
         if not (self._is_on and event == "call" and code.co_filename.startswith(ROOMS)) or code.co_name.startswith("<"):

@@ -40,6 +40,7 @@ def main() -> None:
 
 
 def _show(title: str, lines: dict[str, float], unit: str = ", µs of CPU") -> None:
+    """Print a title, and a line for each value."""
     sys.stdout.write(f"\n{title}{unit}\n")
     for name, value in lines.items():
         sys.stdout.write(f"  {name:62} {value:7.1f}\n")
@@ -49,6 +50,7 @@ def _show(title: str, lines: dict[str, float], unit: str = ", µs of CPU") -> No
 def _least(
     work: Callable[[int], object], times: int = 300, clock: Callable[[], float] = lambda: time.process_time() * 1e6
 ) -> float:
+    """What a piece of work takes, in the round with the least."""
     found = []
     for _ in range(ROUNDS):
         start = clock()
@@ -92,6 +94,7 @@ def asking(
 
 
 def _requests() -> dict[str, float]:
+    """CPU of whole requests, from the ASGI application on."""
     from ledger_project.serving.application import application
 
     loop = asyncio.new_event_loop()
@@ -109,6 +112,7 @@ def _requests() -> dict[str, float]:
 
 
 def _parts() -> dict[str, float]:
+    """CPU of the parts of a spend, in this process alone."""
     from django.db import connection, transaction
 
     from ledger import entry_rows, rules
@@ -148,6 +152,7 @@ def _parts() -> dict[str, float]:
 
 
 def _nothing_in_a_transaction() -> None:
+    """An empty transaction."""
     from django.db import transaction
 
     with transaction.atomic(durable=True):
@@ -155,6 +160,7 @@ def _nothing_in_a_transaction() -> None:
 
 
 def _select_through_cursor() -> None:
+    """The smallest query by Django's cursor."""
     from django.db import connection
 
     with connection.cursor() as cursor:
@@ -163,6 +169,7 @@ def _select_through_cursor() -> None:
 
 
 def _server(server: BenchmarkServer) -> dict[str, float]:
+    """CPU of statements and transactions in the database server."""
     from django.db import connection, transaction
 
     from ledger import journal, services
@@ -208,6 +215,7 @@ def _server(server: BenchmarkServer) -> dict[str, float]:
 
 
 def _group(size: int) -> Callable[[int], object]:
+    """Makes a call that executes a group of spends."""
     from ledger.rules import SpendRequest
     from ledger.services.execute import execute_group
 
@@ -226,6 +234,7 @@ def _group(size: int) -> Callable[[int], object]:
 
 
 def _together() -> dict[str, float]:
+    """CPU of a spend in groups of each size."""
     from django.db import connection
 
     connection.ensure_connection()

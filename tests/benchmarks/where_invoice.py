@@ -88,6 +88,7 @@ def _cpu_us(bill: Callable[[int], None], month: int) -> tuple[float, float]:
 
 
 def _show(stats: pstats.Stats) -> None:
+    """Print the calls of one invoice by module."""
     calls: Counter[str] = Counter()
     for (path, _, name), (_, count, *_) in stats.stats.items():  # type: ignore[attr-defined]
         module = path if path == "~" else "/".join(Path(path).parts[-2:])

@@ -49,6 +49,7 @@ def pool(committed_db: None) -> Iterator[ThreadPoolExecutor]:
 
 
 def backend_pid() -> int:
+    """The process id of this thread's session."""
     assert connection.connection is not None
     return int(connection.connection.info.backend_pid)
 

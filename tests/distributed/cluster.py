@@ -238,6 +238,7 @@ class RunningCluster(Cluster):
 
 
 def _have_role(connection: psycopg.Connection[Any], role: str, password: str) -> None:
+    """Create the role where it is missing, and set its password."""
     if not connection.execute("SELECT FROM pg_roles WHERE rolname = %s", [role]).fetchall():
         connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(role)))
     connection.execute(sql.SQL("ALTER ROLE {} PASSWORD {}").format(sql.Identifier(role), sql.Literal(password)))

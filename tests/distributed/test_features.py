@@ -68,6 +68,7 @@ CALLS = [
 
 
 def printed(command: str, *arguments: str) -> str:
+    """What a command prints."""
     out = StringIO()
     call_command(command, *arguments, stdout=out, stderr=out)
     return out.getvalue()
@@ -84,6 +85,7 @@ def holder(as_application, new_holder) -> str:
 
 @pytest.fixture
 def api(as_application) -> Iterator[ApiClient]:
+    """A client of this connection with every scope."""
     authentication.forget_keys()
     _, secret = services.create_api_key(name=f"features-{User.objects.count()}-{id(object())}", scopes=SCOPES)
     yield ApiClient(secret, AsgiClient(on_this_connection=True))

@@ -42,6 +42,7 @@ def shard_node(cluster: Cluster, holder: str) -> Node:
 
 @pytest.fixture
 def contended(cluster: Cluster, as_application, new_holder) -> Iterator[Contended]:
+    """A holder's lock that the coordinator's session holds and a worker's session waits for."""
     holder = new_holder()
     database, node = connection.settings_dict["NAME"], shard_node(cluster, holder)
     elsewhere = next(each for each in cluster.workers if each is not node)
@@ -69,10 +70,12 @@ def contended(cluster: Cluster, as_application, new_holder) -> Iterator[Contende
 
 
 def address(node: Node) -> str:
+    """Host and port of a node."""
     return f"{node.host}:{node.port}"
 
 
 def of(found: list[SessionLock], name: str) -> list[SessionLock]:
+    """The locks of that name."""
     return [lock for lock in found if lock.number == lock_number(name)]
 
 

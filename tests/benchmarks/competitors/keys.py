@@ -42,6 +42,7 @@ class KeyedView(APIView):
 
 
 def _found(secret: str) -> Key:
+    """The key of a secret; raise Unauthenticated where there is no key."""
     found = authentication._looked_up(secret)
     if found is None:
         raise Unauthenticated

@@ -28,11 +28,13 @@ CONFLICTS = {"40001", "40P01", "23505", "LG002"}
 
 
 def _opening(name: str) -> Statement:
+    """The journal's statement `open` with another function."""
     sql = journal.OPEN.sql.replace("ledger_open", f"competitors.open_by_{name}")
     return Statement(f"open_by_{name}", sql, journal.OPEN.loaders)
 
 
 def _spend_once(request: SpendRequest, opening: Statement, begin: bytes | None = None) -> Entry:
+    """Spend in one transaction, opened by this statement."""
     with transaction.atomic(durable=True):
         if begin is not None:  # in place of the BEGIN that the opening sends first
             statements._checked(connection.connection.pgconn.exec_(begin))

@@ -124,10 +124,12 @@ def _entries_per_second(web: Web, body: str) -> float:
 
 
 def _entries() -> int:
+    """How many entries the batches of this row have made."""
     return fetch_value(int, "SELECT count(*) FROM ledger_entry WHERE starts_with(holder_id, 'batch-')")
 
 
 def _requests() -> list[SpendRequest]:
+    """A batch of spends of random holders."""
     key = uuid.uuid4().hex
     return [
         SpendRequest(
@@ -151,5 +153,6 @@ def _transfers() -> list[TransferRequest]:
 
 
 def _insert(rows: list[tuple[object, ...]]) -> None:
+    """Insert rows into the plain table by one statement."""
     with connection.cursor() as cursor:
         cursor.execute(PLAIN + ", ".join([f"({PLACES})"] * len(rows)), [value for row in rows for value in row])

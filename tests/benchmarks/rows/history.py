@@ -77,6 +77,7 @@ def _pairs(call: Callable[[str], object]) -> tuple[float, float]:
 
 
 def _make(server: BenchmarkServer) -> None:
+    """Store a long history without its trigger, as no service could in that time."""
     with server.superuser() as connection:
         connection.execute("ALTER TABLE ledger_entry DISABLE TRIGGER follows")
         try:
@@ -96,5 +97,6 @@ def _make(server: BenchmarkServer) -> None:
 
 
 def _insert(connection: object, prefix: str, first: int, last: int, holders: int) -> None:
+    """Insert entries `first` to `last` of each holder with this prefix."""
     planned = (HISTORY.replace("%%s", "\0") % (prefix, first, last, holders)).replace("\0", "%s")
     connection.execute(planned)  # type: ignore[attr-defined]

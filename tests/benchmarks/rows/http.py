@@ -84,14 +84,17 @@ def run(server: BenchmarkServer) -> list[Result]:
 
 
 def _measure(web: Web, path: str, **options: Any) -> Any:
+    """What measures the rate of spends at a path."""
     return lambda: _rate(web, path, **options)
 
 
 def _rate(web: Web, path: str, **options: Any) -> float:
+    """Spends a second at a path."""
     return web.load(path, body=SPEND, **{"seconds": SECONDS, "holders": HOLDERS} | options).per_second
 
 
 def _results(rates: dict[str, list[float]]) -> list[Result]:
+    """The results of the row from the rates of each way."""
     ours = rates["ledger"]
     lines = [
         result("http", SPENDS, "a DRF view that only checks the key", ours, rates["key only"], aim=">= 0.45",

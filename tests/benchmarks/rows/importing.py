@@ -51,6 +51,7 @@ def run(server: BenchmarkServer) -> list[Result]:
 
 
 def _import(prefix: str) -> None:
+    """Import entries by batches."""
     run_id = uuid.uuid4().hex[:12]
     for first in range(0, ENTRIES, 1_000):
         requests: list[SpendRequest | GrantRequest] = [
@@ -64,6 +65,7 @@ def _import(prefix: str) -> None:
 
 
 def _copy(connection: "psycopg.Connection[tuple[object, ...]]", rows: list[tuple[object, ...]]) -> None:
+    """Import the same rows by COPY into a plain table."""
     as_text = [[value if not isinstance(value, list | dict) else encode_json(value) for value in row] for row in rows]
     with connection.cursor() as cursor, cursor.copy(f"COPY competitors.plain ({COLUMNS}) FROM STDIN") as copy:
         for row in as_text:
@@ -71,6 +73,7 @@ def _copy(connection: "psycopg.Connection[tuple[object, ...]]", rows: list[tuple
 
 
 def _sizes(server: BenchmarkServer) -> list[Result]:
+    """The size of an entry on disk, with and without indexes."""
     with server.superuser() as connection:
         connection.execute("VACUUM (ANALYZE) ledger_entry")
         counted = connection.execute("SELECT count(*) FROM ledger_entry").fetchone()

@@ -95,6 +95,7 @@ def _server_s() -> float:
 
 
 def _rate(*, workers: int) -> float:
+    """Invoices a second of a run with this many workers."""
     code = f"bench-{uuid.uuid4().hex[:12]}"
     _subscriptions(code, SUBSCRIPTIONS)
     output = io.StringIO()

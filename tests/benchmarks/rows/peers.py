@@ -58,10 +58,12 @@ def run(server: BenchmarkServer) -> list[Result]:
 
 
 def _spend(number: int) -> None:
+    """A spend of one of 100 holders."""
     services.spend(holder_id=f"peer-{number % 100}", amount=120, idempotency_key=str(uuid.uuid4()), reason="chat completion")
 
 
 def _rate(call: Callable[[int], object]) -> float:
+    """Calls a second."""
     start = time.perf_counter()
     for number in range(CALLS):
         call(number)

@@ -35,6 +35,7 @@ def run(server: BenchmarkServer) -> list[Result]:
 
 
 def _first_and_second_start(folder: Path) -> tuple[float, float]:
+    """The seconds to the first response of a new ledger, and of the same one again."""
     data_dir = Path(tempfile.mkdtemp(dir=folder, prefix="cold-"))
     data_dir.chmod(0o755)
     try:

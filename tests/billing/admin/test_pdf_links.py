@@ -19,6 +19,7 @@ A_PDF = re.compile(r'<a\b[^>]*\bhref="([^"]*(?:/pdf/|/statement/)[^"]*)"')
 
 
 def page(client, address):
+    """The HTML of a page."""
     response = client.get(address)
     assert response.status_code == 200
     return response.content.decode()

@@ -106,6 +106,7 @@ def percentage(rate: str, **fields: Any) -> Price:
 
 
 def _without_unit_amount(price: Price) -> Price:
+    """The price without the amount that `metered` gives it."""
     return {name: value for name, value in price.items() if name != "unit_amount"}
 
 

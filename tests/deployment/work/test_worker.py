@@ -144,6 +144,7 @@ def test_a_task_of_a_vanished_worker_is_taken_by_another_when_it_is_due_again(co
 
 
 def let_the_hour_pass() -> None:
+    """Make every scheduled task due."""
     ScheduledTask.objects.update(due_at=datetime.now(UTC) - timedelta(seconds=1))
 
 

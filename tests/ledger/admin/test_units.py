@@ -34,6 +34,7 @@ def ada():
 
 
 def page(sequence, name="change", listing="entrylisting"):
+    """The address of a page about an entry of Ada."""
     return f"/admin/ledger/{listing}/{quote(f'ada/{CENTS}/{sequence}')}/{name}/"
 
 
@@ -52,6 +53,7 @@ def shown(client, address):
 
 
 def numbers_of_rows():
+    """How many entries and refusals there are, refusals included in the first."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*), count(*) FILTER (WHERE kind = 'refusal') FROM ledger_entry")
         return cursor.fetchone()

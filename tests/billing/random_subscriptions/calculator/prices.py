@@ -98,6 +98,7 @@ def used(price: Price, events: list[Event], time: Time, full: Time) -> Used:
 
 
 def _counts(price: Price, event: Event) -> bool:
+    """True where the meter and the filters of the price let the event pass."""
     filters = price.get("filters", {})
     return event.meter == price["meter"] and all(event.properties.get(name) in passing for name, passing in filters.items())
 
