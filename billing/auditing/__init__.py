@@ -11,10 +11,10 @@ from billing.auditing.documents import DOCUMENT_LAWS
 from billing.auditing.origins import origin_laws
 from billing.documents.chain import DOCUMENTS, INTENT_LAWS, TRANSITIONS
 from billing.documents.invoice_locks import invoice_key
-from billing.errors import NotFound
 from billing.generator.options import LATE_LOOKBACK_PERIODS
 from billing.generator.unbilled_usage import UnbilledUsage, never_billed
 from billing.models import Claim, Cursor, ItemVersion, Subscription, SuspendedBilling
+from billing.models.lookups import first_of
 from billing.orders import plans
 from billing.rating.periods import Schedule
 from ledger.audit import cross_check
@@ -266,9 +266,7 @@ def explain(ref: str, as_of: datetime) -> dict[str, Any]:
     Raises:
         NotFound: there is no such subscription.
     """
-    subscription = Subscription.objects.filter(ref=ref).first()
-    if subscription is None:
-        raise NotFound(resource="subscription", ref=ref)
+    subscription = first_of(Subscription.objects.filter(ref=ref), "subscription", ref)
     cursor_row: Mapping[str, Any] | None = Cursor.objects.filter(pk=subscription.pk).values().first()
     versions = ItemVersion.objects.filter(subscription_id=subscription.pk, superseded_at=None).order_by("item_id", "starts_at")
     claims = Claim.objects.filter(subscription_id=subscription.pk, released_at=None).order_by("-ends_at", "item_id")[:10]

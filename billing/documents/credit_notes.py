@@ -24,7 +24,7 @@ from billing.documents.credit_note_rules import (
     whole_rest,
 )
 from billing.documents.invoice_locks import invoice_key
-from billing.errors import CreditExceedsInvoice, InvalidTransition, InvoiceGenerationBusy, NotFound
+from billing.errors import CreditExceedsInvoice, InvalidTransition, InvoiceGenerationBusy
 from billing.models import (
     Claim,
     CreditNote,
@@ -37,6 +37,7 @@ from billing.models import (
     InvoiceTax,
     Line,
 )
+from billing.models.lookups import first_of
 from billing.request_keys import WriteResult, execute_once, request_digest_of
 from ledger import services as ledger
 from ledger.database.locks import Lock, holder_lock, sqlstate, try_advisory_lock
@@ -129,9 +130,7 @@ def issue_in(*, invoice_id: int, reason: str, actor: str, lines: Sequence[LineCr
     """As `issue`, inside the transaction of a caller who remembers the key."""
     if not reason.strip():
         raise Invalid(pointer="/reason", rule="required", detail="is required")
-    ref = Invoice.objects.filter(pk=invoice_id).values_list("subscription_ref", flat=True).first()
-    if ref is None:
-        raise NotFound(resource="invoice", ref=invoice_id)
+    ref = first_of(Invoice.objects.filter(pk=invoice_id).values_list("subscription_ref", flat=True), "invoice", invoice_id)
     try:
         with transaction.atomic(), try_advisory_lock(invoice_key(ref)) as lock:
             return _issue_under(lock, invoice_id, lines, reason, actor)

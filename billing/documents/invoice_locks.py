@@ -5,8 +5,9 @@ from contextlib import contextmanager
 
 from django.db import transaction
 
-from billing.errors import InvoiceGenerationBusy, NotFound
+from billing.errors import InvoiceGenerationBusy
 from billing.models import Invoice
+from billing.models.lookups import first_of
 from ledger.database.lock_names import INVOICE_GENERATION
 from ledger.database.locks import Lock, try_advisory_lock
 from ledger.errors import LockBusy
@@ -25,14 +26,10 @@ def locked_invoice(invoice_id: int) -> Iterator[tuple[Lock, Invoice]]:
         NotFound: there is no such invoice.
         InvoiceGenerationBusy: invoices of the subscription are being made.
     """
-    ref = Invoice.objects.filter(pk=invoice_id).values_list("subscription_ref", flat=True).first()
-    if ref is None:
-        raise NotFound(resource="invoice", ref=invoice_id)
+    ref = first_of(Invoice.objects.filter(pk=invoice_id).values_list("subscription_ref", flat=True), "invoice", invoice_id)
     try:
         with transaction.atomic(), try_advisory_lock(invoice_key(ref)) as lock:
-            invoice = Invoice.objects.filter(pk=invoice_id).first()
-            if invoice is None:
-                raise NotFound(resource="invoice", ref=invoice_id)
+            invoice = first_of(Invoice.objects.filter(pk=invoice_id), "invoice", invoice_id)
             yield lock, invoice
     except InvoiceGenerationBusy:
         raise

@@ -6,8 +6,9 @@ from decimal import Decimal
 from django.db import transaction
 from django.db.models.functions import Now
 
-from billing.errors import AlreadyExists, CouponNotApplicable, NotFound
+from billing.errors import AlreadyExists, CouponNotApplicable
 from billing.models import Coupon, CustomerCoupon
+from billing.models.lookups import first_of
 from billing.rating.totals import Duration
 from ledger.database.lock_names import COUPON, CUSTOMER_COUPONS
 from ledger.database.locks import advisory_lock
@@ -77,9 +78,11 @@ def take_coupon_off(*, customer_id: int, customer_ref: str, code: str) -> Custom
         NotFound: the customer does not have it.
     """
     with transaction.atomic(), advisory_lock(CUSTOMER_COUPONS(customer_ref)):
-        given = CustomerCoupon.objects.filter(customer_id=customer_id, coupon__code=code, taken_off_at=None).first()
-        if given is None:
-            raise NotFound(resource="customer's coupon", ref=code)
+        given = first_of(
+            CustomerCoupon.objects.filter(customer_id=customer_id, coupon__code=code, taken_off_at=None),
+            "customer's coupon",
+            code,
+        )
         CustomerCoupon.objects.filter(pk=given.pk).update(taken_off_at=Now())
         given.refresh_from_db()
     return given

@@ -7,8 +7,9 @@ from typing import Any, TypedDict, Unpack
 
 from django.db import transaction
 
-from billing.errors import AlreadyExists, NotFound
+from billing.errors import AlreadyExists
 from billing.models import Customer
+from billing.models.lookups import first_of
 from billing.rating.limits import MAX_MONEY, SMALLEST_MONEY
 from billing.rating.tax import VatStatus
 from ledger.database.lock_names import CUSTOMER
@@ -126,7 +127,4 @@ def customer_of(ref: str) -> Customer:
     Raises:
         NotFound: it does not exist.
     """
-    customer = Customer.objects.filter(ref=ref).first()
-    if customer is None:
-        raise NotFound(resource="customer", ref=ref)
-    return customer
+    return first_of(Customer.objects.filter(ref=ref), "customer", ref)

@@ -9,9 +9,9 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Max
 
-from billing.errors import NotFound
 from billing.models import Plan
 from billing.models import Price as PriceRow
+from billing.models.lookups import first_of
 from billing.rating.periods import Interval, IntervalUnit
 from billing.rating.price_fields import PriceInvalid
 from billing.rating.price_input import currency_fault, parse_prices, price_dict
@@ -99,10 +99,7 @@ def plan_of(code: str) -> Plan:
     Raises:
         NotFound: it does not exist.
     """
-    plan = Plan.objects.filter(code=code).order_by("-version").first()
-    if plan is None:
-        raise NotFound(resource="plan", ref=code)
-    return plan
+    return first_of(Plan.objects.filter(code=code).order_by("-version"), "plan", code)
 
 
 @lru_cache(maxsize=4096)

@@ -15,8 +15,9 @@ from django.db.models import Max
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from billing.errors import AlreadyExists, NotFound
+from billing.errors import AlreadyExists
 from billing.models import Amendment, Charge, Customer, Item, ItemVersion, Subscription
+from billing.models.lookups import first_of
 from billing.orders import plans
 from billing.orders.item_versions import AmendmentChange, VersionSpan, plan_at, timeline
 from billing.rating.limits import check_instant, check_quantity
@@ -153,10 +154,7 @@ def subscription_of(ref: str) -> Subscription:
     Raises:
         NotFound: it does not exist.
     """
-    subscription = Subscription.objects.filter(ref=ref).first()
-    if subscription is None:
-        raise NotFound(resource="subscription", ref=ref)
-    return subscription
+    return first_of(Subscription.objects.filter(ref=ref), "subscription", ref)
 
 
 def _change(subscription: Subscription, wish: Wish, effective_at: datetime) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from django.db.models import Count, Max, QuerySet, Sum
 
-from billing.errors import NotFound
 from billing.models import Coupon, CouponUse, Customer, CustomerCoupon, Plan
+from billing.models.lookups import first_of
 from billing.reads.pages import page, within
 
 
@@ -17,7 +17,7 @@ def customer(ref: str) -> Customer:
     Raises:
         NotFound: it does not exist.
     """
-    return _found(Customer.objects.filter(ref=ref), "customer", ref)
+    return first_of(Customer.objects.filter(ref=ref), "customer", ref)
 
 
 def customers(
@@ -51,7 +51,7 @@ def plan(code: str, version: int | None = None) -> Plan:
         NotFound: it does not exist.
     """
     rows = _equal(Plan.objects.filter(code=code), {"version": version})
-    return _found(rows.order_by("-version"), "plan", code if version is None else f"{code} v{version}")
+    return first_of(rows.order_by("-version"), "plan", code if version is None else f"{code} v{version}")
 
 
 def plans(
@@ -87,7 +87,7 @@ def coupon(code: str) -> Coupon:
     Raises:
         NotFound: it does not exist.
     """
-    return _found(Coupon.objects.filter(code=code), "coupon", code)
+    return first_of(Coupon.objects.filter(code=code), "coupon", code)
 
 
 def coupons(
@@ -130,10 +130,3 @@ def customer_coupons(ref: str, *, before: int | None = None, after: int | None =
 
 def _equal(rows: QuerySet[Any], wanted: Mapping[str, Any]) -> QuerySet[Any]:
     return rows.filter(**{name: value for name, value in wanted.items() if value is not None})
-
-
-def _found(rows: QuerySet[Any], resource: str, ref: str) -> Any:
-    row = rows.first()
-    if row is None:
-        raise NotFound(resource=resource, ref=ref)
-    return row

@@ -19,6 +19,7 @@ from billing.models import (
     Subscription,
     Transition,
 )
+from billing.models.lookups import first_of
 from billing.reads.document_schemas import (
     CreditNoteLineSerializer,
     CreditNoteSerializer,
@@ -35,9 +36,7 @@ def invoice_document(invoice_id: int) -> dict[str, Any]:
     Raises:
         NotFound: there is no such invoice.
     """
-    invoice = Invoice.objects.filter(pk=invoice_id).first()
-    if invoice is None:
-        raise NotFound(resource="invoice", ref=invoice_id)
+    invoice = first_of(Invoice.objects.filter(pk=invoice_id), "invoice", invoice_id)
     return invoice_documents([invoice])[0]
 
 
@@ -106,9 +105,7 @@ def credit_note_document(credit_note_id: int) -> dict[str, Any]:
     Raises:
         NotFound: there is no such credit note.
     """
-    note = CreditNote.objects.filter(pk=credit_note_id).first()
-    if note is None:
-        raise NotFound(resource="credit note", ref=credit_note_id)
+    note = first_of(CreditNote.objects.filter(pk=credit_note_id), "credit note", credit_note_id)
     return _credit_note_documents([note])[0]
 
 

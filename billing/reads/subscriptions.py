@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from billing.errors import NotFound
 from billing.models import Amendment, Charge, Subscription
+from billing.models.lookups import first_of
 from billing.rating.periods import Interval, IntervalUnit, Period, Schedule
 from billing.reads.pages import page
 
@@ -214,7 +215,5 @@ def charges(ref: str, *, before: int | None = None, after: int | None = None, li
 
 
 def _of(rows: QuerySet[Any], ref: str) -> QuerySet[Any]:
-    found = Subscription.objects.filter(ref=ref).values_list("pk", flat=True).first()
-    if found is None:
-        raise NotFound(resource="subscription", ref=ref)
+    found = first_of(Subscription.objects.filter(ref=ref).values_list("pk", flat=True), "subscription", ref)
     return rows.filter(subscription_id=found)

@@ -9,6 +9,7 @@ from django.db import connection
 
 from billing.errors import NotFound
 from billing.models import Subscription
+from billing.models.lookups import first_of
 
 COLUMNS: Final = "e.idempotency_key, s.ref, e.meter, e.value, e.occurred_at, e.properties, e.recorded_at"
 
@@ -116,9 +117,9 @@ def usage_events(
     Raises:
         NotFound: there is no such subscription.
     """
-    subscription_id = Subscription.objects.filter(ref=subscription).values_list("pk", flat=True).first()
-    if subscription_id is None:
-        raise NotFound(resource="subscription", ref=subscription)
+    subscription_id = first_of(
+        Subscription.objects.filter(ref=subscription).values_list("pk", flat=True), "subscription", subscription
+    )
     at, at_meter, at_key = after or before or (None, None, None)
     values = {
         "subscription_id": subscription_id, "meter": meter, "since": since, "until": until,

@@ -13,8 +13,9 @@ from billing import reads
 from billing.documents.printing.e_invoice import attachment, declare, e_invoice
 from billing.documents.printing.pages import Paper, credit_note_page, invoice_page
 from billing.documents.sellers import current_seller, seller_of
-from billing.errors import NotFound, SellerMissing
+from billing.errors import SellerMissing
 from billing.models import CreditNote, CreditNoteUse, CreditPayment, Customer, Invoice
+from billing.models.lookups import first_of
 from ledger.typesetting.typeset import typeset
 from ledger.units import CreditUnit, plain_unit, units_of
 
@@ -53,9 +54,7 @@ def invoice_paper(invoice_id: int, *, without_seller: Mapping[str, str] | None =
     Args:
         without_seller: what is said of the seller where nobody has recorded one; None: that raises SellerMissing.
     """
-    invoice = Invoice.objects.filter(pk=invoice_id).first()
-    if invoice is None:
-        raise NotFound(resource="invoice", ref=invoice_id)
+    invoice = first_of(Invoice.objects.filter(pk=invoice_id), "invoice", invoice_id)
     document = reads.invoice_documents([invoice])[0]
     # A later note about the invoice lowers what is due of it, and is a separate document.
     lowered_minor = _lowered_minor(CreditNoteUse.objects.filter(invoice_id=invoice_id, credit_note__invoice_id=invoice_id))
@@ -75,9 +74,7 @@ def invoice_paper(invoice_id: int, *, without_seller: Mapping[str, str] | None =
 
 def credit_note_paper(credit_note_id: int, *, without_seller: Mapping[str, str] | None = None) -> Paper:
     """Return a credit note on request and what belongs to it, as it was issued. Args, raises: as `invoice_paper`."""
-    note = CreditNote.objects.filter(pk=credit_note_id, number__isnull=False).first()
-    if note is None:
-        raise NotFound(resource="credit note", ref=credit_note_id)
+    note = first_of(CreditNote.objects.filter(pk=credit_note_id, number__isnull=False), "credit note", credit_note_id)
     invoice = Invoice.objects.get(pk=note.invoice_id)
     document = reads.credit_note_document(credit_note_id)
     lowers_minor = _lowered_minor(CreditNoteUse.objects.filter(credit_note_id=note.pk, invoice_id=note.invoice_id))
