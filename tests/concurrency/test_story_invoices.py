@@ -156,7 +156,7 @@ def test_t1_to_t5_a_usage_and_a_recurring_generator_on_one_subscription(
     assert (again.status, again.json) == (200, {"invoices": []}), "all is billed, and nothing twice"
 
 
-def test_a_busy_answer_is_not_stored_so_the_same_key_gets_the_invoice_later(
+def test_a_busy_response_is_not_stored_so_the_same_key_gets_the_invoice_later(
     subscription: Subscription, billing_client: HttpClient
 ) -> None:
     path = f"/v1/subscriptions/{subscription.ref}/invoices"

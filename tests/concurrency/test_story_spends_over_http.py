@@ -170,7 +170,7 @@ def test_a_key_for_another_basket_at_the_same_time_is_refused(story: Story, clie
 # A replayed POST -------------------------------------------------------------------------------------
 
 
-def test_a_replayed_post_gets_the_first_answer_from_any_server_byte_for_byte(story: Story, clients: Clients) -> None:
+def test_a_replayed_post_gets_the_first_response_from_any_server_byte_for_byte(story: Story, clients: Clients) -> None:
     services.grant(holder_id=story.holder, amount=100, idempotency_key="grant")
     body = {"amount": 30, "metadata": {"schools": ["Ü", "b"], "flyer": 9}}
 
@@ -182,7 +182,7 @@ def test_a_replayed_post_gets_the_first_answer_from_any_server_byte_for_byte(sto
     assert story.entries() == [(1, "grant", 100, 100), (2, "spend", -30, 70)]
 
 
-def test_a_no_stays_no_after_a_top_up_and_only_a_new_request_gets_another_answer(story: Story, clients: Clients) -> None:
+def test_a_refusal_is_replayed_after_a_top_up_and_only_a_new_request_succeeds(story: Story, clients: Clients) -> None:
     services.grant(holder_id=story.holder, amount=10, idempotency_key="grant")
 
     first = clients[0].post(story.spends, {"amount": 30}, key="order 7")
@@ -238,7 +238,7 @@ def test_two_whole_refunds_at_once_give_back_once(story: Story, clients: Clients
 # Lost answers and timeouts ---------------------------------------------------------------------------
 
 
-def test_an_answer_that_is_lost_is_given_again_to_the_retry(story: Story, clients: Clients) -> None:
+def test_the_retry_after_a_lost_response_gets_that_response(story: Story, clients: Clients) -> None:
     services.grant(holder_id=story.holder, amount=100, idempotency_key="grant")
 
     with story.gate() as wait_for:
@@ -383,7 +383,7 @@ def test_a_purchase_whose_credits_could_not_be_added_is_settled_later_and_once(
     assert (balance["available"], balance["sequence"]) == (500, 2)
 
 
-def test_a_purchase_whose_answer_was_lost_is_found_to_be_settled(story: Story, clients: Clients) -> None:
+def test_a_purchase_whose_response_was_lost_is_found_to_be_settled(story: Story, clients: Clients) -> None:
     shop = Shop(clients[0], story, {"purchase 1": 500}, {})
     body = {"amount": 500, "source": "purchased", "reference": "purchase 1"}
 

@@ -37,7 +37,7 @@ def row_counts() -> dict[str, int]:
     return {table: fetch_value(int, f"SELECT count(*) FROM {table}") for table in tables}
 
 
-def test_it_is_made_within_seconds_and_summed_up() -> None:
+def test_the_demonstration_is_made_within_seconds_and_summed_up() -> None:
     before = row_counts()["ledger_entry"]
     started = time.monotonic()
     text = printed_by_demo()
@@ -81,7 +81,7 @@ def test_demo_data_that_an_interrupted_run_left_out_are_made_by_the_next(monkeyp
     assert seed_demo() == demonstration.DemoSummary(holders=25, entries=85, refusals=2, subscriptions=12, invoices=1)
 
 
-def test_it_shows_a_little_of_everything() -> None:
+def test_the_demonstration_has_entries_of_every_kind() -> None:
     seed_demo()
     entries = [entry for holder in HOLDERS for entry in reads.entries(holder, limit=200)]
 
@@ -115,7 +115,7 @@ def test_its_subscriptions_are_due_and_one_has_its_first_invoice() -> None:
     assert reads.balance("initech", "usd_cents").available < 50_000
 
 
-def test_it_does_not_depend_on_what_else_is_there() -> None:
+def test_the_demonstration_does_not_depend_on_other_holders() -> None:
     services.grant(holder_id="adam", amount=1, idempotency_key="x")
 
     assert seed_demo() == demonstration.DemoSummary(holders=25, entries=85, refusals=2, subscriptions=12, invoices=1)

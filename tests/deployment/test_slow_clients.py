@@ -242,7 +242,7 @@ def proxy() -> Iterator[Proxy]:
     made.close()
 
 
-def test_while_the_database_stands_still_for_5_s_the_health_check_answers_in_50_ms(
+def test_while_the_database_stands_still_for_5_s_the_health_check_takes_less_than_50_ms(
     server_processes: Start, rich_holder: Callable[[], str], proxy: Proxy
 ) -> None:
     (web,) = server_processes(1, dsn=database_url("application", host="127.0.0.1", port=proxy.port))

@@ -112,7 +112,7 @@ def test_the_commands_find_nothing_wrong(holder):
 # At every node ---------------------------------------------------------------------------------------
 
 
-def test_every_node_answers_the_calls_of_the_ledger(cluster, api, holder):
+def test_every_node_serves_the_calls_of_the_ledger(cluster, api, holder):
     for node in cluster.nodes:
         with at_node(node):
             answers = {call: api.get(call.format(holder=holder)) for call in CALLS}

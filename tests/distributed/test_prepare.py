@@ -18,7 +18,7 @@ from tests.distributed.cluster import Cluster
 WITH_DATA = "test_with_data"
 
 
-def test_it_has_done_all_and_does_nothing_again(committed_db):
+def test_distributing_again_does_nothing(committed_db):
     assert distribute(connection) == []
 
 

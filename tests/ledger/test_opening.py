@@ -62,7 +62,9 @@ def start_of_transaction_us() -> int:
 
 @ways
 @pytest.mark.parametrize("has_entries", [True, False])
-def test_it_is_the_clock_and_not_the_start_of_the_transaction(opened: Callable[[], Account], has_entries: bool) -> None:
+def test_the_time_of_an_opening_is_the_clock_and_not_the_start_of_the_transaction(
+    opened: Callable[[], Account], has_entries: bool
+) -> None:
     started_us = start_of_transaction_us()
     if has_entries:
         store_first_entry(started_us - SECOND_US)

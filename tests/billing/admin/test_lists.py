@@ -83,7 +83,7 @@ def test_a_filter_that_a_file_does_not_know_leads_back_to_the_list(client):
     assert not StaffEvent.objects.filter(action="exported").exists()
 
 
-def test_a_search_without_an_index_covers_so_many_rows_and_goes_on(client, monkeypatch):
+def test_a_search_without_an_index_covers_a_window_of_rows_and_links_to_the_next(client, monkeypatch):
     monkeypatch.setattr(bounded_reads, "WINDOW_ROWS", 10)
     for number in range(25):
         CustomerFactory(ref=f"C-{number:02}", currency="USD" if number == 3 else "EUR")
@@ -245,7 +245,7 @@ def test_subscriptions_are_filtered(client):
         assert [row["Subscription"] for row in rows] == found, query
 
 
-def test_a_search_of_subscriptions_by_state_covers_so_many_and_goes_on(client, monkeypatch):
+def test_a_search_of_subscriptions_by_state_covers_a_window_of_rows_and_links_to_the_next(client, monkeypatch):
     monkeypatch.setattr(subscription_pages, "WINDOW_ROWS", 2)
     plan = PlanFactory().code
     for number in range(5):

@@ -204,7 +204,7 @@ def test_subscriptions_are_listed_by_customer_plan_and_state(api):
     assert api.get(f"{mine}&state=asleep").status_code == 400
 
 
-def test_one_that_ended_while_it_was_paused_has_ended(api):
+def test_a_subscription_that_ended_while_paused_is_ended(api):
     ref = new_subscription(api, new_customer(api), new_plan(api))["ref"]
     for change in ({"paused": True}, {"ends_at": "2026-03-01T00:00:00Z"}):
         created(api.post(f"/v1/subscriptions/{ref}/amendments", {"effective_at": "2026-02-01T00:00:00Z", **change}))

@@ -115,7 +115,7 @@ def test_bad_credits_are_refused_and_nothing_is_written(api: ApiClient, given: A
     assert not Plan.objects.filter(code=body["code"]).exists()
 
 
-def test_a_rating_says_what_so_many_credits_cover(api: ApiClient) -> None:
+def test_a_rating_says_what_a_number_of_credits_covers(api: ApiClient) -> None:
     price = metered(credits=IN_CREDITS, free_units=20)
     body = {"currency": "EUR", "price": price, "quantity": 150, "credits_available": 250}
     response = api.post("/v1/ratings", body, key=None).json()

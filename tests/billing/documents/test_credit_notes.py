@@ -403,7 +403,7 @@ def test_an_issued_credit_note_is_frozen(note_of_four, sql):
     assert rows_of_notes() == before
 
 
-def test_it_begins_without_a_number():
+def test_a_credit_note_cannot_be_created_with_a_number():
     with pytest.raises(DatabaseError) as refused, transaction.atomic():
         CreditNote.objects.create(
             kind="requested", subscription_id=1, invoice_id=1, currency="EUR", subtotal_minor=1, tax_minor=0, amount_minor=1,

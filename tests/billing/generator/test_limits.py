@@ -184,7 +184,7 @@ def test_over_rest_no_invoice_is_made_as_of_the_future(api: ApiClient) -> None:
 # Ratings ---------------------------------------------------------------------------------------------
 
 
-def test_a_rating_beyond_what_a_line_can_say_is_refused_and_the_largest_is_answered(api: ApiClient) -> None:
+def test_a_rating_above_the_largest_line_is_refused_and_the_largest_is_returned(api: ApiClient) -> None:
     def rated(quantity: int | str, **more: Any) -> Any:
         return api.post("/v1/ratings", {"currency": "EUR", "price": metered(unit_amount="0.01"), "quantity": quantity} | more)
 

@@ -88,7 +88,7 @@ def test_the_pages_say_why_there_is_no_tax():
         assert words in page
 
 
-def test_it_is_said_over_rest_and_held_to_its_form():
+def test_the_vat_status_is_set_over_rest_and_validated():
     _, secret = services.create_api_key(name=unique("key"), scopes=["billing:write"])
     api, body = ApiClient(secret), {"name": "Ada", "currency": "EUR"}
     response = api.post("/v1/customers", {**body, "ref": unique("CUST"), **REVERSE})

@@ -46,7 +46,7 @@ def plan() -> str:
     return PlanFactory(prices=[recurring(), metered()]).code
 
 
-def test_it_bills_what_is_due_and_nothing_the_second_time(plan: str) -> None:
+def test_the_command_bills_what_is_due_and_nothing_the_second_time(plan: str) -> None:
     refs = [SubscriptionFactory(plan=plan).ref for _ in range(3)]
     use(SubscriptionFactory(plan=plan, started_at=at(6, 1)), "1", at(6, 2))
     code, first = run_json("--as-of", "2026-02-01", "--plan", plan)

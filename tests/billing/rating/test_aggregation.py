@@ -92,7 +92,7 @@ def test_properties_are_compared_as_json_text(properties: dict[str, Any], passes
 
 
 @pytest.mark.parametrize("text", ["1_000", " 1", "1e3", "NaN", "Infinity", "١", "", "1.", ".5", "1\n", True, None, [1], "9" * 27])
-def test_what_is_no_plain_number_counts_for_nothing(text: Any) -> None:
+def test_a_property_that_is_no_plain_number_does_not_count(text: Any) -> None:
     assert event_number(event("1", "2026-04-01", size=text), "size") is None
 
 

@@ -114,7 +114,7 @@ def test_a_tiers_flat_fee_is_covered_with_the_units_that_enter_it():
     assert rate_uncovered(price, 150, covered_of_first(price, 150, 1).stretches, "EUR").exact == Fraction("12.4")
 
 
-def test_a_package_once_covered_takes_more_units_for_nothing():
+def test_more_units_of_a_covered_package_take_no_credits():
     price = in_packages()
     coverage = covered_of_first(price, 15, 80)
     assert (coverage.stretches, coverage.credits) == (((0, 15),), 80)
@@ -157,7 +157,7 @@ def test_a_quote_splits_usage_into_units_paid_in_credits_and_money_for_the_rest(
     assert (rating.amount_minor, coverage.stretches) == (40, ((120, 130),))
 
 
-def test_a_claim_keeps_it_exactly():
+def test_a_claim_stores_coverage_exactly():
     coverage = Coverage(((Fraction(1, 3), Fraction(7)),), 12)
     spends = (CreditSpend("h-1", "credits", 4, 5), CreditSpend("h-1", "credits", 9, 7))
     assert covered_of(covered_snapshot(coverage, spends)) == (coverage, spends)

@@ -89,11 +89,11 @@ def test_strangers_are_refused(client: ApiClient, authorization: str) -> None:
     assert AsgiClient().get("/metrics", headers={"Authorization": authorization}).status_code == 401
 
 
-def test_an_api_key_does_not_open_it(client: ApiClient) -> None:
+def test_an_api_key_does_not_open_the_page(client: ApiClient) -> None:
     assert client.get("/metrics").status_code == 401
 
 
-def test_it_is_served_to_whatever_prometheus_accepts_and_under_any_name(client: ApiClient) -> None:
+def test_the_page_is_served_with_the_accept_header_of_prometheus_and_under_any_host(client: ApiClient) -> None:
     accept = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1"
     headers = {"Authorization": f"Bearer {TOKEN}", "Accept": accept, "Host": "web-1:8000"}
     assert AsgiClient().get("/metrics", headers=headers).status_code == 200
@@ -215,7 +215,7 @@ def test_the_counts_of_all_processes_are_added_up_and_those_of_an_earlier_start_
 # What the database knows -----------------------------------------------------------------------------
 
 
-def test_it_says_what_operators_are_called_for(client: ApiClient) -> None:
+def test_the_page_has_the_gauges_of_the_alerts(client: ApiClient) -> None:
     now = datetime.now(UTC)
     SuspendedBilling.objects.create(subscription_id=SubscriptionFactory().pk, reason="looks-odd")
     run = {"as_of": now, "finished_at": now, "summary": {"outcomes": {"finalised": 3, "failed": 1}}}
@@ -315,9 +315,7 @@ def test_overdue_expirations_of_all_accounts_are_counted_page_by_page(
 
 
 def test_the_database_is_asked_with_few_statements_once_in_a_while(client: ApiClient) -> None:
-    with CaptureQueriesContext(
-        connection,
-    ) as first:
+    with CaptureQueriesContext(connection) as first:
         scrape()
     with CaptureQueriesContext(connection) as second:
         scrape()

@@ -177,7 +177,7 @@ def test_a_copy_of_the_cookie_from_before_is_no_session_afterwards(mara):
     assert thief.get(HOME).status_code == 302
 
 
-def test_it_is_turned_off_and_new_codes_are_made_only_with_a_code(mara):
+def test_two_step_login_is_turned_off_and_new_codes_are_made_only_with_a_code(mara):
     client, codes = turn_on_two_step(mara)
     assert client.post(PAGE, {"do": "off", "code": "zzzzzzzz"}).status_code == 422
     assert client.post(PAGE, {"do": "codes", "code": ""}).status_code == 422

@@ -57,7 +57,7 @@ def test_a_trace_is_read_row_by_row(trace: Path) -> None:
     assert read_trace(trace, limit=3) == uses[:3]
 
 
-def test_whose_a_request_is_never_changes_and_few_have_many() -> None:
+def test_requests_are_given_to_the_same_users_each_time_and_few_users_have_many() -> None:
     uses = [Use(number, datetime(2023, 1, 1, tzinfo=UTC), 1, 0) for number in range(1, 8820)]
     per_user = Counter(use.user for use in uses)
 
@@ -321,7 +321,7 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(made, ignore_errors=True)
 
 
-def test_it_starts_a_ledger_plays_checks_audits_invoices_and_leaves_nothing(trace: Path, folder: Path) -> None:
+def test_the_command_starts_a_ledger_plays_checks_audits_invoices_and_leaves_nothing(trace: Path, folder: Path) -> None:
     process = start_replay(trace, folder, "--concurrency", "4")
     said, _ = process.communicate(timeout=180)
 

@@ -390,7 +390,7 @@ def wal_volume(seeded_data: Path, public_folder: Path) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-def test_a_full_wal_volume_is_answered_503_until_there_is_room(wal_volume: Path, serve: Callable[..., Serving]) -> None:
+def test_with_a_full_wal_volume_requests_get_a_503_until_there_is_room(wal_volume: Path, serve: Callable[..., Serving]) -> None:
     serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY).wait_until_ready()
     assert serving.post("/v1/holders/patient/grants", {"amount": 7}, "g-1") == 201
     filler = wal_volume / "filler"

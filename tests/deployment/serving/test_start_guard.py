@@ -37,7 +37,7 @@ def waits_for_a_lock(process: "subprocess.Popen[str]") -> bool:
     return any(" -> FLOCK " in line and str(process.pid) in line.split() for line in Path("/proc/locks").read_text().splitlines())
 
 
-def test_it_waits_until_the_block_ends(gate: Path) -> None:
+def test_a_process_waits_until_the_block_ends(gate: Path) -> None:
     with held_back_until_prepared(gate):
         process = start()
         wait_until(lambda: waits_for_a_lock(process) or process.poll() is not None, "waiting")
@@ -58,7 +58,7 @@ def test_a_failed_preparation_lets_it_go_too(gate: Path) -> None:
     assert started[0].communicate(timeout=60)[0] == "looks at the database\n"
 
 
-def test_one_that_starts_later_does_not_wait(gate: Path) -> None:
+def test_a_process_that_starts_after_the_block_does_not_wait(gate: Path) -> None:
     with held_back_until_prepared(gate):
         pass
     assert os.environ[PREPARED_WHEN_FREE] == str(gate)
@@ -82,7 +82,7 @@ print({name: value for name, value in connection.settings_dict.items() if value 
 """
 
 
-def test_it_goes_where_the_database_came_up_and_changes_nothing_else(gate: Path) -> None:
+def test_a_process_that_waited_takes_the_port_of_the_database_and_no_other_setting(gate: Path) -> None:
     with held_back_until_prepared(gate):
         environment = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "SECRET_KEY")}
     environment |= {"DJANGO_SETTINGS_MODULE": "ledger_project.settings", "LEDGER_DATA_DIR": str(gate.parent / "data")}
@@ -90,6 +90,6 @@ def test_it_goes_where_the_database_came_up_and_changes_nothing_else(gate: Path)
     assert done.stdout == "True\n"
 
 
-def test_one_that_nobody_holds_back_does_not_wait(gate: Path) -> None:
+def test_a_process_that_nothing_holds_back_does_not_wait(gate: Path) -> None:
     wait_until_prepared()
     assert not gate.exists()

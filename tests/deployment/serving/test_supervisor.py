@@ -87,7 +87,7 @@ def test_a_web_server_that_ends_at_once_is_given_up_after_five_starts(
     assert now == [100 + 1 + 2 + 4 + 8]
 
 
-def test_one_that_had_come_up_is_started_again_without_a_pause(now: list[float], tmp_path: Path) -> None:
+def test_a_web_server_that_had_settled_is_started_again_without_a_pause(now: list[float], tmp_path: Path) -> None:
     web = web_server("input()", tmp_path)
     for _ in range(10):
         assert web.ended(within_s=30) == 1

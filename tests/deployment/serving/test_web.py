@@ -24,7 +24,7 @@ def test_the_application_is_there_before_the_server_is_and_the_collector_leaves_
     assert done.stdout.startswith("True False True\n"), done.stderr
 
 
-def test_it_ends_with_the_process_that_started_it() -> None:
+def test_a_web_process_ends_with_the_process_that_started_it() -> None:
     done = run_loaded("timeit", "--number=1", "--repeat=1", "print('goes on')", LEDGER_SERVED_BY="1")
     assert done.returncode == 1
     assert done.stdout == ""

@@ -297,7 +297,7 @@ def test_a_wrong_form_shows_what_is_wrong_and_writes_nothing(client, hold_of_30,
     assert entries_and_refusals() == (2, 0)
 
 
-def test_each_permission_opens_its_own_door(hold_of_30):
+def test_each_permission_allows_only_its_own_operation(hold_of_30):
     look = ("ledger.view_entrylisting", "ledger.view_account")
     doors = {
         "ledger.release_hold": entry_url(2, page="release"),

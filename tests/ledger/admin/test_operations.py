@@ -242,7 +242,7 @@ def test_an_operator_who_may_only_look_is_offered_nothing_and_can_do_nothing(spe
     assert not ApiKey.objects.exists()
 
 
-def test_each_permission_opens_its_own_door(spend_of_30):
+def test_each_permission_allows_only_its_own_operation(spend_of_30):
     client = operator(*LOOK, "ledger.refund_spend")
     assert form_url("refund", 2) in client.get(f"/admin/ledger/entrylisting/{quote('ada/credits/2')}/change/").content.decode()
     assert submit_form(client, form_url("refund", 2), reason="x").status_code == 302

@@ -74,7 +74,7 @@ def test_what_has_been_done_since_is_not_offered_again(client, ada):
     assert "The request had no reference, so a later attempt cannot be recognised." in text
 
 
-def test_it_says_whether_the_same_reference_was_asked_again_and_with_what_result(client, ada):
+def test_the_page_names_later_requests_with_the_same_reference_and_their_results(client, ada):
     refuse_a_spend(reference="job-19")
     refuse_a_spend(amount=300, key="less", reference="job-19")
     services.spend(holder_id="ada", amount=200, idempotency_key="least", reference="job-19")

@@ -86,7 +86,7 @@ def test_documents_and_orders_of_billing_are_found(client):
 
 
 @pytest.mark.parametrize("word", ["nobody", "a\x00b", "x" * 300, "%", "_"])
-def test_it_says_when_there_is_nothing_and_what_can_be_searched(client, ada, word):
+def test_the_search_says_when_nothing_is_found_and_what_can_be_searched(client, ada, word):
     page = client.get(SEARCH, {"s": word, "extended": 1}).content.decode()
     assert "Nothing is called" in page
     assert "Search by: Holder, reference" in page

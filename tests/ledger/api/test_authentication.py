@@ -164,7 +164,7 @@ def test_the_admin_scope_includes_no_billing_scope(db: None, make_api: MakeApi) 
     ],
 )
 @pytest.mark.parametrize(("scope", "method", "path", "body"), CALLS[:1] + CALLS[-1:])
-def test_without_a_valid_key_every_path_answers_the_same_401(
+def test_without_a_valid_key_every_path_returns_the_same_401(
     api: ApiClient, holder: str, header: str | None, scope: str, method: str, path: str, body: dict[str, Any] | None
 ) -> None:
     headers = {} if header is None else {"Authorization": header.format(secret=api.secret)}

@@ -24,7 +24,7 @@ def problem_of(response: HttpResponse) -> dict[str, Any]:
     return problem
 
 
-def test_a_grant_is_answered_with_its_entry(api: ApiClient) -> None:
+def test_a_grant_returns_its_entry(api: ApiClient) -> None:
     response = api.post(
         "/v1/holders/customer-42/grants",
         {
@@ -72,7 +72,7 @@ def test_a_time_of_null_is_the_same_as_a_missing_time(api: ApiClient) -> None:
     assert entry_of_201(response)["amount"] == 1
 
 
-def test_a_spend_is_answered_with_what_it_drew(api: ApiClient, holder: str) -> None:
+def test_a_spend_returns_its_entry_with_the_lots_that_it_drew_from(api: ApiClient, holder: str) -> None:
     services.grant(holder_id=holder, amount=5, idempotency_key="second", priority=1)
     response = api.post(f"/v1/holders/{holder}/spends", {"amount": 8, "reason": "8 e-mails"}, key="k2")
     spent = entry_of_201(response)
@@ -244,7 +244,7 @@ def test_the_balance_by_effective_time_includes_a_back_dated_grant(api: ApiClien
     assert json.loads(api.get(f"/v1/holders/{holder}/balance?by=effective").content)["balance"] == 107
 
 
-def test_an_entry_is_read_as_it_was_answered(api: ApiClient) -> None:
+def test_an_entry_is_read_as_it_was_returned(api: ApiClient) -> None:
     response = api.post("/v1/holders/h/grants", {"amount": 1, "metadata": {"z": 1, "a": 2}})
     assert api.get("/v1/holders/h/entries/1").content == response.content
     assert api.get("/v1/holders/h/entries/1?credit_type=credits").content == response.content
@@ -262,7 +262,7 @@ def test_an_entry_that_is_not_there_is_a_404(api: ApiClient, holder: str, path: 
     }
 
 
-def test_refusals_are_listed_with_the_problem_that_was_answered(api: ApiClient, holder: str) -> None:
+def test_refusals_are_listed_with_the_problem_that_was_returned(api: ApiClient, holder: str) -> None:
     first = api.post(f"/v1/holders/{holder}/spends", {"amount": 101}, key="no-1")
     second = api.post(f"/v1/holders/{holder}/refunds", {"spend": 1}, key="no-2")
     listed = json.loads(api.get(f"/v1/holders/{holder}/refusals").content)
@@ -277,7 +277,7 @@ def test_refusals_are_listed_with_the_problem_that_was_answered(api: ApiClient, 
     assert (listed["next"], listed["previous"]) == (None, None)
 
 
-def test_head_answers_as_get_does_without_the_body(api: ApiClient, holder: str) -> None:
+def test_head_returns_what_get_does_without_the_body(api: ApiClient, holder: str) -> None:
     response = api.client.head(f"/v1/holders/{holder}/entries/1", headers={"Authorization": f"Bearer {api.secret}"})
     assert (response.status_code, response.content) == (200, b"")
     assert int(response["Content-Length"]) == len(api.get(f"/v1/holders/{holder}/entries/1").content)

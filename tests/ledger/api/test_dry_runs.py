@@ -32,7 +32,7 @@ def used_holder(holder: str) -> str:
 
 
 @pytest.mark.parametrize(("path", "body", "kind", "balance"), WRITES)
-def test_a_dry_run_answers_with_the_entry_that_would_be_made(
+def test_a_dry_run_returns_the_entry_that_would_be_made(
     api: ApiClient, used_holder: str, path: str, body: dict[str, Any], kind: str, balance: int
 ) -> None:
     with nothing_written(used_holder), nothing_written("team-7"):
@@ -59,7 +59,7 @@ def test_a_dry_run_that_would_be_refused_has_the_problem_and_leaves_no_refusal(a
     assert api.post(f"/v1/holders/{used_holder}/spends", {"amount": 1}, key="k").status_code == 201
 
 
-def test_a_dry_run_under_a_key_that_was_answered_says_so(api: ApiClient, used_holder: str) -> None:
+def test_a_dry_run_with_a_used_key_says_so(api: ApiClient, used_holder: str) -> None:
     first = api.post(f"/v1/holders/{used_holder}/spends", {"amount": 1}, key="k")
     with nothing_written(used_holder):
         again = api.post(f"/v1/holders/{used_holder}/spends?dry_run=true", {"amount": 1}, key="k")

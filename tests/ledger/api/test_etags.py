@@ -97,7 +97,7 @@ def test_a_balance_that_is_known_is_a_304(api: ApiClient, holder: str, tag: str)
 
 
 @pytest.mark.parametrize("tag", ['"2"', '"11"', "1", "nonsense", '"7", "8"', ""])
-def test_a_balance_that_is_not_known_is_answered(api: ApiClient, holder: str, tag: str) -> None:
+def test_a_balance_with_another_etag_is_returned(api: ApiClient, holder: str, tag: str) -> None:
     assert api.get(BALANCE, If_None_Match=tag).status_code == 200
 
 

@@ -200,7 +200,9 @@ def test_beyond_its_bound_a_queue_turns_calls_away_with_nothing_written(
     assert response["Retry-After"] == "1"
 
 
-def test_one_holders_calls_take_so_many_threads_and_no_more(api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_calls_of_one_holder_take_a_limited_number_of_threads(
+    api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(front, "THREADS_PER_HOLDER", 0)
     with nothing_written(holder):
         assert problem_of(api.post(f"/v1/holders/{holder}/transfers", {"amount": 1, "to": "b"})) == (503, "holder-busy")
@@ -209,7 +211,7 @@ def test_one_holders_calls_take_so_many_threads_and_no_more(api: ApiClient, hold
 # The loop --------------------------------------------------------------------------------------------
 
 
-def test_while_the_database_answers_nothing_the_loop_answers_and_no_step_of_it_is_slow(
+def test_while_the_database_hangs_the_event_loop_responds_and_no_step_of_it_is_slow(
     api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With asyncio's debug mode, which logs each step of the loop that takes longer than `slow_callback_duration`."""
@@ -295,7 +297,7 @@ def page_view(request: HttpRequest) -> HttpResponse:
     return HttpResponse(b"a page")
 
 
-def test_it_follows_the_lifespan_protocol_and_at_the_end_finishes_what_it_has_taken_in() -> None:
+def test_the_front_follows_the_lifespan_protocol_and_finishes_accepted_requests_before_it_ends() -> None:
     """Send the two messages of the ASGI server, with a request between them."""
     go_on = threading.Event()
 

@@ -25,7 +25,7 @@ def _checks_are_forgotten() -> Iterator[None]:
     health.forget_checks()
 
 
-def test_a_process_that_answers_is_alive_without_a_database() -> None:
+def test_a_process_is_alive_without_a_database() -> None:
     answer = AsgiClient().get("/healthz")
     assert (answer.status_code, json.loads(answer.content)) == (200, {"status": "ok"})
 

@@ -8,7 +8,7 @@ from tests.ledger.api.conftest import ApiClient
 pytestmark = pytest.mark.django_db
 
 
-def test_a_holder_is_answered_with_all_accounts_and_when_seen(api: ApiClient, holder: str) -> None:
+def test_a_holder_has_all_its_accounts_and_when_it_was_seen(api: ApiClient, holder: str) -> None:
     services.grant(holder_id="ada", amount=5, idempotency_key="g1")
     services.grant(holder_id="ada", amount=7, idempotency_key="g2", credit_type="sms")
     services.grant(holder_id="ada.2", amount=9, idempotency_key="g3")

@@ -33,7 +33,7 @@ def balance_of(api: ApiClient, holder: str) -> dict[str, Any]:
     return found
 
 
-def test_a_hold_is_answered_with_its_entry_and_shown_by_the_balance(api: ApiClient, holder: str) -> None:
+def test_a_hold_returns_its_entry_and_is_shown_by_the_balance(api: ApiClient, holder: str) -> None:
     response = api.post(HOLDS, {"amount": 30, "expires_at": time_text(LATER), "reference": "call-98"}, key="h")
     held = entry_of_201(response, "expires_at")
     assert held.pop("effective_at")

@@ -59,7 +59,7 @@ def test_a_refused_request_gets_a_retry_after(limits_with_clock: Callable[..., l
     assert refused.value.facts == {"retry_after_seconds": 2}
 
 
-def test_a_key_gets_so_many_requests_at_the_same_time(limits_with_clock: Callable[..., list[float]]) -> None:
+def test_a_key_has_a_limited_number_of_requests_at_the_same_time(limits_with_clock: Callable[..., list[float]]) -> None:
     limits_with_clock(at_once=2)
     with limits.admitted(KEY), limits.admitted(KEY):
         assert not passes()

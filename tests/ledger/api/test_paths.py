@@ -15,7 +15,7 @@ UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9
 @pytest.mark.parametrize(
     "path", ["/healthz", "/v1/holders", "/v1/nothing", "/nothing", "/docs", "/", "/v1/schema", "/problems/not-found"]
 )
-def test_every_answer_names_its_request(db: None, path: str) -> None:
+def test_every_response_names_its_request(db: None, path: str) -> None:
     assert UUID7.fullmatch(AsgiClient().get(path)["X-Request-Id"])
 
 
@@ -39,7 +39,7 @@ def test_request_ids_differ_and_begin_with_the_time() -> None:
     assert all(UUID7.fullmatch(each) for each in ids)
 
 
-def test_answers_are_not_cached_and_not_sniffed(api: ApiClient) -> None:
+def test_responses_are_not_cached_and_not_sniffed(api: ApiClient) -> None:
     for response in (api.get("/v1/holders"), api.get("/v1/holders?limit=0")):
         assert (response["Cache-Control"], response["X-Content-Type-Options"]) == ("no-store", "nosniff")
         assert int(response["Content-Length"]) == len(response.content)

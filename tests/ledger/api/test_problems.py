@@ -238,7 +238,7 @@ def every_error_class(base: type[errors.LedgerError] = errors.LedgerError) -> li
 
 
 @pytest.mark.parametrize("error_class", every_error_class(), ids=lambda error_class: error_class.__name__)
-def test_only_bugs_are_answered_with_500(error_class: type[errors.LedgerError]) -> None:
+def test_only_bugs_are_a_500(error_class: type[errors.LedgerError]) -> None:
     bugs = {errors.LedgerError, errors.Misuse, errors.LockNotHeld, errors.NotInTransaction, server_errors.InternalError}
     is_bug = error_class in bugs or (issubclass(error_class, errors.Misuse) and not statuses.is_registered(error_class))
     assert (statuses.kind_of(error_class).status == 500) == is_bug
@@ -270,7 +270,7 @@ def register_status(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[type[erro
     return statuses.register
 
 
-def test_an_app_says_itself_how_its_errors_are_answered(register_status: Callable[..., None]) -> None:
+def test_an_app_registers_the_statuses_of_its_errors(register_status: Callable[..., None]) -> None:
     request = RequestFactory().get("/v1/x")
     assert problems.answer(TeapotOnly(), request).status_code == 500
     register_status({TeapotOnly: statuses.Kind(418, "Coffee is made elsewhere.")})

@@ -124,7 +124,7 @@ def test_without_the_lock_two_first_requests_build_it_at_once(monkeypatch: pytes
     assert builds_at_once(monkeypatch, documents._build_document) == 2
 
 
-def test_it_is_valid_openapi_3_1_made_without_a_warning(document: dict[str, Any]) -> None:
+def test_the_document_is_valid_openapi_3_1_and_made_without_a_warning(document: dict[str, Any]) -> None:
     documents._build_document.cache_clear()
     openapi_document()
     assert not GENERATOR_STATS, GENERATOR_STATS.emit_summary()
@@ -135,7 +135,7 @@ def test_it_is_valid_openapi_3_1_made_without_a_warning(document: dict[str, Any]
         assert re.fullmatch(r"[A-Za-z0-9]+", name)
 
 
-def test_it_has_every_call_of_the_contract(document: dict[str, Any]) -> None:
+def test_the_document_has_every_call_of_the_contract(document: dict[str, Any]) -> None:
     assert {(path, method) for path, method, _ in documented_operations(document)} >= LEDGER_CALLS
 
 
@@ -149,7 +149,7 @@ def routes(patterns: list[URLPattern | URLResolver], prefix: str = "/") -> Itera
             yield re.sub(r"<(?:[a-z_]+:)?([a-z_]+)>", r"{\1}", path), getattr(pattern.callback, "cls", None)
 
 
-def test_it_has_every_route_under_v1_but_itself(document: dict[str, Any]) -> None:
+def test_the_document_has_every_route_under_v1_but_its_own(document: dict[str, Any]) -> None:
     under_v1 = {path for path, _ in routes(get_resolver().url_patterns) if path.startswith("/v1/")}
     assert {path for path in document["paths"] if path.startswith("/v1/")} == under_v1 - {"/v1/schema"}
 
@@ -202,7 +202,7 @@ def test_every_parameter_in_a_path_or_header_has_an_example_that_fits(
                 validator(parameter["schema"]).validate(example["value"])
 
 
-def test_problems_stand_under_the_status_they_are_answered_with(document: dict[str, Any]) -> None:
+def test_problems_are_documented_under_the_status_that_they_have(document: dict[str, Any]) -> None:
     for path, method, operation in documented_operations(document):
         for status, response in operation["responses"].items():
             for slug, example in response.get("content", {}).get(problems.MEDIA_TYPE, {}).get("examples", {}).items():

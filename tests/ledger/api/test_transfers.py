@@ -9,7 +9,7 @@ from tests.ledger.api.conftest import ApiClient, entry_of_201, nothing_written, 
 TRANSFERS = "/v1/holders/customer-42/transfers"
 
 
-def test_a_transfer_is_answered_with_the_side_that_gave(api: ApiClient, holder: str) -> None:
+def test_a_transfer_returns_the_entry_of_the_sender(api: ApiClient, holder: str) -> None:
     gave = entry_of_201(api.post(TRANSFERS, {"to": "team-7", "amount": 10, "reason": "team"}, key="t"), "counterpart")
     assert gave.pop("effective_at")
     assert gave == {

@@ -229,7 +229,7 @@ def test_a_sweep_that_must_stop_ends_after_the_account_under_way(due_holders):
 
 
 @pytest.mark.django_db
-def test_it_reads_the_last_entry_of_an_account_and_not_its_history(days_later):
+def test_expiration_reads_the_last_entry_of_an_account_and_not_its_history(days_later):
     services.grant(holder_id="ada", amount=1_000, idempotency_key="g")
     for number in range(50):
         services.spend(holder_id="ada", amount=1, idempotency_key=f"s{number}")

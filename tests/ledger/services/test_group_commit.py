@@ -136,7 +136,7 @@ def test_a_group_has_no_more_than_it_may(scene: Scene) -> None:
     assert [keys for _, keys in scene.ways.calls] == [["1"], ["2", "3", "4", "5"], ["6", "7"]]
 
 
-def test_the_next_group_waits_for_the_clients_that_were_just_answered(scene: Scene) -> None:
+def test_the_next_group_waits_for_the_clients_that_just_had_a_response(scene: Scene) -> None:
     scene.group_commit._gather_seconds = TIMEOUT_S
     scene.stop_in("together")
     futures = [scene.submit("1")]

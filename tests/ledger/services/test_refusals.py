@@ -94,7 +94,7 @@ def test_what_has_come_due_is_left_to_the_next_movement(ledger_clock):
     ]  # fmt: skip
 
 
-def test_it_counts_for_who_expects_a_last_entry():
+def test_a_refusal_is_a_last_entry_that_requests_can_expect():
     services.grant(holder_id="ada", amount=10, idempotency_key="g")
     refuse_a_spend(expected_sequence=1)
     with pytest.raises(AccountMovedOn) as refused:
@@ -105,7 +105,7 @@ def test_it_counts_for_who_expects_a_last_entry():
     assert services.spend(holder_id="ada", amount=1, idempotency_key="s", expected_sequence=2).sequence == 3
 
 
-def test_a_key_has_one_answer_whether_an_entry_or_a_refusal():
+def test_a_key_has_one_result_whether_an_entry_or_a_refusal():
     services.grant(holder_id="ada", amount=10, idempotency_key="g")
     refuse_a_spend(key="s")
     with connection.cursor() as cursor:

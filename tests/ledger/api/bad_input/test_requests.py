@@ -47,7 +47,7 @@ def test_a_compressed_body_is_a_415(api: ApiClient, holder: str) -> None:
 @pytest.mark.parametrize(
     "content_type", ["application/json; charset=utf-8", "Application/JSON", 'application/json;charset="UTF-8"']
 )
-def test_json_in_utf_8_is_taken_however_it_is_said(api: ApiClient, holder: str, content_type: str) -> None:
+def test_every_spelling_of_json_in_utf_8_is_accepted(api: ApiClient, holder: str, content_type: str) -> None:
     assert api.post(SPENDS, {"amount": 1}, Content_Type=content_type).status_code == 201
 
 
