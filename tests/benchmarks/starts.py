@@ -1,7 +1,7 @@
 """How soon two checkouts answer when they are started: `python -m tests.benchmarks.starts ../the-commit-before`.
 
 In turns, each serves a new ledger as `make run` does, and then that ledger again, BENCH_ROUNDS times (5). Prints the medians of
-the seconds to the first answer and of the CPU of all processes but PostgreSQL's, with their ratios.
+the seconds to the first response and of the CPU of all processes but PostgreSQL's, with their ratios.
 """
 
 import os

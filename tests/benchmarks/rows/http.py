@@ -116,7 +116,7 @@ def _results(rates: dict[str, list[float]]) -> list[Result]:
         result("http", HOT_SPENDS, "the ORM implementation", rates["ledger, hot"], rates["orm, hot"]),
         result("http", SPENDS, "our own way through, only checking the key", ours, rates["lean key only"],
                context=f"{median(rates['lean key only']):.0f}/s"),
-        result("http", SPENDS, "Django's handler that answers at once", ours, rates["nothing"],
+        result("http", SPENDS, "Django's handler that responds at once", ours, rates["nothing"],
                context=f"{median(rates['nothing']):.0f}/s"),
     ]  # fmt: skip
     return lines

@@ -25,10 +25,10 @@ def run(server: BenchmarkServer) -> list[Result]:
     first, again = zip(*[_first_and_second_start(server.postgres.data_dir.parent) for _ in range(STARTS)], strict=True)
     early, late = _grow(server)
     return [
-        Result("process", "cold start of `make run`, new ledger", "seconds to the first answer", median(first), "<= 5", unit="s",
-               rounds=first),
-        Result("process", "start of `make run`, existing ledger", "seconds to the first answer", median(again), "<= 5", unit="s",
-               rounds=again),
+        Result("process", "cold start of `make run`, new ledger", "seconds to the first response", median(first), "<= 5",
+               unit="s", rounds=first),
+        Result("process", "start of `make run`, existing ledger", "seconds to the first response", median(again), "<= 5",
+               unit="s", rounds=again),
         result("process", f"memory of a worker and its parent after {REQUESTS:,} requests", f"after {EARLY:,}", [late], [early],
                aim="<= 1.05", context=f"{late / 2**20:.1f} MiB beside {early / 2**20:.1f} MiB"),
     ]  # fmt: skip
