@@ -59,7 +59,7 @@ def texts(entry: Entry) -> list[str | None]:
         str(entry.held),
         encode(entry.lots),
         encode_drawn(entry.drawn),
-        encode_holds(entry.holds),
+        encode_holds(entry.holds) if entry.holds else None,
         None if entry.overdraft is None else str(entry.overdraft),
         None if entry.refers_to is None else str(entry.refers_to),
         None if entry.refunded_total is None else str(entry.refunded_total),

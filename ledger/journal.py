@@ -5,6 +5,7 @@ which contain the proof; the other functions demand the proof. A spend is two st
 locks and then reads, and an INSERT.
 """
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
@@ -12,12 +13,13 @@ from typing import Any, Final, NamedTuple
 from django.db import connection
 
 from ledger import errors
+from ledger.database import lock_names
 from ledger.database.locks import (
     Lock,
     holder_key,
     holding,
     keep_to_deadline,
-    lock_number,
+    numbering,
     waiting_for,
     waiting_for_many,
 )
@@ -29,7 +31,6 @@ from ledger.rules.entries import REQUEST_DIGEST_BYTES
 from ledger.rules.holds import decode_holds
 from ledger.rules.instants import to_text, to_us
 from ledger.rules.lots import decode
-from ledger.rules.requests import key_hash
 
 OPEN = Statement(
     "open",
@@ -126,7 +127,11 @@ class LockedAccounts:
 
     def covers(self, *positions: Position) -> bool:
         """Return whether the holders of these accounts are locked."""
-        return all(position in self._states for position in positions)
+        return self._states.keys() >= set(positions)
+
+    def covers_request(self, request: Request) -> bool:
+        """Return whether the holders of the request's accounts are locked."""
+        return self.covers(*accounts_of(request))
 
     def account(self, holder_id: str, credit_type: str) -> LockedAccount:
         """Return the account after all entries that were collected for it."""
@@ -173,6 +178,11 @@ class LockedAccounts:
                 self._effective_us |= {(position, grant): to_us(effective_at) for grant, effective_at in cursor.fetchall()}
         for lot in lots:
             lot["effective_at"] = to_text(self._effective_us[position, lot["grant"]])
+
+
+def key_hash(idempotency_key: str) -> bytes:
+    """Return the first 8 bytes of SHA-256 over a key, by which a holder's keys are unique; `ledger_key_hash` in the server."""
+    return hashlib.sha256(idempotency_key.encode()).digest()[:8]
 
 
 # The one door ----------------------------------------------------------------------------------------
@@ -245,26 +255,27 @@ def accounts_of(request: Request) -> list[Position]:
 
 def _looks(requests: Sequence[Request], accounts: Iterable[Position], names: Iterable[str]) -> list[Look]:
     """Return the looks in the order of the locks' numbers; each account is read once, and each key is looked for once."""
-    looks = [Look(lock_number(name), name) for name in names]
+    number_of, key_of = numbering(), lock_names.HOLDER.spelling()
+    looks = [Look(number_of(name), name) for name in names]
     known: dict[str, tuple[int, str]] = {}
     read: set[Position] = set()
 
-    def look(holder_id: str, credit_type: str, key: str | None) -> None:
+    def look(holder_id: str, credit_type: str, key: str | None = None) -> None:
         if holder_id not in known:
-            name = holder_key(holder_id)
-            known[holder_id] = (lock_number(name), name)
+            name = key_of(holder_id)
+            known[holder_id] = (number_of(name), name)
         is_new = (holder_id, credit_type) not in read
-        read.add((holder_id, credit_type))
         if is_new or key is not None:
+            read.add((holder_id, credit_type))
             looks.append(Look(*known[holder_id], holder_id, credit_type if is_new else None, key))
 
     for request in requests:
         own, *others = accounts_of(request)
         look(*own, request.idempotency_key)
         for other in others:
-            look(*other, None)
+            look(*other)
     for position in accounts:
-        look(*position, None)
+        look(*position)
     # Sorted by name alone, two locks with one number could be taken in two orders; by number alone, on two nodes of a cluster.
     return sorted(looks, key=lambda look: (look.number, look.name))
 
@@ -308,7 +319,7 @@ def _account(holder_id: str, credit_type: str, row: Sequence[Any]) -> Account:
         balance,
         held,
         decode(lots),
-        decode_holds(holds),
+        () if holds is None else decode_holds(holds),
         overdraft,
         bytes(digest),
         recorded_us,

@@ -23,6 +23,8 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import connection, connections
 from django.test.utils import setup_databases, teardown_databases
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 from psycopg import sql
 from pytest_django.plugin import DjangoDbBlocker
 
@@ -37,6 +39,10 @@ from tests.distributed.cluster import RunningCluster, StartedCluster
 from tests.settings import CITUS, CITUS_IS_RUNNING, PASSWORD, TEST_DATA_DIR, USES_EMBEDDED_SERVER
 
 COMMITTED = "_committed"
+
+# Hypothesis takes a busy machine for a test that is too slow.
+hypothesis_settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+hypothesis_settings.load_profile("any machine")
 
 _server: postgres.Server | StartedCluster | RunningCluster | None = None
 _lock: Any = None

@@ -30,5 +30,6 @@ def pdf_view(request: HttpRequest, make: Callable[[], PrintedDocument], *, back:
         messages.error(request, f"{error.title}: {error.facts['rows']} rows, at most {error.facts['limit']}")
     else:
         staff_log.record(request, "exported", about=printed.file_name)
-        return pdf_response(printed.content, file_name=printed.file_name)
+        shown = pdf_response(printed.content, file_name=printed.file_name)
+        return HttpResponse(shown.content, headers=shown.headers)
     return HttpResponseRedirect(back)

@@ -1,6 +1,6 @@
 """Calls about coupons: discounts that customers can be given."""
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 
 from billing import reads
 from billing.api import examples, request_schemas, response_schemas
@@ -8,7 +8,7 @@ from billing.api.endpoints import CATALOGUE, REF_PATH, BillingEndpoint, WriteEnd
 from billing.errors import AlreadyExists, NotFound
 from billing.orders import coupons
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
-from ledger.api.kit.rendering import json_response
+from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 
 
@@ -28,7 +28,7 @@ class Coupons(WriteEndpoint):
         responses={201: ResponseBody(response_schemas.CouponSerializer, examples.COUPON, "The coupon.")},
         problems=[AlreadyExists(resource="coupon", ref="WELCOME")],
     )  # fmt: skip
-    def post(self, request: HttpRequest) -> HttpResponse:
+    def post(self, request: HttpRequest) -> Response:
         """Create a coupon."""
         return self.once(
             request,
@@ -45,6 +45,6 @@ class OneCoupon(BillingEndpoint):
         responses={200: ResponseBody(response_schemas.CouponSerializer, examples.COUPON, "The coupon.")},
         problems=[NotFound(resource="coupon", ref="WELCOME")],
     )  # fmt: skip
-    def get(self, request: HttpRequest, ref: str) -> HttpResponse:
+    def get(self, request: HttpRequest, ref: str) -> Response:
         """Read a coupon."""
         return json_response(response_schemas.CouponSerializer.body(reads.coupon(ref)))

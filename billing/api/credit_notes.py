@@ -3,7 +3,7 @@
 from operator import itemgetter
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 
 from billing import reads
 from billing.api import examples, request_schemas
@@ -23,7 +23,7 @@ from billing.documents.credit_notes import LineCredit
 from billing.errors import CreditExceedsInvoice, InvalidTransition
 from billing.reads import document_schemas
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
-from ledger.api.kit.rendering import json_response
+from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 
 
@@ -49,7 +49,7 @@ class InvoiceCreditNotes(WriteEndpoint):
             BUSY,
         ],
     )  # fmt: skip
-    def post(self, request: HttpRequest, invoice_id: int) -> HttpResponse:
+    def post(self, request: HttpRequest, invoice_id: int) -> Response:
         """Issue a credit note."""
 
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
@@ -81,6 +81,6 @@ class OneCreditNote(BillingEndpoint):
         responses={200: ResponseBody(document_schemas.CreditNoteSerializer, examples.CREDIT_NOTE, "The credit note.")},
         problems=[NO_CREDIT_NOTE],
     )  # fmt: skip
-    def get(self, request: HttpRequest, credit_note_id: int) -> HttpResponse:
+    def get(self, request: HttpRequest, credit_note_id: int) -> Response:
         """Read a credit note."""
         return json_response(reads.credit_note_document(credit_note_id))

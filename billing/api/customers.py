@@ -3,7 +3,7 @@
 from operator import attrgetter
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 
 from billing import reads
 from billing.api import examples, request_schemas, response_schemas
@@ -12,7 +12,7 @@ from billing.errors import AlreadyExists, CouponNotApplicable, NotFound
 from billing.orders import coupons, customers
 from billing.orders.customers import CreditTerms
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
-from ledger.api.kit.rendering import json_response
+from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 
 
@@ -32,7 +32,7 @@ class Customers(WriteEndpoint):
         responses={201: ResponseBody(response_schemas.CustomerSerializer, examples.CUSTOMER, "The customer.")},
         problems=[AlreadyExists(resource="customer", ref="CUST-7")],
     )  # fmt: skip
-    def post(self, request: HttpRequest) -> HttpResponse:
+    def post(self, request: HttpRequest) -> Response:
         """Create a customer."""
 
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
@@ -53,7 +53,7 @@ class OneCustomer(WriteEndpoint):
         responses={200: ResponseBody(response_schemas.CustomerSerializer, examples.CUSTOMER, "The customer.")},
         problems=[NO_CUSTOMER],
     )  # fmt: skip
-    def get(self, request: HttpRequest, ref: str) -> HttpResponse:
+    def get(self, request: HttpRequest, ref: str) -> Response:
         """Read a customer."""
         return json_response(response_schemas.CustomerSerializer.body(reads.customer(ref)))
 
@@ -68,7 +68,7 @@ class OneCustomer(WriteEndpoint):
         responses={200: ResponseBody(response_schemas.CustomerSerializer, examples.CUSTOMER, "The customer as it is then.")},
         problems=[NO_CUSTOMER],
     )  # fmt: skip
-    def patch(self, request: HttpRequest, ref: str) -> HttpResponse:
+    def patch(self, request: HttpRequest, ref: str) -> Response:
         """Change a customer."""
 
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
@@ -101,7 +101,7 @@ class CustomerCoupons(WriteEndpoint):
             CouponNotApplicable(coupon="WELCOME", why="the customer has it already"),
         ],
     )  # fmt: skip
-    def post(self, request: HttpRequest, ref: str) -> HttpResponse:
+    def post(self, request: HttpRequest, ref: str) -> Response:
         """Give a coupon to a customer."""
 
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
@@ -130,7 +130,7 @@ class OneCustomerCoupon(WriteEndpoint):
         },
         problems=[NO_CUSTOMER, NotFound(resource="customer's coupon", ref="WELCOME")],
     )  # fmt: skip
-    def delete(self, request: HttpRequest, ref: str, code: str) -> HttpResponse:
+    def delete(self, request: HttpRequest, ref: str, code: str) -> Response:
         """Take a coupon off a customer."""
 
         def act(fields: dict[str, Any]) -> tuple[int, Any]:

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any, ClassVar, TypeVar
 
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 
 from billing.api.request_fields import REF_PATTERN
@@ -21,9 +21,8 @@ from ledger.api.kit.endpoint import Endpoint
 from ledger.api.kit.idempotency import idempotency_key
 from ledger.api.kit.parsing import read_body
 from ledger.api.kit.queries import read_query
-from ledger.api.kit.rendering import in_key_order, json_response, write_response
+from ledger.api.kit.rendering import Response, in_key_order, json_response, write_response
 from ledger.api.kit.request_errors import NotFound as NoSuchPath
-from ledger.api.kit.request_ids import request_id
 from ledger.api.kit.schema import ResponseBody, operation, page_example, page_of
 from ledger.api.kit.strict_serializers import StrictSerializer, read
 from ledger.errors import LedgerError, Refused
@@ -98,7 +97,7 @@ class WriteEndpoint(BillingEndpoint):
         *,
         remembers: bool = True,
         on_refusal: Callable[[Refused], None] | None = None,
-    ) -> HttpResponse:
+    ) -> Response:
         """Read the body, execute it at most once, and respond.
 
         Args:
@@ -120,7 +119,7 @@ class WriteEndpoint(BillingEndpoint):
 
         result = execute_once(
             collection=self.collection, idempotency_key=key, request_digest=digest, act=execute,
-            request_id=request_id(request), on_refusal=on_refusal,
+            request_id=self.request_id, on_refusal=on_refusal,
         )  # fmt: skip
         return write_response(in_key_order(result.body), replayed=result.replayed, status=result.status)
 
@@ -145,7 +144,7 @@ def list_operation(
     row_id: Callable[[Row], int] = attrgetter("pk"),
     parameters: Sequence[OpenApiParameter] = (),
     problems: Sequence[LedgerError] = (),
-) -> Callable[..., HttpResponse]:
+) -> Callable[..., Response]:
     """The `get` of a list whose rows have a number: a page of it, newest first.
 
     Args:
@@ -162,7 +161,7 @@ def list_operation(
         name, summary, description, tag=tag, scope=BILLING_READ, query=query, parameters=parameters, problems=problems,
         responses={200: ResponseBody(page_of(shape), page_example(example, path=path), "A page of the list.")},
     )  # fmt: skip
-    def get(self: BillingEndpoint, request: HttpRequest, **named: Any) -> HttpResponse:
+    def get(self: BillingEndpoint, request: HttpRequest, **named: Any) -> Response:
         filters = read_query(query, request)
         page = cursors.requested_page(request, filters)
         bounds = {bound: keyset[0] for bound, keyset in page.newest_first().items()}

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 
 from billing import reads
 from billing.api import examples, request_schemas, response_schemas
@@ -11,6 +11,7 @@ from billing.errors import InvoiceGenerationBusy
 from billing.generator import generate
 from billing.generator.options import Options, Scope
 from ledger.api.kit.authentication import BILLING_WRITE
+from ledger.api.kit.rendering import Response
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.database.lock_decorators import locked, on
 from ledger.database.lock_names import INVOICE_GENERATION
@@ -36,7 +37,7 @@ class SubscriptionInvoices(WriteEndpoint):
         },
         problems=[NO_SUBSCRIPTION, BUSY],
     )  # fmt: skip
-    def post(self, request: HttpRequest, ref: str) -> HttpResponse:
+    def post(self, request: HttpRequest, ref: str) -> Response:
         """Make the invoices that are due."""
 
         def act(fields: dict[str, Any]) -> tuple[int, Any]:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 
 from billing import reads
 from billing.api import examples, request_schemas, response_schemas
@@ -15,7 +15,7 @@ from billing.reads import document_schemas
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.parsing import BODY_LIMIT_BYTES
 from ledger.api.kit.queries import read_query
-from ledger.api.kit.rendering import json_response
+from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 
 
@@ -40,7 +40,7 @@ class OneInvoice(WriteEndpoint):
         responses={200: ResponseBody(document_schemas.InvoiceSerializer, examples.INVOICE, "The invoice.")},
         problems=[NO_INVOICE],
     )  # fmt: skip
-    def get(self, request: HttpRequest, invoice_id: int) -> HttpResponse:
+    def get(self, request: HttpRequest, invoice_id: int) -> Response:
         """Read an invoice."""
         return json_response(reads.invoice_document(invoice_id))
 
@@ -52,7 +52,7 @@ class OneInvoice(WriteEndpoint):
         responses={200: ResponseBody(response_schemas.InvoiceTransitionSerializer, examples.DELETION, "What is kept of it.")},
         problems=[NO_INVOICE, InvalidTransition(invoice=1, state="open", wanted="deleted"), BUSY],
     )  # fmt: skip
-    def delete(self, request: HttpRequest, invoice_id: int) -> HttpResponse:
+    def delete(self, request: HttpRequest, invoice_id: int) -> Response:
         """Delete a draft."""
         why = read_query(request_schemas.DeletionQuery, request)
 
@@ -84,7 +84,7 @@ class _TransitionEndpoint(WriteEndpoint):
     body_limit_bytes = BODY_LIMIT_BYTES
     takes_nothing = True
 
-    def apply(self, request: HttpRequest, invoice_id: int, kind: str) -> HttpResponse:
+    def apply(self, request: HttpRequest, invoice_id: int, kind: str) -> Response:
         """Make the transition, and respond with the invoice as it is after it."""
 
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
@@ -107,7 +107,7 @@ class Finalize(_TransitionEndpoint):
     """Finalising a draft."""
 
     @_transition_operation("finalizeInvoice", "Finalise a draft", "Applies credits, gives the number and freezes it.")
-    def post(self, request: HttpRequest, invoice_id: int) -> HttpResponse:
+    def post(self, request: HttpRequest, invoice_id: int) -> Response:
         """Finalise a draft."""
         return self.apply(request, invoice_id, "finalize")
 
@@ -116,7 +116,7 @@ class Pay(_TransitionEndpoint):
     """Marking an invoice as paid."""
 
     @_transition_operation("payInvoice", "Mark an invoice as paid", "From open or uncollectible.")
-    def post(self, request: HttpRequest, invoice_id: int) -> HttpResponse:
+    def post(self, request: HttpRequest, invoice_id: int) -> Response:
         """Mark an invoice as paid."""
         return self.apply(request, invoice_id, "pay")
 
@@ -129,7 +129,7 @@ class Void(_TransitionEndpoint):
         "Void an invoice",
         "Frees the invoice's periods for billing and returns the credits it used, once.",
     )
-    def post(self, request: HttpRequest, invoice_id: int) -> HttpResponse:
+    def post(self, request: HttpRequest, invoice_id: int) -> Response:
         """Void an invoice."""
         return self.apply(request, invoice_id, "void")
 
@@ -138,6 +138,6 @@ class MarkUncollectible(_TransitionEndpoint):
     """Marking an invoice as uncollectible."""
 
     @_transition_operation("markInvoiceUncollectible", "Mark an invoice as uncollectible", "It can still be paid or voided.")
-    def post(self, request: HttpRequest, invoice_id: int) -> HttpResponse:
+    def post(self, request: HttpRequest, invoice_id: int) -> Response:
         """Mark an invoice as uncollectible."""
         return self.apply(request, invoice_id, "mark_uncollectible")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import ClassVar
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from drf_spectacular.types import OpenApiTypes
 
 from billing.api.endpoints import CREDIT_NOTE_PATH, INVOICE_PATH, INVOICES, NO_CREDIT_NOTE, NO_INVOICE, BillingEndpoint
@@ -12,7 +12,7 @@ from billing.documents.printing.printed import PrintedDocument, credit_note_pdf,
 from billing.errors import SellerMissing
 from ledger.api.kit.authentication import BILLING_READ
 from ledger.api.kit.endpoint import QueuedRequest
-from ledger.api.kit.rendering import PDF, pdf_response
+from ledger.api.kit.rendering import PDF, Response, pdf_response
 from ledger.api.kit.schema import ResponseBody, operation
 from ledger.errors import DocumentTooLong
 from ledger.typesetting.typeset import DOCUMENTS, MAX_ROWS
@@ -60,5 +60,5 @@ def _queued(make: Callable[[], PrintedDocument]) -> QueuedRequest:
     return QueuedRequest(DOCUMENTS, make, _answer)
 
 
-def _answer(printed: PrintedDocument) -> HttpResponse:
+def _answer(printed: PrintedDocument) -> Response:
     return pdf_response(printed.content, file_name=printed.file_name)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 
 from billing import reads
 from billing.api import examples, request_schemas, response_schemas
@@ -12,7 +12,7 @@ from billing.orders import plans
 from billing.rating.periods import Interval, IntervalUnit
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.queries import read_query
-from ledger.api.kit.rendering import json_response
+from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 
 
@@ -35,7 +35,7 @@ class Plans(WriteEndpoint):
         ),
         responses={201: ResponseBody(response_schemas.PlanSerializer, examples.PLAN, "The version that was made.")},
     )  # fmt: skip
-    def post(self, request: HttpRequest) -> HttpResponse:
+    def post(self, request: HttpRequest) -> Response:
         """Create a plan or a version of it."""
 
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
@@ -55,7 +55,7 @@ class OnePlan(BillingEndpoint):
         responses={200: ResponseBody(response_schemas.PlanSerializer, examples.PLAN, "The version.")},
         problems=[NotFound(resource="plan", ref="basic")],
     )  # fmt: skip
-    def get(self, request: HttpRequest, ref: str) -> HttpResponse:
+    def get(self, request: HttpRequest, ref: str) -> Response:
         """Read a plan."""
         return json_response(
             response_schemas.PlanSerializer.body(reads.plan(ref, **read_query(request_schemas.PlanQuery, request)))

@@ -3,7 +3,7 @@
 from decimal import Decimal
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 
 from billing.api import examples, request_schemas, response_schemas
 from billing.api.endpoints import CATALOGUE, BillingEndpoint
@@ -16,7 +16,7 @@ from billing.rating.prices import PERCENTAGES
 from billing.rating.pricing import Rating, quote, usage_of
 from ledger.api.kit.authentication import BILLING_READ
 from ledger.api.kit.parsing import BATCH_LIMIT_BYTES
-from ledger.api.kit.rendering import json_response
+from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.request_errors import FieldError, InvalidRequest
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 
@@ -35,7 +35,7 @@ class Ratings(BillingEndpoint):
         ),
         responses={200: ResponseBody(response_schemas.RatingSerializer, examples.RATING, "The amount and how it comes about.")},
     )  # fmt: skip
-    def post(self, request: HttpRequest) -> HttpResponse:
+    def post(self, request: HttpRequest) -> Response:
         """Rate a quantity or events."""
         fields = self.body(request, request_schemas.NewRatingSerializer)
         price = parse_price(fields["price"])

@@ -4,7 +4,7 @@ from operator import attrgetter
 from typing import Any
 
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.utils import timezone
 
 from billing import reads
@@ -25,7 +25,7 @@ from billing.orders import subscriptions, suspension
 from billing.orders.subscriptions import Wish
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.queries import read_query
-from ledger.api.kit.rendering import json_response
+from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.errors import Invalid
 
@@ -47,7 +47,7 @@ class Subscriptions(WriteEndpoint):
         responses={201: ResponseBody(response_schemas.SubscriptionSerializer, examples.SUBSCRIPTION, "The subscription.")},
         problems=[AlreadyExists(resource="subscription", ref="SUB-1234")],
     )  # fmt: skip
-    def post(self, request: HttpRequest) -> HttpResponse:
+    def post(self, request: HttpRequest) -> Response:
         """Create a subscription."""
 
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
@@ -70,7 +70,7 @@ class OneSubscription(BillingEndpoint):
         },
         problems=[NO_SUBSCRIPTION],
     )  # fmt: skip
-    def get(self, request: HttpRequest, ref: str) -> HttpResponse:
+    def get(self, request: HttpRequest, ref: str) -> Response:
         """Read a subscription."""
         return json_response(response_schemas.subscription_detail(reads.subscription(ref)))
 
@@ -99,7 +99,7 @@ class Amendments(WriteEndpoint):
         },
         problems=[NO_SUBSCRIPTION, BUSY],
     )  # fmt: skip
-    def post(self, request: HttpRequest, ref: str) -> HttpResponse:
+    def post(self, request: HttpRequest, ref: str) -> Response:
         """Amend a subscription."""
         query = read_query(request_schemas.AmendmentQuery, request)
         dry_run = query["dry_run"]
@@ -149,7 +149,7 @@ class Charges(WriteEndpoint):
         responses={201: ResponseBody(response_schemas.ChargeSerializer, examples.CHARGE, "The charge.")},
         problems=[NO_SUBSCRIPTION],
     )  # fmt: skip
-    def post(self, request: HttpRequest, ref: str) -> HttpResponse:
+    def post(self, request: HttpRequest, ref: str) -> Response:
         """Add a one-off charge."""
 
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
@@ -175,7 +175,7 @@ class ResumeBilling(WriteEndpoint):
         },
         problems=[NO_SUBSCRIPTION, BillingNotSuspended(subscription="SUB-1234")],
     )  # fmt: skip
-    def post(self, request: HttpRequest, ref: str) -> HttpResponse:
+    def post(self, request: HttpRequest, ref: str) -> Response:
         """Resume the billing of a subscription."""
 
         def act(fields: dict[str, Any]) -> tuple[int, Any]:

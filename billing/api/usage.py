@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 
 from billing import reads
 from billing.api import examples, request_schemas, response_schemas
@@ -13,7 +13,7 @@ from ledger.api.kit import cursors
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.parsing import BATCH_LIMIT_BYTES
 from ledger.api.kit.queries import read_query
-from ledger.api.kit.rendering import json_response
+from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.request_errors import InvalidRequest
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation, page_example, page_of
 from ledger.api.kit.strict_serializers import read
@@ -27,7 +27,7 @@ class OneUsageEvent(BillingEndpoint):
         responses={200: ResponseBody(response_schemas.UsageEventSerializer, examples.USAGE_EVENT, "The event.")},
         problems=[NotFound(resource="usage event", ref="call-8812")],
     )  # fmt: skip
-    def get(self, request: HttpRequest, key: str) -> HttpResponse:
+    def get(self, request: HttpRequest, key: str) -> Response:
         """Read a usage event."""
         return json_response(response_schemas.UsageEventSerializer.body(reads.usage_event(key)))
 
@@ -49,7 +49,7 @@ class UsageEvents(WriteEndpoint):
             )
         },
     )  # fmt: skip
-    def get(self, request: HttpRequest) -> HttpResponse:
+    def get(self, request: HttpRequest) -> Response:
         """List a subscription's usage events."""
         filters = read_query(request_schemas.UsageEventsQuery, request)
         page = cursors.requested_page(request, filters)
@@ -65,7 +65,7 @@ class UsageEvents(WriteEndpoint):
         responses={200: ResponseBody(response_schemas.UsageResultsSerializer, examples.USAGE,
         "accepted, duplicate, conflict or invalid, for each.")},
     )  # fmt: skip
-    def post(self, request: HttpRequest) -> HttpResponse:
+    def post(self, request: HttpRequest) -> Response:
         """Take usage events in."""
         return self.once(request, request_schemas.UsageSerializer, lambda fields: (200, {"results": _taken_in(fields["events"])}))
 

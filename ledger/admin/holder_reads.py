@@ -20,7 +20,7 @@ BURN_DAYS = 30
 
 # The account as it was at each instant: one look by halving, and one row.
 AT_INSTANTS = """
-SELECT wanted.at, e.sequence, e.balance, e.held, e.lots::text, e.holds::text, e.overdraft
+SELECT wanted.at, e.sequence, e.balance, e.held, e.lots::text, COALESCE(e.holds::text, '[]'), e.overdraft
 FROM unnest(%s::timestamptz[]) AS wanted (at)
 LEFT JOIN LATERAL (
     SELECT *

@@ -4,7 +4,7 @@ from functools import partial
 from itertools import takewhile
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
+from django.http import HttpRequest
 
 from ledger import reads
 from ledger.api import examples, request_schemas, response_schemas
@@ -13,7 +13,7 @@ from ledger.api.kit.authentication import LEDGER_READ
 from ledger.api.kit.endpoint import Endpoint, InThread, QueuedRequest
 from ledger.api.kit.etags import etag, is_known
 from ledger.api.kit.queries import read_query
-from ledger.api.kit.rendering import json_response
+from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.schema import (
     ETAG_HEADER,
     HOLDER_PATH,
@@ -60,10 +60,10 @@ class HolderBalance(Endpoint):
             return lambda: json_response(response_schemas.BalanceSerializer.body(reads.balance(holder, credit_type, at=at)))
         return QueuedRequest(reads.BALANCES, (holder, credit_type), partial(self._current, request))
 
-    def _current(self, request: HttpRequest, found: Balance) -> HttpResponse:
+    def _current(self, request: HttpRequest, found: Balance) -> Response:
         headers = {"ETag": etag(found.sequence)}
         if found.is_as_written and is_known(request, found.sequence):
-            return HttpResponseNotModified(headers=headers)
+            return Response(b"", status_code=304, headers=headers)
         return json_response(response_schemas.BalanceSerializer.body(found), headers=headers)
 
 
@@ -85,7 +85,7 @@ class Holders(Endpoint):
             )
         },
     )
-    def get(self, request: HttpRequest) -> HttpResponse:
+    def get(self, request: HttpRequest) -> Response:
         """List the holders that the key may see."""
         filters = read_query(request_schemas.HoldersQuery, request)
         page = cursors.requested_page(request, filters)

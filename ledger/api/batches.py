@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 
 from ledger import services
 from ledger.api import examples, request_schemas, response_schemas
@@ -20,9 +20,8 @@ from ledger.api.kit.etags import refuse_condition
 from ledger.api.kit.idempotency import dry_run_key, idempotency_key, shown_key
 from ledger.api.kit.parsing import BATCH_LIMIT_BYTES
 from ledger.api.kit.queries import read_query
-from ledger.api.kit.rendering import write_response
+from ledger.api.kit.rendering import Response, write_response
 from ledger.api.kit.request_errors import FieldError, InvalidRequest, NotFound, ScopeMissing
-from ledger.api.kit.request_ids import request_id
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.api.kit.strict_serializers import StrictSerializer
 from ledger.api.writes import Write
@@ -104,13 +103,13 @@ class Batches(Endpoint):
         idempotent=True,
         dry_run=True,
     )
-    def post(self, request: HttpRequest) -> HttpResponse:
+    def post(self, request: HttpRequest) -> Response:
         """Run a batch."""
         dry_run = read_query(request_schemas.WriteQuery, request)["dry_run"]
         key = dry_run_key(request) if dry_run else idempotency_key(request)
         refuse_condition(request)
         batch = self.body(request, request_schemas.BatchSerializer)
-        reader = Reader(self.key, key, request_id(request))
+        reader = Reader(self.key, key, self.request_id)
         asked = [reader.read(value, index) for index, value in enumerate(batch["operations"])]
         mode: Mode = batch["mode"]
         if mode == "atomic":
@@ -120,7 +119,7 @@ class Batches(Endpoint):
             mode=mode,
             idempotency_key=key,
             actor=self.key.actor,
-            request_id=request_id(request),
+            request_id=self.request_id,
             confined_to=self.key.holder_id or "",
             dry_run=dry_run,
         )
@@ -137,7 +136,7 @@ class Batches(Endpoint):
         result = orjson.dumps(self._refused(asked)).decode()
         return RejectedOperation(asked=hashlib.sha256(text.encode()).hexdigest(), result=result)
 
-    def _respond(self, executed: BatchResult, *, dry_run: bool) -> HttpResponse:
+    def _respond(self, executed: BatchResult, *, dry_run: bool) -> Response:
         outcomes = [_as_dry_run(each) for each in executed.outcomes] if dry_run else executed.outcomes
         results = [self._result(outcome, index, executed) for index, outcome in enumerate(outcomes)]
         if executed.is_rejected:

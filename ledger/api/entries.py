@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 
 from ledger import reads
 from ledger.api import examples, request_schemas, response_schemas
@@ -10,7 +10,7 @@ from ledger.api.kit import cursors, problems
 from ledger.api.kit.authentication import LEDGER_READ
 from ledger.api.kit.endpoint import Endpoint
 from ledger.api.kit.queries import read_query
-from ledger.api.kit.rendering import json_response
+from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.request_errors import NotFound
 from ledger.api.kit.schema import (
     HOLDER_PATH,
@@ -49,7 +49,7 @@ class HolderEntries(Endpoint):
             )
         },
     )
-    def get(self, request: HttpRequest, holder: str) -> HttpResponse:
+    def get(self, request: HttpRequest, holder: str) -> Response:
         """List the holder's entries."""
         filters = read_query(request_schemas.EntriesQuery, request)
         page = cursors.requested_page(request, filters)
@@ -71,7 +71,7 @@ class HolderEntry(Endpoint):
         query=request_schemas.EntryQuery,
         responses={200: ResponseBody(response_schemas.EntrySerializer, examples.GRANT, "The entry.")},
     )
-    def get(self, request: HttpRequest, holder: str, sequence: int) -> HttpResponse:
+    def get(self, request: HttpRequest, holder: str, sequence: int) -> Response:
         """Read one entry of the holder."""
         query = read_query(request_schemas.EntryQuery, request)
         entry = reads.shown_entry(holder, query["credit_type"], sequence)
@@ -96,7 +96,7 @@ class EntryExplanation(Endpoint):
         query=request_schemas.EntryQuery,
         responses={200: ResponseBody(response_schemas.ExplanationSerializer, examples.EXPLANATION, "The explanation.")},
     )
-    def get(self, request: HttpRequest, holder: str, sequence: int) -> HttpResponse:
+    def get(self, request: HttpRequest, holder: str, sequence: int) -> Response:
         """Explain one entry of the holder."""
         query = read_query(request_schemas.EntryQuery, request)
         explanation = reads.explanation(holder, query["credit_type"], sequence)
@@ -126,7 +126,7 @@ class HolderRefusals(Endpoint):
             )
         },
     )
-    def get(self, request: HttpRequest, holder: str) -> HttpResponse:
+    def get(self, request: HttpRequest, holder: str) -> Response:
         """List the holder's refusals."""
         page = cursors.requested_page(request, read_query(request_schemas.RefusalsQuery, request))
         refusals = reads.refusals(holder, **page.newest_first(), limit=page.rows_wanted)

@@ -4,12 +4,12 @@ import logging
 import time
 
 from django.db import Error, connection
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from rest_framework import serializers
 
 from ledger import checks
 from ledger.api.kit.endpoint import Endpoint
-from ledger.api.kit.rendering import json_response
+from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.schema import ResponseBody, operation
 from ledger.errors import LedgerError
 
@@ -48,7 +48,7 @@ class Health(Endpoint):
         scope="",
         responses={200: ResponseBody(HealthSerializer, {"status": "ok"}, "It is.")},
     )
-    def get(self, request: HttpRequest) -> HttpResponse:
+    def get(self, request: HttpRequest) -> Response:
         """Respond; nothing is looked at."""
         return json_response({"status": "ok"})
 
@@ -74,7 +74,7 @@ class Readiness(Endpoint):
             503: ResponseBody(ReadinessSerializer, NOT_READY, "They cannot."),
         },
     )
-    def get(self, request: HttpRequest) -> HttpResponse:
+    def get(self, request: HttpRequest) -> Response:
         """Run the checks that are due."""
         found = readiness()
         if all(result == "ok" for result in found.values()):

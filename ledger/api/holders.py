@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from rest_framework import serializers
 
 from ledger import reads
 from ledger.api import examples, response_schemas
 from ledger.api.kit.authentication import LEDGER_READ
 from ledger.api.kit.endpoint import Endpoint
-from ledger.api.kit.rendering import json_response, time_text
+from ledger.api.kit.rendering import Response, json_response, time_text
 from ledger.api.kit.request_errors import NotFound
 from ledger.api.kit.schema import HOLDER_PATH, ResponseBody, operation
 
@@ -42,7 +42,7 @@ class OneHolder(Endpoint):
         tag="History", scope=LEDGER_READ, parameters=[HOLDER_PATH],
         responses={200: ResponseBody(HolderSerializer, HOLDER, "The holder.")}, problems=[NotFound()],
     )  # fmt: skip
-    def get(self, request: HttpRequest, holder: str) -> HttpResponse:
+    def get(self, request: HttpRequest, holder: str) -> Response:
         """Read a holder."""
         seen = reads.seen(holder)
         if seen is None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 
 from ledger import reads
 from ledger.api import examples, request_schemas, response_schemas
@@ -10,7 +10,7 @@ from ledger.api.kit import cursors
 from ledger.api.kit.authentication import LEDGER_READ, LEDGER_SPEND
 from ledger.api.kit.endpoint import InThread, QueuedRequest
 from ledger.api.kit.queries import read_query
-from ledger.api.kit.rendering import json_response
+from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.schema import HOLDER_PATH, SEQUENCE_PATH, ResponseBody, operation, page_example, page_of
 from ledger.api.kit.strict_serializers import StrictSerializer
 from ledger.api.writes import NO_SUCH_ENTRY, NOT_ENOUGH, RATE_PROBLEMS, Write, write
@@ -61,7 +61,7 @@ class Holds(Write):
             )
         },
     )
-    def get(self, request: HttpRequest, holder: str) -> HttpResponse:
+    def get(self, request: HttpRequest, holder: str) -> Response:
         """List the holder's holds."""
         query = read_query(request_schemas.HoldsQuery, request)
         page = cursors.requested_page(request, query)

@@ -1,6 +1,6 @@
 """Rate cards: named prices of things in credits, and what a quantity would cost."""
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 
 from ledger import reads, services
 from ledger.api import examples, request_schemas, response_schemas
@@ -10,7 +10,7 @@ from ledger.api.kit.endpoint import Endpoint
 from ledger.api.kit.etags import refuse_condition
 from ledger.api.kit.idempotency import dry_run_key, idempotency_key
 from ledger.api.kit.queries import read_query
-from ledger.api.kit.rendering import json_response, write_response
+from ledger.api.kit.rendering import Response, json_response, write_response
 from ledger.api.kit.request_errors import NotFound
 from ledger.api.kit.schema import RATE_PATH, RequestBody, ResponseBody, operation, page_example, page_of
 from ledger.api.writes import RATE_PROBLEMS
@@ -35,7 +35,7 @@ class Rates(Endpoint):
         idempotent=True,
         dry_run=True,
     )
-    def post(self, request: HttpRequest) -> HttpResponse:
+    def post(self, request: HttpRequest) -> Response:
         """Publish the next version of a rate."""
         if self.key.holder_id is not None:
             raise NotFound
@@ -56,7 +56,7 @@ class Rates(Endpoint):
         query=request_schemas.RatesQuery,
         responses={200: ResponseBody(RATE_PAGE, page_example(examples.RATE, path="/v1/rates"), "A page of rates.")},
     )
-    def get(self, request: HttpRequest) -> HttpResponse:
+    def get(self, request: HttpRequest) -> Response:
         """List the rates."""
         filters = read_query(request_schemas.RatesQuery, request)
         page = cursors.requested_page(request, filters)
@@ -87,7 +87,7 @@ class RateVersions(Endpoint):
             )
         },
     )
-    def get(self, request: HttpRequest, code: str) -> HttpResponse:
+    def get(self, request: HttpRequest, code: str) -> Response:
         """List the rate's versions."""
         query = read_query(request_schemas.RateVersionsQuery, request)
         page = cursors.requested_page(request, query)
@@ -114,7 +114,7 @@ class Quotes(Endpoint):
         responses={200: ResponseBody(response_schemas.QuoteBodySerializer, examples.QUOTE, "The quote.")},
         problems=RATE_PROBLEMS,
     )
-    def post(self, request: HttpRequest) -> HttpResponse:
+    def post(self, request: HttpRequest) -> Response:
         """Quote a quantity."""
         amount, rating = services.quote(**self.body(request, request_schemas.QuoteSerializer))
         return json_response(response_schemas.QuoteBodySerializer.body(rating, amount=amount))

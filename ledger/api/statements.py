@@ -4,7 +4,7 @@ from datetime import date
 from functools import partial
 from typing import ClassVar
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 
@@ -12,7 +12,7 @@ from ledger.api.kit.authentication import LEDGER_READ
 from ledger.api.kit.endpoint import Endpoint, QueuedRequest
 from ledger.api.kit.fields import ChoiceField, CreditTypeField
 from ledger.api.kit.queries import read_query
-from ledger.api.kit.rendering import PDF, pdf_response
+from ledger.api.kit.rendering import PDF, Response, pdf_response
 from ledger.api.kit.schema import HOLDER_PATH, ResponseBody, operation
 from ledger.api.kit.strict_serializers import StrictSerializer
 from ledger.statements.statements import statement_file_name, statement_pdf
@@ -61,5 +61,5 @@ class StatementPdf(Endpoint):
         return QueuedRequest(DOCUMENTS, make, partial(_response, statement_file_name(holder, month, query["credit_type"])))
 
 
-def _response(file_name: str, content: bytes) -> HttpResponse:
+def _response(file_name: str, content: bytes) -> Response:
     return pdf_response(content, file_name=file_name)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from drf_spectacular.utils import OpenApiParameter
 
 from ledger import services
@@ -11,12 +11,12 @@ from ledger.api import request_schemas, response_schemas
 from ledger.api.kit.endpoint import Endpoint, Handler, InThread, QueuedRequest
 from ledger.api.kit.etags import expected_sequence
 from ledger.api.kit.idempotency import dry_run_key, idempotency_key, shown_key
+from ledger.api.kit.parsing import read_body
 from ledger.api.kit.queries import read_query
-from ledger.api.kit.rendering import write_response
+from ledger.api.kit.rendering import Response, write_response
 from ledger.api.kit.request_errors import NotFound
-from ledger.api.kit.request_ids import request_id
 from ledger.api.kit.schema import HOLDER_PATH, RequestBody, ResponseBody, operation
-from ledger.api.kit.strict_serializers import StrictSerializer
+from ledger.api.kit.strict_serializers import StrictSerializer, read
 from ledger.errors import AmountLimit, EntryNotFound, InsufficientCredits, LedgerError, LotLimit, UnknownRate
 from ledger.rules import Entry, Request
 from ledger.rules.requests import MAX_SEQUENCE
@@ -65,15 +65,14 @@ class Write(Endpoint):
 
     def arguments(self, request: HttpRequest, holder: str, shape: type[StrictSerializer]) -> dict[str, Any]:
         """Return what a request is made of, or raise."""
-        asked: dict[str, Any] = {"holder_id": holder, "actor": self.key.actor, "request_id": request_id(request)}
-        if read_query(request_schemas.WriteQuery, request)["dry_run"]:
+        asked: dict[str, Any] = {"holder_id": holder, "actor": self.key.actor, "request_id": self.request_id}
+        if request.META["QUERY_STRING"] and read_query(request_schemas.WriteQuery, request)["dry_run"]:
             asked |= {"idempotency_key": dry_run_key(request), "dry_run": True}
         else:
             asked["idempotency_key"] = idempotency_key(request)
-        expected = expected_sequence(request)
-        if expected is not None:
-            asked["expected_sequence"] = expected
-        return {**self.body(request, shape), **asked}
+        if "HTTP_IF_MATCH" in request.META:
+            asked["expected_sequence"] = expected_sequence(request)
+        return {**read(shape, read_body(request)), **asked}
 
     def ask(self, request_class: type[Request], arguments: dict[str, Any]) -> QueuedRequest | InThread:
         """Have a request of one account executed: with those that arrive beside it; a dry run by itself."""
@@ -82,7 +81,7 @@ class Write(Endpoint):
             return lambda: self.respond(services.execute_once(asked), dry_run=True)
         return QueuedRequest(services.GROUP_COMMIT, asked, lambda recorded: self.respond(recorded.unwrap()))
 
-    def respond(self, entry: Entry, *, dry_run: bool = False) -> HttpResponse:
+    def respond(self, entry: Entry, *, dry_run: bool = False) -> Response:
         """Return the entry that was made; given before, the same bytes again; of a dry run, what it would be."""
         if not dry_run:
             return write_response(response_schemas.EntrySerializer.body(entry), replayed=entry.replayed)

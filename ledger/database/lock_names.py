@@ -8,7 +8,7 @@ runs beside the new one would exclude the wrong work.
 
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import combinations
 from typing import Final
@@ -59,7 +59,11 @@ class LockName:
         """
         if len(values) != len(self.fields):
             raise TypeError(f"{self!r} takes {len(self.fields)} values, not {len(values)}")
-        return current_spellings()[self.kind].format(*values)
+        return self.spelling()(*values)
+
+    def spelling(self) -> Callable[..., str]:
+        """Return the function from values to names, for many names under the same settings. Raises: as a call."""
+        return current_spellings()[self.kind].format
 
 
 # In the order in which one transaction takes them. Several locks of one kind, and all locks of a batch, are taken in one call, in

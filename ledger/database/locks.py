@@ -281,10 +281,11 @@ def lock_number(name: str) -> int:
     Raises:
         ImproperlyConfigured: the settings name an unknown scheme, or a namespace that the scheme does not take.
     """
-    return _numbering()(name)
+    return numbering()(name)
 
 
-def _numbering() -> lock_keys.Numbering:
+def numbering() -> lock_keys.Numbering:
+    """Return the function `lock_number`, for many names under the same settings. Raises: as `lock_number`."""
     scheme = settings.LEDGER["LOCK_KEY_SCHEME"]
     try:
         return lock_keys.numbering(scheme, settings.LEDGER["LOCK_NAMESPACE"] if scheme == lock_keys.NAMESPACED else None)
@@ -303,8 +304,8 @@ def _in_order(names: Sequence[str]) -> list[tuple[int, str]]:
     """Return one name per number, sorted by number. By name, two names with one number could be taken in two orders."""
     if not names:
         raise ValueError("a lock needs a name")
-    numbering = _numbering()
-    return sorted({numbering(name): name for name in names}.items())
+    number_of = numbering()
+    return sorted({number_of(name): name for name in names}.items())
 
 
 def _comment(name: str) -> str:

@@ -192,7 +192,7 @@ class Queue:
             connection.close_if_unusable_or_obsolete()
         try:
             execute = self._execute
-            if tracing.is_on():
+            if tracing.tracer is not None:
                 execute = tracing.in_span(self._name, execute, [pending.context for pending in group])
             return group[0].context.run(execute, [pending.asked for pending in group])
         except OutcomeUnknown as error:

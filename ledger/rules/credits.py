@@ -44,8 +44,7 @@ def grant(account: Account, request: GrantRequest) -> Entries:
         raise Invalid(pointer="/expires_at", rule="order", detail="must be after effective_at")
     if expires_us is not None and expires_us <= account.now_us:
         raise Invalid(pointer="/expires_at", rule="past", detail="must be in the future")
-    booked = settle_due(account)
-    account = account.after_all(booked)
+    booked, account = settle_due(account)
     lot = Lot(
         account.sequence + 1,
         request.amount,
@@ -73,8 +72,7 @@ def spend(account: Account, request: SpendRequest, *, amount: int | None = None,
     amount = request.amount if amount is None else amount
     assert amount is not None
     check_available(account, amount, account.available, overdraft=account.overdraft or 0)
-    booked = settle_due(account)
-    account = account.after_all(booked)
+    booked, account = settle_due(account)
     lots, drawn = take(account.lots, amount, account.now_us)
     return [*booked, account.next_entry("spend", -amount, lots=lots, drawn=drawn, request=request, rating=rating)]
 
@@ -101,8 +99,7 @@ def revoke(account: Account, request: RevokeRequest, *, grant: Entry | None) -> 
     if grant.kind != "grant":
         raise NotRevocable(sequence=grant.sequence, kind=grant.kind)
     # Due entries first: they may have used the lot to repay a debt, or given held credits back to it.
-    booked = settle_due(account)
-    account = account.after_all(booked)
+    booked, account = settle_due(account)
     lot = account.lot(grant.sequence)
     revocable = 0 if lot is None else lot.remaining
     amount = revocable if request.amount is None else request.amount
@@ -115,8 +112,7 @@ def revoke(account: Account, request: RevokeRequest, *, grant: Entry | None) -> 
 
 def set_overdraft(account: Account, request: OverdraftRequest) -> Entries:
     """Set how far below 0 spends may take the balance from now on; an existing debt remains."""
-    booked = settle_due(account)
-    account = account.after_all(booked)
+    booked, account = settle_due(account)
     return [*booked, account.next_entry("adjust", 0, lots=account.lots, overdraft=request.limit, request=request)]
 
 

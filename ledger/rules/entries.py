@@ -127,7 +127,7 @@ class Entry(NamedTuple):
         return (
             f"[{text(self.holder_id)}, {text(self.credit_type)}, {self.sequence}, {text(self.kind)}, {self.amount}, "
             f"{self.balance}, {self.held}, {encode(self.lots)}, {encode_drawn(self.drawn)}, "
-            f"{encode_holds(self.holds) or 'null'}, {overdraft}, {refers_to}, {refunded_total}, "
+            f"{encode_holds(self.holds) if self.holds else 'null'}, {overdraft}, {refers_to}, {refunded_total}, "
             f"{'null' if self.idempotency_key is None else text(self.idempotency_key)}, "
             f"{'null' if self.request_digest is None else text(self.request_digest.hex())}, "
             f"{self.effective_us}, {self.recorded_us}, {text(self.actor)}, {text(self.reason)}, {text(self.reference)}, "

@@ -27,8 +27,7 @@ def hold(account: Account, request: HoldRequest, *, amount: int | None = None, r
     amount = request.amount if amount is None else amount
     assert amount is not None
     check_available(account, amount, account.own_available)
-    booked = settle_due(account)
-    account = account.after_all(booked)
+    booked, account = settle_due(account)
     lots, drawn = take(account.lots, amount, account.now_us)
     holds = (*account.holds, Hold(account.sequence + 1, expires_us, parts_of(account.lots, drawn)))
     if sum(len(each.parts) for each in holds) > MAX_HOLD_PARTS:
@@ -59,8 +58,7 @@ def capture(account: Account, request: CaptureRequest, *, hold_entry: Entry | No
     if beyond and request.over_capture == "refuse":
         raise CaptureExceedsHold(sequence=held.sequence, held=held.amount, requested=amount)
     check_available(account, amount, held.amount + account.own_available, until_us=held.expires_us)
-    entries = settle_due(account)
-    account = account.after_all(entries)
+    entries, account = settle_due(account)
     captured, rest = split(held.parts, amount)
     if rest and request.final:
         entries.append(_release(account, held, captured, rest))
@@ -89,8 +87,7 @@ def release(account: Account, request: ReleaseRequest, *, hold_entry: Entry | No
     Args, Raises: as for `capture`.
     """
     held = _open_hold(account, request.hold, hold_entry, last_closing)
-    booked = settle_due(account)
-    account = account.after_all(booked)
+    booked, account = settle_due(account)
     entry = _release(account, held, (), held.parts, request)
     return [*booked, entry, *settle_now(account.after(entry))]
 
@@ -102,8 +99,7 @@ def extend(account: Account, request: ExtendRequest, *, hold_entry: Entry | None
     """
     held = _open_hold(account, request.hold, hold_entry, last_closing)
     expires_us = _expiry(account, to_us(request.expires_at))
-    booked = settle_due(account)
-    account = account.after_all(booked)
+    booked, account = settle_due(account)
     holds = tuple(each._replace(expires_us=expires_us) if each.sequence == held.sequence else each for each in account.holds)
     return [*booked, account.next_entry("hold", 0, lots=account.lots, holds=holds, refers_to=held.sequence, request=request)]
 

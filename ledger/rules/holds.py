@@ -49,15 +49,11 @@ def parts_of(lots_before: Lots, drawn: Drawn) -> Lots:
     return tuple([by_grant[grant]._replace(remaining=amount) for grant, amount in drawn])
 
 
-def encode_holds(holds: Holds) -> str | None:
-    """Return the stored and digested form: JSON arrays `[hold, expires_us, parts]`; None if there are no holds."""
-    if not holds:
-        return None
+def encode_holds(holds: Holds) -> str:
+    """Return the stored and digested form: JSON arrays `[hold, expires_us, parts]`. An entry without holds stores null."""
     return "[" + ",".join([f"[{hold.sequence},{hold.expires_us},{encode(hold.parts)}]" for hold in holds]) + "]"
 
 
-def decode_holds(text: str | bytes | None) -> Holds:
+def decode_holds(text: str | bytes) -> Holds:
     """Return the holds of a stored form: the inverse of `encode_holds`."""
-    if text is None:
-        return ()
     return tuple([Hold(sequence, expires_us, from_json(parts)) for sequence, expires_us, parts in orjson.loads(text)])

@@ -112,8 +112,7 @@ def refund(
         raise RefundExceedsSpend(sequence=spend.sequence, refundable=refundable, requested=request.amount)
     held = [part for hold in account.holds for part in hold.parts]
     known = {**terms, **{lot.grant: lot for lot in (*account.lots, *held)}}
-    entries = settle_due(account)
-    account = account.after_all(entries)
+    entries, account = settle_due(account)
     repaid = debt_of(spend, [*later, *entries]).repaid
     on_overdraft = _on_overdraft(spend) - sum([part for _, part in repaid])
     parts = last_drawn_first((*spend.drawn, *repaid, (ON_OVERDRAFT, on_overdraft)), skip=refunded, amount=amount)

@@ -3,10 +3,12 @@
 import hashlib
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cache
-from typing import Any, ClassVar
+from operator import attrgetter
+from typing import Any, ClassVar, NamedTuple
 
 from ledger.errors import Invalid
 from ledger.rules.instants import to_us
@@ -31,6 +33,7 @@ RATE_CODE = re.compile(r"[a-z0-9][a-z0-9._:-]{0,63}")
 RATE_CODE_RULE = "1 to 64 characters of a-z 0-9 . _ : -, beginning with a letter or digit"
 OVER_CAPTURES = ("refuse", "if_available")
 CREDIT_TYPE = re.compile(r"[a-z0-9_]{1,32}")
+CREDIT_TYPE_RULE = "1 to 32 characters of a-z 0-9 _"
 IDEMPOTENCY_KEY = re.compile(r"[ -~]{1,255}")
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 """NUL and lone surrogates, which PostgreSQL's text cannot store."""
@@ -68,8 +71,8 @@ class Request:
     """Return the result without writing anything."""
 
     def __post_init__(self) -> None:
-        check_holder_id(self.holder_id)
-        check_credit_type(self.credit_type)
+        check_pattern("/holder_id", self.holder_id, HOLDER_ID, HOLDER_ID_RULE)
+        check_pattern("/credit_type", self.credit_type, CREDIT_TYPE, CREDIT_TYPE_RULE)
         check_pattern("/idempotency_key", self.idempotency_key, IDEMPOTENCY_KEY, "1 to 255 printable ASCII characters")
         check_text("/reason", self.reason, MAX_REASON_CHARACTERS)
         check_text("/reference", self.reference, MAX_REFERENCE_CHARACTERS)
@@ -79,10 +82,11 @@ class Request:
 
     def asked(self) -> dict[str, Any]:
         """Return the content as plain JSON values. Requests with the same content are the same for every sender."""
-        asked = {}
-        for name in _asked_fields(type(self)):  # type: ignore[arg-type]
-            value = getattr(self, name)
-            asked[name] = to_us(value) if isinstance(value, datetime) else value
+        content = _content(type(self))  # type: ignore[arg-type]
+        asked = dict(zip(content.names, content.values_of(self), strict=True))
+        for name in content.times:
+            if asked[name] is not None:
+                asked[name] = to_us(asked[name])
         return asked
 
     def digest(self) -> bytes:
@@ -94,14 +98,19 @@ class Request:
         return known
 
 
-def key_hash(idempotency_key: str) -> bytes:
-    """Return the first 8 bytes of SHA-256 over a key, by which a holder's keys are unique; `ledger_key_hash` in the server."""
-    return hashlib.sha256(idempotency_key.encode()).digest()[:8]
+class _Content(NamedTuple):
+    """The fields that are the content of a class of requests, and which of them are times."""
+
+    names: tuple[str, ...]
+    values_of: Callable[[Request], tuple[Any, ...]]
+    times: tuple[str, ...]
 
 
 @cache
-def _asked_fields(kind: type[Request]) -> tuple[str, ...]:
-    return tuple(item.name for item in fields(kind) if item.name not in CIRCUMSTANCES)
+def _content(kind: type[Request]) -> _Content:
+    content = [item for item in fields(kind) if item.name not in CIRCUMSTANCES]
+    names = tuple(item.name for item in content)
+    return _Content(names, attrgetter(*names), tuple(item.name for item in content if item.type in (datetime, datetime | None)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,7 +291,7 @@ def check_holder_id(value: Any) -> None:
 
 
 def check_credit_type(value: Any) -> None:
-    check_pattern("/credit_type", value, CREDIT_TYPE, "1 to 32 characters of a-z 0-9 _")
+    check_pattern("/credit_type", value, CREDIT_TYPE, CREDIT_TYPE_RULE)
 
 
 def check_pattern(pointer: str, value: Any, pattern: re.Pattern[str], rule: str) -> None:

@@ -11,23 +11,23 @@ Entries = list[Entry]
 REASONS = {"release": "hold expired", "expire": "lot expired", "adjust": "overdraft repaid"}
 
 
-def settle_due(account: Account) -> Entries:
-    """Return the entries that book all due changes, to be written before any other entry; empty if nothing is due."""
+def settle_due(account: Account) -> tuple[Entries, Account]:
+    """Return the entries that book all due changes, to be written before any other entry, and the account after them."""
     return _booked(account, changes(account.lots, account.holds, account.owed, account.now_us))
 
 
 def settle_now(account: Account) -> Entries:
     """Return the entries to write after one that gave credits back: expired lots expire at once, the rest repays the debt."""
-    expired = _booked(account, expiries(account.lots, account.now_us))
-    return [*expired, *repay(account.after_all(expired))]
+    expired, account = _booked(account, expiries(account.lots, account.now_us))
+    return [*expired, *repay(account)]
 
 
 def repay(account: Account) -> Entries:
     """Return an `adjust` entry of 0 that repays the debt from spendable lots; empty without a debt or spendable lots."""
-    return _booked(account, repayment(account.lots, account.owed, account.now_us))
+    return _booked(account, repayment(account.lots, account.owed, account.now_us))[0]
 
 
-def _booked(account: Account, pending: Iterable[Change]) -> Entries:
+def _booked(account: Account, pending: Iterable[Change]) -> tuple[Entries, Account]:
     entries: Entries = []
     for change in pending:
         is_release = change.kind == "release"
@@ -44,4 +44,4 @@ def _booked(account: Account, pending: Iterable[Change]) -> Entries:
         )
         entries.append(entry)
         account = account.after(entry)
-    return entries
+    return entries, account

@@ -23,8 +23,7 @@ def transfer(source: Account, target: Account, request: TransferRequest) -> tupl
         LotLimit: the target would have too many open lots.
     """
     check_available(source, request.amount, source.own_available)
-    given = settle_due(source)
-    source = source.after_all(given)
+    given, source = settle_due(source)
     lots, drawn = take(source.lots, request.amount, source.now_us)
     entry = source.next_entry(
         "transfer_out",
@@ -38,8 +37,7 @@ def transfer(source: Account, target: Account, request: TransferRequest) -> tupl
 
 
 def _arrivals(target: Account, request: TransferRequest, out: Entry, parts: Lots) -> Entries:
-    entries = settle_due(target)
-    target = target.after_all(entries)
+    entries, target = settle_due(target)
     for part in parts:
         # Credits that could be spent at the source can be spent at the target, from their arrival on.
         lot = part._replace(grant=target.sequence + 1, effective_us=SINCE_ITS_GRANT)

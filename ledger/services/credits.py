@@ -175,7 +175,7 @@ def book_expirations(*, holder_id: str, credit_type: str = "credits", wait: bool
         with journal.open(accounts=[(holder_id, credit_type)], wait=wait) as accounts:
             if not accounts.covers((holder_id, credit_type)):
                 raise LockBusy(key=holder_key(holder_id))
-            entries = rules.settle_due(accounts.account(holder_id, credit_type).state)
+            entries, _ = rules.settle_due(accounts.account(holder_id, credit_type).state)
             accounts.collect(entries)
             accounts.append()
             return entries

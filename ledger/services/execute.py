@@ -150,7 +150,7 @@ def execute_one(accounts: LockedAccounts, request: Request) -> ResultOrError:
     Returns:
         The result; an error if the request is invalid and writes nothing; None if its holder's lock is not held.
     """
-    if not accounts.covers(*journal.accounts_of(request)):
+    if not accounts.covers_request(request):
         return None
     try:
         if accounts.is_used(request):
@@ -205,6 +205,8 @@ def decide(request: Request, account: LockedAccount) -> Sequence[Entry]:
         Refused, Invalid: by the rules.
     """
     match request:
+        case rules.SpendRequest(rate=None):
+            return rules.spend(account.state, request)
         case rules.SpendRequest():
             amount, rating = priced(request)
             return rules.spend(account.state, request, amount=amount, rating=rating)

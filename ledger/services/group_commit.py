@@ -134,7 +134,7 @@ class GroupCommit(Queue):
         try:
             seconds = max(0.001, first.deadline - time.monotonic())
             execute: Callable[..., Any] = self._execute_after_waiting
-            if tracing.is_on():
+            if tracing.tracer is not None:
                 execute = tracing.in_span("ledger-waiter", execute, [first.context])
             outcomes: Sequence[Any] = first.context.run(execute, holder_id, arrived, seconds=seconds)
         except HolderBusy:

@@ -57,7 +57,7 @@ def _word(outcome: Result | LedgerError) -> tuple[str, Refused | None]:
         return FAILED, None
     if outcome.refusal is not None:
         return (REPLAYED, None) if outcome.refusal.replayed else (REFUSED, outcome.refusal)
-    return REPLAYED if outcome.unwrap().replayed else RECORDED, None
+    return REPLAYED if outcome.entry is not None and outcome.entry.replayed else RECORDED, None
 
 
 def _write() -> None:

@@ -12,35 +12,31 @@ from typing import Any
 
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 
-_tracer: Any = None
+tracer: Any = None
+"""Makes the spans; None while spans are switched off."""
 _flush: Callable[[], Any] = lambda: None  # noqa: E731
 
 
-def switch_on(tracer: Any, flush: Callable[[], Any] = lambda: None) -> None:
+def switch_on(made_by: Any, flush: Callable[[], Any] = lambda: None) -> None:
     """Make spans from now on.
 
     Args:
-        tracer: of `opentelemetry.trace`; flush: sends the spans that have ended and are not sent yet.
+        made_by: a tracer of `opentelemetry.trace`; flush: sends the spans that have ended and are not sent yet.
     """
-    global _tracer, _flush
-    _tracer, _flush = tracer, flush
+    global tracer, _flush
+    tracer, _flush = made_by, flush
 
 
 def switch_off() -> None:
     """Send what is left, and make no spans from now on."""
-    global _tracer
-    _tracer = None
+    global tracer
+    tracer = None
     _flush()
-
-
-def is_on() -> bool:
-    """True if spans are made."""
-    return _tracer is not None
 
 
 def flush() -> None:
     """Send the spans that have ended; called when the process ends."""
-    if is_on():
+    if tracer is not None:
         _flush()
 
 
@@ -50,7 +46,7 @@ def request_span(headers: Mapping[str, str]) -> Iterator[Any]:
     from opentelemetry import propagate
     from opentelemetry.trace import SpanKind
 
-    with _tracer.start_as_current_span("request", context=propagate.extract(headers), kind=SpanKind.SERVER) as span:
+    with tracer.start_as_current_span("request", context=propagate.extract(headers), kind=SpanKind.SERVER) as span:
         yield span
 
 
@@ -66,7 +62,7 @@ def in_span(name: str, execute: Callable[..., Any], contexts: Sequence[Context])
         if not trace.get_current_span().is_recording():
             return execute(*arguments, **named)
         links = [trace.Link(each.run(trace.get_current_span).get_span_context()) for each in contexts[1:]]
-        with _tracer.start_as_current_span(name, links=links, attributes={"ledger.group.size": len(contexts)}):
+        with tracer.start_as_current_span(name, links=links, attributes={"ledger.group.size": len(contexts)}):
             return execute(*arguments, **named)
 
     return traced
@@ -77,7 +73,7 @@ def statement_span(execute: Callable[..., Any], sql: Any, params: Any, many: boo
 
     It has the text of the statement with its placeholders: no parameter, and no comment, which may name a holder.
     """
-    if _tracer is None:
+    if tracer is None:
         return execute(sql, params, many, context)
     from opentelemetry import trace
 
@@ -86,5 +82,5 @@ def statement_span(execute: Callable[..., Any], sql: Any, params: Any, many: boo
     text = " ".join(COMMENT.sub("", str(sql)).split())
     operation = text.partition(" ")[0].upper()
     attributes = {"db.system.name": "postgresql", "db.operation.name": operation, "db.query.text": text}
-    with _tracer.start_as_current_span(operation, kind=trace.SpanKind.CLIENT, attributes=attributes):
+    with tracer.start_as_current_span(operation, kind=trace.SpanKind.CLIENT, attributes=attributes):
         return execute(sql, params, many, context)

@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any, Final
 
 import orjson
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.renderers import OpenApiJsonRenderer
 from drf_spectacular.utils import extend_schema
@@ -13,7 +13,7 @@ from rest_framework import serializers
 
 from ledger.api.kit.endpoint import Endpoint
 from ledger.api.kit.problems import TYPE_BASE
-from ledger.api.kit.rendering import json_response
+from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.request_errors import NotFound
 from ledger.api.kit.schema import SCOPE_KEY, ResponseBody, operation
 from ledger.api.kit.statuses import kind_of
@@ -60,9 +60,9 @@ class Schema(Endpoint):
     is_public = True
 
     @extend_schema(exclude=True)
-    def get(self, request: HttpRequest) -> HttpResponse:
+    def get(self, request: HttpRequest) -> Response:
         """Return the document."""
-        return HttpResponse(openapi_document(), content_type="application/json", headers={"Cache-Control": "max-age=60"})
+        return Response(openapi_document(), headers={"Content-Type": "application/json", "Cache-Control": "max-age=60"})
 
 
 RESOURCES: Final = {
@@ -83,7 +83,7 @@ class Resources(Endpoint):
         "listResources", "List the paths", "Every path with its methods and the scope each method needs. The call needs no key.",
         tag="About", scope="", responses={200: ResponseBody(ResourcesSerializer, RESOURCES, "All paths.")},
     )  # fmt: skip
-    def get(self, request: HttpRequest) -> HttpResponse:
+    def get(self, request: HttpRequest) -> Response:
         """Return all paths."""
         return json_response({"resources": resources(), "schema": "/v1/schema", "docs": "/docs"})
 
@@ -124,7 +124,7 @@ class ProblemPage(Endpoint):
     is_public = True
 
     @extend_schema(exclude=True)
-    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+    def get(self, request: HttpRequest, slug: str) -> Response:
         """Return what the slug means."""
         error_class = problems_by_slug().get(slug)
         if error_class is None:

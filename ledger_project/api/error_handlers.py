@@ -4,7 +4,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.views import csrf, defaults
 
 from ledger.api.kit.problems import ProblemResponse, answer, body
-from ledger.api.kit.request_ids import request_id
+from ledger.api.kit.requests import request_id
 from ledger.api.kit.server_errors import Forbidden, InternalError
 
 

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 
 from django.conf import settings
 from django.db import connection
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from drf_spectacular.utils import extend_schema
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from ledger.api.kit.authentication import secret_of
 from ledger.api.kit.endpoint import Endpoint, QueuedRequest
+from ledger.api.kit.rendering import Response
 from ledger.api.kit.request_errors import NotFound, Unauthenticated
 from ledger.database.queues import Queue
 from ledger.telemetry.metrics import all_processes, write_counts
@@ -62,5 +63,5 @@ class Metrics(Endpoint):
         return QueuedRequest(_scrapes, None, _response)
 
 
-def _response(text: bytes) -> HttpResponse:
-    return HttpResponse(text, content_type=CONTENT_TYPE_PLAIN_0_0_4, headers={"Cache-Control": "no-store"})
+def _response(text: bytes) -> Response:
+    return Response(text, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4, "Cache-Control": "no-store"})

@@ -1,12 +1,12 @@
 """The application with its views loaded, before any look at the database; servers call `ledger_project.asgi`."""
 
 import os
+from typing import Any
 
 import django
 from django.core import signals
 from django.core.handlers.base import BaseHandler
-from django.http import HttpRequest, HttpResponse
-from django.http.response import HttpResponseBase
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.urls import get_resolver
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ledger_project.settings")
@@ -22,10 +22,10 @@ class Pages(BaseHandler):
         super().__init__()
         self.load_middleware()
 
-    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+    def __call__(self, request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
         """Return the response; a file is read from it later."""
         signals.request_started.send(sender=type(self))
-        response = self.get_response(request)
+        response: Any = self.get_response(request)
         if isinstance(response, HttpResponse):
             response.close()
         return response

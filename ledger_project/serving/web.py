@@ -35,6 +35,8 @@ CONNECTIONS = 8192
 HTTP1_BUFFER_BYTES = 64 * 1024
 HEADER_TIMEOUT_MS = 10_000
 SHUTDOWN_TIMEOUT_S = 5
+COLLECT_EVERY = 10_000
+"""After how many new objects the garbage collector of a worker looks for cycles among them."""
 GRANIAN_LOG_CONFIG = Path(__file__).with_name("granian_log.json")
 """Sends the server's own log lines to the root logger; see `ledger_project.logs`."""
 
@@ -168,9 +170,11 @@ def load_application() -> None:
     """Import all modules that a worker needs; open no connection and start no thread, because a fork would not copy them."""
     import ledger_project.serving.application  # noqa: F401 - only where it is shared
 
-    # Objects that exist now stay: the collector need not examine them, nor write to the shared pages.
+    # Objects that exist now stay: the collector need not examine them, nor write to the shared pages. A request frees its objects
+    # when it ends; at a threshold of 700, as Python has it, those under way would be examined again and again.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(COLLECT_EVERY)
 
 
 if __name__ == "__main__":

@@ -125,7 +125,7 @@ def row(entry: Entry) -> tuple[object, ...]:
         *entry[:7],
         encode(entry.lots),
         encode_drawn(entry.drawn),
-        encode_holds(entry.holds),
+        encode_holds(entry.holds) if entry.holds else None,
         *entry[10:15],
         None if entry.effective_us == entry.recorded_us else entry.effective_at,
         entry.recorded_at,

@@ -294,7 +294,7 @@ def test_after_opening_many_accounts_only_those_with_a_free_lock_may_be_read(
 
     def open_both() -> None:
         with journal.open(requests, wait=False) as accounts:
-            assert [accounts.covers(*journal.accounts_of(request)) for request in requests] == [False, True]
+            assert [accounts.covers_request(request) for request in requests] == [False, True]
             with pytest.raises(LockNotHeld):
                 journal.read(accounts.lock, busy, "credits")
             journal.read(accounts.lock, free, "credits")

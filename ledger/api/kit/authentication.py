@@ -4,7 +4,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from django.http import HttpRequest
 
@@ -32,11 +32,11 @@ class Key:
     name: str
     scopes: frozenset[str]
     holder_id: str | None
+    actor: str = field(init=False)
+    """The actor that an entry of this key records."""
 
-    @property
-    def actor(self) -> str:
-        """The actor that an entry of this key records."""
-        return f"key:{self.name}"
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "actor", f"key:{self.name}")
 
     def may(self, scope: str) -> bool:
         """True if the key has the scope; `ledger:admin` includes every `ledger:` scope."""

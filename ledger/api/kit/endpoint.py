@@ -10,14 +10,14 @@ the services say.
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from django.http import HttpRequest, HttpResponse
-from django.http.response import HttpResponseBase
+from django.http import HttpRequest
 from rest_framework.views import APIView
 
 from ledger.api.kit.authentication import Key
 from ledger.api.kit.parsing import BODY_LIMIT_BYTES, read_body
-from ledger.api.kit.rendering import ensure_acceptable
-from ledger.api.kit.request_errors import MethodNotAllowed, NotFound, ScopeMissing
+from ledger.api.kit.rendering import AnyResponse, Response
+from ledger.api.kit.request_errors import MethodNotAllowed, NotAcceptable, NotFound, ScopeMissing
+from ledger.api.kit.requests import Request
 from ledger.api.kit.strict_serializers import StrictSerializer, read
 from ledger.database.queues import Queue
 
@@ -29,10 +29,10 @@ class QueuedRequest(NamedTuple):
 
     queue: Queue
     asked: Any
-    respond: Callable[[Any], HttpResponse]
+    respond: Callable[[Any], Response]
 
 
-InThread = Callable[[], HttpResponseBase]
+InThread = Callable[[], AnyResponse]
 """Work that waits, returned by a handler in the event loop: the front calls it in a thread."""
 
 
@@ -73,6 +73,7 @@ class Endpoint(APIView):
     http_method_names = ["get", "post", "put", "patch", "delete", "head"]
 
     key: Key
+    request_id: str
     method: str
     """The method whose scope counts, in small letters: HEAD is a GET."""
 
@@ -83,9 +84,10 @@ class Endpoint(APIView):
         if undeclared:
             raise TypeError(f"{cls.__name__} does not declare which scope {', '.join(undeclared)} needs.")
 
-    def begin(self, request: HttpRequest, path: Mapping[str, Any]) -> Callable[..., Any]:
+    def begin(self, request: Request, path: Mapping[str, Any]) -> Callable[..., Any]:
         """Return the handler of the request's method, or raise `MethodNotAllowed` or `NotAcceptable`."""
         self.setup(request, **path)
+        self.request_id = request.request_id
         method = (request.method or "").lower()
         self.method = "get" if method == "head" else method
         handler = getattr(self, method, None) if method in self.http_method_names else None
@@ -112,3 +114,28 @@ class Endpoint(APIView):
     def body(self, request: HttpRequest, serializer_class: type[StrictSerializer]) -> dict[str, Any]:
         """Return the clean fields of the request's body, or raise; see `read_body` and `read`."""
         return read(serializer_class, read_body(request))
+
+
+def ensure_acceptable(accept: str | None, served: str = "application/json") -> None:
+    """Return if a client with this Accept header takes what is served, or raise `NotAcceptable`. Source: RFC 9110, 12.5.1."""
+    if not accept or accept in ("*/*", served):
+        return
+    ranges = {served: 2, served.partition("/")[0] + "/*": 1, "*/*": 0}
+    best, quality = -1, 0.0
+    for item in accept.split(","):
+        name, *parameters = (part.strip().lower() for part in item.split(";"))
+        precision = ranges.get(name, -1)
+        if precision > best:
+            best, quality = precision, _quality(parameters)
+    if quality <= 0:
+        raise NotAcceptable(served=served)
+
+
+def _quality(parameters: list[str]) -> float:
+    for parameter in parameters:
+        if parameter.startswith("q="):
+            try:
+                return float(parameter[2:])
+            except ValueError:
+                return 0.0
+    return 1.0

@@ -20,8 +20,7 @@ from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
 from django.conf import settings
-from django.http import HttpResponse
-from django.http.response import HttpResponseBase
+from django.http import HttpResponse, StreamingHttpResponse
 from django.urls import Resolver404, get_resolver
 
 from ledger.api.kit import problems
@@ -31,8 +30,8 @@ from ledger.api.kit.interpreter import short_turns
 from ledger.api.kit.limits import admitted
 from ledger.api.kit.page_budget import PageBudget, measured_work
 from ledger.api.kit.parsing import BODY_LIMIT_BYTES
+from ledger.api.kit.rendering import AnyResponse, Response
 from ledger.api.kit.request_errors import BodyTimeout, BodyTooLarge, FieldError, MalformedRequest, NotFound
-from ledger.api.kit.request_ids import request_id
 from ledger.api.kit.request_log import client_address, log_request
 from ledger.api.kit.request_metrics import count_request, route_label
 from ledger.api.kit.request_traces import respond_in_span
@@ -79,7 +78,7 @@ RESOLVED_LIMIT = 16_384
 class Front:
     """The application of one process."""
 
-    def __init__(self, pages: Callable[[Request], HttpResponseBase]) -> None:
+    def __init__(self, pages: Callable[[Request], HttpResponse | StreamingHttpResponse]) -> None:
         """Describe it.
 
         Args:
@@ -97,6 +96,8 @@ class Front:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._look: asyncio.Task[None] | None = None
         self._receiving_bytes = 0
+        self._receiving: dict[asyncio.Task[Any], float] = {}
+        """The requests whose body is being received, with their deadlines; the earliest first."""
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serve one connection of the ASGI server: a request, or the lifespan of the process."""
@@ -141,6 +142,7 @@ class Front:
             write_counts()
             for queue in self._queues:
                 queue.expire()
+            self._end_late_bodies()
 
     # A request ---------------------------------------------------------------------------------------
 
@@ -148,9 +150,7 @@ class Front:
         started_at = perf_counter()
         if self._loop is None:  # a server that does not tell of its life
             self._start()
-        # Now, so that whatever is logged on the way names it.
-        request_id(request)
-        if tracing.is_on() and request.path_info not in PROBES:
+        if tracing.tracer is not None and request.path_info not in PROBES:
             response = await respond_in_span(request, partial(self._respond, request, receive))
         else:
             response = await self._respond(request, receive)
@@ -158,7 +158,7 @@ class Front:
         count_request(request, response, started_at=started_at)
         await self._send(request, response, receive, send)
 
-    async def _respond(self, request: Request, receive: Receive) -> HttpResponseBase:
+    async def _respond(self, request: Request, receive: Receive) -> AnyResponse:
         is_call = request.path_info.startswith(API_PATHS)
         try:
             request.ensure_sound()
@@ -169,7 +169,7 @@ class Front:
             response = problems.answer(error, request)
         return response
 
-    async def _page(self, request: Request, receive: Receive) -> HttpResponseBase:
+    async def _page(self, request: Request, receive: Receive) -> AnyResponse:
         await self._receive_body(request, receive, PAGE_BODY_LIMIT_BYTES)
         if request.body_error:
             raise request.body_error
@@ -191,7 +191,7 @@ class Front:
             response = self._pages(request)
             return _Page(response, work_s(), _is_logged_in(request))
 
-    async def _call(self, request: Request, receive: Receive) -> HttpResponseBase:
+    async def _call(self, request: Request, receive: Receive) -> AnyResponse:
         # A name that leads here but is not ours, as by DNS rebinding, gets nothing. Probes use a process's address.
         if request.path_info not in PROBES:
             request.ensure_host()
@@ -216,15 +216,15 @@ class Front:
         found: Key = known_key(secret) or await self._queued(LOOKUPS, secret)
         return found
 
-    async def _result(self, view: Endpoint, handler: Callable[[], Any], request: Request, receive: Receive) -> HttpResponseBase:
+    async def _result(self, view: Endpoint, handler: Callable[[], Any], request: Request, receive: Receive) -> AnyResponse:
         if request.method not in ("GET", "HEAD"):
             await self._receive_body(request, receive, view.body_limit_bytes)
         result = handler() if view.method in view.in_loop else handler
-        if isinstance(result, HttpResponseBase):
-            return result
         if isinstance(result, QueuedRequest):
             request.receive_body(b"")  # what waits, waits without its body
             return result.respond(await self._queued(result.queue, result.asked))
+        if not callable(result):
+            return result
         if view.method == "get" and view.reads_quickly:
             # In the context of this request, not in that of the first request of the group.
             return await self._queued(self._quick_reads, partial(copy_context().run, result))
@@ -282,47 +282,59 @@ class Front:
     async def _receive_chunks(self, request: Request, receive: Receive, limit_bytes: int) -> None:
         chunks: list[bytes] = []
         size = 0
+        task: Any = asyncio.current_task()
+        self._receiving[task] = perf_counter() + BODY_SECONDS
         try:
-            async with asyncio.timeout(BODY_SECONDS):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        # The client has hung up, or its chunks are not well-formed: then it waits for a response.
-                        request.body_error = MalformedRequest(FieldError("", "truncated", "The body is not whole."))
-                        return
-                    chunk = message.get("body", b"")
-                    size += len(chunk)
-                    self._receiving_bytes += len(chunk)
-                    if size > limit_bytes:
-                        request.body_error = BodyTooLarge(limit_bytes=limit_bytes)
-                        return
-                    if self._receiving_bytes > BODIES_LIMIT_BYTES:
-                        raise ServerBusy
-                    chunks.append(chunk)
-                    if not message.get("more_body", False):
-                        break
-        except TimeoutError:
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    # The client has hung up, or its chunks are not well-formed: then it waits for a response.
+                    request.body_error = MalformedRequest(FieldError("", "truncated", "The body is not whole."))
+                    return
+                chunk = message.get("body", b"")
+                size += len(chunk)
+                self._receiving_bytes += len(chunk)
+                if size > limit_bytes:
+                    request.body_error = BodyTooLarge(limit_bytes=limit_bytes)
+                    return
+                if self._receiving_bytes > BODIES_LIMIT_BYTES:
+                    raise ServerBusy
+                chunks.append(chunk)
+                if not message.get("more_body", False):
+                    break
+        except asyncio.CancelledError:
+            if task in self._receiving:
+                raise
+            task.uncancel()
             raise BodyTimeout(seconds=int(BODY_SECONDS)) from None
         finally:
+            self._receiving.pop(task, None)
             self._receiving_bytes -= size
         if size < int(request.META.get("CONTENT_LENGTH") or 0):
             request.body_error = MalformedRequest(FieldError("", "truncated", "The body is shorter than its Content-Length."))
         request.receive_body(b"".join(chunks))
 
+    def _end_late_bodies(self) -> None:
+        """Raise `BodyTimeout` where a body has not arrived in time. A timer for each body would cost as much as parsing it."""
+        now = perf_counter()
+        for task in [task for task, deadline in self._receiving.items() if deadline < now]:
+            del self._receiving[task]
+            task.cancel()
+
     # Responses ---------------------------------------------------------------------------------------
 
-    async def _send(self, request: Request, response: HttpResponseBase, receive: Receive, send: Send) -> None:
+    async def _send(self, request: Request, response: AnyResponse, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": response.status_code, "headers": _headers(request, response)})
         is_head = request.method == "HEAD"
-        if isinstance(response, HttpResponse):
+        if isinstance(response, StreamingHttpResponse):
+            try:
+                if not is_head:
+                    await self._send_pieces(iter(response), receive, send)
+                await send({"type": "http.response.body", "body": b""})
+            finally:
+                await self._queued(self._page_threads, response.close)
+        else:
             await send({"type": "http.response.body", "body": b"" if is_head else response.content})
-            return
-        try:
-            if not is_head:
-                await self._send_pieces(iter(response), receive, send)
-            await send({"type": "http.response.body", "body": b""})
-        finally:
-            await self._queued(self._page_threads, response.close)
 
     async def _send_pieces(self, pieces: Iterator[bytes], receive: Receive, send: Send) -> None:
         """Send a file piece by piece: a client that reads slowly holds no thread, and after one that hung up nothing is read."""
@@ -337,7 +349,7 @@ class Front:
 
 
 class _Page(NamedTuple):
-    response: HttpResponseBase
+    response: HttpResponse | StreamingHttpResponse
     price_s: float
     is_operators: bool
 
@@ -372,13 +384,21 @@ def _wake(group: Sequence[Pending]) -> None:
             pending.caller.set_result(None)
 
 
-def _headers(request: Request, response: HttpResponseBase) -> list[tuple[bytes, bytes]]:
+@lru_cache(1024)
+def _header(name: str, value: str) -> tuple[bytes, bytes]:
+    """A header as ASGI wants it. Most responses have the same few."""
+    return name.lower().encode("latin-1"), value.encode("latin-1")
+
+
+def _headers(request: Request, response: AnyResponse) -> list[tuple[bytes, bytes]]:
     """The response's headers, with the request's id; an API response also has `nosniff` and its length."""
-    headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in response.headers.items()]
-    headers += [(b"set-cookie", cookie.output(header="").strip().encode()) for cookie in response.cookies.values()]
+    headers = [_header(name, value) for name, value in response.headers.items()]
+    if not isinstance(response, Response):
+        headers += [(b"set-cookie", cookie.output(header="").strip().encode()) for cookie in response.cookies.values()]
     headers.append((b"x-request-id", request.request_id.encode()))
     if request.path_info.startswith(API_PATHS):
         headers.append((b"x-content-type-options", b"nosniff"))
-        if isinstance(response, HttpResponse) and response.status_code != 304 and "Content-Length" not in response.headers:
+        is_whole = not isinstance(response, StreamingHttpResponse) and response.status_code != 304
+        if is_whole and "Content-Length" not in response.headers:
             headers.append((b"content-length", b"%d" % len(response.content)))
     return headers

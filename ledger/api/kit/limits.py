@@ -7,7 +7,7 @@ runaway client; a limit over all processes belongs to the proxy in front.
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from django.conf import settings
@@ -16,6 +16,7 @@ from ledger.api.kit.authentication import Key
 from ledger.api.kit.request_errors import TooManyRequests
 
 _KEYS_LIMIT = 4096
+_UNLIMITED = nullcontext()
 
 
 @dataclass(slots=True)
@@ -29,14 +30,16 @@ _uses: dict[bytes, _Use] = {}
 _lock = threading.Lock()
 
 
-@contextmanager
-def admitted(key: Key) -> Iterator[None]:
+def admitted(key: Key) -> AbstractContextManager[None]:
     """Run the block as one of the key's requests, or raise `TooManyRequests` and run nothing."""
-    per_second: float = settings.LEDGER.get("KEY_REQUESTS_PER_SECOND", 0)
-    at_once: int = settings.LEDGER.get("KEY_CONCURRENT_REQUESTS", 0)
-    if not (per_second or at_once):
-        yield
-        return
+    ledger = settings.LEDGER
+    per_second: float = ledger.get("KEY_REQUESTS_PER_SECOND", 0)
+    at_once: int = ledger.get("KEY_CONCURRENT_REQUESTS", 0)
+    return _counted(key, per_second, at_once) if per_second or at_once else _UNLIMITED
+
+
+@contextmanager
+def _counted(key: Key, per_second: float, at_once: int) -> Iterator[None]:
     use = _enter(key, per_second, at_once)
     try:
         yield

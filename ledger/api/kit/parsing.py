@@ -9,6 +9,7 @@ from django.http import HttpRequest
 
 from ledger.api.kit.request_errors import FieldError, MalformedRequest, UnsupportedMediaType
 
+JSON = "application/json"
 BODY_LIMIT_BYTES = 64 * 1024
 BATCH_LIMIT_BYTES = 4 * 1024 * 1024
 DEPTH_LIMIT = 20
@@ -33,9 +34,10 @@ def read_body(request: HttpRequest) -> dict[str, Any]:
         BodyTooLarge: more is announced or sent than is taken here.
         MalformedRequest: not one well-formed JSON object.
     """
-    if _is_bare(request):
-        raise _malformed("empty-body", "The request has no body; send a JSON object.")
-    ensure_json(request)
+    if request.META.get("CONTENT_TYPE") != JSON or "HTTP_CONTENT_ENCODING" in request.META:
+        if _is_bare(request):
+            raise _malformed("empty-body", "The request has no body; send a JSON object.")
+        ensure_json(request)
     error: Exception | None = getattr(request, "body_error", None)
     if error is not None:
         raise error
@@ -51,7 +53,7 @@ def _is_bare(request: HttpRequest) -> bool:
 def ensure_json(request: HttpRequest) -> None:
     """Return if the request says that its body is plain JSON in UTF-8, or raise `UnsupportedMediaType`."""
     content_type = request.META.get("CONTENT_TYPE", "")
-    is_json = content_type == "application/json" or _JSON_WITH_CHARSET.fullmatch(content_type.strip())
+    is_json = content_type == JSON or _JSON_WITH_CHARSET.fullmatch(content_type.strip())
     encoding = request.META.get("HTTP_CONTENT_ENCODING", "identity")
     if not is_json or encoding.strip().lower() not in ("", "identity"):
         raise UnsupportedMediaType(accepted="application/json")
@@ -75,7 +77,8 @@ def parse_object(body: bytes) -> dict[str, Any]:
         raise _malformed("empty-body", "The body is empty; send a JSON object.")
     if body.startswith(_UTF8_BOM):
         raise _malformed("byte-order-mark", "The body begins with a byte order mark.")
-    _ensure_shallow(body)
+    if body.count(b"{") + body.count(b"[") > DEPTH_LIMIT:
+        _ensure_shallow(body)
     try:
         value = _DECODER.decode(body.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -105,8 +108,6 @@ def _malformed(code: str, detail: str) -> MalformedRequest:
 
 def _ensure_shallow(body: bytes) -> None:
     """Refuse deeply nested JSON before a recursive parser reads it."""
-    if body.count(b"{") + body.count(b"[") <= DEPTH_LIMIT:
-        return
     depth = 0
     for bracket in _BRACKET.findall(_STRING.sub(b"", body)):
         depth += 1 if bracket in b"[{" else -1

@@ -19,7 +19,7 @@ from rest_framework.exceptions import APIException
 from ledger import errors
 from ledger.api.kit import request_errors, server_errors
 from ledger.api.kit.rendering import in_key_order
-from ledger.api.kit.request_ids import request_id
+from ledger.api.kit.requests import request_id
 from ledger.api.kit.statuses import kind_of
 from ledger.database.locks import sqlstate
 

@@ -1,14 +1,14 @@
 """From Python to the bytes of a response. One format, JSON; times in UTC with microseconds and a Z."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, Final
 
 import orjson
-from django.http import HttpResponse
+from django.http import HttpResponse, StreamingHttpResponse
 from rest_framework.renderers import BaseRenderer
-
-from ledger.api.kit.request_errors import NotAcceptable
 
 PDF: Final = "application/pdf"
 
@@ -28,29 +28,36 @@ class JSONRenderer(BaseRenderer):
         return b"" if data is None else orjson.dumps(data)
 
 
-def json_response(
-    body: Any, *, status: int = 200, headers: Mapping[str, str] | None = None, content_type: str = "application/json"
-) -> HttpResponse:
+@dataclass(slots=True)
+class Response:
+    """A response of an `Endpoint`, which the front sends as it is.
+
+    It has what Django's response calls by the same names. No middleware sees it, and it takes a tenth of the time to make.
+    """
+
+    content: bytes
+    status_code: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+AnyResponse = Response | HttpResponse | StreamingHttpResponse
+"""What the front sends: a call's response, or what Django makes of a page, a problem or a file."""
+
+
+def json_response(body: Any, *, status: int = 200, headers: Mapping[str, str] = MappingProxyType({})) -> Response:
     """Return a response that carries `body`, in the order of its keys, never to be cached."""
-    response = HttpResponse(orjson.dumps(body), status=status, content_type=content_type)
-    response.headers["Cache-Control"] = "no-store"
-    if headers:
-        for name, value in headers.items():
-            response.headers[name] = value
-    return response
+    return Response(orjson.dumps(body), status, {"Content-Type": "application/json", "Cache-Control": "no-store", **headers})
 
 
-def pdf_response(content: bytes, *, file_name: str) -> HttpResponse:
+def pdf_response(content: bytes, *, file_name: str) -> Response:
     """Return a response that carries a PDF, for looking at or saving under that name (printable ASCII), never to be cached."""
-    response = HttpResponse(content, content_type=PDF)
-    response.headers["Cache-Control"] = "no-store"
-    response.headers["Content-Disposition"] = f'inline; filename="{file_name}"'
-    return response
+    shown_as = f'inline; filename="{file_name}"'
+    return Response(content, 200, {"Content-Type": PDF, "Cache-Control": "no-store", "Content-Disposition": shown_as})
 
 
-def write_response(body: Any, *, replayed: bool, status: int = 201) -> HttpResponse:
+def write_response(body: Any, *, replayed: bool, status: int = 201) -> Response:
     """Return the response to a write; a replayed one has the same body and says so in `Idempotency-Replayed`."""
-    return json_response(body, status=status, headers={"Idempotency-Replayed": "true"} if replayed else None)
+    return json_response(body, status=status, headers={"Idempotency-Replayed": "true"} if replayed else {})
 
 
 def time_text(at: datetime) -> str:
@@ -70,28 +77,3 @@ def in_key_order(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [in_key_order(item) for item in value]
     return value
-
-
-def ensure_acceptable(accept: str | None, served: str = "application/json") -> None:
-    """Return if a client with this Accept header takes what is served, or raise `NotAcceptable`. Source: RFC 9110, 12.5.1."""
-    if not accept or accept in ("*/*", served):
-        return
-    ranges = {served: 2, served.partition("/")[0] + "/*": 1, "*/*": 0}
-    best, quality = -1, 0.0
-    for item in accept.split(","):
-        name, *parameters = (part.strip().lower() for part in item.split(";"))
-        precision = ranges.get(name, -1)
-        if precision > best:
-            best, quality = precision, _quality(parameters)
-    if quality <= 0:
-        raise NotAcceptable(served=served)
-
-
-def _quality(parameters: list[str]) -> float:
-    for parameter in parameters:
-        if parameter.startswith("q="):
-            try:
-                return float(parameter[2:])
-            except ValueError:
-                return 0.0
-    return 1.0

@@ -6,14 +6,14 @@ from typing import Any
 
 from django.conf import settings
 from django.http import HttpRequest
-from django.http.response import HttpResponseBase
 
-from ledger.api.kit.request_ids import request_id
+from ledger.api.kit.rendering import AnyResponse
+from ledger.api.kit.requests import Request
 
 log = logging.getLogger("ledger.requests")
 
 
-def log_request(request: HttpRequest, response: HttpResponseBase, *, started_at: float) -> None:
+def log_request(request: Request, response: AnyResponse, *, started_at: float) -> None:
     """Write the line: a warning for 503 and the like, an error for 500, information for everything else.
 
     Args:
@@ -40,12 +40,12 @@ def client_address(request: HttpRequest) -> str:
     return passed_on[-proxies] if len(passed_on) >= proxies and passed_on[-proxies] else peer
 
 
-def _facts(request: HttpRequest, response: HttpResponseBase, milliseconds: float) -> dict[str, Any]:
+def _facts(request: Request, response: AnyResponse, milliseconds: float) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "status": response.status_code,
         "ms": milliseconds,
         "client": client_address(request),
-        "request_id": request_id(request),
+        "request_id": request.request_id,
     }
     problem = getattr(response, "problem", None)
     if problem:

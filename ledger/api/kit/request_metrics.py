@@ -9,8 +9,7 @@ from collections import Counter
 from functools import lru_cache
 from time import perf_counter
 
-from django.http.response import HttpResponseBase
-
+from ledger.api.kit.rendering import AnyResponse
 from ledger.api.kit.requests import Request
 from ledger.telemetry.metrics import PROBLEMS, REQUEST_SECONDS, SECONDS, add_observations, call_before_reading
 
@@ -27,7 +26,7 @@ _tallies: dict[tuple[str, str, int], list[float]] = {}
 _problems: Counter[tuple[int, str]] = Counter()
 
 
-def count_request(request: Request, response: HttpResponseBase, *, started_at: float) -> None:
+def count_request(request: Request, response: AnyResponse, *, started_at: float) -> None:
     """Count a response.
 
     Args:
@@ -45,7 +44,7 @@ def count_request(request: Request, response: HttpResponseBase, *, started_at: f
         _problems[response.status_code, problem["type"].rsplit("/", 1)[1]] += 1
 
 
-def label_of(request: Request, response: HttpResponseBase) -> tuple[str, str, int]:
+def label_of(request: Request, response: AnyResponse) -> tuple[str, str, int]:
     """Return method, route and status of a request: few, whatever clients send."""
     method = request.method or OTHER_METHOD
     route = request.route or _page_route(request.path_info)

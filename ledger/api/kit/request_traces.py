@@ -3,15 +3,13 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from django.http.response import HttpResponseBase
-
-from ledger.api.kit.request_ids import request_id
+from ledger.api.kit.rendering import AnyResponse
 from ledger.api.kit.request_metrics import label_of
 from ledger.api.kit.requests import Request
 from ledger.telemetry import tracing
 
 
-async def respond_in_span(request: Request, respond: Callable[[], Awaitable[HttpResponseBase]]) -> HttpResponseBase:
+async def respond_in_span(request: Request, respond: Callable[[], Awaitable[AnyResponse]]) -> AnyResponse:
     """Return the response of `respond`, which runs within the span of the request.
 
     The span has the route and not the path, because a path may name a holder. `ledger.request_id` finds the request in the log.
@@ -24,7 +22,7 @@ async def respond_in_span(request: Request, respond: Callable[[], Awaitable[Http
             "http.request.method": method,
             "http.route": route,
             "http.response.status_code": status,
-            "ledger.request_id": request_id(request),
+            "ledger.request_id": request.request_id,
         }
         problem = getattr(response, "problem", None)
         if problem is not None:

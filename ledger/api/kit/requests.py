@@ -1,12 +1,16 @@
 """A request as it came in over ASGI: its head at once, its body when the front has received it."""
 
-from collections.abc import MutableMapping
+import random
+import re
+import time
+from collections.abc import Mapping, MutableMapping
 from functools import lru_cache
 from io import BytesIO
 from typing import Any
 
 from django.conf import settings
 from django.core.handlers.asgi import ASGIRequest
+from django.http import HttpRequest
 from django.http.request import split_domain_port, validate_host
 
 from ledger.api.kit.parsing import is_storable
@@ -26,14 +30,12 @@ ONCE = frozenset(
 )
 """Headers that mean one thing: two of them are refused, not joined."""
 
+_SAFE_ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,64}")
 _NUL_IN_PATH = FieldError("", "forbidden-character", "NUL is refused in a path.")
 
 
 class Request(ASGIRequest):
     """Django's request, made in a third of the time; it has no body until `receive_body`."""
-
-    request_id: str
-    """Set by `request_ids.request_id`, before anything else is done with the request."""
 
     def __init__(self, scope: MutableMapping[str, Any]) -> None:
         """Take the head over. What is wrong with it is said by `ensure_sound`, so that the response can name the request."""
@@ -64,6 +66,7 @@ class Request(ASGIRequest):
             self.META["REMOTE_ADDR"] = self.META["REMOTE_HOST"] = client[0]
             self.META["REMOTE_PORT"] = client[1]
         self._take_headers(scope["headers"])
+        self.request_id = _sent_id(self.META) or new_request_id()
 
     def _take_headers(self, headers: Any) -> None:
         meta = self.META
@@ -80,7 +83,7 @@ class Request(ASGIRequest):
 
     def ensure_sound(self) -> None:
         """Return, or raise `MalformedRequest` for what is wrong with any request: NUL in its path, a header twice."""
-        if not is_storable(self.path):
+        if "\0" in self.path or not (self.path.isascii() or is_storable(self.path)):
             raise MalformedRequest(_NUL_IN_PATH)
         if self.given_twice:
             raise MalformedRequest(
@@ -101,6 +104,38 @@ class Request(ASGIRequest):
         """The same request with what only forms and pages need."""
         self._set_content_type_params(self.META)  # type: ignore[attr-defined]
         return self
+
+
+# The name of a request in responses and logs ---------------------------------------------------------
+
+
+def request_id(request: HttpRequest) -> str:
+    """Return the id of a request, which may be one that Django made; it is the same at each call."""
+    known: str | None = getattr(request, "request_id", None)
+    if known is None:
+        known = _sent_id(request.META) or new_request_id()
+        request.request_id = known  # type: ignore[attr-defined]
+    return known
+
+
+def _sent_id(meta: Mapping[str, Any]) -> str:
+    """The caller's X-Request-Id where that is 1 to 64 safe characters, else empty."""
+    sent: str = meta.get("HTTP_X_REQUEST_ID", "")
+    return sent if sent and _SAFE_ID.fullmatch(sent) else ""
+
+
+def new_request_id() -> str:
+    """Return a UUID that begins with the time, so that ids sort roughly as requests came. Source: RFC 9562, 5.7.
+
+    The random part makes it unique, not secret: `os.urandom` releases the interpreter's lock, and the event loop would wait to
+    get it back from the committer.
+    """
+    milliseconds = time.time_ns() // 1_000_000
+    part_a, part_b, part_c = random.getrandbits(12), random.getrandbits(14), random.getrandbits(48)
+    return f"{milliseconds >> 16:08x}-{milliseconds & 0xFFFF:04x}-7{part_a:03x}-{0x8000 | part_b:04x}-{part_c:012x}"
+
+
+# Heads -----------------------------------------------------------------------------------------------
 
 
 @lru_cache(512)

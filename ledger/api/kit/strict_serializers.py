@@ -177,7 +177,7 @@ class StrictSerializer(serializers.Serializer):
 
 
 def _neither(value: dict[str, Any], groups: tuple[tuple[str, ...], ...], pointer: str) -> list[FieldError]:
-    begun = [group for group in groups if any(name in value for name in group)]
+    begun = [group for group in groups if not value.keys().isdisjoint(group)]
     if not begun:
         choice = ", or ".join(" and ".join(group) for group in groups)
         return [FieldError(f"{pointer}/{groups[0][0]}", "required", f"Give {choice}.")]

@@ -4,6 +4,7 @@ from django.http import HttpRequest, HttpResponse
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from ledger.api.kit import rendering
 from ledger.api.kit.authentication import LEDGER_SPEND
 from ledger.api.kit.endpoint import Endpoint, requires
 from tests.benchmarks.competitors.keys import KeyedView
@@ -23,9 +24,9 @@ class LeanKeyOnly(Endpoint):
     """The same in the way of the ledger's own calls."""
 
     @requires(LEDGER_SPEND)
-    def post(self, request: HttpRequest, holder: str) -> HttpResponse:
+    def post(self, request: HttpRequest, holder: str) -> rendering.Response:
         """Answer at once."""
-        return HttpResponse(b'{"holder_id":"x"}', status=201, content_type="application/json")
+        return rendering.Response(b'{"holder_id":"x"}', 201, {"Content-Type": "application/json"})
 
 
 def nothing(request: HttpRequest, holder: str) -> HttpResponse:

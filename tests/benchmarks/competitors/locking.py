@@ -10,14 +10,14 @@ from functools import partial
 from typing import Any, Final
 
 from django.db import Error, connection, transaction
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 
 from ledger import entry_rows, journal, rules
 from ledger.api import request_schemas, response_schemas
 from ledger.api.kit.authentication import LEDGER_SPEND
 from ledger.api.kit.endpoint import Endpoint, requires
 from ledger.api.kit.idempotency import idempotency_key
-from ledger.api.kit.rendering import write_response
+from ledger.api.kit.rendering import Response, write_response
 from ledger.database import statements
 from ledger.database.locks import holder_key, lock_number, sqlstate
 from ledger.database.statements import Statement, array
@@ -79,7 +79,7 @@ class LockedSpends(Endpoint):
     spend: Callable[[SpendRequest], Entry] | None = None
 
     @requires(LEDGER_SPEND)
-    def post(self, request: HttpRequest, spender: str) -> HttpResponse:
+    def post(self, request: HttpRequest, spender: str) -> Response:
         """Spend credits of the holder."""
         given: dict[str, Any] = self.body(request, request_schemas.SpendSerializer)
         assert self.spend is not None

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 
 from ledger.api import request_schemas
 from ledger.api.kit.authentication import LEDGER_SPEND
 from ledger.api.kit.endpoint import Endpoint, requires
 from ledger.api.kit.idempotency import idempotency_key
-from ledger.api.kit.rendering import json_response
+from ledger.api.kit.rendering import Response, json_response
 from ledger.database.locks import holder_key, lock_number
 from ledger.database.rows import fetch_value
 
@@ -28,7 +28,7 @@ class _Spends(Endpoint):
     spend: Callable[[str, int, str, str], int]
 
     @requires(LEDGER_SPEND)
-    def post(self, request: HttpRequest, holder: str) -> HttpResponse:
+    def post(self, request: HttpRequest, holder: str) -> Response:
         """Spend credits of the holder."""
         given = self.body(request, request_schemas.SpendSerializer)
         balance = type(self).spend(holder, given["amount"], idempotency_key(request), given["reason"])

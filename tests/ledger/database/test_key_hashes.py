@@ -6,9 +6,9 @@ from django.db import connection
 from ledger import reads, services
 from ledger.admin.entry_search import search
 from ledger.errors import IdempotencyKeyReused, InsufficientCredits
+from ledger.journal import key_hash
 from ledger.models import Entry
 from ledger.rules import SpendRequest
-from ledger.rules.requests import key_hash
 
 pytestmark = pytest.mark.django_db
 

@@ -145,7 +145,7 @@ class AccountHistories(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def sweep(self, name: str) -> None:
-        self.entries[name] += rules.settle_due(self.account(name))
+        self.entries[name] += rules.settle_due(self.account(name))[0]
         self.purses[name].settle(self.now_us)
 
     # What is asked

@@ -137,9 +137,9 @@ def test_an_expired_hold_withholds_nothing_from_its_instant_on():
     assert account._replace(now_us=NOW + DAY - 1).available == 70
     account = account._replace(now_us=NOW + DAY)
     assert (account.available, account.balance, account.held) == (100, 70, 30)
-    booked = settle_due(account)
+    booked, settled = settle_due(account)
     assert [(each.kind, each.amount, each.effective_us, each.refers_to) for each in booked] == [("release", 30, NOW + DAY, 2)]
-    assert account.after_all(booked).available == 100
+    assert settled.available == 100
 
 
 def test_what_is_held_of_an_expired_lot_does_not_come_back_to_life_by_a_refund(ledger_clock):
