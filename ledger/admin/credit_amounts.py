@@ -26,7 +26,7 @@ MAX_DECIMALS: Final = 12
 MAX_CHARACTERS: Final = 60
 MAX_TYPES_NAMED: Final = 200
 """How many types a page knows the units of, to show the one that is typed; the others are converted as well."""
-TYPED: Final = re.compile(r"[0-9]+(\.[0-9]+)?", re.ASCII)
+TYPED: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?", re.ASCII)
 EXACT: Final = Context(prec=2 * MAX_CHARACTERS)
 
 

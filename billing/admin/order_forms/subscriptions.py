@@ -23,6 +23,7 @@ from billing.orders import subscriptions
 from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.idempotent_forms import Done, DryRun, FormSection, instant_field, operation_view
 from ledger.admin.kit.pages import ReadOnlyAdmin
+from ledger.units import unit_of
 
 MAX_QUANTITIES: Final = 100
 Part = tuple[str, Mapping[str, Any]]
@@ -171,7 +172,9 @@ def first_billing(ref: str, as_of: datetime, parts: list[Part]) -> list[str]:
     for document in made.documents:
         total = f"{notation_in(document['currency']).money(document['total_minor'])} {document['currency']}"
         parts.append((f"The invoice of a run at {when}: {total}", short_table(document, zone_of(document["customer"]))))
-    sentences += [f"It would grant {one.amount:,} {one.credit_type} to the customer's holder." for one in made.granted]
+    sentences += [
+        f"It would grant {unit_of(one.credit_type).amount(one.amount)} to the customer's holder." for one in made.granted
+    ]
     return sentences if made.documents else [*sentences, f"A run at {when} would invoice nothing."]
 
 

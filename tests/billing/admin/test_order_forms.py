@@ -390,6 +390,16 @@ def test_an_invalid_subscription_is_refused_at_its_fields_and_not_written(client
         assert list(field_errors(client, f"{BILLING}/subscription/add/", values | changed)) == [field], changed
 
 
+def test_a_subscription_shows_the_credits_that_its_first_run_grants_in_their_unit(client):
+    CreditType.objects.create(code="usd_cents", name="US dollars", unit="USD", scale=2)
+    granting = send_both_steps(client, f"{BILLING}/plan/add/", PLAN | {"credit_type": "usd_cents", "grants": "12.50"})
+    assert granting.status_code == 302
+    customer = CustomerFactory(holder_id="ada").ref
+    response = send_first_step(client, f"{BILLING}/subscription/add/", new_order(plan="team", customer=customer, quantities=""))
+    assert "It would grant 12.50 USD to the customer's holder." in text_of_response(response)
+    assert not Subscription.objects.exists()
+
+
 def test_an_amendment_of_a_subscription_whose_billing_is_suspended_says_so(client):
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring()]).code)
     suspension.suspend(ref=subscription.ref, reason="looks-odd")

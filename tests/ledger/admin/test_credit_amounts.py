@@ -115,6 +115,8 @@ def test_amounts_are_converted_exactly(client, typed, stored):
         ("0.001", "Amount has 3 decimals; an amount of USD has at most 2."),
         ("0", "Amount must be at least 0.01 USD."),
         ("0.00", "Amount must be at least 0.01 USD."),
+        ("-1", "Amount must be at least 0.01 USD."),
+        ("-0", "Amount must be at least 0.01 USD."),
         ("90071992547409.92", "Amount must be at most 90,071,992,547,409.91 USD."),
         ("9" * 60, "Amount must be at most 90,071,992,547,409.91 USD."),
         ("", "This field is required."),
@@ -129,7 +131,7 @@ def test_an_amount_out_of_its_decimals_or_range_is_refused_by_name_and_rule(clie
 
 
 @pytest.mark.parametrize(
-    "typed", ["12,50", "1,250.00", "-1", "+1", "1e3", ".5", "5.", "1 000", "NaN", "Infinity", "١٢", "1" * 61, "x"]
+    "typed", ["12,50", "1,250.00", "−1", "--1", "+1", "1e3", ".5", "5.", "1 000", "NaN", "Infinity", "١٢", "1" * 61, "x"]
 )
 def test_what_is_no_plain_number_is_refused_with_an_example(client, typed):
     response = first_step(client, GRANT, **ASKED | {"amount": typed})

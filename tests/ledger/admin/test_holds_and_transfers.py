@@ -285,9 +285,9 @@ def test_without_a_reason_nothing_is_written(client, hold_of_30, address, values
     [
         (account_url(page="transfer"), {"to": "ada", "amount": "5"}, "must be another holder"),
         (account_url(page="transfer"), {"to": "a b", "amount": "5"}, "1 to 64 characters"),
-        (account_url(page="transfer"), {"to": "bob", "amount": "0"}, "greater than or equal to 1"),
-        (account_url(page="set-overdraft"), {"limit": "-1"}, "greater than or equal to 0"),
-        (account_url(page="set-overdraft"), {"limit": str(2**53)}, "less than or equal to 9007199254740991"),
+        (account_url(page="transfer"), {"to": "bob", "amount": "0"}, "Amount must be at least 1 credit."),
+        (account_url(page="set-overdraft"), {"limit": "-1"}, "Limit must be at least 0 credits."),
+        (account_url(page="set-overdraft"), {"limit": str(2**53)}, "Limit must be at most 9,007,199,254,740,991 credits."),
     ],
 )
 def test_a_wrong_form_shows_what_is_wrong_and_writes_nothing(client, hold_of_30, address, values, message):
