@@ -371,10 +371,10 @@ def test_a_generator_killed_in_the_middle_leaves_no_invoice_no_number_and_no_loc
         PGOPTIONS="-c lock_timeout=0 -c statement_timeout=0",
     )
     held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND (classid::bigint << 32) | objid::bigint = %s"
-    waits = "SELECT FROM pg_locks WHERE NOT granted AND %s = ANY(pg_blocking_pids(pid))"
+    waits = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND %s = ANY(pg_blocking_pids(pid)))"
     number = lock_number(f"invoice_gen/{subscription.ref}")
     try:
-        while not observer.execute(waits, [holder.info.backend_pid]).fetchone() and process.poll() is None:
+        while observer.execute(waits, [holder.info.backend_pid]).fetchone() == (False,) and process.poll() is None:
             pass
         assert process.poll() is None, process.communicate()
         assert observer.execute(held, [number]).fetchone() == (1,)
