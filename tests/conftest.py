@@ -101,6 +101,7 @@ LONGEST_FIRST = (
     "billing/random_subscriptions/test_day_by_day.py",
     "deployment/replay/test_replay.py",
     "browser/test_pages.py",
+    "deployment/operators/test_links.py",
     "billing/api/test_conformance.py",
     "concurrency/test_signals.py",
     "concurrency/test_invoices_races.py",

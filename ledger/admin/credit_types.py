@@ -9,11 +9,11 @@ from django.http import HttpRequest
 from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from unfold.admin import ModelAdmin
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminTextInputWidget
 
 from ledger.admin.kit.cells import instant_words
+from ledger.admin.kit.columns import NamedColumns
 from ledger.models import CreditType
 from ledger.rules.credit_units import MAX_SCALE, CreditUnit
 from ledger.rules.refusal_texts import AMOUNTS
@@ -65,7 +65,7 @@ class CreditTypeForm(forms.ModelForm):
 
 
 @admin.register(CreditType)
-class CreditTypeAdmin(ModelAdmin):
+class CreditTypeAdmin(NamedColumns):
     """How credit types are shown. Nothing that the ledger counts or decides depends on it."""
 
     form = CreditTypeForm

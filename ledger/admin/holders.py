@@ -1,6 +1,5 @@
 """One page per holder: what she has, how long it lasts, what happened, and who gave it."""
 
-import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -12,11 +11,15 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 
 from ledger import operator_pages, reads
 from ledger.admin import holder_reads
 from ledger.admin.holder_reads import GrantOf, StateAt
+from ledger.admin.kit import charts
 from ledger.admin.kit.cells import table
+from ledger.admin.kit.charts import FAINT, STAIRCASE, STRONG
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.admin.links import account_id, entries_url, entry_id, entry_url, holder_url, refusal_url, refusals_url
 from ledger.admin.statements import last_month
@@ -35,6 +38,7 @@ TYPES_SHOWN = 50
 LOTS_SHOWN = 50
 HOLDS_SHOWN = 50
 TIME_LINE_ROWS = 25
+METADATA_SHOWN = 8
 CHART_DAYS = (30, 90, 365)
 LEAST_PERCENT = 1.5
 """How wide a part of a bar is at least: nothing that is there is invisible."""
@@ -281,30 +285,13 @@ def _points(account: Balance, first_at: datetime | None, *, days: int, now: date
 def _chart(points: Sequence[StateAt], unit: CreditUnit) -> dict[str, Any]:
     """What unfold's chart takes, and the same in words."""
     divisor = 10**unit.scale
-    line = {"stepped": True, "pointRadius": 0, "pointHitRadius": 8, "displayYAxis": True, "maxTicksXLimit": 8}
-    data = {
-        "labels": [_label(point.at, points[-1].at - points[0].at) for point in points],
-        "datasets": [
-            {
-                "label": "Available",
-                "data": [point.available / divisor for point in points],
-                "borderColor": "var(--color-primary-600)",
-                "borderWidth": 2,
-                **line,
-            },
-            {
-                "label": "Balance",
-                "data": [point.balance / divisor for point in points],
-                "borderColor": "var(--color-base-400)",
-                "borderWidth": 1,
-                "borderDash": [4, 4],
-                **line,
-            },
-        ],
-    }
+    span = points[-1].at - points[0].at
+    available = charts.line("Available", [point.available / divisor for point in points], look=STRONG, shape=STAIRCASE)
+    balance = charts.line("Balance", [point.balance / divisor for point in points], look=FAINT, shape=STAIRCASE)
     amounts, first = [point.available for point in points], timezone.localtime(points[0].at)
     return {
-        "chart": json.dumps(data),
+        "chart": charts.data([_label(point.at, span) for point in points], available, balance),
+        "chart_options": charts.options(unit=unit.unit, decimals=unit.scale),
         "chart_text": (
             f"{unit.number(amounts[0])} on {first.day} {first:%b %Y}, {unit.number(amounts[-1])} now; "
             f"at least {unit.number(min(amounts))}, at most {unit.number(max(amounts))}."
@@ -354,8 +341,13 @@ def _line(row: EntryListing, unit: CreditUnit) -> dict[str, Any]:
         "amount": "" if row.amount == 0 else unit.signed(row.amount),
         "is_plus": row.amount > 0,
         "balance": unit.number(row.balance),
-        "actor": row.actor,
-        "reason": "" if row.reason in REASONS_OF_THE_LEDGER else row.reason,
-        "reference": row.reference,
-        "metadata": list((row.metadata or {}).items())[:8],
+        "facts": _facts(row),
     }
+
+
+def _facts(row: EntryListing) -> SafeString:
+    """Who, why, about what, and the first metadata."""
+    reference = format_html("<code>{}</code>", row.reference) if row.reference else ""
+    metadata = [f"{name} {value}" for name, value in list((row.metadata or {}).items())[:METADATA_SHOWN]]
+    found = [row.actor, "" if row.reason in REASONS_OF_THE_LEDGER else row.reason, reference, *metadata]
+    return format_html_join(" · ", "{}", ((fact,) for fact in found if fact))

@@ -1,6 +1,5 @@
 """The first page: what needs attention, what is being refused, who is running dry, and where to begin."""
 
-import json
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,6 +11,7 @@ from ledger import operator_pages
 from ledger.admin import home_reads
 from ledger.admin.home_reads import Lately, RefusalCounts, Running
 from ledger.admin.home_totals import totals
+from ledger.admin.kit import charts
 from ledger.admin.links import entries_url, holder_url, refusals_url
 from ledger.lock_report import current_locks
 from ledger.operator_pages import Attention
@@ -20,17 +20,6 @@ from ledger.units import units_of
 
 SHOWN = 8
 LONG_WAIT_S = 1
-WHOLE_NUMBERS_CHART = {
-    "animation": False,
-    "responsive": True,
-    "maintainAspectRatio": False,
-    "plugins": {"legend": {"display": False}},
-    "scales": {
-        "x": {"border": {"width": 0}, "grid": {"display": False}, "ticks": {"color": "#9ca3af", "maxTicksLimit": 8}},
-        "y": {"beginAtZero": True, "border": {"width": 0}, "ticks": {"color": "#9ca3af", "precision": 0, "maxTicksLimit": 6}},
-    },
-}
-"""Options of unfold's chart for counts: no half refusals on the axis."""
 TONES = ("danger", "warning", "info")
 
 
@@ -98,26 +87,13 @@ def _starts(request: HttpRequest) -> list[tuple[str, str, str]]:
 def _refused(found: RefusalCounts) -> dict[str, Any]:
     """The chart of refusals per hour, and the same in words."""
     labels = [f"{found.since + timedelta(hours=hour):%H:00}" for hour in range(home_reads.HOURS)]
-    data = {
-        "labels": labels,
-        "datasets": [
-            {
-                "label": "Refusals",
-                "data": found.by_hour,
-                "backgroundColor": "var(--color-primary-600)",
-                "displayYAxis": True,
-                "maxTicksXLimit": 8,
-                "borderRadius": 3,
-            }
-        ],
-    }
     most = "" if found.is_all else f" (the newest {home_reads.REFUSALS_COUNTED:,})"
     codes = ", ".join(f"{count:,} {code.replace('-', ' ')}" for code, count in found.by_code)
     total = f"{found.total:,} in the last {home_reads.HOURS} hours{most}: {codes}." if found.total else ""
     return {
         "may_see_refusals": True,
-        "refused_chart": json.dumps(data) if found.total else "",
-        "refused_options": json.dumps(WHOLE_NUMBERS_CHART),
+        "refused_chart": charts.data(labels, charts.bars("Refusals", found.by_hour)) if found.total else "",
+        "refused_options": charts.options(unit="refusals"),
         "refused_text": total or f"None in the last {home_reads.HOURS} hours.",
         "refusals_url": refusals_url(),
     }

@@ -1,10 +1,11 @@
 """What the first page says of each credit type: what is outstanding, what this month brought, and the last 30 days as a line."""
 
-import json
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from ledger.admin.home_reads import Scheduled, scheduled
+from ledger.admin.kit import charts
+from ledger.admin.kit.charts import FAINT, MONOTONE, STRONG
 from ledger.models import DailyTotal
 from ledger.rules.credit_units import CreditUnit
 from ledger.totals import TypeReport, month_report
@@ -71,20 +72,8 @@ def _spendable(report: TypeReport, coming: Scheduled, unit: CreditUnit) -> str:
 
 def _card(report: TypeReport, unit: CreditUnit, days: list[tuple[date, int, int]], coming: Scheduled) -> dict[str, Any]:
     divisor = 10**unit.scale
-    line = {"pointRadius": 0, "pointHitRadius": 8, "tension": 0.2, "displayYAxis": True, "maxTicksXLimit": 6}
-    spent = {
-        "label": "Spent",
-        "data": [used / divisor for _, _, used in days],
-        "borderColor": "var(--color-primary-600)",
-        "borderWidth": 2,
-    }
-    granted = {
-        "label": "Granted",
-        "data": [given / divisor for _, given, _ in days],
-        "borderColor": "var(--color-base-400)",
-        "borderWidth": 1,
-        "borderDash": [4, 4],
-    }
+    spent = charts.line("Spent", [used / divisor for _, _, used in days], look=STRONG, shape=MONOTONE)
+    granted = charts.line("Granted", [given / divisor for _, given, _ in days], look=FAINT, shape=MONOTONE)
     return {
         "name": unit.name,
         "outstanding": unit.amount(report.closing),
@@ -92,9 +81,8 @@ def _card(report: TypeReport, unit: CreditUnit, days: list[tuple[date, int, int]
         "held": unit.number(report.held) if report.held else "",
         "coming": _coming(coming.credits.get(report.credit_type, 0), coming.is_all, unit),
         "moved": [(words, unit.number(int(report.movements[name]))) for name, words in WORDS.items()],
-        "chart": json.dumps(
-            {"labels": [f"{day.day} {day:%b}" for day, _, _ in days], "datasets": [spent | line, granted | line]}
-        ),
+        "chart": charts.data([f"{day.day} {day:%b}" for day, _, _ in days], spent, granted),
+        "chart_options": charts.options(unit=unit.unit, decimals=unit.scale),
         "chart_text": (
             f"Spent in the last {DAYS} days: {unit.number(sum(used for _, _, used in days))}, "
             f"most on one day {unit.number(max(used for _, _, used in days))}."

@@ -15,9 +15,9 @@ from django.http.response import HttpResponseBase
 from django.utils import timezone
 from django_otp.plugins.otp_static.models import StaticDevice
 from django_otp.plugins.otp_totp.models import TOTPDevice
-from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
+from ledger.admin.kit.columns import NamedColumns
 from ledger.staff_log import record
 
 admin.site.index_template = "admin/ledger/home.html"
@@ -29,7 +29,7 @@ admin.site.unregister(StaticDevice)
 
 
 @admin.register(User)
-class OperatorAdmin(DjangoUserAdmin, ModelAdmin):
+class OperatorAdmin(DjangoUserAdmin, NamedColumns):
     """The operators. An operator who leaves is made inactive, not deleted: entries keep the name."""
 
     form = UserChangeForm
@@ -41,7 +41,7 @@ class OperatorAdmin(DjangoUserAdmin, ModelAdmin):
         return False
 
 
-class ListWithActions(ModelAdmin):
+class ListWithActions(NamedColumns):
     """A list whose ticked rows can be deleted together."""
 
     def response_action(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponseBase | None:
@@ -57,6 +57,7 @@ class ListWithActions(ModelAdmin):
 class OperatorGroupAdmin(DjangoGroupAdmin, ListWithActions):
     """Sets of permissions."""
 
+    list_display = ("name",)
     show_facets = admin.ShowFacets.NEVER
 
 

@@ -192,19 +192,76 @@ def test_the_unit_beside_an_amount_follows_the_credit_type_that_is_typed(chromiu
         chromium.visit(f"{site.url}/admin/ledger/account/grant-credits/", job, width=width)
 
 
+def chart_in(visit: Visit, type_: str) -> str:
+    """The expression of the page's first chart of that type, once it is drawn."""
+    chart = f"Chart.getChart(document.querySelector('canvas[data-type={type_}]'))"
+    visit.page.wait_for_function(f"{chart} !== undefined")
+    return chart
+
+
 def test_refusals_per_hour_are_whole_numbers_on_the_axis(chromium):
     services.grant(holder_id="ada", amount=1, idempotency_key="g")
     with pytest.raises(InsufficientCredits):
         services.spend(holder_id="ada", amount=2, idempotency_key="s")
 
     def ticks(visit: Visit) -> list[float]:
-        chart = "Chart.getChart(document.querySelector('canvas[data-type=bar]'))"
-        visit.page.wait_for_function(f"{chart} !== undefined")
-        found: list[float] = visit.page.evaluate(f"{chart}.scales.y.ticks.map(tick => tick.value)")
+        found: list[float] = visit.page.evaluate(f"{chart_in(visit, 'bar')}.scales.y.ticks.map(tick => tick.value)")
         return found
 
     with site_of(operator()) as site:
         assert chromium.visit(f"{site.url}/admin/", ticks) == [0, 1]
+
+
+def axis(visit: Visit) -> list[str]:
+    """What is written at the vertical axis of a page's first line chart, from below."""
+    axis = f"{chart_in(visit, 'line')}.scales.y"
+    found: list[str] = visit.page.evaluate(f"[{axis}.options.title.text, ...{axis}.ticks.map(tick => tick.label)]")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("credit_type", "expected"),
+    [
+        ("credits", ["credits", "0", "500,000", "1,000,000", "1,500,000"]),
+        ("usd_cents", ["USD", "0", "5,000", "10,000", "15,000"]),
+    ],
+)
+def test_a_charts_axis_begins_at_0_and_has_the_unit_and_groups_of_thousands(chromium, credit_type, expected):
+    CreditType.objects.create(code="usd_cents", name="US dollars", unit="USD", scale=2)
+    services.grant(holder_id="ada", amount=1_200_000, idempotency_key="g", credit_type=credit_type)
+    with site_of(operator()) as site:
+        address = f"{site.url}/admin/ledger/account/holders/ada/?type={credit_type}"
+        assert chromium.visit(address, axis) == expected
+        assert chromium.visit(address, axis, width=390, theme="dark") == expected
+
+
+OUTSIDE_THEIR_VALUES = """chart => chart.data.datasets.flatMap((_, index) => {
+    const points = chart.getDatasetMeta(index).data;
+    return points.slice(1).filter((point, number) => {
+        const ends = [points[number].y, point.y];
+        const handles = [points[number].cp2y ?? ends[0], point.cp1y ?? ends[1]];
+        return Math.max(...handles) > Math.max(...ends) + 0.01 || Math.min(...handles) < Math.min(...ends) - 0.01;
+    }).length;
+})"""
+"""How many pieces of each line bend beyond their ends, told by the handles of their curves."""
+
+
+def test_a_line_is_never_drawn_above_or_below_its_values(history, chromium):
+    """The control gives the same lines a tension: they bend beyond their values."""
+    count_entries(patience_seconds=0)
+
+    def outside(visit: Visit) -> tuple[list[int], list[int]]:
+        chart = chart_in(visit, "line")
+        as_drawn = visit.page.evaluate(f"({OUTSIDE_THEIR_VALUES})({chart})")
+        bend = "each.cubicInterpolationMode = 'default'; each.stepped = false; each.tension = 0.2"
+        visit.page.evaluate(f"{{ const chart = {chart}; chart.data.datasets.forEach(each => {{ {bend} }}); chart.update() }}")
+        return as_drawn, visit.page.evaluate(f"({OUTSIDE_THEIR_VALUES})({chart})")
+
+    with site_of(operator()) as site:
+        for page in ("", "ledger/account/holders/acme-gmbh/?days=90"):
+            as_drawn, control = chromium.visit(f"{site.url}/admin/{page}", outside)
+            assert as_drawn == [0, 0]
+            assert sum(control) > 0
 
 
 def test_control_a_script_that_the_policy_forbids_is_reported(chromium):

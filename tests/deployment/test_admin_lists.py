@@ -3,6 +3,7 @@
 import pytest
 from django.contrib import admin
 from django.contrib.admin import ModelAdmin, ShowFacets
+from django.contrib.admin.utils import label_for_field
 from django.db import connection
 from django.db.models import CharField, Model, TextField
 from django.test.utils import CaptureQueriesContext
@@ -56,6 +57,14 @@ def test_a_value_that_the_database_cannot_hold_is_no_error_of_the_server(model: 
 
     for name in texts[:2]:
         assert client.get(f"{address}?{name}=%00").status_code in (200, 302, 400), name
+
+
+@pytest.mark.parametrize("model", registered_models(), ids=lambda model: model._meta.label)
+def test_the_name_of_each_column_begins_with_a_capital(model: type[Model]) -> None:
+    """A narrow page shows it in each cell as it is."""
+    model_admin = admin.site._registry[model]
+    names = [label_for_field(name, model, model_admin) for name in model_admin.list_display]
+    assert [name for name in names if name[:1] != name[:1].upper()] == []
 
 
 def test_nul_in_a_filter_of_operators_is_a_400() -> None:

@@ -11,9 +11,9 @@ from django.http import HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
-from unfold.admin import ModelAdmin
 
 from ledger import staff_log
+from ledger.admin.kit.columns import NamedColumns
 from ledger.admin.kit.csv_files import Column, csv_response
 
 ROWS_PER_PIECE = 1_000
@@ -36,7 +36,7 @@ class Beside:
     add_url: str = ""
 
 
-class SavedList(ModelAdmin):
+class SavedList(NamedColumns):
     """A list that every operator who may see it can save as CSV, and that shows the sums of its rows."""
 
     list_before_template = "admin/ledger/list_head.html"

@@ -1,6 +1,9 @@
-"""The sidebar highlights the page that is shown, and no other."""
+"""The sidebar highlights the page that is shown, and no other; dates are written in one way."""
+
+from datetime import UTC, date, datetime
 
 import pytest
+from django.utils.formats import localize
 
 from ledger import services
 from tests.ledger.admin.admin_site import operator
@@ -32,3 +35,8 @@ def test_pages_below_a_list_highlight_the_list():
     for address in ("holders/ada/", "ada_2Fcredits/grant/"):
         assert highlighted(client, f"/admin/ledger/account/{address}") == ["Holders with balances"]
     assert highlighted(client, "/admin/preferences/") == []
+
+
+def test_dates_and_times_that_django_writes_look_like_those_in_the_columns_of_the_ledger():
+    at = datetime(2026, 3, 1, 14, 3, 20, tzinfo=UTC)
+    assert [localize(date(2026, 3, 1)), localize(at)] == ["2026-03-01", "2026-03-01 14:03:20"]

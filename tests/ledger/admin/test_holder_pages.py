@@ -119,7 +119,7 @@ def test_the_time_line_says_entries_and_refusals_in_words_with_reference_metadat
     for line in (
         r"Refused #8 spend: 700 asked, 290 spendable\. Short by 410\. key:app · job-19",
         r"Transfer #7 8 sent to bob",
-        r"Refund #6 2 of spend #2 returned .* cut off \+2",
+        r"Refund #6 2 of spend #2 returned cut off \+2",
         r"Capture #5 20 of hold #3 spent",
         r"Release #4 40 of hold #3 returned ledger \+40",
         r"Hold #3 60 set aside",

@@ -13,7 +13,7 @@ from ledger import reads, services
 from ledger.admin import history
 from ledger.database.locks import try_advisory_lock
 from ledger.errors import InsufficientCredits
-from tests.ledger.admin.admin_site import cost_of, entries_and_refusals, load_history, older_url, operator, shown_entries
+from tests.ledger.admin.admin_site import cost_of, entries_and_refusals, load_history, older_url, operator, shown_entries, text_of
 
 pytestmark = pytest.mark.django_db
 
@@ -177,6 +177,17 @@ def test_pages_follow_one_another_without_gap_or_repetition(client, monkeypatch)
         seen += shown_entries(page)
         query = older_url(page)
     assert seen == expected
+
+
+def test_a_list_leads_to_other_pages_only_where_there_are_some(client, ada):
+    def ways(query):
+        nav = re.search(r'<nav[^>]*aria-label="Pages">(.*?)</nav>', client.get(ENTRIES + query).content.decode(), re.DOTALL)
+        return nav and text_of(nav[1]).split()
+
+    assert ways("") is None
+    load_history(holders=7, entries=80)
+    assert ways("") == ["Older", "›"]
+    assert ways(older_url(client.get(ENTRIES).content.decode())) == ["Newest"]
 
 
 @pytest.mark.parametrize("window_rows", [40, 100, 10_000])

@@ -1,0 +1,57 @@
+"""Charts of the operators' pages, for unfold's component: axes with units and grouped thousands, lines through their values.
+
+No line is drawn above or below the values that it connects: a line is a staircase, or monotone between two values.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+GREY: Final = "#767d89"
+"""For the words at the axes; told apart from both a white and a black page by a contrast of 4."""
+STRONG: Final = {"borderColor": "var(--color-primary-600)", "borderWidth": 2}
+FAINT: Final = {"borderColor": "var(--color-base-400)", "borderWidth": 1, "borderDash": [4, 4]}
+STAIRCASE: Final = {"stepped": True}
+MONOTONE: Final = {"cubicInterpolationMode": "monotone"}
+
+
+def line(name: str, values: Sequence[float], *, look: dict[str, Any], shape: dict[str, Any]) -> dict[str, Any]:
+    """A line through values, STRONG or FAINT; a STAIRCASE if a value lasts until the next one, MONOTONE otherwise."""
+    return {"label": name, "data": list(values), "pointRadius": 0, "pointHitRadius": 8, **look, **shape}
+
+
+def bars(name: str, values: Sequence[float]) -> dict[str, Any]:
+    """A bar for each value."""
+    return {"label": name, "data": list(values), "backgroundColor": "var(--color-primary-600)", "borderRadius": 3}
+
+
+def data(labels: Sequence[str], *datasets: dict[str, Any]) -> str:
+    """The chart's values: a label for each place on the horizontal axis, and the lines or bars."""
+    return json.dumps({"labels": list(labels), "datasets": list(datasets)})
+
+
+def options(*, unit: str, decimals: int = 0) -> str:
+    """The chart's look: a vertical axis from 0 that names its unit, with at most that many decimals and grouped thousands."""
+    number = {"maximumFractionDigits": decimals, "useGrouping": True}
+    x = {"ticks": _ticks(maxTicksLimit=8, maxRotation=0, autoSkipPadding=12), "grid": {"display": False}, "border": {"width": 0}}
+    y = {
+        "beginAtZero": True,
+        "border": {"width": 0},
+        "ticks": _ticks(maxTicksLimit=6, format=number, **({} if decimals else {"precision": 0})),
+        "title": {"display": True, "text": unit, "color": GREY},
+    }
+    return json.dumps(
+        {
+            "animation": False,
+            "responsive": True,
+            "maintainAspectRatio": False,
+            "locale": "en",
+            "interaction": {"mode": "index", "intersect": False},
+            "plugins": {"legend": {"display": False}},
+            "scales": {"x": x, "y": y},
+        }
+    )
+
+
+def _ticks(**more: Any) -> dict[str, Any]:
+    return {"color": GREY, **more}

@@ -1,0 +1,1 @@
+"""How Django writes dates and times on pages."""

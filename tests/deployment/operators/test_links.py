@@ -1,0 +1,214 @@
+"""The admin as each role finds it: every link and form that it is shown works, and every page that it may open is linked."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from typing import Any
+from urllib.parse import parse_qsl, urljoin, urlsplit
+
+import pytest
+from axes.models import AccessAttempt
+from django.contrib import admin
+from django.test import Client
+from django.urls import URLPattern, URLResolver, resolve
+
+from billing.models import Run, RunResult, SuspendedBilling
+from billing.orders.subscriptions import Wish, amend_subscription
+from ledger import services
+from ledger.errors import InsufficientCredits
+from ledger.models import CreditType
+from ledger.rules import GrantRequest
+from ledger.services.api_keys import create_api_key
+from ledger.totals import close_months, count_entries
+from ledger_project.operators.roles import ROLES
+from tests.billing.factories import SubscriptionFactory
+from tests.browser.billed import billed_with_everything
+from tests.deployment.operators.test_roles import client_of_role
+
+pytestmark = pytest.mark.django_db
+
+PAGES_OF_A_VIEW = 3
+"""How many pages of a view are opened; of those with the same filters one."""
+MOST_PAGES = 300
+WITHOUT_LINK = {"autocomplete", "jsi18n", "login", "logout", "password_change_done", "view_on_site"}
+"""Views that are called by scripts, or lead somewhere else."""
+WITHOUT_PAGE = {"ledger_account_change", "ledger_staffevent_change"}
+ADDED = {
+    "auth_group", "auth_user", "billing_coupon", "billing_customer", "billing_plan", "billing_subscription",
+    "ledger_apikey", "ledger_credittype",
+}  # fmt: skip
+DELETED = {"auth_group", "axes_accessattempt", "ledger_credittype"}
+"""Models whose rows can be added or deleted by Django's pages. No other model has these pages; no model has a history."""
+
+
+class Links(HTMLParser):
+    """The addresses that a page leads to, and its forms that write: address and hidden values."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.forms: list[tuple[str, dict[str, str]]] = []
+        self._form: tuple[str, dict[str, str]] | None = None
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        if tag == "a" and given.get("href"):
+            self.addresses.append(given["href"])
+        elif tag == "form" and given.get("method", "get").lower() == "post":
+            self._form = given.get("action", ""), {}
+        elif tag == "form":
+            self.addresses.append(given.get("action") or "?")
+        elif self._form and tag == "input" and given.get("type") == "hidden":
+            self._form[1][given.get("name", "")] = given.get("value", "")
+        elif self._form and tag in ("button", "input") and given.get("type", "submit") == "submit":
+            self.forms.append(self._form)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "form":
+            self._form = None
+
+
+@dataclass
+class Walk:
+    """The pages that a client comes to by links: the name of the view of each address; `wrong` says what did not work."""
+
+    client: Client
+    views: dict[str, str] = field(default_factory=dict)
+    forms: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+
+    def begin_at(self, *addresses: str) -> "Walk":
+        """Open these pages and those that they lead to, the nearest first, as far as the bounds of this module go."""
+        opened: Counter[str] = Counter()
+        waiting = [(address, "where it begins") for address in addresses]
+        met = set(addresses)
+        while waiting:
+            address, origin = waiting.pop(0)
+            view, filters = view_of(address), filters_of(address)
+            shape = f"{view}?{filters}"
+            if view != "search" and (opened[view] == PAGES_OF_A_VIEW or (filters and opened[shape])):
+                continue
+            opened.update((view, shape))
+            links = [each for each in self._open(address, origin) if each not in met]
+            met.update(links)
+            waiting.extend((each, address) for each in links)
+        assert len(self.views) < MOST_PAGES
+        return self
+
+    def _open(self, address: str, origin: str) -> Iterator[str]:
+        """Open the page, and give the addresses inside the admin that it leads to."""
+        headers = {"HX-Request": "true"} if view_of(address) == "search" else {}
+        response = self.client.get(address, follow=True, headers=headers)
+        self.views[address] = view_of(address)
+        here = response.redirect_chain[-1][0] if response.redirect_chain else address
+        if response.status_code != 200 or view_of(here) == "login":
+            self.wrong.append(f"{response.status_code} {here}, linked from {origin}")
+        body = response.getvalue()
+        if not response["Content-Type"].startswith("text/html"):
+            return
+        links = Links(body.decode())
+        for action, values in links.forms:
+            target = urljoin(here, action)
+            self.forms.setdefault(view_of(target), (target, values))
+        for each in dict.fromkeys(links.addresses):
+            target = urlsplit(urljoin(here, each))._replace(fragment="")
+            if target.netloc:
+                self.wrong.append(f"{each} leads to another site, linked from {address}")
+            elif target.path.startswith("/admin/"):
+                yield target.geturl()
+
+    def send_forms(self) -> "Walk":
+        """Send a form of each view with nothing filled in: it comes back with its mistakes, or it is done."""
+        # Last the group of the operators who are walking.
+        for view, (address, values) in sorted(self.forms.items(), key=lambda form: form[0] == "auth_group_delete"):
+            if view != "logout" and (status := self.client.post(address, values).status_code) not in (200, 302, 422):
+                self.wrong.append(f"{status} for the form of {address}")
+        return self
+
+
+def view_of(address: str) -> str:
+    """The name of the view behind an address."""
+    path = urlsplit(address).path
+    return "search" if path == "/admin/search/" else resolve(path).url_name or ""
+
+
+def filters_of(address: str) -> str:
+    """The names of an address's parameters."""
+    return "&".join(sorted(name for name, _ in parse_qsl(urlsplit(address).query)))
+
+
+def names_of(patterns: list[URLPattern | URLResolver]) -> Iterator[str]:
+    """The names of all views behind these patterns."""
+    for each in patterns:
+        if isinstance(each, URLResolver):
+            yield from names_of(each.url_patterns)
+        elif each.name:
+            yield each.name
+
+
+def linked_views() -> set[str]:
+    """The names of the views of the admin that somebody can come to by a link."""
+    missing = {f"{name}_history" for name in models()} | WITHOUT_LINK | WITHOUT_PAGE
+    missing |= {f"{name}_add" for name in models() - ADDED} | {f"{name}_delete" for name in models() - DELETED}
+    return set(names_of(admin.site.get_urls())) - missing
+
+
+def models() -> set[str]:
+    """The models that the admin shows, such as `auth_user`."""
+    return {f"{model._meta.app_label}_{model._meta.model_name}" for model in admin.site._registry}
+
+
+def ledger_of_everything() -> list[str]:
+    """Make an example of each row; return what finds them with Ctrl+K."""
+    acme: dict[str, Any] = {"holder_id": "acme-gmbh", "actor": "key:shop"}
+    services.grant(**acme, amount=1_000, idempotency_key="g", expires_at=datetime.now(UTC) + timedelta(days=3))
+    spend = services.spend(**acme, amount=100, idempotency_key="s", reference="job-18")
+    services.refund(**acme, spend=spend.sequence, amount=10, idempotency_key="r", reason="goodwill")
+    services.hold(**acme, amount=50, idempotency_key="h", reference="session-1")
+    services.transfer(**acme, to="ben", amount=20, idempotency_key="t", reason="a gift")
+    services.grant(**acme, amount=5, idempotency_key="cents", credit_type="usd_cents")
+    with pytest.raises(InsufficientCredits):
+        services.spend(**acme, amount=9_999, idempotency_key="no", reference="job-19")
+    services.batch(
+        [GrantRequest(**acme, amount=5, idempotency_key="b")], mode="each", idempotency_key="nightly", actor="key:shop"
+    )
+    services.publish_rate(code="gpt.out", price=3, per=1_000, actor="admin:mara", reason="price list")
+    CreditType.objects.create(code="usd_cents", name="US dollars", unit="USD", scale=2)
+    create_api_key(name="shop", scopes=["ledger:read"])
+    AccessAttempt.objects.create(
+        username="mallory", ip_address="192.0.2.1", attempt_time=datetime.now(UTC), failures_since_start=3
+    )
+    count_entries(patience_seconds=0)
+    close_months()
+    return ["acme", "job-18", "job-19", "session-1", "nightly"]
+
+
+def billing_of_everything() -> list[str]:
+    """The same, of billing: with a subscription that is suspended, one that is paused, and one that ends after its trial."""
+    invoice, draft, note = billed_with_everything()
+    now, day = datetime.now(UTC), timedelta(days=1)
+    trial = SubscriptionFactory(
+        ref="TRIAL-1", customer="C-7", plan="team", started_at=now - day, trial_end=now + 7 * day, ends_at=now + 9 * day
+    )
+    paused = SubscriptionFactory(ref="PAUSED-1", customer="C-7", plan="team", started_at=now - day)
+    amend_subscription(ref=paused.ref, effective_at=now, wish=Wish(paused=True))
+    SuspendedBilling.objects.create(subscription_id=draft.subscription_id, reason="amount-unusual")
+    run = Run.objects.create(run_id="6f9619ff-8b86-4d11-b42d-00c04fc964ff", as_of=now, host="worker-1")
+    RunResult.objects.create(run_id=run.pk, subscription_ref="SUB-1234", outcome="failed", detail="ValueError")
+    return [trial.ref, paused.ref, "SUB-1234", "C-7", "team", invoice.number, note.number]
+
+
+def test_each_role_is_shown_what_it_may_open_and_nothing_else():
+    words = ledger_of_everything() + billing_of_everything()
+    start = ["/admin/", *(f"/admin/search/?s={word}" for word in words)]
+    walks = {role: Walk(client_of_role(role)).begin_at(*start) for role in ROLES}
+    opened = {address: view for walk in walks.values() for address, view in walk.views.items()}
+    for role, walk in walks.items():
+        hidden = {view: address for address, view in opened.items() if view not in walk.views.values()}
+        statuses = {address: walk.client.get(address).status_code for address in hidden.values()}
+        assert {address for address, status in statuses.items() if status != 403} == set(), f"{role} is not shown these"
+        assert walk.send_forms().wrong == [], role
+    assert linked_views() - set(walks["administrator"].views.values()) == set()
