@@ -261,8 +261,8 @@ class EntryAdmin(ReadOnlyAdmin):
         return account_link(row.holder_id, row.credit_type, f"{row.holder_id}, {row.credit_type}")
 
     @display(description="Kind", label=KIND_COLOURS)
-    def kind_label(self, row: EntryListing) -> str:
-        return row.kind
+    def kind_label(self, row: EntryListing) -> tuple[str, str]:
+        return row.kind, row.kind.replace("_", " ")
 
     @display(description="Amount")
     def signed_amount(self, row: EntryListing) -> SafeString:

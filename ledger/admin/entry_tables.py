@@ -60,7 +60,7 @@ def entries_table(rows: Sequence[Any]) -> dict[str, Any]:
         [
             (
                 entry_link(row.holder_id, row.credit_type, row.sequence),
-                row.kind,
+                row.kind.replace("_", " "),
                 amount_cell(row),
                 digits(row.unit.number(row.balance)),
                 timestamp(row.recorded_at),

@@ -1,6 +1,6 @@
 """Operators and their groups, in the look of the other pages."""
 
-from typing import Any
+from typing import Any, Final
 
 from axes.models import AccessAttempt
 from django.conf import settings
@@ -9,7 +9,7 @@ from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, User
 from django.core.exceptions import BadRequest
-from django.db.models import QuerySet
+from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.utils import timezone
@@ -27,6 +27,11 @@ admin.site.unregister(Group)
 admin.site.unregister(TOTPDevice)
 admin.site.unregister(StaticDevice)
 
+# As the sidebar and the docs call them. Migrations do not know these names.
+NAMES: Final[dict[type[Model], str]] = {User: "operator", AccessAttempt: "failed login"}
+for model, name in NAMES.items():
+    model._meta.verbose_name, model._meta.verbose_name_plural = name, f"{name}s"
+
 
 @admin.register(User)
 class OperatorAdmin(DjangoUserAdmin, NamedColumns):
@@ -36,6 +41,16 @@ class OperatorAdmin(DjangoUserAdmin, NamedColumns):
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
     show_facets = admin.ShowFacets.NEVER
+    list_display = ("username", "roles", "is_active", "is_staff", "is_superuser", "last_login")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
+        """With the groups, by one query more."""
+        found: QuerySet[User] = super().get_queryset(request).prefetch_related("groups")
+        return found
+
+    @admin.display(description="Groups")
+    def roles(self, operator: User) -> str:
+        return ", ".join(sorted(group.name for group in operator.groups.all()))
 
     def has_delete_permission(self, request: Any, obj: Any = None) -> bool:
         return False

@@ -36,6 +36,7 @@ FLAGS = [
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 ]
 PATIENCE_MS = 20_000
+SIDEBAR_FROM_PX = 1280
 
 
 class Chromium:
@@ -131,6 +132,12 @@ class Visit:
 
     def button(self, name: str) -> "Locator":
         return self.page.get_by_role("button", name=name, exact=True)
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether the window is too narrow for the sidebar."""
+        size = self.page.viewport_size
+        return size is not None and size["width"] < SIDEBAR_FROM_PX
 
     @property
     def text(self) -> str:

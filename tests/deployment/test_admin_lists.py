@@ -1,9 +1,12 @@
 """What holds for the list of every model in the admin, also for models that are registered later."""
 
+from pathlib import Path
+
 import pytest
 from django.contrib import admin
 from django.contrib.admin import ModelAdmin, ShowFacets
 from django.contrib.admin.utils import label_for_field
+from django.contrib.staticfiles import finders
 from django.db import connection
 from django.db.models import CharField, Model, TextField
 from django.test.utils import CaptureQueriesContext
@@ -65,6 +68,18 @@ def test_the_name_of_each_column_begins_with_a_capital(model: type[Model]) -> No
     model_admin = admin.site._registry[model]
     names = [label_for_field(name, model, model_admin) for name in model_admin.list_display]
     assert [name for name in names if name[:1] != name[:1].upper()] == []
+
+
+def test_a_first_column_without_a_link_is_named_on_a_narrow_page_too() -> None:
+    """Unfold names such a cell "Select record"; the style sheet names it after its column."""
+    styles = Path(str(finders.find("ledger/pages.css"))).read_text()
+    without_links = [
+        admin.site._registry[model] for model in registered_models() if admin.site._registry[model].list_display_links is None
+    ]
+    assert without_links
+    for each in without_links:
+        label = label_for_field(each.list_display[0], each.model, each)
+        assert f'.model-{each.opts.model_name} td[data-label="Select record"]::before {{ content: "{label}"; }}' in styles
 
 
 def test_nul_in_a_filter_of_operators_is_a_400() -> None:

@@ -19,7 +19,7 @@ from ledger.models import CreditType
 from ledger.services.expiration import Summary
 from tests.billing.factories import PlanFactory, SubscriptionFactory, recurring
 
-OURS = ("ledger", "billing", "ledger_project")
+OURS = ("ledger", "billing", "ledger_project", "ledger_project.operators")
 WITHOUT_JSON = {"serve"}
 """Runs until it is stopped, and tells of it in the log."""
 

@@ -35,7 +35,7 @@ class Choice(DropdownFilter):
 
 def choice(name: str, values: Sequence[str], *, title: str = "", of_column: str | None = None) -> type[Choice]:
     """A filter by one of `values`."""
-    pairs = [(value, value) for value in values]
+    pairs = [(value, value.replace("_", " ")) for value in values]
 
     class Filter(Choice):
         parameter_name = name

@@ -1,5 +1,6 @@
 """Two-step login: set up with a code, asked for at each login, limited like passwords, required where a setting says so."""
 
+import json
 import re
 from datetime import timedelta
 from typing import Any
@@ -228,6 +229,8 @@ def test_the_command_turns_it_off_for_who_lost_the_app(mara, capsys):
     with pytest.raises(CommandError, match="There is no operator nobody"):
         call_command("two_step", "--off", "nobody")
     turn_on_two_step(mara)
+    call_command("two_step", "--format", "json")
+    assert json.loads(capsys.readouterr().out) == {"operators": ["mara"]}
     call_command("two_step")
     call_command("two_step", "--off", "mara")
     assert capsys.readouterr().out == "mara\nTwo-step login is off for mara.\n"

@@ -1,5 +1,6 @@
 """`manage.py two_step`: lists the operators with two-step login, or turns it off for somebody who lost app and recovery codes."""
 
+import json
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -16,19 +17,27 @@ class Command(CommandWithExamples):
 
     help = "Lists the operators who have two-step login; with --off NAME, turns it off for one who lost the app."
     needs_coordinator = True
-    examples = (("two_step", "who has two-step login"),)
+    examples = (
+        ("two_step", "who has two-step login"),
+        ("two_step --off mara", "for an operator who lost the app"),
+        ("two_step --format json", "for programs"),
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
             "--off", metavar="NAME", help="turn it off for this operator; the next login takes the password alone"
         )
+        parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """List the operators or turn it off; exit with 1 if there is no such operator or no two-step login."""
         name = options["off"]
+        is_json = options["format"] == "json"
         if name is None:
-            names = TOTPDevice.objects.filter(confirmed=True).order_by("user__username").values_list("user__username", flat=True)
-            self.stdout.write("\n".join(names) or "No operator has two-step login.")
+            found = TOTPDevice.objects.filter(confirmed=True).order_by("user__username")
+            names = list(found.values_list("user__username", flat=True))
+            text = "\n".join(names) or "No operator has two-step login."
+            self.stdout.write(json.dumps({"operators": names}, indent=2) if is_json else text)
             return
         user = User.objects.filter(username=name).first()
         if user is None:
@@ -36,4 +45,4 @@ class Command(CommandWithExamples):
         if not two_step.turn_off(user):
             raise CommandError(f"{name} has no two-step login.")
         record(None, "second-step-off", about=f"user {name}")
-        self.stdout.write(f"Two-step login is off for {name}.")
+        self.stdout.write(json.dumps({"off": name}, indent=2) if is_json else f"Two-step login is off for {name}.")
