@@ -151,8 +151,8 @@ def test_a_node_whose_holder_is_busy_keeps_no_other_waiting(cluster: Cluster, pr
     assert reads.balance(busy).balance == 1
 
 
-def test_processes_at_all_nodes_exclude_each_other(cluster: Cluster, holders: list[str]) -> None:
-    """Two processes grant to the same holders at the same time; one knows the nodes, the other is at the coordinator."""
+def test_every_grant_counts_of_a_process_that_knows_the_nodes_and_one_that_does_not(cluster: Cluster, holders: list[str]) -> None:
+    """They grant to the same holders at the same time. That locks exclude, with controls: tests/concurrency, on all nodes."""
 
     class Unknown(Nodes):
         def node_of(self, holder_id: str) -> None:
