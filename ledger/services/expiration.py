@@ -23,7 +23,19 @@ ACCOUNTS_PER_PAGE = 1_000
 Place = tuple[str, str]
 """A holder and a credit type: the last account of a page."""
 BEGINNING: Final[Place] = ("", "")
+BEHIND_ALL: Final[Place] = ("\x7f", "")
+"""Sorts behind each holder: an id has no such character."""
 
+# The last account of a page, by the index of first entries alone. Each shard of a cluster gives as many rows as a page has, and
+# would read as many last entries if the page itself had no end.
+PAGE_END = """
+SELECT holder_id, credit_type
+FROM ledger_entry
+WHERE sequence = 1 AND (holder_id, credit_type) > (%(holder_id)s, %(credit_type)s)
+ORDER BY holder_id, credit_type
+OFFSET %(limit)s - 1
+LIMIT 1
+"""
 # Walks the index of first entries and reads only the last entry of each account: the cost grows with the number of accounts, not
 # with their histories. The path is strict: a lax filter would look into each hold, at its members, and find none.
 PAGE = """
@@ -54,7 +66,9 @@ CROSS JOIN LATERAL (
     SELECT COALESCE(sum(part::text::numeric), 0) AS expired
     FROM jsonb_array_elements(last.held_too_long) AS part
 ) AS hold
-WHERE first.sequence = 1 AND (first.holder_id, first.credit_type) > (%(holder_id)s, %(credit_type)s)
+WHERE first.sequence = 1
+    AND (first.holder_id, first.credit_type) > (%(holder_id)s, %(credit_type)s)
+    AND (first.holder_id, first.credit_type) <= (%(last_holder_id)s, %(last_credit_type)s)
 ORDER BY first.holder_id, first.credit_type
 LIMIT %(limit)s
 """
@@ -244,8 +258,11 @@ def count_overdue(after: Place, *, late: timedelta) -> tuple[int, Place | None]:
 
 def _page(after: Place, *, late: timedelta = timedelta(0)) -> list[Any]:
     late_us = late // timedelta(microseconds=1)
+    asked: dict[str, str | int] = {"holder_id": after[0], "credit_type": after[1], "limit": ACCOUNTS_PER_PAGE, "late_us": late_us}
     with connection.cursor() as cursor:
-        cursor.execute(PAGE, {"holder_id": after[0], "credit_type": after[1], "limit": ACCOUNTS_PER_PAGE, "late_us": late_us})
+        cursor.execute(PAGE_END, asked)
+        last_holder_id, last_credit_type = cursor.fetchone() or BEHIND_ALL
+        cursor.execute(PAGE, asked | {"last_holder_id": last_holder_id, "last_credit_type": last_credit_type})
         return cursor.fetchall()
 
 

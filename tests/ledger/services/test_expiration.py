@@ -13,7 +13,7 @@ from psycopg import Connection
 
 from ledger import reads, services
 from ledger.services import expiration
-from ledger.services.expiration import PAGE, book_all_expirations
+from ledger.services.expiration import BEHIND_ALL, PAGE, book_all_expirations
 from tests.nodes import lock_holder
 
 DAYS_AGO = 10
@@ -235,11 +235,12 @@ def test_expiration_reads_the_last_entry_of_an_account_and_not_its_history(days_
         services.spend(holder_id="ada", amount=1, idempotency_key=f"s{number}")
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off")
-        cursor.execute(
-            f"EXPLAIN (ANALYZE, FORMAT JSON) {PAGE}", {"holder_id": "", "credit_type": "", "limit": 1000, "late_us": 0}
-        )
+        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {PAGE}", FIRST_PAGE | {"limit": 1000})
         ([plan],) = cursor.fetchone()
     assert rows_read(plan["Plan"]) <= 4
+
+
+FIRST_PAGE = {"holder_id": "", "credit_type": "", "last_holder_id": BEHIND_ALL[0], "last_credit_type": "", "late_us": 0}
 
 
 def rows_read(node: dict[str, Any]) -> float:

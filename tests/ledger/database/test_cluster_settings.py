@@ -1,0 +1,20 @@
+"""The start checks refuse each setting that is not safe on a node of a cluster. tests/distributed asks real nodes."""
+
+import pytest
+
+from ledger.database.cluster import NEEDED, _verify_settings
+from ledger.errors import UnsafeDatabase
+
+SAFE = {name: values[0] for name, (values, _) in NEEDED.items()}
+
+
+@pytest.mark.parametrize("name", NEEDED)
+@pytest.mark.parametrize("value", ["anything else", None], ids=["another value", "no such setting"])
+def test_a_setting_that_is_not_safe_is_refused_with_its_node(name: str, value: str | None) -> None:
+    with pytest.raises(UnsafeDatabase, match=f"{name} = {value} on worker1:5432"):
+        _verify_settings("worker1:5432", SAFE | {name: value})
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, (values, _) in NEEDED.items() for value in values])
+def test_control_each_safe_value_is_accepted(name: str, value: str) -> None:
+    _verify_settings("worker1:5432", SAFE | {name: value})
