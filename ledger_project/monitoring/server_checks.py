@@ -15,7 +15,7 @@ from ledger.errors import UnsafeDatabase
 from ledger_project.monitoring.findings import Finding, failed, ok, warning
 from ledger_project.monitoring.version import VERSION
 from ledger_project.serving.bootstrap import SETTINGS, wanted_settings
-from ledger_project.serving.web import CONNECTIONS_TO_DATABASE, workers_from_environment
+from ledger_project.serving.web import CONNECTIONS_TO_DATABASE, CONNECTIONS_TO_NODE, workers_from_environment
 
 TESTED_WITH = 18
 """The version of PostgreSQL that the tests run on."""
@@ -30,6 +30,7 @@ SELECT count(*), current_setting('max_connections')::int
 FROM pg_stat_activity
 WHERE backend_type = 'client backend'
 """
+NODES = "SELECT count(*) FROM pg_dist_node WHERE noderole = 'primary' AND shouldhaveshards"
 # The settings of the database, not of this session: a role may have other settings, and some apply to TCP only.
 OF_DATABASE = """
 SELECT coalesce(array_agg(each), '{}')
@@ -100,10 +101,14 @@ def locks(connection: BaseDatabaseWrapper) -> Finding:
 
 
 def connections(connection: BaseDatabaseWrapper) -> Finding:
-    """Whether the server has the connections that the web processes of this machine may need."""
+    """Whether the server has the connections that the web processes of this machine may need.
+
+    On a cluster each node may have as many processes as this one, and each of them connects to every node.
+    """
     used, most = _row(connection, CONNECTIONS)
     workers = workers_from_environment()
-    needed = workers * CONNECTIONS_TO_DATABASE
+    nodes = _row(connection, NODES)[0] if settings.LEDGER["DISTRIBUTED"] else 0
+    needed = workers * (CONNECTIONS_TO_DATABASE + nodes * CONNECTIONS_TO_NODE)
     is_pooled = bool(connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"))
     text = f"{used} of {most} are in use; {workers} web processes need at most {needed}{', which PgBouncer shares' * is_pooled}."
     advice = "Put PgBouncer in between, start fewer web processes, or raise max_connections."

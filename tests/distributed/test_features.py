@@ -140,6 +140,12 @@ def test_the_doctor_examines_what_a_node_has(cluster, as_application):
         assert ("Timetable" in {each.check for each in findings}) == (node == cluster.coordinator)
 
 
+def test_the_doctor_counts_the_connections_that_go_to_every_node(cluster, as_application, monkeypatch):
+    monkeypatch.setenv("LEDGER_WEB_WORKERS", "3")
+    (found,) = [each for each in examine() if each.check == "Connections"]
+    assert f"3 web processes need at most {3 * (28 + 9 * len(cluster.workers))}" in found.text
+
+
 def test_the_doctor_finds_a_trigger_that_is_off_on_one_shard(cluster, holder):
     node, database = shard_node(cluster, holder), connection.settings_dict["NAME"]
     with node.connect(database) as superuser:
