@@ -190,7 +190,6 @@ class CreditAmountsForm(KeyedForm):
         units = units_of(types.values())
         for name, credit_type in types.items():
             self._amount(name).set_unit(units[credit_type], "" if "credit_type" in self.fixed else self.type_field_of(name))
-        self._units = units
         stated = json.dumps({unit.credit_type: [unit.unit, unit.scale] for unit in units.values()})
         self.initial["shown_in"] = stated
         if self.is_bound:
