@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.db import connection
@@ -24,7 +24,6 @@ ENTRIES_LOOKED_AT = 2_000
 ACCOUNTS_LOOKED_AT = 200
 PACE = timedelta(days=30)
 """Older entries say nothing of the pace now."""
-BEFORE_ALL = datetime(2000, 1, 1, tzinfo=UTC)
 SOON = timedelta(days=7)
 DRY_DAYS = 3
 
@@ -41,21 +40,11 @@ FROM (
 WHERE refused.recorded_at >= %s
 """
 
-# Since when the newest entries were recorded; no row if there are fewer. Each shard of a cluster gives as many rows as are asked
-# for, of which most are left out: these are times, and not entries.
-SINCE = f"""
-SELECT ledger_slot(recorded_at)
-FROM ledger_entry
-WHERE kind <> 'refusal'
-ORDER BY ledger_slot(recorded_at) DESC
-OFFSET {ENTRIES_LOOKED_AT - 1}
-LIMIT 1
-"""
 # The newest entries by the index of time; what was used is added up by account.
 LATELY = f"""
 SELECT holder_id, credit_type, kind, amount, drawn, recorded_at
 FROM ledger_entry
-WHERE kind <> 'refusal' AND ledger_slot(recorded_at) >= %s
+WHERE kind <> 'refusal'
 ORDER BY ledger_slot(recorded_at) DESC
 LIMIT {ENTRIES_LOOKED_AT}
 """
@@ -177,9 +166,7 @@ class _Used(NamedTuple):
 def lately(*, now: datetime) -> Lately:
     """The accounts of the newest entries, at most ACCOUNTS_LOOKED_AT, those that were used most first."""
     with never_reading_whole_tables(), connection.cursor() as cursor:
-        cursor.execute(SINCE)
-        (newest_since,) = cursor.fetchone() or (BEFORE_ALL,)
-        cursor.execute(LATELY, [newest_since])
+        cursor.execute(LATELY)
         rows = cursor.fetchall()
     if not rows:
         return Lately([], None, now)

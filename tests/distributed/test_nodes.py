@@ -129,8 +129,11 @@ def test_a_moved_shard_keeps_its_triggers_and_its_locks(cluster, session, new_ho
     database = connection.settings_dict["NAME"]
     with cluster.coordinator.connect(database) as superuser:
         move_shard(superuser, holder)
-        shard = "get_shard_id_for_distribution_column('ledger_entry', %s::text)"
-        (port,) = superuser.execute(f"SELECT nodeport FROM pg_dist_shard_placement WHERE shardid = {shard}", [holder]).fetchone()
+        sql = (
+            "SELECT shardid, nodeport FROM pg_dist_shard_placement"
+            " WHERE shardid = get_shard_id_for_distribution_column('ledger_entry', %s::text)"
+        )
+        shard, port = superuser.execute(sql, [holder]).fetchone()
     node = next(node for node in cluster.workers if node.port == port)
     with node.connect(database) as superuser:
         sql = (

@@ -77,7 +77,7 @@ def test_amounts_and_balances_have_limits():
 
 
 def test_the_table_of_rates_has_the_limits_of_the_rules():
-    found = definition("ledger_rate_texts_in_limits")
+    found = definition("ledger_rate_texts_in_limits", of="ledger_rate")
     for column, most in (
         ("credit_type", LENGTHS["credit_type"]),
         ("code", 64),
@@ -99,6 +99,7 @@ def test_the_patterns_of_the_rules_have_the_same_limits():
         assert not pattern.fullmatch("a" * (most + 1))
 
 
-def definition(constraint: str) -> str:
-    """Return the SQL of a constraint."""
-    return fetch_value(str, "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = %s", [constraint])
+def definition(constraint: str, *, of: str = "ledger_entry") -> str:
+    """Return the SQL of a constraint of a table, whose shards on a cluster have it too, by the same name."""
+    sql = "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = %s AND conrelid = %s::regclass"
+    return fetch_value(str, sql, [constraint, of])
