@@ -1,4 +1,4 @@
-"""Clients of the REST API as they are in the world: they retry, lose answers, and hang up."""
+"""Clients of the REST API as they are in the world: they retry, lose responses, and hang up."""
 
 import http.client
 import json
@@ -14,7 +14,7 @@ RETRYABLE = {503}
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     """What came back: the body both as bytes and as JSON."""
 
     status: int
@@ -41,27 +41,29 @@ class HttpClient:
         """The same client at another server."""
         return HttpClient(url, self.api_key)
 
-    def get(self, path: str) -> Answer:
+    def get(self, path: str) -> Response:
         """GET a path."""
         return self._send("GET", path, None, self._headers(), 30)
 
-    def post(self, path: str, body: Any, *, key: str, timeout_s: float = 30, headers: Mapping[str, str] | None = None) -> Answer:
+    def post(
+        self, path: str, body: Any, *, key: str, timeout_s: float = 30, headers: Mapping[str, str] | None = None
+    ) -> Response:
         """POST a body under a key, once; with more headers.
 
         Raises:
-            TimeoutError: no answer in time.
+            TimeoutError: no response in time.
             OSError, http.client.HTTPException: the connection was lost.
         """
         return self._send("POST", path, json.dumps(body).encode(), self._headers(key) | dict(headers or {}), timeout_s)
 
-    def post_until_answered(self, path: str, body: Any, *, key: str, for_s: float = 60) -> Answer:
-        """As a client should: the same request with the same key until the answer is one."""
+    def post_until_response(self, path: str, body: Any, *, key: str, for_s: float = 60) -> Response:
+        """Repeat the request with the same key, as a client should, until its outcome is known."""
         deadline = time.monotonic() + for_s
         while True:
             try:
-                answer = self.post(path, body, key=key)
-                if answer.status not in RETRYABLE or time.monotonic() > deadline:
-                    return answer
+                response = self.post(path, body, key=key)
+                if response.status not in RETRYABLE or time.monotonic() > deadline:
+                    return response
             except (OSError, http.client.HTTPException):
                 if time.monotonic() > deadline:
                     raise
@@ -70,13 +72,13 @@ class HttpClient:
         headers = {"Authorization": f"Bearer {self.api_key}", "Accept": "application/json"}
         return headers if key is None else headers | {"Idempotency-Key": key, "Content-Type": "application/json"}
 
-    def _send(self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout_s: float) -> Answer:
+    def _send(self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout_s: float) -> Response:
         address = urlsplit(self.url)
         connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=timeout_s)
         try:
             connection.request(method, path, body, headers)
             response = connection.getresponse()
-            return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, response.read())
+            return Response(response.status, {name.lower(): value for name, value in response.getheaders()}, response.read())
         finally:
             connection.close()
 

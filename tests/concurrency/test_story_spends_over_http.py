@@ -20,7 +20,7 @@ from pytest_django.plugin import DjangoDbBlocker
 
 from ledger import services
 from ledger.database.locks import holder_key, lock_number
-from tests.concurrency.http_clients import Answer, HttpClient, hang_up
+from tests.concurrency.http_clients import HttpClient, Response, hang_up
 from tests.conftest import WebProcess, on_committed_database, web_servers
 from tests.nodes import lock_holder, waiting_for_advisory_lock
 
@@ -206,8 +206,8 @@ def test_fifty_spends_at_once_at_two_servers_get_the_ten_that_are_paid_for(
 ) -> None:
     services.grant(holder_id=story.holder, amount=70, idempotency_key="grant")
 
-    def spend_seven(n: int) -> Answer:
-        return clients[n % 2].post_until_answered(story.spends, {"amount": 7}, key=f"spend {n}")
+    def spend_seven(n: int) -> Response:
+        return clients[n % 2].post_until_response(story.spends, {"amount": 7}, key=f"spend {n}")
 
     with story.gate() as wait_for:
         running = [pool.submit(spend_seven, n) for n in range(CROWD)]
@@ -311,7 +311,7 @@ def test_kill_9_of_a_server_in_the_middle_loses_nothing_and_doubles_nothing(
         doomed.kill()
         with pytest.raises((OSError, http.client.HTTPException)):
             lost.result(60)
-    retry = clients[1].post_until_answered(story.spends, {"amount": 30}, key="order 7")
+    retry = clients[1].post_until_response(story.spends, {"amount": 30}, key="order 7")
 
     assert (retry.status, retry.replayed) == (201, False), "what was not committed was not done"
     assert story.entries() == [(1, "grant", 100, 100), (2, "spend", -30, 70)]
@@ -336,7 +336,7 @@ class Shop:
         self.purchases[purchase] = amount
         self.settle(purchase)
 
-    def settle(self, purchase: str) -> Answer | None:
+    def settle(self, purchase: str) -> Response | None:
         """Add the credits, or leave the purchase for the next time."""
         body = {"amount": self.purchases[purchase], "source": "purchased", "reference": purchase}
         try:

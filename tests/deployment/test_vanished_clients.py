@@ -38,20 +38,24 @@ def vanish_and_watch(server):
     print(json.dumps({"idle": freed.get(1), "running": freed.get(3), "control_holds": 2 in held}), flush=True)
 """
 
-VANISH = """
-import json, os, subprocess, sys, threading, time
+PREPARED = """
+import json, os, shutil, subprocess, sys, threading, time
+from pathlib import Path
 import psycopg
-from ledger_project.serving.postgres import Server
+from ledger_project.serving.postgres import Account, Server
 
 server = Server(sys.argv[1]).start()
 os.environ |= {"DATABASE_URL": server.owner_url, "DJANGO_SETTINGS_MODULE": "ledger_project.settings", "SECRET_KEY": "x"}
 import django
 django.setup()
+from django.conf import settings
 from django.db import connection
 from ledger_project.serving.bootstrap import set_settings
 set_settings(connection)
 connection.close()
+"""
 
+VANISH = """
 kept = server.credentials
 over_tcp = {
     "host": "127.0.0.1", "port": kept.port, "user": "ledger_app", "password": kept.application_password, "dbname": "ledger",
@@ -72,21 +76,6 @@ os._exit(0)
 """
 
 VANISH_FROM_PGBOUNCER = """
-import json, os, shutil, subprocess, sys, threading, time
-from pathlib import Path
-import psycopg
-from ledger_project.serving.postgres import Account, Server
-
-server = Server(sys.argv[1]).start()
-os.environ |= {"DATABASE_URL": server.owner_url, "DJANGO_SETTINGS_MODULE": "ledger_project.settings", "SECRET_KEY": "x"}
-import django
-django.setup()
-from django.conf import settings
-from django.db import connection
-from ledger_project.serving.bootstrap import set_settings
-set_settings(connection)
-connection.close()
-
 kept, account, bouncers = server.credentials, Account.choose(), []
 
 
@@ -167,7 +156,7 @@ def test_a_lock_is_free_soon_after_its_holders_machine_vanished(folder: Path, sc
         pytest.skip(f"no separate network can be made here: {probe.stderr.strip()}")
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(settings.BASE_DIR), "LEDGER_DATA_DIR": str(folder)}
     done = subprocess.run(
-        [*IN_A_NETWORK_OF_ITS_OWN, sys.executable, "-c", WATCHED + script, str(folder)],
+        [*IN_A_NETWORK_OF_ITS_OWN, sys.executable, "-c", WATCHED + PREPARED + script, str(folder)],
         env=environment, capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -26,7 +26,7 @@ from ledger.audit.auditing import audit_shards
 from ledger.audit.connections import connector
 from ledger.models import SCOPES
 from ledger_project.serving import postgres
-from tests.concurrency.http_clients import Answer, HttpClient
+from tests.concurrency.http_clients import HttpClient, Response
 from tests.conftest import web_servers
 from tests.distributed.cluster import Cluster, StartedCluster, StartedNode
 from tests.distributed.test_nodes import move_shard
@@ -43,7 +43,7 @@ class Traffic:
 
     clients: list[HttpClient]
     holders: list[str]
-    answers: dict[tuple[str, str], Answer] = field(default_factory=dict)
+    answers: dict[tuple[str, str], Response] = field(default_factory=dict)
     others: list[tuple[int, str]] = field(default_factory=list)
     """Responses that no client should get."""
     transferred: dict[str, int] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Traffic:
             return f"/v1/holders/{holder}/transfers", {"to": to, "amount": chance.randint(1, 5)}
         return f"/v1/holders/{holder}/spends", {"amount": chance.randint(1, 8)}
 
-    def _answered(self, client: HttpClient, path: str, body: dict[str, object], key: str) -> Answer:
+    def _answered(self, client: HttpClient, path: str, body: dict[str, object], key: str) -> Response:
         deadline = time.monotonic() + 120
         while True:
             try:

@@ -67,7 +67,7 @@ class Traits:
 
 @dataclass
 class SimulatedSubscription:
-    """A subscription as the product has it, and as the slow calculator has it."""
+    """A subscription of the product, its model in the slow calculator, and a log of what was done."""
 
     ref: str
     model: slow.Subscription
@@ -198,19 +198,15 @@ class Simulator:
         ends_at = started + timedelta(days=pick.randrange(3, 700), minutes=pick.randrange(1440)) if pick.random() < 0.2 else None
         trial = started + timedelta(days=pick.randrange(1, 45)) if pick.random() < 0.25 else None
         quantities = self._quantities(plan)
+        times = {"started_at": started, "anchor_at": anchor, "trial_end": trial, "ends_at": ends_at}
         ref = unique("SUB")
+        ordered = {key: Decimal(value) for key, value in quantities.items()}
         subscriptions.create_subscription(
-            ref=ref, customer=self.customer_row.ref, plan=code, started_at=started, anchor_at=anchor, time_zone=zone.key,
-            quantities={key: Decimal(str(value)) for key, value in quantities.items()}, trial_end=trial, ends_at=ends_at,
-        )  # fmt: skip
-        model = slow.Subscription(
-            customer=self.customer, plan=plan, started_at=started, anchor_at=anchor, zone=zone,
-            quantities={key: Fraction(str(value)) for key, value in quantities.items()}, trial_end=trial, ends_at=ends_at,
-        )  # fmt: skip
-        simulated = SimulatedSubscription(ref, model, zone, started)
-        order = f"ordered {plan} from {started} anchor {anchor} zone {zone} x{quantities} trial {trial} end {ends_at}"
-        simulated.log.append(order)
-        return simulated
+            ref=ref, customer=self.customer_row.ref, plan=code, time_zone=zone.key, quantities=ordered, **times
+        )
+        modelled = {key: Fraction(value) for key, value in quantities.items()}
+        model = slow.Subscription(customer=self.customer, plan=plan, zone=zone, quantities=modelled, **times)
+        return SimulatedSubscription(ref, model, zone, started, log=[f"ordered {plan} in {zone} x{quantities} {times}"])
 
     def _some_end_of_month(self, hour: int, minute: int) -> datetime:
         year, month, day = self.random.choice(
@@ -233,7 +229,7 @@ class Simulator:
         while now < end:
             then = now + timedelta(days=pick.choice((3, 10, 17, 30, 31)), minutes=pick.randrange(1440))
             for simulated in self.subscriptions:
-                self._change_something(simulated, now, then)
+                self.change_something(simulated, now, then)
             now = then
             if now < down_until:
                 continue
@@ -245,7 +241,7 @@ class Simulator:
             self._run(simulated, now + timedelta(days=400), forced=True)
         self.audit()
 
-    def _change_something(self, simulated: SimulatedSubscription, since: datetime, until: datetime) -> None:
+    def change_something(self, simulated: SimulatedSubscription, since: datetime, until: datetime) -> None:
         pick = self.random
         if self.traits.usage:
             self._use(simulated, since, until)
@@ -511,9 +507,9 @@ def _joined(stretches: Iterable[tuple[datetime, datetime]]) -> list[tuple[dateti
 def assert_same(made: list[dict[str, Any]], expected: list[slow.Document]) -> None:
     """Compare every line, tax and total."""
     currencies = [calculated.currency for calculated in expected]
-    assert [one["currency"] for one in made] == currencies, [_lines_of_calculator(calculated) for calculated in expected]
+    assert [one["currency"] for one in made] == currencies, [lines_of_calculator(calculated) for calculated in expected]
     for document, calculated in zip(made, expected, strict=True):
-        ours, theirs = sorted(map(_line_of_document, document["lines"])), _lines_of_calculator(calculated)
+        ours, theirs = sorted(map(line_of_document, document["lines"])), lines_of_calculator(calculated)
         differ = {"made": [one for one in ours if one not in theirs], "expected": [one for one in theirs if one not in ours]}
         assert ours == theirs, differ
         taxes = [(one["category"], Fraction(one["rate"]), one["base_minor"], one["amount_minor"]) for one in document["taxes"]]
@@ -526,7 +522,7 @@ def assert_same(made: list[dict[str, Any]], expected: list[slow.Document]) -> No
         assert {name: document[name] for name in figures} == figures
 
 
-def _line_of_document(line: dict[str, Any]) -> tuple[str, ...]:
+def line_of_document(line: dict[str, Any]) -> tuple[str, ...]:
     """What two calculations of a line must agree on, from a document."""
     period = line["period"] or {"start": None, "end": None}
     return _as_text(
@@ -535,7 +531,7 @@ def _line_of_document(line: dict[str, Any]) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _lines_of_calculator(calculated: slow.Document) -> list[tuple[str, ...]]:
+def lines_of_calculator(calculated: slow.Document) -> list[tuple[str, ...]]:
     """What two calculations of a line must agree on, from the calculator."""
     found = []
     for line in calculated.lines:

@@ -24,8 +24,8 @@ from tests.billing.random_subscriptions.simulator import (
     SimulatedSubscription,
     Simulator,
     Traits,
-    _line_of_document,
-    _lines_of_calculator,
+    line_of_document,
+    lines_of_calculator,
 )
 
 pytestmark = pytest.mark.django_db
@@ -176,7 +176,7 @@ def lines_in_time(simulated: SimulatedSubscription, last: datetime) -> Counter[A
     model = simulated.model
     stretches = [one for key in [*model.keys, ""] for one in model.stretches(key, last)]
     instants = sorted({instant for one in stretches for instant in (one.start, one.end) if instant <= last})
-    return Counter(line for as_of in [*instants, last] for one in model.bill(as_of) for line in _lines_of_calculator(one))
+    return Counter(line for as_of in [*instants, last] for one in model.bill(as_of) for line in lines_of_calculator(one))
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -187,13 +187,13 @@ def test_any_order_of_runs_makes_the_lines_of_runs_in_time(seed):
     now = BEGIN
     for _ in range(12):
         then = now + timedelta(days=simulator.random.choice((10, 31, 60)))
-        simulator._change_something(simulated, now, then)
+        simulator.change_something(simulated, now, then)
         now = then
     made: Counter[Any] = Counter()
     for as_of, at_most in any_schedule(simulator.random, simulated.started_at, now):
         done = outcomes.bill_one(simulated.ref, Options(as_of=as_of, max_periods=at_most))
         assert done.outcome in ("finalised", "nothing_due"), done
         found = invoice_documents(list(Invoice.objects.filter(pk__in=[one.invoice_id for one in done.invoices])))
-        made.update(_line_of_document(line) for one in found for line in one["lines"])
+        made.update(line_of_document(line) for one in found for line in one["lines"])
     expected = lines_in_time(simulated, now)
     assert made == expected, (seed, made - expected, expected - made)
