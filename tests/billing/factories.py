@@ -83,6 +83,11 @@ class SubscriptionFactory(factory.Factory):
         return subscriptions.create_subscription(**kwargs)
 
 
+def amend(subscription: Subscription, effective_at: datetime, **wish: Any) -> None:
+    """Order a change of the subscription from that time on."""
+    subscriptions.amend_subscription(ref=subscription.ref, effective_at=effective_at, wish=subscriptions.Wish(**wish))
+
+
 def use(
     subscription: Subscription, value: str, occurred_at: datetime, meter: str = "calls", **properties: Any
 ) -> usage.EventResult:

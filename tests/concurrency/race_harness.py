@@ -20,7 +20,7 @@ from unittest import mock
 
 from django.db import DatabaseError, connection, connections
 
-from ledger.database.locks import sqlstate
+from ledger.database.locks import Lock, sqlstate
 from ledger.rules import Request
 from ledger.services import execute
 from ledger.services.group_commit import ResultOrError
@@ -240,3 +240,11 @@ def _execute_as_group(request: Request) -> ResultOrError:
     if outcome is None:
         (outcome,) = execute.execute_after_waiting(request.holder_id, lambda: [request], seconds=30)
     return outcome
+
+
+@contextmanager
+def no_lock(*names: str, **options: Any) -> Iterator[Lock]:
+    """Return the proof of a lock without taking the lock."""
+    lock = Lock(names, connection)
+    yield lock
+    lock._end()

@@ -16,18 +16,10 @@ from billing.errors import CreditExceedsInvoice, InvoiceGenerationBusy
 from billing.generator import generate
 from billing.generator.options import Options
 from billing.models import CreditNote, Invoice
-from billing.orders import plans
-from ledger.database.locks import Lock
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, recurring
+from tests.concurrency.race_harness import no_lock
 
 Connect = Callable[..., psycopg.Connection[Any]]
-
-
-@pytest.fixture(autouse=True)
-def _forget_plans() -> None:
-    """Clear the caches of plans: in the database of the tests that commit, other plans have the same ids."""
-    plans.terms_of.cache_clear()
-    plans.price_of.cache_clear()
 
 
 def invoice_of_ten(*, is_paid: bool) -> int:
@@ -48,14 +40,6 @@ def issue_note_of_six(invoice_id: int) -> CreditNote:
 def credited_minor(invoice_id: int) -> int:
     """How much of the invoice is credited."""
     return sum(CreditNote.objects.filter(invoice_id=invoice_id).values_list("amount_minor", flat=True))
-
-
-@contextmanager
-def no_lock(*names: str, **options: Any) -> Any:
-    """Return the proof of a lock without taking the lock."""
-    lock = Lock(names, connection)
-    yield lock
-    lock._end()
 
 
 @contextmanager

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
@@ -23,22 +22,16 @@ from billing.generator import generate as generator
 from billing.generator.options import Options, Scope
 from billing.generator.results import GenerationResult
 from billing.models import Claim, Invoice, Line, Subscription
-from billing.orders import plans, subscriptions
+from billing.orders import subscriptions
 from billing.orders.subscriptions import Wish
 from ledger import reads
-from ledger.database.locks import Lock, lock_number
+from ledger.database.locks import lock_number
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
+from tests.concurrency.race_harness import no_lock
 from tests.conftest import database_url
 
 Connect = Callable[..., psycopg.Connection[Any]]
 FEB_1 = Options(as_of=at(2, 1))
-
-
-@pytest.fixture(autouse=True)
-def _forget_plans() -> None:
-    """Clear the caches of plans: in the database of the tests that commit, other plans have the same ids."""
-    plans.terms_of.cache_clear()
-    plans.price_of.cache_clear()
 
 
 def generate(ref: str, options: Options = FEB_1) -> GenerationResult:
@@ -117,14 +110,6 @@ def test_an_amendment_does_not_wait_for_a_running_generation_and_the_next_one_bi
 
 
 # The lock bypassed: the constraint holds -------------------------------------------------------------
-
-
-@contextmanager
-def no_lock(*names: str, **options: Any) -> Any:
-    """Return the proof of a lock without taking the lock."""
-    lock = Lock(names, connection)
-    yield lock
-    lock._end()
 
 
 def test_without_the_lock_the_constraint_refuses_the_second_of_two_generations(committed_db: None, run_threads: Any) -> None:

@@ -10,7 +10,6 @@ import psycopg
 import pytest
 
 from billing.models import Invoice, Run, RunResult
-from billing.orders import plans
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, recurring
 from tests.concurrency.test_invoices_races import numbers_are_gapless, start_generate_invoices
 
@@ -18,13 +17,6 @@ Connect = Callable[..., psycopg.Connection[Any]]
 
 # The sessions of this database that wait for a lock of another session.
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0"
-
-
-@pytest.fixture(autouse=True)
-def _forget_plans() -> None:
-    """The tests that commit have a separate database, in which other plans have the same ids."""
-    plans.terms_of.cache_clear()
-    plans.price_of.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ from ledger.database.locks import lock_number
 from ledger.errors import InsufficientCredits
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, unique, use
 from tests.billing.findings import findings_of
-from tests.concurrency.test_invoices_races import HeldGeneration, no_lock
+from tests.concurrency.race_harness import no_lock
+from tests.concurrency.test_invoices_races import HeldGeneration
 from tests.ledger.api.conftest import ApiClient
 from tests.nodes import waiting_for_advisory_lock
 

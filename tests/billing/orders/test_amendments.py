@@ -7,19 +7,13 @@ import pytest
 from billing.documents import invoices, transitions
 from billing.errors import InvalidTransition, InvoiceCorrectedLater
 from billing.generator.due import DueWalk, Filter
-from billing.models import Claim, CreditNote, Cursor, Invoice, ItemVersion, Subscription, Transition
+from billing.models import Claim, CreditNote, Cursor, Invoice, ItemVersion, Transition
 from billing.orders import subscriptions
-from billing.orders.subscriptions import Wish
 from ledger.errors import Invalid
-from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, recurring, use
+from tests.billing.factories import PlanFactory, SubscriptionFactory, amend, at, metered, recurring, use
 from tests.billing.generator.test_generate import bill
 
 pytestmark = pytest.mark.django_db
-
-
-def amend(subscription: Subscription, effective_at, **wish):
-    """Order a change of the subscription from that time on."""
-    subscriptions.amend_subscription(ref=subscription.ref, effective_at=effective_at, wish=Wish(**wish))
 
 
 def lines_of(documents_):

@@ -9,19 +9,12 @@ from billing.documents import invoices
 from billing.errors import InvoiceCorrectedLater
 from billing.generator.options import Scope
 from billing.models import Claim, Cursor, Invoice
-from billing.orders import subscriptions
-from billing.orders.subscriptions import Wish
 from billing.rating.periods import Interval, IntervalUnit
-from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, recurring, use
+from tests.billing.factories import PlanFactory, SubscriptionFactory, amend, at, metered, recurring, use
 from tests.billing.findings import findings_of
 from tests.billing.generator.test_generate import bill
 
 pytestmark = pytest.mark.django_db
-
-
-def amend(subscription, effective_at, **wish):
-    """Order a change of the subscription from that time on."""
-    subscriptions.amend_subscription(ref=subscription.ref, effective_at=effective_at, wish=Wish(**wish))
 
 
 def line_amounts(invoices):
