@@ -59,7 +59,7 @@ def amendments_table(subscription: Subscription) -> dict[str, Any]:
     rows = list(Amendment.objects.filter(subscription_id=subscription.pk).order_by("-sequence")[:MORE_ROWS])
     plans = by_pk(Plan, [row.change.get("plan") for row in rows])
     return table(
-        ["", "Effective", "Change", "Actor", "Recorded"],
+        ["Number", "Effective", "Change", "Actor", "Recorded"],
         [
             (
                 row.sequence,
@@ -96,7 +96,7 @@ def charges_table(subscription: Subscription) -> dict[str, Any]:
     """One-off charges, the latest first."""
     rows = Charge.objects.filter(subscription_id=subscription.pk).order_by("-sequence")[:MORE_ROWS]
     return table(
-        ["", "Description", "Amount", "Actor", "Recorded"],
+        ["Number", "Description", "Amount", "Actor", "Recorded"],
         [
             (row.sequence, row.description, money(row.amount_minor, row.currency), row.actor, timestamp(row.recorded_at))
             for row in rows

@@ -116,13 +116,13 @@ class EntryAdmin(ReadOnlyAdmin):
     change_form_outer_after_template = "admin/ledger/entry_details.html"
     actions_detail = ("refund", "revoke", "release")
     fieldsets = (
-        (None, {"fields": (("kind_label", "signed_amount"), ("balance_after", "held_after"), ("account", "about"))}),
+        (None, {"fields": (("kind_words", "signed_amount"), ("balance_after", "held_after"), ("account", "about"))}),
         ("Who, why, when", {"fields": (("actor", "reason"), ("reference", "key"), ("recorded", "effective"), "metadata_text")}),
         ("Chain", {"classes": ("collapse",), "fields": ("digest_hex", "previous_digest_hex", "chain")}),
     )
     readonly_fields = (
         "entry",
-        "kind_label",
+        "kind_words",
         "signed_amount",
         "balance_after",
         "held_after",
@@ -262,7 +262,11 @@ class EntryAdmin(ReadOnlyAdmin):
 
     @display(description="Kind", label=KIND_COLOURS)
     def kind_label(self, row: EntryListing) -> tuple[str, str]:
-        return row.kind, row.kind.replace("_", " ")
+        return row.kind, self.kind_words(row)
+
+    @display(description="Kind")
+    def kind_words(self, row: EntryListing) -> str:
+        return row.kind.replace("_", " ")
 
     @display(description="Amount")
     def signed_amount(self, row: EntryListing) -> SafeString:

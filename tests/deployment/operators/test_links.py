@@ -1,5 +1,9 @@
-"""The admin as each role finds it: every link and form that it is shown works, and every page that it may open is linked."""
+"""The admin as each role finds it: every link and form that it is shown works, every page that it may open is linked.
 
+No page shows a value as Python writes it.
+"""
+
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -32,6 +36,9 @@ pytestmark = pytest.mark.django_db
 PAGES_OF_A_VIEW = 3
 """How many pages of a view are opened; of those with the same filters one."""
 MOST_PAGES = 300
+WITHOUT_TEXT = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL)
+PYTHON_VALUE = re.compile(r"\bNone\b(?! in the last)|\bTrue\b|\bFalse\b|\bDecimal\b|\bdatetime\b|object at 0x|[{[(]&#x27;")
+"""What a page shows where somebody forgot to write a value for people."""
 WITHOUT_LINK = {"autocomplete", "jsi18n", "login", "logout", "password_change_done", "view_on_site"}
 """Views that are called by scripts, or lead somewhere else."""
 WITHOUT_PAGE = {"ledger_account_change", "ledger_staffevent_change"}
@@ -110,6 +117,8 @@ class Walk:
         if not response["Content-Type"].startswith("text/html"):
             return
         links = Links(body.decode())
+        if values := PYTHON_VALUE.findall(WITHOUT_TEXT.sub(" ", body.decode())):
+            self.wrong.append(f"{values} on {address}")
         for action, values in links.forms:
             target = urljoin(here, action)
             self.forms.setdefault(view_of(target), (target, values))
