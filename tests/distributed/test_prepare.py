@@ -14,6 +14,7 @@ from ledger_project.database.distribution import NoCluster, distribute
 from ledger_project.serving.bootstrap import provision
 from tests.conftest import _switch_database
 from tests.distributed.cluster import Cluster
+from tests.distributed.test_nodes import at_node
 
 WITH_DATA = "test_with_data"
 NOT_FORCED = """
@@ -67,6 +68,11 @@ def test_without_workers_nothing_is_distributed(cluster, another_database):
             superuser.execute("SELECT citus_remove_node(%s, %s)", [worker.host, worker.port])
     call_command("migrate", interactive=False, verbosity=0)
     with pytest.raises(NoCluster, match="no node may have shards"):
+        distribute(connection)
+
+
+def test_a_worker_distributes_nothing(cluster, committed_db):
+    with at_node(cluster.workers[0]), pytest.raises(NoCluster, match="on a worker; prepare it by its coordinator"):
         distribute(connection)
 
 

@@ -3,10 +3,11 @@
 from collections.abc import Callable
 
 import pytest
-from django.db import OperationalError, connection
+from django.db import DatabaseError, OperationalError, connection
 
 from ledger import reads, services
-from ledger.database.transactions import in_transaction
+from ledger.database.locks import sqlstate
+from ledger.database.transactions import TRIES, in_transaction
 from ledger.errors import OutcomeUnknown
 
 END_OF_SESSION = "SELECT pg_terminate_backend(pg_backend_pid())"
@@ -58,6 +59,24 @@ def test_control_a_connection_lost_before_commit_raises_the_database_error(work_
     with pytest.raises(OperationalError):
         in_transaction(work_that_ends_the_session(END_OF_SESSION), holder_id="ada")
     assert len(tries) == 1
+
+
+@pytest.mark.parametrize("state", ["XX000", "42P01", "LG003"])
+@pytest.mark.parametrize("failures", [1, 2, 3])
+def test_an_error_that_a_moved_shard_raises_is_tried_again_and_then_raised_as_it_is(committed_db, tries, state, failures):
+    def once() -> int:
+        tries.append(1)
+        if len(tries) <= failures:
+            with connection.cursor() as cursor:
+                cursor.execute(f"DO $$ BEGIN RAISE SQLSTATE '{state}'; END $$")
+        return len(tries)
+
+    if failures < TRIES:
+        assert in_transaction(once, holder_id="ada") == failures + 1
+    else:
+        with pytest.raises(DatabaseError) as refused:
+            in_transaction(once, holder_id="ada")
+        assert (sqlstate(refused.value), len(tries)) == (state, TRIES)
 
 
 def test_a_refund_whose_connection_is_lost_during_commit_raises_outcome_unknown(committed_db, new_holder):
