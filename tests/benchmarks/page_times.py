@@ -150,7 +150,7 @@ def _pages() -> dict[str, str]:
     from ledger.rules.instants import from_us
 
     (long,) = (f"cust-{LONG_HOLDER:06}",)
-    newest = reads.entries(long, limit=1)[0]
+    newest = next(entry for entry in reads.entries(long, limit=1_000) if entry.reference)
     day = from_us(newest.recorded_us)
     entries, accounts = reverse("admin:ledger_entrylisting_changelist"), reverse("admin:ledger_account_changelist")
     entry = quote(f"{long}/credits/{newest.sequence}")
