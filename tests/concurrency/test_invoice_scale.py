@@ -24,6 +24,7 @@ from billing.generator import runs, workers
 from billing.generator.due import DueWalk, Filter
 from billing.generator.options import Options
 from billing.generator.outcomes import Outcome, SubscriptionResult, bill_one
+from billing.generator.results import InvoiceSummary
 from billing.generator.stop_flags import SharedStopFlag, StopFlag
 from billing.models import Claim, Invoice, Line, NumberSeries, Subscription
 from ledger.database.locks import lock_number
@@ -342,7 +343,7 @@ def test_a_run_over_3000_subscriptions_keeps_only_counts_in_memory(committed_db:
     """What a run remembers of a subscription is a duration and at most an outcome on its way to the database."""
     plan = due_subscriptions(3_000)
     job = runs.job_for(Options(as_of=FEB_1), plans=(plan,))
-    made = (1, "INV-000001", "EUR", 1020, 0, 2)
+    made = InvoiceSummary(1, "INV-000001", "EUR", total_minor=1020, credits_applied_minor=0, amount_due_minor=1020, lines=2)
 
     def no_work(ref: str, options: Options, act: Any) -> SubscriptionResult:
         return SubscriptionResult(ref, Outcome.FINALISED, duration_ms=1.0, invoices=(made,))
