@@ -1,4 +1,4 @@
-"""Where everything is. API paths are answered by `ledger.api.kit.front`, the others by Django's usual way."""
+"""Where everything is. API paths are served by `ledger.api.kit.front`, the others by Django's usual way."""
 
 from importlib.util import find_spec
 from typing import Any
@@ -33,8 +33,8 @@ class Root(RedirectView):
     url = "/docs"
 
     def http_method_not_allowed(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Answer as the API does; also to TRACE and other methods that are hardly ever sent."""
-        return problems.answer(MethodNotAllowed(method=request.method, allowed=["GET", "HEAD"]), request)
+        """Respond as the API does; also to TRACE and other methods that are hardly ever sent."""
+        return problems.problem_response(MethodNotAllowed(method=request.method, allowed=["GET", "HEAD"]), request)
 
 
 # The scripts of Swagger UI come as files, and none of them evaluates text.

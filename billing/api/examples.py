@@ -1,4 +1,4 @@
-"""Bodies for the OpenAPI document: one customer's first months, as the API answers them."""
+"""Bodies for the OpenAPI document: one customer's first months, as the API shows them."""
 
 from typing import Any
 

@@ -26,7 +26,7 @@ class SubscriptionInvoices(WriteEndpoint):
     @operation(
         "generateInvoices", "Generate the invoices of a subscription",
         "Does the same as the command, for one subscription, up to `as_of`: 400 if that lies in the future, except in a dry run. "
-        "Answers 409 at once if another process is generating its invoices; try again later.",
+        "The response is 409 at once if another process is generating its invoices; try again later.",
         tag=INVOICES, scope=BILLING_WRITE, idempotent=True, parameters=[REF_PATH],
         takes=RequestBody(request_schemas.GenerationSerializer, {"all that is due": examples.GENERATION_BODY}),
         responses={

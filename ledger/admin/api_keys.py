@@ -42,7 +42,7 @@ class KeyForm(forms.Form):
 
 @admin.register(ApiKey)
 class ApiKeyAdmin(ReadOnlyAdmin):
-    """Who may call the API. A key's text exists only on the page that answers its making."""
+    """Who may call the API. A key's text exists only on the page that is shown when it is made."""
 
     list_display = ("name", "prefix_text", "scopes_text", "holder", "created", "created_by", "state")
     fieldsets = (
@@ -56,7 +56,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
         return bool(request.user.has_perm("ledger.add_apikey"))
 
     def add_view(self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        """Make a key, and show it in this one answer: it is kept nowhere, not even in the session."""
+        """Make a key, and show it in this one response: it is kept nowhere, not even in the session."""
         from django.core.exceptions import PermissionDenied
 
         if not self.has_add_permission(request):

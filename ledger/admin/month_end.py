@@ -121,9 +121,9 @@ def _outstanding(one: TypeReport, unit: CreditUnit) -> dict[str, Any] | None:
 
 
 def _file(report: MonthReport) -> HttpResponse:
-    answer = HttpResponse(report.as_csv(), content_type="text/csv; charset=utf-8")
-    answer.headers["Content-Disposition"] = f'attachment; filename="credits-{report.month:%Y-%m}.csv"'
-    return answer
+    response = HttpResponse(report.as_csv(), content_type="text/csv; charset=utf-8")
+    response.headers["Content-Disposition"] = f'attachment; filename="credits-{report.month:%Y-%m}.csv"'
+    return response
 
 
 def _asked(text: str) -> date | None:

@@ -165,7 +165,7 @@ class Batches(Endpoint):
 
     def _refused(self, error: LedgerError, asked_first: str = "") -> dict[str, Any]:
         """Return the result of an operation that has a problem; problems are made where all problems are made."""
-        problem = problems.answer(error, self.request).problem
+        problem = problems.problem_response(error, self.request).problem
         return {"status": problem["status"], "problem": {**problem, "request_id": asked_first or problem["request_id"]}}
 
 
@@ -189,7 +189,7 @@ def _ensure_all_can_be_asked(asked: Sequence[Request | LedgerError]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Makes requests of a batch's operations, or the errors that their own calls would answer."""
+    """Makes requests of a batch's operations, or the errors that their own calls would raise."""
 
     key: Key
     batch_key: str

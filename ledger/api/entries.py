@@ -136,7 +136,7 @@ class HolderRefusals(Endpoint):
         """Return a refusal as it is shown; its problem is made where all problems are made."""
         error = REFUSALS[refusal.code](**refusal.facts)
         error.request_id = refusal.request_id
-        return response_schemas.RefusalSerializer.body(refusal, problem=problems.answer(error, self.request).problem)
+        return response_schemas.RefusalSerializer.body(refusal, problem=problems.problem_response(error, self.request).problem)
 
 
 def _position(shown: ShownEntry | Refusal) -> cursors.Keyset:

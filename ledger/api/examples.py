@@ -1,4 +1,4 @@
-"""Bodies for the OpenAPI document and docs/API.md: one holder's first day, as the API answers it."""
+"""Bodies for the OpenAPI document and docs/API.md: one holder's first day, as the API shows it."""
 
 from typing import Any
 

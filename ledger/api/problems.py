@@ -66,6 +66,6 @@ KINDS: Final[dict[type[errors.LedgerError], Kind]] = {
     ),
     request_errors.UnsupportedMediaType: Kind(415, "Send {accepted} in UTF-8, uncompressed."),
     request_errors.TooManyRequests: Kind(429, "Try again in {retry_after_seconds} s."),
-    # The answer would be too large
+    # The response would be too large
     errors.DocumentTooLong: Kind(409, "The document would have {rows:row|rows}; a PDF has at most {limit}."),
 }

@@ -99,11 +99,11 @@ def ask_all_nodes(command: str, using: str = "default") -> dict[int, tuple[str, 
     """
     with connections[using].cursor() as cursor:
         cursor.execute(ON_EACH_NODE, [command])
-        answers = cursor.fetchall()
-    for _, node, has_answered, answer in answers:
-        if not has_answered:
-            logger.warning("The node %s does not answer: %s", node, answer)
-    return {number: (node, json.loads(answer)) for number, node, has_answered, answer in answers if has_answered}
+        replies = cursor.fetchall()
+    for _, node, has_replied, reply in replies:
+        if not has_replied:
+            logger.warning("The node %s does not answer: %s", node, reply)
+    return {number: (node, json.loads(reply)) for number, node, has_replied, reply in replies if has_replied}
 
 
 def _is(cursor: Any, question: str) -> bool:

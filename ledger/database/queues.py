@@ -146,10 +146,10 @@ class Queue:
     # In the threads ----------------------------------------------------------------------------------
 
     # Note [Gathering a group]
-    #     Clients that wait for an answer ask again when they have it. A thread that takes what has queued as soon as a group is
-    #     done finds half of them, or one; the others come a moment later and wait for the next transaction. So the next group
-    #     is expected to be as large as the last one and what queued during it, and is waited for, but not longer
-    #     than `gather_seconds` after the last one. A client that comes alone is never waited with: its group was 1, and 1 is
+    #     Clients that wait for a result send the next request when they have it. A thread that takes what has queued as soon as a
+    #     group is done finds half of them, or one; the others come a moment later and wait for the next transaction. So the next
+    #     group is expected to be as large as the last one and what queued during it, and is waited for, but not longer
+    #     than `gather_seconds` after the last one. A client that comes alone is never waited for: its group was 1, and 1 is
     #     expected.
 
     def _run(self) -> None:

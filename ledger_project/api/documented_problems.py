@@ -1,4 +1,4 @@
-"""The problems in the OpenAPI document: each operation lists those that it can answer, with an example of each."""
+"""The problems in the OpenAPI document: each operation lists those that it can return, with an example of each."""
 
 from typing import Any
 
@@ -75,7 +75,7 @@ _PROBLEM_SCHEMA = {
 
 
 def document_problems(result: dict[str, Any], **context: Any) -> dict[str, Any]:
-    """Put the problems that each operation can answer into the OpenAPI document. A drf-spectacular postprocessing hook."""
+    """Put the problems that each operation can return into the OpenAPI document. A drf-spectacular postprocessing hook."""
     result.setdefault("components", {}).setdefault("schemas", {})["Problem"] = _PROBLEM_SCHEMA
     for path in result.get("paths", {}).values():
         for operation in path.values():

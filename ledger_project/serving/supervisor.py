@@ -1,6 +1,6 @@
 """Keeps the servers of `manage.py serve` running: starts the web server and the embedded PostgreSQL again whenever they end.
 
-While PostgreSQL cannot run, as on a full disk, the web server answers 503, and this module tries to start it. Without Django.
+While PostgreSQL cannot run, as on a full disk, the web server responds with 503, and this module tries to start it. No Django here.
 """
 
 import logging
@@ -155,7 +155,7 @@ class Database:
 
     def _put_off(self, error: Exception) -> None:
         if not self._failures:
-            log.error("PostgreSQL does not start. Requests are answered 503; it is tried every %d s. %s", LONGEST_PAUSE_S, error)
+            log.error("PostgreSQL does not start. Requests get 503; it is tried every %d s. %s", LONGEST_PAUSE_S, error)
         self._next_start_at = monotonic() + _pause_s(self._failures)
         self._failures += 1
 

@@ -24,9 +24,9 @@ def csv_response(file_name: str, columns: Sequence[Column], pages: Iterable[Sequ
     Args:
         pages: the rows; a page is read after the page before it was sent.
     """
-    answer = StreamingHttpResponse(_pieces(columns, pages), content_type="text/csv; charset=utf-8")
-    answer.headers["Content-Disposition"] = f'attachment; filename="{file_name}"'
-    return answer
+    response = StreamingHttpResponse(_pieces(columns, pages), content_type="text/csv; charset=utf-8")
+    response.headers["Content-Disposition"] = f'attachment; filename="{file_name}"'
+    return response
 
 
 def _pieces(columns: Sequence[Column], pages: Iterable[Sequence[Any]]) -> Iterator[str]:

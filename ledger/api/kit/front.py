@@ -82,7 +82,7 @@ class Front:
         """Describe it.
 
         Args:
-            pages: answers what is not the API's, in a thread.
+            pages: makes the responses that are not the API's, in a thread.
         """
         self._pages = pages
         self._quick_reads = threads("ledger-quick-reads", 1, limit=WAITING_FOR_A_THREAD, most=QUICK_READS_AT_ONCE)
@@ -164,9 +164,9 @@ class Front:
             request.ensure_sound()
             response = await (self._call(request, receive) if is_call else self._page(request, receive))
         except Resolver404:
-            response = problems.answer(NotFound(), request)
+            response = problems.problem_response(NotFound(), request)
         except Exception as error:
-            response = problems.answer(error, request)
+            response = problems.problem_response(error, request)
         return response
 
     async def _page(self, request: Request, receive: Receive) -> AnyResponse:
@@ -355,7 +355,7 @@ class _Page(NamedTuple):
 
 
 def _is_logged_in(request: Request) -> bool:
-    user = getattr(request, "user", None)  # there is none where a middleware has answered
+    user = getattr(request, "user", None)  # there is none where a middleware has responded
     return user is not None and user.is_authenticated
 
 

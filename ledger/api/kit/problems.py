@@ -100,11 +100,11 @@ _BY_STATUS: dict[int, Callable[[], errors.LedgerError]] = {
 }
 
 
-# Error -> body -> answer -----------------------------------------------------------------------------
+# Error -> body -> response ---------------------------------------------------------------------------
 
 
 class ProblemResponse(HttpResponse):
-    """An answer that carries `problem`, as application/problem+json."""
+    """A response that carries `problem`, as application/problem+json."""
 
     def __init__(self, problem: dict[str, Any], headers: Mapping[str, str]) -> None:
         super().__init__(
@@ -186,8 +186,8 @@ def _headers(error: errors.LedgerError) -> dict[str, str]:
     return headers
 
 
-def answer(error: Exception, request: HttpRequest) -> ProblemResponse:
-    """Return the answer to a request that ended in `error`; logs the traceback of what nobody expected, and of nothing else."""
+def problem_response(error: Exception, request: HttpRequest) -> ProblemResponse:
+    """Return the response to a request that ended in `error`; logs the traceback of what nobody expected, and of nothing else."""
     known = translated(error)
     status = kind_of(type(known)).status
     if status == 500:
@@ -200,6 +200,6 @@ def answer(error: Exception, request: HttpRequest) -> ProblemResponse:
 
 
 def exception_handler(error: Exception, context: Mapping[str, Any]) -> ProblemResponse:
-    """Return the answer to an exception in a view. DRF's `EXCEPTION_HANDLER`."""
+    """Return the response to an exception in a view. DRF's `EXCEPTION_HANDLER`."""
     request = context["request"]
-    return answer(error, getattr(request, "_request", request))
+    return problem_response(error, getattr(request, "_request", request))

@@ -401,7 +401,7 @@ def test_with_a_full_wal_volume_requests_get_a_503_until_there_is_room(wal_volum
     with suppress(psycopg.Error), psycopg.connect(Server(serving.data_dir).superuser_url, autocommit=True) as superuser:
         while True:
             superuser.execute("SELECT pg_logical_emit_message(false, 'filler', repeat('x', 1000000))")
-    wait_until(lambda: "PostgreSQL does not start. Requests are answered 503" in serving.said, "the database cannot start", 60)
+    wait_until(lambda: "PostgreSQL does not start. Requests get 503" in serving.said, "the database cannot start", 60)
     for _ in range(3):
         status, body = serving.get("/v1/holders/patient/balance", KEY)
         assert (status, body["type"].rsplit("/", 1)[1], body["outcome"]) == (503, "database-unavailable", "not_executed")

@@ -54,7 +54,7 @@ def test_a_database_that_cannot_start_is_tried_again_at_growing_intervals_and_sa
     assert tried_at == [0, 1, 3, 7, 15, 25, 35, 45, 55, 65, 75, 85, 95]
     assert caplog.messages == [
         "PostgreSQL has ended; starting it again.",
-        "PostgreSQL does not start. Requests are answered 503; it is tried every 10 s. No space left on device",
+        "PostgreSQL does not start. Requests get 503; it is tried every 10 s. No space left on device",
     ]
     server.has_room = True
     now[0] += 10

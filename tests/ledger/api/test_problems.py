@@ -183,7 +183,7 @@ def test_every_error_has_its_status(error: Exception, status: int, slug: str) ->
 
 
 def test_what_the_ledger_finds_invalid_is_named_by_field_and_rule() -> None:
-    response = problems.answer(
+    response = problems.problem_response(
         errors.Invalid(pointer="/expires_at", rule="order", detail="must be later"), RequestFactory().post("/v1/x")
     )
     assert response.problem["errors"] == [{"pointer": "/expires_at", "code": "order", "detail": "must be later"}]
@@ -272,9 +272,9 @@ def register_status(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[type[erro
 
 def test_an_app_registers_the_statuses_of_its_errors(register_status: Callable[..., None]) -> None:
     request = RequestFactory().get("/v1/x")
-    assert problems.answer(TeapotOnly(), request).status_code == 500
+    assert problems.problem_response(TeapotOnly(), request).status_code == 500
     register_status({TeapotOnly: statuses.Kind(418, "Coffee is made elsewhere.")})
-    response = problems.answer(TeapotOnly(), request)
+    response = problems.problem_response(TeapotOnly(), request)
     assert (response.status_code, response.problem["detail"]) == (418, "Coffee is made elsewhere.")
 
 
