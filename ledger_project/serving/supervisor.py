@@ -1,6 +1,7 @@
 """Keeps the servers of `manage.py serve` running: starts the web server and the embedded PostgreSQL again whenever they end.
 
-While PostgreSQL cannot run, as on a full disk, the web server responds with 503, and this module tries to start it. No Django here.
+While PostgreSQL cannot run, as on a full disk, the web server responds with 503, and this module tries to start it.
+Does not load Django.
 """
 
 import logging
