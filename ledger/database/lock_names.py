@@ -95,7 +95,7 @@ BATCH_SLOT: Final = LockName(
     "batch_slot", "ledger_batch_slot/{slot}", "a large batch, for its part of the server's lock table", waits=False
 )
 BATCH: Final = LockName("batch", "ledger_batch/{confined_to}/{key}", "a batch, once per Idempotency-Key, with its holders")
-HOLDER: Final = LockName("holder", "ledger/{holder}", "whatever decides on a holder's credits")
+HOLDER: Final = LockName("holder", "ledger/{holder}", "every decision about a holder's credits")
 
 REGISTER: Final = (
     MIGRATION,
