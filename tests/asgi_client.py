@@ -131,6 +131,7 @@ def close() -> None:
 def _on_this_connection() -> Iterator[None]:
     """Within the block, all threads work on this thread's connection."""
     mine, others = connections["default"], connections._connections  # type: ignore[attr-defined]
+    place = mine.settings_dict
     mine.inc_thread_sharing()
     # Between requests a connection in a transaction would be closed; Django's own test client prevents that, too.
     mine.close_if_unusable_or_obsolete = lambda: None  # type: ignore[method-assign]
@@ -141,3 +142,6 @@ def _on_this_connection() -> Iterator[None]:
         connections._connections = others  # type: ignore[attr-defined]
         del mine.close_if_unusable_or_obsolete
         mine.dec_thread_sharing()
+        if mine.settings_dict is not place:  # on a cluster a queue's thread connects to the holder's node
+            mine.close()
+            mine.settings_dict = place

@@ -82,8 +82,13 @@ class Nodes:
             self._refreshing.release()
 
     def connect_to(self, node: Node) -> None:
-        """Connect this thread to the node, or for a while after that failed to the node of the settings; not in a transaction."""
+        """Connect this thread to the node, or for a while after that failed to the node of the settings.
+
+        A transaction that is open stays on its connection: then this does nothing.
+        """
         connection = connections[DEFAULT_DB_ALIAS]
+        if connection.in_atomic_block:
+            return
         configured = connections.settings[DEFAULT_DB_ALIAS]
         is_tried = time.monotonic() >= self._try_again_at.get(node, 0.0)
         wanted = _at(node, configured) if is_tried else configured

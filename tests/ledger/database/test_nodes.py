@@ -100,6 +100,13 @@ def test_a_thread_is_connected_to_the_node_itself(committed_db: None, thread: No
         assert cursor.fetchone() == (connection.settings_dict["NAME"],)
 
 
+@pytest.mark.django_db
+def test_a_transaction_that_is_open_stays_on_its_connection() -> None:
+    before = connection.connection, connection.settings_dict
+    Nodes().connect_to(Node("127.0.0.1", 1))
+    assert (connection.connection, connection.settings_dict) == before
+
+
 def test_a_node_that_cannot_be_reached_is_reached_by_the_node_of_the_settings(
     committed_db: None, thread: None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
