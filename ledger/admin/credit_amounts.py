@@ -163,7 +163,7 @@ class CreditValueField(CreditNumberField):
         return -self.unit.scale
 
     def places(self) -> int:
-        """So many that the value of the smallest unit has no more than a price."""
+        """As many as leave the value of the smallest unit with no more than those of a price."""
         return MAX_DECIMALS - self.unit.scale
 
     def words(self, value: Decimal | int) -> str:

@@ -1,4 +1,4 @@
-"""Group commit on a cluster: each node's requests have a queue of their own, whose transactions touch that node only.
+"""Group commit on a cluster: each node's requests have their own queue, whose transactions touch that node only.
 
 A transaction of holders on several nodes costs a call to each, and two phases at COMMIT (docs/adr/0045). So a request goes into
 the queue of its holder's node. The queue's threads are connected to that node, and no node's requests wait for another's.

@@ -1,7 +1,7 @@
 """Runs the services of `deploy/citus/docker-compose.yml` as processes of this machine, without Docker.
 
 Commands, environments, order, health checks and scripts are those of the file. What a container would give is given in another
-way: each service has an address of its own on the loopback, which stands for its name, for 0.0.0.0 and for 127.0.0.1 in it;
+way: each service has its own address on the loopback, which stands for its name, for 0.0.0.0 and for 127.0.0.1 in it;
 PostgreSQL comes from `deploy/citus/build.sh`; the image's steps on an empty data directory are repeated here.
 """
 

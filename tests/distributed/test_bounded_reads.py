@@ -44,5 +44,5 @@ def test_a_page_of_expirations_reads_no_more_accounts_than_it_has(committed_db, 
         last = dict(zip(("last_holder_id", "last_credit_type"), cursor.fetchone(), strict=True))
     without_end = dict(zip(last, BEHIND_ALL, strict=True))
     assert last_entries_read(asked | last) == PER_PAGE
-    # The control: each shard reads a page of its own.
+    # The control: each shard reads its own page.
     assert last_entries_read(asked | without_end) > 4 * PER_PAGE

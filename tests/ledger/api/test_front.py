@@ -189,7 +189,7 @@ def test_a_header_with_underscores_is_none_that_is_known(api: ApiClient, holder:
 # Bounds ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.one_node("each node of a cluster has a queue of its own")
+@pytest.mark.one_node("each node of a cluster has its own queue")
 def test_beyond_its_bound_a_queue_turns_calls_away_with_nothing_written(
     api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,7 +212,7 @@ def test_the_calls_of_one_holder_take_a_limited_number_of_threads(
 # The loop --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.one_node("each node of a cluster has a queue of its own")
+@pytest.mark.one_node("each node of a cluster has its own queue")
 def test_while_the_database_hangs_the_event_loop_responds_and_no_step_of_it_is_slow(
     api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -267,7 +267,7 @@ def test_beside_a_long_call_the_interpreter_changes_threads_sooner(
     assert sys.getswitchinterval() == usual
 
 
-@pytest.mark.one_node("each node of a cluster has a queue of its own")
+@pytest.mark.one_node("each node of a cluster has its own queue")
 def test_context_variables_of_the_request_reach_the_thread_that_executes_it(
     api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,7 @@ class Billed:
 
     Args:
         before: what it came to without `charge`.
-        line: the line that charged it; for usage without a line of its own, that of the part before.
+        line: the line that charged it; for usage without its own line, that of the part before.
         made_by: the line that made it what it is: the same, or one that gave a part of it back.
         units: the share of the full period that is left.
         credited: what was given back of its line.
