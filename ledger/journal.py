@@ -23,6 +23,7 @@ from ledger.database.locks import (
     waiting_for,
     waiting_for_many,
 )
+from ledger.database.pacing import paced
 from ledger.database.statements import Statement, array, boolean, instant_us, integer
 from ledger.entry_rows import COLUMNS, READ_COLUMNS, TYPES, copy_line, entry_from_row, parameters, texts
 from ledger.errors import IdempotencyKeyReused, LedgerError, NotInTransaction, Refused
@@ -45,6 +46,8 @@ _ARRAYS = ", ".join(f"%s::{type_}[]" for type_ in TYPES.values())
 APPEND_FEW = Statement("append_few", f"INSERT INTO ledger_entry ({COLUMNS}) SELECT * FROM unnest({_ARRAYS})")
 FEW: Final = 64
 """Up to this number, entries go as arrays into one prepared statement, in one round trip; more go by COPY."""
+CHUNK: Final = 16
+"""How many entries of a COPY are sent at once: the server stores them while the next ones are encoded."""
 
 # At most one row, because the keys of a holder are unique by their hash. The row's key may be another text with the same hash.
 # About the order see Note [Plans that stay right] in schema.sql.
@@ -275,9 +278,8 @@ def _looks(requests: Sequence[Request], accounts: Iterable[Position], names: Ite
             looks.append(Look(*known[holder_id], holder_id, credit_type if is_new else None, key))
 
     for request in requests:
-        own, *others = accounts_of(request)
-        look(*own, request.idempotency_key)
-        for other in others:
+        look(request.holder_id, request.credit_type, request.idempotency_key)
+        for other in accounts_of(request)[1:]:
             look(*other)
     for position in accounts:
         look(*position)
@@ -376,9 +378,8 @@ def append(lock: Lock, entries: Sequence[Entry]) -> None:
 def _insert(entries: Sequence[Entry]) -> None:
     if len(entries) > FEW:
         with connection.cursor() as cursor, connection.wrap_database_errors, cursor.copy(COPY) as copy:
-            # In chunks: the server stores one chunk while the next one is encoded.
-            for first in range(0, len(entries), FEW):
-                copy.write("".join(map(copy_line, entries[first : first + FEW])))
+            for first in paced(range(0, len(entries), CHUNK)):
+                copy.write("".join(map(copy_line, entries[first : first + CHUNK])))
         return
     if len(entries) == 1:
         APPEND_ONE.execute(parameters(entries[0]))

@@ -17,6 +17,7 @@ from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.request_errors import InvalidRequest
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation, page_example, page_of
 from ledger.api.kit.strict_serializers import read
+from ledger.database.pacing import paced
 
 
 class OneUsageEvent(BillingEndpoint):
@@ -73,7 +74,7 @@ class UsageEvents(WriteEndpoint):
 def _taken_in(raw_events: list[Any]) -> list[dict[str, Any]]:
     good: list[usage.NewEvent] = []
     results: list[dict[str, Any] | None] = []
-    for raw in raw_events:
+    for raw in paced(raw_events):
         try:
             fields = read(request_schemas.UsageEventSerializer, raw)
         except InvalidRequest as invalid:

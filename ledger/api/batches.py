@@ -25,6 +25,7 @@ from ledger.api.kit.request_errors import FieldError, InvalidRequest, NotFound, 
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.api.kit.strict_serializers import StrictSerializer
 from ledger.api.writes import Write
+from ledger.database.pacing import paced
 from ledger.errors import BatchRejected, Invalid, LedgerError
 from ledger.rules import (
     CaptureRequest,
@@ -110,7 +111,7 @@ class Batches(Endpoint):
         refuse_condition(request)
         batch = self.body(request, request_schemas.BatchSerializer)
         reader = Reader(self.key, key, self.request_id)
-        asked = [reader.read(value, index) for index, value in enumerate(batch["operations"])]
+        asked = [reader.read(value, index) for index, value in paced(enumerate(batch["operations"]))]
         mode: Mode = batch["mode"]
         if mode == "atomic":
             _ensure_all_can_be_asked(asked)
@@ -138,7 +139,7 @@ class Batches(Endpoint):
 
     def _respond(self, executed: BatchResult, *, dry_run: bool) -> Response:
         outcomes = [_as_dry_run(each) for each in executed.outcomes] if dry_run else executed.outcomes
-        results = [self._result(outcome, index, executed) for index, outcome in enumerate(outcomes)]
+        results = [self._result(outcome, index, executed) for index, outcome in paced(enumerate(outcomes))]
         if executed.is_rejected:
             index = next(index for index, outcome in enumerate(executed.outcomes) if outcome.error is not None)
             # As fragments, so that members keep their order.

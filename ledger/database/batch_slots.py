@@ -6,12 +6,13 @@ SLOT_LOCKS of its locks; all slots together cover half of the table. A slot is a
 share the slots, and a process that dies frees its slots.
 """
 
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
-from django.db import connection
-
 from ledger.database.lock_names import BATCH_SLOT
-from ledger.database.locks import lock_number
+from ledger.database.locks import numbering
+from ledger.database.statements import Statement, array, boolean, parameter
 from ledger.errors import HolderBusy
 
 SLOT_LOCKS: Final = 100
@@ -28,15 +29,19 @@ SERVER_SLOTS: Final = f"""
 
 # The slice cuts the list before a lock is tried, and LIMIT stops the query once enough slots are taken. A batch that needs more
 # slots than the server has takes all slots and runs alone.
-TAKE: Final = f"""
-SELECT count(*) >= LEAST(%s, {SERVER_SLOTS})
+TAKE: Final = Statement(
+    "take_slots",
+    f"""
+SELECT count(*) >= LEAST(%(wanted)s::bigint, {SERVER_SLOTS})
 FROM (
     SELECT
-    FROM unnest((%s::bigint[])[1:{SERVER_SLOTS}]) AS slot (number)
+    FROM unnest((%(numbers)s::bigint[])[1:{SERVER_SLOTS}]) AS slot (number)
     WHERE pg_try_advisory_xact_lock(number)
-    LIMIT %s
+    LIMIT %(wanted)s::bigint
 ) AS taken
-"""
+""",
+    [boolean],
+)
 
 
 def take_slots(locks: int) -> None:
@@ -51,9 +56,7 @@ def take_slots(locks: int) -> None:
     wanted = min((locks - 1) // SLOT_LOCKS, MOST_SLOTS)
     if not wanted:
         return
-    with connection.cursor() as cursor:
-        cursor.execute(TAKE, [wanted, slot_numbers(), wanted])
-        (has_enough,) = cursor.fetchone() or (False,)
+    (has_enough,) = TAKE.execute({"wanted": parameter(wanted), "numbers": slot_numbers()})
     if not has_enough:
         raise HolderBusy(key=BATCH_SLOT("any"))
 
@@ -63,6 +66,11 @@ def slot_names() -> list[str]:
     return [BATCH_SLOT(str(slot)) for slot in range(1, MOST_SLOTS + 1)]
 
 
-def slot_numbers() -> list[int]:
-    """Return the numbers that the server locks for the slots."""
-    return [lock_number(name) for name in slot_names()]
+def slot_numbers() -> bytes:
+    """Return the numbers that the server locks for the slots, as a parameter of TAKE."""
+    return _slot_numbers(numbering(), BATCH_SLOT.spelling())
+
+
+@lru_cache(1)
+def _slot_numbers(number_of: Callable[[str], int], spelled: Callable[..., str]) -> bytes:
+    return array([str(number_of(spelled(str(slot)))) for slot in range(1, MOST_SLOTS + 1)])

@@ -61,6 +61,7 @@ class Queue:
         threads: Callable[[], int] = lambda: 1,
         limit: int = LIMIT,
         gather_seconds: float = 0.0,
+        is_quick: bool = True,
     ) -> None:
         """Set up an empty queue; its threads start with the first request.
 
@@ -71,7 +72,9 @@ class Queue:
             threads: how many groups are executed at the same time.
             limit: how many requests wait at most.
             gather_seconds: how long after the end of one group the next one waits at most until it is as large as is expected.
+            is_quick: a group takes milliseconds. Long work in other threads gives way to it (`pacing`).
         """
+        self.is_quick = is_quick
         self._name = name
         self._execute = execute
         self._most = most
@@ -117,6 +120,11 @@ class Queue:
             thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._running)}", daemon=True)
             self._running.append(thread)
             thread.start()
+
+    @property
+    def is_at_work(self) -> bool:
+        """True while requests are executed or queued; those that wait for a busy holder do not count. Takes no lock."""
+        return bool(self._queue) or self._idle < len(self._running)
 
     def expire(self) -> None:
         """Fail each request that has waited longer than PATIENCE_SECONDS; it was not executed."""
@@ -209,13 +217,21 @@ class Queue:
         notify_callers(group)
 
 
-def threads(name: str, count: int, *, limit: int, most: int = 1) -> Queue:
+def threads(name: str, count: int, *, limit: int, most: int = 1, is_quick: bool = False) -> Queue:
     """Return a queue for this many threads. A request is a function without arguments; its outcome is what it returns or raises.
 
     Args:
         most: how many requests a thread executes, one after the other, before it notifies their callers.
+        is_quick: see `Queue`.
     """
-    return Queue(name, lambda works: [_outcome(work) for work in works], threads=lambda: count, limit=limit, most=lambda: most)
+    return Queue(
+        name,
+        lambda works: [_outcome(work) for work in works],
+        threads=lambda: count,
+        limit=limit,
+        most=lambda: most,
+        is_quick=is_quick,
+    )
 
 
 def _outcome(work: Callable[[], Any]) -> Any:

@@ -206,16 +206,18 @@ def decode(text: str | bytes) -> Lots:
 
 
 def from_json(lots: list[list[Any]]) -> Lots:
-    """Return the lots from decoded JSON of the stored form."""
+    """Return the lots from decoded JSON of the stored form; changes the lists."""
     return tuple([_decode_lot(fields) for fields in lots])
 
 
 def _decode_lot(fields: list[Any]) -> Lot:
-    if float in map(type, fields):
-        # Seconds with an exponent. The float is exact: a million is a multiple of 64, and the values are below 2^59.
-        fields = [int(field) if type(field) is float else field for field in fields]
+    # Seconds with an exponent come as a float. It is exact: a million is a multiple of 64, and the values are below 2^59.
+    if type(fields[2]) is float:
+        fields[2] = int(fields[2])
+    if len(fields) > 3 and type(fields[3]) is float:
+        fields[3] = int(fields[3])
     if len(fields) == 6:
-        fields = [*fields[:5], SOURCES[fields[5]]]
+        fields[5] = SOURCES[fields[5]]
     return Lot(*fields)
 
 

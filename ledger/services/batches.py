@@ -13,6 +13,8 @@ from ledger import earlier_entries, journal
 from ledger.database.batch_slots import take_slots
 from ledger.database.lock_names import BATCH
 from ledger.database.locks import Lock, wait_seconds, waits_bounded
+from ledger.database.pacing import paced
+from ledger.database.statements import Statement, boolean, parameter
 from ledger.database.transactions import in_transaction
 from ledger.errors import IdempotencyKeyReused, Invalid, LedgerError, Refused
 from ledger.journal import LockedAccounts, Result
@@ -24,6 +26,10 @@ from ledger.services.operation_counts import count_operations
 from ledger.services.refusal_log import log_refusals
 
 MAX_OPERATIONS = 1_000
+
+IS_STORED = Statement(
+    "batch_is_stored", "SELECT true FROM ledger_batch WHERE idempotency_key = %s AND confined_to = %s", [boolean]
+)
 
 Mode = Literal["atomic", "each"]
 """`atomic`: all operations or none. `each`: every operation by itself, refusals do not stop the others."""
@@ -104,8 +110,8 @@ def batch(
     def once() -> BatchResult:
         take_slots(len(holders) + 1)
         with journal.open(asked, names=[BATCH(confined_to, idempotency_key)]) as accounts:
-            stored = Batch.objects.filter(pk=(idempotency_key, confined_to)).first()
-            if stored is not None:
+            if IS_STORED.execute([parameter(idempotency_key), parameter(confined_to)]):
+                stored = Batch.objects.get(pk=(idempotency_key, confined_to))
                 return _replay(stored, digest, requests, accounts.lock)
             executed = _execute_each(accounts, requests) if mode == "each" else _execute_or_give_up(accounts, asked)
             batch_result = BatchResult(tuple(executed), mode, request_id)
@@ -144,14 +150,14 @@ def _executed(
 def _digest(requests: Sequence[Request | RejectedOperation], mode: Mode) -> bytes:
     asked = [
         ["", request.asked] if isinstance(request, RejectedOperation) else [request.idempotency_key, request.digest().hex()]
-        for request in requests
+        for request in paced(requests)
     ]
     return hashlib.sha256(orjson.dumps([mode, asked])).digest()[:16]
 
 
 def _execute_each(accounts: LockedAccounts, requests: Sequence[Request | RejectedOperation]) -> list[Outcome]:
     asked = [request for request in requests if not isinstance(request, RejectedOperation)]
-    executed = iter(execute(accounts, asked))
+    executed = iter(execute(accounts, paced(asked)))
     outcomes = []
     for request in requests:
         if isinstance(request, RejectedOperation):
@@ -165,7 +171,7 @@ def _execute_or_give_up(accounts: LockedAccounts, requests: Sequence[Request]) -
     outcomes: list[Outcome] = []
     try:
         with transaction.atomic():
-            for request in requests:
+            for request in paced(requests):
                 outcomes.append(_outcome(execute_one(accounts, request)))
                 if outcomes[-1].error is not None:
                     raise _BatchRejected

@@ -5,7 +5,7 @@ own entry.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypedDict
 
@@ -137,7 +137,7 @@ GROUP_COMMIT = (GroupCommitByNode if settings.LEDGER["DISTRIBUTED"] else GroupCo
 # Under the lock --------------------------------------------------------------------------------------
 
 
-def execute(accounts: LockedAccounts, requests: Sequence[Request]) -> list[ResultOrError]:
+def execute(accounts: LockedAccounts, requests: Iterable[Request]) -> list[ResultOrError]:
     """Execute the requests in order, each after the effects of those before it, and store all entries."""
     outcomes = [execute_one(accounts, request) for request in requests]
     accounts.append()

@@ -38,6 +38,10 @@ class GroupCommitByNode(GroupCommit):
             return super().submit(asked, notify, caller)
         return self._queue_of(node).submit(asked, notify, caller)
 
+    @property
+    def is_at_work(self) -> bool:
+        return super().is_at_work or any(queue.is_at_work for queue in tuple(self._of_nodes.values()))
+
     def expire(self) -> None:
         super().expire()
         for queue in tuple(self._of_nodes.values()):

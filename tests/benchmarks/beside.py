@@ -39,6 +39,16 @@ SPEND: dict[str, Any] = {
     "body": '{"amount":120,"reason":"chat completion","reference":"req_{number}"}',
 }
 GET = {"method": "GET"}
+
+
+def _batch_of_spends(size: int) -> dict[str, Any]:
+    """One client that sends batches of spends of different holders."""
+    spends = [
+        {"operation": "spend", "holder": f"bench-{n}", "amount": 1, "idempotency_key": "{number}-" + str(n)} for n in range(size)
+    ]
+    return {"path": "/v1/batches", "body": json.dumps({"mode": "each", "operations": spends}), "clients": 1}
+
+
 LOADS: dict[str, dict[str, Any]] = {
     "health check": {"path": "/healthz", **GET},
     "balance": {"path": "/v1/holders/{holder}/balance", "holders": HOLDERS, **GET},
@@ -54,6 +64,8 @@ LOADS: dict[str, dict[str, Any]] = {
     "spend, 16 clients": {**SPEND, "holders": HOLDERS},
     "spend, 200 clients": {**SPEND, "holders": HOLDERS, "clients": 200},
     "spend, one hot holder": {**SPEND, "holders": 1},
+    "batch of 100 spends": _batch_of_spends(100),
+    "batch of 1,000 spends": _batch_of_spends(1_000),
 }  # fmt: skip
 
 
@@ -138,16 +150,24 @@ class Side:
 
     def _cpu(self) -> tuple[dict[int, float], dict[int, float]]:
         """CPU time so far of each process, of the web server and of PostgreSQL."""
-        postmaster = int(next(self.folder.glob("**/postmaster.pid")).read_text().split()[0])
+        postmaster = self._postmaster()
         server = {postmaster, *_children(postmaster)}
         web = set(_children(self.process.pid)) - server
         return _used(web), _used(server)
 
     def stop(self) -> None:
-        """Stop the server, as Ctrl-C does."""
+        """Stop the server as Ctrl-C does, or its processes one by one: some older checkouts hang."""
         self.process.send_signal(signal.SIGINT)
-        self.process.wait(60)
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            os.kill(self._postmaster(), signal.SIGINT)
         self.log.close()
+
+    def _postmaster(self) -> int:
+        """The process of PostgreSQL that starts the others."""
+        return int(next(self.folder.glob("**/postmaster.pid")).read_text().split()[0])
 
 
 def _children(pid: int) -> list[int]:

@@ -32,12 +32,18 @@ def grant_requests(prefix: str, count: int) -> list[GrantRequest]:
     return [GrantRequest(holder_id=f"{prefix}.{number}", idempotency_key="g", amount=1) for number in range(count)]
 
 
+def take_slots(connection: psycopg.Connection[Any], wanted: int) -> bool:
+    """Take slots in the connection's transaction as a batch does; whether there were enough."""
+    cursor = psycopg.RawCursor(connection).execute(batch_slots.TAKE.sql, [wanted, batch_slots.slot_numbers().decode()])
+    (has_enough,) = cursor.fetchone() or (False,)
+    return bool(has_enough)
+
+
 def test_without_a_free_slot_a_large_batch_is_busy_and_a_small_batch_runs(
     committed_db: None, raw_connection: Connect, new_holder: NewHolder
 ) -> None:
     other, holder = raw_connection(), new_holder()
-    [taken] = other.execute(batch_slots.TAKE, [1, batch_slots.slot_numbers(), batch_slots.MOST_SLOTS]).fetchone() or [False]
-    assert taken
+    assert take_slots(other, batch_slots.MOST_SLOTS), "all that there are"
 
     with pytest.raises(HolderBusy) as busy:
         services.batch(grant_requests(holder, 100), mode="each", idempotency_key=holder)
@@ -77,13 +83,9 @@ def test_slots_keep_the_lock_table_from_filling(small_server: str, takes_slots: 
     with ExitStack() as stack:
         for batch in range(26):
             connection = stack.enter_context(psycopg.connect(small_server))
-            if takes_slots:
-                wanted = 2
-                parameters = [wanted, batch_slots.slot_numbers(), wanted]
-                [is_admitted] = connection.execute(batch_slots.TAKE, parameters).fetchone() or [False]
-                if not is_admitted:
-                    connection.rollback()
-                    continue
+            if takes_slots and not take_slots(connection, 2):
+                connection.rollback()
+                continue
             admitted += 1
             try:
                 connection.execute(WAIT_MANY, [[batch * 10_000 + number for number in range(LOCKS)]])
@@ -96,7 +98,6 @@ def test_slots_keep_the_lock_table_from_filling(small_server: str, takes_slots: 
 
 
 def test_the_report_names_the_slots(committed_db: None, raw_connection: Connect) -> None:
-    wanted = 1
-    raw_connection().execute(batch_slots.TAKE, [wanted, batch_slots.slot_numbers(), wanted])
+    take_slots(raw_connection(), 1)
     report = current_locks(names=known_names(limit=1))
     assert "ledger_batch_slot/1" in {lock.name for lock in report}

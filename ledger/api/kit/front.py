@@ -38,6 +38,7 @@ from ledger.api.kit.request_traces import respond_in_span
 from ledger.api.kit.requests import Request
 from ledger.api.kit.server_errors import Misdirected
 from ledger.database.cluster import is_on_worker
+from ledger.database.pacing import giving_way
 from ledger.database.queues import Pending, Queue, threads
 from ledger.errors import HolderBusy, ServerBusy
 from ledger.telemetry import tracing
@@ -85,7 +86,7 @@ class Front:
             pages: makes the responses that are not the API's, in a thread.
         """
         self._pages = pages
-        self._quick_reads = threads("ledger-quick-reads", 1, limit=WAITING_FOR_A_THREAD, most=QUICK_READS_AT_ONCE)
+        self._quick_reads = threads("ledger-quick-reads", 1, limit=WAITING_FOR_A_THREAD, most=QUICK_READS_AT_ONCE, is_quick=True)
         self._reads = threads("ledger-reads", READ_THREADS, limit=WAITING_FOR_A_THREAD)
         self._writes = threads("ledger-writes", WRITE_THREADS, limit=WAITING_FOR_A_THREAD)
         self._page_threads = threads("ledger-pages", PAGE_THREADS, limit=WAITING_FOR_A_THREAD)
@@ -231,7 +232,7 @@ class Front:
         if view.method == "get":
             return await self._queued(self._reads, partial(_in_short_turns, result))
         with self._a_thread_of(view.kwargs.get("holder")):
-            return await self._queued(self._writes, partial(_in_short_turns, result))
+            return await self._queued(self._writes, partial(self._giving_way, result))
 
     @contextmanager
     def _a_thread_of(self, holder_id: str | None) -> Iterator[None]:
@@ -248,6 +249,14 @@ class Front:
             self._in_threads[holder_id] -= 1
             if not self._in_threads[holder_id]:
                 del self._in_threads[holder_id]
+
+    def _giving_way(self, work: Callable[[], Result]) -> Result:
+        """Execute a call that may be long and that gives way to quick ones. Runs in a thread."""
+        with short_turns(), giving_way(self._has_quick_work):
+            return work()
+
+    def _has_quick_work(self) -> bool:
+        return any(queue.is_quick and queue.is_at_work for queue in tuple(self._queues))
 
     # Queues ------------------------------------------------------------------------------------------
 

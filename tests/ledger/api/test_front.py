@@ -6,7 +6,9 @@ import json
 import logging
 import sys
 import threading
+import time
 from collections.abc import Coroutine, Iterator, MutableMapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from ledger.api.kit import front
 from ledger.api.kit.front import PAGE_BODY_LIMIT_BYTES, Front
 from ledger.api.kit.interpreter import SHORT_TURN_S
 from ledger.api.kit.parsing import BATCH_LIMIT_BYTES, BODY_LIMIT_BYTES
+from ledger.database import pacing
 from ledger.services import execute
 from tests import asgi_client
 from tests.asgi_client import AsgiClient, response_of
@@ -265,6 +268,53 @@ def test_beside_a_long_call_the_interpreter_changes_threads_sooner(
     assert api.post("/v1/batches", {"mode": "atomic", "operations": operations}).status_code == 200
     assert seen == [pytest.approx(SHORT_TURN_S)]
     assert sys.getswitchinterval() == usual
+
+
+@pytest.mark.one_node("each node of a cluster has its own queue")
+@pytest.mark.parametrize("is_beside_a_spend", [True, False])
+@pytest.mark.parametrize("mode", ["atomic", "each"])
+def test_a_batch_rests_between_its_operations_while_a_spend_is_executed(
+    api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch, mode: str, is_beside_a_spend: bool
+) -> None:
+    """Without a spend, the control, it does not rest. The rests take no time here."""
+    from ledger_project.serving.application import application
+
+    rests: list[float] = []
+    monkeypatch.setattr(pacing, "WORK_SECONDS", 0.0)
+    monkeypatch.setattr(pacing, "time", SimpleNamespace(monotonic=time.monotonic, sleep=rests.append))
+    go_on, has_begun = threading.Event(), threading.Event()
+    group = execute.execute_group
+
+    def stalled(requests: Sequence[Any]) -> Any:
+        has_begun.set()
+        assert go_on.wait(TIMEOUT_S)
+        return group(requests)
+
+    monkeypatch.setattr(services.GROUP_COMMIT, "_execute", stalled)
+    spend = Exchange("POST", SPENDS, *headers_with_key(api, (b"content-length", b"13"))).body(b'{"amount": 7}')
+    operations = [{"operation": "grant", "holder": holder, "amount": 1}] * 100
+    body = json.dumps({"mode": mode, "operations": operations}).encode()
+    batch = Exchange("POST", "/v1/batches", *headers_with_key(api, (b"content-length", str(len(body)).encode()))).body(body)
+    loop = asgi_client.loop()
+    # From here on the key is known, and the thread that has looked it up is idle.
+    assert api.get("/v1/holders").status_code == 200
+    deadline = time.monotonic() + TIMEOUT_S
+    while application._has_quick_work():
+        assert time.monotonic() < deadline
+    with asgi_client._on_this_connection():
+        if is_beside_a_spend:
+            spending = asyncio.run_coroutine_threadsafe(application(spend.scope, spend.receive, spend.send), loop)
+            assert has_begun.wait(TIMEOUT_S)
+        assert batch.run_beside(application, loop).status_code == 200
+        go_on.set()
+        if is_beside_a_spend:
+            spending.result(TIMEOUT_S)
+            assert response_of(spend.sent).status_code == 201
+    if is_beside_a_spend:
+        # Reading, digest, execution and response each go over all operations; the limit of all rests comes in between.
+        assert len(rests) == pytest.approx(pacing.RESTS_SECONDS / pacing.REST_SECONDS, abs=1)
+    else:
+        assert rests == []
 
 
 @pytest.mark.one_node("each node of a cluster has its own queue")

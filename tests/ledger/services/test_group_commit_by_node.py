@@ -118,6 +118,18 @@ def test_no_node_waits_for_another(scene: Scene) -> None:
     assert not waiting.done()
 
 
+def test_the_queues_are_at_work_while_that_of_any_node_is(scene: Scene) -> None:
+    assert not scene.queue.is_at_work
+    scene.stopped = {"b": threading.Event()}
+    request = scene.submit("b1")
+    assert scene.stopped["b"].wait(TIMEOUT_S)
+    assert scene.queue.is_at_work
+    scene.go_on.set()
+    request.result(TIMEOUT_S)
+    scene.queue.close()
+    assert not scene.queue.is_at_work
+
+
 def test_a_busy_holder_is_waited_for_at_its_node(scene: Scene) -> None:
     scene.busy = {"b1"}
     scene.submit("b1").result(TIMEOUT_S)
