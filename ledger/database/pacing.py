@@ -1,7 +1,7 @@
-"""How long work in a thread gives way to short work in other threads of the process, such as a batch to spends.
+"""How long work in a thread gives way to quick work in other threads of the process, such as a batch to spends.
 
-A batch of 1,000 operations computes for 150 ms in the process and in its server process. A group of spends beside it needs the
-processors and the interpreter some ten times, and waits for them each time. So such work takes rests (docs/adr/0046).
+A batch of 1,000 operations computes for some 150 ms, in the process and its server process together. A group of spends beside it
+needs a processor and the interpreter some ten times, and waits for them each time. So such work takes rests (docs/adr/0046).
 """
 
 import time
@@ -43,7 +43,11 @@ _rests: ContextVar[_Rests | None] = ContextVar("rests", default=None)
 
 @contextmanager
 def giving_way(is_wanted: Callable[[], bool]) -> Iterator[None]:
-    """For the block, loops over `paced` items rest while `is_wanted` returns True. Elsewhere nobody rests."""
+    """For the block, loops over `paced` items rest while there is other work. Elsewhere nobody rests.
+
+    Args:
+        is_wanted: returns whether there is; called in this thread, about once in a millisecond.
+    """
     token = _rests.set(_Rests(is_wanted))
     try:
         yield

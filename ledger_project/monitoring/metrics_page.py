@@ -39,7 +39,7 @@ def _answer(asked: Sequence[None]) -> list[bytes]:
             connection.close()
 
 
-_scrapes = Queue("ledger-metrics", _answer, most=lambda: SCRAPES_AT_ONCE, limit=SCRAPES_AT_ONCE)
+_scrapes = Queue("ledger-metrics", _answer, most=lambda: SCRAPES_AT_ONCE, limit=SCRAPES_AT_ONCE, is_quick=False)
 
 
 class Metrics(Endpoint):

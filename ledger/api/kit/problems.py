@@ -6,6 +6,7 @@ names, and the request id is that of the request which was refused first. See do
 """
 
 import logging
+import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -173,6 +174,8 @@ def _field_errors(error: errors.LedgerError) -> tuple[request_errors.FieldError,
 def _headers(error: errors.LedgerError) -> dict[str, str]:
     headers: dict[str, str] = {}
     retry_after_seconds = error.facts.get("retry_after_seconds") or kind_of(type(error)).retry_after_seconds
+    if isinstance(retry_after_seconds, range):
+        retry_after_seconds = random.choice(retry_after_seconds)
     if retry_after_seconds is not None:
         headers["Retry-After"] = str(retry_after_seconds)
     if isinstance(error, request_errors.Unauthenticated):

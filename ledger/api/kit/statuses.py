@@ -18,7 +18,8 @@ class Kind(NamedTuple):
     status: int
     detail: str
     outcome: str = NOT_EXECUTED
-    retry_after_seconds: int | None = None
+    retry_after_seconds: int | range | None = None
+    """For Retry-After; of a range, one at random, so that many who got the error do not come back together."""
 
 
 _kinds: dict[type[errors.LedgerError], Kind] = {}

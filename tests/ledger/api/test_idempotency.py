@@ -130,7 +130,8 @@ def test_a_write_for_a_busy_holder_waits_for_lock_timeout_and_does_not_use_up_it
     with nothing_written(busy):
         response = api.post(f"/v1/holders/{busy}/spends", {"amount": 1}, key="k")
     problem = json.loads(response.content)
-    assert (response.status_code, response["Retry-After"], problem["outcome"]) == (503, "1", "not_executed")
+    assert (response.status_code, problem["outcome"]) == (503, "not_executed")
+    assert "Retry-After" in response
     assert problem["type"] == "https://credit-ledger.example/problems/holder-busy"
     assert api.get(f"/v1/holders/{busy}/balance").status_code == 200
     other.rollback()
