@@ -289,7 +289,8 @@ def test_a_request_beyond_the_lock_timeout_gets_a_503_with_retry_after_and_write
         assert story.entries() == [(1, "grant", 100, 100)]
     retry = clients[0].post(story.spends, {"amount": 30}, key="order 7")
 
-    assert (busy.status, busy.json["outcome"], busy.headers["retry-after"]) == (503, "not_executed", "1")
+    assert (busy.status, busy.json["outcome"]) == (503, "not_executed")
+    assert busy.headers["retry-after"] in ("1", "2", "3", "4")
     assert busy.json["type"].endswith("/holder-busy")
     assert (retry.status, retry.replayed) == (201, False)
     assert story.entries() == [(1, "grant", 100, 100), (2, "spend", -30, 70)]
