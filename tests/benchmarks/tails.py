@@ -59,24 +59,28 @@ def main() -> None:
         server.close()
 
 
-def _load(web: Web, clients: int, *beside: dict[str, Any]) -> Outcome:
-    """Send spends of many holders, and other loads at the same time; the outcome of the spends."""
+def _load(web: Web, clients: int, *beside: dict[str, Any]) -> list[Outcome]:
+    """Send spends of many holders, and other loads at the same time; the outcomes, that of the spends first."""
     with ThreadPoolExecutor(1 + len(beside)) as pool:
         others = [pool.submit(web.load, **load, seconds=SECONDS) for load in beside]
         outcome = web.load(**SPREAD, clients=clients, seconds=SECONDS)
-        for other in others:
-            other.result()
-    return outcome
+        return [outcome, *(other.result() for other in others)]
 
 
-def _show(name: str, measure: Callable[[], Outcome]) -> None:
-    """Measure some rounds, and print their medians."""
-    rounds = [measure() for _ in range(ROUNDS)]
+def _show(name: str, measure: Callable[[], list[Outcome]]) -> None:
+    """Measure some rounds, and print their medians; of the last load beside the spends, the batches, its p50."""
+    outcomes = [measure() for _ in range(ROUNDS)]
+    rounds = [each[0] for each in outcomes]
     p50, p99 = (median(getattr(each, mark) for each in rounds) for mark in ("p50_ms", "p99_ms"))
     quotient = median(each.p99_ms / each.p50_ms for each in rounds)
     rate = median(each.per_second for each in rounds)
-    sys.stdout.write(f"{name:42} p50 {p50:6.1f}  p99 {p99:6.1f} ms  {quotient:4.1f} x  {rate:6.0f}/s\n")
+    sys.stdout.write(f"{name:42} p50 {p50:6.1f}  p99 {p99:6.1f} ms  {quotient:4.1f} x  {rate:6.0f}/s{_of_batches(outcomes)}\n")
     sys.stdout.flush()
+
+
+def _of_batches(outcomes: list[list[Outcome]]) -> str:
+    """How long a batch took beside the spends, where there were batches."""
+    return f"  a batch {median(each[-1].p50_ms for each in outcomes):4.0f} ms" if len(outcomes[0]) > 1 else ""
 
 
 if __name__ == "__main__":

@@ -215,21 +215,43 @@ def test_the_calls_of_one_holder_take_a_limited_number_of_threads(
 # The loop --------------------------------------------------------------------------------------------
 
 
+class StalledCommitter:
+    """The committer begins with a group and waits until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self._has_begun, self._may_go_on = threading.Event(), threading.Event()
+
+    def execute(self, requests: Sequence[Any]) -> Any:
+        self._has_begun.set()
+        assert self._may_go_on.wait(TIMEOUT_S)
+        return execute.execute_group(requests)
+
+    def wait_until_begun(self) -> None:
+        assert self._has_begun.wait(TIMEOUT_S)
+
+    def go_on(self) -> None:
+        self._may_go_on.set()
+
+
+@pytest.fixture
+def committer(monkeypatch: pytest.MonkeyPatch) -> Iterator[StalledCommitter]:
+    """The committer of this process, stalled; it goes on with the end of the test."""
+    committer = StalledCommitter()
+    monkeypatch.setattr(services.GROUP_COMMIT, "_execute", committer.execute)
+    yield committer
+    committer.go_on()
+
+
 @pytest.mark.one_node("each node of a cluster has its own queue")
 def test_while_the_database_hangs_the_event_loop_responds_and_no_step_of_it_is_slow(
-    api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    api: ApiClient,
+    holder: str,
+    committer: StalledCommitter,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """With asyncio's debug mode, which logs each step of the loop that takes longer than `slow_callback_duration`."""
     assert api.get("/v1/holders").status_code == 200
-    go_on, has_begun = threading.Event(), threading.Event()
-    group = execute.execute_group
-
-    def stalled(requests: Sequence[Any]) -> Any:
-        has_begun.set()
-        assert go_on.wait(TIMEOUT_S)
-        return group(requests)
-
-    monkeypatch.setattr(services.GROUP_COMMIT, "_execute", stalled)
     caplog.set_level(logging.WARNING, logger="asyncio")
     loop = asgi_client.loop()
     monkeypatch.setattr(loop, "slow_callback_duration", 1.0)
@@ -240,13 +262,13 @@ def test_while_the_database_hangs_the_event_loop_responds_and_no_step_of_it_is_s
             from ledger_project.serving.application import application
 
             spending = asyncio.run_coroutine_threadsafe(application(spend.scope, spend.receive, spend.send), loop)
-            assert has_begun.wait(TIMEOUT_S)
+            committer.wait_until_begun()
             answers = [Exchange("GET", "/healthz").run_beside(application, loop) for _ in range(20)]
             assert not spending.done()
-            go_on.set()
+            committer.go_on()
             spending.result(TIMEOUT_S)
     finally:
-        go_on.set()
+        committer.go_on()
         loop.call_soon_threadsafe(loop.set_debug, False)
     assert [answer.status_code for answer in answers] == [200] * 20
     assert response_of(spend.sent).status_code == 201
@@ -274,7 +296,12 @@ def test_beside_a_long_call_the_interpreter_changes_threads_sooner(
 @pytest.mark.parametrize("is_beside_a_spend", [True, False])
 @pytest.mark.parametrize("mode", ["atomic", "each"])
 def test_a_batch_rests_between_its_operations_while_a_spend_is_executed(
-    api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch, mode: str, is_beside_a_spend: bool
+    api: ApiClient,
+    holder: str,
+    committer: StalledCommitter,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: str,
+    is_beside_a_spend: bool,
 ) -> None:
     """Without a spend, the control, it does not rest. The rests take no time here."""
     from ledger_project.serving.application import application
@@ -282,15 +309,6 @@ def test_a_batch_rests_between_its_operations_while_a_spend_is_executed(
     rests: list[float] = []
     monkeypatch.setattr(pacing, "WORK_SECONDS", 0.0)
     monkeypatch.setattr(pacing, "time", SimpleNamespace(monotonic=time.monotonic, sleep=rests.append))
-    go_on, has_begun = threading.Event(), threading.Event()
-    group = execute.execute_group
-
-    def stalled(requests: Sequence[Any]) -> Any:
-        has_begun.set()
-        assert go_on.wait(TIMEOUT_S)
-        return group(requests)
-
-    monkeypatch.setattr(services.GROUP_COMMIT, "_execute", stalled)
     spend = Exchange("POST", SPENDS, *headers_with_key(api, (b"content-length", b"13"))).body(b'{"amount": 7}')
     operations = [{"operation": "grant", "holder": holder, "amount": 1}] * 100
     body = json.dumps({"mode": mode, "operations": operations}).encode()
@@ -304,9 +322,9 @@ def test_a_batch_rests_between_its_operations_while_a_spend_is_executed(
     with asgi_client._on_this_connection():
         if is_beside_a_spend:
             spending = asyncio.run_coroutine_threadsafe(application(spend.scope, spend.receive, spend.send), loop)
-            assert has_begun.wait(TIMEOUT_S)
+            committer.wait_until_begun()
         assert batch.run_beside(application, loop).status_code == 200
-        go_on.set()
+        committer.go_on()
         if is_beside_a_spend:
             spending.result(TIMEOUT_S)
             assert response_of(spend.sent).status_code == 201
