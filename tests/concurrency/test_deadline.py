@@ -3,15 +3,17 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
 import pytest
 from django.db import OperationalError, connection, transaction
 
-from ledger import reads, services
-from ledger.database import locks
+from ledger import journal, reads, services
+from ledger.database import locks, pacing
 from ledger.database.locks import holder_key, lock_number
+from ledger.database.pacing import giving_way
 from ledger.database.transactions import in_transaction
 from ledger.entry_rows import COLUMNS
 from ledger.errors import HolderBusy
@@ -83,6 +85,30 @@ def test_a_batch_over_many_locked_holders_ends_at_the_deadline(
     with connection.cursor() as cursor:
         cursor.execute("SHOW statement_timeout")
         assert cursor.fetchone() == (f"{ENOUGH_MS // 1000}s",)
+
+
+def test_the_pieces_of_a_batch_that_gives_way_wait_no_longer_together_than_one_statement(
+    committed_db: None, new_holder: NewHolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each piece takes 100 ms of a clock that stands still otherwise."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(locks, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(pacing, "WORK_SECONDS", 0.0)
+    bounds: list[str] = []
+    left: list[str] = []
+
+    def note(execute: Any, sql: str, params: Any, *rest: Any) -> Any:
+        if sql == locks.BOUND_STATEMENT:
+            bounds.append(params[0])
+        elif sql == journal.OPEN.sql:
+            left.append(bounds[-1])
+            clock.now += 0.1
+        return execute(sql, params, *rest)
+
+    requests = grant_requests(100, new_holder)
+    with connection.execute_wrapper(note), giving_way(lambda: True):
+        services.batch(requests, mode="each", idempotency_key=requests[0].holder_id)
+    assert left == ["2500ms", "2400ms", "2300ms", "2200ms"]
 
 
 def test_a_spend_that_waits_for_an_uncommitted_entry_with_its_sequence_ends_at_the_deadline(

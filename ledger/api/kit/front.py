@@ -71,6 +71,9 @@ WAITING_FOR_A_THREAD = 256
 THREADS_PER_HOLDER = 4
 """How many threads one holder's calls may take at the same time: the others wait for holders who are not busy."""
 
+QUICK_CALL_SECONDS = 0.004
+"""For how long a quick call that has come counts as work: it and those that come with it are read before they queue."""
+
 LOOK_EVERY_SECONDS = 0.25
 RESOLVED_LIMIT = 16_384
 """How many resolved paths a process caches, some hundred bytes each: resolving takes as long as parsing a body."""
@@ -94,6 +97,7 @@ class Front:
         self._budget = PageBudget()
         self._in_threads: Counter[str] = Counter()
         self._queues: set[Queue] = set()
+        self._quick_call_came_at = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._look: asyncio.Task[None] | None = None
         self._receiving_bytes = 0
@@ -218,9 +222,12 @@ class Front:
         return found
 
     async def _result(self, view: Endpoint, handler: Callable[[], Any], request: Request, receive: Receive) -> AnyResponse:
+        is_for_loop = view.method in view.in_loop
+        if is_for_loop:
+            self._quick_call_came_at = perf_counter()
         if request.method not in ("GET", "HEAD"):
             await self._receive_body(request, receive, view.body_limit_bytes)
-        result = handler() if view.method in view.in_loop else handler
+        result = handler() if is_for_loop else handler
         if isinstance(result, QueuedRequest):
             request.receive_body(b"")  # what waits, waits without its body
             return result.respond(await self._queued(result.queue, result.asked))
@@ -256,6 +263,8 @@ class Front:
             return work()
 
     def _has_quick_work(self) -> bool:
+        if perf_counter() - self._quick_call_came_at < QUICK_CALL_SECONDS:
+            return True
         return any(queue.is_quick and queue.is_at_work for queue in tuple(self._queues))
 
     # Queues ------------------------------------------------------------------------------------------

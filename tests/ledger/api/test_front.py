@@ -292,6 +292,27 @@ def test_beside_a_long_call_the_interpreter_changes_threads_sooner(
     assert sys.getswitchinterval() == usual
 
 
+@pytest.mark.parametrize(("call", "is_quick"), [("spends", True), ("batches", False)])
+def test_a_quick_call_counts_as_work_from_its_arrival_on_for_a_moment(
+    api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch, call: str, is_quick: bool
+) -> None:
+    """A batch, the control, does not count: it would rest for itself."""
+    from ledger_project.serving.application import application
+
+    monkeypatch.setattr(application, "_quick_call_came_at", 0.0)
+    if call == "spends":
+        assert api.post(f"/v1/holders/{holder}/spends", {"amount": 1}).status_code == 201
+    else:
+        operations = [{"operation": "grant", "holder": holder, "amount": 1}]
+        assert api.post("/v1/batches", {"mode": "each", "operations": operations}).status_code == 200
+    monkeypatch.setattr(front, "QUICK_CALL_SECONDS", 0.0)
+    deadline = time.monotonic() + TIMEOUT_S
+    while application._has_quick_work():  # the thread that has executed it is not idle yet
+        assert time.monotonic() < deadline
+    monkeypatch.setattr(front, "QUICK_CALL_SECONDS", TIMEOUT_S)
+    assert application._has_quick_work() is is_quick
+
+
 @pytest.mark.one_node("each node of a cluster has its own queue")
 @pytest.mark.parametrize("is_beside_a_spend", [True, False])
 @pytest.mark.parametrize("mode", ["atomic", "each"])

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from ledger.database import pacing
-from ledger.database.pacing import REST_SECONDS, RESTS_SECONDS, WORK_SECONDS, giving_way, paced
+from ledger.database.pacing import REST_SECONDS, RESTS_SECONDS, WORK_SECONDS, giving_way, in_pieces, paced
 
 
 class Clock:
@@ -79,3 +79,38 @@ def test_work_that_gives_way_to_nobody_does_not_rest(clock: Clock) -> None:
         pass
     clock.work_on(100, WORK_SECONDS)
     assert clock.rests == []
+
+
+def test_items_come_at_once_until_there_is_other_work_and_then_in_pieces(clock: Clock) -> None:
+    with giving_way(lambda: clock.now >= 2 * WORK_SECONDS):
+        clock.now += WORK_SECONDS
+        assert list(in_pieces(range(10), 4)) == [range(10)]
+        clock.now += WORK_SECONDS
+        assert list(in_pieces(range(10), 4)) == [range(4), range(4, 8), range(8, 10)]
+    assert clock.rests == [REST_SECONDS]
+
+
+def test_work_rests_between_pieces_that_take_long_enough(clock: Clock) -> None:
+    with giving_way(lambda: True):
+        clock.now += WORK_SECONDS
+        for _ in in_pieces(range(10), 4):
+            clock.now += WORK_SECONDS
+    assert clock.rests == [REST_SECONDS] * 3
+
+
+def test_work_that_has_no_rests_left_gets_the_other_items_at_once(clock: Clock) -> None:
+    with giving_way(lambda: True):
+        clock.work_on(1_000, 2 * WORK_SECONDS)
+        assert list(in_pieces(range(10), 4)) == [range(10)]
+
+
+def test_items_are_never_in_pieces_where_nobody_is_given_way_to(clock: Clock) -> None:
+    clock.now += WORK_SECONDS
+    assert list(in_pieces(range(10), 4)) == [range(10)]
+
+
+def test_no_items_are_no_piece(clock: Clock) -> None:
+    assert list(in_pieces((), 4)) == []
+    with giving_way(lambda: True):
+        clock.now += WORK_SECONDS
+        assert list(in_pieces((), 4)) == []
