@@ -166,7 +166,7 @@ class Retryable(LedgerError):
 
 
 class HolderBusy(Retryable):
-    """The holder's lock was not free within `lock_timeout`. Facts: key."""
+    """The holder's lock was not free within `lock_timeout`. Facts: key; retry_after_seconds if it has been busy for long."""
 
     code = "holder-busy"
     title = "The holder is busy"

@@ -20,6 +20,7 @@ from ledger.database.queues import LIMIT, Pending, Queue, notify_callers, thread
 from ledger.errors import HolderBusy, LedgerError
 from ledger.journal import Result
 from ledger.rules import Request
+from ledger.services.stuck_holders import StuckHolders
 from ledger.telemetry import tracing
 from ledger.telemetry.metrics import LOCK_WAIT_SECONDS
 
@@ -72,6 +73,7 @@ class GroupCommit(Queue):
         self._wanted: dict[str, deque[Pending]] = {}
         """Requests that wait for a busy holder, by holder; each of these holders has a waiter."""
         self._waiters = threads("ledger-waiter", WAITERS, limit=LIMIT)
+        self._stuck = StuckHolders()
 
     def _place(self, pending: Pending) -> None:
         if pending.asked.holder_id in self._wanted:
@@ -94,7 +96,11 @@ class GroupCommit(Queue):
         return (self._queue, *self._wanted.values())
 
     def _lateness(self, asked: Any) -> Exception:
-        return HolderBusy(key=holder_key(asked.holder_id))
+        busy = HolderBusy(key=holder_key(asked.holder_id))
+        retry_after_seconds = self._stuck.retry_after_seconds(asked.holder_id)
+        if retry_after_seconds is not None:
+            busy.facts["retry_after_seconds"] = retry_after_seconds
+        return busy
 
     def close(self) -> None:
         super().close()
@@ -113,6 +119,8 @@ class GroupCommit(Queue):
                         continue
                     except HolderBusy as busy:
                         pending.outcome = busy
+                elif not isinstance(outcome, HolderBusy):
+                    self._stuck.was_free(pending.asked.holder_id)
                 done.append(pending)
         notify_callers(done)
 
@@ -138,6 +146,8 @@ class GroupCommit(Queue):
                 execute = tracing.in_span("ledger-waiter", execute, [first.context])
             outcomes: Sequence[Any] = first.context.run(execute, holder_id, arrived, seconds=seconds)
         except HolderBusy:
+            with self._guard:
+                self._stuck.was_busy(holder_id, since=began)
             outcomes = [self._lateness(asked) for asked in arrived()]
         except Exception:
             arrived()

@@ -103,7 +103,8 @@ def _exchange(load: Load, poll: select.epoll, by_number: dict[int, socket.socket
     statuses: Counter[str] = Counter()
     latencies: list[float] = []
     begun: dict[int, float] = {}
-    resting: list[tuple[float, int]] = []
+    resting: list[float] = []
+    """When the clients that rest come back. They close their connections: the server does so with those that rest for long."""
     partial: dict[int, bytes] = {}
     sent, first_bad = 0, ""
     start, cpu_start = time.perf_counter(), time.process_time()
@@ -115,9 +116,8 @@ def _exchange(load: Load, poll: select.epoll, by_number: dict[int, socket.socket
         by_number[number].sendall(_request(load, f"{load.prefix}{chance.randrange(load.holders)}", f"{run}-{sent}"))
         sent += 1
 
-    def replaced(number: int) -> int:
+    def connected() -> int:
         made = _connected(load)
-        del by_number[number]
         by_number[made.fileno()] = made
         poll.register(made.fileno(), select.EPOLLIN)
         return made.fileno()
@@ -125,9 +125,10 @@ def _exchange(load: Load, poll: select.epoll, by_number: dict[int, socket.socket
     for number in by_number:
         send(number)
     while begun or resting:
-        while resting and resting[0][0] <= time.perf_counter():
-            send(heapq.heappop(resting)[1])
-        for number, _ in poll.poll(max(0.0, resting[0][0] - time.perf_counter()) if resting else None):
+        while resting and resting[0] <= time.perf_counter():
+            heapq.heappop(resting)
+            send(connected())
+        for number, _ in poll.poll(max(0.0, resting[0] - time.perf_counter()) if resting else None):
             received = partial.pop(number, b"") + _received(by_number[number])
             if not received:
                 raise ConnectionError("the server closed a connection")
@@ -139,13 +140,14 @@ def _exchange(load: Load, poll: select.epoll, by_number: dict[int, socket.socket
             status = received[9:12].decode()
             statuses[status] += 1
             if b"\r\nConnection: close\r\n" in received:  # a proxy, after a thousand requests
-                by_number[number].close()
-                number = replaced(number)
+                by_number.pop(number).close()
+                number = connected()
             if status[0] not in "23" and not first_bad:
                 first_bad = received.decode(errors="replace")
             if (load.requests and sent < load.requests) or (not load.requests and now < deadline):
                 if load.is_patient and status == "503":
-                    heapq.heappush(resting, (now + _retry_after(received), number))
+                    by_number.pop(number).close()
+                    heapq.heappush(resting, now + _retry_after(received))
                 else:
                     send(number)
     latencies.sort()

@@ -292,6 +292,22 @@ def test_beside_a_long_call_the_interpreter_changes_threads_sooner(
     assert sys.getswitchinterval() == usual
 
 
+def test_the_callers_of_a_large_group_are_woken_in_several_turns_of_the_loop() -> None:
+    async def turns() -> list[int]:
+        loop = asyncio.get_running_loop()
+        callers = [loop.create_future() for _ in range(3 * front.WOKEN_AT_ONCE - 1)]
+        callers[-1].cancel()
+        loop.call_soon(front._wake, [SimpleNamespace(caller=caller) for caller in callers])
+        found = []
+        while not all(caller.done() for caller in callers):
+            await asyncio.sleep(0)
+            found.append(sum(caller.done() for caller in callers))
+        return found
+
+    first, second, third = run_on_loop(turns())
+    assert (first, second, third) == (33, 65, 95), "with the one whose client has gone"
+
+
 @pytest.mark.parametrize(("call", "is_quick"), [("spends", True), ("batches", False)])
 def test_a_quick_call_counts_as_work_from_its_arrival_on_for_a_moment(
     api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch, call: str, is_quick: bool

@@ -108,6 +108,20 @@ def test_those_who_waited_for_a_busy_holder_are_told_to_come_back_at_different_t
     assert (problem["type"], problem["outcome"]) == (problems.TYPE_BASE + "holder-busy", "not_executed")
 
 
+def test_those_who_waited_for_a_holder_that_stays_busy_are_told_when_to_come_back(
+    api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: Any, **about: Any) -> None:
+        raise errors.HolderBusy(key=f"ledger/{holder}", retry_after_seconds=17)
+
+    monkeypatch.setattr("ledger.services.execute.in_transaction", fail)
+    with nothing_written(holder):
+        response = api.post(f"/v1/holders/{holder}/spends", {"amount": 1})
+    problem = json.loads(response.content)
+    assert (response.status_code, response["Retry-After"]) == (503, "17")
+    assert (problem["key"], problem["retry_after_seconds"]) == (f"ledger/{holder}", 17)
+
+
 def test_a_connection_that_breaks_during_commit_leaves_the_outcome_unknown(
     api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

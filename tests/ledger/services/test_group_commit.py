@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from ledger.database.queues import Pending
 from ledger.errors import HolderBusy, Invalid, OutcomeUnknown, ServerBusy
 from ledger.journal import Result
 from ledger.rules import Request, SpendRequest
-from ledger.services import group_commit
+from ledger.services import group_commit, stuck_holders
 from ledger.services.group_commit import GroupCommit, ResultOrError
 
 TIMEOUT_S = 30
@@ -241,6 +242,39 @@ def test_a_request_that_waits_too_long_is_refused_with_those_that_joined_it(scen
     errors = [future.exception(TIMEOUT_S) for future in futures]
     assert [type(error) for error in errors] == [HolderBusy, HolderBusy]
     assert errors[0] is not errors[1], "each has its own"
+
+
+def test_those_who_wait_for_a_holder_that_stays_busy_learn_when_to_come_back(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once those beyond the number of waiters too; and only until its lock is got."""
+    monkeypatch.setattr(stuck_holders, "SOON_SECONDS", 0)
+    monkeypatch.setattr(stuck_holders, "random", SimpleNamespace(randint=lambda first, last: 7))
+    monkeypatch.setattr(group_commit, "WAITING_PER_HOLDER", 1)
+    scene.ways.locked = {"busy"}
+    scene.ways.raised["after waiting"] = HolderBusy(key="ledger/busy")
+    late = scene.submit("1", "busy").exception(TIMEOUT_S)
+    assert isinstance(late, HolderBusy)
+    assert late.facts == {"key": "ledger/busy", "retry_after_seconds": 7}
+
+    del scene.ways.raised["after waiting"]
+    scene.stop_in("after waiting")
+    waiting = scene.submit("2", "busy")
+    scene.wait_for("after waiting")
+    with pytest.raises(HolderBusy) as refused:
+        scene.submit("3", "busy")
+    assert refused.value.facts == {"key": "ledger/busy", "retry_after_seconds": 7}
+    scene.let_go("after waiting")
+    assert entries_of([waiting]) == ["2"]
+
+    scene.stop_in("after waiting")
+    waiting = scene.submit("4", "busy")
+    scene.wait_for("after waiting")
+    with pytest.raises(HolderBusy) as refused:
+        scene.submit("5", "busy")
+    assert refused.value.facts == {"key": "ledger/busy"}
+    scene.let_go("after waiting")
+    assert entries_of([waiting]) == ["4"]
 
 
 def test_beyond_a_number_of_waiters_for_one_holder_the_next_is_refused_at_once_and_others_are_served(
