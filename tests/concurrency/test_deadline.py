@@ -90,7 +90,7 @@ def test_a_batch_over_many_locked_holders_ends_at_the_deadline(
 def test_the_pieces_of_a_batch_that_gives_way_wait_no_longer_together_than_one_statement(
     committed_db: None, new_holder: NewHolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each piece takes 100 ms of a clock that stands still otherwise."""
+    """Each piece takes an eighth of a second of a clock that stands still otherwise."""
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(locks, "time", SimpleNamespace(monotonic=lambda: clock.now))
     monkeypatch.setattr(pacing, "WORK_SECONDS", 0.0)
@@ -102,13 +102,14 @@ def test_the_pieces_of_a_batch_that_gives_way_wait_no_longer_together_than_one_s
             bounds.append(params[0])
         elif sql == journal.OPEN.sql:
             left.append(bounds[-1])
-            clock.now += 0.1
+            clock.now += 0.125
         return execute(sql, params, *rest)
 
     requests = grant_requests(100, new_holder)
     with connection.execute_wrapper(note), giving_way(lambda: True):
         services.batch(requests, mode="each", idempotency_key=requests[0].holder_id)
-    assert left == ["2500ms", "2400ms", "2300ms", "2200ms"]
+    in_all_ms = 1000 * locks.wait_seconds(100)
+    assert left == [f"{in_all_ms - waited_ms:.0f}ms" for waited_ms in (0, 125, 250, 375)]
 
 
 def test_a_spend_that_waits_for_an_uncommitted_entry_with_its_sequence_ends_at_the_deadline(
