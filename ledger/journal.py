@@ -48,7 +48,7 @@ _ARRAYS = ", ".join(f"%s::{type_}[]" for type_ in TYPES.values())
 APPEND_FEW = Statement("append_few", f"INSERT INTO ledger_entry ({COLUMNS}) SELECT * FROM unnest({_ARRAYS})")
 FEW: Final = 64
 """Up to this number, entries go as arrays into one prepared statement, in one round trip; more go by COPY, which is faster then.
-Work that gives way to other work stores so many at once."""
+Work that gives way to other work stores this number at once."""
 CHUNK: Final = 16
 """How many entries of a COPY are sent at once: the server stores them while the next ones are encoded."""
 

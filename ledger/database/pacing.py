@@ -74,7 +74,7 @@ def in_pieces(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
     """Yield all items at once; or, inside a block of `giving_way` that has rested, in pieces with rests between them.
 
     Args:
-        items: if there are none, nothing is yielded.
+        items: an empty sequence has no piece.
         size: how many items a piece has at most: as many as the server works on for about a millisecond.
     """
     rests = _rests.get()

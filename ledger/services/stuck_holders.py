@@ -1,8 +1,8 @@
 """Holders that stay busy, and when those who wait for them are to come back.
 
 A holder whose lock another session keeps fails all requests that wait for it. Clients that come back after a fixed time cost the
-process as much after a minute as at first. So they are asked to come back the later, the longer the holder has been busy: at most
-twice as long.
+process as much after a minute as at first. So the longer the holder has been busy, the later they are asked to come back: after
+at most twice that time.
 """
 
 import random

@@ -29,7 +29,7 @@ class Load:
 
     `headers` are lines beside the usual ones. `path` and `body` may contain {holder}, which is `prefix` and a random number below
     `holders`, and {number}, which is new in every request. Stops after `seconds`, or after `requests` where that is given.
-    `is_patient` clients send nothing for as long as a 503's Retry-After says.
+    `is_patient` clients close their connection and send nothing for as long as a 503's Retry-After says.
     """
 
     port: int

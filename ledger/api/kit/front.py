@@ -75,7 +75,7 @@ QUICK_CALL_SECONDS = 0.004
 """For how long a quick call that has come counts as work: it and those that come with it are read before they queue."""
 
 WOKEN_AT_ONCE = 32
-"""How many callers respond before the loop takes in new requests: 256 that have waited for one holder would take it 40 ms."""
+"""How many callers respond before the loop takes in new requests: 256 may have waited in vain for one holder."""
 
 LOOK_EVERY_SECONDS = 0.25
 RESOLVED_LIMIT = 16_384
