@@ -21,7 +21,7 @@ EXPOSE 8080 8443
 CMD ["/srv/nginx/start"]
 
 FROM python:3.11.14-slim-bookworm AS app
-ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 DJANGO_SETTINGS_MODULE=ledger_project.settings LEDGER_STATIC_ROOT=/srv/static
+ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 DJANGO_SETTINGS_MODULE=ledger_project.settings
 RUN useradd --system --uid 10001 --no-create-home ledger
 WORKDIR /srv/ledger
 # requirements-tracing.txt has OpenTelemetry besides, for LEDGER_TRACING.
@@ -32,9 +32,7 @@ COPY manage.py LICENSE ./
 COPY ledger ledger
 COPY billing billing
 COPY ledger_project ledger_project
-# No database and no secret of a deployment is needed, or kept, for collecting the static files.
-RUN SECRET_KEY=unused DATABASE_URL=postgresql://unused@unused/unused python manage.py collectstatic --no-input \
-    && python -m compileall -q ledger billing ledger_project
+RUN python -m compileall -q ledger billing ledger_project
 USER ledger
 EXPOSE 8000
 CMD ["python", "-m", "ledger_project.serving.web"]

@@ -46,7 +46,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "ledger_project.serving.static_files.StaticFiles",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -161,9 +161,11 @@ USE_I18N = True
 USE_TZ = True
 
 STATIC_URL = "static/"
-# Where `collectstatic` has put the files, as the Dockerfile does. Without it they are served from the packages that bring them.
-STATIC_ROOT = env.str("LEDGER_STATIC_ROOT", "") or None
-WHITENOISE_USE_FINDERS = STATIC_ROOT is None
+WHITENOISE_USE_FINDERS = True
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "ledger_project.serving.static_files.StorageWithDigests"},
+}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # The ledger ------------------------------------------------------------------------------------------

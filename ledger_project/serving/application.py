@@ -13,6 +13,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ledger_project.settings")
 django.setup()
 
 from ledger.api.kit.front import Front  # noqa: E402 - Django must be set up first
+from ledger_project.serving.static_files import StaticFiles  # noqa: E402
 
 
 class Pages(BaseHandler):
@@ -31,6 +32,6 @@ class Pages(BaseHandler):
         return response
 
 
-application = Front(Pages())
+application = Front(Pages(), is_static_file=StaticFiles().files.__contains__)
 # Imports the views, which Django would do at the first request.
 get_resolver().url_patterns  # noqa: B018

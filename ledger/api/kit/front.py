@@ -85,13 +85,20 @@ RESOLVED_LIMIT = 16_384
 class Front:
     """The application of one process."""
 
-    def __init__(self, pages: Callable[[Request], HttpResponse | StreamingHttpResponse]) -> None:
+    def __init__(
+        self,
+        pages: Callable[[Request], HttpResponse | StreamingHttpResponse],
+        *,
+        is_static_file: Callable[[str], bool] = lambda path: False,
+    ) -> None:
         """Describe it.
 
         Args:
             pages: makes the responses that are not the API's, in a thread.
+            is_static_file: returns whether a path leads to a file that is the same for everybody. Nobody pays for these.
         """
         self._pages = pages
+        self._is_static_file = is_static_file
         self._quick_reads = threads("ledger-quick-reads", 1, limit=WAITING_FOR_A_THREAD, most=QUICK_READS_AT_ONCE, is_quick=True)
         self._reads = threads("ledger-reads", READ_THREADS, limit=WAITING_FOR_A_THREAD)
         self._writes = threads("ledger-writes", WRITE_THREADS, limit=WAITING_FOR_A_THREAD)
@@ -183,6 +190,9 @@ class Front:
             raise request.body_error
         work = partial(self._priced_page, request.for_django())
         session = request.COOKIES.get(settings.SESSION_COOKIE_NAME)
+        if self._is_static_file(request.path_info):
+            # The response says nothing of who asked: a middleware before those of the session makes it.
+            return (await self._queued(self._page_threads, work)).response
         if self._budget.is_operator(session):
             page = await self._queued(self._page_threads, work)
         else:
@@ -190,7 +200,8 @@ class Front:
                 page = await self._queued(self._stranger_threads, work)
                 if not page.is_operators:
                     pay(page.price_s)
-        self._budget.learn(session, is_operator=page.is_operators)
+        if page.is_operators is not None:
+            self._budget.learn(session, is_operator=page.is_operators)
         return page.response
 
     def _priced_page(self, request: Request) -> "_Page":
@@ -372,12 +383,13 @@ class Front:
 class _Page(NamedTuple):
     response: HttpResponse | StreamingHttpResponse
     price_s: float
-    is_operators: bool
+    is_operators: bool | None
 
 
-def _is_logged_in(request: Request) -> bool:
-    user = getattr(request, "user", None)  # there is none where a middleware has responded
-    return user is not None and user.is_authenticated
+def _is_logged_in(request: Request) -> bool | None:
+    """Whether an operator has made the request; None where a middleware has responded before it was looked at."""
+    user = getattr(request, "user", None)
+    return None if user is None else bool(user.is_authenticated)
 
 
 @lru_cache(RESOLVED_LIMIT)

@@ -217,13 +217,20 @@ class Pages:
         return HttpResponse(b"a page")
 
 
-def statuses(pages: Callable[[HttpRequest], HttpResponse], *asking: tuple[str, str]) -> list[int]:
-    """The status that each (address, session) gets, one after the other, from one process."""
+PAGE, FILE = "/admin/login/", "/static/page.js"
+
+
+def statuses(
+    pages: Callable[[HttpRequest], HttpResponse],
+    *asking: tuple[str, str] | tuple[str, str, str],
+    files: tuple[str, ...] = (FILE,),
+) -> list[int]:
+    """The status that each (address, session, path) gets, one after the other, from one process."""
 
     async def main() -> list[int]:
-        front, found = Front(pages), []
-        for address, session in asking:
-            exchange = Exchange("POST", "/admin/login/", (b"cookie", f"sessionid={session}".encode()))
+        front, found = Front(pages, is_static_file=files.__contains__), []
+        for address, session, *path in asking:
+            exchange = Exchange("POST", *(path or [PAGE]), (b"cookie", f"sessionid={session}".encode()))
             exchange.scope["client"] = (address, 40000)
             await front(exchange.scope, exchange.receive, exchange.send)
             found.append(exchange.sent[0]["status"])
@@ -284,6 +291,32 @@ def test_a_session_that_has_ended_pays_again() -> None:
 
     found = statuses(Ending(), *[(GUESSER, "mara")] * 8)
     assert found == [200] * 7 + [429], "two as an operator, one that tells, four that are paid for"
+
+
+class PagesAndFiles(Pages):
+    """Pages beside files. As WhiteNoise does, files are served before anything looks at who asks."""
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        if request.path_info == FILE:
+            self.made.append((request.COOKIES.get("sessionid", ""), FILE))
+            return HttpResponse(b"a file")
+        return super().__call__(request)
+
+
+def test_beside_a_guesser_an_operator_at_the_same_address_gets_pages_and_their_files() -> None:
+    found = statuses(PagesAndFiles(), (GUESSER, "mara"), *[(GUESSER, "")] * 5, *[(GUESSER, "mara", FILE), (GUESSER, "mara")] * 8)
+    assert found == [200, 200, 200, 200, 200, 429, *[200] * 16]
+
+
+def test_a_file_that_is_taken_for_a_page_teaches_nothing_about_who_asks() -> None:
+    """The half of the protection that is left when the front does not know which paths are files."""
+    found = statuses(PagesAndFiles(), (GUESSER, "mara"), *[(GUESSER, "")] * 5, *[(GUESSER, "mara", FILE)] * 8, files=())
+    assert found == [200, 200, 200, 200, 200, 429, *[200] * 8]
+
+
+def test_files_cost_a_stranger_nothing_even_after_the_savings_are_used_up() -> None:
+    found = statuses(PagesAndFiles(), *[(GUESSER, "")] * 5, *[(GUESSER, "", FILE)] * 30, (GUESSER, ""))
+    assert found == [200] * 4 + [429] + [200] * 30 + [429]
 
 
 def test_a_made_up_session_is_no_operators() -> None:
