@@ -29,6 +29,8 @@ SERVER_SETTINGS = """
      WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit', 'default_transaction_isolation', 'lock_timeout')
 """
 
+OLDEST_VERSION = 15
+"""The oldest PostgreSQL that has what the ledger's SQL uses; the tests run on it, and on each newer one."""
 REPEATABLE_SNAPSHOT = "the snapshot would be older than the lock, and balances are then overspent"
 ONE_TRANSACTION_PER_REQUEST = "use-cases open their own transaction; inside another one a lock outlives what it protects"
 
@@ -81,11 +83,13 @@ def verify_database(connection: BaseDatabaseWrapper, *, needs_lock_timeout: bool
             prepare_database` does both, so only processes that start after that command ask for this check.
 
     Raises:
-        UnsafeDatabase: the isolation level, ATOMIC_REQUESTS, durability, advisory locks or `lock_timeout` are unsafe.
+        UnsafeDatabase: the server is too old, or the isolation level, ATOMIC_REQUESTS, durability, advisory locks or
+            `lock_timeout` are unsafe.
         NoSecondConnection: the server accepts no further connection, so the locks are untested; all other checks passed.
     """
     # Django determines the isolation level on connecting.
     connection.ensure_connection()
+    verify_version(connection)
     found = server_settings(connection)
     verify_isolation(connection, found)
     verify_durability(found)
@@ -93,6 +97,14 @@ def verify_database(connection: BaseDatabaseWrapper, *, needs_lock_timeout: bool
         verify_lock_timeout(found)
         verify_cluster(connection, is_wanted=settings.LEDGER["DISTRIBUTED"])
     verify_advisory_locks(connection)
+
+
+def verify_version(connection: BaseDatabaseWrapper) -> None:
+    """Return, or raise UnsafeDatabase if the server is older than what the ledger's SQL needs."""
+    version: int = connection.pg_version  # type: ignore[attr-defined]
+    if version // 10_000 < OLDEST_VERSION:
+        found = f"PostgreSQL {version // 10_000}.{version % 10_000}"
+        raise UnsafeDatabase(what=found, why=f"the ledger needs PostgreSQL {OLDEST_VERSION} or newer")
 
 
 def verify_isolation(connection: BaseDatabaseWrapper, found: Mapping[str, str]) -> None:

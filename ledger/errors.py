@@ -271,6 +271,9 @@ class NotInTransaction(Misuse):
 
 
 class UnsafeDatabase(Misuse):
-    """The database, or Django's settings for it, would let wrong balances through. Facts: what, why."""
+    """The ledger cannot rely on the database, or on Django's settings for it. Facts: what, why."""
 
     code = "unsafe-database"
+
+    def __str__(self) -> str:
+        return f"{self.facts['what']}: {self.facts['why']}"

@@ -7,6 +7,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error
 
 from ledger.database.cluster import is_on_worker
+from ledger.errors import UnsafeDatabase
 
 AT_A_WORKER: Final = (
     "DATABASE_URL leads to a worker of the cluster. Run this command at the coordinator: only that has the tables it needs."
@@ -28,12 +29,17 @@ class CommandWithExamples(BaseCommand):
     """Whether it uses tables that a cluster has at its coordinator only."""
 
     def execute(self, *args: Any, **options: Any) -> str | None:
-        """Run the command, or refuse if it needs the coordinator and is connected to a worker: exit code 2, nothing was done."""
-        # Without a database the command says itself what is missing.
-        with suppress(Error):
-            if self.needs_coordinator and is_on_worker():
-                raise CommandError(AT_A_WORKER, returncode=2)
-        return super().execute(*args, **options)
+        """Run the command, or refuse (exit code 2, nothing was done): at a worker if it needs the coordinator, and on a
+        database that the ledger cannot rely on.
+        """
+        try:
+            # Without a database the command says itself what is missing.
+            with suppress(Error):
+                if self.needs_coordinator and is_on_worker():
+                    raise CommandError(AT_A_WORKER, returncode=2)
+            return super().execute(*args, **options)
+        except UnsafeDatabase as unsafe:
+            raise CommandError(f"This database is refused. {unsafe}.", returncode=2) from unsafe
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         """With the examples at the end of the help."""

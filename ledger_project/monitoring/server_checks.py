@@ -17,8 +17,6 @@ from ledger_project.monitoring.version import VERSION
 from ledger_project.serving.bootstrap import SETTINGS, wanted_settings
 from ledger_project.serving.web import CONNECTIONS_TO_DATABASE, CONNECTIONS_TO_NODE, workers_from_environment
 
-TESTED_WITH = 18
-"""The version of PostgreSQL that the tests run on."""
 CLOCK_WARNING, CLOCK_FAILED = timedelta(seconds=1), timedelta(seconds=60)
 BATCH_HOLDERS = 1_000
 BATCHES_EXPECTED = 5
@@ -26,7 +24,9 @@ PREPARE = "Run `manage.py prepare_database` as the owner, then start the process
 
 CONNECTIONS = """
 SELECT count(*), current_setting('max_connections')::int
-    - current_setting('superuser_reserved_connections')::int - current_setting('reserved_connections')::int
+    - current_setting('superuser_reserved_connections')::int
+    -- From PostgreSQL 16 on.
+    - coalesce(current_setting('reserved_connections', true), '0')::int
 FROM pg_stat_activity
 WHERE backend_type = 'client backend'
 """
@@ -153,18 +153,20 @@ def server_log(connection: BaseDatabaseWrapper) -> Finding:
 
 
 def versions(connection: BaseDatabaseWrapper) -> Finding:
-    """Show the versions; warn of a server older than the one that the tests run on."""
-    server, number = _row(connection, "SELECT current_setting('server_version'), current_setting('server_version_num')::int")
+    """Show the versions; fail on a server that the start checks refuse."""
+    (server,) = _row(connection, "SHOW server_version")
     text = (
         f"Ledger {VERSION}, PostgreSQL {server.split()[0]}, Python {platform.python_version()}, Django {django.__version__}, "
         f"psycopg {psycopg.__version__}."
     )
-    if number // 10_000 < TESTED_WITH:
-        return warning("Versions", text, f"Upgrade the server: the tests run on PostgreSQL {TESTED_WITH}.")
+    try:
+        checks.verify_version(connection)
+    except UnsafeDatabase as unsafe:
+        return failed("Versions", _said(unsafe), f"Upgrade the server to PostgreSQL {checks.OLDEST_VERSION} or newer.")
     if settings.DEBUG:
         return warning("Versions", f"{text[:-1]}; DEBUG is on.", "Unset DEBUG: error pages show settings and data.")
     return ok("Versions", text)
 
 
 def _said(unsafe: UnsafeDatabase) -> str:
-    return f"{unsafe.facts['what']}: {unsafe.facts['why']}."
+    return f"{unsafe}."

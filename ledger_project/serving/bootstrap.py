@@ -239,7 +239,7 @@ def prepare(server: postgres.Server | None) -> "Secrets":
     except OperationalError as error:
         raise NotPrepared(f"serve cannot reach the database: {error}") from error
     except UnsafeDatabase as error:
-        raise NotPrepared(f"serve refuses this database: {error}") from error
+        raise NotPrepared(f"serve refuses this database. {error}.") from error
     except NoCluster as error:
         raise NotPrepared(f"LEDGER_DISTRIBUTED is set, but {error}") from error
     except UnknownGroups as error:

@@ -60,7 +60,7 @@ WITH clock AS (
         END
         AND CASE
             WHEN f.kind = 'refusal' THEN true
-            WHEN f.p_lots_text = '[]' OR NOT pg_input_is_valid(f.first_remaining, 'bigint') THEN false
+            WHEN f.p_lots_text = '[]' OR f.first_remaining !~ '^[0-9]+$' OR octet_length(f.first_remaining) > 18 THEN false
             ELSE f.first_remaining::bigint >= -f.amount
                 AND f.drawn::text = '[[' || f.first_grant || ',' || -f.amount || ']]'
                 AND f.lots_text = CASE
@@ -73,12 +73,12 @@ WITH clock AS (
         END
         AND CASE
             WHEN f.kind = 'refusal' OR f.first_effective_us = '0' THEN true
-            WHEN NOT pg_input_is_valid(f.first_effective_us, 'numeric') THEN false
+            WHEN f.first_effective_us !~ '^-?[0-9]+(e6)?$' THEN false
             ELSE f.first_effective_us::numeric <= extract(epoch FROM f.recorded_at) * 1000000
         END
         AND CASE
             WHEN f.kind = 'refusal' OR f.first_expires_us IN ('', 'null') THEN true
-            WHEN NOT pg_input_is_valid(f.first_expires_us, 'numeric') THEN false
+            WHEN f.first_expires_us !~ '^-?[0-9]+(e6)?$' THEN false
             ELSE f.first_expires_us::numeric > extract(epoch FROM f.recorded_at) * 1000000
         END,
         false

@@ -3,6 +3,7 @@
 import json
 import sys
 from argparse import ArgumentParser
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import psycopg
 from django.conf import settings
 from django.core.management.base import CommandError
+from django.db import Error, connections
 
 from ledger.audit import AnchorUnreadable, Report, audit
 from ledger.audit.auditing import audit_shards, one_snapshot
@@ -68,6 +70,9 @@ class Command(CommandWithExamples):
     def handle(self, *, format: str, no_progress: bool, **options: Any) -> None:  # noqa: A002
         """Print the report; exit 1 if the audit found violations."""
         _check(options)
+        # Verifies the database, as the audit's own sessions do not. Where it is away, they say so.
+        with suppress(Error):
+            connections[options["database"]].ensure_connection()
         shows_progress = not no_progress and sys.stderr.isatty()
         try:
             report = _audited(options, shows_progress=shows_progress)

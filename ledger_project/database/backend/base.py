@@ -1,4 +1,4 @@
-"""Django's PostgreSQL backend with CONN_HEALTH_CHECKS that cost a system call instead of a query."""
+"""Django's PostgreSQL backend: health checks cost a system call, and the ledger's own check refuses old servers."""
 
 import select
 from typing import Any
@@ -21,6 +21,9 @@ class DatabaseWrapper(base.DatabaseWrapper):
             self.health_check_done = True
             return
         super().close_if_health_check_failed()
+
+    def check_database_version_supported(self) -> None:
+        """Refuse no server: `ledger.checks` does, which names the version that the ledger needs."""
 
 
 def _is_silent(connection: Any) -> bool:

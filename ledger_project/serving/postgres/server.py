@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 from psycopg import sql
@@ -65,6 +65,9 @@ SETTINGS: dict[str, str] = {
 
 class Server:
     """One PostgreSQL server with the database `ledger` and its three roles, under one data directory."""
+
+    locale: ClassVar[tuple[str, ...]] = ("--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8")
+    """The options of `initdb` for texts that sort by their bytes, whatever the system's libraries say."""
 
     def __init__(self, data_dir: Path | str, **settings: str) -> None:
         """Describe the server of `data_dir`; nothing is made or started. `settings` override `SETTINGS`."""
@@ -187,7 +190,7 @@ class Server:
         try:
             self._run(
                 "initdb", f"--pgdata={unfinished}", f"--username={SUPERUSER}", "--pwfile=/dev/stdin", "--auth=scram-sha-256",
-                "--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--data-checksums",
+                "--encoding=UTF8", *self.locale, "--data-checksums",
                 stdin=reading,
             )  # fmt: skip
         finally:

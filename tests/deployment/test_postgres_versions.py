@@ -1,0 +1,132 @@
+"""Each PostgreSQL that is supported does all that the ledger and billing ask of it; an older one is refused, by its name."""
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.core.management import CommandError, call_command
+from django.db import connection
+
+from ledger import checks
+from ledger_project.serving import bootstrap
+from ledger_project.serving.postgres import Server
+from tests.conftest import database_url, web_servers
+from tests.deployment.servers import ROOT, SystemServer, environment_of, programs_of, started
+
+KEY = "bootstrap-key-0123456789abcdef0123456789"
+WITH_PIP = 18
+ON_RECORD = {"Timetable", "Audit", "Anchor"}
+"""What doctor warns of where no worker has run yet."""
+
+
+@pytest.fixture(scope="module", params=[15, 16, 17, WITH_PIP])
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A server of this version, prepared, with the demo data; skipped where its programs are missing."""
+    programs = programs_of(request.param)
+    if request.param != WITH_PIP and not programs.exists():
+        pytest.skip(f"no PostgreSQL {request.param} in {programs}: apt install postgresql-{request.param}")
+    with started() if request.param == WITH_PIP else started(SystemServer, programs) as found:
+        assert found.binaries.joinpath("postgres").exists()
+        manage(found, "prepare_database")
+        manage(found, "demo")
+        yield found
+
+
+def manage(server: Server, *arguments: str, codes: tuple[int, ...] = (0,)) -> str:
+    """What a command prints that uses this server; it must end with one of the codes."""
+    done = subprocess.run(
+        [sys.executable, "manage.py", *arguments],
+        cwd=ROOT, env=environment_of(server, LEDGER_BOOTSTRAP_API_KEY=KEY), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode in codes, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_demo_is_billed_and_every_law_holds(server: Server) -> None:
+    assert "Subscriptions  12 finalised" in manage(server, "generate_invoices")
+    assert manage(server, "generate_invoices", "--check").startswith("Clean")
+    manage(server, "expire_credits")
+    manage(server, "update_totals")
+    assert "Clean: no violations found." in manage(server, "audit_ledger")
+
+
+def test_doctor_finds_nothing_wrong(server: Server) -> None:
+    manage(server, "usage_partitions")
+    found = json.loads(manage(server, "doctor", "--format", "json", codes=(0, 1)))
+    assert {each["check"] for each in found["checks"] if each["state"] != "OK"} <= ON_RECORD
+
+
+def test_credits_are_spent_over_http(server: Server, tmp_path: Path) -> None:
+    with web_servers(tmp_path) as start:
+        (web,) = start(1, dsn=server.application_url)
+        call(web.url, "/v1/holders/over-http/grants", "grant-1", {"amount": 100})
+        spent = call(web.url, "/v1/holders/over-http/spends", "spend-1", {"amount": 30})
+        assert call(web.url, "/v1/holders/over-http/spends", "spend-1", {"amount": 30}) == spent
+        assert spent["balance"] == 70
+        assert call(web.url, "/readyz")["status"] == "ready"
+    assert "Clean: no violations found." in manage(server, "audit_ledger")
+
+
+def call(url: str, path: str, key: str = "", body: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The JSON of the response to a read, or with a body to a write."""
+    request = urllib.request.Request(url + path, json.dumps(body).encode() if body else None)
+    request.add_header("Authorization", f"Bearer {KEY}")
+    request.add_header("Idempotency-Key", key)
+    request.add_header("Content-Type", "application/json")
+    with urllib.request.urlopen(request, timeout=20) as response:
+        return dict(json.loads(response.read()))
+
+
+# Older ones ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def old_server(committed_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The tests' server counts as too old; gives the sentence that says so."""
+    version = connection.pg_version
+    monkeypatch.setattr(checks, "OLDEST_VERSION", version // 10_000 + 1)
+    monkeypatch.setattr(checks, "_verified", set())
+    connection.close()
+    yield f"PostgreSQL {version // 10_000}.{version % 10_000}: the ledger needs PostgreSQL {checks.OLDEST_VERSION} or newer"
+    connection.close()
+
+
+@pytest.mark.parametrize("command", ["prepare_database", "audit_ledger", "generate_invoices"])
+def test_commands_refuse_an_old_server_before_they_do_anything(
+    old_server: str, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "OWNER_DATABASE_URL", database_url())
+    with pytest.raises(CommandError) as refusal:
+        call_command(command)
+    assert (str(refusal.value), refusal.value.returncode) == (f"This database is refused. {old_server}.", 2)
+
+
+def test_serve_refuses_it(old_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "OWNER_DATABASE_URL", database_url())
+    with pytest.raises(bootstrap.NotPrepared) as refusal:
+        bootstrap.prepare(None)
+    assert str(refusal.value) == f"serve refuses this database. {old_server}."
+
+
+AS_IF_OLD = """
+from ledger import checks
+checks.OLDEST_VERSION = 99
+import ledger_project.asgi
+"""
+
+
+def test_a_web_process_does_not_start_on_it(committed_db: None) -> None:
+    environment = {"PATH": os.environ["PATH"], "SECRET_KEY": "x", "DATABASE_URL": database_url("application")}
+    environment["DJANGO_SETTINGS_MODULE"] = "ledger_project.settings"
+    done = subprocess.run([sys.executable, "-c", AS_IF_OLD], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    (sentence,) = done.stderr.splitlines()
+    assert sentence.startswith("The web process does not start: this database is refused. PostgreSQL ")
+    assert sentence.endswith(": the ledger needs PostgreSQL 99 or newer.")
