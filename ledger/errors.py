@@ -50,6 +50,12 @@ class InsufficientCredits(Refused):
     title = "The account has too few credits"
 
 
+class Shortfall(InsufficientCredits):
+    """The account has fewer credits available than a dry run asks for, told to a key that may not read it. Facts: shortfall."""
+
+    stored_as = "shortfall"  # never stored: a dry run records nothing
+
+
 class EntryNotFound(Refused):
     """The account has no entry of this sequence. Facts: sequence, credit_type."""
 

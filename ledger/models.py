@@ -8,7 +8,20 @@ from typing import Any
 
 from django.db import models
 
-SCOPES = ("ledger:read", "ledger:spend", "ledger:grant", "ledger:admin", "billing:read", "billing:write")
+SCOPES = (
+    "ledger:read",
+    "ledger:spend",
+    "ledger:refund",
+    "ledger:hold",
+    "ledger:transfer",
+    "ledger:grant",
+    "ledger:admin",
+    "billing:read",
+    "billing:write",
+)
+
+SCOPES_SPLIT = {"ledger:spend": ("ledger:refund", "ledger:hold", "ledger:transfer")}
+"""Scopes that included others until those became scopes: a key made before keeps what it could."""
 
 
 class ExactJSON(models.JSONField):
@@ -161,6 +174,7 @@ class ApiKey(models.Model):
     prefix = models.CharField(max_length=8)
     key_digest = models.BinaryField(unique=True)
     scopes = models.JSONField()
+    is_before_split = models.BooleanField(default=False, db_default=True)
     holder_id = models.TextField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
     created_by = models.CharField(max_length=200, blank=True)
@@ -174,6 +188,13 @@ class ApiKey(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix}…)"
+
+    @property
+    def granted_scopes(self) -> list[str]:
+        """The scopes on record; for a key made before a scope was split also those that it included then."""
+        split = SCOPES_SPLIT if self.is_before_split else {}
+        granted = {each for scope in self.scopes for each in (scope, *split.get(scope, ()))}
+        return [*self.scopes, *(scope for scope in SCOPES if scope in granted and scope not in self.scopes)]
 
 
 class CreditType(models.Model):

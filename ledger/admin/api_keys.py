@@ -128,7 +128,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
 
     @display(description="Scopes")
     def scopes_text(self, row: ApiKey) -> str:
-        return ", ".join(row.scopes)
+        return ", ".join(row.granted_scopes)
 
     @display(description="Confined to")
     def holder(self, row: ApiKey) -> str:

@@ -24,7 +24,7 @@ from ledger.api.kit.rendering import Response, write_response
 from ledger.api.kit.request_errors import FieldError, InvalidRequest, NotFound, ScopeMissing
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.api.kit.strict_serializers import StrictSerializer
-from ledger.api.writes import Write
+from ledger.api.writes import Write, as_told_to
 from ledger.database.pacing import paced
 from ledger.errors import BatchRejected, Invalid, LedgerError
 from ledger.rules import (
@@ -82,6 +82,7 @@ class Batches(Endpoint):
     """Many operations at once."""
 
     body_limit_bytes = BATCH_LIMIT_BYTES
+    dry_run: bool
 
     @operation(
         "runBatch",
@@ -106,7 +107,7 @@ class Batches(Endpoint):
     )
     def post(self, request: HttpRequest) -> Response:
         """Run a batch."""
-        dry_run = read_query(request_schemas.WriteQuery, request)["dry_run"]
+        self.dry_run = dry_run = read_query(request_schemas.WriteQuery, request)["dry_run"]
         key = dry_run_key(request) if dry_run else idempotency_key(request)
         refuse_condition(request)
         batch = self.body(request, request_schemas.BatchSerializer)
@@ -166,7 +167,7 @@ class Batches(Endpoint):
 
     def _refused(self, error: LedgerError, asked_first: str = "") -> dict[str, Any]:
         """Return the result of an operation that has a problem; problems are made where all problems are made."""
-        problem = problems.problem_response(error, self.request).problem
+        problem = problems.problem_response(as_told_to(self.key, error, dry_run=self.dry_run), self.request).problem
         return {"status": problem["status"], "problem": {**problem, "request_id": asked_first or problem["request_id"]}}
 
 

@@ -1,10 +1,12 @@
 """Credits are granted, spent, refunded, revoked and transferred; an overdraft is agreed."""
 
+from functools import partial
+
 from django.http import HttpRequest
 
 from ledger import services
 from ledger.api import examples, request_schemas
-from ledger.api.kit.authentication import LEDGER_ADMIN, LEDGER_GRANT, LEDGER_SPEND
+from ledger.api.kit.authentication import LEDGER_ADMIN, LEDGER_GRANT, LEDGER_REFUND, LEDGER_SPEND, LEDGER_TRANSFER
 from ledger.api.kit.endpoint import InThread, QueuedRequest
 from ledger.api.writes import LOT_LIMIT, NO_SUCH_ENTRY, NOT_ENOUGH, RATE_PROBLEMS, Write, ensure_possible, write
 from ledger.errors import (
@@ -70,7 +72,7 @@ class Refunds(Write):
         "Gives credits of a spend or capture back to the lots that they came from: whole, or in parts; never more than was "
         "spent.",
         tag=CREDITS,
-        scope=LEDGER_SPEND,
+        scope=LEDGER_REFUND,
         takes=request_schemas.RefundSerializer,
         examples={"a part": examples.REFUND_BODY, "all that is left": {"spend": 2}},
         response=examples.REFUND,
@@ -122,7 +124,7 @@ class Transfers(Write):
         "Moves credits to another holder, lot by lot: they keep expiry, priority and source. Both sides are written, or "
         "neither. An overdraft is not drawn upon. A key that is confined to a holder may transfer from it, to whomever.",
         tag=CREDITS,
-        scope=LEDGER_SPEND,
+        scope=LEDGER_TRANSFER,
         takes=request_schemas.TransferSerializer,
         examples={"to a team": examples.TRANSFER_BODY},
         response=examples.TRANSFER,
@@ -131,7 +133,7 @@ class Transfers(Write):
     def post(self, request: HttpRequest, holder: str) -> InThread:
         """Transfer credits of the holder."""
         arguments = self.arguments(request, holder, request_schemas.TransferSerializer)
-        return lambda: self.respond(services.transfer(**arguments), dry_run="dry_run" in arguments)
+        return lambda: self.respond(partial(services.transfer, **arguments), dry_run="dry_run" in arguments)
 
 
 class Overdraft(Write):

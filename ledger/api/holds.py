@@ -7,7 +7,7 @@ from django.http import HttpRequest
 from ledger import reads
 from ledger.api import examples, request_schemas, response_schemas
 from ledger.api.kit import cursors
-from ledger.api.kit.authentication import LEDGER_READ, LEDGER_SPEND
+from ledger.api.kit.authentication import LEDGER_HOLD, LEDGER_READ
 from ledger.api.kit.endpoint import InThread, QueuedRequest
 from ledger.api.kit.queries import read_query
 from ledger.api.kit.rendering import Response, json_response
@@ -34,7 +34,7 @@ class Holds(Write):
         "holds nothing any more, without anybody doing anything. An overdraft is not drawn upon. Instead of an amount, a rate "
         "and a quantity may be given.",
         tag=HOLDS,
-        scope=LEDGER_SPEND,
+        scope=LEDGER_HOLD,
         takes=request_schemas.HoldSerializer,
         examples={"a call of unknown length": examples.HOLD_BODY, "the least": {"amount": 1}},
         response=examples.HOLD,
@@ -91,7 +91,7 @@ class Captures(_OfAHold):
         "Spends the held credits, or a part of them. The rest returns to its lots, or stays held for more captures with "
         "`final`: false. A capture can also use a lot that expired during the hold. You refund a capture like a spend.",
         tag=HOLDS,
-        scope=LEDGER_SPEND,
+        scope=LEDGER_HOLD,
         parameters=[SEQUENCE_PATH],
         takes=request_schemas.CaptureSerializer,
         examples={
@@ -116,7 +116,7 @@ class Release(_OfAHold):
         "Release a hold",
         "Returns all held credits to their lots. Credits of a lot that expired during the hold expire at once.",
         tag=HOLDS,
-        scope=LEDGER_SPEND,
+        scope=LEDGER_HOLD,
         parameters=[SEQUENCE_PATH],
         takes=request_schemas.ReleaseSerializer,
         examples={"cancelled": examples.RELEASE_BODY, "the least": {}},
@@ -136,7 +136,7 @@ class Extension(_OfAHold):
         "Extend a hold",
         "Lets an open hold expire at another instant: an entry of kind `hold` and amount 0 that refers to the first one.",
         tag=HOLDS,
-        scope=LEDGER_SPEND,
+        scope=LEDGER_HOLD,
         parameters=[SEQUENCE_PATH],
         takes=request_schemas.ExtensionSerializer,
         examples={"it takes longer": examples.EXTENSION_BODY},

@@ -12,6 +12,7 @@ KINDS: Final[dict[type[errors.LedgerError], Kind]] = {
     # Refused: recorded; the same key gets the same refusal
     errors.Refused: Kind(409, ""),
     errors.InsufficientCredits: Kind(402, "The request needs {requested:credit|credits}; {available:is|are} available."),
+    errors.Shortfall: Kind(402, "The account lacks {shortfall:credit|credits}."),
     errors.EntryNotFound: Kind(404, "Entry {sequence} of {credit_type} does not exist."),
     errors.NotRefundable: Kind(409, "Entry {sequence} is of kind {kind}; only a spend can be refunded."),
     errors.RefundExceedsSpend: Kind(

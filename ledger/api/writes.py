@@ -1,6 +1,7 @@
 """What the writes of one account have in common: a key, a condition, a body, `?dry_run=true`, and one entry as the response."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from django.http import HttpRequest
@@ -8,6 +9,7 @@ from drf_spectacular.utils import OpenApiParameter
 
 from ledger import services
 from ledger.api import request_schemas, response_schemas
+from ledger.api.kit.authentication import LEDGER_READ, Key
 from ledger.api.kit.endpoint import Endpoint, Handler, InThread, QueuedRequest
 from ledger.api.kit.etags import expected_sequence
 from ledger.api.kit.idempotency import dry_run_key, idempotency_key, shown_key
@@ -17,7 +19,7 @@ from ledger.api.kit.rendering import Response, write_response
 from ledger.api.kit.request_errors import NotFound
 from ledger.api.kit.schema import HOLDER_PATH, RequestBody, ResponseBody, operation
 from ledger.api.kit.strict_serializers import StrictSerializer, read
-from ledger.errors import AmountLimit, EntryNotFound, InsufficientCredits, LedgerError, LotLimit, UnknownRate
+from ledger.errors import AmountLimit, EntryNotFound, InsufficientCredits, LedgerError, LotLimit, Shortfall, UnknownRate
 from ledger.rules import Entry, Request
 from ledger.rules.requests import MAX_SEQUENCE
 
@@ -51,6 +53,8 @@ NOT_ENOUGH = InsufficientCredits(
     earliest_sufficient_at="2026-02-01T00:00:00.000000Z",
 )
 
+TOLD_TO_ALL = ("available", "balance", "requested", "shortfall")
+"""The facts of InsufficientCredits that every key learns which may make the request."""
 
 RATE_PROBLEMS = (
     UnknownRate(rate="gpt-4o.output", credit_type="credits"),
@@ -78,15 +82,37 @@ class Write(Endpoint):
         """Have a request of one account executed: with those that arrive beside it; a dry run by itself."""
         asked = request_class(**arguments)
         if asked.dry_run:
-            return lambda: self.respond(services.execute_once(asked), dry_run=True)
-        return QueuedRequest(services.GROUP_COMMIT, asked, lambda recorded: self.respond(recorded.unwrap()))
+            return lambda: self.respond(partial(services.execute_once, asked), dry_run=True)
+        return QueuedRequest(services.GROUP_COMMIT, asked, lambda recorded: self.respond(recorded.unwrap))
 
-    def respond(self, entry: Entry, *, dry_run: bool = False) -> Response:
-        """Return the entry that was made; given before, the same bytes again; of a dry run, what it would be."""
+    def respond(self, executed: Callable[[], Entry], *, dry_run: bool = False) -> Response:
+        """Return the entry that was made; given before, the same bytes again; of a dry run, what it would be.
+
+        Raises: what `executed` raises, with the facts that the key may learn.
+        """
+        try:
+            entry = executed()
+        except InsufficientCredits as refusal:
+            raise as_told_to(self.key, refusal, dry_run=dry_run) from None
         if not dry_run:
             return write_response(response_schemas.EntrySerializer.body(entry), replayed=entry.replayed)
         shown = entry._replace(idempotency_key=shown_key(entry.idempotency_key))
         return write_response(response_schemas.EntrySerializer.body(shown), replayed=entry.replayed, status=200)
+
+
+def as_told_to(key: Key, error: LedgerError, *, dry_run: bool) -> LedgerError:
+    """Return the error with the facts that the key may learn.
+
+    Without `ledger:read`, a key learns of an account with too few credits what a spend has to tell, but neither its lots nor its
+    holds; and of a dry run, which costs nothing to repeat, only the shortfall.
+    """
+    if not isinstance(error, InsufficientCredits) or key.may(LEDGER_READ):
+        return error
+    if dry_run:
+        return Shortfall(shortfall=error.facts["shortfall"])
+    told = InsufficientCredits(**{name: error.facts[name] for name in TOLD_TO_ALL})
+    told.request_id, told.replayed = error.request_id, error.replayed
+    return told
 
 
 def ensure_possible(sequence: int) -> None:

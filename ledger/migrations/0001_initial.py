@@ -263,6 +263,7 @@ MODELS = [
             ("prefix", models.CharField(max_length=8)),
             ("key_digest", models.BinaryField(unique=True)),
             ("scopes", models.JSONField()),
+            ("is_before_split", models.BooleanField(default=False, db_default=True)),
             ("holder_id", models.TextField(blank=True, null=True)),
             ("created_at", models.DateTimeField(auto_now_add=True)),
             ("created_by", models.CharField(blank=True, max_length=200)),

@@ -779,7 +779,8 @@ CREATE TABLE ledger_api_key (
     holder_id  text COLLATE "C",
     created_at timestamptz  NOT NULL,
     created_by varchar(200) NOT NULL,
-    revoked_at timestamptz
+    revoked_at timestamptz,
+    is_before_split boolean NOT NULL DEFAULT true
 );
 
 COMMENT ON TABLE  ledger_api_key            IS 'The keys that may call the REST API, and their scopes. The key itself is shown once and never stored.';
@@ -787,6 +788,7 @@ COMMENT ON COLUMN ledger_api_key.name       IS 'Entries made with the key have t
 COMMENT ON COLUMN ledger_api_key.prefix     IS 'The first characters of the key, by which a person recognises it.';
 COMMENT ON COLUMN ledger_api_key.key_digest IS 'SHA-256 of the key.';
 COMMENT ON COLUMN ledger_api_key.scopes     IS 'List of scopes.';
+COMMENT ON COLUMN ledger_api_key.is_before_split IS 'Made when ledger:spend included refunds, holds and transfers: the key keeps them. True for rows that do not say.';
 COMMENT ON COLUMN ledger_api_key.holder_id  IS 'The only holder that the key may act for; null for all holders.';
 
 -- Operators --------------------------------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from tests.conftest import WebProcess, on_committed_database, web_servers
 from tests.nodes import lock_holder, waiting_for_advisory_lock
 
 Connect = Callable[..., psycopg.Connection[Any]]
-SCOPES = ("ledger:read", "ledger:spend", "ledger:grant")
+SCOPES = ("ledger:read", "ledger:spend", "ledger:refund", "ledger:hold", "ledger:transfer", "ledger:grant")
 CROWD = 50
 
 

@@ -14,6 +14,9 @@ from ledger.database.queues import Queue
 
 LEDGER_READ = "ledger:read"
 LEDGER_SPEND = "ledger:spend"
+LEDGER_REFUND = "ledger:refund"
+LEDGER_HOLD = "ledger:hold"
+LEDGER_TRANSFER = "ledger:transfer"
 LEDGER_GRANT = "ledger:grant"
 LEDGER_ADMIN = "ledger:admin"
 BILLING_READ = "billing:read"
@@ -87,7 +90,7 @@ def _looked_up(secret: str) -> Key | None:
     found = services.find_api_key(secret)
     if found is None:  # not remembered: a client that guesses keys must not fill the memory
         return None
-    key = Key(digest=_digest(secret), name=found.name, scopes=frozenset(found.scopes), holder_id=found.holder_id or None)
+    key = Key(digest=_digest(secret), name=found.name, scopes=frozenset(found.granted_scopes), holder_id=found.holder_id or None)
     with _cache_lock:
         if len(_cache) >= _CACHED_KEYS_LIMIT:
             _cache.clear()

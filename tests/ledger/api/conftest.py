@@ -16,7 +16,7 @@ from ledger import services
 from ledger.api.kit import authentication
 from tests.asgi_client import AsgiClient
 
-ALL_SCOPES = ("ledger:read", "ledger:spend", "ledger:grant")
+ALL_SCOPES = ("ledger:read", "ledger:spend", "ledger:refund", "ledger:hold", "ledger:transfer", "ledger:grant")
 
 _numbers = itertools.count(1)
 

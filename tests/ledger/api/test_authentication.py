@@ -16,7 +16,7 @@ from ledger import services
 from ledger.api.kit import authentication
 from ledger.api.kit.endpoint import Endpoint
 from ledger.api.kit.front import API_PATHS
-from ledger.models import Rate
+from ledger.models import SCOPES, Rate
 from tests.asgi_client import AsgiClient
 from tests.ledger.api.conftest import ApiClient, nothing_written
 
@@ -34,12 +34,12 @@ class Unguarded(APIView):
 IN_AN_HOUR = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
 CALLS: list[tuple[str, str, str, dict[str, Any] | None]] = [
     ("ledger:spend", "POST", "/v1/holders/customer-42/spends", {"amount": 1}),
-    ("ledger:spend", "POST", "/v1/holders/customer-42/refunds", {"spend": 2}),
-    ("ledger:spend", "POST", "/v1/holders/customer-42/holds", {"amount": 1}),
-    ("ledger:spend", "POST", "/v1/holders/customer-42/holds/3/captures", {}),
-    ("ledger:spend", "POST", "/v1/holders/customer-42/holds/3/release", {}),
-    ("ledger:spend", "POST", "/v1/holders/customer-42/holds/3/extend", {"expires_at": IN_AN_HOUR}),
-    ("ledger:spend", "POST", "/v1/holders/customer-42/transfers", {"to": "team-7", "amount": 1}),
+    ("ledger:refund", "POST", "/v1/holders/customer-42/refunds", {"spend": 2}),
+    ("ledger:hold", "POST", "/v1/holders/customer-42/holds", {"amount": 1}),
+    ("ledger:hold", "POST", "/v1/holders/customer-42/holds/3/captures", {}),
+    ("ledger:hold", "POST", "/v1/holders/customer-42/holds/3/release", {}),
+    ("ledger:hold", "POST", "/v1/holders/customer-42/holds/3/extend", {"expires_at": IN_AN_HOUR}),
+    ("ledger:transfer", "POST", "/v1/holders/customer-42/transfers", {"to": "team-7", "amount": 1}),
     ("ledger:read", "GET", "/v1/holders/customer-42/holds", None),
     ("ledger:read", "GET", "/v1/holders/customer-42/entries/1/explanation", None),
     ("ledger:grant", "POST", "/v1/holders/customer-42/grants", {"amount": 1}),
@@ -95,7 +95,7 @@ def test_a_call_needs_its_scope(
 ) -> None:
     services.spend(holder_id=holder, amount=1, idempotency_key="s")
     services.hold(holder_id=holder, amount=1, idempotency_key="h")
-    others = sorted({"ledger:read", "ledger:spend", "ledger:grant", "billing:read", "billing:write"} - {scope})
+    others = sorted(set(SCOPES) - {scope, "ledger:admin"})
     with nothing_written(holder):
         status, problem = send(make_api(*others), method, path, body)
     assert (status, problem["detail"], problem["scope"]) == (403, f"The key needs the scope {scope}.", scope)
@@ -212,8 +212,8 @@ def test_a_valid_key_is_cached_and_an_invalid_key_is_not(
 def test_a_confined_key_gets_404_for_another_holder(
     make_api: MakeApi, holder: str, scope: str, method: str, path: str, body: dict[str, Any] | None
 ) -> None:
-    confined = make_api("ledger:read", "ledger:spend", "ledger:grant", holder_id="customer-4")
-    absent = make_api("ledger:read", "ledger:spend", "ledger:grant")
+    confined = make_api(*SCOPES, holder_id="customer-4")
+    absent = make_api(*SCOPES)
     with nothing_written(holder):
         outside = send(confined, method, path, body, X_Request_Id="r1")
     unknown = send(absent, method, "/v1/nothing", body, X_Request_Id="r1")

@@ -59,6 +59,56 @@ def test_a_dry_run_that_would_be_refused_has_the_problem_and_leaves_no_refusal(a
     assert api.post(f"/v1/holders/{used_holder}/spends", {"amount": 1}, key="k").status_code == 201
 
 
+STANDARD = {"type", "title", "status", "detail", "request_id", "outcome"}
+
+
+@pytest.mark.parametrize(
+    ("scope", "path"), [("ledger:spend", "spends"), ("ledger:hold", "holds"), ("ledger:transfer", "transfers")]
+)
+def test_a_refused_dry_run_tells_a_key_that_may_not_read_only_the_shortfall(
+    make_api: Any, used_holder: str, scope: str, path: str
+) -> None:
+    body = {"amount": 10**14} | ({"to": "team-7"} if path == "transfers" else {})
+    with nothing_written(used_holder):
+        told = json.loads(make_api(scope).post(f"/v1/holders/{used_holder}/{path}?dry_run=true", body).content)
+        read = json.loads(make_api(scope, "ledger:read").post(f"/v1/holders/{used_holder}/{path}?dry_run=true", body).content)
+
+    assert (set(told) - STANDARD, told["shortfall"]) == ({"shortfall"}, 10**14 - 60)
+    assert (told["type"], told["status"], told["outcome"]) == (read["type"], 402, "not_executed")
+    assert told["detail"] == "The account lacks 99999999999940 credits."
+    assert {"lots", "holds", "balance", "held"} <= set(read)
+
+
+def test_a_refused_spend_tells_a_key_that_may_not_read_what_the_contract_names(make_api: Any, used_holder: str) -> None:
+    spender = make_api("ledger:spend")
+    responses = [spender.post(f"/v1/holders/{used_holder}/spends", {"amount": 61}, key="k") for _ in range(2)]
+
+    told = json.loads(responses[0].content)
+    facts = {"available": 60, "balance": 60, "requested": 61, "shortfall": 1}
+    assert {name: told[name] for name in set(told) - STANDARD} == facts
+    assert responses[1].content == responses[0].content
+    assert responses[1]["Idempotency-Replayed"] == "true"
+    # What is recorded, and told to whoever may read, is the whole.
+    reader = make_api("ledger:read", "ledger:spend")
+    again = json.loads(reader.post(f"/v1/holders/{used_holder}/spends", {"amount": 61}, key="k").content)
+    assert (again["held"], again["holds"][0]["amount"], again["lots"][0]["remaining"]) == (30, 30, 60)
+
+
+@pytest.mark.parametrize(
+    ("query", "facts"), [("?dry_run=true", {"shortfall"}), ("", {"available", "balance", "requested", "shortfall"})]
+)
+@pytest.mark.parametrize("mode", ["each", "atomic"])
+def test_an_operation_of_a_batch_tells_no_more_than_its_own_call(
+    make_api: Any, used_holder: str, mode: str, query: str, facts: set[str]
+) -> None:
+    batch = {"mode": mode, "operations": [{"operation": "spend", "holder": used_holder, "amount": 61}]}
+    body = json.loads(make_api("ledger:spend").post(f"/v1/batches{query}", batch).content)
+
+    assert set(body["results"][0]["problem"]) - STANDARD == facts
+    if mode == "atomic":
+        assert set(body["problem"]) - STANDARD == facts
+
+
 def test_a_dry_run_with_a_used_key_says_so(api: ApiClient, used_holder: str) -> None:
     first = api.post(f"/v1/holders/{used_holder}/spends", {"amount": 1}, key="k")
     with nothing_written(used_holder):

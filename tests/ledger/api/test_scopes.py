@@ -1,15 +1,17 @@
 """The scope of a call is declared once: what the document names is what the call asks for."""
 
+import hashlib
 import json
 import re
 from typing import Any, NamedTuple
 
 import pytest
+from django.db import connection
 from django.http import HttpRequest, HttpResponse
 
 from ledger import services
 from ledger.api.kit.endpoint import Endpoint
-from ledger.models import SCOPES
+from ledger.models import SCOPES, ApiKey
 from ledger_project.api.documents import openapi_document
 from tests.asgi_client import AsgiClient
 
@@ -60,6 +62,83 @@ def test_every_call_asks_for_the_scope_that_the_document_names(db: None) -> None
                 response = AsgiClient().generic(call.method, call.path, headers={"Authorization": f"Bearer {secret}"})
                 problem = json.loads(response.content)
                 assert (response.status_code, problem.get("scope")) == (403, asked), f"{call.method} {call.path}: {problem}"
+
+
+SCOPES_OF_THE_LEDGER = {
+    "GET /v1/holders": "ledger:read",
+    "GET /v1/holders/{holder}": "ledger:read",
+    "GET /v1/holders/{holder}/balance": "ledger:read",
+    "GET /v1/holders/{holder}/entries": "ledger:read",
+    "GET /v1/holders/{holder}/entries/{sequence}": "ledger:read",
+    "GET /v1/holders/{holder}/entries/{sequence}/explanation": "ledger:read",
+    "GET /v1/holders/{holder}/holds": "ledger:read",
+    "GET /v1/holders/{holder}/refusals": "ledger:read",
+    "GET /v1/holders/{holder}/statements/{month}.pdf": "ledger:read",
+    "GET /v1/rates": "ledger:read",
+    "GET /v1/rates/{code}": "ledger:read",
+    "POST /v1/batches": None,
+    "POST /v1/holders/{holder}/grants": "ledger:grant",
+    "POST /v1/holders/{holder}/holds": "ledger:hold",
+    "POST /v1/holders/{holder}/holds/{sequence}/captures": "ledger:hold",
+    "POST /v1/holders/{holder}/holds/{sequence}/extend": "ledger:hold",
+    "POST /v1/holders/{holder}/holds/{sequence}/release": "ledger:hold",
+    "POST /v1/holders/{holder}/overdraft": "ledger:admin",
+    "POST /v1/holders/{holder}/refunds": "ledger:refund",
+    "POST /v1/holders/{holder}/revocations": "ledger:grant",
+    "POST /v1/holders/{holder}/spends": "ledger:spend",
+    "POST /v1/holders/{holder}/transfers": "ledger:transfer",
+    "POST /v1/quotes": "ledger:read",
+    "POST /v1/rates": "ledger:admin",
+}
+
+
+def test_each_call_of_the_ledger_has_the_scope_of_this_table() -> None:
+    paths = json.loads(openapi_document())["paths"]
+    of_the_ledger = ("/v1/holders", "/v1/rates", "/v1/quotes", "/v1/batches")
+    found = {
+        f"{method.upper()} {path}": call["x-scope"]
+        for path, methods in paths.items()
+        if path.startswith(of_the_ledger)
+        for method, call in methods.items()
+        if "x-scope" in call
+    }
+    assert found == SCOPES_OF_THE_LEDGER
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_a_key_of_one_scope_makes_the_calls_of_that_scope_and_no_others(db: None, scope: str) -> None:
+    _, secret = services.create_api_key(name=f"only {scope}", scopes=[scope])
+    let_in = set()
+    for call in documented_calls():
+        if call.scope:
+            response = AsgiClient().generic(call.method, call.path, headers={"Authorization": f"Bearer {secret}"})
+            if response.status_code != 403:
+                let_in.add(call.scope)
+            else:
+                assert json.loads(response.content)["scope"] == call.scope
+    asked = {call.scope for call in documented_calls() if call.scope}
+    assert let_in == ({each for each in asked if each.startswith("ledger:")} if scope == "ledger:admin" else {scope})
+
+
+def test_a_key_made_before_the_split_keeps_what_it_could(db: None) -> None:
+    secret = "a-key-of-an-earlier-release"
+    with connection.cursor() as cursor:
+        # As the release before the split wrote a key: it names no is_before_split.
+        cursor.execute(
+            "INSERT INTO ledger_api_key (name, prefix, key_digest, scopes, created_at, created_by)"
+            " VALUES ('old', %s, %s, '[\"ledger:spend\"]', now(), '')",
+            [secret[:8], hashlib.sha256(secret.encode()).digest()],
+        )
+    let_in = set()
+    for call in documented_calls():
+        if call.scope:
+            response = AsgiClient().generic(call.method, call.path, headers={"Authorization": f"Bearer {secret}"})
+            if response.status_code != 403:
+                let_in.add(call.scope)
+
+    assert let_in == {"ledger:spend", "ledger:refund", "ledger:hold", "ledger:transfer"}
+    assert ApiKey.objects.get(name="old").granted_scopes == ["ledger:spend", "ledger:refund", "ledger:hold", "ledger:transfer"]
+    assert services.create_api_key(name="new", scopes=["ledger:spend"])[0].granted_scopes == ["ledger:spend"]
 
 
 def test_a_call_without_a_scope_is_public_or_looks_at_scopes_itself() -> None:

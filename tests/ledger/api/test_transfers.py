@@ -52,7 +52,7 @@ def test_a_confined_key_may_give_to_whomever_but_not_take(
     api: ApiClient, holder: str, make_api: Callable[..., ApiClient]
 ) -> None:
     services.grant(holder_id="team-7", amount=5, idempotency_key="g")
-    confined = make_api("ledger:spend", holder_id=holder)
+    confined = make_api("ledger:transfer", holder_id=holder)
     assert confined.post(TRANSFERS, {"to": "team-7", "amount": 1}).status_code == 201
     with nothing_written("team-7"):
         assert confined.post("/v1/holders/team-7/transfers", {"to": holder, "amount": 1}).status_code == 404
