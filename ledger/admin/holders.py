@@ -81,11 +81,13 @@ def _accounts(holder_id: str) -> list[Balance]:
 
 
 def _unknown(model_admin: ReadOnlyAdmin, request: HttpRequest, holder_id: str, context: dict[str, Any]) -> HttpResponse:
-    """No entry was ever recorded for this id: that is something else than having nothing left."""
+    """This id never had credits, at most refusals: that is something else than having nothing left."""
     grant_url = ""
     if HOLDER_ID.fullmatch(holder_id) and request.user.has_perm("ledger.grant_credits"):
         grant_url = reverse("admin:ledger_account_grant", args=[quote(account_id(holder_id, "credits"))])
     context |= {"grant_url": grant_url, "accounts_url": reverse("admin:ledger_account_changelist")}
+    if HOLDER_ID.fullmatch(holder_id):
+        context |= {"has_refusals": bool(reads.refusals(holder_id, limit=1)), "refusals_url": refusals_url(q=holder_id)}
     return TemplateResponse(request, "admin/ledger/holder_unknown.html", context, status=404)
 
 

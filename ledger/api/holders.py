@@ -37,8 +37,8 @@ class OneHolder(Endpoint):
 
     @operation(
         "readHolder", "Read a holder",
-        "All accounts with their balances. 404 for a holder who never had an entry: so a new holder can be told from an empty "
-        "one, which a balance of zeros cannot.",
+        "All accounts with their balances. 404 for a holder who never had credits, even if requests were refused: so a new or "
+        "mistyped holder can be told from an empty one, which a balance of zeros cannot. `/refusals` has the refused requests.",
         tag="History", scope=LEDGER_READ, parameters=[HOLDER_PATH],
         responses={200: ResponseBody(HolderSerializer, HOLDER, "The holder.")}, problems=[NotFound()],
     )  # fmt: skip

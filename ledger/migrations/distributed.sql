@@ -201,6 +201,16 @@ BEGIN
             SELECT e.holder_id, e.credit_type
             FROM ledger_entry e
             WHERE e.sequence = 1
+                AND (
+                    e.kind <> ''refusal''
+                    OR EXISTS (
+                        SELECT
+                        FROM ledger_entry moved
+                        WHERE moved.holder_id = e.holder_id
+                            AND moved.credit_type = e.credit_type
+                            AND moved.kind IN (''grant'', ''transfer_in'', ''adjust'')
+                    )
+                )
                 AND (e.holder_id, e.credit_type) %1$s ($1, $2)
                 AND e.holder_id >= $3
                 AND e.holder_id < $4

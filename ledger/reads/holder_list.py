@@ -1,4 +1,7 @@
-"""Holders and their accounts with balances, from account to account by their first entries."""
+"""Holders and their accounts with balances, from account to account by their first entries.
+
+An account that never had a movement, only refusals, is in no list: see docs/adr/0052. Its refusals are (`history.refusals`).
+"""
 
 from datetime import datetime
 
@@ -10,19 +13,30 @@ ACCOUNTS_AT_ONCE = 100
 
 # From first entry to first entry, which have an index, and of each account only the last one: what it costs grows with the page,
 # not with the history. `beyond` is an id behind all that begin with the prefix: where the index is left.
+# The first movement of an account is a grant, transfer_in or adjust, which the index of kinds finds behind any number of refusals.
 PAGE = f"""
 SELECT
     account.holder_id,
     account.credit_type,{ACCOUNT_STATE}
 FROM (
-    SELECT holder_id, credit_type
-    FROM ledger_entry
-    WHERE sequence = 1
-        AND (holder_id, credit_type) {{comparison}} (%(holder_id)s, %(credit_type)s)
-        AND holder_id >= %(prefix)s
-        AND holder_id < %(beyond)s
-        AND (credit_type = %(type)s OR %(type)s::text IS NULL)
-    ORDER BY holder_id {{direction}}, credit_type {{direction}}
+    SELECT first.holder_id, first.credit_type
+    FROM ledger_entry first
+    WHERE first.sequence = 1
+        AND (
+            first.kind <> 'refusal'
+            OR EXISTS (
+                SELECT
+                FROM ledger_entry moved
+                WHERE moved.holder_id = first.holder_id
+                    AND moved.credit_type = first.credit_type
+                    AND moved.kind IN ('grant', 'transfer_in', 'adjust')
+            )
+        )
+        AND (first.holder_id, first.credit_type) {{comparison}} (%(holder_id)s, %(credit_type)s)
+        AND first.holder_id >= %(prefix)s
+        AND first.holder_id < %(beyond)s
+        AND (first.credit_type = %(type)s OR %(type)s::text IS NULL)
+    ORDER BY first.holder_id {{direction}}, first.credit_type {{direction}}
     LIMIT %(limit)s::integer
 ) AS account
 CROSS JOIN LATERAL (
@@ -64,13 +78,13 @@ SEEN = Statement(
 SELECT min(first.recorded_at), max(last.recorded_at)
 FROM ledger_entry first
 CROSS JOIN LATERAL (
-    SELECT e.recorded_at
+    SELECT e.recorded_at, e.refusal
     FROM ledger_entry e
     WHERE e.holder_id = first.holder_id AND e.credit_type = first.credit_type
     ORDER BY e.sequence DESC
     LIMIT 1
 ) last
-WHERE first.holder_id = %s AND first.sequence = 1
+WHERE first.holder_id = %s AND first.sequence = 1 AND last.refusal ->> 'after' IS DISTINCT FROM '0'
 """,
     [instant_us, instant_us],
 )
@@ -84,7 +98,7 @@ def holders(
     before: tuple[str, str] | None = None,
     limit: int = 50,
 ) -> list[Balance]:
-    """A page of accounts with their balances, by holder and credit type.
+    """A page of accounts with their balances, by holder and credit type; without those that never had a movement.
 
     Args:
         prefix: only holders whose id begins so.
@@ -120,11 +134,11 @@ def accounts(holder_id: str) -> list[Balance]:
 
 
 def seen(holder_id: str) -> tuple[datetime, datetime] | None:
-    """When the holder's first and last entries were recorded, over all accounts; None for a holder who never had one."""
+    """When the holder's first and last entries were recorded, over all accounts that had a movement; None if none had."""
     [(first_us, last_us)] = SEEN.read([parameter(holder_id)])
     return None if first_us is None else (from_us(first_us), from_us(last_us))
 
 
 def is_known(holder_id: str) -> bool:
-    """Whether the holder has an account, in whatever credit type."""
+    """Whether the holder has an account that had a movement, in whatever credit type."""
     return seen(holder_id) is not None

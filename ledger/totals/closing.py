@@ -21,9 +21,11 @@ BEGINNING: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 # Each account by its first entry, and of its entries the last one before the end: the newest, or what a binary search finds. A
 # state has a part for the account, without a source, and one for each lot: a cluster adds up the accounts of a shard on its node.
+# What has only refusals behind it is no account; its entries count all the same.
 STATES: Final = """
     SELECT first.credit_type, part.source, part.expires, part.is_held,
-        count(*), sum(part.entries), sum(part.credits), sum(part.held)
+        count(*) FILTER (WHERE last.refusal ->> 'after' IS DISTINCT FROM '0'),
+        sum(part.entries), sum(part.credits), sum(part.held)
     FROM ledger_entry AS first
     CROSS JOIN LATERAL (
         SELECT e.sequence, e.recorded_at FROM ledger_entry AS e

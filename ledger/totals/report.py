@@ -125,7 +125,9 @@ def month_report(month: date, *, credit_type: str | None = None) -> MonthReport:
     with connection.cursor() as cursor:
         cursor.execute(SUMS, {"start": month, "end": month_after(month)})
         rows = cursor.fetchall()
-    types = tuple(_of_type(name, sums, closes.get(name)) for name, *sums in rows if credit_type in (None, name))
+    types = tuple(
+        _of_type(name, sums, closes.get(name)) for name, *sums in rows if credit_type in (None, name) and _has_moved(sums)
+    )
     return MonthReport(month, is_closed, None if is_closed else as_of, types)
 
 
@@ -139,6 +141,12 @@ def _closes(month: date) -> dict[str, tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(CLOSES, [month])
         return {credit_type: (int(balance), *map(json.loads, texts)) for credit_type, balance, *texts in cursor.fetchall()}
+
+
+def _has_moved(sums: Sequence[Any]) -> bool:
+    """Whether the credit type had another entry than refusals up to the month's end; a mistyped one never has."""
+    before_and_during = dict(zip(COLUMNS, zip(sums[0::2], sums[1::2], strict=True), strict=False))
+    return sum(before_and_during["entries"]) > sum(before_and_during["refusals"])
 
 
 def _of_type(credit_type: str, sums: Sequence[Any], close: Any) -> TypeReport:

@@ -27,6 +27,26 @@ def holder_url(holder_id="ada", **query):
     return f"/admin/ledger/account/holders/{holder_id}/?" + "&".join(f"{name}={value}" for name, value in query.items())
 
 
+def test_mistyped_ids_and_credit_types_are_in_no_list_and_lead_to_their_refusals(client):
+    services.grant(holder_id="ada", amount=5, idempotency_key="g")
+    for number in range(50):
+        with pytest.raises(InsufficientCredits):
+            services.spend(holder_id=f"ada-{number}", amount=1, idempotency_key="s")
+    with pytest.raises(InsufficientCredits):
+        services.spend(holder_id="ada", credit_type="credist", amount=1, idempotency_key="s")
+    assert "credist" not in holder_page(client).split('id="refusals"')[0].split("What happened")[0]
+    listed = text_of(client.get("/admin/ledger/account/").content.decode())
+    assert ("ada-1" in listed, "ada" in listed) == (False, True)
+    found = client.get("/admin/search/", {"s": "ada", "extended": 1}).content.decode()
+    assert ("holders/ada/" in found, "holders/ada-1" in found) == (True, False)
+    unknown = client.get(holder_url("ada-1"))
+    assert unknown.status_code == 404
+    assert "see the refused requests" in unknown.content.decode()
+    assert "see the refused requests" not in client.get(holder_url("nobody")).content.decode()
+    refused = text_of(client.get("/admin/ledger/refusallisting/?q=ada-1").content.decode())
+    assert "1 asked, 0 spendable" in refused
+
+
 def holder_page(client, holder_id="ada", **query):
     """The page of a holder, as HTML."""
     response = client.get(holder_url(holder_id, **query))

@@ -91,6 +91,26 @@ SECOND = {
 
 
 @pytest.mark.django_db
+def test_what_was_only_refused_is_no_account_and_no_credit_type_of_a_month(at_noon_of):
+    write_history(at_noon_of)
+    at_noon_of(TWO, 21)
+    for holder, credit_type in (("adda", TYPE), ("bbo", TYPE), ("ada", "tokkens")):
+        with pytest.raises(Refused):
+            services.spend(holder_id=holder, credit_type=credit_type, amount=1, idempotency_key="typo")
+    count_entries()
+    assert [each.credit_type for each in month_report(TWO).types] == [TYPE]
+    close_months()
+
+    (report,) = month_report(TWO).types
+    assert (report.credit_type, report.refusals) == (TYPE, 2)
+    assert "tokkens" not in month_report(TWO).as_csv()
+    assert MonthClose.objects.get(month=TWO, credit_type=TYPE).accounts == 3
+    # What was refused is counted, and part of what a closed month is held to.
+    assert DailyTotal.objects.get(day=TWO.replace(day=21), credit_type="tokkens").refusals == 1
+    assert MonthClose.objects.get(month=TWO, credit_type="tokkens").accounts == 0
+
+
+@pytest.mark.django_db
 def test_a_month_rolls_forward_from_the_one_before_to_the_last_unit(at_noon_of):
     write_history(at_noon_of)
     assert count_entries().is_held_up is False
