@@ -111,9 +111,17 @@ def response_of(sent: list[MutableMapping[str, Any]]) -> HttpResponse:
     return response
 
 
-@cache
+_making_the_loop = threading.Lock()
+
+
 def loop() -> asyncio.AbstractEventLoop:
-    """The event loop of this process, in a thread."""
+    """The event loop of this process, in a thread. Many threads may ask for it at the same time."""
+    with _making_the_loop:
+        return _loop()
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
     made = asyncio.new_event_loop()
     threading.Thread(target=made.run_forever, name="tests-loop", daemon=True).start()
     return made
@@ -121,7 +129,7 @@ def loop() -> asyncio.AbstractEventLoop:
 
 def close() -> None:
     """End the application's threads and their connections, so that the next request gets new ones."""
-    if loop.cache_info().currsize:
+    if _loop.cache_info().currsize:
         from ledger_project.serving.application import application
 
         asyncio.run_coroutine_threadsafe(application.close(), loop()).result(TIMEOUT_S)

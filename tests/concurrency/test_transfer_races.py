@@ -1,6 +1,7 @@
 """Transfers in opposite directions at the same time: each locks two holders, and they never deadlock."""
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -10,8 +11,11 @@ import pytest
 from django.db import OperationalError, connection, transaction
 
 from ledger import journal, reads, rules, services
+from ledger.api.kit import front
 from ledger.database.locks import WAIT_FOR_HOLDER, holder_key, holder_lock, lock_number, sqlstate
 from ledger.errors import SequenceTaken
+from ledger.models import SCOPES
+from tests.asgi_client import AsgiClient
 from tests.nodes import neighbours
 
 RunThreads = Callable[..., list[Any]]
@@ -110,3 +114,36 @@ def test_another_session_sees_both_sides_of_a_transfer_or_neither(
         services.transfer(holder_id=ada, to=bob, amount=3, idempotency_key="transfer")
     assert sorted(written) == sorted([ada, bob])
     assert set(balances()) == ({(ada, 10)} if fails else {(ada, 10), (ada, 7), (bob, 3)})
+
+
+CLIENTS, PAYMENTS = 16, 25
+
+
+@pytest.mark.parametrize("waiting", [front.WAITING_PER_HOLDER, 0], ids=["calls wait for a thread", "control: none waits"])
+def test_sixteen_clients_pay_out_of_one_pool_and_none_is_refused(
+    run_threads: RunThreads, new_holder: NewHolder, monkeypatch: pytest.MonkeyPatch, waiting: int
+) -> None:
+    """A process gives a holder's calls four threads. The control refuses a fifth call at once, although nothing is stuck."""
+    monkeypatch.setattr(front, "WAITING_PER_HOLDER", waiting)
+    pool = new_holder()
+    services.grant(holder_id=pool, amount=CLIENTS * PAYMENTS, idempotency_key="grant")
+    _, secret = services.create_api_key(name=pool, scopes=list(SCOPES))
+    client = AsgiClient(headers={"Authorization": f"Bearer {secret}"})
+
+    def pay(index: int) -> list[int]:
+        body = {"amount": 1, "to": f"{pool}-{index}"}
+        return [
+            client.post(
+                f"/v1/holders/{pool}/transfers",
+                body,
+                content_type="application/json",
+                headers={"Idempotency-Key": f"{index}/{number}"},
+            ).status_code
+            for number in range(PAYMENTS)
+        ]
+
+    statuses = Counter(status for found in run_threads(pay, CLIENTS) for status in found)
+
+    assert set(statuses) <= {201, 503}
+    assert (statuses[503] == 0) is (waiting > 0)
+    assert reads.balance(pool).balance == statuses[503]

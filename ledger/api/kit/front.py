@@ -11,9 +11,8 @@ ours: no exception leaves it, and no HTML.
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import asynccontextmanager
 from contextvars import copy_context
 from functools import lru_cache, partial
 from time import perf_counter
@@ -39,8 +38,8 @@ from ledger.api.kit.requests import Request
 from ledger.api.kit.server_errors import Misdirected
 from ledger.database.cluster import is_on_worker
 from ledger.database.pacing import giving_way
-from ledger.database.queues import Pending, Queue, threads
-from ledger.errors import HolderBusy, ServerBusy
+from ledger.database.queues import PATIENCE_SECONDS, Pending, Queue, threads
+from ledger.errors import ServerBusy
 from ledger.telemetry import tracing
 from ledger.telemetry.metrics import write_counts
 
@@ -69,7 +68,9 @@ QUICK_READS_AT_ONCE = 16
 WAITING_FOR_A_THREAD = 256
 """How many requests wait for one of those threads at most."""
 THREADS_PER_HOLDER = 4
-"""How many threads one holder's calls may take at the same time: the others wait for holders who are not busy."""
+"""How many threads one holder's calls take at the same time: the other threads serve holders that are not busy."""
+WAITING_PER_HOLDER = 256
+"""How many calls wait for one of their holder's threads at most."""
 
 QUICK_CALL_SECONDS = 0.004
 """For how long a quick call that has come counts as work: it and those that come with it are read before they queue."""
@@ -105,7 +106,7 @@ class Front:
         self._page_threads = threads("ledger-pages", PAGE_THREADS, limit=WAITING_FOR_A_THREAD)
         self._stranger_threads = threads("ledger-strangers", STRANGER_THREADS, limit=WAITING_FOR_A_THREAD)
         self._budget = PageBudget()
-        self._in_threads: Counter[str] = Counter()
+        self._threads_of: dict[str, _ThreadsOfHolder] = {}
         self._queues: set[Queue] = set()
         self._quick_call_came_at = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -252,24 +253,26 @@ class Front:
             return await self._queued(self._quick_reads, partial(copy_context().run, result))
         if view.method == "get":
             return await self._queued(self._reads, partial(_in_short_turns, result))
-        with self._a_thread_of(view.kwargs.get("holder")):
+        async with self._a_thread_of(view.kwargs.get("holder")):
             return await self._queued(self._writes, partial(self._giving_way, result))
 
-    @contextmanager
-    def _a_thread_of(self, holder_id: str | None) -> Iterator[None]:
-        """Count the block among the holder's, or raise `HolderBusy` where too many threads are at work for the holder."""
+    @asynccontextmanager
+    async def _a_thread_of(self, holder_id: str | None) -> AsyncIterator[None]:
+        """Count the block as one of the holder's threads; where they are all taken, wait for one in order of arrival.
+
+        Raises:
+            ServerBusy: none became free in PATIENCE_SECONDS, or too many calls wait; nothing was executed.
+        """
         if holder_id is None:
             yield
             return
-        if self._in_threads[holder_id] >= THREADS_PER_HOLDER:
-            raise HolderBusy(key=holder_id)
-        self._in_threads[holder_id] += 1
+        threads_of = self._threads_of.setdefault(holder_id, _ThreadsOfHolder())
         try:
-            yield
+            async with threads_of.one():
+                yield
         finally:
-            self._in_threads[holder_id] -= 1
-            if not self._in_threads[holder_id]:
-                del self._in_threads[holder_id]
+            if not threads_of.calls:
+                self._threads_of.pop(holder_id, None)
 
     def _giving_way(self, work: Callable[[], Result]) -> Result:
         """Execute a call that may be long and that gives way to quick ones. Runs in a thread."""
@@ -378,6 +381,36 @@ class Front:
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
         finally:
             gone.cancel()
+
+
+class _ThreadsOfHolder:
+    """The calls of one holder that run in threads or wait for one."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self._free = asyncio.Semaphore(THREADS_PER_HOLDER)
+
+    @asynccontextmanager
+    async def one(self) -> AsyncIterator[None]:
+        """For the block, take a thread; see `Front._a_thread_of`."""
+        if self.calls >= THREADS_PER_HOLDER + WAITING_PER_HOLDER:
+            raise ServerBusy
+        self.calls += 1
+        try:
+            await self._take()
+            try:
+                yield
+            finally:
+                self._free.release()
+        finally:
+            self.calls -= 1
+
+    async def _take(self) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await self._free.acquire()
+        except TimeoutError:
+            raise ServerBusy from None
 
 
 class _Page(NamedTuple):

@@ -204,12 +204,66 @@ def test_beyond_its_bound_a_queue_turns_calls_away_with_nothing_written(
     assert response["Retry-After"] == "1"
 
 
-def test_the_calls_of_one_holder_take_a_limited_number_of_threads(
-    api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch
+async def take_a_thread(application: Front, holder_id: str, order: list[str], name: str, leave: asyncio.Event) -> None:
+    """Take one of the holder's threads until the event comes; note both in `order`."""
+    async with application._a_thread_of(holder_id):
+        order.append(f"{name} in")
+        await leave.wait()
+    order.append(f"{name} out")
+
+
+def test_calls_of_one_holder_wait_for_a_thread_in_order_and_those_of_another_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(front, "THREADS_PER_HOLDER", 1)
+
+    async def main() -> list[str]:
+        application, order = Front(page_view), list[str]()
+        leave = {name: asyncio.Event() for name in ("first", "second", "third", "other")}
+        tasks = []
+        for name, event in leave.items():
+            holder_id = "bob" if name == "other" else "ada"
+            tasks.append(asyncio.create_task(take_a_thread(application, holder_id, order, name, event)))
+            await asyncio.sleep(0)
+        for event in leave.values():
+            event.set()
+        await asyncio.gather(*tasks)
+        assert application._threads_of == {}, "nothing is kept of holders that have no call"
+        return order
+
+    order = asyncio.run(main())
+    assert order[:2] == ["first in", "other in"]
+    assert [step for step in order if "other" not in step] == [
+        "first in", "first out", "second in", "second out", "third in", "third out"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("waiting", "patience_s"), [(0, 60), (1, 0.0)], ids=["too many wait", "it takes too long"])
+def test_a_call_that_gets_no_thread_in_time_is_told_that_the_server_is_busy_and_nothing_is_written(
+    api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch, waiting: int, patience_s: float
 ) -> None:
-    monkeypatch.setattr(front, "THREADS_PER_HOLDER", 0)
-    with nothing_written(holder):
-        assert problem_of(api.post(f"/v1/holders/{holder}/transfers", {"amount": 1, "to": "b"})) == (503, "holder-busy")
+    """Not that the holder is: no lock was tried."""
+    from ledger_project.serving.application import application
+
+    monkeypatch.setattr(front, "THREADS_PER_HOLDER", 1)
+    monkeypatch.setattr(front, "PATIENCE_SECONDS", patience_s)
+    monkeypatch.setattr(front, "WAITING_PER_HOLDER", waiting)
+    has_it, leave = threading.Event(), asyncio.Event()
+
+    async def keep_the_thread() -> None:
+        async with application._a_thread_of(holder):
+            has_it.set()
+            await leave.wait()
+
+    loop = asgi_client.loop()
+    keeping = asyncio.run_coroutine_threadsafe(keep_the_thread(), loop)
+    assert has_it.wait(TIMEOUT_S)
+    try:
+        with nothing_written(holder):
+            refused = api.post(f"/v1/holders/{holder}/transfers", {"amount": 1, "to": "b"})
+    finally:
+        loop.call_soon_threadsafe(leave.set)
+        keeping.result(TIMEOUT_S)
+    assert problem_of(refused) == (503, "server-busy")
+    assert api.post(f"/v1/holders/{holder}/transfers", {"amount": 1, "to": "b"}).status_code == 201
 
 
 # The loop --------------------------------------------------------------------------------------------
