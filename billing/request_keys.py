@@ -11,6 +11,7 @@ from django.db import transaction
 from billing.models import RequestKey
 from ledger.database.lock_names import BILLING_REQUEST
 from ledger.database.locks import advisory_lock, waits_bounded
+from ledger.database.transactions import outermost
 from ledger.errors import IdempotencyKeyReused, Refused
 
 
@@ -53,10 +54,11 @@ def execute_once(
     Raises:
         IdempotencyKeyReused: the key belongs to another request.
         HolderBusy: another request with the same key takes longer than lock_timeout.
+        OutcomeUnknown: COMMIT was sent without an answer; the same key tells if it took effect.
         Refused: whatever `act` raised, now or the first time; then `replayed` is True.
     """
     refusal: Refused | None = None
-    with waits_bounded(), transaction.atomic(durable=True), advisory_lock(BILLING_REQUEST(collection, idempotency_key)):
+    with waits_bounded(), outermost(), advisory_lock(BILLING_REQUEST(collection, idempotency_key)):
         known = RequestKey.objects.filter(collection=collection, idempotency_key=idempotency_key).first()
         if known is not None:
             return _replay(known, request_digest)

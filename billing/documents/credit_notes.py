@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, connection
 from django.db.models import Q, Sum
 from django.utils import timezone
 
@@ -41,6 +41,7 @@ from billing.models.lookups import first_of
 from billing.request_keys import WriteResult, execute_once, request_digest_of
 from ledger import services as ledger
 from ledger.database.locks import Lock, holder_lock, sqlstate, try_advisory_lock
+from ledger.database.transactions import own_or_joined
 from ledger.errors import Invalid, LockBusy
 
 SERIES: Final = "CN"
@@ -132,7 +133,7 @@ def issue_in(*, invoice_id: int, reason: str, actor: str, lines: Sequence[LineCr
         raise Invalid(pointer="/reason", rule="required", detail="is required")
     ref = first_of(Invoice.objects.filter(pk=invoice_id).values_list("subscription_ref", flat=True), "invoice", invoice_id)
     try:
-        with transaction.atomic(), try_advisory_lock(invoice_key(ref)) as lock:
+        with own_or_joined(), try_advisory_lock(invoice_key(ref)) as lock:
             return _issue_under(lock, invoice_id, lines, reason, actor)
     except LockBusy as busy:
         raise InvoiceGenerationBusy(**busy.facts, subscription=ref) from busy

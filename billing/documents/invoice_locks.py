@@ -3,13 +3,12 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from django.db import transaction
-
 from billing.errors import InvoiceGenerationBusy
 from billing.models import Invoice
 from billing.models.lookups import first_of
 from ledger.database.lock_names import INVOICE_GENERATION
 from ledger.database.locks import Lock, try_advisory_lock
+from ledger.database.transactions import own_or_joined
 from ledger.errors import LockBusy
 
 
@@ -28,7 +27,7 @@ def locked_invoice(invoice_id: int) -> Iterator[tuple[Lock, Invoice]]:
     """
     ref = first_of(Invoice.objects.filter(pk=invoice_id).values_list("subscription_ref", flat=True), "invoice", invoice_id)
     try:
-        with transaction.atomic(), try_advisory_lock(invoice_key(ref)) as lock:
+        with own_or_joined(), try_advisory_lock(invoice_key(ref)) as lock:
             invoice = first_of(Invoice.objects.filter(pk=invoice_id), "invoice", invoice_id)
             yield lock, invoice
     except InvoiceGenerationBusy:

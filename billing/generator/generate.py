@@ -28,6 +28,7 @@ from ledger.database.lock_decorators import locked, on
 from ledger.database.lock_names import INVOICE_GENERATION
 from ledger.database.locks import Lock, sqlstate, try_advisory_lock
 from ledger.database.statements import PREPARED_IS_GONE
+from ledger.database.transactions import outermost
 from ledger.errors import Invalid, LockBusy, Refused
 
 EXCLUSION_VIOLATION = "23P01"
@@ -69,7 +70,7 @@ def generate(*, ref: str, options: Options) -> GenerationResult:
 
 
 def _generate(ref: str, options: Options) -> GenerationResult:
-    with transaction.atomic(durable=True), try_advisory_lock(invoice_key(ref)) as lock:
+    with outermost(subscription=ref), try_advisory_lock(invoice_key(ref)) as lock:
         generated = generate_under(lock, ref=ref, options=options)
         if options.dry_run:
             transaction.set_rollback(True)

@@ -13,7 +13,7 @@ from billing.generator import generate
 from billing.generator.options import Options
 from billing.generator.results import GenerationResult, InvoiceSummary
 from ledger.database.locks import sqlstate
-from ledger.errors import Retryable
+from ledger.errors import OutcomeUnknown, Retryable
 
 PASSING_STATES = {
     "40P01": "a deadlock",
@@ -75,6 +75,10 @@ def bill_one(ref: str, options: Options, act: Callable[..., GenerationResult] = 
         return SubscriptionResult(ref, Outcome.BUSY, "another process makes invoices for it")
     except Retryable as error:
         return SubscriptionResult(ref, Outcome.DEFERRED, f"{error.title}: {error}"[:500])
+    except OutcomeUnknown:
+        # The next try bills what is not billed, whether the COMMIT took effect or not.
+        close_old_connections()
+        return SubscriptionResult(ref, Outcome.DEFERRED, "the connection broke during COMMIT, so the outcome is unknown")
     except BillingSuspended as error:
         return SubscriptionResult(ref, Outcome.SUSPENDED, str(error.facts["reason"]))
     except PeriodAlreadyBilled as error:

@@ -10,13 +10,14 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import connection
 
 from billing.models import Subscription
 from billing.rating.aggregation import MICROSECOND, Aggregation, Usage
 from billing.rating.money import decimal_text
 from billing.rating.prices import PERCENTAGES, Price
 from ledger.database.statements import Loader, Statement, integer, parameter
+from ledger.database.transactions import own_or_joined
 
 MAX_EVENTS = 1_000
 
@@ -105,7 +106,7 @@ def take_in(events: Sequence[NewEvent]) -> list[EventResult]:
     for event in events:
         if event.subscription in ids:
             first.setdefault(event.idempotency_key, event)
-    with transaction.atomic(), connection.cursor() as cursor:
+    with own_or_joined(), connection.cursor() as cursor:
         cursor.execute(TAKE_IN, [json.dumps([_sent(event, ids) for event in first.values()])])
         accepted = {key for (key,) in cursor.fetchall()}
         cursor.execute(KNOWN_DIGESTS, [[key for key in first if key not in accepted]])

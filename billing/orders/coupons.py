@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from decimal import Decimal
 
-from django.db import transaction
 from django.db.models.functions import Now
 
 from billing.errors import AlreadyExists, CouponNotApplicable
@@ -12,6 +11,7 @@ from billing.models.lookups import first_of
 from billing.rating.totals import Duration
 from ledger.database.lock_names import COUPON, CUSTOMER_COUPONS
 from ledger.database.locks import advisory_lock
+from ledger.database.transactions import own_or_joined
 from ledger.errors import Invalid
 
 
@@ -38,7 +38,7 @@ def create_coupon(
         Invalid: a field is missing or given too much.
     """
     _check(kind, value, currency, duration, periods)
-    with transaction.atomic(), advisory_lock(COUPON(code)):
+    with own_or_joined(), advisory_lock(COUPON(code)):
         if Coupon.objects.filter(code=code).exists():
             raise AlreadyExists(resource="coupon", ref=code)
         return Coupon.objects.create(
@@ -65,7 +65,7 @@ def give_coupon(*, customer_id: int, customer_ref: str, customer_currency: str, 
         raise Invalid(pointer="/coupon", rule="exists", detail=f"coupon {code!r} does not exist")
     if coupon.currency and coupon.currency != customer_currency:
         raise CouponNotApplicable(coupon=code, why="its currency is not the customer's")
-    with transaction.atomic(), advisory_lock(coupons_key(customer_ref)):
+    with own_or_joined(), advisory_lock(coupons_key(customer_ref)):
         if CustomerCoupon.objects.filter(customer_id=customer_id, coupon_id=coupon.pk).exists():
             raise CouponNotApplicable(coupon=code, why="the customer has it already")
         return CustomerCoupon.objects.create(customer_id=customer_id, coupon_id=coupon.pk)
@@ -77,7 +77,7 @@ def take_coupon_off(*, customer_id: int, customer_ref: str, code: str) -> Custom
     Raises:
         NotFound: the customer does not have it.
     """
-    with transaction.atomic(), advisory_lock(CUSTOMER_COUPONS(customer_ref)):
+    with own_or_joined(), advisory_lock(CUSTOMER_COUPONS(customer_ref)):
         given = first_of(
             CustomerCoupon.objects.filter(customer_id=customer_id, coupon__code=code, taken_off_at=None),
             "customer's coupon",

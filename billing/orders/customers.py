@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, TypedDict, Unpack
 
-from django.db import transaction
-
 from billing.errors import AlreadyExists
 from billing.models import Customer
 from billing.models.lookups import first_of
@@ -14,6 +12,7 @@ from billing.rating.limits import MAX_MONEY, SMALLEST_MONEY
 from billing.rating.tax import VatStatus
 from ledger.database.lock_names import CUSTOMER
 from ledger.database.locks import advisory_lock
+from ledger.database.transactions import own_or_joined
 from ledger.errors import Invalid
 
 # Source: EN 16931 BR-CO-9, and the longest numbers in use.
@@ -75,7 +74,7 @@ def create_customer(
         raise Invalid(pointer="/credits", rule="needs-holder", detail="a customer who pays with credits needs a holder_id")
     if credits is not None and not SMALLEST_MONEY <= credits.unit_value <= MAX_MONEY:
         raise Invalid(pointer="/credits/unit_value", rule="out-of-range", detail=f"must be above 0 and at most {MAX_MONEY}")
-    with transaction.atomic(), advisory_lock(CUSTOMER(ref)):
+    with own_or_joined(), advisory_lock(CUSTOMER(ref)):
         if Customer.objects.filter(ref=ref).exists():
             raise AlreadyExists(resource="customer", ref=ref)
         return Customer.objects.create(
@@ -104,7 +103,7 @@ def change_customer(*, ref: str, **changes: Unpack[CustomerChanges]) -> Customer
     """
     if not changes:
         raise Invalid(pointer="", rule="required", detail="give at least one field to change")
-    with transaction.atomic(), advisory_lock(CUSTOMER(ref)):
+    with own_or_joined(), advisory_lock(CUSTOMER(ref)):
         customer = customer_of(ref)
         for name, value in changes.items():
             setattr(customer, name, value)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from django.db import connection, transaction
+from django.db import connection
 from django.db.models import Q
 
 from billing.errors import CustomerStillBilled
@@ -18,6 +18,7 @@ from billing.rating.tax import VatStatus
 from ledger.database.lock_names import CUSTOMER
 from ledger.database.locks import advisory_lock
 from ledger.database.rows import fetch_rows
+from ledger.database.transactions import own_or_joined
 
 ERASED: Final = re.compile("Erased on [0-9]{4}-[0-9]{2}-[0-9]{2}")
 """The name of an erased customer. The trigger on stored responses allows no other."""
@@ -70,7 +71,7 @@ def erase_customer(*, ref: str) -> ErasureResult:
         NotFound: there is no such customer.
         CustomerStillBilled: a subscription has no end yet or is not billed to its end, or there is a draft.
     """
-    with transaction.atomic(), advisory_lock(CUSTOMER(ref)):
+    with own_or_joined(), advisory_lock(CUSTOMER(ref)):
         customer = customer_of(ref)
         _ensure_nothing_to_bill(customer)
         if not is_erased(customer):

@@ -6,7 +6,6 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from django.db import transaction
 from django.db.models import Max
 
 from billing.models import Plan
@@ -18,6 +17,7 @@ from billing.rating.price_input import currency_fault, parse_prices, price_dict
 from billing.rating.prices import Price
 from ledger.database.lock_names import PLAN
 from ledger.database.locks import advisory_lock
+from ledger.database.transactions import own_or_joined
 from ledger.errors import Invalid
 
 
@@ -63,7 +63,7 @@ def create_plan(
     """
     parsed = _checked(currency, prices, minimum, maximum)
     allowance = _whole_allowance(allowance)
-    with transaction.atomic(), advisory_lock(PLAN(code)):
+    with own_or_joined(), advisory_lock(PLAN(code)):
         last = Plan.objects.filter(code=code).aggregate(last=Max("version"))["last"]
         plan = Plan.objects.create(
             code=code,

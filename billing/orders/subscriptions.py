@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from django.db import transaction
 from django.db.models import Max
 from django.db.models.functions import Now
 from django.utils import timezone
@@ -26,6 +25,7 @@ from billing.rating.price_fields import pointer_part
 from billing.rating.prices import PriceKind
 from ledger.database.lock_names import SUBSCRIPTION_INTENT
 from ledger.database.locks import Lock, advisory_lock
+from ledger.database.transactions import own_or_joined
 from ledger.errors import Invalid
 
 
@@ -74,7 +74,7 @@ def create_subscription(
     _check_quantities(version.pk, quantities or {})
     if ends_at is not None and ends_at <= started_at:
         raise Invalid(pointer="/ends_at", rule="after-start", detail="a subscription must end after it starts")
-    with transaction.atomic(), advisory_lock(SUBSCRIPTION_INTENT(ref)) as lock:
+    with own_or_joined(), advisory_lock(SUBSCRIPTION_INTENT(ref)) as lock:
         if Subscription.objects.filter(ref=ref).exists():
             raise AlreadyExists(resource="subscription", ref=ref)
         subscription = Subscription.objects.create(
@@ -108,7 +108,7 @@ def amend_subscription(*, ref: str, effective_at: datetime, wish: Wish, actor: s
     subscription = subscription_of(ref)
     if effective_at < subscription.started_at:
         raise Invalid(pointer="/effective_at", rule="after-start", detail="an amendment must take effect after the start")
-    with transaction.atomic(), advisory_lock(SUBSCRIPTION_INTENT(ref)) as lock:
+    with own_or_joined(), advisory_lock(SUBSCRIPTION_INTENT(ref)) as lock:
         change = _change(subscription, wish, effective_at)
         if wish.trial_end is not None:
             Subscription.objects.filter(pk=subscription.pk).update(trial_end=wish.trial_end)
@@ -133,7 +133,7 @@ def charge_once(
     """
     subscription = subscription_of(ref)
     currency = Customer.objects.values_list("currency", flat=True).get(pk=subscription.customer_id)
-    with transaction.atomic(), advisory_lock(SUBSCRIPTION_INTENT(ref)):
+    with own_or_joined(), advisory_lock(SUBSCRIPTION_INTENT(ref)):
         charge = Charge.objects.create(
             subscription_id=subscription.pk,
             sequence=_next(Charge, subscription),

@@ -3,7 +3,6 @@
 from typing import Any
 from uuid import UUID
 
-from django.db import transaction
 from django.db.models.functions import Now
 
 from billing.errors import BillingNotSuspended
@@ -11,6 +10,7 @@ from billing.models import SuspendedBilling
 from billing.orders.subscriptions import subscription_of
 from ledger.database.lock_names import SUSPENSION
 from ledger.database.locks import advisory_lock
+from ledger.database.transactions import own_or_joined
 
 
 def suspend(*, ref: str, reason: str, facts: dict[str, Any] | None = None, run_id: UUID | None = None) -> SuspendedBilling:
@@ -20,7 +20,7 @@ def suspend(*, ref: str, reason: str, facts: dict[str, Any] | None = None, run_i
         NotFound: there is no such subscription.
     """
     subscription = subscription_of(ref)
-    with transaction.atomic(), advisory_lock(SUSPENSION(ref)):
+    with own_or_joined(), advisory_lock(SUSPENSION(ref)):
         suspended = _suspended(subscription.pk)
         if suspended is not None:
             return suspended
@@ -34,7 +34,7 @@ def resume(*, ref: str, actor: str, reason: str) -> SuspendedBilling:
         NotFound, BillingNotSuspended: there is no such subscription, or its billing is not suspended.
     """
     subscription = subscription_of(ref)
-    with transaction.atomic(), advisory_lock(SUSPENSION(ref)):
+    with own_or_joined(), advisory_lock(SUSPENSION(ref)):
         suspended = _suspended(subscription.pk)
         if suspended is None:
             raise BillingNotSuspended(subscription=ref)

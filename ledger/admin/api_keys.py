@@ -5,7 +5,6 @@ from typing import Any
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
-from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -16,8 +15,17 @@ from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminT
 from ledger import services, staff_log
 from ledger.admin.kit.cells import mono, row_url, timestamp
 from ledger.admin.kit.pages import ReadOnlyAdmin, actor
-from ledger.errors import Invalid
+from ledger.database.transactions import own_or_joined
+from ledger.errors import Invalid, OutcomeUnknown
 from ledger.models import SCOPES, ApiKey
+
+LOST_KEY = (
+    "The connection broke, so the outcome is unknown. If the list has a new key of this name, revoke it, because its text is "
+    "lost. Then create a key of another name."
+)
+LOST_REVOCATION = (
+    "The connection broke, so the outcome is unknown. If this page does not say that the key is revoked, revoke it again."
+)
 
 
 class KeyForm(forms.Form):
@@ -73,6 +81,8 @@ class ApiKeyAdmin(ReadOnlyAdmin):
             except Invalid as error:
                 field = error.facts["pointer"].removeprefix("/")
                 form.add_error(field if field in form.fields else None, error.facts["detail"])
+            except OutcomeUnknown:
+                form.add_error(None, LOST_KEY)
             else:
                 return self._shown_once(request, stored, secret)
         context = {
@@ -104,9 +114,13 @@ class ApiKeyAdmin(ReadOnlyAdmin):
             return HttpResponseRedirect(reverse("admin:ledger_apikey_changelist"))
         if request.method == "POST":
             if key.revoked_at is None:
-                with transaction.atomic():
-                    services.revoke_api_key(key)
-                    staff_log.record(request, "key-revoked", about=f"key {key.name}")
+                try:
+                    with own_or_joined():
+                        services.revoke_api_key(key)
+                        staff_log.record(request, "key-revoked", about=f"key {key.name}")
+                except OutcomeUnknown:
+                    messages.warning(request, LOST_REVOCATION)
+                    return HttpResponseRedirect(row_url(ApiKey, key.pk))
             messages.success(request, f"The key {key} is revoked.")
             return HttpResponseRedirect(row_url(ApiKey, key.pk))
         context = {

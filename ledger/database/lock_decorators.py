@@ -7,10 +7,9 @@ import string
 from collections.abc import Callable
 from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
-from django.db import transaction
-
 from ledger.database.lock_names import LockName
 from ledger.database.locks import Lock, advisory_lock, try_advisory_lock
+from ledger.database.transactions import own_or_joined
 from ledger.errors import LockBusy
 
 P = ParamSpec("P")
@@ -81,7 +80,7 @@ def locked(
             names = [each.name(*of_each) for each, of_each in zip(locks, values, strict=True)]
             take = advisory_lock if wait else try_advisory_lock
             try:
-                with transaction.atomic(), take(*names) as lock:
+                with own_or_joined(), take(*names) as lock:
                     return function(lock, *args, **kwargs)
             except LockBusy as error:
                 if wait or error.facts["key"] not in names:

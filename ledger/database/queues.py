@@ -141,6 +141,10 @@ class Queue:
     def _lateness(self, asked: Any) -> Exception:
         return ServerBusy()
 
+    def _doubt(self, asked: Any) -> Exception:
+        """Return what a request gets whose COMMIT was sent without an answer. Each has its own, with its own facts only."""
+        return OutcomeUnknown()
+
     def close(self) -> None:
         """Execute all queued requests, refuse new ones, and end the threads; the queue can be used again afterwards."""
         with self._guard:
@@ -170,7 +174,7 @@ class Queue:
                 # A bug, or the interpreter ends this thread: it is unknown whether the group was committed. The thread goes on.
                 log.critical("The thread %s failed; it goes on.", threading.current_thread().name, exc_info=True)
                 for pending in group:
-                    pending.outcome = OutcomeUnknown()
+                    pending.outcome = self._doubt(pending.asked)
                 notify_callers(group)
         connections.close_all()
 
@@ -195,7 +199,10 @@ class Queue:
             return [self._queue.popleft() for _ in range(min(max(1, self._most()), len(self._queue)))]
 
     def _outcomes(self, group: Sequence[Pending]) -> Sequence[Any]:
-        """Return the outcome of each request. If the group fails, execute each alone, so that only the faulty one fails."""
+        """Return the outcome of each request. If the group fails, execute each alone, so that only the faulty one fails.
+
+        A group whose COMMIT was sent is not executed again: its requests stay unknown, whatever a second try would meet.
+        """
         for connection in connections.all(initialized_only=True):
             connection.close_if_unusable_or_obsolete()
         try:
@@ -203,8 +210,8 @@ class Queue:
             if tracing.tracer is not None:
                 execute = tracing.in_span(self._name, execute, [pending.context for pending in group])
             return group[0].context.run(execute, [pending.asked for pending in group])
-        except OutcomeUnknown as error:
-            return [OutcomeUnknown(**error.facts) for _ in group]
+        except OutcomeUnknown:
+            return [self._doubt(pending.asked) for pending in group]
         except Exception as error:
             if len(group) == 1:
                 return [error]

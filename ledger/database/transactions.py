@@ -1,6 +1,11 @@
-"""The outermost transaction of a use-case: it commits, is tried again, or raises that its outcome is unknown."""
+"""The outermost transaction of a use-case: it commits, is tried again, or raises that its outcome is unknown.
 
-from collections.abc import Callable
+Every write goes through `outermost`: it alone knows whether COMMIT was sent. See docs/adr/0050.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TypeVar
 
 from django.db import Error, connection, transaction
@@ -9,6 +14,8 @@ from ledger.database.locks import keep_to_deadline, sqlstate, waits_bounded
 from ledger.database.statements import PREPARED_IS_GONE
 from ledger.errors import OutcomeUnknown, SequenceTaken
 from ledger.telemetry.metrics import RETRIES
+
+log = logging.getLogger(__name__)
 
 TRIES = 3
 UNIQUE_VIOLATION = "23505"
@@ -21,9 +28,54 @@ MOVED = {"XX000", "42P01"}
 ASTRAY = "LG003"
 """On a cluster: this session no longer takes calls to the holder's node. Another session does."""
 WORTH_ANOTHER_TRY = COLLIDED | PREPARED_IS_GONE | MOVED | {ASTRAY}
-SESSION_ENDED = {"57P01", "57P02", "57P03"}
+IN_DOUBT = ("08", "57P", "XX")
+"""The beginnings of the SQLSTATEs after which COMMIT may have taken effect: a lost connection, a session that was ended, and an
+internal error, by which a cluster also says that a node did not confirm."""
 
 Result = TypeVar("Result")
+
+
+@contextmanager
+def outermost(**about: str) -> Iterator[None]:
+    """Run the block in an outermost transaction and commit it, or raise: then nothing was written, unless it is OutcomeUnknown.
+
+    Args:
+        about: facts for OutcomeUnknown; only what the caller's own request names.
+
+    Raises:
+        RuntimeError: a transaction is open already.
+        OutcomeUnknown: COMMIT was sent, and the server did not say whether it took effect. A block that sets a rollback never
+            raises it.
+    """
+    is_committing = False
+    try:
+        with transaction.atomic(durable=True):
+            yield
+            is_committing = not transaction.get_rollback()
+    except Exception as error:
+        if not is_committing or was_rolled_back(error):
+            raise
+        if not isinstance(error, Error):
+            log.exception("COMMIT raised an error that is not the database's; its outcome is reported as unknown.")
+        raise OutcomeUnknown(**about) from error
+
+
+def own_or_joined(**about: str) -> AbstractContextManager[None]:
+    """As `outermost`; inside a transaction of the caller, a savepoint of it, whose COMMIT is the caller's."""
+    return transaction.atomic() if connection.in_atomic_block else outermost(**about)
+
+
+def was_rolled_back(error: Exception) -> bool:
+    """Return whether the error, which COMMIT has raised, says that the transaction was rolled back.
+
+    The server says so by an error that leaves the session open. One that ends it (FATAL, PANIC) may follow a COMMIT that took
+    effect: a full disk, for example, can end the server after it has written the COMMIT.
+    """
+    state = sqlstate(error)
+    if state is None or state.startswith(IN_DOUBT):
+        return False
+    report = getattr(error.__cause__, "diag", None)
+    return report is not None and report.severity_nonlocalized == "ERROR"
 
 
 def in_transaction(once: Callable[[], Result], **about: str) -> Result:
@@ -33,11 +85,11 @@ def in_transaction(once: Callable[[], Result], **about: str) -> Result:
 
     Args:
         once: runs inside the transaction; it runs again from the start on every try.
-        about: facts for the errors: `holder_id`, or another name of what the transaction is about.
+        about: facts for the errors, such as `holder_id`; only what the caller's own request names.
 
     Raises:
         SequenceTaken: three times a writer without the lock took the number, or the server ended a deadlock by this transaction.
-        OutcomeUnknown: the connection was lost during COMMIT.
+        OutcomeUnknown: as for `outermost`. It is never tried again here: a second try that failed would say less.
     """
     with waits_bounded():
         return _tried(once, about)
@@ -45,16 +97,11 @@ def in_transaction(once: Callable[[], Result], **about: str) -> Result:
 
 def _tried(once: Callable[[], Result], about: dict[str, str]) -> Result:
     for _ in range(TRIES):
-        committing = False
         try:
-            with transaction.atomic(durable=True):
+            with outermost(**about):
                 keep_to_deadline()
-                result = once()
-                committing = True
-            return result
+                return once()
         except Error as error:
-            if committing and is_connection_lost(error):
-                raise OutcomeUnknown(**about) from error
             if sqlstate(error) not in WORTH_ANOTHER_TRY:
                 raise
             RETRIES.labels(sqlstate(error)).inc()
@@ -65,9 +112,3 @@ def _tried(once: Callable[[], Result], about: dict[str, str]) -> Result:
         # The server cannot prepare the statement, or does not support it, or has failed: no other writer is the cause.
         raise last_error
     raise SequenceTaken(**about) from last_error
-
-
-def is_connection_lost(error: Error) -> bool:
-    """Return whether the session is lost: the error has no SQLSTATE, or one that ends the session."""
-    state = sqlstate(error)
-    return state is None or state.startswith("08") or state in SESSION_ENDED

@@ -4,9 +4,10 @@ import hashlib
 import secrets
 from collections.abc import Sequence
 
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError
 from django.utils import timezone
 
+from ledger.database.transactions import own_or_joined
 from ledger.errors import Invalid
 from ledger.models import SCOPES, ApiKey
 from ledger.rules.requests import check_holder_id
@@ -40,7 +41,7 @@ def create_api_key(
     if len(text) < 20:
         raise Invalid(pointer="/key", rule="min_length", detail="must have at least 20 characters")
     try:
-        with transaction.atomic():
+        with own_or_joined():
             stored = ApiKey.objects.create(
                 name=name,
                 prefix=text[:8],

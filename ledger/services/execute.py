@@ -65,7 +65,7 @@ def execute_once(request: Request) -> Entry:
         Refused: the refusal is recorded; `replayed` is True if it was recorded before.
         Invalid, IdempotencyKeyReused, AccountMovedOn: nothing was written.
         HolderBusy, SequenceTaken: nothing was written; repeat the request with the same key.
-        OutcomeUnknown: the connection was lost during COMMIT; repeat the request with the same key.
+        OutcomeUnknown: COMMIT was sent without an answer; repeat the request with the same key. Not for a dry run.
     """
     return unwrap(_logged(request, execute_alone(request)))
 
@@ -75,7 +75,10 @@ def execute_alone(request: Request) -> ResultOrError:
 
     def once() -> ResultOrError:
         with journal.open([request]) as accounts:
-            return execute(accounts, [request])[0]
+            outcome = execute(accounts, [request])[0]
+        if request.dry_run:
+            transaction.set_rollback(True)
+        return outcome
 
     outcome = in_transaction(once, holder_id=request.holder_id)
     count_operations([(request, outcome)])
@@ -89,7 +92,8 @@ def execute_group(requests: Sequence[Request]) -> Sequence[ResultOrError]:
         wait_at_most(GROUP_LOCK_TIMEOUT_MS)
         return _execute_those_free(requests)
 
-    outcomes = in_transaction(once, holder_id=requests[0].holder_id)
+    # A group of several names no holder: an error carries only facts of the request that gets it.
+    outcomes = in_transaction(once, **({"holder_id": requests[0].holder_id} if len(requests) == 1 else {}))
     count_group(requests, outcomes)
     return outcomes
 

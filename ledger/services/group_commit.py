@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from ledger.database.locks import holder_key
 from ledger.database.queues import LIMIT, Pending, Queue, notify_callers, threads
-from ledger.errors import HolderBusy, LedgerError
+from ledger.errors import HolderBusy, LedgerError, OutcomeUnknown, ServerBusy
 from ledger.journal import Result
 from ledger.rules import Request
 from ledger.services.stuck_holders import StuckHolders
@@ -85,8 +85,9 @@ class GroupCommit(Queue):
         holder_id = pending.asked.holder_id
         wanted = self._wanted.get(holder_id)
         if wanted is None:
-            self._wanted[holder_id] = deque([pending])
+            # First, because it may raise ServerBusy: a holder without a waiter must not count as one that is waited for.
             self._waiters.submit(partial(self._wait_for, holder_id), lambda done: None)
+            self._wanted[holder_id] = deque([pending])
         elif len(wanted) >= WAITING_PER_HOLDER:
             raise self._lateness(pending.asked)
         else:
@@ -101,6 +102,9 @@ class GroupCommit(Queue):
         if retry_after_seconds is not None:
             busy.facts["retry_after_seconds"] = retry_after_seconds
         return busy
+
+    def _doubt(self, asked: Any) -> Exception:
+        return OutcomeUnknown(holder_id=asked.holder_id)
 
     def close(self) -> None:
         super().close()
@@ -117,7 +121,7 @@ class GroupCommit(Queue):
                     try:
                         self._want(pending)
                         continue
-                    except HolderBusy as busy:
+                    except (HolderBusy, ServerBusy) as busy:
                         pending.outcome = busy
                 elif not isinstance(outcome, HolderBusy):
                     self._stuck.was_free(pending.asked.holder_id)
@@ -126,12 +130,15 @@ class GroupCommit(Queue):
 
     def _wait_for(self, holder_id: str) -> None:
         """Wait for the holder's lock, then execute all its requests; if it stays busy, fail them with HolderBusy."""
-        group: list[Pending] = []
+        group: list[Pending] | None = None
 
-        def arrived() -> list[Request]:
-            with self._guard:
-                group.extend(self._wanted.pop(holder_id, ()))
-            return [pending.asked for pending in group]
+        def taken() -> list[Pending]:
+            """Take the holder's requests, once: those that come afterwards have another waiter, which executes them."""
+            nonlocal group
+            if group is None:
+                with self._guard:
+                    group = list(self._wanted.pop(holder_id))
+            return group
 
         with self._guard:
             first = next(iter(self._wanted[holder_id]), None)
@@ -140,17 +147,26 @@ class GroupCommit(Queue):
                 return
         began = time.monotonic()
         try:
-            seconds = max(0.001, first.deadline - time.monotonic())
-            execute: Callable[..., Any] = self._execute_after_waiting
-            if tracing.tracer is not None:
-                execute = tracing.in_span("ledger-waiter", execute, [first.context])
-            outcomes: Sequence[Any] = first.context.run(execute, holder_id, arrived, seconds=seconds)
+            outcomes = self._after_waiting(first, lambda: [pending.asked for pending in taken()])
         except HolderBusy:
             with self._guard:
                 self._stuck.was_busy(holder_id, since=began)
-            outcomes = [self._lateness(asked) for asked in arrived()]
+            outcomes = [self._lateness(pending.asked) for pending in taken()]
+        except OutcomeUnknown:
+            outcomes = [self._doubt(pending.asked) for pending in taken()]
         except Exception:
-            arrived()
-            outcomes = self._outcomes(group)
+            outcomes = self._outcomes(taken()) if taken() else []
+        except BaseException:
+            self._settle(taken(), [self._doubt(pending.asked) for pending in taken()])
+            raise
         LOCK_WAIT_SECONDS.observe(time.monotonic() - began)
-        self._settle(group, outcomes)
+        self._settle(taken(), outcomes)
+
+    def _after_waiting(self, first: Pending, arrived: Callable[[], Sequence[Request]]) -> Sequence[Any]:
+        """Execute in the context of the first request, whose deadline ends the wait for the lock."""
+        execute: Callable[..., Any] = self._execute_after_waiting
+        if tracing.tracer is not None:
+            execute = tracing.in_span("ledger-waiter", execute, [first.context])
+        seconds = max(0.001, first.deadline - time.monotonic())
+        outcomes: Sequence[Any] = first.context.run(execute, first.asked.holder_id, arrived, seconds=seconds)
+        return outcomes

@@ -297,6 +297,29 @@ def test_a_wrong_api_key_shows_what_is_wrong_and_is_not_made(client, changed, me
     assert ApiKey.objects.count() == 1
 
 
+def test_a_key_whose_outcome_is_unknown_is_not_reported_as_made_or_as_failed(client, monkeypatch):
+    """Its text is lost either way, so the operator is told what to do about a key that was made."""
+
+    def lose(**_: object) -> None:
+        raise OutcomeUnknown
+
+    monkeypatch.setattr(services, "create_api_key", lose)
+    response = client.post(NEW_KEY, {"name": "shop", "scopes": ["ledger:read"], "holder_id": ""})
+    assert response.status_code == 422
+    assert "the outcome is unknown. If the list has a new key of this name, revoke it" in response.content.decode()
+
+
+def test_a_revocation_whose_outcome_is_unknown_does_not_say_that_the_key_is_revoked(client, monkeypatch):
+    def lose(key: ApiKey) -> None:
+        raise OutcomeUnknown
+
+    key, _ = services.create_api_key(name="shop", scopes=["ledger:read"])
+    monkeypatch.setattr(services, "revoke_api_key", lose)
+    shown = client.post(f"/admin/ledger/apikey/{key.pk}/revoke/", follow=True).content.decode()
+    assert "the outcome is unknown. If this page does not say that the key is revoked" in shown
+    assert "The key shop is revoked." not in shown
+
+
 def test_a_revoked_key_is_worthless_and_stays_on_record_with_who_did_it(client):
     key, secret = services.create_api_key(name="shop", scopes=["ledger:read"])
     address = f"/admin/ledger/apikey/{key.pk}/revoke/"

@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from ledger import services
+from ledger.services.group_commit import WAITERS
 from tests.ledger.api.conftest import ApiClient, nothing_written, rows_of
 from tests.nodes import lock_holder
 
@@ -146,3 +148,32 @@ def test_a_key_with_the_hash_of_another_key_is_a_422_and_nothing_is_written(api:
     assert (response.status_code, json.loads(response.content)["type"].rpartition("/")[2]) == (422, "idempotency-key-reused")
     assert rows_of(holder) == before
     assert api.post(f"/v1/holders/{holder}/spends", {"amount": 1}, key=one)["Idempotency-Replayed"] == "true"
+
+
+@pytest.mark.one_node("each node has its own waiters")
+def test_holders_for_which_no_waiter_was_left_answer_again_as_soon_as_their_locks_are_free(
+    committed_db: None,
+    make_api: Callable[..., ApiClient],
+    new_holder: Callable[[], str],
+    raw_connection: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """More holders are busy than the process waits for: some get holder-busy, the others server-busy, and none for longer."""
+    monkeypatch.setattr(services.GROUP_COMMIT._waiters, "_limit", 2)
+    holders = [new_holder() for _ in range(WAITERS + 6)]
+    api = make_api(name=f"key of {holders[0]}")
+    other = raw_connection("owner")
+    for holder in holders:
+        lock_holder(other, holder)
+
+    def grant(holder: str) -> Any:
+        response = api.post(f"/v1/holders/{holder}/grants", {"amount": 5}, key="k")
+        return response.status_code, response.json().get("outcome"), response.json().get("type", "").rsplit("/", 1)[-1]
+
+    with ThreadPoolExecutor(len(holders)) as pool:
+        refused = list(pool.map(grant, holders))
+        assert {slug for _, _, slug in refused} == {"holder-busy", "server-busy"}
+        assert {(status, outcome) for status, outcome, _ in refused} == {(503, "not_executed")}
+        assert [rows_of(holder) for holder in holders] == [(0, 0)] * len(holders)
+        other.rollback()
+        assert list(pool.map(grant, holders)) == [(201, None, "")] * len(holders)

@@ -1,14 +1,15 @@
 """A connection lost before COMMIT is a failure; a connection lost during COMMIT leaves the outcome unknown."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
-from django.db import DatabaseError, OperationalError, connection
+from django.db import DatabaseError, Error, OperationalError, connection, transaction
 
 from ledger import reads, services
 from ledger.database.locks import sqlstate
-from ledger.database.transactions import TRIES, in_transaction
-from ledger.errors import OutcomeUnknown
+from ledger.database.transactions import TRIES, in_transaction, outermost, own_or_joined, was_rolled_back
+from ledger.errors import OutcomeUnknown, SequenceTaken
 
 END_OF_SESSION = "SELECT pg_terminate_backend(pg_backend_pid())"
 
@@ -22,6 +23,16 @@ BEGIN
 END $$;
 CREATE CONSTRAINT TRIGGER ends AFTER INSERT ON last_thing DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW EXECUTE FUNCTION pg_temp.end_session();
+INSERT INTO last_thing VALUES (1);
+"""
+
+
+# As above, but the trigger raises this SQLSTATE.
+RAISE_DURING_COMMIT = """
+CREATE TEMPORARY TABLE last_thing (done int);
+CREATE FUNCTION pg_temp.fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE SQLSTATE '{state}'; END $$;
+CREATE CONSTRAINT TRIGGER fails AFTER INSERT ON last_thing DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION pg_temp.fail();
 INSERT INTO last_thing VALUES (1);
 """
 
@@ -59,6 +70,117 @@ def test_control_a_connection_lost_before_commit_raises_the_database_error(work_
     with pytest.raises(OperationalError):
         in_transaction(work_that_ends_the_session(END_OF_SESSION), holder_id="ada")
     assert len(tries) == 1
+
+
+# What COMMIT says ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("severity", "state", "rolled_back"),
+    [
+        ("ERROR", "23505", True),
+        ("ERROR", "40001", True),
+        ("ERROR", "53100", True),
+        ("ERROR", "57014", True),
+        ("PANIC", "53100", False),
+        ("FATAL", "25P03", False),
+        ("FATAL", "57P01", False),
+        ("ERROR", "57P02", False),
+        ("ERROR", "08006", False),
+        ("ERROR", "08P01", False),
+        ("ERROR", "XX000", False),
+        (None, "23505", False),
+        (None, None, False),
+    ],
+)
+def test_only_an_error_that_leaves_the_session_open_says_that_a_commit_was_rolled_back(severity, state, rolled_back):
+    error = OperationalError("in the language of the server")
+    error.__cause__ = psycopg_error = Error()
+    psycopg_error.sqlstate, psycopg_error.diag = state, SimpleNamespace(severity_nonlocalized=severity)
+    assert was_rolled_back(error) is rolled_back
+
+
+def test_an_error_that_is_not_the_servers_says_nothing_of_a_commit():
+    assert not was_rolled_back(OperationalError("the connection is closed"))
+    assert not was_rolled_back(UnicodeDecodeError("utf-8", b"?", 0, 1, "in the middle of a message"))
+
+
+def test_a_commit_that_the_server_rolls_back_raises_the_servers_error(work_that_ends_the_session, tries):
+    with pytest.raises(DatabaseError) as refused:
+        in_transaction(work_that_ends_the_session(RAISE_DURING_COMMIT.format(state="23514")), holder_id="ada")
+    assert (sqlstate(refused.value), len(tries)) == ("23514", 1)
+
+
+def test_an_internal_error_during_commit_leaves_the_outcome_unknown_and_is_not_tried_again(work_that_ends_the_session, tries):
+    """A cluster says so of a node that has not confirmed its part. Before COMMIT, the same error is tried again."""
+    with pytest.raises(OutcomeUnknown):
+        in_transaction(work_that_ends_the_session(RAISE_DURING_COMMIT.format(state="XX000")), holder_id="ada")
+    assert len(tries) == 1
+
+
+def test_an_error_of_the_application_after_commit_leaves_the_outcome_unknown_and_is_logged(committed_db, caplog):
+    def fail() -> None:
+        raise LookupError("a bug")
+
+    with pytest.raises(OutcomeUnknown) as unknown, outermost(holder_id="ada"):
+        transaction.on_commit(fail)
+    assert unknown.value.facts == {"holder_id": "ada"}
+    [record] = [record for record in caplog.records if record.name == "ledger.database.transactions"]
+    assert record.exc_info[0] is LookupError
+
+
+def test_a_block_that_fails_or_rolls_back_is_never_unknown(committed_db):
+    """Nothing was sent that could have taken effect, although the connection is lost."""
+    with outermost(holder_id="ada"):
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+        connection.connection.close()
+        transaction.set_rollback(True)
+    with pytest.raises(LookupError), outermost(holder_id="ada"):
+        raise LookupError("before COMMIT")
+
+
+def test_a_dry_run_whose_connection_is_lost_at_its_end_is_not_unknown(committed_db, new_holder, monkeypatch):
+    """Nothing is committed, so that nothing can be lost with a COMMIT."""
+    holder = new_holder()
+    committed = []
+    monkeypatch.setattr(connection, "_commit", lambda: committed.append(1))
+    assert services.grant(holder_id=holder, amount=1, idempotency_key="g", dry_run=True).amount == 1
+    assert committed == []
+
+
+@pytest.mark.parametrize("is_joined", [False, True])
+def test_a_transaction_that_joins_anothers_leaves_the_commit_to_it(work_that_ends_the_session, is_joined):
+    work = work_that_ends_the_session(END_DURING_COMMIT)
+    if not is_joined:
+        with pytest.raises(OutcomeUnknown) as unknown, own_or_joined(holder_id="ada"):
+            work()
+        assert unknown.value.facts == {"holder_id": "ada"}
+        return
+    with pytest.raises(OutcomeUnknown) as unknown, outermost(holder_id="bea"), own_or_joined(holder_id="ada"):
+        work()
+    assert unknown.value.facts == {"holder_id": "bea"}
+
+
+# What is tried again ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", ["23505", "LG002", "40P01", "40001"])
+@pytest.mark.parametrize("failures", [2, 3])
+def test_a_collision_is_tried_again_and_then_raised_as_a_taken_sequence(committed_db, tries, state, failures):
+    def once() -> int:
+        tries.append(1)
+        if len(tries) <= failures:
+            with connection.cursor() as cursor:
+                cursor.execute(f"DO $$ BEGIN RAISE SQLSTATE '{state}'; END $$")
+        return len(tries)
+
+    if failures < TRIES:
+        assert in_transaction(once, holder_id="ada") == failures + 1
+    else:
+        with pytest.raises(SequenceTaken) as taken:
+            in_transaction(once, holder_id="ada")
+        assert (taken.value.facts, len(tries)) == ({"holder_id": "ada"}, TRIES)
 
 
 @pytest.mark.parametrize("state", ["XX000", "42P01", "LG003"])

@@ -33,7 +33,9 @@ class Ways:
         self.locked: set[str] = set()
         self.raised: dict[str, BaseException] = {}
         self.wrong: set[str] = set()
-        self.stopped = {way: threading.Event() for way in ("together", "after waiting")}
+        self.seconds: list[float] = []
+        self.tries_after_waiting = 1
+        self.stopped = {way: threading.Event() for way in ("together", "after waiting", "took")}
         self.go_on = {way: threading.Event() for way in self.stopped}
         for event in self.go_on.values():
             event.set()
@@ -58,9 +60,11 @@ class Ways:
         self, holder_id: str, arrived: Callable[[], Sequence[Request]], *, seconds: float
     ) -> Sequence[ResultOrError]:
         assert 0 < seconds <= queues.PATIENCE_SECONDS
+        self.seconds.append(seconds)
         self._do("after waiting", [holder_id])
-        requests = arrived()
-        self.calls.append(("took", [request.idempotency_key for request in requests]))
+        for _ in range(self.tries_after_waiting):
+            requests = arrived()
+            self._do("took", [request.idempotency_key for request in requests])
         return [self._outcome(request) for request in requests]
 
 
@@ -93,6 +97,12 @@ class Scene:
 
     def wait_for(self, way: str) -> None:
         assert self.ways.stopped[way].wait(TIMEOUT_S)
+
+    @staticmethod
+    def wait_until(is_so: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + TIMEOUT_S
+        while not is_so():
+            assert time.monotonic() < deadline
 
     def let_go(self, way: str) -> None:
         self.ways.go_on[way].set()
@@ -372,6 +382,171 @@ def test_if_the_outcome_of_a_groups_commit_is_unknown_every_request_gets_outcome
 
     assert [type(future.exception(TIMEOUT_S)) for future in futures] == [OutcomeUnknown] * 3
     assert [way for way, _ in scene.ways.calls] == ["together", "together"]
+
+    assert [future.exception(0).facts for future in futures] == [{"holder_id": "a"}] * 3
+
+
+def test_an_unknown_outcome_names_only_the_holder_of_its_own_request(scene: Scene) -> None:
+    scene.stop_in("together")
+    first = scene.submit("1")
+    scene.wait_for("together")
+    others = [scene.submit("2", "b"), scene.submit("3", "c")]
+    scene.ways.raised["together"] = OutcomeUnknown(holder_id="b")
+    scene.let_go("together")
+    assert [future.exception(TIMEOUT_S).facts for future in (first, *others)] == [{"holder_id": holder} for holder in "abc"]
+
+
+def test_if_the_outcome_of_a_waiters_commit_is_unknown_its_requests_stay_unknown_and_none_is_executed_again(scene: Scene) -> None:
+    """A second try could fail, and its error would say that nothing was written."""
+    scene.ways.locked = {"busy"}
+    scene.stop_in("after waiting")
+    futures = [scene.submit("1", "busy")]
+    scene.wait_for("after waiting")
+    futures.append(scene.submit("2", "busy"))
+    scene.ways.raised["took"] = OutcomeUnknown(holder_id="busy")
+    scene.let_go("after waiting")
+
+    errors = [future.exception(TIMEOUT_S) for future in futures]
+    assert [(type(error), error.facts) for error in errors if error] == [(OutcomeUnknown, {"holder_id": "busy"})] * 2
+    assert errors[0] is not errors[1], "each has its own"
+    assert [way for way, _ in scene.ways.calls] == ["together", "after waiting", "took"]
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_if_a_waiter_fails_before_commit_each_of_its_requests_is_executed_once_more(scene: Scene, is_taken: bool) -> None:
+    scene.ways.locked = {"busy"}
+    scene.stop_in("after waiting")
+    futures = [scene.submit("1", "busy")]
+    scene.wait_for("after waiting")
+    futures.append(scene.submit("2", "busy"))
+    if is_taken:
+        scene.ways.raised["took"] = RuntimeError("the connection was lost")
+    else:
+        scene.ways.raised["after waiting"] = RuntimeError("the connection was lost")
+    scene.ways.locked.clear()
+    scene.let_go("after waiting")
+
+    assert entries_of(futures) == ["1", "2"]
+    assert scene.ways.calls[-1] == ("together", ["1", "2"])
+
+
+def test_a_waiter_that_fails_does_not_take_the_requests_of_the_next_waiter(scene: Scene) -> None:
+    """Requests that arrive after the first waiter took its own have another waiter, which is at work on them."""
+    scene.ways.locked = {"busy"}
+    scene.stop_in("took")
+    first = scene.submit("1", "busy")
+    scene.wait_for("took")
+    scene.ways.raised["took"] = RuntimeError("the connection was lost")
+    scene.stop_in("after waiting")
+    second = scene.submit("2", "busy")
+    scene.wait_for("after waiting")
+    scene.ways.locked.clear()
+    scene.let_go("took")
+
+    assert entries_of([first]) == ["1"]
+    assert scene.ways.calls[-1] == ("together", ["1"]), "only its own"
+    assert not second.done()
+    del scene.ways.raised["took"]
+    scene.let_go("after waiting")
+    assert entries_of([second]) == ["2"]
+    assert scene.notified == [1, 1]
+
+
+def test_a_second_try_of_a_waiter_executes_what_the_first_one_took(scene: Scene) -> None:
+    """A transaction that collides is executed again from the start; what has arrived in between has a waiter of its own."""
+    scene.ways.locked = {"busy"}
+    scene.ways.tries_after_waiting = 2
+    scene.stop_in("took")
+    first = scene.submit("1", "busy")
+    scene.wait_for("took")
+    second = scene.submit("2", "busy")
+    scene.let_go("took")
+
+    assert entries_of([first, second]) == ["1", "2"]
+    assert sorted(keys for way, keys in scene.ways.calls if way == "took") == [["1"], ["1"], ["2"], ["2"]]
+
+
+def test_a_crash_of_a_waiter_is_raised_to_its_requests_and_the_next_ones_are_executed(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene.ways.locked = {"busy"}
+    scene.ways.raised["after waiting"] = SystemExit()
+    crashed = scene.submit("1", "busy").exception(TIMEOUT_S)
+    assert isinstance(crashed, OutcomeUnknown)
+    assert crashed.facts == {"holder_id": "busy"}
+
+    scene.ways.raised.clear()
+    assert entries_of([scene.submit("2", "busy")]) == ["2"]
+    scene.group_commit.close()
+    assert [record.levelname for record in caplog.records if record.exc_info] == ["CRITICAL"]
+
+
+def test_a_request_whose_time_is_over_waits_for_the_lock_for_a_moment_and_not_for_ever(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lock_timeout of 0 would be none."""
+    scene.ways.locked = {"busy"}
+    with monkeypatch.context() as patched:
+        patched.setattr(queues, "PATIENCE_SECONDS", -1)
+        late = scene.submit("1", "busy")
+    assert entries_of([late]) == ["1"]
+    assert scene.ways.seconds == [0.001]
+
+
+def test_a_request_waits_for_the_lock_until_its_own_deadline(scene: Scene) -> None:
+    scene.ways.locked = {"busy"}
+    assert entries_of([scene.submit("1", "busy")]) == ["1"]
+    [seconds] = scene.ways.seconds
+    assert queues.PATIENCE_SECONDS - 1 < seconds < queues.PATIENCE_SECONDS
+
+
+def test_a_holder_is_forgotten_if_all_its_requests_expire_before_a_waiter_has_time(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next request tries the lock again, as if nobody had waited."""
+    others = [f"holder-{number}" for number in range(group_commit.WAITERS)]
+    scene.ways.locked = {"busy", *others}
+    scene.stop_in("after waiting")
+    waiting = [scene.submit(holder, holder) for holder in others]
+    late = scene.submit("late", "busy")
+    scene.wait_until(lambda: len(scene.group_commit._wanted) == group_commit.WAITERS + 1)
+    scene.group_commit._wanted["busy"][0].deadline = 0
+    scene.group_commit.expire()
+    assert isinstance(late.exception(0), HolderBusy)
+    scene.let_go("after waiting")
+    assert entries_of(waiting) == others
+    scene.wait_until(lambda: not scene.group_commit._wanted)
+
+    scene.ways.locked = set()
+    assert entries_of([scene.submit("1", "busy")]) == ["1"]
+    assert ("after waiting", ["busy"]) not in scene.ways.calls
+    assert scene.ways.calls[-1] == ("together", ["1"])
+
+
+def test_a_holder_for_which_there_is_no_waiter_does_not_stay_busy(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More holders are busy than may wait: the request is refused, and the next one tries the holder's lock again."""
+    monkeypatch.setattr(scene.group_commit._waiters, "_limit", 0)
+    scene.ways.locked = {"busy"}
+    scene.stop_in("together")
+    refused = [scene.submit("1", "busy")]
+    scene.wait_for("together")
+    refused.append(scene.submit("2", "busy"))
+    others = [scene.submit("3", "free")]
+    scene.let_go("together")
+    assert [type(future.exception(TIMEOUT_S)) for future in refused] == [ServerBusy] * 2
+    assert entries_of(others) == ["3"], "those of the same group have their results"
+
+    scene.ways.locked.clear()
+    assert entries_of([scene.submit("4", "busy")]) == ["4"]
+
+
+def test_closing_ends_the_threads_that_wait_for_busy_holders(scene: Scene) -> None:
+    scene.ways.locked = {"busy"}
+    assert entries_of([scene.submit("1", "busy")]) == ["1"]
+    threads = [*scene.group_commit._running, *scene.group_commit._waiters._running]
+    assert {thread.name.rsplit("-", 1)[0] for thread in threads} == {"ledger-committer", "ledger-waiter"}
+    scene.group_commit.close()
+    assert not any(thread.is_alive() for thread in threads)
 
 
 def test_a_crash_of_the_committer_is_logged_and_raised_to_its_group_and_the_next_group_is_executed(
