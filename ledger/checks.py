@@ -21,8 +21,10 @@ from psycopg import IsolationLevel
 
 from ledger.database.cluster import CAN_BE_LOST, DURABLE, verify_cluster
 from ledger.database.locks import holder_key, lock_number
+from ledger.database.schema_versions import verify_schema
 from ledger.errors import UnsafeDatabase
 
+TAKES_NO_WRITES = "SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on'"
 SERVER_SETTINGS = """
     SELECT name, setting
       FROM pg_settings
@@ -83,8 +85,8 @@ def verify_database(connection: BaseDatabaseWrapper, *, needs_lock_timeout: bool
             prepare_database` does both, so only processes that start after that command ask for this check.
 
     Raises:
-        UnsafeDatabase: the server is too old, or the isolation level, ATOMIC_REQUESTS, durability, advisory locks or
-            `lock_timeout` are unsafe.
+        UnsafeDatabase: the server is too old, another version made the schema, or the isolation level, ATOMIC_REQUESTS,
+            durability, advisory locks or `lock_timeout` are unsafe.
         NoSecondConnection: the server accepts no further connection, so the locks are untested; all other checks passed.
     """
     # Django determines the isolation level on connecting.
@@ -93,6 +95,7 @@ def verify_database(connection: BaseDatabaseWrapper, *, needs_lock_timeout: bool
     found = server_settings(connection)
     verify_isolation(connection, found)
     verify_durability(found)
+    verify_schema(connection)
     if needs_lock_timeout:
         verify_lock_timeout(found)
         verify_cluster(connection, is_wanted=settings.LEDGER["DISTRIBUTED"])
@@ -168,6 +171,16 @@ def verify_advisory_locks(connection: BaseDatabaseWrapper) -> None:
         second.close()
     if not is_held or is_held_twice:
         raise UnsafeDatabase(what="advisory locks do nothing", why="two connections hold one lock at the same time")
+
+
+def refusal_of_writes(connection: BaseDatabaseWrapper) -> str:
+    """Return why the server takes no writes now, or an empty text if it does."""
+    with connection.cursor() as cursor:
+        cursor.execute(TAKES_NO_WRITES)
+        is_standby, is_read_only = cursor.fetchone()
+    if is_standby:
+        return "the server is a standby, which only reads"
+    return "transactions are read-only (default_transaction_read_only)" if is_read_only else ""
 
 
 def pending_migrations(connection: BaseDatabaseWrapper) -> list[str]:

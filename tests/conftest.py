@@ -30,6 +30,7 @@ from pytest_django.plugin import DjangoDbBlocker
 
 from billing.orders import plans
 from ledger_project.database import connection_urls
+from ledger_project.database.catalogue import record_catalogue
 from ledger_project.database.distribution import distribute
 from ledger_project.serving import postgres
 from ledger_project.serving.bootstrap import provision
@@ -168,10 +169,11 @@ def django_db_setup(
 
 
 def _provision() -> None:
-    """Grant the roles' rights; on a cluster, distribute the tables first."""
+    """Do what prepare_database does after migrating: on a cluster, distribute the tables; grant the roles' rights."""
     if nodes.cluster:
         distribute(connection)
     provision(connection)
+    record_catalogue(connection)
 
 
 def _make_committed_database() -> None:

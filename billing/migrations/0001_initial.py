@@ -10,6 +10,7 @@ import django.db.models.functions.datetime
 from django.db import migrations, models
 
 from ledger.database.create_models import CreateModels
+from ledger.database.schema_versions import RecordSchema
 
 
 def years(*columns):
@@ -580,4 +581,5 @@ class Migration(migrations.Migration):
             ),
         ]),
         migrations.RunSQL((Path(__file__).parent / 'schema.sql').read_text(encoding='utf-8')),
+        RecordSchema(),
     ]

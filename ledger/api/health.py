@@ -9,9 +9,11 @@ from rest_framework import serializers
 
 from ledger import checks
 from ledger.api.kit.endpoint import Endpoint
+from ledger.api.kit.queries import QueryTruthField, read_query
 from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.schema import ResponseBody, operation
-from ledger.errors import LedgerError
+from ledger.api.kit.strict_serializers import StrictSerializer
+from ledger.errors import LedgerError, UnsafeDatabase
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +34,17 @@ class ReadinessSerializer(serializers.Serializer):
     """Whether requests can be served."""
 
     status = serializers.ChoiceField(choices=["ready", "not-ready"], help_text="`ready` if every check is ok.")
-    checks = serializers.DictField(child=serializers.CharField(), help_text="`database`, `migrations`, `locks`: ok, or why not.")
+    checks = serializers.DictField(
+        child=serializers.CharField(), help_text="`database`, `migrations`, `locks`, `writes`: ok, or why not."
+    )
+
+
+class ReadinessQuery(StrictSerializer):
+    """What the process shall be ready for."""
+
+    reads_only = QueryTruthField(
+        default=False, help_text="Ready although the server takes no writes, as a standby: for a balancer of reads."
+    )
 
 
 class Health(Endpoint):
@@ -53,8 +65,9 @@ class Health(Endpoint):
         return json_response({"status": "ok"})
 
 
-READY = {"status": "ready", "checks": {"database": "ok", "migrations": "ok", "locks": "ok"}}
-NOT_READY = {"status": "not-ready", "checks": {"database": "unreachable", "migrations": "unknown", "locks": "unknown"}}
+READY = {"status": "ready", "checks": {"database": "ok", "migrations": "ok", "locks": "ok", "writes": "ok"}}
+NOT_LOOKED_AT = {"database": "unreachable", "migrations": "unknown", "locks": "unknown", "writes": "unknown"}
+NOT_READY = {"status": "not-ready", "checks": NOT_LOOKED_AT}
 
 
 class Readiness(Endpoint):
@@ -65,10 +78,12 @@ class Readiness(Endpoint):
     @operation(
         "readiness",
         "Can requests be served?",
-        "Looks at the database, at unapplied migrations, and whether a lock that one connection holds is refused to another. "
-        "Where the server has no second connection to give, the locks count as they were found before.",
+        "Looks at the database, at unapplied migrations, whether a lock that one connection holds is refused to another, and "
+        "whether the server takes writes. Where the server has no second connection to give, the locks count as they were found "
+        "before. With `reads_only=true`, a server that takes no writes, such as a standby, is ready too.",
         tag="Operation",
         scope="",
+        query=ReadinessQuery,
         responses={
             200: ResponseBody(ReadinessSerializer, READY, "They can."),
             503: ResponseBody(ReadinessSerializer, NOT_READY, "They cannot."),
@@ -76,8 +91,9 @@ class Readiness(Endpoint):
     )
     def get(self, request: HttpRequest) -> Response:
         """Run the checks that are due."""
+        reads_only = read_query(ReadinessQuery, request)["reads_only"]
         found = readiness()
-        if all(result == "ok" for result in found.values()):
+        if all(result == "ok" for check, result in found.items() if not (reads_only and check == "writes")):
             return json_response({"status": "ready", "checks": found})
         return json_response(
             {"status": "not-ready", "checks": found}, status=503, headers={"Retry-After": str(RETRY_AFTER_SECONDS)}
@@ -85,14 +101,17 @@ class Readiness(Endpoint):
 
 
 def readiness() -> dict[str, str]:
-    """Return `ok`, or why not, for the database, the migrations and the locks. Never raises; writes nothing."""
-    found = {"database": "unreachable", "migrations": "unknown", "locks": "unknown"}
+    """Return `ok`, or why not, for the database, the migrations, the locks and writes. Never raises; writes nothing."""
+    found = dict(NOT_LOOKED_AT)
     try:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1")
+        refusal = checks.refusal_of_writes(connection)
         found["database"] = "ok"
+        found["writes"] = refusal or "ok"
         found["migrations"] = _migrations()
         found["locks"] = _locks()
+    except UnsafeDatabase as unsafe:
+        log.warning("not ready: %s", unsafe)
+        found["database"] = f"refused: {unsafe}"
     except (Error, LedgerError) as error:
         log.warning("not ready: %s", error)
     return found

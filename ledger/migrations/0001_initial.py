@@ -7,6 +7,7 @@ from django.db import migrations, models
 from django.db.migrations.operations.base import Operation
 
 from ledger.database.create_models import CreateModels
+from ledger.database.schema_versions import RecordSchema
 from ledger.models import ExactJSON
 
 SCHEMA = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
@@ -311,4 +312,5 @@ class Migration(migrations.Migration):
 
     operations: ClassVar[list[Operation]] = [
         migrations.RunSQL(SCHEMA, state_operations=[CreateModels(MODELS)]),
+        RecordSchema(),
     ]

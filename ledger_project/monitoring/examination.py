@@ -16,6 +16,8 @@ Check = Callable[[BaseDatabaseWrapper], Finding]
 CHECKS: tuple[Check, ...] = (
     server_checks.versions,
     schema_checks.migrations,
+    schema_checks.schema,
+    server_checks.writes,
     server_checks.isolation,
     server_checks.durability,
     server_checks.timeouts,

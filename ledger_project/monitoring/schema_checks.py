@@ -7,7 +7,10 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from billing.metering.partitions import PREFIX
 from ledger import checks
+from ledger.database import schema_versions
 from ledger.database.cluster import ask_all_nodes, is_on_worker
+from ledger.errors import UnsafeDatabase
+from ledger_project.database import catalogue
 from ledger_project.database.distribution import ENTRIES, ON_ALL_NODES
 from ledger_project.database.rights import RIGHTS
 from ledger_project.database.triggers import ALWAYS, PARTITIONS_HAVE, TRIGGERS
@@ -15,6 +18,8 @@ from ledger_project.monitoring.findings import Finding, failed, ok, warning
 from ledger_project.monitoring.server_checks import PREPARE
 
 SHOWN = 4
+OF_NO_LAW = frozenset({"indexes", "views"})
+"""What an operator may add to: one more index refuses nothing, and lets nothing through."""
 ON_EVERY_NODE = frozenset({ENTRIES, *ON_ALL_NODES})
 """The tables that the workers of a cluster have."""
 TABLE_PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER")
@@ -69,6 +74,22 @@ def migrations(connection: BaseDatabaseWrapper) -> Finding:
     if pending:
         return failed("Migrations", f"{len(pending)} are not applied: {_listed(pending)}.", PREPARE)
     return ok("Migrations", "All migrations are applied.")
+
+
+def schema(connection: BaseDatabaseWrapper) -> Finding:
+    """Whether the files of this version made the tables, and nobody has changed them since."""
+    try:
+        schema_versions.verify_schema(connection)
+    except UnsafeDatabase as unsafe:
+        return failed("Schema", f"{unsafe}.", "No process of this version starts on this database.")
+    changed = catalogue.changed_since_prepared(connection)
+    if changed is None:
+        return warning("Schema", "This version made it; prepare_database has not recorded how it left it.", PREPARE)
+    if changed:
+        text = f"Not as prepare_database left them: {_listed(changed)}."
+        advice = "Find out who changed them, by comparing `pg_dump --schema-only` with that of a new database; then audit."
+        return (warning if set(changed) <= OF_NO_LAW else failed)("Schema", text, advice)
+    return ok("Schema", "This version made it, and it is as prepare_database left it.")
 
 
 def role(connection: BaseDatabaseWrapper) -> Finding:

@@ -57,6 +57,15 @@ def isolation(connection: BaseDatabaseWrapper) -> Finding:
     return ok("Isolation", "READ COMMITTED, and use-cases open their own transactions.")
 
 
+def writes(connection: BaseDatabaseWrapper) -> Finding:
+    """Whether the server takes writes: a standby does not, nor one that was made read-only."""
+    refusal = checks.refusal_of_writes(connection)
+    if refusal:
+        advice = "Lead DATABASE_URL to the primary. A web server that only reads is asked by /readyz?reads_only=true."
+        return failed("Writes", f"Every write gets 503: {refusal}.", advice)
+    return ok("Writes", "The server takes writes.")
+
+
 def durability(connection: BaseDatabaseWrapper) -> Finding:
     """Whether every confirmed write is on the disk."""
     try:

@@ -32,9 +32,11 @@ from ledger import services
 from ledger.checks import verify_database
 from ledger.database.lock_names import MIGRATION
 from ledger.database.locks import lock_number
+from ledger.database.schema_versions import verify_schema
 from ledger.errors import Invalid, UnsafeDatabase
 from ledger.models import SCOPES, ApiKey
 from ledger_project.database import connection_urls
+from ledger_project.database.catalogue import changed_since_prepared, record_catalogue
 from ledger_project.database.distribution import SETTINGS as SETTINGS_OF_A_CLUSTER
 from ledger_project.database.distribution import NoCluster, distribute
 from ledger_project.database.rights import FUNCTIONS, READ, RIGHTS, SEQUENCES
@@ -92,6 +94,7 @@ def migrate_and_grant_rights(
 
     Raises:
         NotTheOwner: SQLSTATE 42501, on migrating or on giving rights.
+        UnsafeDatabase: this version cannot prepare the database; nothing was changed.
         NoCluster: the ledger shall be distributed, and this is no coordinator with workers.
     """
     number = lock_number(MIGRATION())
@@ -103,11 +106,16 @@ def migrate_and_grant_rights(
             cursor.execute("SET lock_timeout = 0")
             cursor.execute("SELECT pg_advisory_lock(%s)", [number])
             cursor.execute("SET lock_timeout = '2s'")
+        # By another connection the process may know it already; another machine may have prepared it meanwhile.
+        verify_schema(connection)
         applied = _migrate(connection, verbosity)
         if settings.LEDGER["DISTRIBUTED"]:
             for done in distribute(connection):
                 tell(done)
         provision(connection)
+        # What a cluster has instead of the first functions is executed each time.
+        if applied or settings.LEDGER["DISTRIBUTED"] or changed_since_prepared(connection) is None:
+            record_catalogue(connection)
         return applied
     except DatabaseError as error:
         if isinstance(error.__cause__, InsufficientPrivilege):

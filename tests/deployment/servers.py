@@ -1,17 +1,27 @@
 """Servers of PostgreSQL beside the one that all tests share: of another version, with other settings, in another folder."""
 
+import json
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ledger_project.serving.postgres import Server
+from ledger_project.serving.postgres.binaries import run
+from ledger_project.serving.postgres.credentials import free_port, keep
 
 ROOT = Path(__file__).resolve().parents[2]
+KEY = "bootstrap-key-0123456789abcdef0123456789"
+"""The API key that `prepare_database` makes, called by `manage`."""
 
 
 class SystemServer(Server):
@@ -55,6 +65,57 @@ def folder() -> Iterator[Path]:
         yield made
     finally:
         shutil.rmtree(made)
+
+
+@contextmanager
+def standby_of(primary: Server) -> Iterator[Server]:
+    """For the block, a copy of the server runs that follows it and takes no writes; `promote` makes it take them."""
+    with folder() as data_dir:
+        standby = Server(data_dir, **primary.settings)
+        own = {"port": free_port(), "socket_dir": str(data_dir / "socket")}
+        keep(data_dir, replace(primary.credentials, **own))
+        backup = (
+            f"--pgdata={data_dir}/postgres",
+            f"--dbname={primary.superuser_url}",
+            "--write-recovery-conf",
+            "--checkpoint=fast",
+        )
+        os.chown(data_dir, primary.account.uid, primary.account.gid)
+        run(primary.binaries / "pg_basebackup", *backup, account=primary.account)
+        try:
+            # As `start` does, but for the roles, which it cannot make.
+            standby._have_it_accept_connections()
+            yield standby
+        finally:
+            standby.stop()
+
+
+def promote(standby: Server) -> None:
+    """Have a standby take writes."""
+    standby._pg_ctl("promote", "--wait")
+
+
+def manage(server: Server, *arguments: str, codes: tuple[int, ...] = (0,)) -> str:
+    """What a command prints that uses this server; it must end with one of the codes."""
+    done = subprocess.run(
+        [sys.executable, "manage.py", *arguments],
+        cwd=ROOT, env=environment_of(server, LEDGER_BOOTSTRAP_API_KEY=KEY), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode in codes, done.stdout + done.stderr
+    return done.stdout
+
+
+def call(url: str, path: str, key: str = "", body: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+    """Status and JSON of the response to a read, or with a body to a write, by the key that `manage` has made."""
+    request = urllib.request.Request(url + path, json.dumps(body).encode() if body else None)
+    request.add_header("Authorization", f"Bearer {KEY}")
+    request.add_header("Idempotency-Key", key)
+    request.add_header("Content-Type", "application/json")
+    try:
+        with urllib.request.urlopen(request, timeout=20) as response:
+            return response.status, json.loads(response.read())
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
 
 
 def environment_of(server: Server, **more: str) -> dict[str, str]:

@@ -4,10 +4,8 @@ import json
 import os
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.conf import settings
@@ -18,9 +16,8 @@ from ledger import checks
 from ledger_project.serving import bootstrap
 from ledger_project.serving.postgres import Server
 from tests.conftest import database_url, web_servers
-from tests.deployment.servers import ROOT, SystemServer, environment_of, programs_of, started
+from tests.deployment.servers import ROOT, SystemServer, call, manage, programs_of, started
 
-KEY = "bootstrap-key-0123456789abcdef0123456789"
 WITH_PIP = 18
 ON_RECORD = {"Timetable", "Audit", "Anchor"}
 """What doctor warns of where no worker has run yet."""
@@ -37,16 +34,6 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
         manage(found, "prepare_database")
         manage(found, "demo")
         yield found
-
-
-def manage(server: Server, *arguments: str, codes: tuple[int, ...] = (0,)) -> str:
-    """What a command prints that uses this server; it must end with one of the codes."""
-    done = subprocess.run(
-        [sys.executable, "manage.py", *arguments],
-        cwd=ROOT, env=environment_of(server, LEDGER_BOOTSTRAP_API_KEY=KEY), capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode in codes, done.stdout + done.stderr
-    return done.stdout
 
 
 def test_the_demo_is_billed_and_every_law_holds(server: Server) -> None:
@@ -67,21 +54,11 @@ def test_credits_are_spent_over_http(server: Server, tmp_path: Path) -> None:
     with web_servers(tmp_path) as start:
         (web,) = start(1, dsn=server.application_url)
         call(web.url, "/v1/holders/over-http/grants", "grant-1", {"amount": 100})
-        spent = call(web.url, "/v1/holders/over-http/spends", "spend-1", {"amount": 30})
-        assert call(web.url, "/v1/holders/over-http/spends", "spend-1", {"amount": 30}) == spent
-        assert spent["balance"] == 70
-        assert call(web.url, "/readyz")["status"] == "ready"
+        status, spent = call(web.url, "/v1/holders/over-http/spends", "spend-1", {"amount": 30})
+        assert (status, spent["balance"]) == (201, 70)
+        assert call(web.url, "/v1/holders/over-http/spends", "spend-1", {"amount": 30}) == (201, spent)
+        assert call(web.url, "/readyz")[1]["status"] == "ready"
     assert "Clean: no violations found." in manage(server, "audit_ledger")
-
-
-def call(url: str, path: str, key: str = "", body: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The JSON of the response to a read, or with a body to a write."""
-    request = urllib.request.Request(url + path, json.dumps(body).encode() if body else None)
-    request.add_header("Authorization", f"Bearer {KEY}")
-    request.add_header("Idempotency-Key", key)
-    request.add_header("Content-Type", "application/json")
-    with urllib.request.urlopen(request, timeout=20) as response:
-        return dict(json.loads(response.read()))
 
 
 # Older ones ------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ def test_a_process_that_can_do_its_work_is_ready(committed_db: None) -> None:
     answer = AsgiClient(on_this_connection=True).get("/readyz")
     assert (answer.status_code, json.loads(answer.content)) == (
         200,
-        {"status": "ready", "checks": {"database": "ok", "migrations": "ok", "locks": "ok"}},
+        {"status": "ready", "checks": {"database": "ok", "migrations": "ok", "locks": "ok", "writes": "ok"}},
     )
 
 
@@ -49,7 +49,7 @@ def test_without_the_database_it_is_not_ready(committed_db: None, monkeypatch: p
     connection.close()
     monkeypatch.setitem(connection.settings_dict, "PORT", "1")
     monkeypatch.setitem(connection.settings_dict, "HOST", "127.0.0.1")
-    assert_not_ready(database="unreachable", migrations="unknown", locks="unknown")
+    assert_not_ready(database="unreachable", migrations="unknown", locks="unknown", writes="unknown")
 
 
 def test_with_unapplied_migrations_it_is_not_ready(committed_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +60,7 @@ def test_with_unapplied_migrations_it_is_not_ready(committed_db: None, monkeypat
 
     with monkeypatch.context() as patch:
         patch.setattr(MigrationRecorder, "applied_migrations", without_one)
-        assert_not_ready(database="ok", migrations="unapplied", locks="ok")
+        assert_not_ready(database="ok", migrations="unapplied", locks="ok", writes="ok")
     assert AsgiClient(on_this_connection=True).get("/readyz").status_code == 200
 
 
@@ -69,7 +69,8 @@ def test_with_locks_that_do_nothing_it_is_not_ready(committed_db: None, monkeypa
         raise UnsafeDatabase(what="advisory locks do nothing", why="two connections hold one lock at the same time")
 
     monkeypatch.setattr(checks, "verify_database", found)
-    assert_not_ready(database="ok", migrations="ok", locks="unknown")
+    reason = "refused: advisory locks do nothing: two connections hold one lock at the same time"
+    assert_not_ready(database=reason, migrations="ok", locks="unknown", writes="ok")
 
 
 def test_a_process_that_serves_is_ready_though_the_server_has_no_second_connection_to_give(
@@ -111,7 +112,7 @@ def test_the_costly_checks_are_remembered_the_database_is_not(committed_db: None
             raise OperationalError("gone")
 
     monkeypatch.setattr(health, "connection", Broken())
-    assert_not_ready(database="unreachable", migrations="unknown", locks="unknown")
+    assert_not_ready(database="unreachable", migrations="unknown", locks="unknown", writes="unknown")
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])

@@ -1,0 +1,86 @@
+"""Which files made an application's tables: a digest of them is recorded with the tables, and compared at the start. ADR 0058.
+
+The record is a row of Django's table of migrations, `schema <digest>` beside `0001_initial`. So it is written by the transaction
+that makes the tables, is on every node of a cluster, and comes along with a backup.
+"""
+
+import hashlib
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from django.apps import apps
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.migrations.operations.base import Operation
+from django.db.migrations.recorder import MigrationRecorder
+from django.db.migrations.state import ProjectState
+
+from ledger.errors import UnsafeDatabase
+
+SCHEMA_FILE: Final = "schema.sql"
+MADE_AGAIN: Final = frozenset({"distributed.sql"})
+"""What `prepare_database` executes each time, whatever made the tables."""
+RECORD: Final = "schema "
+READABLE: Final = """
+SELECT has_table_privilege(oid, 'SELECT')
+FROM pg_class
+WHERE oid = to_regclass('django_migrations')
+"""
+APPLIED: Final = "SELECT app, name FROM django_migrations WHERE app = ANY(%s) ORDER BY id"
+WHAT_TO_DO: Final = (
+    "before release 1.0 there are no migrations between versions: run the version that made it, or prepare a new database "
+    "(docs/OPERATIONS.md, How do I upgrade?)"
+)
+
+
+class RecordSchema(Operation):
+    """The last operation of the migration that makes an application's tables: records the digest of the files that made them."""
+
+    reduces_to_sql = False
+
+    def state_forwards(self, app_label: str, state: ProjectState) -> None:
+        """Change no model."""
+
+    def database_forwards(self, app_label: str, schema_editor: Any, from_state: ProjectState, to_state: ProjectState) -> None:
+        """Insert the record."""
+        MigrationRecorder(schema_editor.connection).record_applied(app_label, RECORD + _digests()[app_label])
+
+    def describe(self) -> str:
+        return "Record which files made the tables"
+
+
+def verify_schema(connection: BaseDatabaseWrapper) -> None:
+    """Return, or raise UnsafeDatabase if the files of another version made the tables of the database.
+
+    A database without these tables passes, and so does one in which the role may not read the record: neither is prepared yet.
+    """
+    wanted = _digests()
+    with connection.cursor() as cursor:
+        cursor.execute(READABLE)
+        if cursor.fetchone() != (True,):
+            return
+        cursor.execute(APPLIED, [list(wanted)])
+        names: dict[str, list[str]] = {}
+        for app, name in cursor.fetchall():
+            names.setdefault(app, []).append(name)
+    other = [app for app, applied in names.items() if RECORD + wanted[app] not in applied]
+    if other:
+        raise UnsafeDatabase(what=f"another version made the schema of {' and '.join(sorted(other))}", why=WHAT_TO_DO)
+
+
+@cache
+def _digests() -> dict[str, str]:
+    """The digest of the files of each application that makes its tables by a file of SQL."""
+    folders = {config.label: Path(config.path) / "migrations" for config in apps.get_app_configs()}
+    return {label: digest_of(folder) for label, folder in folders.items() if (folder / SCHEMA_FILE).exists()}
+
+
+def digest_of(folder: Path) -> str:
+    """Return the SHA-256 of the migrations and the SQL in a folder, without empty lines and lines of comment."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        if path.suffix in {".py", ".sql"} and path.name not in MADE_AGAIN:
+            lines = (line.strip() for line in path.read_text(encoding="utf-8").splitlines())
+            kept = [line for line in lines if line and not line.startswith(("#", "--"))]
+            digest.update("\n".join([path.name, *kept, ""]).encode())
+    return digest.hexdigest()
