@@ -87,6 +87,24 @@ def execute_once(
     return result
 
 
+def dry_run_once(
+    *, collection: str, idempotency_key: str, request_digest: bytes, act: Callable[[], WriteResult], replays: bool = True
+) -> WriteResult:
+    """Return the result that `execute_once` would return, or raise what it would raise, and write nothing.
+
+    Args:
+        act: runs inside a transaction that is rolled back.
+        replays: False does not look for a stored result.
+    """
+    with waits_bounded(), transaction.atomic(durable=True):
+        known = RequestKey.objects.filter(collection=collection, idempotency_key=idempotency_key).first()
+        if known is not None and replays:
+            return _replay(known, request_digest)
+        result = act()
+        transaction.set_rollback(True)
+    return result
+
+
 def _replay(known: RequestKey, request_digest: bytes) -> WriteResult:
     if bytes(known.request_digest) != request_digest:
         raise IdempotencyKeyReused(idempotency_key=known.idempotency_key)

@@ -23,7 +23,7 @@ class Coupons(WriteEndpoint):
     )  # fmt: skip
 
     @operation(
-        "createCoupon", "Create a coupon", tag=CATALOGUE, scope=BILLING_WRITE, idempotent=True,
+        "createCoupon", "Create a coupon", tag=CATALOGUE, scope=BILLING_WRITE, idempotent=True, dry_run=True,
         takes=RequestBody(request_schemas.NewCouponSerializer, {"a percentage": examples.COUPON_BODY}),
         responses={201: ResponseBody(response_schemas.CouponSerializer, examples.COUPON, "The coupon.")},
         problems=[AlreadyExists(resource="coupon", ref="WELCOME")],

@@ -36,7 +36,7 @@ class InvoiceCreditNotes(WriteEndpoint):
         "creditInvoice", "Credit an invoice",
         "Issues a credit note over some lines or all that is left. It lowers what is due, first; of what was paid, money is set "
         "against the next invoices of the subscription, and prepaid credits go back to the holder.",
-        tag=INVOICES, scope=BILLING_WRITE, idempotent=True, parameters=[INVOICE_PATH],
+        tag=INVOICES, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[INVOICE_PATH],
         takes=RequestBody(
             request_schemas.NewCreditNoteSerializer, {"a line": examples.CREDIT_NOTE_BODY,
             "the rest": {"reason": "Cancelled as agreed"}}

@@ -27,7 +27,7 @@ class Customers(WriteEndpoint):
     )  # fmt: skip
 
     @operation(
-        "createCustomer", "Create a customer", tag=CATALOGUE, scope=BILLING_WRITE, idempotent=True,
+        "createCustomer", "Create a customer", tag=CATALOGUE, scope=BILLING_WRITE, idempotent=True, dry_run=True,
         takes=RequestBody(request_schemas.NewCustomerSerializer, {"a customer": examples.CUSTOMER_BODY}),
         responses={201: ResponseBody(response_schemas.CustomerSerializer, examples.CUSTOMER, "The customer.")},
         problems=[AlreadyExists(resource="customer", ref="CUST-7")],
@@ -61,7 +61,7 @@ class OneCustomer(WriteEndpoint):
         "changeCustomer", "Change a customer",
         "Counts from the next document on; finalised ones keep what they say. Currency, time zone, holder and credits never "
         "change: what was billed depends on them.",
-        tag=CATALOGUE, scope=BILLING_WRITE, idempotent=True, parameters=[REF_PATH],
+        tag=CATALOGUE, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[REF_PATH],
         takes=RequestBody(
             request_schemas.CustomerChangeSerializer, {"moved": {"address": {"line1": "1 New St", "city": "Berlin"}}}
         ),
@@ -89,7 +89,8 @@ class CustomerCoupons(WriteEndpoint):
     )  # fmt: skip
 
     @operation(
-        "giveCoupon", "Give a coupon to a customer", tag=CATALOGUE, scope=BILLING_WRITE, idempotent=True, parameters=[REF_PATH],
+        "giveCoupon", "Give a coupon to a customer", tag=CATALOGUE, scope=BILLING_WRITE, idempotent=True, dry_run=True,
+        parameters=[REF_PATH],
         takes=RequestBody(request_schemas.NewGivenCouponSerializer, {"a coupon": {"coupon": "WELCOME"}}),
         responses={
             201: ResponseBody(
@@ -124,7 +125,7 @@ class OneCustomerCoupon(WriteEndpoint):
     @operation(
         "takeCouponOff", "Take a coupon off a customer",
         "Invoices made from now on do not use it; what earlier ones used stays. It cannot be given to the customer again.",
-        tag=CATALOGUE, scope=BILLING_WRITE, idempotent=True, parameters=[REF_PATH, COUPON_PATH],
+        tag=CATALOGUE, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[REF_PATH, COUPON_PATH],
         responses={
             200: ResponseBody(response_schemas.CustomerCouponSerializer, examples.CUSTOMER_COUPON, "What it was used for.")
         },

@@ -7,20 +7,20 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from operator import attrgetter
 from typing import Any, ClassVar, TypeVar
+from urllib.parse import urlencode
 
-from django.db import transaction
 from django.http import HttpRequest
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 
 from billing.api.request_fields import REF_PATTERN
 from billing.errors import InvoiceGenerationBusy, NotFound
-from billing.request_keys import WriteResult, execute_once
+from billing.request_keys import WriteResult, dry_run_once, execute_once
 from ledger.api.kit import cursors
 from ledger.api.kit.authentication import BILLING_READ, Key
 from ledger.api.kit.endpoint import Endpoint
-from ledger.api.kit.idempotency import idempotency_key
+from ledger.api.kit.idempotency import dry_run_key, idempotency_key
 from ledger.api.kit.parsing import read_body
-from ledger.api.kit.queries import read_query
+from ledger.api.kit.queries import DryRunQuery, query_parameters, read_query
 from ledger.api.kit.rendering import Response, in_key_order, json_response, write_response
 from ledger.api.kit.request_errors import NotFound as NoSuchPath
 from ledger.api.kit.schema import ResponseBody, operation, page_example, page_of
@@ -95,32 +95,37 @@ class WriteEndpoint(BillingEndpoint):
         shape: type[StrictSerializer],
         act: Callable[[dict[str, Any]], tuple[int, Any]],
         *,
-        remembers: bool = True,
+        dry_run: bool | None = None,
+        shows_effect: bool = False,
         on_refusal: Callable[[Refused], None] | None = None,
     ) -> Response:
-        """Read the body, execute it at most once, and respond.
+        """Read the body, execute it at most once, and respond; a dry run is undone, and stores neither a result nor a key.
 
         Args:
             act: from the clean fields to a status and a body; runs inside the transaction that stores the result.
-            remembers: False for what changes nothing, such as a dry run.
+            dry_run: as the call has read it from a query with further parameters; None: the query has no others.
+            shows_effect: a dry run shows something else than the response, so it does not look for a stored one.
             on_refusal: writes what must stay although the refusal undoes the act.
         """
-        key = idempotency_key(request)
+        if dry_run is None:
+            dry_run = read_query(DryRunQuery, request)["dry_run"]
+        key = dry_run_key(request) if dry_run else idempotency_key(request)
         fields = read(shape, self._raw(request))
-        digest = _digest(request, fields)
-        if not remembers:
-            with transaction.atomic(durable=True):
-                status, body = act(fields)
-            return json_response(body, status=status)
+        asked: dict[str, Any] = {
+            "collection": self.collection,
+            "idempotency_key": key,
+            "request_digest": _digest(request, fields),
+        }
 
         def execute() -> WriteResult:
             status, body = act(fields)
             return WriteResult(status, body)
 
-        result = execute_once(
-            collection=self.collection, idempotency_key=key, request_digest=digest, act=execute,
-            request_id=self.request_id, on_refusal=on_refusal,
-        )  # fmt: skip
+        # Of all bodies only that of making invoices has a `dry_run`.
+        if dry_run or fields.get("dry_run"):
+            shown = dry_run_once(**asked, act=execute, replays=not shows_effect)
+            return write_response(in_key_order(shown.body), replayed=shown.replayed, status=200)
+        result = execute_once(**asked, act=execute, request_id=self.request_id, on_refusal=on_refusal)
         return write_response(in_key_order(result.body), replayed=result.replayed, status=result.status)
 
     def _raw(self, request: HttpRequest) -> dict[str, Any]:
@@ -178,9 +183,11 @@ def list_operation(
 
 
 def _digest(request: HttpRequest, fields: dict[str, Any]) -> bytes:
-    """SHA-256 over what a request asks for: its route and its clean fields, however they were spelled."""
-    route = f"{request.method} {request.path}?{request.META.get('QUERY_STRING', '')}"
-    form = json.dumps([route, fields], sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=_canonical)
+    """SHA-256 over what a request asks for: its route and its clean fields, however they were spelled. A dry run has the same."""
+    query = {name: value for name, value in query_parameters(request).items() if name != "dry_run"}
+    route = f"{request.method} {request.path}?{urlencode(sorted(query.items()))}"
+    asked = {**fields, "dry_run": False} if "dry_run" in fields else fields
+    form = json.dumps([route, asked], sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=_canonical)
     return hashlib.sha256(form.encode()).digest()
 
 

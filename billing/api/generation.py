@@ -11,6 +11,7 @@ from billing.errors import InvoiceGenerationBusy
 from billing.generator import generate
 from billing.generator.options import Options, Scope
 from ledger.api.kit.authentication import BILLING_WRITE
+from ledger.api.kit.queries import DryRunQuery, read_query
 from ledger.api.kit.rendering import Response
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.database.lock_decorators import locked, on
@@ -27,7 +28,7 @@ class SubscriptionInvoices(WriteEndpoint):
         "generateInvoices", "Generate the invoices of a subscription",
         "Does the same as the command, for one subscription, up to `as_of`: 400 if that lies in the future, except in a dry run. "
         "The response is 409 at once if another process is generating its invoices; try again later.",
-        tag=INVOICES, scope=BILLING_WRITE, idempotent=True, parameters=[REF_PATH],
+        tag=INVOICES, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[REF_PATH],
         takes=RequestBody(request_schemas.GenerationSerializer, {"all that is due": examples.GENERATION_BODY}),
         responses={
             201: ResponseBody(response_schemas.InvoicesSerializer, {"invoices": [examples.INVOICE]}, "What was made."),
@@ -40,11 +41,14 @@ class SubscriptionInvoices(WriteEndpoint):
     def post(self, request: HttpRequest, ref: str) -> Response:
         """Make the invoices that are due."""
 
+        dry_run = read_query(DryRunQuery, request)["dry_run"]
+
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            fields["dry_run"] |= dry_run
             generate.check_as_of(fields["as_of"], dry_run=fields["dry_run"])
             return self.make(ref=ref, fields=fields)
 
-        return self.once(request, request_schemas.GenerationSerializer, act, on_refusal=generate.suspend_refused)
+        return self.once(request, request_schemas.GenerationSerializer, act, dry_run=dry_run, on_refusal=generate.suspend_refused)
 
     @staticmethod
     @locked(on(INVOICE_GENERATION, "{ref}"), wait=False, busy=InvoiceGenerationBusy)

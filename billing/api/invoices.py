@@ -48,20 +48,22 @@ class OneInvoice(WriteEndpoint):
         "deleteDraft", "Delete a draft",
         "Returns the credits the draft used and frees its periods for billing. The transitions of its id keep the actor and the "
         "reason.",
-        tag=INVOICES, scope=BILLING_WRITE, idempotent=True, parameters=[INVOICE_PATH], query=request_schemas.DeletionQuery,
+        tag=INVOICES, scope=BILLING_WRITE, idempotent=True, dry_run=True,
+        parameters=[INVOICE_PATH], query=request_schemas.DeletionQuery,
         responses={200: ResponseBody(response_schemas.InvoiceTransitionSerializer, examples.DELETION, "What is kept of it.")},
         problems=[NO_INVOICE, InvalidTransition(invoice=1, state="open", wanted="deleted"), BUSY],
     )  # fmt: skip
     def delete(self, request: HttpRequest, invoice_id: int) -> Response:
         """Delete a draft."""
         why = read_query(request_schemas.DeletionQuery, request)
+        dry_run = why.pop("dry_run")
 
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
             return 200, response_schemas.InvoiceTransitionSerializer.body(
                 transitions.delete_draft_in(invoice_id=invoice_id, actor=self.key.actor, **why)
             )
 
-        return self.once(request, request_schemas.NothingSerializer, act)
+        return self.once(request, request_schemas.NothingSerializer, act, dry_run=dry_run)
 
 
 class InvoiceTransitions(BillingEndpoint):
@@ -96,7 +98,7 @@ class _TransitionEndpoint(WriteEndpoint):
 
 def _transition_operation(name: str, summary: str, description: str) -> Callable[[Any], Any]:
     return operation(
-        name, summary, description, tag=INVOICES, scope=BILLING_WRITE, idempotent=True, parameters=[INVOICE_PATH],
+        name, summary, description, tag=INVOICES, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[INVOICE_PATH],
         takes=RequestBody(request_schemas.TransitionSerializer, {"with a reason": {"reason": "Told so by phone"}, "nothing": {}}),
         responses={200: ResponseBody(document_schemas.InvoiceSerializer, examples.INVOICE, "The invoice as it is then.")},
         problems=[NO_INVOICE, InvalidTransition(invoice=1, state="paid", wanted="void"), BUSY],

@@ -10,6 +10,7 @@ from billing.api.endpoints import CATALOGUE, REF_PATH, BillingEndpoint, WriteEnd
 from billing.errors import NotFound
 from billing.orders import plans
 from billing.rating.periods import Interval, IntervalUnit
+from billing.rating.price_input import parse_prices, price_dict
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.queries import read_query
 from ledger.api.kit.rendering import Response, json_response
@@ -28,7 +29,7 @@ class Plans(WriteEndpoint):
 
     @operation(
         "createPlan", "Create a plan", "Or the next version of one: versions never change, subscriptions stay on theirs.",
-        tag=CATALOGUE, scope=BILLING_WRITE, idempotent=True,
+        tag=CATALOGUE, scope=BILLING_WRITE, idempotent=True, dry_run=True,
         takes=RequestBody(
             request_schemas.NewPlanSerializer,
             {"a plan": examples.PLAN_BODY, "usage paid in credits first": examples.PLAN_IN_CREDITS_BODY},
@@ -41,7 +42,9 @@ class Plans(WriteEndpoint):
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
             interval = fields.pop("interval")
             plan = plans.create_plan(**fields, interval=Interval(IntervalUnit(interval["unit"]), interval["count"]))
-            return 201, response_schemas.PlanSerializer.body(plan)
+            # Not by `terms_of`, which would keep a version in memory that a dry run undoes.
+            prices = [price_dict(price) for price in parse_prices(fields["prices"])]
+            return 201, response_schemas.PlanSerializer.body(plan, prices=prices)
 
         return self.once(request, request_schemas.NewPlanSerializer, act)
 

@@ -24,7 +24,7 @@ from ledger.api.kit.fields import (
     TruthField,
     WholeNumberField,
 )
-from ledger.api.kit.queries import ListQuery, QueryNumberField, QueryTruthField
+from ledger.api.kit.queries import DryRunQuery, ListQuery, QueryNumberField, QueryTruthField
 from ledger.api.kit.request_errors import FieldError
 from ledger.api.kit.strict_serializers import ListOfField, MapField, StrictSerializer
 
@@ -161,10 +161,9 @@ class NewAmendmentSerializer(StrictSerializer):
         return {**taken, "ends_at": None} if value.get("ends_at", "") is None else taken
 
 
-class AmendmentQuery(StrictSerializer):
+class AmendmentQuery(DryRunQuery):
     """How to amend."""
 
-    dry_run = QueryTruthField(default=False, help_text="Only show the effect.")
     as_of = TimeField(
         required=False,
         help_text="With `dry_run`: up to when, past or future; when the amendment takes effect by default, now if that is past.",
@@ -225,7 +224,7 @@ class GenerationSerializer(StrictSerializer):
     as_of = TimeField(help_text="Up to when.")
     only = ChoiceField(choices=[scope.value for scope in Scope], required=False, allow_null=True, help_text="Both by default.")
     finalize = TruthField(default=True, help_text="Give numbers; else leave drafts.")
-    dry_run = TruthField(default=False, help_text="Only show what would be made.")
+    dry_run = TruthField(default=False, help_text="The same as `dry_run=true` in the query.")
 
 
 class NothingSerializer(StrictSerializer):
@@ -266,7 +265,7 @@ class CreditNotesQuery(ListQuery):
     invoice = QueryNumberField(min_value=1, max_value=2**63 - 1, required=False, help_text="Of the invoice with this id.")
 
 
-class DeletionQuery(StrictSerializer):
+class DeletionQuery(DryRunQuery):
     """Why a draft is deleted; in the query, because the body of a DELETE has no meaning."""
 
     reason = TextField(max_length=500, default="", help_text="For those who ask later.")

@@ -3,7 +3,6 @@
 from operator import attrgetter
 from typing import Any
 
-from django.db import transaction
 from django.http import HttpRequest
 from django.utils import timezone
 
@@ -42,7 +41,7 @@ class Subscriptions(WriteEndpoint):
     )  # fmt: skip
 
     @operation(
-        "createSubscription", "Create a subscription", tag=SUBSCRIPTIONS, scope=BILLING_WRITE, idempotent=True,
+        "createSubscription", "Create a subscription", tag=SUBSCRIPTIONS, scope=BILLING_WRITE, idempotent=True, dry_run=True,
         takes=RequestBody(request_schemas.NewSubscriptionSerializer, {"a subscription": examples.SUBSCRIPTION_BODY}),
         responses={201: ResponseBody(response_schemas.SubscriptionSerializer, examples.SUBSCRIPTION, "The subscription.")},
         problems=[AlreadyExists(resource="subscription", ref="SUB-1234")],
@@ -91,7 +90,8 @@ class Amendments(WriteEndpoint):
         "Writes the wish and returns at once, also while invoices for the subscription are being made; the next run bills the "
         "difference: what is given back and what is charged, both once the change has taken effect. With `dry_run=true`: the "
         "invoices that a run at `as_of` would make with it.",
-        tag=SUBSCRIPTIONS, scope=BILLING_WRITE, idempotent=True, parameters=[REF_PATH], query=request_schemas.AmendmentQuery,
+        tag=SUBSCRIPTIONS, scope=BILLING_WRITE, idempotent=True, dry_run=True,
+        parameters=[REF_PATH], query=request_schemas.AmendmentQuery,
         takes=RequestBody(request_schemas.NewAmendmentSerializer, {"more": examples.AMENDMENT_BODY}),
         responses={
             201: ResponseBody(response_schemas.AmendmentSerializer, examples.AMENDMENT, "The amendment."),
@@ -124,11 +124,11 @@ class Amendments(WriteEndpoint):
             amended(fields)
             as_of = query.get("as_of") or max(fields["effective_at"], timezone.now())
             options = Options(as_of=as_of, finalize=False, dry_run=True, render=reads.invoice_document)
-            generated = generate.generate_in(ref=ref, options=options)
-            transaction.set_rollback(True)
-            return 200, {"invoices": generated.documents}
+            return 200, {"invoices": generate.generate_in(ref=ref, options=options).documents}
 
-        return self.once(request, request_schemas.NewAmendmentSerializer, show if dry_run else act, remembers=not dry_run)
+        return self.once(
+            request, request_schemas.NewAmendmentSerializer, show if dry_run else act, dry_run=dry_run, shows_effect=True
+        )
 
 
 class Charges(WriteEndpoint):
@@ -144,7 +144,7 @@ class Charges(WriteEndpoint):
 
     @operation(
         "chargeOnce", "Add a one-off charge", "It is on the next invoice of the subscription, once.",
-        tag=SUBSCRIPTIONS, scope=BILLING_WRITE, idempotent=True, parameters=[REF_PATH],
+        tag=SUBSCRIPTIONS, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[REF_PATH],
         takes=RequestBody(request_schemas.NewChargeSerializer, {"a set-up fee": examples.CHARGE_BODY}),
         responses={201: ResponseBody(response_schemas.ChargeSerializer, examples.CHARGE, "The charge.")},
         problems=[NO_SUBSCRIPTION],
@@ -165,7 +165,7 @@ class ResumeBilling(WriteEndpoint):
     collection = "resume-billing"
 
     @operation(
-        "unpark", "Resume the billing of a subscription", tag=SUBSCRIPTIONS, scope=BILLING_WRITE, idempotent=True,
+        "unpark", "Resume the billing of a subscription", tag=SUBSCRIPTIONS, scope=BILLING_WRITE, idempotent=True, dry_run=True,
         parameters=[REF_PATH],
         takes=RequestBody(request_schemas.ResumeBillingSerializer, {"checked": {"reason": "Checked by hand"}}),
         responses={

@@ -61,7 +61,7 @@ class UsageEvents(WriteEndpoint):
 
     @operation(
         "takeInUsage", "Send usage events", "Up to 1,000 events, each with a result. An event's key is permanently unique.",
-        tag=USAGE, scope=BILLING_WRITE, idempotent=True,
+        tag=USAGE, scope=BILLING_WRITE, idempotent=True, dry_run=True,
         takes=RequestBody(request_schemas.UsageSerializer, {"one event": examples.USAGE_BODY}),
         responses={200: ResponseBody(response_schemas.UsageResultsSerializer, examples.USAGE,
         "accepted, duplicate, conflict or invalid, for each.")},

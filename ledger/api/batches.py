@@ -19,7 +19,7 @@ from ledger.api.kit.endpoint import Endpoint, scope_of
 from ledger.api.kit.etags import refuse_condition
 from ledger.api.kit.idempotency import dry_run_key, idempotency_key, shown_key
 from ledger.api.kit.parsing import BATCH_LIMIT_BYTES
-from ledger.api.kit.queries import read_query
+from ledger.api.kit.queries import DryRunQuery, read_query
 from ledger.api.kit.rendering import Response, write_response
 from ledger.api.kit.request_errors import FieldError, InvalidRequest, NotFound, ScopeMissing
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
@@ -107,7 +107,7 @@ class Batches(Endpoint):
     )
     def post(self, request: HttpRequest) -> Response:
         """Run a batch."""
-        self.dry_run = dry_run = read_query(request_schemas.WriteQuery, request)["dry_run"]
+        self.dry_run = dry_run = read_query(DryRunQuery, request)["dry_run"]
         key = dry_run_key(request) if dry_run else idempotency_key(request)
         refuse_condition(request)
         batch = self.body(request, request_schemas.BatchSerializer)

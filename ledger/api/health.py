@@ -51,6 +51,7 @@ class Health(Endpoint):
     """The process answers."""
 
     is_public = True
+    is_probe = True
     in_loop = frozenset({"get"})
 
     @operation(
@@ -74,6 +75,7 @@ class Readiness(Endpoint):
     """The process can do its work."""
 
     is_public = True
+    is_probe = True
 
     @operation(
         "readiness",

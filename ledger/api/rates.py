@@ -9,7 +9,7 @@ from ledger.api.kit.authentication import LEDGER_ADMIN, LEDGER_READ
 from ledger.api.kit.endpoint import Endpoint
 from ledger.api.kit.etags import refuse_condition
 from ledger.api.kit.idempotency import dry_run_key, idempotency_key
-from ledger.api.kit.queries import read_query
+from ledger.api.kit.queries import DryRunQuery, read_query
 from ledger.api.kit.rendering import Response, json_response, write_response
 from ledger.api.kit.request_errors import NotFound
 from ledger.api.kit.schema import RATE_PATH, RequestBody, ResponseBody, operation, page_example, page_of
@@ -39,7 +39,7 @@ class Rates(Endpoint):
         """Publish the next version of a rate."""
         if self.key.holder_id is not None:
             raise NotFound
-        dry_run = read_query(request_schemas.WriteQuery, request)["dry_run"]
+        dry_run = read_query(DryRunQuery, request)["dry_run"]
         key = dry_run_key(request) if dry_run else idempotency_key(request)
         refuse_condition(request)
         body = self.body(request, request_schemas.RateSerializer)

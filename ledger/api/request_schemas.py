@@ -16,19 +16,13 @@ from ledger.api.kit.fields import (
     TruthField,
     WholeNumberField,
 )
-from ledger.api.kit.queries import ListQuery, QueryTruthField
+from ledger.api.kit.queries import ListQuery
 from ledger.api.kit.strict_serializers import AnyOfField, StrictSerializer
 from ledger.rules import KINDS
 from ledger.rules.requests import MAX_AMOUNT, MAX_PRIORITY, MAX_REASON_CHARACTERS, MAX_REFERENCE_CHARACTERS, OVER_CAPTURES
 
 MAX_OPERATIONS = 1_000
 MODES = ("atomic", "each")
-
-
-class WriteQuery(StrictSerializer):
-    """How a write is meant."""
-
-    dry_run = QueryTruthField(default=False, help_text="Return the response that the write would get, and write nothing.")
 
 
 class _Write(StrictSerializer):

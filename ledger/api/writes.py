@@ -8,13 +8,13 @@ from django.http import HttpRequest
 from drf_spectacular.utils import OpenApiParameter
 
 from ledger import services
-from ledger.api import request_schemas, response_schemas
+from ledger.api import response_schemas
 from ledger.api.kit.authentication import LEDGER_READ, Key
 from ledger.api.kit.endpoint import Endpoint, Handler, InThread, QueuedRequest
 from ledger.api.kit.etags import expected_sequence
 from ledger.api.kit.idempotency import dry_run_key, idempotency_key, shown_key
 from ledger.api.kit.parsing import read_body
-from ledger.api.kit.queries import read_query
+from ledger.api.kit.queries import DryRunQuery, read_query
 from ledger.api.kit.rendering import Response, write_response
 from ledger.api.kit.request_errors import NotFound
 from ledger.api.kit.schema import HOLDER_PATH, RequestBody, ResponseBody, operation
@@ -70,7 +70,7 @@ class Write(Endpoint):
     def arguments(self, request: HttpRequest, holder: str, shape: type[StrictSerializer]) -> dict[str, Any]:
         """Return what a request is made of, or raise."""
         asked: dict[str, Any] = {"holder_id": holder, "actor": self.key.actor, "request_id": self.request_id}
-        if request.META["QUERY_STRING"] and read_query(request_schemas.WriteQuery, request)["dry_run"]:
+        if request.META["QUERY_STRING"] and read_query(DryRunQuery, request)["dry_run"]:
             asked |= {"idempotency_key": dry_run_key(request), "dry_run": True}
         else:
             asked["idempotency_key"] = idempotency_key(request)

@@ -49,6 +49,7 @@ class Metrics(Endpoint):
     """
 
     is_public = True
+    is_probe = True
     in_loop = frozenset({"get"})
     served = "text/plain"
 

@@ -3,8 +3,8 @@
 A DRF view in what it declares, so that drf-spectacular documents it. The front runs it, and not in DRF's way: there is one
 parser, one renderer, one kind of key.
 The order in which a request can fail is fixed: path 404, method 405, Accept 406, key 401, scope 403, holder outside the key's
-confines 404, worker of a cluster 421, limits 429, Idempotency-Key 400, media type 415, size 413, body 400; then what
-the services say.
+confines 404, worker of a cluster 421, limits 429, query of a call that takes none 400, Idempotency-Key 400, media type 415,
+size 413, body 400; then what the services say.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,6 +15,7 @@ from rest_framework.views import APIView
 
 from ledger.api.kit.authentication import Key
 from ledger.api.kit.parsing import BODY_LIMIT_BYTES, read_body
+from ledger.api.kit.queries import refuse_query
 from ledger.api.kit.rendering import AnyResponse, Response
 from ledger.api.kit.request_errors import MethodNotAllowed, NotAcceptable, NotFound, ScopeMissing
 from ledger.api.kit.requests import Request
@@ -36,11 +37,17 @@ InThread = Callable[[], AnyResponse]
 """Work that waits, returned by a handler in the event loop: the front calls it in a thread."""
 
 
-def requires(scope: str) -> Callable[[Handler], Handler]:
-    """Declare which scope a handler needs; `schema.operation` does it for what the document shows. "" for none."""
+def requires(scope: str, *, takes_query: bool = False) -> Callable[[Handler], Handler]:
+    """Declare which scope a handler needs, and whether it reads query parameters; `schema.operation` does it.
+
+    Args:
+        scope: "" for none.
+        takes_query: True: the handler reads the query, and refuses what it does not know; False: there must be none.
+    """
 
     def declare(handler: Handler) -> Handler:
         handler.scope = scope  # type: ignore[attr-defined]
+        handler.takes_query = takes_query  # type: ignore[attr-defined]
         return handler
 
     return declare
@@ -58,6 +65,8 @@ class Endpoint(APIView):
     With `is_public`, no key is asked for. Handlers run in a thread and return a response. Those of the methods in `in_loop` run
     in the event loop, wait for nothing, and may return `QueuedRequest` or `InThread`.
 
+    With `is_probe`, query parameters are ignored; every other call refuses those that it does not declare.
+
     With `needs_coordinator`, a process that is connected to a worker of a cluster refuses the call as `Misdirected`.
 
     With `reads_quickly`, a read takes a prepared statement or a few: such reads share one thread, which executes those that have
@@ -65,6 +74,7 @@ class Endpoint(APIView):
     """
 
     is_public: ClassVar[bool] = False
+    is_probe: ClassVar[bool] = False
     needs_coordinator: ClassVar[bool] = False
     in_loop: ClassVar[frozenset[str]] = frozenset()
     reads_quickly: ClassVar[bool] = False
@@ -105,6 +115,11 @@ class Endpoint(APIView):
         holder_id = path.get("holder")
         if holder_id is not None and not key.sees(holder_id):
             raise NotFound  # as for a path that does not exist
+
+    def ensure_query(self, request: HttpRequest) -> None:
+        """Return if the call reads query parameters or gets none; else raise for each of them."""
+        if not self.is_probe and not getattr(getattr(self, self.method), "takes_query", False):
+            refuse_query(request)
 
     @property
     def allowed(self) -> list[str]:

@@ -237,6 +237,7 @@ class Front:
         return found
 
     async def _result(self, view: Endpoint, handler: Callable[[], Any], request: Request, receive: Receive) -> AnyResponse:
+        view.ensure_query(request)
         is_for_loop = view.method in view.in_loop
         if is_for_loop:
             self._quick_call_came_at = perf_counter()

@@ -41,6 +41,22 @@ class ListQuery(StrictSerializer):
     )
 
 
+class DryRunQuery(StrictSerializer):
+    """What every write that can be tried takes; parameters of its own are added by subclasses."""
+
+    dry_run = QueryTruthField(
+        default=False,
+        help_text="Return the response that the write would get, with 200 instead of 201; write nothing. Needs no "
+        "Idempotency-Key.",
+    )
+
+
+def refuse_query(request: HttpRequest) -> None:
+    """Return if the request has no query parameters, or raise as `read_query` does for one that is unknown."""
+    if request.META.get("QUERY_STRING"):
+        read_query(StrictSerializer, request)
+
+
 def read_query(serializer_class: type[StrictSerializer], request: HttpRequest) -> dict[str, Any]:
     """Return the clean query parameters of a request, or raise with everything that is wrong with them.
 

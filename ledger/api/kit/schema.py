@@ -14,6 +14,7 @@ from rest_framework import serializers
 
 from ledger.api.kit.endpoint import Handler, requires
 from ledger.api.kit.fields import CREDIT_TYPE_PATTERN, HOLDER_PATTERN, RATE_PATTERN
+from ledger.api.kit.queries import DryRunQuery
 from ledger.api.kit.request_errors import ScopeMissing
 from ledger.api.kit.strict_serializers import AnyOfField, ListOfField, MapField, StrictSerializer
 from ledger.errors import AccountMovedOn, LedgerError
@@ -68,12 +69,6 @@ REPLAYED_HEADER = OpenApiParameter(
     OpenApiParameter.HEADER,
     description="Present when the server repeats the first response.",
     response=[200, 201],
-)
-DRY_RUN_QUERY = OpenApiParameter(
-    "dry_run",
-    {"type": "boolean", "default": False},
-    OpenApiParameter.QUERY,
-    description="Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key.",
 )
 IF_MATCH_HEADER = OpenApiParameter(
     "If-Match",
@@ -144,11 +139,11 @@ def operation(
         scope: which scope a key needs; "" for a call without a key.
         responses: by status.
         takes: the body, for a write.
-        query: the declaration of the query parameters.
+        query: the declaration of the query parameters, which the handler reads; without it, the call refuses every parameter.
         parameters: in the path.
         problems: errors beyond those that every call can meet, each with facts as an example.
         idempotent: the call needs an Idempotency-Key.
-        dry_run: it takes `?dry_run=true`.
+        dry_run: it takes `?dry_run=true`; a `query` of its own is then a `DryRunQuery`.
         conditional: it takes If-Match.
     """
     headers = [
@@ -156,8 +151,7 @@ def operation(
         *([OPTIONAL_KEY_HEADER if dry_run else IDEMPOTENCY_KEY_HEADER, REPLAYED_HEADER] if idempotent else []),
     ]
     headers += [IF_MATCH_HEADER] if conditional else []
-    queried: list[Any] = [query] if query is not None else []
-    queried += [DRY_RUN_QUERY] if dry_run else []
+    query = query or (DryRunQuery if dry_run else None)
     if conditional:
         problems = [*problems, AccountMovedOn(expected=7, sequence=8)]
     if dry_run and 200 not in responses:
@@ -168,7 +162,7 @@ def operation(
         summary=summary,
         description=f"{description}\n\nScope: `{scope}`.".strip() if scope else description,
         tags=[tag],
-        parameters=[*parameters, *queried, *headers],
+        parameters=[*parameters, *([query] if query else []), *headers],
         request=takes.shape if takes else None,
         responses={
             (status, body.media_type): OpenApiResponse(body.shape, body.description or summary)
@@ -181,7 +175,7 @@ def operation(
             SCOPE_KEY: scope or None,
         },
     )
-    return lambda handler: requires(scope)(document(handler))
+    return lambda handler: requires(scope, takes_query=query is not None)(document(handler))
 
 
 def _response_examples(responses: Mapping[int, ResponseBody]) -> list[OpenApiExample]:
