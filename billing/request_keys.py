@@ -96,7 +96,7 @@ def dry_run_once(
         act: runs inside a transaction that is rolled back.
         replays: False does not look for a stored result.
     """
-    with waits_bounded(), transaction.atomic(durable=True):
+    with waits_bounded(), outermost():
         known = RequestKey.objects.filter(collection=collection, idempotency_key=idempotency_key).first()
         if known is not None and replays:
             return _replay(known, request_digest)

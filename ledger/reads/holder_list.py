@@ -13,7 +13,7 @@ ACCOUNTS_AT_ONCE = 100
 
 # From first entry to first entry, which have an index, and of each account only the last one: what it costs grows with the page,
 # not with the history. `beyond` is an id behind all that begin with the prefix: where the index is left.
-# The first movement of an account is a grant, transfer_in or adjust, which the index of kinds finds behind any number of refusals.
+# The first movement of an account is a grant, transfer_in or adjust: the index of kinds finds it behind any number of refusals.
 PAGE = f"""
 SELECT
     account.holder_id,
