@@ -63,8 +63,8 @@ class PlanAdmin(CreatableAdmin):
     create_view = plan_forms.create_view
     list_display = ("code", "version", "name", "currency", "interval", "created")
     list_filter = (text("currency"), text("code", title="plan"))
-    search_fields = ("code__startswith",)
-    search_help_text = "Beginning of a plan's code"
+    search_fields = ("code__startswith", "name__named")
+    search_help_text = "Beginning of a plan's code or name"
     csv_columns = PLAN_CSV
     starts = "A plan says what you sell: its prices, and how often it is billed."
     actions_detail = ("new_version",)

@@ -67,8 +67,16 @@ def list_url(model: type[Model], **filters: Any) -> str:
     return f"{reverse(f'admin:{opts.app_label}_{opts.model_name}_changelist')}?{urlencode(filters)}"
 
 
-def customer_link(pk: int, ref: str) -> SafeString:
-    return row_link(Customer, pk, ref)
+def customer_link(pk: int, ref: str, name: str = "") -> SafeString:
+    """A link to a customer by the reference, with the name beside it."""
+    linked = row_link(Customer, pk, ref)
+    return format_html('{} <span class="note">{}</span>', linked, name) if name else linked
+
+
+def customer_names(rows: Iterable[Any]) -> dict[int, str]:
+    """What the customers of these rows are called now, in one query."""
+    pks = {row.customer_id for row in rows}
+    return dict(Customer.objects.filter(pk__in=pks).values_list("pk", "name"))
 
 
 def subscription_link(pk: int, ref: str) -> SafeString:

@@ -15,10 +15,21 @@ from django.utils.safestring import SafeString
 from unfold.decorators import action, display
 from unfold.widgets import UnfoldAdminDecimalFieldWidget
 
-from billing.admin.cells import by_pk, credits_text, customer_link, decimal, document_link, money, plain, subscription_link
+from billing.admin.cells import (
+    by_pk,
+    credits_text,
+    customer_link,
+    customer_names,
+    decimal,
+    document_link,
+    money,
+    plain,
+    subscription_link,
+)
 from billing.admin.document_page import credit_note_document, note_sentences
 from billing.admin.invoice_lists import totals_of
 from billing.admin.pdfs import pdf_view
+from billing.admin.search import customers_of
 from billing.admin.transitions import invoices_named
 from billing.documents import credit_notes
 from billing.documents.credit_notes import LineCredit
@@ -27,7 +38,6 @@ from billing.models import (
     CreditNote,
     CreditNoteUse,
     CreditPayment,
-    Customer,
     Invoice,
     Line,
     Subscription,
@@ -53,6 +63,7 @@ CSV: Sequence[Column] = (
     ("State", lambda note: "void" if note.released_at else "issued"),
     ("Invoice", lambda note: note.invoice_row.number if note.invoice_row else None),
     ("Customer", lambda note: note.invoice_row.customer_ref if note.invoice_row else None),
+    ("Customer name", lambda note: note.customer_name),
     ("Subscription", lambda note: note.invoice_row.subscription_ref if note.invoice_row else None),
     ("Issued", lambda note: note.issue_date),
     ("Currency", lambda note: note.currency),
@@ -106,7 +117,7 @@ class CreditNoteAdmin(ReadOnlyAdmin):
     )
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
-        """The rows with the used part of each, its invoice and its subscription, by one query each."""
+        """The rows with the used part of each, its invoice and its customer, by one query each."""
         page = _wanted(cl.queryset, cl.values()).page(cursor, most=cl.page_rows)
         _attach(page.rows)
         return page
@@ -127,7 +138,7 @@ class CreditNoteAdmin(ReadOnlyAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[CreditNote], search_term: str
     ) -> tuple[QuerySet[CreditNote], bool]:
-        """Search by number, or by the name of an invoice, subscription or customer: each has its index."""
+        """Search by number, or by an invoice, subscription or customer: each has its index."""
         word = search_term.strip()
         if not word:
             return queryset, False
@@ -189,7 +200,7 @@ class CreditNoteAdmin(ReadOnlyAdmin):
         return format_html(
             "{} ({})",
             subscription_link(row.subscription_id, found.subscription_ref),
-            customer_link(found.customer_id, found.customer_ref),
+            customer_link(found.customer_id, found.customer_ref, row.customer_name),
         )
 
     @display(description="Total")
@@ -246,8 +257,7 @@ def _wanted(rows: QuerySet[CreditNote], values: Mapping[str, str]) -> Wanted:
 
 
 def _subscriptions(word: str) -> QuerySet[Any]:
-    customer = Customer.objects.filter(ref=word).values("pk")
-    return Subscription.objects.filter(Q(ref=word) | Q(customer_id__in=customer)).values("pk")
+    return Subscription.objects.filter(Q(ref=word) | Q(customer_id__in=customers_of(word))).values("pk")
 
 
 def _attach(rows: Sequence[Any]) -> None:
@@ -255,8 +265,10 @@ def _attach(rows: Sequence[Any]) -> None:
     used: dict[int, dict[int, int]] = {row.pk: {} for row in rows}
     for use in CreditNoteUse.objects.filter(credit_note_id__in=list(used), released_at=None):
         used[use.credit_note_id][use.invoice_id] = use.amount_minor
+    names = customer_names(invoices.values())
     for row in rows:
         row.invoice_row, row.used = invoices.get(row.invoice_id), used[row.pk]
+        row.customer_name = names.get(row.invoice_row.customer_id, "") if row.invoice_row else ""
 
 
 def _uses_table(note: CreditNote) -> dict[str, Any]:

@@ -52,12 +52,12 @@ CSV: Sequence[Column] = (
 
 @admin.register(Customer)
 class CustomerAdmin(CreatableAdmin):
-    """The customers. The search takes the beginning of a reference."""
+    """The customers. The search takes the beginning of a reference, or words of a name."""
 
     create_view = order_forms.create_view
     list_display = ("ref", "name", "currency", "time_zone", "terms_days", "holder", "created")
-    search_fields = ("ref__startswith",)
-    search_help_text = "Beginning of a customer's reference"
+    search_fields = ("ref__startswith", "name__named")
+    search_help_text = "Beginning of a customer's reference or name"
     list_filter = (text("currency"), text("holder", title="holder who pays"))
     csv_columns = CSV
     starts = "A customer pays invoices: create a customer, then a subscription for it."
@@ -94,7 +94,10 @@ class CustomerAdmin(CreatableAdmin):
                     *([("Latest invoices", invoices_table(invoices))] if may("billing.view_invoice") else []),
                     ("Coupons", _coupons_table(customer, may_take=self.has_take_coupon_permission(request))),
                 ],
-                "links": [(list_url(Invoice, q=customer.ref), "All invoices of this customer"), *_statement(request, customer)],
+                "links": [
+                    (list_url(Invoice, customer=customer.ref), "All invoices of this customer"),
+                    *_statement(request, customer),
+                ],
             }
         response: HttpResponse = super().change_view(request, object_id, form_url, context)
         return response

@@ -74,6 +74,6 @@ def _invoices(customers: list[int], ref: str) -> Section:
             for row in rows
         ],
         empty="This customer has no invoice yet.",
-        more_url=list_url(Invoice, q=ref) if len(rows) == ROWS_SHOWN else "",
+        more_url=list_url(Invoice, customer=ref) if len(rows) == ROWS_SHOWN else "",
         more_text="All invoices of this customer",
     )

@@ -21,6 +21,7 @@ CSV: Sequence[Column] = (
     ("Invoice", attrgetter("number")),
     ("State", attrgetter("state")),
     ("Customer", attrgetter("customer_ref")),
+    ("Customer name", attrgetter("customer_name")),
     ("Subscription", attrgetter("subscription_ref")),
     ("Issued", attrgetter("issue_date")),
     ("Payable until", attrgetter("due_date")),

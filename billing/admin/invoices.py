@@ -11,11 +11,22 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 from unfold.decorators import action, display
 
-from billing.admin.cells import by_pk, credits_text, customer_link, document_link, list_url, money, pdf_link, subscription_link
+from billing.admin.cells import (
+    by_pk,
+    credits_text,
+    customer_link,
+    customer_names,
+    document_link,
+    list_url,
+    money,
+    pdf_link,
+    subscription_link,
+)
 from billing.admin.credit_notes import can_be_credited, credit_view, notes_table
 from billing.admin.document_page import invoice_document, invoice_sentences
 from billing.admin.invoice_lists import CSV, STILL_DUE, totals_of, wanted_invoices
 from billing.admin.pdfs import pdf_view
+from billing.admin.search import customers_of
 from billing.admin.transitions import deletion_view, impossible, transition_view, transitions_table
 from billing.documents.printing.printed import invoice_pdf
 from billing.models import (
@@ -23,7 +34,6 @@ from billing.models import (
     CouponUse,
     CreditNoteUse,
     CreditPayment,
-    Customer,
     CustomerCoupon,
     Invoice,
     Run,
@@ -62,6 +72,12 @@ def invoices_table(invoices: Iterable[Invoice]) -> dict[str, Any]:
             for row in invoices
         ],
     )
+
+
+def _attach_names(rows: Iterable[Any]) -> None:
+    names = customer_names(rows)
+    for row in rows:
+        row.customer_name = names.get(row.customer_id, "")
 
 
 @admin.register(Invoice)
@@ -109,8 +125,17 @@ class InvoiceAdmin(ReadOnlyAdmin):
     )
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
-        """Read by the index that serves the filters best."""
-        return wanted_invoices(cl.queryset, cl.values()).page(cursor, most=cl.page_rows)
+        """Read by the index that serves the filters best; the customers' names by one query."""
+        page = wanted_invoices(cl.queryset, cl.values()).page(cursor, most=cl.page_rows)
+        _attach_names(page.rows)
+        return page
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Invoice | None:
+        """The invoice with its customer's name."""
+        row: Invoice | None = super().get_object(request, object_id, from_field)
+        if row is not None:
+            _attach_names([row])
+        return row
 
     def totals(self, request: HttpRequest, cl: UncountedList) -> Totals:
         """The invoiced amount and the amount due for each currency."""
@@ -120,17 +145,14 @@ class InvoiceAdmin(ReadOnlyAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Invoice], search_term: str
     ) -> tuple[QuerySet[Invoice], bool]:
-        """Search by number, or by the reference of a subscription or customer: each has its index."""
+        """Search by number, or by a subscription or customer: each has its index."""
         word = search_term.strip()
         if not word:
             return queryset, False
         subscription = Subscription.objects.filter(ref=word).values_list("pk", flat=True).first()
-        customer = Customer.objects.filter(ref=word).values_list("pk", flat=True).first()
-        found = Q(number=word)
+        found = Q(number=word) | Q(customer_id__in=customers_of(word))
         if subscription is not None:
             found |= Q(subscription_id=subscription)
-        if customer is not None:
-            found |= Q(customer_id=customer)
         return queryset.filter(found), False
 
     def change_view(
@@ -152,7 +174,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
                     ("Credit notes about this invoice", notes_table(invoice)),
                     ("State changes", transitions_table(invoice)),
                 ],
-                "links": [(list_url(Invoice, q=invoice.subscription_ref), "All invoices of this subscription")],
+                "links": [(list_url(Invoice, subscription=invoice.subscription_ref), "All invoices of this subscription")],
             }
         response: HttpResponse = super().change_view(request, object_id, form_url, context)
         return response
@@ -256,8 +278,8 @@ class InvoiceAdmin(ReadOnlyAdmin):
         return subscription_link(row.subscription_id, row.subscription_ref)
 
     @display(description="Customer")
-    def customer_cell(self, row: Invoice) -> SafeString:
-        return customer_link(row.customer_id, row.customer_ref)
+    def customer_cell(self, row: Any) -> SafeString:
+        return customer_link(row.customer_id, row.customer_ref, row.customer_name)
 
     @display(description="Total")
     def total(self, row: Invoice) -> SafeString | str:

@@ -1,34 +1,79 @@
-"""Billing's part of the search: documents by their number, other rows by the beginning of their reference or name."""
+"""Billing's part of the search: documents by their number, other rows by the beginning of a reference or name.
 
+Subscriptions and documents are also found by the name or reference of their customer.
+"""
+
+from collections.abc import Mapping
 from typing import Any
+
+from django.db.models import Q
 
 from billing.models import CreditNote, Customer, Invoice, Plan, Subscription
 from ledger.admin.kit.cells import row_url
+from ledger.admin.kit.filters import WrongFilter
 from ledger.operator_pages import Found
 
 MOST = 5
+MOST_NAMED = 200
+"""The most customers of one name whose subscriptions and documents a list looks for."""
 
 
 def find(request: Any, word: str) -> list[Found]:
     """Customers, subscriptions, invoices, credit notes and plans for that word, as far as the operator may see them."""
     may = request.user.has_perm
+    customers = {row.pk: row for row in _called(Customer, "ref", word)}
     found: list[Found] = []
     if may("billing.view_customer"):
-        found += [_found(row, f"{row.ref}: {row.name}", "customer", "groups") for row in _by_beginning(Customer, "ref", word)]
+        found += [_found(row, f"{row.ref}: {row.name}", "customer", "groups") for row in customers.values()]
     if may("billing.view_subscription"):
-        found += [_found(row, row.ref, "subscription", "autorenew") for row in _by_beginning(Subscription, "ref", word)]
+        subscriptions = _first(_by_beginning(Subscription, "ref", word), Subscription, customer_id__in=customers)
+        found += [_found(row, row.ref, f"subscription{_of(row, customers)}", "autorenew") for row in subscriptions]
     if may("billing.view_invoice"):
-        invoices = _by_number(Invoice, word)
-        found += [_found(row, str(row), f"invoice of {row.customer_ref}, {row.state}", "description") for row in invoices]
+        invoices = _first(_by_number(Invoice, word), Invoice, customer_id__in=customers)
+        found += [
+            _found(row, str(row), f"invoice{_of(row, customers) or f' of {row.customer_ref}'}, {row.state}", "description")
+            for row in invoices
+        ]
     if may("billing.view_creditnote"):
-        found += [_found(row, str(row), "credit note", "undo") for row in _by_number(CreditNote, word)]
+        theirs = Subscription.objects.filter(customer_id__in=customers).values("pk") if customers else ()
+        notes = _first(_by_number(CreditNote, word), CreditNote, subscription_id__in=theirs)
+        found += [_found(row, str(row), "credit note", "undo") for row in notes]
     if may("billing.view_plan"):
-        found += [_found(row, f"{row.name} ({row})", "plan", "sell") for row in _by_beginning(Plan, "code", word)]
+        found += [_found(row, f"{row.name} ({row})", "plan", "sell") for row in _called(Plan, "code", word)]
+    return found
+
+
+def customers_of(word: str) -> list[int]:
+    """The customers of that reference, and those whose names have these words.
+
+    Raises:
+        WrongFilter: these are more than MOST_NAMED customers.
+    """
+    found = list(Customer.objects.filter(Q(ref=word) | Q(name__named=word)).values_list("pk", flat=True)[: MOST_NAMED + 1])
+    if len(found) > MOST_NAMED:
+        raise WrongFilter(f"More than {MOST_NAMED} customers are called “{word[:40]}”. Type more of the name, or the reference.")
     return found
 
 
 def _found(row: Any, title: str, description: str, icon: str) -> Found:
     return Found(title=title, description=description, url=row_url(type(row), row.pk), icon=icon)
+
+
+def _of(row: Any, customers: Mapping[int, Customer]) -> str:
+    """Whose a row is, if it was found by its customer."""
+    customer = customers.get(row.customer_id)
+    return f" of {customer.ref}: {customer.name}" if customer else ""
+
+
+def _called(model: Any, field: str, word: str) -> list[Any]:
+    """Rows by the beginning of their reference, then those by their name."""
+    return _first(_by_beginning(model, field, word), model, name__named=word)
+
+
+def _first(rows: list[Any], model: Any, **others: Any) -> list[Any]:
+    """The rows, then the newest others, each once; at most MOST."""
+    more = model.objects.filter(**others).order_by("-pk")[:MOST] if len(rows) < MOST else ()
+    return list({row.pk: row for row in (*rows, *more)}.values())[:MOST]
 
 
 def _by_beginning(model: Any, field: str, word: str) -> list[Any]:

@@ -6,6 +6,7 @@ from zoneinfo import ZoneInfo
 
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
+from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, reverse
@@ -20,6 +21,7 @@ from billing.admin.invoices import invoices_table
 from billing.admin.order_forms import subscriptions as order_forms
 from billing.admin.order_forms.amendments import WAYS, amend_view
 from billing.admin.prose import every, number
+from billing.admin.search import customers_of
 from billing.admin.subscription_tables import amendments_table, charges_table, claims_table, items_table
 from billing.admin.transitions import deletions_table
 from billing.errors import NotFound
@@ -41,6 +43,7 @@ STATE_COLOURS = {"scheduled": "info", "active": "success", "paused": "warning", 
 CSV: Sequence[Column] = (
     ("Subscription", lambda row: row.ref),
     ("Customer", lambda row: row.now.customer),
+    ("Customer name", lambda row: row.now.customer_name),
     ("Plan", lambda row: row.now.plan),
     ("Version", lambda row: row.now.plan_version),
     ("Currency", lambda row: row.now.currency),
@@ -66,7 +69,7 @@ def _amendment(name: str, icon: str) -> Callable[..., HttpResponse]:
 
 @admin.register(Subscription)
 class SubscriptionAdmin(CreatableAdmin):
-    """The subscriptions. The search takes the beginning of a reference."""
+    """The subscriptions. The search takes the beginning of a reference, a customer's reference, or words of a customer's name."""
 
     create_view = order_forms.create_view
     list_display = ("ref", "customer_cell", "plan", "state_label", "started", "next_due", "billing_suspended")
@@ -79,7 +82,7 @@ class SubscriptionAdmin(CreatableAdmin):
         instant("until", title="started before"),
     )
     search_fields = ("ref__startswith",)
-    search_help_text = "Beginning of a subscription's reference"
+    search_help_text = "Beginning of a subscription's reference, or a customer"
     csv_columns = CSV
     starts = "A subscription is a customer on a plan. Create the plan and the customer first."
     change_form_outer_before_template = "admin/ledger/sentences.html"
@@ -125,6 +128,15 @@ class SubscriptionAdmin(CreatableAdmin):
         note = f"The search covers {WINDOW_ROWS:,} subscriptions, back to {last.ref}. “Older” continues it."
         return Page(rows=shown, older=str(last.pk), note=note)
 
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Subscription], search_term: str
+    ) -> tuple[QuerySet[Subscription], bool]:
+        """Search by the beginning of the reference, or by the customer: each has its index."""
+        word = search_term.strip()
+        if not word:
+            return queryset, False
+        return queryset.filter(Q(ref__startswith=word) | Q(customer_id__in=customers_of(word))), False
+
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Subscription | None:
         """The subscription with its present state and its parts."""
         row: Subscription | None = super().get_object(request, object_id, from_field)
@@ -158,7 +170,7 @@ class SubscriptionAdmin(CreatableAdmin):
                 ],
                 "links": [
                     (reverse("admin:billing_usage", args=[row.pk]), "Usage events"),
-                    (list_url(Invoice, q=row.ref), "All invoices of this subscription"),
+                    (list_url(Invoice, subscription=row.ref), "All invoices of this subscription"),
                 ],
             }
         response: HttpResponse = super().change_view(request, object_id, form_url, context)
@@ -224,7 +236,7 @@ class SubscriptionAdmin(CreatableAdmin):
 
     @display(description="Customer")
     def customer_cell(self, row: Any) -> SafeString | str:
-        return customer_link(row.customer_id, row.now.customer)
+        return customer_link(row.customer_id, row.now.customer, row.now.customer_name)
 
     @display(description="Plan")
     def plan(self, row: Any) -> str:
@@ -284,7 +296,8 @@ def subscription_sentences(detail: SubscriptionDetail) -> list[str]:
     zone = ZoneInfo(row.time_zone)
     interval = every(Interval(IntervalUnit(row.interval_unit), row.interval_count))
     verb = {"scheduled": "will be", "ended": "was", "paused": "is paused,"}.get(row.state, "is")
-    sentences = [f"{row.customer} {verb} on {row.plan} v{row.plan_version}, billed every {interval} in {row.currency}."]
+    customer = f"{row.customer} ({row.customer_name})"
+    sentences = [f"{customer} {verb} on {row.plan} v{row.plan_version}, billed every {interval} in {row.currency}."]
     current = [item for item in detail.items if item.starts_at <= detail.as_of and item.quantity != 1]
     if current:
         sentences.append(f"Quantities: {', '.join(f'{item.price_key} {number(item.quantity)}' for item in current)}.")

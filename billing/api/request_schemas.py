@@ -303,18 +303,23 @@ def _created() -> dict[str, TimeField]:
     }
 
 
-def _query(name: str, doc: str, **filters: StrictField) -> type[ListQuery]:
+def _query(name: str, doc: str, /, **filters: StrictField) -> type[ListQuery]:
     return type(name, (ListQuery,), {"__doc__": doc, **filters})
 
 
+def _name() -> TextField:
+    text = "The beginnings of words of the name, without regard to case and accents: `mull` finds Jörg Müller and Mueller GmbH."
+    return TextField(max_length=200, min_length=1, required=False, help_text=text)
+
+
 CustomersQuery = _query(
-    "CustomersQuery", "Which customers.",
+    "CustomersQuery", "Which customers.", name=_name(),
     holder=HolderField(required=False, help_text="Whose credits of this holder pay first."),
     currency=CurrencyField(required=False, help_text="Invoiced in this currency."), **_created(),
 )  # fmt: skip
 PlansQuery = _query(
     "PlansQuery", "Which versions of plans.",
-    code=RefField(required=False, help_text="Of this plan."),
+    code=RefField(required=False, help_text="Of this plan."), name=_name(),
     currency=CurrencyField(required=False, help_text="In this currency."),
     newest=QueryTruthField(default=False, help_text="True: of each plan only its newest version."), **_created(),
 )  # fmt: skip

@@ -22,6 +22,50 @@ ALTER TABLE billing_itemversion
     ) WHERE (superseded_at IS NULL);
 
 
+-- Names -----------------------------------------------------------------------------------------------
+
+-- A text for the comparison of names: without accents and case, punctuation as spaces. Letters that Unicode does not take apart
+-- are replaced here. Characters are named by number, because classes such as [[:alnum:]] differ between databases. At most 500 characters: a word of
+-- an index has at most 2,046 bytes, and one character may become many.
+CREATE FUNCTION billing_folded_name(name text) RETURNS text
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN left(trim(regexp_replace(
+    regexp_replace(lower(translate(normalize(
+        replace(replace(replace(replace(replace(replace(replace(replace(
+            name, 'ß', 'ss'), 'ẞ', 'ss'), 'Æ', 'ae'), 'æ', 'ae'), 'Œ', 'oe'), 'œ', 'oe'), 'Þ', 'th'), 'þ', 'th'
+    ), NFKD), 'ØøŁłĐđÐðĦħŦŧıς', 'oollddddhhttiσ')), '[\u0300-\u036f]+', '', 'g'),
+    '[\u0001-\u002f\u003a-\u0060\u007b-\u00bf\u2000-\u206f\u3000-\u3004]+', ' ', 'g'
+)), 500);
+
+-- The same text, with umlauts spelt as two letters: "Müller" is "mueller" too.
+CREATE FUNCTION billing_spelt_name(name text) RETURNS text
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN billing_folded_name(regexp_replace(regexp_replace(regexp_replace(regexp_replace(normalize(name, NFKD),
+    '([AaOoUu])\u0308', '\1e', 'g'), '([Aa])\u030a', '\1a', 'g'), 'Ø', 'oe', 'g'), 'ø', 'oe', 'g'));
+
+-- The words of a name, in both spellings, for the index.
+CREATE FUNCTION billing_name_words(name text) RETURNS tsvector
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN array_to_tsvector(array_remove(
+    string_to_array(billing_folded_name(name), ' ') || string_to_array(billing_spelt_name(name), ' '), ''
+));
+
+-- What somebody typed, as a query: each typed word begins a word of the name, in one of the spellings. Null without any word.
+CREATE FUNCTION billing_name_query(typed text) RETURNS tsquery
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN (
+    SELECT string_agg(format('(''%s'':*|''%s'':*)', word.folded, word.spelt), '&')::tsquery
+    FROM unnest(
+        string_to_array(billing_folded_name(typed), ' '), string_to_array(billing_spelt_name(typed), ' ')
+    ) AS word (folded, spelt)
+    WHERE word.folded <> ''
+);
+
+-- Customers and plans by words of their names. Without a list of pending rows, which each search would read in full.
+CREATE INDEX billing_customer_name ON billing_customer USING gin (billing_name_words(name)) WITH (fastupdate = off);
+CREATE INDEX billing_plan_name ON billing_plan USING gin (billing_name_words(name)) WITH (fastupdate = off);
+
+
 -- Usage events ----------------------------------------------------------------------------------------
 
 -- Partitioned by the time of use: a month that is billed and past every look-back is detached and dropped in one step. All events

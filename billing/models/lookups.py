@@ -1,12 +1,28 @@
-"""A row that a caller names: found, or a NotFound that repeats the name."""
+"""A row that a caller names: found, or a NotFound that repeats the name; and rows by words of their names."""
 
 from typing import Any, TypeVar
 
-from django.db.models import QuerySet
+from django.db.models import CharField, Lookup, QuerySet
 
 from billing.errors import NotFound
 
 Row = TypeVar("Row")
+
+
+@CharField.register_lookup
+class Named(Lookup):
+    """Each typed word begins a word of the name, without regard to case, accents and punctuation: `name__named="muller"`.
+
+    billing/migrations/schema.sql says what is folded, and has an index for each table that is searched in this way.
+    """
+
+    lookup_name = "named"
+
+    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, tuple[str | int, ...]]:
+        """As Django's lookups."""
+        name, name_values = self.process_lhs(compiler, connection)
+        typed, typed_values = self.process_rhs(compiler, connection)
+        return f"billing_name_words({name}) @@ billing_name_query({typed})", (*name_values, *typed_values)
 
 
 def first_of(rows: "QuerySet[Any, Row]", resource: str, ref: str | int) -> Row:

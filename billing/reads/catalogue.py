@@ -22,6 +22,7 @@ def customer(ref: str) -> Customer:
 
 def customers(
     *,
+    name: str | None = None,
     holder: str | None = None,
     currency: str | None = None,
     since: datetime | None = None,
@@ -33,11 +34,12 @@ def customers(
     """Customers, newest first, by keyset on the id.
 
     Args:
+        name: the beginnings of words of their names. See `billing.models.lookups.Named`.
         holder: whose credits pay for them.
         since, until: created in `[since, until)`.
         before, after: see `pages.page`.
     """
-    rows = _equal(Customer.objects.all(), {"holder_id": holder, "currency": currency})
+    rows = _equal(Customer.objects.all(), {"name__named": name, "holder_id": holder, "currency": currency})
     return page(within(rows, "created_at", since=since, until=until), before=before, after=after, limit=limit)
 
 
@@ -57,6 +59,7 @@ def plan(code: str, version: int | None = None) -> Plan:
 def plans(
     *,
     code: str | None = None,
+    name: str | None = None,
     currency: str | None = None,
     newest: bool = False,
     since: datetime | None = None,
@@ -69,9 +72,9 @@ def plans(
 
     Args:
         newest: of each plan only its newest version.
-        since, until, before, after: see `customers`.
+        name, since, until, before, after: see `customers`.
     """
-    rows = _equal(Plan.objects.all(), {"code": code, "currency": currency})
+    rows = _equal(Plan.objects.all(), {"code": code, "name__named": name, "currency": currency})
     if newest:
         last = Plan.objects.values("code").annotate(last=Max("id")).values("last")
         rows = rows.filter(pk__in=last)

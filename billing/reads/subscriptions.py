@@ -23,7 +23,8 @@ STATES: Final = ("scheduled", "active", "paused", "ended")
 # it is active.
 ROWS: Final = """
 SELECT * FROM (
-    SELECT s.id, s.ref, c.ref AS customer, s.started_at, s.anchor_at, s.time_zone, s.trial_end, s.created_at, c.currency,
+    SELECT s.id, s.ref, c.ref AS customer, c.name AS customer_name, s.started_at, s.anchor_at, s.time_zone, s.trial_end,
+        s.created_at, c.currency,
         plan.id AS plan_id, plan.code AS plan, plan.version AS plan_version,
         plan.interval_unit, plan.interval_count, plan.is_active,
         planned.ends_at,
@@ -97,6 +98,7 @@ class SubscriptionRow(NamedTuple):
     id: int
     ref: str
     customer: str
+    customer_name: str
     started_at: datetime
     anchor_at: datetime
     time_zone: str

@@ -22,7 +22,7 @@ from ledger.units import unit_of
 MOST = 5
 LONGEST = 255
 BY_REQUEST = "kind = 'refusal' AND refusal ->> 'request_id' = %s"
-HINT = "Holder, reference, idempotency key, request id, invoice or credit note number, customer, subscription or plan."
+HINT = "Holder, reference, idempotency key, request id, document number, or the reference or name of a customer or plan."
 
 
 def find_anything(request: HttpRequest) -> HttpResponse:

@@ -1,10 +1,10 @@
 """How long the admin's pages take over a large ledger: `python -m tests.benchmarks.page_times [ENTRIES] [HOLDERS]`.
 
-A ledger of 1,000,000 entries of 100,000 holders, filled by COPY with all triggers on, its totals counted; then each page, as an
-operator with all permissions sees it, several times in this process: queries, the fastest time, which other work on the machine
-touches least, the median, and the slowest query of the fastest. One holder has a tenth of the entries. The middleware counts, the
-web server does not. Then what reads all accounts: the readings of /metrics that make a full round, and the state of all accounts
-at the end of a month, as closing it reads it.
+A ledger of 1,000,000 entries of 100,000 holders, filled by COPY with all triggers on, its totals counted, and as many customers
+as holders; then each page, as an operator with all permissions sees it, several times in this process: queries, the fastest
+time, which other work on the machine touches least, the median, and the slowest query of the fastest. One holder has a tenth of
+the entries. The middleware counts, the web server does not. Then what reads all accounts: the readings of /metrics that make a
+full round, and the state of all accounts at the end of a month, as closing it reads it.
 """
 
 import os
@@ -30,6 +30,7 @@ def main() -> None:
     server = BenchmarkServer(Path(os.environ.get("LEDGER_DATA_DIR", str(ROOT / ".data"))).absolute() / "bench-pages")
     try:
         _fill(server, entries=entries, holders=holders)
+        _fill_customers(server, holders)
         _show()
         _show_reads_of_all_accounts()
     finally:
@@ -53,6 +54,26 @@ def _fill(server: BenchmarkServer, *, entries: int, holders: int) -> None:
     count_entries(patience_seconds=0)
     close_months()
     _tell(f"counted and closed in {time.monotonic() - began:,.0f} s; load {os.getloadavg()[0]:.1f}\n")
+
+
+# One customer is called Jörg Müller, a hundredth Müller; of 400 other surnames each has as many.
+CUSTOMERS = """
+INSERT INTO billing_customer
+    (ref, name, currency, time_zone, language, address, vat_id, vat_status, terms_days, grace_days, holder_id, credit_type)
+SELECT 'CUST-' || n, first_name || ' ' || surname || ' ' || (ARRAY['GmbH', 'Ltd', 'SA', 'Oy'])[1 + n %% 4],
+    'EUR', 'UTC', 'en', '{}', '', 'taxable', 30, 0, '', ''
+FROM generate_series(1, %s) AS n,
+    LATERAL (SELECT CASE WHEN n = 1 THEN 'Jörg' ELSE (ARRAY['Ana', 'Béla', 'Cem', 'Dörte', 'Eva', 'Gül'])[1 + n %% 6] END)
+        AS a (first_name),
+    LATERAL (SELECT translate(lpad((n * 31 %% 400)::text, 3, '0'), '0123456789', 'aeioulmnrs')) AS b (syllables),
+    LATERAL (SELECT CASE WHEN n %% 100 = 1 THEN 'Müller' ELSE initcap(syllables) END) AS c (surname)
+"""
+
+
+def _fill_customers(server: BenchmarkServer, customers: int) -> None:
+    with server.superuser() as connection:
+        connection.execute(CUSTOMERS, [customers])
+        connection.execute("VACUUM ANALYZE billing_customer")
 
 
 @dataclass
@@ -153,6 +174,7 @@ def _pages() -> dict[str, str]:
     newest = next(entry for entry in reads.entries(long, limit=1_000) if entry.reference)
     day = from_us(newest.recorded_us)
     entries, accounts = reverse("admin:ledger_entrylisting_changelist"), reverse("admin:ledger_account_changelist")
+    customers = reverse("admin:billing_customer_changelist")
     entry = quote(f"{long}/credits/{newest.sequence}")
     found = {"Home": reverse("admin:index")}
     for model in admin.site._registry:
@@ -176,6 +198,12 @@ def _pages() -> dict[str, str]:
         "month-end": f"{reverse('admin:ledger_month_end')}?month={day:%Y-%m}",
         "current locks": reverse("admin:ledger_locks"),
         "find anything": f"{reverse('admin:search')}?s={newest.reference}",
+        "find anything by a rare name": f"{reverse('admin:search')}?s=jorg+mueller",
+        "find anything by a letter": f"{reverse('admin:search')}?s=m",
+        "customers by a rare name": f"{customers}?q=jorg+mueller",
+        "customers by a frequent name": f"{customers}?q=muller",
+        "customers by a letter": f"{customers}?q=m",
+        "customers of no such name": f"{customers}?q=nobody",
         "grant credits": reverse("admin:ledger_account_grant_to_anyone"),
     }
 

@@ -104,7 +104,7 @@ def test_an_invoice_is_shown_with_lines_taxes_and_totals(client, billed):
     for said in ("owes 12.00 EUR, due on", "VAT 20 % on 10.00", ">EUR 12.00<", "1\u00a0Jan\u00a02026 – 31\u00a0Jan\u00a02026"):
         assert said in page
     assert f'href="{BILLING}/subscription/{billed.pk}/change/"' in page
-    assert f'href="{BILLING}/invoice/?q={billed.ref}"' in page
+    assert f'href="{BILLING}/invoice/?subscription={billed.ref}"' in page
 
 
 @pytest.mark.parametrize(

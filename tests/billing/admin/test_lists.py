@@ -13,9 +13,10 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from billing.admin import invoice_lists
+from billing.admin import invoice_lists, search
 from billing.admin import subscriptions as subscription_pages
 from billing.documents import invoices
+from billing.documents.credit_notes import issue_in
 from billing.generator.generate import generate_in
 from billing.generator.options import Options
 from billing.models import Customer, Invoice
@@ -302,3 +303,58 @@ def test_the_file_comes_whole_through_the_front_in_many_pieces(client, monkeypat
     assert response.status_code == 200
     rows = csv.DictReader(io.StringIO(response.content.decode("utf-8-sig"), newline=""))
     assert [row["Customer"] for row in rows] == [f"C-{number}" for number in range(4, -1, -1)]
+
+
+# By the customer's name ------------------------------------------------------------------------------
+
+
+LISTS = ("customer", "subscription", "invoice", "creditnote")
+
+
+@pytest.fixture
+def named():
+    """Two customers with a subscription, an invoice and a credit note each."""
+    for number, name in enumerate(("Jörg Müller", "Anna Meier")):
+        customer = CustomerFactory(ref=f"C-{number}", name=name)
+        SubscriptionFactory(ref=f"SUB-{number}", customer=customer.ref)
+        generate_in(ref=f"SUB-{number}", options=Options(as_of=at(1, 1)))
+        invoice = Invoice.objects.get(customer_ref=customer.ref)
+        issue_in(invoice_id=invoice.pk, reason="a mistake", actor="admin:mara")
+
+
+@pytest.mark.parametrize("model", LISTS)
+def test_a_list_is_searched_by_the_customers_name_and_shows_it(client, named, model):
+    both = client.get(f"{BILLING}/{model}/").content.decode()
+    assert ("Jörg Müller" in both, "Anna Meier" in both) == (True, True)
+    for word in ("Müller", "muller", "C-0"):
+        page = client.get(f"{BILLING}/{model}/", {"q": word}).content.decode()
+        assert ("Jörg Müller" in page, "Anna Meier" in page) == (True, False), word
+        [row] = csv_rows(client, f"{BILLING}/{model}/csv/?q={word}")
+        assert row["Name" if model == "customer" else "Customer name"] == "Jörg Müller"
+    assert 'class="field-' not in client.get(f"{BILLING}/{model}/", {"q": "nobody"}).content.decode()
+
+
+@pytest.mark.parametrize("model", LISTS)
+def test_names_cost_the_same_number_of_queries_for_one_row_and_for_many(client, named, model):
+    def cost(query):
+        with CaptureQueriesContext(connection) as captured:
+            client.get(f"{BILLING}/{model}/{query}")
+        return len(captured)
+
+    few = cost("")
+    for number in range(5):
+        SubscriptionFactory(ref=f"SUB-{number + 2}", customer=CustomerFactory(ref=f"C-{number + 2}").ref)
+        generate_in(ref=f"SUB-{number + 2}", options=Options(as_of=at(1, 1)))
+        invoice = Invoice.objects.get(customer_ref=f"C-{number + 2}")
+        issue_in(invoice_id=invoice.pk, reason="a mistake", actor="admin:mara")
+    assert cost("") == few
+
+
+@pytest.mark.parametrize("model", LISTS[1:])
+def test_a_name_of_too_many_customers_asks_for_more_of_it(client, named, model, monkeypatch):
+    monkeypatch.setattr(search, "MOST_NAMED", 1)
+    CustomerFactory(name="Jorge")
+    page = client.get(f"{BILLING}/{model}/?q=jorg").content.decode()
+    assert "More than 1 customers are called “jorg”. Type more of the name" in page
+    assert client.get(f"{BILLING}/{model}/csv/?q=jorg").status_code == 302
+    assert "Jörg Müller" in client.get(f"{BILLING}/{model}/?q=jorg+mul").content.decode()

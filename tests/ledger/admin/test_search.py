@@ -67,8 +67,8 @@ def test_a_batch_is_found_by_its_key_and_its_request(client):
 
 
 def test_documents_and_orders_of_billing_are_found(client):
-    customer = CustomerFactory(ref="CUST-ACME")
-    plan = PlanFactory(code="team-plan")
+    customer = CustomerFactory(ref="CUST-ACME", name="Jörg Müller")
+    plan = PlanFactory(code="team-plan", name="Équipe")
     subscription = SubscriptionFactory(customer=customer.ref, plan=plan.code)
     generate_in(ref=subscription.ref, options=Options(as_of=at(1, 1)))
     invoice = Invoice.objects.get()
@@ -80,9 +80,28 @@ def test_documents_and_orders_of_billing_are_found(client):
         == [f"{base}/invoice/{invoice.pk}/change/"]
     )
     assert found_addresses(client, note.number.lower()) == [f"{base}/creditnote/{note.pk}/change/"]
-    assert found_addresses(client, "cust-a") == [f"{base}/customer/{customer.pk}/change/"]
+    of_the_customer = [
+        f"{base}/{row}/change/"
+        for row in (
+            f"customer/{customer.pk}", f"subscription/{subscription.pk}", f"invoice/{invoice.pk}", f"creditnote/{note.pk}",
+        )
+    ]  # fmt: skip
+    for word in ("cust-a", "Müller", "mull", "MUELLER jorg"):
+        assert found_addresses(client, word) == of_the_customer, word
     assert f"{base}/subscription/{subscription.pk}/change/" in found_addresses(client, subscription.ref)
-    assert len(found_addresses(client, "team-pl")) == 1
+    assert found_addresses(client, "team-pl") == found_addresses(client, "equipe") == [f"{base}/plan/{plan.pk}/change/"]
+
+
+def test_a_name_shows_an_operator_only_what_the_permissions_allow():
+    customer = CustomerFactory(name="Jörg Müller")
+    SubscriptionFactory(customer=customer.ref)
+    for permission, descriptions in (
+        ("billing.view_customer", ["customer"]),
+        ("billing.view_subscription", [f"subscription of {customer.ref}: Jörg Müller"]),
+        ("billing.view_plan", []),
+    ):
+        client = operator(permission, name=permission)
+        assert [description for _, description, _ in search_results(client, "muller")] == descriptions
 
 
 @pytest.mark.parametrize("word", ["nobody", "a\x00b", "x" * 300, "%", "_"])
