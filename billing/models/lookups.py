@@ -13,16 +13,15 @@ Row = TypeVar("Row")
 class Named(Lookup):
     """Each typed word begins a word of the name, without regard to case, accents and punctuation: `name__named="muller"`.
 
-    billing/migrations/schema.sql says what is folded, and has an index for each table that is searched in this way.
+    billing/migrations/schema.sql says what is folded. It adds the words and an index to each table that is searched in this way.
     """
 
     lookup_name = "named"
 
     def as_sql(self, compiler: Any, connection: Any) -> tuple[str, tuple[str | int, ...]]:
         """As Django's lookups."""
-        name, name_values = self.process_lhs(compiler, connection)
-        typed, typed_values = self.process_rhs(compiler, connection)
-        return f"billing_name_words({name}) @@ billing_name_query({typed})", (*name_values, *typed_values)
+        typed, values = self.process_rhs(compiler, connection)
+        return f"{connection.ops.quote_name(self.lhs.alias)}.name_words @@ billing_name_query({typed})", tuple(values)
 
 
 def first_of(rows: "QuerySet[Any, Row]", resource: str, ref: str | int) -> Row:
