@@ -69,12 +69,17 @@ def application(raw_connection: RawConnection) -> Session:
     return raw_connection("application", autocommit=True)
 
 
+GENERATED = {"name_words"}
+"""Columns that only the server fills."""
+
+
 def changes(table: str, columns: set[str]) -> Iterator[tuple[str, sql.Composed]]:
     """Statements that touch no row, each with the right that it needs."""
     name = sql.Identifier(table)
     for column in sorted(columns):
-        yield f"UPDATE {column}", sql.SQL("UPDATE {0} SET {1} = {1} WHERE false").format(name, sql.Identifier(column))
-    yield "INSERT", sql.SQL("INSERT INTO {0} SELECT * FROM {0} WHERE false").format(name)
+        yield f"UPDATE {column}", sql.SQL("UPDATE {0} SET {1} = DEFAULT WHERE false").format(name, sql.Identifier(column))
+    given = sql.SQL(", ").join(map(sql.Identifier, sorted(columns - GENERATED)))
+    yield "INSERT", sql.SQL("INSERT INTO {0} ({1}) SELECT {1} FROM {0} WHERE false").format(name, given)
     yield "DELETE", sql.SQL("DELETE FROM {} WHERE false").format(name)
     yield "TRUNCATE", sql.SQL("TRUNCATE {} CASCADE").format(name)
     yield "DROP", sql.SQL("DROP TABLE {}").format(name)
