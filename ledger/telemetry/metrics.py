@@ -4,7 +4,7 @@ A web server has several processes, and a scrape reaches one of them. So each pr
 folder that PROMETHEUS_MULTIPROC_DIR names, and the process that is scraped adds all files up. The variable is set before this
 module is imported; without it, the counts stay in the memory of the process.
 
-To write into the file takes 4 µs, and three times as much where the caches are cold. So what happens with each request is
+To add to a count takes 4 µs, and three times as much where the caches are cold. So what happens with each request is
 counted in variables, and written four times a second by `write_counts`. ADR 0037.
 """
 
@@ -16,10 +16,13 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
+from ledger.telemetry.count_files import CountFile, use_count_files, write_down_all
+
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 GROUP_SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
+use_count_files()
 OWN = CollectorRegistry()
 """The counts of this process."""
 
@@ -87,9 +90,15 @@ def call_before_reading(write: Callable[[], None]) -> None:
 
 
 def write_counts() -> None:
-    """Write down what was counted in variables. Call it in the thread of the event loop, if there is one."""
+    """Write down what was counted, for the other processes too. Call it in the thread of the event loop, if there is one."""
     for write in _writers:
         write()
+    write_down_all()
+
+
+def are_counts_written() -> bool:
+    """Return whether the other processes can see what this one counts: not while the disk of the folder is full."""
+    return CountFile.are_written
 
 
 class _Own(Collector):

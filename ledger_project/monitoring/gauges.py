@@ -21,6 +21,7 @@ from billing.models import Run, ScheduledTask
 from ledger.database.cluster import ask_all_nodes, is_on_worker
 from ledger.errors import LedgerError
 from ledger.services.expiration import BEGINNING, count_overdue
+from ledger.telemetry.metrics import are_counts_written
 from ledger.totals.counting import entries_by_kind
 from ledger_project.monitoring.anchors import newest_anchor
 from ledger_project.monitoring.version import VERSION
@@ -71,6 +72,8 @@ class DatabaseGauges(Collector):
 
 def _all_families() -> Iterator[Any]:
     yield InfoMetricFamily("ledger_build", "The version of the ledger that runs.", {"version": VERSION})
+    text = "Whether this process could last write its counts for the others: 0 on a full disk, where counts stand still."
+    yield _gauge("ledger_counts_written", text, float(are_counts_written()))
     yield from _disk()
     yield from _anchor()
     found: list[Any] = []

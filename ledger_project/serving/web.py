@@ -150,14 +150,21 @@ def main() -> None:
 
 
 def share_counts() -> None:
-    """Give the processes one folder, empty at first, to count in (`ledger.telemetry.metrics`); without a token, none."""
+    """Give the processes one folder, empty at first, to count in (`ledger.telemetry.metrics`); without a token, none.
+
+    Where the folder cannot be made, as on a full disk, each process counts for itself: counting keeps nobody from serving.
+    """
     if not os.environ.get("LEDGER_METRICS_TOKEN"):
         return
     given = os.environ.get("LEDGER_METRICS_DIR")
-    folder = Path(given) if given else Path(tempfile.mkdtemp(prefix="ledger-metrics-"))
-    folder.mkdir(parents=True, exist_ok=True)
-    for left_over in folder.glob("*.db"):
-        left_over.unlink()
+    try:
+        folder = Path(given) if given else Path(tempfile.mkdtemp(prefix="ledger-metrics-"))
+        folder.mkdir(parents=True, exist_ok=True)
+        for left_over in folder.glob("*.db"):
+            left_over.unlink()
+    except OSError as error:
+        sys.stderr.write(f"/metrics shows one process's counts at a time, because LEDGER_METRICS_DIR cannot be used: {error}.\n")
+        return
     if not given:
         atexit.register(_remove, folder, os.getpid())
     os.environ[COUNTS_FOLDER] = str(folder)

@@ -29,6 +29,7 @@ from ledger.errors import InsufficientCredits, SequenceTaken
 from ledger.models import Entry
 from ledger.rules import KINDS
 from ledger.services import expiration
+from ledger.telemetry.count_files import CountFile
 from ledger.telemetry.metrics import OWN, SECONDS, add_observations, write_counts
 from ledger.totals import count_entries
 from ledger.totals.counting import counted_until, entries_by_kind
@@ -193,10 +194,11 @@ COUNT_IN_TWO_PROCESSES = """
 import os
 from ledger_project.serving.web import share_counts
 share_counts()
-from ledger.telemetry.metrics import REFUSALS, all_processes
+from ledger.telemetry.metrics import REFUSALS, all_processes, write_counts
 for _ in range(2):
     if os.fork() == 0:
         REFUSALS.labels("no").inc()
+        write_counts()
         os._exit(0)
     os.wait()
 print(all_processes().get_sample_value("ledger_refusals_total", {"code": "no"}))
@@ -210,6 +212,36 @@ def test_the_counts_of_all_processes_are_added_up_and_those_of_an_earlier_start_
         done = subprocess.run(command, cwd=settings.BASE_DIR, env=environment, capture_output=True, text=True, check=True)
         assert done.stdout == "2.0\n"
     assert len(list(tmp_path.glob("counter_*.db"))) == 2
+
+
+def test_without_a_folder_that_can_be_written_each_process_counts_for_itself(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    environment = os.environ | {"LEDGER_METRICS_TOKEN": "x", "LEDGER_METRICS_DIR": str(tmp_path / "file" / "metrics")}
+    command = [sys.executable, "-c", COUNT_IN_TWO_PROCESSES]
+    done = subprocess.run(command, cwd=settings.BASE_DIR, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "None\n"
+    (sentence,) = done.stderr.splitlines()
+    assert sentence.startswith("/metrics shows one process's counts at a time, because LEDGER_METRICS_DIR cannot be used: ")
+
+
+def test_a_process_with_the_number_of_one_that_ended_counts_on(tmp_path: Path) -> None:
+    for spends in (3.0, 4.0):
+        counts = CountFile(str(tmp_path / "counter_1.db"))
+        assert counts.read_value("spends") == (spends - 3.0 and 3.0, 0.0)
+        for number in range(200):
+            counts.write_value(f"a longer name of a count, number {number}", 1.0, 0.0)
+        counts.write_value("spends", spends, 0.0)
+        counts.write_down()
+        counts.close()
+    found = {key: value for key, value, _, _ in CountFile.read_all_values_from_file(str(tmp_path / "counter_1.db"))}
+    assert (found["spends"], len(found)) == (4.0, 201)
+
+
+def test_the_page_says_when_counts_cannot_be_written(client: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    for are_written in (True, False):
+        monkeypatch.setattr(gauges, "are_counts_written", lambda result=are_written: result)
+        monkeypatch.setattr(metrics_page, "_gauges", DatabaseGauges())
+        assert value_of(scrape(), "ledger_counts_written") == float(are_written)
 
 
 # What the database knows -----------------------------------------------------------------------------

@@ -1,0 +1,96 @@
+"""The files in which processes count, as prometheus_client reads them, but written by a system call instead of a memory map.
+
+The package maps its files into memory. Where the disk has no block left for a page of such a file, to write to the page ends the
+process by SIGBUS, and so it did with every web process on a full disk, again and again. Here a process counts in its memory and
+writes the file when it is told to: on a full disk that is an error, which is on the log once, and the counts go on. ADR 0037.
+"""
+
+import logging
+import os
+from contextlib import suppress
+from typing import Any, ClassVar
+
+from prometheus_client import mmap_dict, values
+
+log = logging.getLogger(__name__)
+
+HEAD_BYTES = 8
+"""Of the form of the file: how much of it is used, and padding."""
+
+
+class CountFile(mmap_dict.MmapedDict):
+    """Counts in memory, in the form of the package's files; `write_down` copies them into the file."""
+
+    open_files: ClassVar[list["CountFile"]] = []
+    are_written: ClassVar[bool] = True
+    """Whether the last time that this process wrote its counts down, they reached their files."""
+
+    def __init__(self, filename: str) -> None:
+        """Count for this file; what it has is counted on, because the process may have the number of one that ended."""
+        self._fname = filename
+        self._positions: dict[str, int] = {}
+        # The package's own has a map here.
+        self._m: Any = bytearray(HEAD_BYTES)
+        self._used = self._capacity = HEAD_BYTES
+        self._written = b""
+        with suppress(FileNotFoundError):
+            for key, value, timestamp, _ in self.read_all_values_from_file(filename):
+                self.write_value(key, value, timestamp)
+        self.open_files.append(self)
+
+    def _init_value(self, key: str) -> None:
+        # The package would make the file longer, and map it again.
+        needed = self._used + len(key.encode()) + 64
+        if needed > self._capacity:
+            self._capacity = 2 * needed
+            self._m.extend(bytes(self._capacity - len(self._m)))
+        super()._init_value(key)
+
+    def write_down(self) -> None:
+        """Write what is counted now into the file, the head last: a reader finds either values or no more of them.
+
+        Raises:
+            OSError: they cannot be written now; the file has values of before, or some of them.
+        """
+        counted = bytes(self._m[HEAD_BYTES : self._used])
+        if counted == self._written:
+            return
+        descriptor = os.open(self._fname, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            _write_all(descriptor, counted, HEAD_BYTES)
+            _write_all(descriptor, (HEAD_BYTES + len(counted)).to_bytes(4, "little") + bytes(4), 0)
+        finally:
+            os.close(descriptor)
+        self._written = counted
+
+    def close(self) -> None:
+        """Count no more for this file; a child of the process calls it for the files of its parent."""
+        with suppress(ValueError):
+            self.open_files.remove(self)
+
+
+def _write_all(descriptor: int, content: bytes, offset: int) -> None:
+    while content:
+        written = os.pwrite(descriptor, content, offset)
+        content, offset = content[written:], offset + written
+
+
+def write_down_all() -> None:
+    """Write the counts of this process into its files; on a full disk, say so in the log once and go on."""
+    try:
+        for each in list(CountFile.open_files):
+            each.write_down()
+    except OSError as error:
+        if CountFile.are_written:
+            log.error("The counts of this process cannot be written, so /metrics shows older ones; they are kept: %s", error)
+        CountFile.are_written = False
+        return
+    if not CountFile.are_written:
+        log.warning("The counts of this process are written again.")
+    CountFile.are_written = True
+
+
+def use_count_files() -> None:
+    """Have the package count in these files, where it counts in files at all; call it before the first metric is made."""
+    package: Any = values
+    package.MmapedDict = CountFile
