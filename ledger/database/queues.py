@@ -9,8 +9,9 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
+from math import ceil
 from typing import Any
 
 from django.db import connections
@@ -24,6 +25,11 @@ PATIENCE_SECONDS = 2.5
 """How long a request waits at most before a thread executes it."""
 LIMIT = 2048
 """How many requests wait in one queue at most; each takes some kilobytes."""
+
+LATEST_RETURN_SECONDS = 30
+"""The longest time after which a request that is turned away is asked to come back."""
+LAST_GROUP_WEIGHT = 0.2
+"""How much the last group counts in the time that a request takes; the rest are the groups before it."""
 
 Notify = Callable[[Sequence["Pending"]], None]
 
@@ -49,6 +55,38 @@ class Pending:
         return self.outcome
 
 
+class Pace:
+    """How fast a queue moves, and so how long a request waits in it, and when one that is turned away is to come back.
+
+    Those who are turned away get places behind the queue, one after the other, as if they stood in it: they come back as fast as
+    the queue moves, and not all at once.
+    """
+
+    def __init__(self) -> None:
+        self._seconds_each = 0.0
+        """How long a request takes, by the last groups; 0 while there was none."""
+        self._placed_until = 0.0
+        """The time of `time.monotonic` at which the last one that was turned away has its place."""
+
+    def learn(self, seconds: float, requests: int) -> None:
+        """Note how long a group of requests took."""
+        if requests:
+            each = seconds / requests
+            weight = LAST_GROUP_WEIGHT if self._seconds_each else 1.0
+            self._seconds_each += weight * (each - self._seconds_each)
+
+    def wait_seconds(self, queued: int, threads: int) -> float:
+        """Return how long a request waits behind so many others."""
+        return queued * self._seconds_each / threads
+
+    def retry_after_seconds(self, queued: int, threads: int) -> int:
+        """Return in how many seconds the next one that is turned away is to come back, 1 to LATEST_RETURN_SECONDS."""
+        now = time.monotonic()
+        place = max(self._placed_until, now + self.wait_seconds(queued, threads)) + self.wait_seconds(1, threads)
+        self._placed_until = min(place, now + LATEST_RETURN_SECONDS)
+        return max(1, ceil(self._placed_until - now))
+
+
 class Queue:
     """Requests of one kind, and the threads that execute them in groups."""
 
@@ -62,6 +100,7 @@ class Queue:
         limit: int = LIMIT,
         gather_seconds: float = 0.0,
         is_quick: bool = True,
+        refuses_early: bool = False,
     ) -> None:
         """Set up an empty queue; its threads start with the first request.
 
@@ -73,8 +112,12 @@ class Queue:
             limit: how many requests wait at most.
             gather_seconds: how long after the end of one group the next one waits at most until it is as large as is expected.
             is_quick: a group takes milliseconds. Long work in other threads gives way to it (`pacing`).
+            refuses_early: requests take about the same time each. One that would wait longer than PATIENCE_SECONDS is turned away
+                when it comes, and not when it has waited.
         """
         self.is_quick = is_quick
+        self._refuses_early = refuses_early
+        self._pace = Pace()
         self._name = name
         self._execute = execute
         self._most = most
@@ -100,7 +143,7 @@ class Queue:
             caller: kept for `notify` as the `caller` of the request.
 
         Raises:
-            ServerBusy: the queue is full, or the process is stopping.
+            ServerBusy: the queue is full or too slow, or the process is stopping.
         """
         pending = Pending(asked, notify, caller)
         with self._guard:
@@ -110,8 +153,10 @@ class Queue:
         return pending
 
     def _place(self, pending: Pending) -> None:
-        if len(self._queue) >= self._limit:
-            raise ServerBusy
+        queued = len(self._queue)
+        is_too_slow = queued and self._refuses_early and self._pace.wait_seconds(queued, self._threads()) > PATIENCE_SECONDS
+        if is_too_slow or queued >= self._limit:
+            raise self._server_busy()
         self._queue.append(pending)
         if self._idle:
             if len(self._queue) >= self._enough:
@@ -128,18 +173,20 @@ class Queue:
 
     def expire(self) -> None:
         """Fail each request that has waited longer than PATIENCE_SECONDS; it was not executed."""
-        now = time.monotonic()
         with self._guard:
-            late = [pending for waiting in self._waiting() for pending in _late(waiting, now)]
-        for pending in late:
-            pending.outcome = self._lateness(pending.asked)
+            late = self._take_late(time.monotonic())
         notify_callers(late)
 
-    def _waiting(self) -> Iterable[deque[Pending]]:
-        return (self._queue,)
+    def _take_late(self, now: float) -> list[Pending]:
+        """Take from what waits all that has waited too long, with its error as the outcome. Called under the guard."""
+        late = take_late(self._queue, now)
+        for pending in late:
+            pending.outcome = self._server_busy()
+        return late
 
-    def _lateness(self, asked: Any) -> Exception:
-        return ServerBusy()
+    def _server_busy(self) -> ServerBusy:
+        """Return what a request gets that was not executed because the process has too many. Called under the guard."""
+        return ServerBusy(retry_after_seconds=self._pace.retry_after_seconds(len(self._queue), self._threads()))
 
     def _doubt(self, asked: Any) -> Exception:
         """Return what a request gets whose COMMIT was sent without an answer. Each has its own, with its own facts only."""
@@ -166,9 +213,10 @@ class Queue:
 
     def _run(self) -> None:
         while group := self._take():
+            began = time.monotonic()
             try:
                 outcomes = self._outcomes(group)
-                self._expect(group)
+                self._expect(group, seconds=time.monotonic() - began)
                 self._settle(group, outcomes)
             except BaseException:
                 # A bug, or the interpreter ends this thread: it is unknown whether the group was committed. The thread goes on.
@@ -178,9 +226,14 @@ class Queue:
                 notify_callers(group)
         connections.close_all()
 
-    def _expect(self, group: Sequence[Pending]) -> None:
-        """Say how large the next group is expected to be, before the callers of this one are notified. See the note."""
+    def _expect(self, group: Sequence[Pending], *, seconds: float) -> None:
+        """Say how large the next group is expected to be, before the callers of this one are notified. See the note.
+
+        Args:
+            seconds: how long this group took.
+        """
         with self._guard:
+            self._pace.learn(seconds, len(group))
             self._expected = len(group) + len(self._queue)
             self._gathers_until = time.monotonic() + self._gather_seconds
 
@@ -215,8 +268,14 @@ class Queue:
         except Exception as error:
             if len(group) == 1:
                 return [error]
-            now = time.monotonic()
-            return [self._lateness(each.asked) if each.deadline < now else self._outcomes([each])[0] for each in group]
+            return [self._alone(pending) for pending in group]
+
+    def _alone(self, pending: Pending) -> Any:
+        """Execute a request alone after its group has failed, unless it has waited too long; return its outcome."""
+        if pending.deadline < time.monotonic():
+            with self._guard:
+                return self._server_busy()
+        return self._outcomes([pending])[0]
 
     def _settle(self, group: Sequence[Pending], outcomes: Sequence[Any]) -> None:
         for pending, outcome in zip(group, outcomes, strict=True):
@@ -257,7 +316,8 @@ def notify_callers(group: Sequence[Pending]) -> None:
         notify(done)
 
 
-def _late(waiting: deque[Pending], now: float) -> list[Pending]:
+def take_late(waiting: deque[Pending], now: float) -> list[Pending]:
+    """Take from the front of what waits, in order of arrival, all that has waited too long."""
     late = []
     while waiting and waiting[0].deadline < now:
         late.append(waiting.popleft())

@@ -11,12 +11,12 @@ waiter, one for each such holder, which then executes all that have come in for 
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
 from ledger.database.locks import holder_key
-from ledger.database.queues import LIMIT, Pending, Queue, notify_callers, threads
+from ledger.database.queues import LIMIT, Pending, Queue, notify_callers, take_late, threads
 from ledger.errors import HolderBusy, LedgerError, OutcomeUnknown, ServerBusy
 from ledger.journal import Result
 from ledger.rules import Request
@@ -29,8 +29,12 @@ ResultOrError = Result | LedgerError | None
 
 GATHER_SECONDS = 0.003
 """How long after one group the next one waits at most for the clients that have just got their results."""
-WAITERS = 8
+WAITERS = 4
 """How many busy holders are waited for at the same time; each takes a thread and a connection."""
+PATIENT_WAITERS = 4
+"""How many of the holders that stay busy are waited for at the same time, with as many threads and connections more."""
+SHORT_WAIT_SECONDS = 0.1
+"""How long a waiter waits before it leaves the holder to a patient one: longer than spends of other processes lock it."""
 WAITING_PER_HOLDER = 256
 """How many requests wait for one busy holder at most; further requests get HolderBusy at once."""
 COMMITTERS = 8
@@ -68,11 +72,13 @@ class GroupCommit(Queue):
             most=most,
             threads=lambda: COMMITTERS if most() < 2 else 1,
             gather_seconds=GATHER_SECONDS,
+            refuses_early=True,
         )
         self._execute_after_waiting = execute_after_waiting
         self._wanted: dict[str, deque[Pending]] = {}
         """Requests that wait for a busy holder, by holder; each of these holders has a waiter."""
         self._waiters = threads("ledger-waiter", WAITERS, limit=LIMIT)
+        self._patient_waiters = threads("ledger-patient-waiter", PATIENT_WAITERS, limit=LIMIT)
         self._stuck = StuckHolders()
 
     def _place(self, pending: Pending) -> None:
@@ -86,17 +92,33 @@ class GroupCommit(Queue):
         wanted = self._wanted.get(holder_id)
         if wanted is None:
             # First, because it may raise ServerBusy: a holder without a waiter must not count as one that is waited for.
-            self._waiters.submit(partial(self._wait_for, holder_id), lambda done: None)
+            self._have_waited_for(holder_id, is_patient=self._stuck.is_stuck(holder_id))
             self._wanted[holder_id] = deque([pending])
         elif len(wanted) >= WAITING_PER_HOLDER:
-            raise self._lateness(pending.asked)
+            raise self._holder_busy(pending.asked)
         else:
             wanted.append(pending)
 
-    def _waiting(self) -> Iterable[deque[Pending]]:
-        return (self._queue, *self._wanted.values())
+    # Note [Two kinds of waiters]
+    #     A holder that two processes spend from is locked for milliseconds, a stuck one for as long as anybody waits. With
+    #     one kind of waiters, a few stuck holders take them all, and the requests of all other busy holders are late. So a waiter
+    #     waits for a short time, and leaves a holder that stays busy to the patient waiters. A holder for which these have waited
+    #     in vain is theirs until it was free.
 
-    def _lateness(self, asked: Any) -> Exception:
+    def _have_waited_for(self, holder_id: str, *, is_patient: bool) -> None:
+        waiters = self._patient_waiters if is_patient else self._waiters
+        waiters.submit(partial(self._wait_for, holder_id, is_patient=is_patient), lambda done: None)
+
+    def _take_late(self, now: float) -> list[Pending]:
+        late = super()._take_late(now)
+        for wanted in self._wanted.values():
+            for pending in take_late(wanted, now):
+                pending.outcome = self._holder_busy(pending.asked)
+                late.append(pending)
+        return late
+
+    def _holder_busy(self, asked: Any) -> HolderBusy:
+        """Return what a request gets whose holder's lock was tried and not got."""
         busy = HolderBusy(key=holder_key(asked.holder_id))
         retry_after_seconds = self._stuck.retry_after_seconds(asked.holder_id)
         if retry_after_seconds is not None:
@@ -109,6 +131,7 @@ class GroupCommit(Queue):
     def close(self) -> None:
         super().close()
         self._waiters.close()
+        self._patient_waiters.close()
 
     # In the threads ----------------------------------------------------------------------------------
 
@@ -128,8 +151,8 @@ class GroupCommit(Queue):
                 done.append(pending)
         notify_callers(done)
 
-    def _wait_for(self, holder_id: str) -> None:
-        """Wait for the holder's lock, then execute all its requests; if it stays busy, fail them with HolderBusy."""
+    def _wait_for(self, holder_id: str, *, is_patient: bool) -> None:
+        """Wait for the holder's lock, then execute all its requests; if it stays busy, leave or fail them."""
         group: list[Pending] | None = None
 
         def taken() -> list[Pending]:
@@ -147,11 +170,16 @@ class GroupCommit(Queue):
                 return
         began = time.monotonic()
         try:
-            outcomes = self._after_waiting(first, lambda: [pending.asked for pending in taken()])
+            seconds = max(0.001, first.deadline - began)
+            if not is_patient:
+                seconds = min(seconds, SHORT_WAIT_SECONDS)
+            outcomes = self._after_waiting(first, lambda: [pending.asked for pending in taken()], seconds=seconds)
         except HolderBusy:
+            if group is None and not is_patient and self._is_left_to_a_patient_waiter(holder_id):
+                return
             with self._guard:
                 self._stuck.was_busy(holder_id, since=began)
-            outcomes = [self._lateness(pending.asked) for pending in taken()]
+            outcomes = [self._holder_busy(pending.asked) for pending in taken()]
         except OutcomeUnknown:
             outcomes = [self._doubt(pending.asked) for pending in taken()]
         except Exception:
@@ -162,11 +190,18 @@ class GroupCommit(Queue):
         LOCK_WAIT_SECONDS.observe(time.monotonic() - began)
         self._settle(taken(), outcomes)
 
-    def _after_waiting(self, first: Pending, arrived: Callable[[], Sequence[Request]]) -> Sequence[Any]:
-        """Execute in the context of the first request, whose deadline ends the wait for the lock."""
+    def _is_left_to_a_patient_waiter(self, holder_id: str) -> bool:
+        """Leave the holder's requests to one; return False if too many holders wait for them already."""
+        try:
+            self._have_waited_for(holder_id, is_patient=True)
+        except ServerBusy:
+            return False
+        return True
+
+    def _after_waiting(self, first: Pending, arrived: Callable[[], Sequence[Request]], *, seconds: float) -> Sequence[Any]:
+        """Wait for the lock at most so long, and execute in the context of the first request."""
         execute: Callable[..., Any] = self._execute_after_waiting
         if tracing.tracer is not None:
             execute = tracing.in_span("ledger-waiter", execute, [first.context])
-        seconds = max(0.001, first.deadline - time.monotonic())
         outcomes: Sequence[Any] = first.context.run(execute, first.asked.holder_id, arrived, seconds=seconds)
         return outcomes

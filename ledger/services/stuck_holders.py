@@ -35,6 +35,10 @@ class StuckHolders:
         """Note that the holder's lock was got."""
         self._busy.pop(holder_id, None)
 
+    def is_stuck(self, holder_id: str) -> bool:
+        """Return whether a wait for the holder has failed since it was free."""
+        return holder_id in self._busy
+
     def retry_after_seconds(self, holder_id: str) -> int | None:
         """Return in how many seconds to come back, 1 to 30, at random; None if the holder has not been busy for long."""
         times = self._busy.get(holder_id)

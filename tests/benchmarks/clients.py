@@ -17,6 +17,8 @@ import uuid
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 
+SLOW_SECONDS = 1.5
+"""A response that takes longer is counted as slow."""
 TRUSTING = ssl.create_default_context()
 """Accepts any server certificate: the proxy's certificate is made for the occasion."""
 TRUSTING.check_hostname = False
@@ -59,6 +61,8 @@ class Outcome:
     p50_ms: float
     p95_ms: float
     p99_ms: float
+    slow: int = 0
+    """How many 2xx responses took longer than SLOW_SECONDS."""
     first_bad: str = ""
 
     @property
@@ -106,7 +110,7 @@ def _exchange(load: Load, poll: select.epoll, by_number: dict[int, socket.socket
     resting: list[float] = []
     """When the clients that rest come back. They close their connections: the server does so with those that rest for long."""
     partial: dict[int, bytes] = {}
-    sent, first_bad = 0, ""
+    sent, slow, first_bad = 0, 0, ""
     start, cpu_start = time.perf_counter(), time.process_time()
     deadline = start + load.seconds
 
@@ -139,6 +143,7 @@ def _exchange(load: Load, poll: select.epoll, by_number: dict[int, socket.socket
             latencies.append(now - begun.pop(number))
             status = received[9:12].decode()
             statuses[status] += 1
+            slow += status[0] == "2" and latencies[-1] > SLOW_SECONDS
             if b"\r\nConnection: close\r\n" in received:  # a proxy, after a thousand requests
                 by_number.pop(number).close()
                 number = connected()
@@ -157,7 +162,7 @@ def _exchange(load: Load, poll: select.epoll, by_number: dict[int, socket.socket
         seconds=time.perf_counter() - start,
         statuses=dict(statuses),
         cpu_seconds=time.process_time() - cpu_start,
-        p50_ms=at(0.5), p95_ms=at(0.95), p99_ms=at(0.99),
+        p50_ms=at(0.5), p95_ms=at(0.95), p99_ms=at(0.99), slow=slow,
         first_bad=first_bad,
     )  # fmt: skip
 

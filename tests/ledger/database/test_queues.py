@@ -2,8 +2,12 @@
 
 import threading
 from collections.abc import Sequence
+from types import SimpleNamespace
 
-from ledger.database.queues import Pending, Queue, threads
+import pytest
+
+from ledger.database import queues
+from ledger.database.queues import LATEST_RETURN_SECONDS, Pace, Pending, Queue, threads
 
 
 def test_what_one_piece_of_a_group_raises_is_its_own_matter() -> None:
@@ -67,3 +71,35 @@ def test_a_queue_is_at_work_while_it_executes_and_while_it_has_requests() -> Non
     queue.close()
     assert at_work == [True, True]
     assert not queue.is_at_work
+
+
+def test_a_pace_follows_the_groups_and_a_single_slow_group_does_not_decide() -> None:
+    pace = Pace()
+    assert pace.wait_seconds(100, 1) == 0, "nothing is known yet"
+    pace.learn(0.010, 10)
+    assert pace.wait_seconds(100, 1) == pytest.approx(0.1)
+    assert pace.wait_seconds(100, 4) == pytest.approx(0.025)
+    pace.learn(1.0, 10)
+    assert pace.wait_seconds(100, 1) == pytest.approx(100 * (0.001 + 0.2 * 0.099))
+    pace.learn(1.0, 0)
+    assert pace.wait_seconds(100, 1) == pytest.approx(100 * (0.001 + 0.2 * 0.099))
+
+
+def test_those_who_are_turned_away_come_back_as_fast_as_the_queue_moves_and_not_all_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(queues, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    pace = Pace()
+    pace.learn(1.0, 4)
+    found = [pace.retry_after_seconds(queued=8, threads=1) for _ in range(12)]
+    assert found == [3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5], "the queue takes two seconds, and four are executed in each"
+    now[0] += 60
+    assert pace.retry_after_seconds(queued=0, threads=1) == 1
+
+
+def test_nobody_is_asked_to_come_back_later_than_half_a_minute() -> None:
+    pace = Pace()
+    pace.learn(10.0, 1)
+    assert [pace.retry_after_seconds(queued=1, threads=1) for _ in range(5)] == [20, 30, 30, 30, 30]
+    assert LATEST_RETURN_SECONDS == 30

@@ -35,7 +35,9 @@ class Ways:
         self.wrong: set[str] = set()
         self.seconds: list[float] = []
         self.tries_after_waiting = 1
-        self.stopped = {way: threading.Event() for way in ("together", "after waiting", "took")}
+        self.stuck: set[str] = set()
+        """Holders that stay locked: a short wait for them has ended in vain at once, a longer one when the test says so."""
+        self.stopped = {way: threading.Event() for way in ("together", "after waiting", "took", "stuck")}
         self.go_on = {way: threading.Event() for way in self.stopped}
         for event in self.go_on.values():
             event.set()
@@ -62,6 +64,10 @@ class Ways:
         assert 0 < seconds <= queues.PATIENCE_SECONDS
         self.seconds.append(seconds)
         self._do("after waiting", [holder_id])
+        if holder_id in self.stuck:
+            if seconds > 0.1:
+                self._do("stuck", [holder_id])
+            raise HolderBusy(key=f"ledger/{holder_id}")
         for _ in range(self.tries_after_waiting):
             requests = arrived()
             self._do("took", [request.idempotency_key for request in requests])
@@ -315,6 +321,27 @@ def test_beyond_a_length_of_the_queue_the_next_is_refused_at_once(scene: Scene, 
     assert entries_of(futures) == ["1", "2", "3"]
 
 
+def test_a_request_that_would_wait_too_long_is_refused_when_it_comes_and_the_next_are_asked_to_come_back_later(
+    scene: Scene,
+) -> None:
+    """A request takes a second here, by the groups before; the queue has two, and 2.5 s are what a request may wait."""
+    assert entries_of([scene.submit("0")]) == ["0"]
+    scene.group_commit._pace._seconds_each = 1.0
+    scene.stop_in("together")
+    futures = [scene.submit("1")]
+    scene.wait_for("together")
+    futures += [scene.submit(key) for key in ("2", "3", "4")]
+    refusals = []
+    for key in ("5", "6", "7"):
+        with pytest.raises(ServerBusy) as refused:
+            scene.submit(key)
+        refusals.append(refused.value.facts["retry_after_seconds"])
+    assert refusals == [4, 5, 6], "one after the other, as fast as the queue moves"
+    scene.let_go("together")
+    assert entries_of(futures) == ["1", "2", "3", "4"]
+    assert [keys for _, keys in scene.ways.calls] == [["0"], ["1"], ["2", "3", "4"]], "what is refused is not executed"
+
+
 def test_a_request_that_waited_too_long_in_the_queue_is_refused_and_not_executed(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -327,7 +354,7 @@ def test_a_request_that_waited_too_long_in_the_queue_is_refused_and_not_executed
     patient = scene.submit("3")
     scene.group_commit.expire()
 
-    assert isinstance(late.exception(0), HolderBusy)
+    assert isinstance(late.exception(0), ServerBusy), "not that the holder is busy: its lock was not tried"
     assert not patient.done()
     scene.let_go("together")
     assert entries_of([first, patient]) == ["1", "3"]
@@ -493,11 +520,59 @@ def test_a_request_whose_time_is_over_waits_for_the_lock_for_a_moment_and_not_fo
     assert scene.ways.seconds == [0.001]
 
 
-def test_a_request_waits_for_the_lock_until_its_own_deadline(scene: Scene) -> None:
-    scene.ways.locked = {"busy"}
-    assert entries_of([scene.submit("1", "busy")]) == ["1"]
-    [seconds] = scene.ways.seconds
-    assert queues.PATIENCE_SECONDS - 1 < seconds < queues.PATIENCE_SECONDS
+def test_a_request_waits_for_the_lock_for_a_short_time_and_then_until_its_own_deadline(scene: Scene) -> None:
+    scene.ways.locked = scene.ways.stuck = {"busy"}
+    assert isinstance(scene.submit("1", "busy").exception(TIMEOUT_S), HolderBusy)
+    short, rest = scene.ways.seconds
+    assert short == group_commit.SHORT_WAIT_SECONDS
+    assert queues.PATIENCE_SECONDS - 1 < rest < queues.PATIENCE_SECONDS
+
+
+def test_for_a_holder_that_has_stayed_busy_there_is_no_short_wait_until_it_was_free(scene: Scene) -> None:
+    scene.ways.locked = scene.ways.stuck = {"busy"}
+    for key in ("1", "2"):
+        assert isinstance(scene.submit(key, "busy").exception(TIMEOUT_S), HolderBusy)
+    assert [seconds <= group_commit.SHORT_WAIT_SECONDS for seconds in scene.ways.seconds] == [True, False, False]
+
+    scene.ways.locked = set()
+    assert entries_of([scene.submit("3", "busy")]) == ["3"]
+    scene.ways.locked, scene.ways.stuck = {"busy"}, set()
+    assert entries_of([scene.submit("4", "busy")]) == ["4"]
+    assert scene.ways.seconds[3:] == [group_commit.SHORT_WAIT_SECONDS]
+
+
+@pytest.mark.parametrize("has_two_kinds", [True, False], ids=["two kinds of waiters", "control: all wait to the end"])
+def test_stuck_holders_do_not_take_the_waiters_of_a_holder_that_is_busy_for_a_moment(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, has_two_kinds: bool
+) -> None:
+    if not has_two_kinds:
+        monkeypatch.setattr(group_commit, "SHORT_WAIT_SECONDS", queues.PATIENCE_SECONDS)
+    scene.ways.stuck = {f"stuck-{number}" for number in range(24)}
+    scene.ways.locked = {"healthy", *scene.ways.stuck}
+    scene.stop_in("stuck")
+    stuck = [scene.submit(holder, holder) for holder in sorted(scene.ways.stuck)]
+    threads_taken = group_commit.PATIENT_WAITERS if has_two_kinds else group_commit.WAITERS
+    scene.wait_until(lambda: [way for way, _ in scene.ways.calls].count("stuck") == threads_taken)
+
+    healthy = scene.submit("1", "healthy")
+    if has_two_kinds:
+        assert entries_of([healthy]) == ["1"]
+    else:
+        assert entries_of([scene.submit("2", "free")]) == ["2"]
+        assert not healthy.done()
+    assert not any(future.done() for future in stuck)
+    scene.let_go("stuck")
+    assert {type(future.exception(TIMEOUT_S)) for future in stuck} == {HolderBusy}
+    assert entries_of([healthy]) == ["1"]
+
+
+def test_a_holder_is_refused_after_the_short_wait_if_too_many_others_have_patient_waiters(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scene.group_commit._patient_waiters, "_limit", 0)
+    scene.ways.locked = scene.ways.stuck = {"busy"}
+    assert isinstance(scene.submit("1", "busy").exception(TIMEOUT_S), HolderBusy)
+    assert scene.ways.seconds == [group_commit.SHORT_WAIT_SECONDS]
 
 
 def test_a_holder_is_forgotten_if_all_its_requests_expire_before_a_waiter_has_time(
