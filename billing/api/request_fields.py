@@ -1,9 +1,9 @@
 """The fields of billing's requests: references, currencies, zones, prices, money and units."""
 
 from typing import Any
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo
 
-from billing.rating.limits import MAX_MONEY, MAX_QUANTITY
+from billing.rating.limits import MAX_MONEY, MAX_QUANTITY, zones
 from billing.rating.money import MINOR_DIGITS
 from billing.rating.price_fields import PriceInvalid
 from billing.rating.price_input import parse_price
@@ -43,7 +43,7 @@ class ZoneField(TextField):
     def clean(self, value: Any) -> str:
         """As `StrictField` says."""
         name = super().clean(value)
-        if name not in available_timezones():
+        if name not in zones():
             raise InvalidValue("unknown-time-zone", "This must be a zone of the IANA database such as Europe/Berlin.")
         return ZoneInfo(name).key
 

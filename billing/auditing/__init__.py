@@ -237,7 +237,8 @@ def _broken(chain: Chain, what: str) -> Iterator[str]:
 
 def usage_never_billed(as_of: datetime, *, subscription_id: int | None = None) -> list[UnbilledUsage]:
     """Usage that no run with the usual look-back will bill, of one subscription or of all."""
-    return never_billed(as_of=as_of, lookback=LATE_LOOKBACK_PERIODS, subscription_id=subscription_id)
+    only = None if subscription_id is None else [subscription_id]
+    return never_billed(as_of=as_of, lookback=LATE_LOOKBACK_PERIODS, subscription_ids=only)
 
 
 def _missing_in_the_ledger() -> Iterator[str]:

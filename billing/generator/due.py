@@ -22,7 +22,19 @@ _FROM = """
     LEFT JOIN billing_cursor AS cursor ON cursor.subscription_id = s.id
     WHERE
 """
-_IS_DUE = """
+_IS_WANTED = """
+        (%(suspended)s OR NOT EXISTS (
+            SELECT FROM billing_suspendedbilling AS b WHERE b.subscription_id = s.id AND b.resumed_at IS NULL))
+        AND (%(customers)s::text[] IS NULL OR EXISTS (
+            SELECT FROM billing_customer AS c WHERE c.id = s.customer_id AND c.ref = ANY(%(customers)s)))
+        AND ((%(plans)s::text[] IS NULL AND %(currency)s::text IS NULL) OR EXISTS (
+            SELECT FROM billing_itemversion AS v JOIN billing_plan AS p ON p.id = v.plan_id
+            WHERE v.subscription_id = s.id AND v.superseded_at IS NULL
+                AND (%(plans)s::text[] IS NULL OR p.code = ANY(%(plans)s))
+                AND (%(currency)s::text IS NULL OR p.currency = %(currency)s)))
+"""
+_IS_DUE = f"""
+        {_IS_WANTED} AND
         (
             cursor.subscription_id IS NULL
             OR (%(recurring)s AND (
@@ -38,15 +50,6 @@ _IS_DUE = """
             OR EXISTS (SELECT FROM billing_invoice AS i
                 WHERE i.subscription_id = s.id AND i.state = 'draft' AND i.grace_ends_at <= %(as_of)s)
         )
-        AND (%(suspended)s OR NOT EXISTS (
-            SELECT FROM billing_suspendedbilling AS b WHERE b.subscription_id = s.id AND b.resumed_at IS NULL))
-        AND (%(customers)s::text[] IS NULL OR EXISTS (
-            SELECT FROM billing_customer AS c WHERE c.id = s.customer_id AND c.ref = ANY(%(customers)s)))
-        AND ((%(plans)s::text[] IS NULL AND %(currency)s::text IS NULL) OR EXISTS (
-            SELECT FROM billing_itemversion AS v JOIN billing_plan AS p ON p.id = v.plan_id
-            WHERE v.subscription_id = s.id AND v.superseded_at IS NULL
-                AND (%(plans)s::text[] IS NULL OR p.code = ANY(%(plans)s))
-                AND (%(currency)s::text IS NULL OR p.currency = %(currency)s)))
 """
 DUE = f"""
     SELECT s.id, s.ref, s.customer_id
@@ -74,6 +77,7 @@ DUE_OF_CUSTOMERS = f"""
 CUSTOMERS_OF = """
     SELECT s.customer_id, s.ref FROM billing_subscription AS s WHERE s.ref = ANY(%s) ORDER BY s.id
 """
+CONCERNED = f"SELECT s.ref FROM billing_subscription AS s WHERE s.ref = ANY(%(refs)s) AND {_IS_WANTED}"
 HOW_MANY = f"SELECT count(*) {_FROM} {_IS_DUE}"
 
 
@@ -122,6 +126,11 @@ def how_many(wanted: Filter) -> int:
     """The number of subscriptions that are due at this moment. Looks at all of them; for an estimate of the time left."""
     [count] = fetch_rows(int, HOW_MANY, _parameters(wanted))
     return count
+
+
+def concerned(wanted: Filter, refs: Sequence[str]) -> set[str]:
+    """Those of these subscriptions that a run looks at whenever they are due; suspended ones too."""
+    return set(fetch_rows(str, CONCERNED, _parameters(wanted) | {"suspended": True, "refs": list(refs)}))
 
 
 def _parameters(wanted: Filter) -> dict[str, Any]:

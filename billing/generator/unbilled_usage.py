@@ -29,16 +29,17 @@ _COUNTED = """
         JOIN billing_price AS p ON p.id = v.price_id
         JOIN billing_subscription AS s ON s.id = v.subscription_id
         WHERE v.superseded_at IS NULL AND p.kind = 'usage'
-            AND (%(subscription)s::bigint IS NULL OR v.subscription_id = %(subscription)s)
+            AND (%(subscriptions)s::bigint[] IS NULL OR v.subscription_id = ANY(%(subscriptions)s))
     )
 """
 _IN_SCOPE = """
-        (%(subscription)s::bigint IS NULL OR e.subscription_id = %(subscription)s)
+        (%(subscriptions)s::bigint[] IS NULL OR e.subscription_id = ANY(%(subscriptions)s))
         AND (%(since)s::timestamptz IS NULL OR e.recorded_at > %(since)s)
 """
 _IS_COUNTED = PASSES.format(event="e", filters="c.filters")
 
-# Events that no price counts are found first, as a set; only for these the reason is found.
+# Events that no price counts are found first, as a set; only for these the reason is found. The end and the pause are those of
+# the amendments that hold at the event: an open pause leaves no version behind it, as an end does.
 NOT_COUNTED = f"""
     WITH {_COUNTED}, left_over AS MATERIALIZED (
         SELECT e.subscription_id, e.meter, e.occurred_at, e.value
@@ -54,8 +55,14 @@ NOT_COUNTED = f"""
             WHEN e.occurred_at < s.started_at THEN 'before-start'
             WHEN e.occurred_at < s.trial_end THEN 'in-trial'
             WHEN e.occurred_at >= (
-                SELECT max(coalesce(v.ends_at, 'infinity')) FROM billing_itemversion AS v
-                WHERE v.subscription_id = s.id AND v.superseded_at IS NULL AND v.price_id IS NULL) THEN 'after-end'
+                SELECT (a.change ->> 'ends_at')::timestamptz FROM billing_amendment AS a
+                WHERE a.subscription_id = s.id AND a.change ? 'ends_at'
+                    AND least(a.effective_at, (a.change ->> 'ends_at')::timestamptz) <= e.occurred_at
+                ORDER BY a.sequence DESC LIMIT 1) THEN 'after-end'
+            WHEN (
+                SELECT (a.change ->> 'paused')::boolean FROM billing_amendment AS a
+                WHERE a.subscription_id = s.id AND a.change ? 'paused' AND a.effective_at <= e.occurred_at
+                ORDER BY a.effective_at DESC, a.sequence DESC LIMIT 1) THEN 'in-pause'
             WHEN EXISTS (
                 SELECT FROM counted AS c WHERE c.subscription_id = s.id AND c.meter = e.meter
                     AND c.starts_at <= e.occurred_at AND c.ends_at > e.occurred_at) THEN 'filtered-out'
@@ -94,8 +101,8 @@ class UnbilledUsage:
     """Events of a meter of a subscription that no run will bill, with the reason.
 
     Args:
-        reason: too-late, unknown-meter, before-start, in-trial, after-end, filtered-out (no price's filters let it pass) or
-            not-counted-then (a pause, or a plan without the meter).
+        reason: too-late, unknown-meter, before-start, in-trial, in-pause, after-end, filtered-out (no price's filters let it
+            pass) or not-counted-then (a plan without the meter).
         value: the sum of the events' values.
         first, last: when they occurred.
     """
@@ -162,17 +169,18 @@ class _Version(NamedTuple):
 
 
 def never_billed(
-    *, as_of: datetime, lookback: int, subscription_id: int | None = None, recorded_since: datetime | None = None
+    *, as_of: datetime, lookback: int, subscription_ids: Sequence[int] | None = None, recorded_since: datetime | None = None
 ) -> list[UnbilledUsage]:
     """Usage that no run will bill, by subscription, meter and reason.
 
     Args:
         as_of: runs no longer look at periods that ended long before it.
         lookback: the number of billed periods in which runs look for late usage.
-        subscription_id: only this subscription; None: all.
+        subscription_ids: only these subscriptions; None: all.
         recorded_since: only events recorded after this instant; None: all.
     """
-    scope = {"subscription": subscription_id, "since": recorded_since}
+    only = None if subscription_ids is None else list(subscription_ids)
+    scope: dict[str, Any] = {"subscriptions": only, "since": recorded_since}
     found = fetch_rows(UnbilledUsage, NOT_COUNTED, scope)
     late = fetch_rows(_LateUsage, AFTER_THE_CLAIM, scope)
     return sorted([*found, *_too_late(late, as_of, lookback)], key=lambda one: (one.subscription, one.reason, one.meter))

@@ -6,7 +6,7 @@ from decimal import Decimal
 from django.db.models.functions import Now
 
 from billing.errors import AlreadyExists, CouponNotApplicable
-from billing.models import Coupon, CustomerCoupon
+from billing.models import Coupon, CustomerCoupon, Plan, Price
 from billing.models.lookups import first_of
 from billing.rating.totals import Duration
 from ledger.database.lock_names import COUPON, CUSTOMER_COUPONS
@@ -35,9 +35,10 @@ def create_coupon(
 
     Raises:
         AlreadyExists: there is a coupon of this code.
-        Invalid: a field is missing or given too much.
+        Invalid: a field is missing or given too much, or no plan has one of the codes or price keys.
     """
     _check(kind, value, currency, duration, periods)
+    _ensure_known(prices, plans)
     with own_or_joined(), advisory_lock(COUPON(code)):
         if Coupon.objects.filter(code=code).exists():
             raise AlreadyExists(resource="coupon", ref=code)
@@ -91,6 +92,22 @@ def take_coupon_off(*, customer_id: int, customer_ref: str, code: str) -> Custom
 def coupons_key(customer_ref: str) -> str:
     """The name of the lock for the uses of a customer's coupons; taken after the subscription's."""
     return CUSTOMER_COUPONS(customer_ref)
+
+
+def _ensure_known(prices: Sequence[str], plans: Sequence[str]) -> None:
+    """Refuse plans that do not exist, and price keys that no version of the plans has: such a coupon would never apply."""
+    codes = set(Plan.objects.filter(code__in=plans).values_list("code", flat=True))
+    for position, code in enumerate(plans):
+        if code not in codes:
+            raise Invalid(pointer=f"/plans/{position}", rule="exists", detail=f"plan {code!r} does not exist")
+    rows = Price.objects.filter(key__in=prices)
+    if plans:
+        rows = rows.filter(plan_id__in=Plan.objects.filter(code__in=plans).values("id"))
+    keys = set(rows.values_list("key", flat=True))
+    for position, key in enumerate(prices):
+        if key not in keys:
+            detail = f"{'none of the plans has' if plans else 'no plan has'} a price {key!r}"
+            raise Invalid(pointer=f"/prices/{position}", rule="exists", detail=detail)
 
 
 def _check(kind: str, value: Decimal, currency: str, duration: str, periods: int | None) -> None:

@@ -6,6 +6,8 @@ or sum beyond them, suspends the billing of its subscription with the reason.
 
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import cache
+from zoneinfo import available_timezones
 
 from ledger.errors import Invalid
 
@@ -22,6 +24,12 @@ SMALLEST_MONEY = Decimal(1).scaleb(-12)
 MAX_QUANTITY = Decimal(10**18)
 """Units: of an order, of a usage event (also below zero), of a tier. As a JSON integer it has 64 bits."""
 
+SMALLEST_PACKAGE = Decimal("0.001")
+"""The fewest units of a package. Smaller ones would make billions of packages of a single unit."""
+
+NO_ZONES = frozenset({"localtime", "posixrules", "Factory"})
+"""Files of a zone database that are no zones: the zone of the machine, a template, and the lack of a zone."""
+
 MAX_MINOR = 2**53 - 1
 """A line and a total, in minor units: the largest integer that every JSON reader holds exactly. Source: RFC 7493, 2.2."""
 
@@ -36,6 +44,12 @@ MAX_COUPON_PERIODS = 1000
 
 MAX_COUNTED = Decimal(10**26)
 """The usage of a period stays below it: a line has this number of digits before the point."""
+
+
+@cache
+def zones() -> frozenset[str]:
+    """The names of the zones of the IANA database, as this machine has them."""
+    return frozenset(available_timezones()) - NO_ZONES
 
 
 def is_in_range(instant: datetime) -> bool:

@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from billing.rating.aggregation import Aggregation, Filters
+from billing.rating.limits import SMALLEST_PACKAGE
 from billing.rating.money import MINOR_DIGITS, decimal_text
 from billing.rating.periods import Timing
 from billing.rating.price_fields import FieldError, FieldReader, PriceInvalid, pointer_part
@@ -186,6 +187,8 @@ def _check_whole(reader: FieldReader, price: Price, given: Mapping[str, Any]) ->
         reader.fault("model", "model-needs-usage", f"model {price.model} is for usage prices")
     if price.package_size is not None and price.package_size <= 0:
         reader.fault("package_size", "not-positive", "a package has more than 0 units")
+    elif price.package_size is not None and price.package_size < SMALLEST_PACKAGE:
+        reader.fault("package_size", "too-small", f"a package has at least {SMALLEST_PACKAGE} units")
     if price.minimum is not None and price.maximum is not None and price.minimum > price.maximum:
         reader.fault("maximum", "below-minimum", "the maximum is below the minimum")
     if price.tax_rate > 100:

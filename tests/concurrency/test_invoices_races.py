@@ -22,7 +22,7 @@ from billing.generator import generate as generator
 from billing.generator.options import Options, Scope
 from billing.generator.results import GenerationResult
 from billing.models import Claim, Invoice, Line, Subscription
-from billing.orders import subscriptions
+from billing.orders import subscriptions, suspension
 from billing.orders.subscriptions import Wish
 from ledger import reads
 from ledger.database.locks import lock_number, sqlstate
@@ -391,16 +391,17 @@ def test_the_command_skips_busy_subscriptions_and_reports_them(committed_db: Non
     assert invoice_count(subscription.ref) == 1
 
 
-def test_a_failed_subscription_does_not_stop_the_others(committed_db: None) -> None:
-    subscription = SubscriptionFactory()
+def test_a_suspended_subscription_does_not_stop_the_others(committed_db: None) -> None:
+    subscription, suspended = SubscriptionFactory(), SubscriptionFactory()
+    suspension.suspend(ref=suspended.ref, reason="looks-odd")
     process = start_generate_invoices(
-        "--as-of", "2026-01-01", "--subscription", unique("SUB"), "--subscription", subscription.ref,
+        "--as-of", "2026-01-01", "--subscription", suspended.ref, "--subscription", subscription.ref,
         "--format", "json", "--no-progress",
     )  # fmt: skip
     out, err = process.communicate(timeout=HANGS_S)
     assert process.returncode == 3, err
     outcomes = json.loads(out)["outcomes"]
-    assert (outcomes["failed"], outcomes["finalised"]) == (1, 1)
+    assert (outcomes["suspended"], outcomes["finalised"]) == (1, 1)
 
 
 # Allowances ------------------------------------------------------------------------------------------

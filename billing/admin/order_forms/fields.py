@@ -3,7 +3,6 @@
 import re
 from decimal import Decimal
 from typing import Any, Final
-from zoneinfo import available_timezones
 
 from django import forms
 from django.core.exceptions import ValidationError
@@ -16,7 +15,7 @@ from unfold.widgets import (
     UnfoldBooleanWidget,
 )
 
-from billing.rating.limits import MAX_MONEY
+from billing.rating.limits import MAX_MONEY, zones
 from billing.rating.money import MINOR_DIGITS
 from ledger.admin.kit.idempotent_forms import KeyedForm
 from ledger.admin.kit.pages import MAX_REASON_CHARACTERS
@@ -90,7 +89,7 @@ class ZoneField(forms.CharField):
 
     def validate(self, value: str) -> None:
         super().validate(value)
-        if value and value not in available_timezones():
+        if value and value not in zones():
             raise ValidationError("This must be a zone of the IANA database such as Europe/Berlin.")
 
 

@@ -8,7 +8,7 @@ from django import forms
 
 from billing.admin.order_forms.fields import check_field, choice_field, credit_type_field, decimal_field, lines_field, ref_field
 from billing.rating.aggregation import Aggregation
-from billing.rating.limits import MAX_MONEY, MAX_QUANTITY
+from billing.rating.limits import MAX_MONEY, MAX_QUANTITY, SMALLEST_PACKAGE
 from billing.rating.periods import Timing
 from billing.rating.price_input import MAX_FREE_EVENTS
 from billing.rating.prices import PriceKind, PriceModel, Proration
@@ -60,7 +60,7 @@ FIELDS: Final[Mapping[str, Callable[[], forms.Field]]] = {
         "The last line begins with “beyond”.",
     ),
     "free_units": lambda: decimal_field(label="Free units", most=MAX_QUANTITY, help_text="Per unit and per package."),
-    "package_size": lambda: decimal_field(label="Units in a package", most=MAX_QUANTITY),
+    "package_size": lambda: decimal_field(label="Units in a package", least=SMALLEST_PACKAGE, most=MAX_QUANTITY),
     "rate": lambda: decimal_field(label="Percent", help_text="Of a percentage."),
     "fixed_amount": lambda: decimal_field(label="Price of an event", help_text="Beside the percentage."),
     "free_events": lambda: amount_field(label="Free events", required=False, least=0, most=MAX_FREE_EVENTS),

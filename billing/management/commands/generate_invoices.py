@@ -8,7 +8,8 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
@@ -19,7 +20,7 @@ from django.utils import timezone
 from billing import auditing
 from billing.errors import NotFound
 from billing.generator import outcomes, runs
-from billing.generator.due import DueWalk, how_many
+from billing.generator.due import DueWalk, concerned, how_many
 from billing.generator.generate import check_as_of
 from billing.generator.options import LATE_LOOKBACK_PERIODS, Options, Scope
 from billing.generator.outcomes import Outcome, SubscriptionResult
@@ -27,7 +28,7 @@ from billing.generator.summaries import Summary
 from billing.generator.unbilled_usage import by_reason, never_billed
 from billing.generator.workers import Work
 from billing.management.run_texts import check_text, explanation_text, run_text
-from billing.models import Customer, Plan, Run, RunResult
+from billing.models import Customer, Plan, Run, RunResult, Subscription
 from billing.rating.money import MINOR_DIGITS
 from ledger.database.locks import sqlstate
 from ledger.errors import Invalid
@@ -42,6 +43,11 @@ TICK_S = 1.0
 LOG_EVERY_S = 10.0
 QUERY_CANCELED = "57014"
 LONGEST_S = 7 * 24 * 3600
+UNSETTLED = "subscriptions_with_usage_never_billed"
+"""The member of a run's summary that the next run goes on from; None: that run looks at all usage."""
+MOST_UNSETTLED = 10_000
+IN_FLIGHT = timedelta(hours=1)
+"""Events are looked at again for this long: they are recorded before they are committed, and a run sees committed ones."""
 
 
 class Command(CommandWithExamples):
@@ -177,7 +183,7 @@ class Command(CommandWithExamples):
         progress.end()
         code = SIGNALLED + received[0] if received else _exit_code(summary)
         figures = {"run_id": str(job.options.run_id), "as_of": job.options.as_of.isoformat(), "dry_run": job.options.dry_run}
-        figures |= summary.as_dict() | {"usage_never_billed": _usage_never_billed(job), "exit_code": code}
+        figures |= summary.as_dict() | _usage_never_billed(job) | {"exit_code": code}
         record.close(figures, code)
         self._show(figures, given["format"], run_text)
         return code
@@ -312,7 +318,8 @@ class _Progress:
 
 def _ensure_known(given: dict[str, Any]) -> None:
     """Refuse unknown names: otherwise a run that finds nothing to do would look like a successful one."""
-    known = {"customer": Customer.objects.filter(ref__in=given["customer"]).values_list("ref", flat=True),
+    known = {"subscription": Subscription.objects.filter(ref__in=given["subscription"]).values_list("ref", flat=True),
+             "customer": Customer.objects.filter(ref__in=given["customer"]).values_list("ref", flat=True),
              "plan": Plan.objects.filter(code__in=given["plan"]).values_list("code", flat=True)}  # fmt: skip
     for name, names in known.items():
         unknown = sorted(set(given[name]) - set(names))
@@ -322,22 +329,32 @@ def _ensure_known(given: dict[str, Any]) -> None:
         raise CommandError(f"--run-id: run {given['run_id']} already exists", returncode=BAD_ARGUMENTS)
 
 
-def _usage_never_billed(job: Work) -> list[dict[str, Any]] | str:
-    """The usage since the previous run that no run will bill, by reason and meter."""
+def _usage_never_billed(job: Work) -> dict[str, Any]:
+    """The usage that no run will bill of the subscriptions that the run is about, by reason and meter, and of which these are.
+
+    Each run names it until it is settled: it looks at what was recorded since the previous run, and again at the subscriptions
+    that the previous run knew of, whichever subscriptions that one was about.
+    """
     assert job.options.run_id is not None
     before = Run.objects.filter(finished_at__isnull=False).exclude(pk=job.options.run_id).order_by("-started_at").first()
+    look = partial(never_billed, as_of=job.options.as_of, lookback=job.options.late_lookback)
+    known = before.summary.get(UNSETTLED) if before is not None else None
     try:
         with transaction.atomic():
-            found = never_billed(
-                as_of=job.options.as_of,
-                lookback=job.options.late_lookback,
-                recorded_since=before.started_at if before is not None else None,
-            )
+            if before is None or known is None:
+                found = look()
+            else:
+                refs = {*known, *(one.subscription for one in look(recorded_since=before.started_at - IN_FLIGHT))}
+                ids = Subscription.objects.filter(ref__in=refs).values_list("id", flat=True)
+                found = look(subscription_ids=list(ids))
+            unsettled = sorted({one.subscription for one in found})
+            here = concerned(job.filter, unsettled) & (set(job.subscriptions) or set(unsettled))
     except OperationalError as error:
         if sqlstate(error) != QUERY_CANCELED:
             raise
-        return "unknown: the query timed out; --check looks at all usage"
-    return by_reason(found)
+        return {"usage_never_billed": "unknown: the query timed out; --check looks at all usage", UNSETTLED: None}
+    shown = by_reason(one for one in found if one.subscription in here)
+    return {"usage_never_billed": shown, UNSETTLED: unsettled if len(unsettled) <= MOST_UNSETTLED else None}
 
 
 def _exit_code(summary: Summary) -> int:

@@ -303,6 +303,8 @@ def test_the_next_version_of_a_plan_begins_with_the_last(client):
 
 
 def test_a_coupon_is_created_given_and_taken_away(client):
+    for code in ("team", "solo"):
+        PlanFactory(code=code)
     response = send_first_step(client, f"{BILLING}/coupon/add/", COUPON | {"plans": "team, solo"})
     assert "WELCOME: 10 % off, from 3 invoices, only on team and solo." in text_of_response(response)
     assert not Coupon.objects.exists()
@@ -335,6 +337,8 @@ WRONG_COUPONS = [
     ({"value": "0"}, "value"),
     ({"periods": ""}, "periods"),
     ({"prices": "a b"}, "prices"),
+    ({"prices": "nothing"}, "prices"),
+    ({"plans": "nothing"}, "plans"),
     ({"code": "TAKEN"}, "code"),
 ]
 

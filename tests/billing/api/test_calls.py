@@ -3,9 +3,9 @@
 import pytest
 from django.db import connection
 
-from billing.models import Amendment, Charge, Customer, Invoice, Plan, Subscription, UsageEvent
+from billing.models import Amendment, Charge, Coupon, Customer, Invoice, Plan, Subscription, UsageEvent
 from ledger import services
-from tests.billing.factories import SubscriptionFactory, metered, recurring, unique
+from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, metered, recurring, unique
 from tests.ledger.api.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
@@ -280,3 +280,40 @@ def test_the_period_of_a_voided_invoice_is_billed_again(api):
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM billing_claim WHERE invoice_id = %s AND released_at IS NULL", [first["id"]])
         assert cursor.fetchone() == (0,)
+
+
+# Names that would never mean anything ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("limited_to", "fault"),
+    [
+        ({"plans": ["nothing"]}, ("/plans/0", "plan 'nothing' does not exist")),
+        ({"prices": ["base", "nothing"]}, ("/prices/1", "no plan has a price 'nothing'")),
+        ({"plans": ["PLAN"], "prices": ["other"]}, ("/prices/0", "none of the plans has a price 'other'")),
+    ],
+)
+def test_a_coupon_for_a_plan_or_price_that_does_not_exist_is_refused(api, plan, limited_to, fault):
+    other = recurring("other")
+    PlanFactory(prices=[other])
+    body = {"code": unique("C"), "kind": "percentage", "value": "10", "duration": "forever"}
+    limited_to = {name: [plan["code"] if one == "PLAN" else one for one in ones] for name, ones in limited_to.items()}
+    refused = api.post("/v1/coupons", body | limited_to)
+    assert (refused.status_code, [(e["pointer"], e["code"], e["detail"]) for e in refused.json()["errors"]]) == (
+        400, [(fault[0], "exists", fault[1])],
+    )  # fmt: skip
+    assert not Coupon.objects.filter(code=body["code"]).exists()
+    # A version that is not the newest has subscriptions too.
+    PlanFactory(code=plan["code"], prices=[other])
+    assert api.post("/v1/coupons", body | {"plans": [plan["code"]], "prices": ["base", "other"]}).status_code == 201
+
+
+@pytest.mark.parametrize("zone", ["localtime", "posixrules", "Factory", "posix/Europe/Berlin", "right/UTC", "Berlin", "UTC+1"])
+def test_what_is_no_zone_of_the_iana_database_is_refused(api, plan, zone):
+    customer = {"ref": unique("CUST"), "name": "Ada", "currency": "EUR", "time_zone": zone}
+    order = {"ref": unique("SUB"), "customer": CustomerFactory().ref, "plan": plan["code"], "started_at": "2026-01-01T00:00:00Z"}
+    for path, body in (("/v1/customers", customer), ("/v1/subscriptions", order | {"time_zone": zone})):
+        refused = api.post(path, body)
+        assert [(error["pointer"], error["code"]) for error in refused.json()["errors"]] == [("/time_zone", "unknown-time-zone")]
+    assert not Customer.objects.filter(ref=customer["ref"]).exists()
+    assert not Subscription.objects.filter(ref=order["ref"]).exists()

@@ -11,7 +11,8 @@ from django.db import connection
 
 from billing.generator.generate import generate_in
 from billing.generator.options import Options
-from billing.models import Subscription
+from billing.management.commands import generate_invoices
+from billing.models import Customer, Subscription
 from billing.orders import subscriptions
 from billing.orders.subscriptions import Wish
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, use
@@ -124,33 +125,73 @@ def test_each_other_reason_is_named() -> None:
         ("after-end", "calls", 1, "8"),
         ("before-start", "calls", 1, "1"),
         ("filtered-out", "calls", 1, "32"),
+        ("in-pause", "calls", 1, "4"),
         ("in-trial", "calls", 1, "2"),
-        ("not-counted-then", "calls", 1, "4"),
         ("unknown-meter", "mails", 2, "192"),
     ]
     bill_and_count_late_usage(subscription, at(9, 1))
     assert [reason for reason, *_ in explained_usage(subscription)] == [
-        "after-end", "before-start", "filtered-out", "in-trial", "not-counted-then", "unknown-meter",
+        "after-end", "before-start", "filtered-out", "in-pause", "in-trial", "unknown-meter",
     ]  # fmt: skip
 
 
-def test_the_summary_reports_usage_that_is_never_billed_once_since_the_previous_run() -> None:
+def test_a_plan_without_the_meter_and_a_pause_that_goes_on_have_reasons_of_their_own() -> None:
+    subscription = subscribed()
+    other = PlanFactory(prices=[metered("mails")]).code
+    subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(2, 1), wish=Wish(plan=other))
+    subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(3, 1), wish=Wish(paused=True))
+    use(subscription, "1", at(2, 15))
+    use(subscription, "2", at(3, 15))
+    assert explained_usage(subscription) == [("in-pause", "calls", 1, "2"), ("not-counted-then", "calls", 1, "1")]
+    # An end within the pause: from there on it is the end that counts.
+    subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(4, 1), wish=Wish(sets_end=True, ends_at=at(5, 1)))
+    use(subscription, "4", at(4, 30))
+    use(subscription, "8", at(5, 1))
+    assert explained_usage(subscription) == [
+        ("after-end", "calls", 1, "8"), ("in-pause", "calls", 2, "6"), ("not-counted-then", "calls", 1, "1"),
+    ]  # fmt: skip
+
+
+def never_billed_in(*arguments: str) -> list[tuple[str, str, int, str]]:
+    """What the summary of a run says."""
+    found = generate_as_json("--as-of", "2026-02-01", *arguments)["usage_never_billed"]
+    return [(one["reason"], one["meter"], one["subscriptions"], one["value"]) for one in found]
+
+
+def test_each_summary_that_concerns_it_names_usage_that_is_never_billed_until_it_is_settled() -> None:
     first, second = subscribed(), subscribed()
+    of_first, of_both = ("--subscription", first.ref), ("--subscription", first.ref, "--subscription", second.ref)
     use(first, "3", datetime(2025, 12, 31, tzinfo=UTC))
     use(first, "5", at(1, 15), meter="mails")
     use(second, "7.5", at(1, 15), meter="mails")
     use(second, "11", at(1, 15))
-    arguments = ("--as-of", "2026-02-01", "--subscription", first.ref, "--subscription", second.ref)
-    expected = [
-        {"reason": "before-start", "meter": "calls", "subscriptions": 1, "events": 1, "value": "3"},
-        {"reason": "unknown-meter", "meter": "mails", "subscriptions": 2, "events": 2, "value": "12.5"},
-    ]
-    assert generate_as_json(*arguments, "--dry-run")["usage_never_billed"] == expected
-    summary = generate_as_json(*arguments)
-    assert summary["usage_never_billed"] == expected
-    assert generate_as_json(*arguments)["usage_never_billed"] == []
+    expected = [("before-start", "calls", 1, "3"), ("unknown-meter", "mails", 2, "12.5")]
+    assert never_billed_in(*of_both, "--dry-run") == expected
+    # A run that is about another subscription neither names it nor takes it away from those that are about this one.
+    assert never_billed_in("--subscription", second.ref) == [("unknown-meter", "mails", 1, "7.5")]
+    customer = Customer.objects.get(pk=first.customer_id).ref
+    assert never_billed_in(*of_first) == never_billed_in("--customer", customer) == [
+        ("before-start", "calls", 1, "3"), ("unknown-meter", "mails", 1, "5"),
+    ]  # fmt: skip
+    assert never_billed_in(*of_both) == never_billed_in(*of_both) == expected
     use(second, "1", at(1, 20), meter="mails")
-    assert generate_as_json(*arguments)["usage_never_billed"] == [expected[1] | {"subscriptions": 1, "events": 1, "value": "1"}]
+    assert never_billed_in(*of_both) == [expected[0], ("unknown-meter", "mails", 2, "13.5")]
+    # A plan that counts the meter settles it: the next run bills it.
+    plan = PlanFactory(prices=[metered(), metered("mails")]).code
+    subscriptions.amend_subscription(ref=second.ref, effective_at=second.started_at, wish=Wish(plan=plan))
+    assert never_billed_in(*of_both) == [expected[0], ("unknown-meter", "mails", 1, "5")]
+
+
+def test_a_run_that_knows_of_too_many_lets_the_next_look_at_all_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = subscribed(), subscribed()
+    for one in (first, second):
+        use(one, "5", at(1, 15), meter="mails")
+    monkeypatch.setattr(generate_invoices, "MOST_UNSETTLED", 1)
+    of_both = ("--as-of", "2026-02-01", "--subscription", first.ref, "--subscription", second.ref)
+    for _ in range(2):
+        summary = generate_as_json(*of_both)
+        assert summary["usage_never_billed"][0]["subscriptions"] == 2
+        assert summary["subscriptions_with_usage_never_billed"] is None
 
 
 def test_what_came_since_the_run_before_is_found_by_an_index() -> None:

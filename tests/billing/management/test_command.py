@@ -11,15 +11,17 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from billing import auditing
+from billing.generator import workers
 from billing.generator.due import DueWalk, Filter, how_many
 from billing.generator.generate import generate
 from billing.generator.options import Options
+from billing.generator.outcomes import Outcome, SubscriptionResult
 from billing.generator.summaries import Summary
 from billing.management.commands import generate_invoices
 from billing.models import Invoice, NumberSeries, Run, RunResult
 from billing.orders import suspension
 from ledger.database.rows import fetch_value
-from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
+from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, recurring, use
 
 pytestmark = pytest.mark.django_db
 
@@ -75,15 +77,21 @@ def test_the_limit_is_kept_and_said(plan: str) -> None:
     assert (code, summary["invoices"], summary["limit_reached"]) == (5, 2, True)
 
 
-def test_failures_and_suspended_ones_end_with_3_and_the_others_are_billed(plan: str) -> None:
-    good, suspended, missing = SubscriptionFactory(plan=plan).ref, SubscriptionFactory(plan=plan).ref, unique("SUB")
+def test_failures_and_suspended_ones_end_with_3_and_the_others_are_billed(plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    good, suspended, failing = (SubscriptionFactory(plan=plan).ref for _ in range(3))
     suspension.suspend(ref=suspended, reason="looks-odd")
-    refs = [word for ref in (good, suspended, missing) for word in ("--subscription", ref)]
+    refs = [word for ref in (good, suspended, failing) for word in ("--subscription", ref)]
+    real = workers.bill_one
+
+    def attempt(ref: str, *arguments: Any) -> SubscriptionResult:
+        return SubscriptionResult(ref, Outcome.FAILED, "ZeroDivisionError") if ref == failing else real(ref, *arguments)
+
+    monkeypatch.setattr(workers, "bill_one", attempt)
     code, summary = run_json("--as-of", "2026-01-01", *refs)
     assert code == 3
     assert {name: count for name, count in summary["outcomes"].items() if count} == {"finalised": 1, "suspended": 1, "failed": 1}
     rows = RunResult.objects.filter(run_id=summary["run_id"]).values_list("subscription_ref", "outcome")
-    assert set(rows) == {(good, "finalised"), (suspended, "suspended"), (missing, "failed")}
+    assert set(rows) == {(good, "finalised"), (suspended, "suspended"), (failing, "failed")}
     assert Run.objects.get(pk=summary["run_id"]).exit_code == 3
 
 

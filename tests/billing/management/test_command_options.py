@@ -23,7 +23,7 @@ from billing.management.commands import generate_invoices
 from billing.models import Invoice, Run, RunResult
 from billing.orders import suspension
 from ledger.errors import HolderBusy
-from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
+from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, use
 
 pytestmark = pytest.mark.django_db
 
@@ -108,6 +108,7 @@ def attempts_end_with(*results: SubscriptionResult | None, after: Callable[[], N
 
 
 BUSY = SubscriptionResult("", Outcome.BUSY, "another process makes invoices for it")
+FAILED = SubscriptionResult("", Outcome.FAILED, "ZeroDivisionError: division by zero")
 DEFERRED = SubscriptionResult("", Outcome.DEFERRED, "a deadlock (40P01)")
 
 
@@ -135,6 +136,7 @@ def test_customer_and_currency_choose_the_subscriptions(plan: str) -> None:
     [
         (("--customer", "NOPE"), "--customer: unknown customer NOPE"),
         (("--plan", "NOPE"), "--plan: unknown plan NOPE"),
+        (("--subscription", "NOPE", "--dry-run"), "--subscription: unknown subscription NOPE"),
         (("--currency", "XXX"), "invalid choice: 'XXX'"),
         (("--explain", "NOPE"), "--explain: subscription 'NOPE' does not exist"),
         (("--max-runtime", "-1"), "must be 0 to 604800 seconds"),
@@ -156,10 +158,11 @@ def test_a_run_id_is_used_once(plan: str) -> None:
     assert refused("--as-of", JANUARY, "--plan", plan, "--run-id", run_id) == f"--run-id: run {run_id} already exists"
 
 
-def test_an_unknown_subscription_fails_by_name_and_the_others_are_billed(plan: str) -> None:
-    good = SubscriptionFactory(plan=plan).ref
-    code, _, err = run("--as-of", JANUARY, "--subscription", "NOPE", "--subscription", good, "--no-progress")
-    assert (code, err.strip(), invoices_of(good)) == (3, "NOPE: failed: the subscription does not exist", {good: 1})
+def test_an_unknown_subscription_is_refused_and_nothing_is_billed(plan: str) -> None:
+    good, runs_before = SubscriptionFactory(plan=plan).ref, Run.objects.count()
+    said = refused("--as-of", JANUARY, "--subscription", "NOPE", "--subscription", good, "--no-progress")
+    assert (said, invoices_of(good)) == ("--subscription: unknown subscription NOPE", {good: 0})
+    assert Run.objects.count() == runs_before
 
 
 def test_what_is_suspended_is_billed_only_when_included(plan: str) -> None:
@@ -238,9 +241,10 @@ def test_a_run_whose_time_is_up_finishes_what_it_is_at(plan: str, clock: Clock, 
      (("--max-failures", "2"), 2, 1)],
 )  # fmt: skip
 def test_failures_end_a_run_when_asked_to(plan: str, more: tuple[str, ...], failed: int, billed: int) -> None:
-    good = SubscriptionFactory(plan=plan).ref
-    refs = [word for ref in (unique("NOPE"), unique("NOPE"), good) for word in ("--subscription", ref)]
-    code, summary = run_json("--as-of", JANUARY, *refs, *more)
+    bad, worse, good = (SubscriptionFactory(plan=plan).ref for _ in range(3))
+    refs = [word for ref in (bad, worse, good) for word in ("--subscription", ref)]
+    with attempts_end_with(FAILED, FAILED):
+        code, summary = run_json("--as-of", JANUARY, *refs, *more)
     assert (code, summary["outcomes"]["failed"], invoices_of(good)) == (3, failed, {good: billed})
 
 

@@ -325,11 +325,14 @@ class Simulator:
         if kind == "amount" and self.customer.currency == "JPY":
             value = str(int(Decimal(value)) + 1)
         duration = pick.choice(("once", "recurring", "forever"))
+        prices = tuple(pick.sample(("base", "seat", "calls"), 2)) if pick.random() < 0.3 else ()
+        plans = (self.plans[0][0],) if pick.random() < 0.2 else ()
+        # A coupon can only name prices that one of its plans has.
+        known = {price["key"] for _, plan in (self.plans[:1] if plans else self.plans) for price in plan.prices}
         one = slow.Coupon(
             code=unique("coupon"), kind=kind, value=Fraction(value), currency=self.customer.currency if kind == "amount" else "",
             duration=duration, periods=pick.choice((1, 3)) if duration == "recurring" else None,
-            prices=tuple(pick.sample(("base", "seat", "calls"), 2)) if pick.random() < 0.3 else (),
-            plans=(self.plans[0][0],) if pick.random() < 0.2 else (),
+            prices=tuple(key for key in prices if key in known), plans=plans,
         )  # fmt: skip
         coupons.create_coupon(
             code=one.code, kind=kind, value=Decimal(value), currency=one.currency, duration=duration, periods=one.periods,

@@ -217,6 +217,8 @@ def test_a_fault_names_its_field_and_rule(change: dict[str, Any], expected: tupl
         ("graduated", {"tiers": [{"up_to": None, "unit_amount": "1"}], "free_units": 1}, ("free_units", "not-used")),
         ("package", {"unit_amount": "1"}, ("package_size", "required")),
         ("package", {"unit_amount": "1", "package_size": 0}, ("package_size", "not-positive")),
+        ("package", {"unit_amount": "1", "package_size": "0.000000000001"}, ("package_size", "too-small")),
+        ("package", {"unit_amount": "1", "package_size": "0.000999"}, ("package_size", "too-small")),
         ("percentage", {}, ("rate", "required")),
         ("percentage", {"rate": "1", "unit_amount": "1"}, ("unit_amount", "not-used")),
         ("percentage", {"rate": "1", "free_events": 1.5}, ("free_events", "format")),
