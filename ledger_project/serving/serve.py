@@ -1,11 +1,11 @@
-"""`manage.py serve`, behind `make run`: PostgreSQL unless one is given, a prepared database, and the web server, in one command.
+"""`manage.py serve`, behind `make run`: PostgreSQL unless one is given, a prepared database, web server and worker.
 
 Everything starts in one straight line. The web server comes first: it takes long to load, on another core, and its workers
 answer only once the database is prepared. This process loads Django after PostgreSQL has started.
 
 They also end together. Ctrl-C reaches only this process, because the web server has a separate process group and PostgreSQL a
-separate session; so this process stops them in order, the web server first. If this process is killed, the kernel tells the web
-server to stop, and the next `serve` takes over a database that still runs.
+separate session; so this process stops them in order, the worker and the web server first. If this process is killed, the kernel
+tells these two to stop, and the next `serve` takes over a database that still runs.
 """
 
 import fcntl
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from ledger_project.serving import postgres, supervisor
 from ledger_project.serving.supervisor import Signals, Stop, WebServer
+from ledger_project.serving.timetable_worker import TimetableWorker
 from ledger_project.serving.web import (
     BASE_DIR,
     SERVED_BY,
@@ -79,7 +80,8 @@ def serve(data_dir: Path) -> None:
                     with signals.held_back():
                         server.start()
                 _announce(_prepare(server), port)
-            _keep_running(web, server)
+            with _worker(data_dir, signals) as worker:
+                supervisor.keep_running(web, None if server is None else supervisor.Database(server), worker)
 
 
 def _prepare(server: postgres.Server | None) -> "Secrets":
@@ -108,14 +110,6 @@ def _announce(made: "Secrets", port: int) -> None:
         lines.append("API key   lost the key? Make another one in the admin: API keys, Add")
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()
-
-
-def _keep_running(web: WebServer, server: postgres.Server | None) -> None:
-    from ledger_project.work.timetable import named
-    from ledger_project.work.worker import working_beside
-
-    with working_beside(named(["update_totals", "usage_partitions"])):
-        supervisor.keep_running(web, None if server is None else supervisor.Database(server))
 
 
 # Before anything starts ------------------------------------------------------------------------------
@@ -202,10 +196,26 @@ def _web_server(data_dir: Path, port: int, signals: Signals) -> Iterator[WebServ
         command = command_from_environment()
     except ValueError as error:
         raise StartRefused(str(error)) from error
-    marks = {SERVES: str(data_dir.resolve()), SERVED_BY: str(os.getpid())}
-    web = WebServer(command, environment=os.environ | marks, folder=BASE_DIR)
+    web = WebServer(command, environment=os.environ | _marks(data_dir), folder=BASE_DIR)
     try:
         yield web
     finally:
         with signals.held_back():
             web.stop()
+
+
+@contextmanager
+def _worker(data_dir: Path, signals: Signals) -> Iterator[TimetableWorker]:
+    """For the block, a process runs the tasks of the timetable; it logs what fails, unless the environment sets a level."""
+    environment = {"LEDGER_LOG_LEVEL": "WARNING"} | os.environ | _marks(data_dir)
+    worker = TimetableWorker(environment=environment, folder=BASE_DIR)
+    try:
+        yield worker
+    finally:
+        with signals.held_back():
+            worker.stop()
+
+
+def _marks(data_dir: Path) -> dict[str, str]:
+    """What the environment of our processes says of us."""
+    return {SERVES: str(data_dir.resolve()), SERVED_BY: str(os.getpid())}

@@ -1,4 +1,4 @@
-"""Keeps the servers of `manage.py serve` running: starts the web server and the embedded PostgreSQL again whenever they end.
+"""Keeps the processes of `manage.py serve` running: starts web server, worker and embedded PostgreSQL again whenever they end.
 
 While PostgreSQL cannot run, as on a full disk, the web server responds with 503, and this module tries to start it.
 Does not load Django.
@@ -15,6 +15,7 @@ from time import monotonic, sleep
 from types import FrameType
 
 from ledger_project.serving.postgres import EmbeddedPostgresError, Server
+from ledger_project.serving.timetable_worker import TimetableWorker
 from ledger_project.serving.web import SHUTDOWN_TIMEOUT_S
 
 
@@ -161,7 +162,7 @@ class Database:
         self._failures += 1
 
 
-def keep_running(web: WebServer, database: Database | None) -> None:
+def keep_running(web: WebServer, database: Database | None, worker: TimetableWorker) -> None:
     """Start again what ends, for ever: a signal, or a web server that does not stay, ends this by an exception.
 
     Raises:
@@ -175,6 +176,7 @@ def keep_running(web: WebServer, database: Database | None) -> None:
         if database is not None and database.ensure_running():
             # Its workers know the old address.
             web.restart()
+        worker.ensure_running()
 
 
 def _pause_s(failures_before: int) -> float:

@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from io import StringIO
 from types import FrameType
@@ -181,27 +181,6 @@ class Worker:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-@contextmanager
-def working_beside(tasks: Sequence[Task]) -> Iterator[None]:
-    """For the block, a thread of this process does tasks that listen to no signals; it ends after the task that it is at."""
-    stop = threading.Event()
-
-    def work() -> None:
-        try:
-            while not stop.is_set():
-                with suppress(DatabaseGone):
-                    Worker(tasks, stop).run()
-        finally:
-            connection.close()
-
-    thread = threading.Thread(target=work, name="timetable", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
 
 
 def _take(task: Task) -> Any:

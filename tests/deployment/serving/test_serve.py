@@ -22,6 +22,8 @@ import pytest
 
 from ledger_project.serving.postgres import Account, Server, processes
 from ledger_project.serving.serve import StartRefused, _free_port
+from ledger_project.serving.timetable_worker import NICENESS
+from ledger_project.work.timetable import TIMETABLE
 from tests.conftest import database_url, free_port, wait_for_answer
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -107,6 +109,17 @@ class Serving:
         parents = {pid: _parent_pid(pid) for pid in self.pids()}
         masters = {pid for pid, parent in parents.items() if parent == self.process.pid and b"granian" in _command_line(pid)}
         return masters | {pid for pid, parent in parents.items() if parent in masters}
+
+    def worker_pids(self) -> set[int]:
+        """The process that runs the timetable."""
+        return {pid for pid in self.pids() if b"timetable_worker" in _command_line(pid)}
+
+
+def tasks_done(serving: Serving) -> set[str]:
+    """The tasks of the timetable that have succeeded."""
+    with psycopg.connect(Server(serving.data_dir).application_url) as connection:
+        rows = connection.execute("SELECT name FROM billing_scheduledtask WHERE exit_code = 0").fetchall()
+    return {name for (name,) in rows}
 
 
 def _parent_pid(pid: int) -> int:
@@ -214,9 +227,10 @@ def test_the_first_start_shows_the_secrets_once_and_a_second_one_keeps_everythin
         key = re.search(r"^API key   (\S{40,})    \(shown once\)$", first.said, re.MULTILINE)
         assert key is not None
         assert f"Admin     {first.url}/admin/" in first.said
+        wait_until(lambda: tasks_done(first) == {task.name for task in TIMETABLE}, "the whole timetable ran", 60)
+        assert ": done" not in first.said, "a task that succeeds does not disturb"
         before = all_balances(first, key[1])
         assert before
-        wait_until(lambda: "update_totals: done" in first.said, "the totals that the first page shows are counted")
         assert "ledger.refusals" not in first.said, "those of the demo concern no operator"
         assert first.stop() == 0
         assert first.pids() == set()
@@ -255,6 +269,8 @@ def test_a_signal_stops_all_of_it(serve: Callable[..., Serving], number: int) ->
     """As a single Ctrl-C does, with which most tests here end."""
     serving = serve().wait_until_ready()
     assert len(serving.web_pids()) == 3
+    [worker] = serving.worker_pids()
+    assert os.getpriority(os.PRIO_PROCESS, worker) == NICENESS
     assert serving.stop(number) == 0
     assert serving.pids() == set()
     assert serving.said.endswith("Stopped.\n")
@@ -305,7 +321,7 @@ def test_kill_9_of_everything_loses_nothing(serve: Callable[..., Serving]) -> No
 def test_kill_9_of_serve_alone_ends_the_web_server_and_the_database_is_taken_over(serve: Callable[..., Serving]) -> None:
     serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY).wait_until_ready()
     postmaster = Server(serving.data_dir).postmaster_pid()
-    web = serving.web_pids()
+    web = serving.web_pids() | serving.worker_pids()
     serving.process.kill()
     serving.process.wait()
     again = serve(PORT=str(serving.port)).wait_until_ready()
@@ -338,6 +354,17 @@ def test_web_processes_that_outlived_serve_are_ended_and_strangers_are_not(
         for process in processes:
             process.kill()
             process.communicate()
+
+
+def test_when_the_worker_dies_it_is_started_again(serve: Callable[..., Serving]) -> None:
+    serving = serve().wait_until_ready()
+    [before] = serving.worker_pids()
+    os.kill(before, signal.SIGKILL)
+    wait_until(lambda: bool(serving.worker_pids() - {before}), "the worker started again", 60)
+    assert "The worker has ended with -9; starting it again." in serving.said
+    assert is_answering(serving)
+    assert serving.stop() == 0
+    assert serving.pids() == set()
 
 
 def test_when_the_web_servers_main_process_dies_it_is_started_again(serve: Callable[..., Serving]) -> None:

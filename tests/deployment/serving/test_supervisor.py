@@ -2,11 +2,13 @@
 
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from ledger_project.serving import supervisor
 from ledger_project.serving.postgres import EmbeddedPostgresError
+from ledger_project.serving.timetable_worker import TimetableWorker
 
 
 class FailingServer:
@@ -81,7 +83,7 @@ def test_a_web_server_that_ends_at_once_is_given_up_after_five_starts(
 ) -> None:
     web = web_server("open('starts', 'a').write('x')", tmp_path)
     with pytest.raises(supervisor.WebServerDoesNotStay):
-        supervisor.keep_running(web, None)
+        supervisor.keep_running(web, None, mock.Mock(spec=TimetableWorker))
     assert (tmp_path / "starts").read_text() == "xxxxx"
     assert caplog.messages == ["The web server has ended with 0; starting it again."] * 5
     assert now == [100 + 1 + 2 + 4 + 8]

@@ -17,7 +17,7 @@ from billing.metering import partitions
 from billing.models import ScheduledTask
 from ledger_project.work import worker
 from ledger_project.work.timetable import DAY_S, HOUR_S, MINUTE_S, TIMETABLE, Task, how_often, named, performer
-from ledger_project.work.worker import DatabaseGone, Worker, working_beside
+from ledger_project.work.worker import DatabaseGone, Worker
 
 TASK_OF_EVERY_WORKER = Task("expire_credits", "for a test", MINUTE_S, by_every_worker=True, passing=frozenset({4}))
 TASK_OF_ONE_WORKER = Task("usage_partitions", "for a test", DAY_S)
@@ -242,17 +242,9 @@ def test_a_signal_ends_the_worker_after_its_task(commands: mock.Mock) -> None:
 
 
 @pytest.mark.usefixtures("as_application")
-def test_serve_creates_the_coming_usage_partitions_with_the_applications_role() -> None:
+def test_a_worker_creates_the_coming_usage_partitions_with_the_applications_role() -> None:
     ScheduledTask.objects.filter(name="usage_partitions").update(due_at=datetime.now(UTC) - timedelta(seconds=1))
-    done = threading.Event()
-    real = worker._finish
-
-    def finish(*arguments: Any) -> None:
-        real(*arguments)
-        done.set()
-
-    with mock.patch.object(worker, "_finish", finish), working_beside(named(["usage_partitions"])):
-        assert done.wait(60)
+    Worker(named(["usage_partitions"])).do_what_is_due()
     assert ScheduledTask.objects.get(name="usage_partitions").exit_code == 0
     this_month = datetime.now(UTC).date().replace(day=1)
     names = {one.name for one in partitions.partitions(connection)}
