@@ -185,7 +185,7 @@ def _statement(request: HttpRequest, customer: Customer) -> list[tuple[str, str]
     """The link to the last month's statement of the customer's holder."""
     if not customer.holder_id or not request.user.has_perm("ledger.view_entrylisting"):
         return []
-    url = statement_url(customer.holder_id, type=customer.credit_type or "credits", language=customer.language)
+    url = statement_url(customer.holder_id, type=customer.credit_type or "credits")
     return [(url, f"Credit statement of {last_month():%B %Y} (PDF)")]
 
 

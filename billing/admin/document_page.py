@@ -64,7 +64,7 @@ def _document(paper: Paper, page: Mapping[str, Any], state: str) -> dict[str, An
 def _seller(paper: Paper) -> list[str]:
     vat_id = paper.seller.get("vat_id", "")
     lines = address_lines(paper.seller, country=country_name(paper.seller["country"], ENGLISH.code))
-    return [*lines, *([f"VAT id {vat_id}"] if vat_id else [])]
+    return [*lines, *([f"{paper.notation.texts['vat_id']} {vat_id}"] if vat_id else [])]
 
 
 def _entries(line: Mapping[str, Any]) -> SafeString | str:

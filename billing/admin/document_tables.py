@@ -9,7 +9,7 @@ from django.utils.safestring import SafeString
 
 from billing.documents.printing.arithmetic import Notation, calculation
 from billing.documents.printing.pages import title_of
-from billing.documents.printing.texts import TEXTS
+from billing.documents.printing.texts import texts_of
 from ledger.admin.kit.cells import digits, table
 from ledger.typesetting.languages import ENGLISH
 from ledger.units import units_of
@@ -18,7 +18,9 @@ from ledger.units import units_of
 def notation_in(currency: str, lines: Sequence[Mapping[str, Any]] = ()) -> Notation:
     """How operators read amounts of that currency, and of the credits on these lines."""
     covered = (line["rating"].get("covered") for line in lines)
-    return Notation(ENGLISH, TEXTS[ENGLISH.code], currency, units_of(each["credit_type"] for each in covered if each))
+    return Notation(
+        ENGLISH, texts_of(ENGLISH.code, seller={}, buyer={}), currency, units_of(each["credit_type"] for each in covered if each)
+    )
 
 
 def described_line(notation: Notation, line: Mapping[str, Any], zone: tzinfo) -> SafeString:

@@ -10,6 +10,9 @@ from billing.errors import NotFound, SellerMissing
 from ledger import staff_log
 from ledger.api.kit.rendering import pdf_response
 from ledger.errors import DocumentTooLong
+from ledger.typesetting.typeset import NO_GLYPH
+
+MOST_SHOWN = 10
 
 
 def pdf_view(request: HttpRequest, make: Callable[[], PrintedDocument], *, back: str) -> HttpResponse:
@@ -30,6 +33,12 @@ def pdf_view(request: HttpRequest, make: Callable[[], PrintedDocument], *, back:
         messages.error(request, f"{error.title}: {error.facts['rows']} rows, at most {error.facts['limit']}")
     else:
         staff_log.record(request, "exported", about=printed.file_name)
+        if printed.without_glyph:
+            messages.warning(
+                request,
+                f"{printed.file_name} shows {NO_GLYPH} in place of {' '.join(printed.without_glyph[:MOST_SHOWN])}, which no font "
+                "has. Add a font with LEDGER_DOCUMENT_FONTS, or change the text before the next document.",
+            )
         shown = pdf_response(printed.content, file_name=printed.file_name)
         return HttpResponse(shown.content, headers=shown.headers)
     return HttpResponseRedirect(back)

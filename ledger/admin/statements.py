@@ -49,7 +49,7 @@ def _page(model_admin: ReadOnlyAdmin, request: HttpRequest, holder_id: str) -> H
     asked = request.GET.get("month", "")
     try:
         month = datetime.strptime(asked, "%Y-%m").replace(tzinfo=UTC).date() if asked else last_month()
-        content = statement_pdf(holder_id, month, credit_type=credit_type, language=request.GET.get("language", "en")[:16])
+        content = statement_pdf(holder_id, month, credit_type=credit_type, language=request.GET.get("language", "")[:16] or None)
     except ValueError:
         messages.error(request, f"There is no statement of “{asked[:20]}”: a month is written as 2026-01.")
     except Invalid as invalid:

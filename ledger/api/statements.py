@@ -33,7 +33,11 @@ class StatementQuery(StrictSerializer):
     """Which account, in which language."""
 
     credit_type = CreditTypeField(default="credits", help_text="What is counted.")
-    language = ChoiceField(choices=[one.code for one in LANGUAGES], default="en", help_text="Of the words and numbers.")
+    language = ChoiceField(
+        choices=[one.code for one in LANGUAGES],
+        required=False,
+        help_text="Of words and numbers; default: the customer's, else en.",
+    )
 
 
 class StatementPdf(Endpoint):
@@ -46,8 +50,8 @@ class StatementPdf(Endpoint):
         "printStatement",
         "Print a statement",
         "The month of an account on paper: credits at its start, each entry, credits at its end, and the digest of its last "
-        "entry. The bytes are the same every time once the month is over; before, it says PRELIMINARY. A month with more than "
-        "500 entries is summed up by day and kind.",
+        "entry. Once the month is over, the bytes change only with the seller or the customer's language; before, it says "
+        "PRELIMINARY. A month with more than 500 entries is summed up by day and kind.",
         tag="History",
         scope=LEDGER_READ,
         parameters=[HOLDER_PATH, MONTH_PATH],

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from django.db import connection
 
 from ledger.errors import Invalid
+from ledger.statements.letterheads import Letterhead, letterhead_of
 from ledger.statements.texts import TEXTS
 from ledger.totals.closing import month_after, starts
 from ledger.totals.counting import counted_until
@@ -107,18 +108,22 @@ class Statement:
         return self.unit != plain_unit(self.credit_type)
 
 
-def statement_pdf(holder_id: str, month: date, *, credit_type: str = "credits", language: str = "en") -> bytes:
-    """Return the statement of an account for a month as PDF; the same bytes every time once the month is over and counted.
+def statement_pdf(holder_id: str, month: date, *, credit_type: str = "credits", language: str | None = None) -> bytes:
+    """Return the statement of an account for a month as PDF.
+
+    Once the month is over and counted, its bytes change only with the letterhead.
 
     Args:
         month: its first day, in UTC.
-        language: BCP 47; English where there are no texts in it.
+        language: BCP 47, English where there are no texts in it; None: the holder's, as the letterhead knows it.
 
     Raises:
         Invalid: the month has not begun, or lies outside the years 2000 to 2200.
     """
     found = read_statement(holder_id, month, credit_type)
-    return typeset(TEMPLATE, statement_page(found, language_of(language)), at=starts(month)).content
+    letterhead = letterhead_of(holder_id, language)
+    page = statement_page(found, language_of(letterhead.language), letterhead=letterhead)
+    return typeset(TEMPLATE, page, at=starts(month)).content
 
 
 def statement_file_name(holder_id: str, month: date, credit_type: str) -> str:
@@ -151,7 +156,7 @@ def read_statement(holder_id: str, month: date, credit_type: str) -> Statement:
 # On paper --------------------------------------------------------------------------------------------
 
 
-def statement_page(found: Statement, language: Language) -> dict[str, Any]:
+def statement_page(found: Statement, language: Language, *, letterhead: Letterhead) -> dict[str, Any]:
     """The data of statement.typ. Pure."""
     texts = TEXTS[language.code]
     title = texts["title"].format(month=f"{found.month:%Y-%m}")
@@ -165,14 +170,14 @@ def statement_page(found: Statement, language: Language) -> dict[str, Any]:
         "stamp": None if found.is_final else {"word": texts["open_word"], "sentence": texts["open_sentence"]},
         "running": f"{title} · {found.holder_id}",
         "page": texts["page"],
-        "sender": {"name": "", "line": ""},
+        "sender": {"name": letterhead.name, "line": letterhead.line},
         "recipient": [],
         "facts": [
             [texts["holder"], found.holder_id],
             [texts["credit_type"], f"{found.unit.name} ({found.credit_type})" if found.is_named else found.credit_type],
             [texts["period"], f"{language.day(found.month)} – {language.day(last)}"],
         ],
-        "footer": [],
+        "footer": letterhead.footer,
         "rows": len(found.rows),
         "sums": list(_sums(found, language)),
         "columns": columns if found.rows else [],

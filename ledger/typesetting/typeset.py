@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,10 +22,18 @@ if TYPE_CHECKING:
     from typst import Compiler, Fonts, PDFStandard
 
 LETTER: Final = Path(__file__).with_name("letter.typ")
+GLYPH: Final = b"""#set document(title: "-")
+#set text(font: ("Libertinus Serif", "New Computer Modern", "DejaVu Sans Mono"))
+#sys.inputs.data"""
+"""A document of one text, in the fonts of the letter."""
 ARCHIVE: Final["list[PDFStandard]"] = ["a-3a", "ua-1"]
 """PDF/A-3 for keeping, level A, and PDF/UA for screen readers. Source: ISO 19005-3, ISO 14289-1."""
 MAX_ROWS: Final = 2_000
 """Rows of one document. Measured: 2,000 take 3 s and 180 MB, and both grow in proportion."""
+NO_GLYPH: Final = "□"
+"""Stands for a character that no font has."""
+JOINERS: Final = dict.fromkeys(map(ord, "\u200b\u200c\u200d\ufe0e\ufe0f"), "")
+"""Characters without a picture of their own, which join or change the picture of others."""
 CONTROLS: Final = dict.fromkeys((*range(32), *range(127, 160)), " ")
 """Characters that have no picture."""
 
@@ -45,17 +53,20 @@ class AttachedFile:
 
 @dataclass(frozen=True, slots=True)
 class Pdf:
-    """A document; `is_archivable` where it is PDF/A-3."""
+    """A document as PDF/A-3.
+
+    Args:
+        without_glyph: the characters that no font has, each once; the document has NO_GLYPH in their places.
+    """
 
     content: bytes
-    is_archivable: bool
+    without_glyph: str = ""
 
 
 def typeset(template: Path, data: Mapping[str, Any], *, at: datetime, files: Sequence[AttachedFile] = ()) -> Pdf:
     """Return a document as PDF/A-3 for screen readers.
 
-    A text in a script that no font has (docs/OPERATIONS.md says how to add fonts) is printed as boxes, which PDF/A forbids: then
-    it is a plain PDF.
+    A character that no font has, such as an emoji, is printed as NO_GLYPH; docs/OPERATIONS.md says how to add fonts.
 
     Args:
         template: what follows the letter; it finds the data as `data`.
@@ -70,12 +81,33 @@ def typeset(template: Path, data: Mapping[str, Any], *, at: datetime, files: Seq
 
     made_at = int(at.timestamp())
     try:
-        archivable = compiler_of(template, data, files).compile(pdf_standards=ARCHIVE, timestamp=made_at)
-        return Pdf(_bytes(archivable), is_archivable=True)
-    except TypstError as error:
-        if not any(words in str(error) for words in ("could not be displayed", "contains the codepoint")):
+        return Pdf(_bytes(compiler_of(template, data, files).compile(pdf_standards=ARCHIVE, timestamp=made_at)))
+    except TypstError:
+        missing = without_glyph(json.dumps(data, ensure_ascii=False))
+        if not missing:
             raise
-        return Pdf(_bytes(compiler_of(template, data, files).compile(timestamp=made_at)), is_archivable=False)
+        shown = _replaced(data, {**JOINERS, **dict.fromkeys(map(ord, missing), NO_GLYPH)})
+        compiled = compiler_of(template, shown, files).compile(pdf_standards=ARCHIVE, timestamp=made_at)
+        return Pdf(_bytes(compiled), missing)
+
+
+def without_glyph(text: str) -> str:
+    """The characters of a text that no font has, each once, in their order."""
+    characters = dict.fromkeys(text.translate({**CONTROLS, **JOINERS}))
+    return "".join(each for each in characters if not each.isascii() and not _has_glyph(each))
+
+
+@lru_cache(maxsize=4_096)
+def _has_glyph(character: str) -> bool:
+    """Whether a document of this character alone can be PDF/A."""
+    from typst import Compiler, TypstError
+
+    compiler = Compiler(GLYPH, font_paths=_fonts(), ignore_system_fonts=True, sys_inputs={"data": character})
+    try:
+        compiler.compile(pdf_standards=ARCHIVE)
+    except TypstError:
+        return False
+    return True
 
 
 def compiler_of(template: Path, data: Mapping[str, Any], files: Sequence[AttachedFile] = ()) -> "Compiler":
@@ -96,16 +128,16 @@ def _bytes(compiled: bytes | list[bytes] | None) -> bytes:
 def _inputs(data: Mapping[str, Any], files: Sequence[AttachedFile]) -> dict[str, str]:
     if data["rows"] > MAX_ROWS:
         raise DocumentTooLong(rows=data["rows"], limit=MAX_ROWS)
-    return {"data": json.dumps(_printable(data)), "files": json.dumps([asdict(file) for file in files])}
+    return {"data": json.dumps(_replaced(data, CONTROLS)), "files": json.dumps([asdict(file) for file in files])}
 
 
-def _printable(value: Any) -> Any:
-    """The data with a space in place of each control character."""
+def _replaced(value: Any, characters: Mapping[int, str]) -> Any:
+    """The data with other characters in place of these."""
     if isinstance(value, str):
-        return value.translate(CONTROLS)
+        return value.translate(characters)
     if isinstance(value, Mapping):
-        return {name: _printable(part) for name, part in value.items()}
-    return [_printable(part) for part in value] if isinstance(value, list | tuple) else value
+        return {name: _replaced(part, characters) for name, part in value.items()}
+    return [_replaced(part, characters) for part in value] if isinstance(value, list | tuple) else value
 
 
 @cache

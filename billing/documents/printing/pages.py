@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from billing.documents.printing.arithmetic import Notation, calculation
 from billing.documents.printing.payment_code import epc_code
-from billing.documents.printing.texts import COUNTRIES, TEXTS
+from billing.documents.printing.texts import COUNTRIES, texts_of
 from billing.rating.money import minor_digits
 from ledger.typesetting.languages import Language, language_of
 from ledger.units import CreditUnit
@@ -55,7 +55,8 @@ class Paper:
     @property
     def notation(self) -> Notation:
         """How its numbers are written."""
-        return Notation(self.language, TEXTS[self.language.code], self.document["currency"], self.units)
+        texts = texts_of(self.language.code, seller=self.seller, buyer=self.buyer.get("address") or {})
+        return Notation(self.language, texts, self.document["currency"], self.units)
 
     @property
     def is_valid(self) -> bool:
@@ -150,7 +151,7 @@ def _letter(paper: Paper, kind: str, facts: Sequence[tuple[str, str]]) -> dict[s
         "sender": {"name": paper.seller["name"], "line": DOT.join(address_lines(paper.seller))},
         "recipient": address_lines(address, str(paper.buyer.get("name") or ""), country=abroad),
         "facts": [[label, value] for label, value in facts if value],
-        "footer": _footer(paper),
+        "footer": seller_columns(paper.seller, texts, paper.language.code),
         "rows": len(document["lines"]),
     }
 
@@ -179,10 +180,10 @@ def country_name(code: str, language: str) -> str:
     return COUNTRIES[language].get(code, code)
 
 
-def _footer(paper: Paper) -> list[list[str]]:
-    seller, texts = paper.seller, paper.notation.texts
+def seller_columns(seller: Mapping[str, str], texts: Mapping[str, str], language: str) -> list[list[str]]:
+    """What a footer says of a seller: address, contact, bank and registers, a column each."""
     columns = [
-        address_lines(seller, country=country_name(seller["country"], paper.language.code)),
+        address_lines(seller, country=country_name(seller["country"], language)),
         [seller.get(key, "") for key in ("email", "phone", "website")],
         [
             seller.get("bank", ""),

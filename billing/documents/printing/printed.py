@@ -24,10 +24,15 @@ TEMPLATE: Final = Path(__file__).with_name("invoice.typ")
 
 @dataclass(frozen=True, slots=True)
 class PrintedDocument:
-    """A PDF, and the name to save it under."""
+    """A PDF, and the name to save it under.
+
+    Args:
+        without_glyph: the characters that no font has; the PDF has a box in their places.
+    """
 
     file_name: str
     content: bytes
+    without_glyph: str = ""
 
 
 def invoice_pdf(invoice_id: int) -> PrintedDocument:
@@ -150,7 +155,7 @@ def _printed(paper: Paper, name: str) -> PrintedDocument:
     xml = e_invoice(paper)
     files = [] if xml is None else [attachment(xml)]
     pdf = typeset(TEMPLATE, page_of(paper), at=_made_at(paper.day("issue_date")), files=files)
-    return PrintedDocument(f"{name}.pdf", declare(pdf.content) if files and pdf.is_archivable else pdf.content)
+    return PrintedDocument(f"{name}.pdf", declare(pdf.content) if files else pdf.content, pdf.without_glyph)
 
 
 def _made_at(day: date | None) -> datetime:

@@ -1,6 +1,7 @@
 """The words on documents, in every language of `ledger.typesetting.languages`. One template prints them all."""
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 TEXTS: Final[dict[str, dict[str, str]]] = {
     "en": {
@@ -16,19 +17,19 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "payable_until": "Payable until",
         "customer": "Customer",
         "subscription": "Subscription",
-        "buyer_vat_id": "Your VAT id",
-        "vat_id": "VAT id",
+        "buyer_vat_id": "Your {buyer_id}",
+        "vat_id": "{seller_id}",
         "tax_number": "Tax number",
         "position": "#",
         "description": "Description",
         "quantity": "Quantity",
         "unit_price": "Unit price",
-        "tax": "VAT",
+        "tax": "{Tax}",
         "amount": "Amount ({currency})",
         "subtotal": "Subtotal",
         "discounts": "Discounts",
-        "net": "Total before VAT",
-        "tax_on": "VAT {rate} % on {base}",
+        "net": "Total before {tax}",
+        "tax_on": "{Tax} {rate} % on {base}",
         "total": "Total",
         "credit_notes": "Credit notes",
         "paid_with_credits": "Paid with {credits}",
@@ -67,11 +68,11 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "minimum": "Minimum: {name}",
         "maximum": "Maximum: {name}",
         "carried": "Credit carried to later invoices",
-        "note_AE": "Reverse charge: VAT is owed by the recipient.",
-        "note_E": "Exempt from VAT.",
+        "note_AE": "Reverse charge: {tax} is owed by the recipient.",
+        "note_E": "Exempt from {tax}.",
         "note_G": "Export outside the EU: exempt from VAT.",
         "note_K": "Intra-community supply: exempt from VAT.",
-        "note_O": "Not subject to VAT.",
+        "note_O": "Not subject to {tax}.",
     },
     "de": {
         "invoice": "Rechnung",
@@ -86,19 +87,19 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "payable_until": "Zahlbar bis",
         "customer": "Kundennummer",
         "subscription": "Vertrag",
-        "buyer_vat_id": "Ihre USt-IdNr.",
-        "vat_id": "USt-IdNr.",
+        "buyer_vat_id": "Ihre {buyer_id}",
+        "vat_id": "{seller_id}",
         "tax_number": "Steuernummer",
         "position": "Nr.",
         "description": "Bezeichnung",
         "quantity": "Menge",
         "unit_price": "Einzelpreis",
-        "tax": "USt.",
+        "tax": "{Tax}",
         "amount": "Betrag ({currency})",
         "subtotal": "Zwischensumme",
         "discounts": "Rabatte",
         "net": "Gesamt netto",
-        "tax_on": "USt. {rate} % auf {base}",
+        "tax_on": "{Tax} {rate} % auf {base}",
         "total": "Gesamtbetrag",
         "credit_notes": "Verrechnete Gutschriften",
         "paid_with_credits": "Bezahlt mit {credits}",
@@ -144,6 +145,58 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "note_O": "Nicht steuerbar.",
     },
 }
+
+TAXES: Final[dict[str, dict[str, tuple[str, str]]]] = {
+    "en": {
+        "": ("VAT", "VAT id"),
+        "AU": ("GST", "ABN"),
+        "CA": ("GST/HST", "GST/HST number"),
+        "IN": ("GST", "GSTIN"),
+        "JP": ("consumption tax", "registration number"),
+        "NZ": ("GST", "GST number"),
+        "SG": ("GST", "GST registration number"),
+        "US": ("sales tax", "tax id"),
+    },
+    "de": {
+        "": ("USt.", "USt-IdNr."),
+        "AU": ("GST", "ABN"),
+        "CA": ("GST/HST", "GST/HST-Nummer"),
+        "CH": ("MWST", "MWST-Nummer"),
+        "IN": ("GST", "GSTIN"),
+        "JP": ("Verbrauchsteuer", "Registrierungsnummer"),
+        "LI": ("MWST", "MWST-Nummer"),
+        "NZ": ("GST", "GST-Nummer"),
+        "SG": ("GST", "GST-Nummer"),
+        "US": ("Sales Tax", "Steuernummer"),
+    },
+}
+"""What the tax on sales and the number of a business are called in a country; "" is for every other country."""
+
+
+def texts_of(language: str, *, seller: Mapping[str, Any], buyer: Mapping[str, Any]) -> dict[str, str]:
+    """The texts of a document between these two, with the name of the tax in the buyer's country: there it is due.
+
+    Args:
+        seller, buyer: their addresses; a buyer's country that is missing is the seller's.
+    """
+    names = TAXES[language]
+    country = str(seller.get("country") or "")
+    tax, buyer_id = names.get(str(buyer.get("country") or country), names[""])
+    seller_id = names.get(country, names[""])[1]
+    filled = {"{tax}": tax, "{Tax}": _capital(tax), "{buyer_id}": buyer_id, "{seller_id}": _capital(seller_id)}
+    return {name: _filled(text, filled) for name, text in TEXTS[language].items()}
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    """The text with these values; what is filled in later stays."""
+    for mark, value in values.items():
+        text = text.replace(mark, value)
+    return text
+
 
 COUNTRIES: Final[dict[str, dict[str, str]]] = {
     "en": {

@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from billing.models import CreditNote
+from billing.models import CreditNote, Invoice
 from ledger import services
 from ledger.admin.statements import last_month
 from ledger.models import StaffEvent
@@ -49,6 +49,17 @@ def test_an_invoice_a_draft_and_a_credit_note_lead_to_their_pdfs(client):
     assert drafted == ["draft-C-7-2026-03-01-to-2026-03-31.pdf"]
     row = CreditNote.objects.get(number=note.number)
     assert followed(client, f"{BILLING}/creditnote/{row.pk}/change/") == [f"{row.number}.pdf"]
+
+
+def test_a_pdf_without_a_glyph_for_an_emoji_says_so_to_the_operator(client):
+    invoice, *_ = billed_with_everything()
+    address = f"{BILLING}/invoice/{invoice.pk}/"
+    client.get(f"{address}pdf/")
+    assert "which no font" not in page(client, f"{address}change/")
+    draft = Invoice.objects.get(state="draft")
+    Invoice.objects.filter(pk=draft.pk).update(buyer={**draft.buyer, "name": "Rocket 🚀 Ltd"})
+    client.get(f"{BILLING}/invoice/{draft.pk}/pdf/")
+    assert "shows □ in place of 🚀, which no font has" in page(client, f"{BILLING}/invoice/{draft.pk}/change/")
 
 
 def test_a_holder_and_a_customer_lead_to_the_pdfs_of_invoices_and_of_the_last_months_statement(client):

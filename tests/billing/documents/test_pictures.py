@@ -11,6 +11,7 @@ import pytest
 from billing.documents.printing.pages import Paper
 from billing.documents.printing.printed import TEMPLATE as DOCUMENT
 from billing.documents.printing.printed import page_of
+from ledger.statements.letterheads import Letterhead
 from ledger.statements.statements import TEMPLATE, Edge, Row, Statement, statement_page
 from ledger.typesetting.languages import ENGLISH, GERMAN
 from ledger.units import CreditUnit, plain_unit
@@ -128,7 +129,8 @@ def test_a_statement_looks_as_it_should(unit, language, values):
         rows.append(Row(number, at, kind, amount, balance, f"reason {number}", f"order-{number}", 1))
     code = unit.credit_type
     found = Statement("customer-42", code, date(2026, 10, 1), opening, closing, rows, 5, 2, is_final=True, unit=unit)
-    page = statement_page(found, language)
+    head = Letterhead(name=SELLER["name"], line="Lindenstraße 7 · 10969 Berlin", footer=[[SELLER["name"]], [SELLER["email"]]])
+    page = statement_page(found, language, letterhead=head)
     assert [row["value"] for row in page["sums"]] == values
     if FOLDER:
         name = "statement.png" if code == "credits" else f"statement-units-{language.code}.png"

@@ -17,6 +17,7 @@ from billing.documents import credit_notes
 from billing.documents.printing.pages import invoice_page
 from billing.documents.printing.payment_code import epc_code
 from billing.documents.printing.printed import TEMPLATE, credit_note_pdf, invoice_paper, invoice_pdf, page_of
+from billing.documents.printing.texts import TAXES, TEXTS, texts_of
 from billing.errors import NotFound
 from billing.models import Invoice
 from billing.orders.customers import CreditTerms
@@ -30,6 +31,7 @@ from tests.billing.factories import recurring, transition, unique, use
 
 pytestmark = pytest.mark.django_db
 
+MADE_AT = datetime(2026, 1, 1, tzinfo=UTC)
 RAM = "{urn:un:unece:uncefact:data:standard:ReusableAggregateBusinessInformationEntity:100}"
 
 
@@ -54,6 +56,11 @@ def xml_of(pdf: bytes) -> ET.Element:
     name, xml = get_facturx_xml_from_pdf(pdf, check_xsd=True, check_schematron=False)
     assert name == "factur-x.xml"
     return ET.fromstring(xml)
+
+
+def metadata_of(pdf: bytes) -> str:
+    """What the PDF says of itself."""
+    return PdfReader(io.BytesIO(pdf)).root_object["/Metadata"].get_data().decode()
 
 
 def amounts(xml: ET.Element, *names: str) -> list[str | None]:
@@ -251,15 +258,73 @@ def test_texts_are_printed_as_they_are_and_never_read_as_markup():
         assert round(pages[0].mediabox.width) == 595
 
 
-@pytest.mark.parametrize("name", ["東京株式会社", "Rocket 🚀 Ltd", "Private \ue000 Ltd", "Bell \x07 Ltd"])
-def test_a_text_that_no_font_has_is_printed_all_the_same(name):
+@pytest.mark.parametrize(
+    ("name", "shown", "missing"),
+    [
+        ("東京株式会社", "□□□□□□", "東京株式会社"),
+        ("Rocket 🚀🚀 Ltd", "Rocket □□ Ltd", "🚀"),
+        ("Family 👩\u200d👧\ufe0f Ltd", "Family □□ Ltd", "👩👧"),
+        ("Private \ue000 Ltd", "Private □ Ltd", "\ue000"),
+        ("Bell \x07 Ltd", "Bell Ltd", ""),
+        ("Łódź Ωμέγα Иванов", "Łódź Ωμέγα Иванов", ""),
+    ],
+)
+def test_a_character_that_no_font_has_is_a_box_in_an_e_invoice_all_the_same(name, shown, missing):
     subscription = subscribed(recurring("base", "49.00"), name=name)
     invoice = invoice_up_to(subscription, as_of=datetime(2026, 10, 1, tzinfo=UTC))
-    pdf = invoice_pdf(invoice.pk).content
-    assert "Ltd" in text_of(pdf) or name.startswith("東京")
+    printed = invoice_pdf(invoice.pk)
+    pdf = printed.content
+    assert printed.without_glyph == missing
+    assert re.sub(r"\s", "", shown) in re.sub(r"\s", "", text_of(pdf))
+    assert "<pdfaid:part>3</pdfaid:part><pdfaid:conformance>A</pdfaid:conformance>" in metadata_of(pdf)
+    assert invoice_pdf(invoice.pk).content == pdf
     buyer = xml_of(pdf).find(f".//{RAM}BuyerTradeParty/{RAM}Name")
     assert buyer is not None
     assert buyer.text == name.replace("\x07", " ")
+
+
+@pytest.mark.parametrize(
+    ("seller", "buyer", "language", "shown"),
+    [
+        ("US", "US", "en", ["Sales tax", "Sales tax 8.25 % on 49.00", "Your tax id", "Tax id"]),
+        ("US", "", "en", ["Sales tax 8.25 %"]),
+        ("DE", "US", "en", ["Sales tax 8.25 %", "Your tax id", "VAT id DE987654321"]),
+        ("US", "DE", "de", ["USt. 8,25 % auf 49,00", "Ihre USt-IdNr."]),
+        ("AU", "AU", "en", ["GST 8.25 %", "Your ABN"]),
+        ("CA", "CA", "en", ["GST/HST 8.25 %"]),
+        ("CH", "CH", "de", ["MWST 8,25 %", "Ihre MWST-Nummer"]),
+        ("DE", "FR", "en", ["VAT 8.25 %", "Your VAT id"]),
+    ],
+)
+def test_the_tax_has_its_name_in_the_buyers_country(seller, buyer, language, shown):
+    add_seller(country=seller)
+    address = {"line1": "1 Main St", "city": "Springfield"} | ({"country": buyer} if buyer else {})
+    subscription = subscribed(recurring("base", "49.00", tax_rate="8.25"), currency="USD", address=address, language=language)
+    text = text_of(invoice_pdf(invoice_up_to(subscription, as_of=datetime(2026, 10, 1, tzinfo=UTC)).pk).content)
+    for words in shown:
+        assert words in text, words
+    other = {"Sales tax", "VAT 8", "GST", "USt. 8"} - {
+        name for name in ("Sales tax", "VAT 8", "GST", "USt. 8") if name in shown[0]
+    }
+    assert not [name for name in other if name in text]
+
+
+@pytest.mark.parametrize("language", list(TEXTS))
+def test_no_text_keeps_a_mark_of_the_taxs_name(language):
+    assert TAXES.keys() == TEXTS.keys()
+    for country in TAXES[language]:
+        texts = texts_of(language, seller={"country": country}, buyer={"country": country})
+        assert not [text for text in texts.values() if "ax}" in text or "_id}" in text]
+
+
+@pytest.mark.parametrize("lines", range(37, 41))
+def test_the_payment_box_is_never_alone_on_a_page(lines):
+    paper = invoice_paper(usual_invoice().pk)
+    [line, *_] = paper.document["lines"]
+    page = invoice_page(replace(paper, document={**paper.document, "lines": [line] * lines}))
+    texts = [page.extract_text() for page in PdfReader(io.BytesIO(typesetting.typeset(TEMPLATE, page, at=MADE_AT).content)).pages]
+    [with_box] = [text for text in texts if "Please pay" in text]
+    assert "Subtotal" in with_box
 
 
 # The e-invoice ---------------------------------------------------------------------------------------

@@ -15,6 +15,8 @@ from ledger.statements import statements
 from ledger.statements.texts import TEXTS
 from ledger.totals import count_entries
 from ledger.typesetting.languages import LANGUAGES
+from tests.billing.documents.papers import add_seller
+from tests.billing.factories import CustomerFactory
 
 pytestmark = pytest.mark.django_db
 
@@ -144,3 +146,26 @@ def test_what_is_no_month_or_not_yet_or_not_ones_own_is_refused(make_api):
 def test_every_language_has_every_text():
     assert {language.code for language in LANGUAGES} == set(TEXTS)
     assert {frozenset(texts) for texts in TEXTS.values()} == {frozenset(TEXTS["en"])}
+
+
+def test_a_statement_names_the_seller_and_is_in_the_customers_language(make_api, at_noon_of):
+    add_seller()
+    CustomerFactory(holder_id="ada", language="de-AT")
+    at_noon_of(2)
+    services.grant(holder_id="ada", amount=5, idempotency_key="1")
+    api = make_api("ledger:read")
+    address = f"/v1/holders/ada/statements/{MONTH:%Y-%m}.pdf"
+    german, english = (text_of_pdf(api.get(f"{address}{query}").content) for query in ("", "?language=en"))
+    for words in (
+        "Guthabenauszug",
+        "Nimbus Computing GmbH",
+        "Lindenstraße 7 · 10969 Berlin",
+        "USt-IdNr. DE987654321",
+        "Deutschland",
+    ):
+        assert words in german, words
+    for words in ("Statement of credits", "Nimbus Computing GmbH", "VAT id DE987654321", "Germany"):
+        assert words in english, words
+    others = text_of_pdf(statements.statement_pdf("bob", MONTH))
+    assert "Statement of credits" in others
+    assert "Nimbus Computing GmbH" in others
