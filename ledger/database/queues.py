@@ -29,7 +29,9 @@ LIMIT = 2048
 LATEST_RETURN_SECONDS = 30
 """The longest time after which a request that is turned away is asked to come back."""
 LAST_GROUP_WEIGHT = 0.2
-"""How much the last group counts in the time that a request takes; the rest are the groups before it."""
+"""How much the last group counts in the time that a group takes; the rest are the groups before it."""
+MOST_TIMES_SLOWER = 4
+"""A group that took more times as long as those before it counts as if it took so many times as long."""
 
 Notify = Callable[[Sequence["Pending"]], None]
 
@@ -58,31 +60,37 @@ class Pending:
 class Pace:
     """How fast a queue moves, and so how long a request waits in it, and when one that is turned away is to come back.
 
+    Counted in groups, whose requests share most of the time: a single request tells little about how long each of many takes.
+
     Those who are turned away get places behind the queue, one after the other, as if they stood in it: they come back as fast as
     the queue moves, and not all at once.
     """
 
     def __init__(self) -> None:
-        self._seconds_each = 0.0
-        """How long a request takes, by the last groups; 0 while there was none."""
+        self._group_seconds = 0.0
+        """How long a group takes, by the last ones; 0 while there was none."""
         self._placed_until = 0.0
         """The time of `time.monotonic` at which the last one that was turned away has its place."""
 
-    def learn(self, seconds: float, requests: int) -> None:
-        """Note how long a group of requests took."""
-        if requests:
-            each = seconds / requests
-            weight = LAST_GROUP_WEIGHT if self._seconds_each else 1.0
-            self._seconds_each += weight * (each - self._seconds_each)
+    def learn(self, seconds: float) -> None:
+        """Note how long a group took. A single slow one, as when a disk stalls, does not decide."""
+        if not self._group_seconds:
+            self._group_seconds = seconds
+        bounded = min(seconds, MOST_TIMES_SLOWER * self._group_seconds)
+        self._group_seconds += LAST_GROUP_WEIGHT * (bounded - self._group_seconds)
 
-    def wait_seconds(self, queued: int, threads: int) -> float:
-        """Return how long a request waits behind so many others."""
-        return queued * self._seconds_each / threads
+    def wait_seconds(self, groups: float) -> float:
+        """Return how long a request waits behind so many groups."""
+        return groups * self._group_seconds
 
-    def retry_after_seconds(self, queued: int, threads: int) -> int:
-        """Return in how many seconds the next one that is turned away is to come back, 1 to LATEST_RETURN_SECONDS."""
+    def retry_after_seconds(self, groups: float, *, of_one: float) -> int:
+        """Return in how many seconds the next one that is turned away is to come back, 1 to LATEST_RETURN_SECONDS.
+
+        Args:
+            groups: how many groups are queued. of_one: the part of a group that one request is.
+        """
         now = time.monotonic()
-        place = max(self._placed_until, now + self.wait_seconds(queued, threads)) + self.wait_seconds(1, threads)
+        place = max(self._placed_until, now + self.wait_seconds(groups)) + self.wait_seconds(of_one)
         self._placed_until = min(place, now + LATEST_RETURN_SECONDS)
         return max(1, ceil(self._placed_until - now))
 
@@ -154,7 +162,7 @@ class Queue:
 
     def _place(self, pending: Pending) -> None:
         queued = len(self._queue)
-        is_too_slow = queued and self._refuses_early and self._pace.wait_seconds(queued, self._threads()) > PATIENCE_SECONDS
+        is_too_slow = queued and self._refuses_early and self._pace.wait_seconds(self._groups(queued)) > PATIENCE_SECONDS
         if is_too_slow or queued >= self._limit:
             raise self._server_busy()
         self._queue.append(pending)
@@ -186,7 +194,13 @@ class Queue:
 
     def _server_busy(self) -> ServerBusy:
         """Return what a request gets that was not executed because the process has too many. Called under the guard."""
-        return ServerBusy(retry_after_seconds=self._pace.retry_after_seconds(len(self._queue), self._threads()))
+        return ServerBusy(
+            retry_after_seconds=self._pace.retry_after_seconds(self._groups(len(self._queue)), of_one=self._groups(1))
+        )
+
+    def _groups(self, requests: int) -> float:
+        """How many groups, one after the other, so many requests are."""
+        return requests / max(1, self._most()) / max(1, self._threads())
 
     def _doubt(self, asked: Any) -> Exception:
         """Return what a request gets whose COMMIT was sent without an answer. Each has its own, with its own facts only."""
@@ -233,7 +247,7 @@ class Queue:
             seconds: how long this group took.
         """
         with self._guard:
-            self._pace.learn(seconds, len(group))
+            self._pace.learn(seconds)
             self._expected = len(group) + len(self._queue)
             self._gathers_until = time.monotonic() + self._gather_seconds
 

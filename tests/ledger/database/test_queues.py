@@ -8,6 +8,7 @@ import pytest
 
 from ledger.database import queues
 from ledger.database.queues import LATEST_RETURN_SECONDS, Pace, Pending, Queue, threads
+from ledger.errors import ServerBusy
 
 
 def test_what_one_piece_of_a_group_raises_is_its_own_matter() -> None:
@@ -75,14 +76,16 @@ def test_a_queue_is_at_work_while_it_executes_and_while_it_has_requests() -> Non
 
 def test_a_pace_follows_the_groups_and_a_single_slow_group_does_not_decide() -> None:
     pace = Pace()
-    assert pace.wait_seconds(100, 1) == 0, "nothing is known yet"
-    pace.learn(0.010, 10)
-    assert pace.wait_seconds(100, 1) == pytest.approx(0.1)
-    assert pace.wait_seconds(100, 4) == pytest.approx(0.025)
-    pace.learn(1.0, 10)
-    assert pace.wait_seconds(100, 1) == pytest.approx(100 * (0.001 + 0.2 * 0.099))
-    pace.learn(1.0, 0)
-    assert pace.wait_seconds(100, 1) == pytest.approx(100 * (0.001 + 0.2 * 0.099))
+    assert pace.wait_seconds(100) == 0, "nothing is known yet"
+    pace.learn(0.010)
+    assert pace.wait_seconds(100) == pytest.approx(1.0)
+    pace.learn(0.020)
+    assert pace.wait_seconds(100) == pytest.approx(1.2)
+    pace.learn(60.0)
+    assert pace.wait_seconds(100) == pytest.approx(1.2 * (0.8 + 0.2 * 4)), "as if it took four times as long"
+    for _ in range(20):
+        pace.learn(60.0)
+    assert pace.wait_seconds(1) > 30, "all of them do decide"
 
 
 def test_those_who_are_turned_away_come_back_as_fast_as_the_queue_moves_and_not_all_at_once(
@@ -91,15 +94,43 @@ def test_those_who_are_turned_away_come_back_as_fast_as_the_queue_moves_and_not_
     now = [1000.0]
     monkeypatch.setattr(queues, "time", SimpleNamespace(monotonic=lambda: now[0]))
     pace = Pace()
-    pace.learn(1.0, 4)
-    found = [pace.retry_after_seconds(queued=8, threads=1) for _ in range(12)]
+    pace.learn(1.0)
+    found = [pace.retry_after_seconds(groups=2, of_one=0.25) for _ in range(12)]
     assert found == [3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5], "the queue takes two seconds, and four are executed in each"
     now[0] += 60
-    assert pace.retry_after_seconds(queued=0, threads=1) == 1
+    assert pace.retry_after_seconds(groups=0, of_one=0.25) == 1
 
 
 def test_nobody_is_asked_to_come_back_later_than_half_a_minute() -> None:
     pace = Pace()
-    pace.learn(10.0, 1)
-    assert [pace.retry_after_seconds(queued=1, threads=1) for _ in range(5)] == [20, 30, 30, 30, 30]
+    pace.learn(10.0)
+    assert [pace.retry_after_seconds(groups=1, of_one=1) for _ in range(5)] == [20, 30, 30, 30, 30]
     assert LATEST_RETURN_SECONDS == 30
+
+
+@pytest.mark.parametrize(("most", "threads", "turned_away"), [(1, 1, 7), (4, 1, 0), (1, 4, 0)])
+def test_how_long_a_request_would_wait_depends_on_the_size_of_groups_and_the_number_of_threads(
+    most: int, threads: int, turned_away: int
+) -> None:
+    """A group takes a second. Nothing is executed meanwhile: the threads are held back."""
+    has_begun, go_on = threading.Semaphore(0), threading.Event()
+
+    def execute(asked: Sequence[str]) -> Sequence[str]:
+        has_begun.release()
+        assert go_on.wait(30)
+        return asked
+
+    queue = Queue("test-queue", execute, most=lambda: most, threads=lambda: threads, refuses_early=True)
+    for _ in range(threads):
+        queue.submit("taken", lambda done: None)
+        assert has_begun.acquire(timeout=30)
+    queue._pace.learn(1.0)
+    refused = 0
+    for _ in range(10):
+        try:
+            queue.submit("queued", lambda done: None)
+        except ServerBusy:
+            refused += 1
+    go_on.set()
+    queue.close()
+    assert refused == turned_away

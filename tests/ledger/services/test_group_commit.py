@@ -324,9 +324,9 @@ def test_beyond_a_length_of_the_queue_the_next_is_refused_at_once(scene: Scene, 
 def test_a_request_that_would_wait_too_long_is_refused_when_it_comes_and_the_next_are_asked_to_come_back_later(
     scene: Scene,
 ) -> None:
-    """A request takes a second here, by the groups before; the queue has two, and 2.5 s are what a request may wait."""
+    """A group of four takes four seconds, by the groups before; 2.5 s are what a request may wait."""
     assert entries_of([scene.submit("0")]) == ["0"]
-    scene.group_commit._pace._seconds_each = 1.0
+    scene.group_commit._pace._group_seconds = 4.0
     scene.stop_in("together")
     futures = [scene.submit("1")]
     scene.wait_for("together")
