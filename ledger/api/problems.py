@@ -34,6 +34,7 @@ KINDS: Final[dict[type[errors.LedgerError], Kind]] = {
     errors.HolderBusy: Kind(503, AGAIN, retry_after_seconds=range(1, 5)),
     errors.LockBusy: Kind(409, "Another process holds this lock. Nothing was written; try again later."),
     server_errors.DatabaseUnavailable: Kind(503, AGAIN, retry_after_seconds=2),
+    server_errors.ServerUnavailable: Kind(503, AGAIN, retry_after_seconds=1),
     server_errors.DiskFull: Kind(503, AGAIN, retry_after_seconds=60),
     errors.UnsafeDatabase: Kind(
         503,

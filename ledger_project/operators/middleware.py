@@ -30,9 +30,15 @@ class OperatorMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        """Return the page, or redirect to the page that the operator must use first."""
+        """Return the page, or redirect to the page that the operator must use first; no cache keeps either."""
         if not request.path_info.startswith(PAGES):
             return self.get_response(request)
+        response = self._page(request)
+        # Django leaves out some pages, those on which passwords are typed among them.
+        response.headers.setdefault("Cache-Control", "no-store")
+        return response
+
+    def _page(self, request: HttpRequest) -> HttpResponse:
         if is_on_worker():
             return HttpResponse(MISDIRECTED, status=421, content_type="text/plain; charset=utf-8")
         request_id(request)

@@ -7,6 +7,7 @@ import socket
 import ssl
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -56,8 +57,12 @@ def _free_port() -> int:
 
 
 @contextmanager
-def nginx(web_port: int, change: Callable[[str], str] = lambda text: text) -> Iterator[Proxy]:
-    """For the block, nginx as its image runs it; with another configuration where a control wants that."""
+def nginx(web_port: int, change: Callable[[str], str] = lambda text: text, **more: str) -> Iterator[Proxy]:
+    """For the block, nginx as its image runs it; with another configuration where a control wants that.
+
+    Args:
+        web_port: of the web server on the loopback; more: environment variables instead of those for one such server.
+    """
     folder = Path(tempfile.mkdtemp(prefix="ledger-test-"))
     folder.chmod(0o755)
     for name in ("start", "nginx.conf"):
@@ -73,6 +78,8 @@ def nginx(web_port: int, change: Callable[[str], str] = lambda text: text) -> It
         "NGINX_HTTP_PORT": str(proxy.http_port),
         "WEB_HOST": "127.0.0.1",
         "WEB_PORT": str(web_port),
+        "NGINX_PUBLIC_PORT": str(proxy.https_port),
+        **more,
     }
     log = folder / "log"
     with log.open("wb") as output:
@@ -85,6 +92,51 @@ def nginx(web_port: int, change: Callable[[str], str] = lambda text: text) -> It
         process.terminate()
         process.wait(30)
         shutil.rmtree(folder)
+
+
+class Names:
+    """A name server for one type of question, the IPv4 addresses of a name; what it answers can be changed."""
+
+    def __init__(self, wire: socket.socket) -> None:
+        self.addresses: dict[str, list[str]] = {"web.test": ["127.0.0.1"]}
+        self.address = f"127.0.0.1:{wire.getsockname()[1]}"
+        self._wire = wire
+
+    def serve(self) -> None:
+        """Answer until an empty packet comes."""
+        while True:
+            query, sender = self._wire.recvfrom(512)
+            if not query:
+                return
+            self._wire.sendto(self._answer(query), sender)
+
+    def _answer(self, query: bytes) -> bytes:
+        labels, place = [], 12
+        while length := query[place]:
+            labels.append(query[place + 1 : place + 1 + length].decode())
+            place += 1 + length
+        question = query[12 : place + 5]
+        found = self.addresses.get(".".join(labels), [])
+        # A pointer to the name of the question, type A, class IN, 0 s to live, 4 bytes. Without an address: no such name.
+        records = b"".join(b"\xc0\x0c\0\x01\0\x01\0\0\0\0\0\x04" + socket.inet_aton(each) for each in found)
+        flags = b"\x81\x80" if found else b"\x81\x83"
+        return query[:2] + flags + b"\0\x01" + len(found).to_bytes(2, "big") + b"\0\0\0\0" + question + records
+
+
+@contextmanager
+def name_server() -> Iterator[Names]:
+    """For the block, a name server answers on the loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as wire:
+        wire.bind(("127.0.0.1", 0))
+        names = Names(wire)
+        answering = threading.Thread(target=names.serve)
+        answering.start()
+        try:
+            yield names
+        finally:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as last:
+                last.sendto(b"", wire.getsockname())
+            answering.join()
 
 
 def _wait_until_ready(proxy: Proxy, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -1,17 +1,23 @@
 """The proxy of docker-compose.yml, run natively before a web server: what is slow, large or too often ends at the proxy."""
 
 import http.client
+import itertools
 import json
 import socket
 import statistics
 import time
+import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
+from ledger import services
+from ledger.models import Entry
 from tests.conftest import WebProcess
-from tests.deployment.proxy import IS_THERE, TRUSTING, WEB_ENVIRONMENT, Proxy, nginx
+from tests.deployment.proxy import IS_THERE, TRUSTING, WEB_ENVIRONMENT, Proxy, name_server, nginx
 from tests.deployment.serving.test_serve import wait_until
 
 pytestmark = pytest.mark.skipif(not IS_THERE, reason="there is no nginx or no openssl: apt install nginx-light openssl")
@@ -126,6 +132,15 @@ def test_pages_know_that_they_are_served_over_https(proxy: Proxy) -> None:
     assert "Secure" in headers["set-cookie"]
 
 
+def test_the_api_is_https_only_too(proxy: Proxy, web: WebProcess) -> None:
+    assert proxy.ask("GET", "/v1/")[1]["strict-transport-security"] == "max-age=31536000"
+    # Behind a proxy that adds nothing, too.
+    for scheme, expected in (("https", "max-age=31536000"), ("http", None)):
+        request = urllib.request.Request(f"{web.url}/v1/", headers={"X-Forwarded-Proto": scheme})
+        with urllib.request.urlopen(request, timeout=20) as response:
+            assert response.headers["Strict-Transport-Security"] == expected
+
+
 def test_the_client_is_who_connects_to_the_proxy_whatever_it_says(proxy: Proxy, web: WebProcess) -> None:
     proxy.ask("GET", "/v1/schema", X_Forwarded_For="203.0.113.9", X_Request_Id="forged-1")
     wait_until(lambda: "request_id=forged-1" in web.log.read_text(), "logged")
@@ -141,14 +156,145 @@ def test_plain_http_leads_to_https_but_takes_no_key(proxy: Proxy) -> None:
         response = connection.getresponse()
         found.append((response.status, response.getheader("Location"), response.getheader("Content-Type")))
         connection.close()
-    assert found[0][:2] == (308, "https://127.0.0.1/admin/?a=1")
+    assert found[0][:2] == (308, f"https://127.0.0.1:{proxy.https_port}/admin/?a=1")
     assert found[1] == (403, None, "application/problem+json")
+
+
+# One of two web servers stops ------------------------------------------------------------------------
+
+
+def spend_through(proxy: Proxy, holder: str, key: str, count: int, stop: Callable[[], None]) -> Counter[tuple[int, str]]:
+    """Spend credits by 16 clients, and stop a web server after a third; return how often each status and problem came."""
+    spent = itertools.count()
+    found: Counter[tuple[int, str]] = Counter()
+
+    def client(number: int) -> None:
+        connection = http.client.HTTPSConnection("127.0.0.1", proxy.https_port, context=TRUSTING, timeout=60)
+        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        while (index := next(spent)) < count:
+            if index == count // 3:
+                stop()
+            headers["Idempotency-Key"] = f"spend-{index}"
+            connection.request("POST", f"/v1/holders/{holder}/spends", b'{"amount": 1}', headers)
+            response = connection.getresponse()
+            body = json.loads(response.read())
+            found[response.status, body.get("type", "").rsplit("/", 1)[-1]] += 1
+        connection.close()
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(client, range(16)))
+    return found
+
+
+@pytest.fixture
+def two_webs(server_processes: Callable[..., list[WebProcess]]) -> list[WebProcess]:
+    """Two web servers with the settings of compose."""
+    return server_processes(2, env=WEB_ENVIRONMENT, workers=2)
+
+
+def stopped_under_load(
+    webs: list[WebProcess], holder: str, count: int, change: Callable[[str], str] = lambda text: text
+) -> Counter[tuple[int, str]]:
+    """What clients of two web servers see while the first is stopped."""
+    services.grant(holder_id=holder, amount=count, idempotency_key="grant")
+    _, key = services.create_api_key(name=holder, scopes=["ledger:spend"])
+    servers = " ".join(f"127.0.0.1:{port_of(web)}" for web in webs)
+    with nginx(port_of(webs[0]), change, WEB_SERVERS=servers) as proxy:
+        found = spend_through(proxy, holder, key, count, webs[0].process.terminate)
+    assert webs[0].process.wait(30) == 0
+    assert webs[1].process.poll() is None
+    return found
+
+
+@pytest.mark.parametrize("count", [1_500, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_no_request_fails_when_one_of_two_web_servers_is_stopped(
+    two_webs: list[WebProcess], new_holder: Callable[[], str], count: int
+) -> None:
+    holder = new_holder()
+    assert stopped_under_load(two_webs, holder, count) == {(201, ""): count}
+    last = Entry.objects.filter(holder_id=holder).order_by("-sequence")[0]
+    assert (last.sequence, last.balance) == (count + 1, 0)
+
+
+def test_control_without_another_try_requests_fail_that_no_web_server_got(
+    two_webs: list[WebProcess], new_holder: Callable[[], str]
+) -> None:
+    found = stopped_under_load(
+        two_webs, new_holder(), 1_500, lambda text: text.replace("proxy_next_upstream error timeout", "proxy_next_upstream off")
+    )
+    assert found[503, "server-unavailable"] > 0
+
+
+def at_once(configuration: str) -> str:
+    """The configuration with names that are looked up again after a second."""
+    return configuration.replace("valid=5s", "valid=1s")
+
+
+def test_a_name_of_web_servers_is_looked_up_again(web: WebProcess) -> None:
+    """As in compose, where the name `web` leads to other addresses after a restart."""
+    by_name = {"WEB_HOST": "web.test", "WEB_PORT": str(port_of(web))}
+    with name_server() as names, nginx(0, at_once, **by_name, NGINX_RESOLVER=names.address) as proxy:
+        assert proxy.ask("GET", "/healthz")[0] == 200
+        names.addresses["web.test"] = []
+        wait_until(lambda: proxy.ask("GET", "/healthz")[0] == 503, "the address is forgotten")
+        names.addresses["web.test"] = ["127.0.0.1"]
+        wait_until(lambda: proxy.ask("GET", "/healthz")[0] == 200, "it is looked up again")
 
 
 def test_a_web_server_that_is_away_is_a_problem_that_says_so(proxy: Proxy, web: WebProcess) -> None:
     web.kill()
+    wait_until(lambda: not is_listening(port_of(web)), "the port is free")
     # Metrics are for who asks the web servers themselves: nothing is passed on, so the proxy answers by itself.
     assert proxy.ask("GET", "/metrics")[0] == 404
-    status, headers, content = proxy.ask("GET", "/v1/schema")
-    assert (status, headers["content-type"], headers["retry-after"]) == (503, "application/problem+json", "1")
-    assert (json.loads(content)["type"].rsplit("/", 1)[1], json.loads(content)["outcome"]) == ("outcome-unknown", "unknown")
+    for method in ("GET", "POST"):
+        status, headers, content = proxy.ask(method, "/v1/schema")
+        assert (status, headers["content-type"], headers["retry-after"]) == (503, "application/problem+json", "1")
+        problem = json.loads(content)
+        assert (problem["type"].rsplit("/", 1)[1], problem["outcome"]) == ("server-unavailable", "not_executed")
+        assert headers["strict-transport-security"] == "max-age=31536000"
+
+
+def is_listening(port: int) -> bool:
+    """Whether a connection can be made."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_a_web_server_that_ends_with_a_request_leaves_its_outcome_unknown() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as aside:
+        aside.submit(answer_health_then_hang_up, listener)
+        with nginx(listener.getsockname()[1]) as proxy:
+            status, _, content = proxy.ask("POST", "/v1/holders/ada/spends", b"{}")
+    assert (status, json.loads(content)["type"].rsplit("/", 1)[1]) == (503, "outcome-unknown")
+    assert json.loads(content)["outcome"] == "unknown"
+
+
+def answer_health_then_hang_up(listener: socket.socket) -> None:
+    """Answer until a POST has come; close its connection instead."""
+    while True:
+        accepted, _ = listener.accept()
+        with accepted:
+            head = accepted.recv(65_536)
+            if head.startswith(b"POST"):
+                return
+            accepted.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
+
+
+@pytest.mark.parametrize("host", ["ledger.example", "127.0.0.1"])
+def test_plain_http_leads_to_the_port_of_https_at_hosts_of_ours_only(host: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as aside:
+        aside.submit(answer_health_then_hang_up, listener)
+        with nginx(listener.getsockname()[1], NGINX_HOSTS="ledger.example,127.0.0.1", NGINX_PUBLIC_PORT="8443") as proxy:
+            assert redirect(proxy, host) == (308, f"https://{host}:8443/admin/?a=1")
+            assert redirect(proxy, f"{host}:8080") == (308, f"https://{host}:8443/admin/?a=1")
+            assert redirect(proxy, "evil.example") == (400, None)
+            proxy.ask("POST", "/")
+
+
+def redirect(proxy: Proxy, host: str) -> tuple[int, str | None]:
+    """Status and Location of the response to plain HTTP."""
+    connection = http.client.HTTPConnection("127.0.0.1", proxy.http_port, timeout=20)
+    connection.request("GET", "/admin/?a=1", headers={"Host": host})
+    response = connection.getresponse()
+    connection.close()
+    return response.status, response.getheader("Location")

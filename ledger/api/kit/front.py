@@ -461,13 +461,16 @@ def _header(name: str, value: str) -> tuple[bytes, bytes]:
 
 
 def _headers(request: Request, response: AnyResponse) -> list[tuple[bytes, bytes]]:
-    """The response's headers, with the request's id; an API response also has `nosniff` and its length."""
+    """The response's headers, with the request's id; an API response also has `nosniff`, HSTS and its length."""
     headers = [_header(name, value) for name, value in response.headers.items()]
     if not isinstance(response, Response):
         headers += [(b"set-cookie", cookie.output(header="").strip().encode()) for cookie in response.cookies.values()]
     headers.append((b"x-request-id", request.request_id.encode()))
     if request.path_info.startswith(API_PATHS):
         headers.append((b"x-content-type-options", b"nosniff"))
+        # As Django's middleware tells browsers of pages.
+        if settings.SECURE_HSTS_SECONDS and request.is_secure() and not response.headers.get("Strict-Transport-Security"):
+            headers.append(_header("Strict-Transport-Security", f"max-age={settings.SECURE_HSTS_SECONDS}"))
         is_whole = not isinstance(response, StreamingHttpResponse) and response.status_code != 304
         if is_whole and "Content-Length" not in response.headers:
             headers.append((b"content-length", b"%d" % len(response.content)))

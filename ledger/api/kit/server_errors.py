@@ -18,6 +18,13 @@ class DatabaseUnavailable(errors.Retryable):
     title = "The database is not available"
 
 
+class ServerUnavailable(errors.Retryable):
+    """The proxy (deploy/nginx) could connect to no web server, and has sent the request to none."""
+
+    code = "server-unavailable"
+    title = "No web server is available"
+
+
 class DiskFull(errors.Retryable):
     """The database server's disk is full."""
 

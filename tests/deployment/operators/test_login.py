@@ -221,3 +221,10 @@ def test_an_operator_at_another_address_logs_in_while_twelve_guess_without_a_pau
         each.join()
     refused = [line for line in web.log.read_text().splitlines() if "problem=too-many-requests" in line]
     assert len(refused) >= 12
+
+
+@pytest.mark.parametrize("path", ["login/", "password_change/", "password_change/done/", "two-step/", "auth/user/add/", ""])
+def test_no_cache_keeps_pages_on_which_passwords_are_typed_or_credits_are_shown(admin_client: Any, path: str) -> None:
+    response = admin_client.get(f"/admin/{path}")
+    assert response.status_code in (200, 302)
+    assert "no-store" in response["Cache-Control"]
