@@ -11,8 +11,7 @@ from billing.auditing.documents import DOCUMENT_LAWS
 from billing.auditing.origins import origin_laws
 from billing.documents.chain import DOCUMENTS, INTENT_LAWS, TRANSITIONS
 from billing.documents.invoice_locks import invoice_key
-from billing.generator.options import LATE_LOOKBACK_PERIODS
-from billing.generator.unbilled_usage import UnbilledUsage, never_billed
+from billing.generator.unbilled_usage import never_billed
 from billing.models import Claim, Cursor, ItemVersion, Subscription, SuspendedBilling
 from billing.models.lookups import first_of
 from billing.orders import plans
@@ -235,12 +234,6 @@ def _broken(chain: Chain, what: str) -> Iterator[str]:
         yield f"{what.format(row.series, row.number)}: found {row.found}, expected {row.expected}"
 
 
-def usage_never_billed(as_of: datetime, *, subscription_id: int | None = None) -> list[UnbilledUsage]:
-    """Usage that no run with the usual look-back will bill, of one subscription or of all."""
-    only = None if subscription_id is None else [subscription_id]
-    return never_billed(as_of=as_of, lookback=LATE_LOOKBACK_PERIODS, subscription_ids=only)
-
-
 def _missing_in_the_ledger() -> Iterator[str]:
     """Grants, payments and refunds that billing names and the ledger does not have."""
     named = {row.entry: row.whose for row in fetch_rows(_NamedEntry, NAMED_ENTRIES)}
@@ -261,7 +254,7 @@ def _unknown_to_billing() -> Iterator[str]:
         yield f"an entry of {holder} is of {reference}, which does not exist"
 
 
-def explain(ref: str, as_of: datetime) -> dict[str, Any]:
+def explain(ref: str, as_of: datetime, lookback: int | None = None) -> dict[str, Any]:
     """What the generator would read: cursor, boundaries, versions, newest claims, suspended billing, and who holds the lock.
 
     Raises:
@@ -279,7 +272,7 @@ def explain(ref: str, as_of: datetime) -> dict[str, Any]:
         "periods": _periods(subscription, as_of),
         "versions": list(versions.values("item_id", "plan_id", "price_id", "quantity", "starts_at", "ends_at")),
         "newest_claims": [_claim(row) for row in claims.values(*CLAIM_SHOWN, "snapshot")],
-        "usage_never_billed": [one.as_dict() for one in usage_never_billed(as_of, subscription_id=subscription.pk)],
+        "usage_never_billed": [one.as_dict() for one in never_billed(lookback=lookback, subscription_ids=[subscription.pk])],
         "suspended": SuspendedBilling.objects.filter(subscription_id=subscription.pk, resumed_at=None)
         .values("reason", "facts")
         .first(),
@@ -308,7 +301,7 @@ def _periods(subscription: Subscription, as_of: datetime) -> list[dict[str, Any]
 
 def _why_due(subscription: Subscription, cursor_row: Mapping[str, Any] | None, as_of: datetime) -> str:
     if cursor_row is None:
-        return "never looked at, or an invoice was voided or deleted"
+        return "never looked at"
     for name in ("recurring_due_at", "usage_due_at"):
         if cursor_row[name] is not None and cursor_row[name] <= as_of:
             return f"{name} {cursor_row[name].isoformat()} has come"

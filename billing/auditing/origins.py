@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from itertools import groupby, starmap
 from typing import Any, NamedTuple
@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 from django.core.exceptions import ObjectDoesNotExist
 from django.db import connection, transaction
 
+from billing.metering import usage
 from billing.metering.partitions import month_after
 from billing.metering.usage import Measure, NewEvent, measure
 from billing.models import Claim, DroppedMonth, Subscription, UsageEvent
@@ -21,8 +22,6 @@ from billing.rating.periods import Schedule
 from ledger.database.rows import fetch_rows
 
 EVENTS_PER_FETCH = 5_000
-LONGEST_TRANSACTION = timedelta(minutes=1)
-"""The longest time before a claim at which an event was recorded but not committed, so that the claim's run did not see it."""
 
 UNNUMBERED = """
     SELECT format('subscription %s: %s amendments, the last is %s', s.ref, count(a.sequence), coalesce(max(a.sequence), 0))
@@ -133,7 +132,7 @@ def _level_came_later(claim: Claim) -> bool:
             subscription_id=claim.subscription_id,
             meter=price.meter,
             occurred_at__lt=claim.starts_at,
-            recorded_at__gte=claim.created_at - LONGEST_TRANSACTION,
+            recorded_at__gte=claim.created_at - usage.LONGEST_TRANSACTION,
         ).exists()
     )
 

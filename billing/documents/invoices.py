@@ -14,7 +14,6 @@ from billing.models import (
     CreditNote,
     CreditNoteUse,
     CreditPayment,
-    Cursor,
     Invoice,
     InvoiceTax,
     Line,
@@ -48,16 +47,30 @@ BILLED_AGAIN_BY = """
         AND %(invoice)s NOT IN (again.invoice_id, coalesce(again.made_by, 0))
 """
 
-# Claims that a voided or deleted invoice had corrected count again as before.
+# Claims that a voided or deleted invoice had corrected count again as before. The next run looks for their late usage again.
 RESTORE_CLAIMS = """
     INSERT INTO billing_claim (subscription_id, item_id, kind, starts_at, ends_at, price_id, quantity, amount_minor,
-        invoice_id, line_position, snapshot, made_by, restores)
+        invoice_id, line_position, snapshot, made_by, restores, created_at, measure_again)
     SELECT subscription_id, item_id, kind, starts_at, ends_at, price_id, quantity, amount_minor,
-        invoice_id, line_position, snapshot, made_by, id
+        invoice_id, line_position, snapshot, made_by, id, created_at, CASE WHEN kind = 2 THEN 'restored' ELSE '' END
     FROM billing_claim
     WHERE released_by = %(invoice)s AND %(invoice)s NOT IN (coalesce(invoice_id, 0), coalesce(made_by, 0))
         AND NOT id = ANY(%(zero_amount)s)
     RETURNING id
+"""
+
+# The next run looks from the earliest time on that is not billed any more, or counts as billed before.
+SET_CURSOR_BACK = """
+    UPDATE billing_cursor AS cursor
+    SET recurring_due_at = least(cursor.recurring_due_at, earliest.due_at),
+        usage_due_at = least(cursor.usage_due_at, earliest.due_at),
+        claims_from = CASE WHEN cursor.claims_from IS NOT NULL THEN least(cursor.claims_from, earliest.starts_at) END
+    FROM (
+        SELECT min(c.starts_at) AS starts_at, least(%(as_of)s, min(c.starts_at)) AS due_at
+        FROM billing_claim AS c
+        WHERE (c.invoice_id = %(invoice)s OR c.made_by = %(invoice)s OR c.released_by = %(invoice)s) AND c.kind <> 3
+    ) AS earliest
+    WHERE cursor.subscription_id = %(subscription)s
 """
 
 
@@ -169,12 +182,11 @@ def _release(lock: Lock, invoice: Invoice, *, state: str, wanted: str) -> None:
         zero_amount = [claim_id for (claim_id,) in cursor.fetchall()]
         cursor.execute(RESTORE_CLAIMS, {"invoice": invoice.pk, "zero_amount": zero_amount})
         restored = [claim_id for (claim_id,) in cursor.fetchall()]
+        cursor.execute(SET_CURSOR_BACK, {"invoice": invoice.pk, "as_of": invoice.as_of, "subscription": invoice.subscription_id})
     undo(invoice, covered, covered_claims(Claim.objects.filter(pk__in=restored)))
     CouponUse.objects.filter(invoice_id=invoice.pk, released_at=None).update(released_at=now)
     CreditNoteUse.objects.filter(invoice_id=invoice.pk, released_at=None).update(released_at=now)
     CreditNote.objects.filter(invoice_id=invoice.pk, released_at=None).update(released_at=now)
-    # Without its cursor, the next run looks at everything.
-    Cursor.objects.filter(pk=invoice.subscription_id).delete()
 
 
 def _refuse_if_corrected(invoice: Invoice, state: str, wanted: str) -> None:

@@ -1,6 +1,7 @@
 """What of a subscription is billed already, and its one-off charges that are not. Read under the lock, without row locks."""
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
@@ -13,8 +14,10 @@ from billing.generator.claim_credits import OpenClaim
 from billing.generator.draft_lines import OneOffCharge
 from billing.generator.items import schedule_of
 from billing.generator.minimums import BoundClaim
+from billing.generator.options import Scope
 from billing.generator.snapshots import read_bound_terms, read_coverage, read_origin, read_usage
 from billing.generator.subscription_state import SubscriptionState
+from billing.metering import usage
 from billing.models import Claim
 from billing.orders import plans
 from ledger.database.locks import Lock
@@ -45,6 +48,45 @@ CHARGES = """
     ORDER BY o.sequence
 """
 
+# Usage claims with events that were recorded since they were written, whatever the age of the events; those that count again
+# since a void, and those whose late usage an earlier run left out. A level counts until the next one is reported, so also in
+# later periods. Where the events of a month were dropped, its usage cannot be measured again.
+LATE_SQL = """
+    WITH late AS (
+        SELECT e.meter, e.occurred_at, e.recorded_at
+        FROM billing_usageevent AS e
+        WHERE e.subscription_id = %(subscription)s AND e.recorded_at > %(seen_until)s
+            AND e.occurred_at < (
+                SELECT max(c.ends_at) FROM billing_claim AS c
+                WHERE c.subscription_id = %(subscription)s AND c.released_at IS NULL AND c.kind = 2)
+    ), found AS (
+        SELECT c.id FROM billing_claim AS c
+        WHERE c.subscription_id = %(subscription)s AND c.released_at IS NULL AND c.measure_again <> ''
+        UNION
+        SELECT c.id
+        FROM late AS e
+        JOIN billing_claim AS c ON c.subscription_id = %(subscription)s AND c.released_at IS NULL AND c.kind = 2
+            AND c.ends_at > e.occurred_at AND c.created_at < e.recorded_at + make_interval(secs => %(in_flight_s)s)
+        JOIN billing_price AS p ON p.id = c.price_id AND p.meter = e.meter
+        WHERE c.starts_at <= e.occurred_at OR p.definition ->> 'aggregation' = 'weighted_sum'
+    )
+    SELECT c.id, c.starts_at, c.measure_again
+    FROM found JOIN billing_claim AS c USING (id)
+    WHERE NOT EXISTS (
+        SELECT FROM billing_droppedmonth AS d
+        WHERE d.month::timestamp AT TIME ZONE 'UTC' < c.ends_at
+            AND (d.month + interval '1 month') AT TIME ZONE 'UTC' > c.starts_at)
+"""
+
+MARK_CLAIMS = Statement(
+    "mark_claims",
+    """
+    UPDATE billing_claim AS claim SET measure_again = marked.measure_again
+    FROM jsonb_to_recordset(%s::jsonb) AS marked(id bigint, measure_again text)
+    WHERE claim.id = marked.id AND claim.measure_again <> marked.measure_again
+""",
+)
+
 USAGE_STARTS = """
     SELECT item_id, starts_at, price_id FROM billing_claim
     WHERE subscription_id = %s AND released_at IS NULL AND kind = 2
@@ -52,7 +94,7 @@ USAGE_STARTS = """
 """
 
 PERIODS_LOOKED_AT = 3
-"""Every run reads the claims of this number of an item's newest periods: the last two for late usage, and one to spare."""
+"""Every run reads the claims of this number of an item's newest periods: a change may reach back into them."""
 
 LONG_AGO = "0001-01-01T00:00:00+00:00"
 
@@ -116,11 +158,41 @@ def _subtract_noted(subscription: SubscriptionState, by_item: dict[int, list[Ope
                 claims[index] = replace(claim, noted_minor=noted)
 
 
-def late_usage_from(lock: Lock, subscription: SubscriptionState, lookback: int) -> datetime | None:
-    """The start of the last `lookback` billed periods of all usage items. None: every run looks that far back."""
+class LateClaim(NamedTuple):
+    """A row of LATE: a usage claim that may have late usage, and why the run looks at it, beside new events."""
+
+    id: int
+    starts_at: datetime
+    measure_again: str
+
+
+LATE = Statement("late_usage", LATE_SQL, [integer, instant, bytes.decode], row=LateClaim._make)
+
+
+def read_late(lock: Lock, subscription: SubscriptionState, only: Scope | None) -> dict[int, LateClaim]:
+    """The usage claims that may have late usage, by id. Found by an index on what was recorded since the last look."""
     lock.ensure_held(invoice_key(subscription.ref))
-    if lookback <= PERIODS_LOOKED_AT or subscription.claims_from is None:
+    if only == Scope.RECURRING:
+        return {}
+    values = {
+        "subscription": parameter(subscription.id),
+        "seen_until": parameter(subscription.usage_seen_until or LONG_AGO),
+        "in_flight_s": parameter(int(usage.LONGEST_TRANSACTION.total_seconds())),
+    }
+    rows: list[LateClaim] = LATE.rows(values)
+    return {row.id: row for row in rows}
+
+
+def late_usage_from(
+    lock: Lock, subscription: SubscriptionState, late: Mapping[int, LateClaim], lookback: int | None
+) -> datetime | None:
+    """From when on the run needs claims to bill late usage; None: from no earlier than without any."""
+    lock.ensure_held(invoice_key(subscription.ref))
+    if not late or subscription.claims_from is None:
         return None
+    earliest = min(claim.starts_at for claim in late.values())
+    if lookback is None or lookback <= PERIODS_LOOKED_AT:
+        return earliest
     begun: dict[int, set[datetime]] = {}
     with connection.cursor() as cursor:
         cursor.execute(USAGE_STARTS, [subscription.id])
@@ -128,7 +200,19 @@ def late_usage_from(lock: Lock, subscription: SubscriptionState, lookback: int) 
             of_item = begun.setdefault(item_id, set())
             if len(of_item) < lookback:
                 of_item.add(schedule_of(subscription, price_id).period_at(starts_at).start)
-    return min((min(starts) for starts in begun.values()), default=None)
+    return min([earliest, *(min(starts) for starts in begun.values())])
+
+
+def mark_late(late: Mapping[int, LateClaim], *, left_out: Iterable[int], measured: Iterable[int]) -> None:
+    """Remember the late usage that the run left out, and forget why to look at what is billed as it was measured."""
+    marks = dict.fromkeys(measured, "") | dict.fromkeys(left_out, Claim.MeasureAgain.LEFT_OUT.value)
+    changed = [
+        {"id": claim_id, "measure_again": mark}
+        for claim_id, mark in marks.items()
+        if claim_id in late and late[claim_id].measure_again != mark
+    ]
+    if changed:
+        MARK_CLAIMS.rows([parameter(json.dumps(changed))])
 
 
 def read_charges(lock: Lock, subscription: SubscriptionState) -> list[tuple[str, OneOffCharge]]:

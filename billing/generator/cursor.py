@@ -6,13 +6,13 @@ from datetime import datetime
 from billing.generator.allowance_periods import next_allowance
 from billing.generator.claim_credits import OpenClaim
 from billing.generator.claims import PERIODS_LOOKED_AT
-from billing.generator.item_spans import LATE_PERIODS_AFTER_END, ItemSpan, late_usage_until, next_due
+from billing.generator.item_spans import ItemSpan, next_due
 from billing.generator.items import BillableItems
 from billing.generator.minimums import next_bound
 from billing.generator.store import ClaimChanges
 from billing.generator.subscription_state import SubscriptionState
+from billing.metering import usage as metering
 from billing.models import Claim
-from billing.rating.periods import periods
 from billing.rating.prices import PriceKind
 from ledger.database.statements import Statement, parameter
 
@@ -21,14 +21,15 @@ MOVE_CURSOR = Statement(
     "move_cursor",
     """
     INSERT INTO billing_cursor AS cursor (subscription_id, recurring_due_at, usage_due_at, recurring_amendments_seen,
-        usage_amendments_seen, charges_seen, claims_from, looked_at)
+        usage_amendments_seen, charges_seen, claims_from, usage_seen_until, looked_at)
     VALUES (%(subscription)s, %(recurring_due_at)s, %(usage_due_at)s, %(recurring_seen)s, %(usage_seen)s, %(charges_seen)s,
-        %(claims_from)s, clock_timestamp())
+        %(claims_from)s, %(usage_seen_until)s, clock_timestamp())
     ON CONFLICT (subscription_id) DO UPDATE SET
         recurring_due_at = excluded.recurring_due_at, usage_due_at = excluded.usage_due_at,
         recurring_amendments_seen = excluded.recurring_amendments_seen,
         usage_amendments_seen = excluded.usage_amendments_seen,
-        charges_seen = excluded.charges_seen, claims_from = excluded.claims_from, looked_at = excluded.looked_at
+        charges_seen = excluded.charges_seen, claims_from = excluded.claims_from,
+        usage_seen_until = excluded.usage_seen_until, looked_at = excluded.looked_at
 """,
 )
 
@@ -60,7 +61,7 @@ def move_cursor(
         else (subscription.active_from if unknown else subscription.recurring_due_at),
         "usage_due_at": _not_sooner(
             _earliest(
-                _next_usage(items.all_of({PriceKind.USAGE}), as_of),
+                next_due(items.all_of({PriceKind.USAGE}), as_of),
                 next_bound(items.bounded, as_of),
                 *changes.credits_due_at,
             ),
@@ -72,7 +73,8 @@ def move_cursor(
         "recurring_seen": subscription.amendments if recurring else subscription.recurring_amendments_seen or 0,
         "usage_seen": subscription.amendments if usage else subscription.usage_amendments_seen or 0,
         "charges_seen": subscription.charges if recurring else subscription.charges_seen or 0,
-        "claims_from": _claims_from(subscription, items, claims, changes, as_of),
+        "claims_from": _earliest(_claims_from(subscription, items, claims, changes), *_not_looked_at(subscription, kinds)),
+        "usage_seen_until": subscription.read_at - metering.LONGEST_TRANSACTION if usage else subscription.usage_seen_until,
     }
     MOVE_CURSOR.rows({name: parameter(value) for name, value in values.items()})
 
@@ -81,7 +83,7 @@ def _not_sooner(found: datetime | None, known: datetime | None, *, is_known: boo
     """When to look next. A run as of an earlier instant keeps what a later run has recorded.
 
     Args:
-        is_known: nothing was ordered or amended since then. Voiding deletes the cursor.
+        is_known: nothing was ordered or amended since then. Voiding sets the cursor back.
     """
     if not is_known or found is None:
         return found
@@ -92,20 +94,10 @@ def _earliest(*instants: datetime | None) -> datetime | None:
     return min((instant for instant in instants if instant is not None), default=None)
 
 
-def _next_usage(spans: Sequence[ItemSpan], as_of: datetime) -> datetime | None:
-    """When the next usage period is due; after the last period, when to look for late usage."""
-    following = next_due(spans, as_of)
-    ends = [span.end for span in spans if span.end is not None]
-    if following is not None or not ends:
-        return following
-    last = max((span for span in spans if span.end is not None), key=lambda span: span.end or as_of)
-    assert last.end is not None
-    for looked, period in enumerate(periods(last.schedule, last.end)):
-        if looked == LATE_PERIODS_AFTER_END:
-            return None
-        if period.end > as_of:
-            return period.end
-    return None
+def _not_looked_at(subscription: SubscriptionState, kinds: set[PriceKind]) -> list[datetime | None]:
+    """From when on something of the kinds that this run does not bill may be due."""
+    due_at = {PriceKind.RECURRING: subscription.recurring_due_at, PriceKind.USAGE: subscription.usage_due_at}
+    return [due_at[kind] for kind in due_at.keys() - kinds]
 
 
 def _claims_from(
@@ -113,7 +105,6 @@ def _claims_from(
     items: BillableItems,
     claims: Mapping[Claim.Kind, Mapping[int, Sequence[OpenClaim]]],
     changes: ClaimChanges,
-    as_of: datetime,
 ) -> datetime | None:
     """From when on the next run has to read claims: some of the newest claims of every item that still counts."""
     stretches: dict[tuple[int, int], list[tuple[datetime, datetime]]] = {}
@@ -131,9 +122,6 @@ def _claims_from(
             known = sorted(stretches.get((kind, item_id), []))
             start = _last_periods(spans[-1], known) if known else min(span.start for span in spans)
             settled = bool(known) and all(span.end is not None and span.end <= known[-1][1] for span in spans)
-            if settled and kind == Claim.Kind.USAGE:
-                until = late_usage_until(spans[-1], spans)
-                settled = until is not None and until <= as_of
             (ended if settled else live).append(start)
     # The next run looks for allowances from this instant on, so the instant stays until a run has granted them.
     if items.allowances and not changes.allowances_seen_to:

@@ -46,7 +46,9 @@ _IS_DUE = f"""
             OR (%(usage)s AND (
                 cursor.usage_due_at <= %(as_of)s
                 OR EXISTS (SELECT FROM billing_amendment AS a
-                    WHERE a.subscription_id = s.id AND a.sequence > cursor.usage_amendments_seen)))
+                    WHERE a.subscription_id = s.id AND a.sequence > cursor.usage_amendments_seen)
+                OR (cursor.usage_due_at IS NULL AND EXISTS (SELECT FROM billing_usageevent AS e
+                    WHERE e.subscription_id = s.id AND e.recorded_at > cursor.usage_seen_until))))
             OR EXISTS (SELECT FROM billing_invoice AS i
                 WHERE i.subscription_id = s.id AND i.state = 'draft' AND i.grace_ends_at <= %(as_of)s)
         )

@@ -1,7 +1,7 @@
 """When an item counted, at which price and quantity, and when something of it is due. Pure."""
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -9,9 +9,6 @@ from itertools import groupby, islice
 
 from billing.rating.periods import Period, Schedule, Timing, periods
 from billing.rating.prices import Price
-
-LATE_PERIODS_AFTER_END = 2
-"""The number of periods after an item stopped counting in which runs still look for its late usage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,27 +31,6 @@ class ItemSpan:
     end: datetime | None
     terminates: bool = False
     continues: bool = False
-
-
-def late_usage_until(span: ItemSpan, spans: Sequence[ItemSpan], lookback: int = LATE_PERIODS_AFTER_END) -> datetime | None:
-    """Until when runs look for late usage of a span: while the item counts without a gap, and for two periods after that.
-
-    So an item that has ended is settled one day, and a run without a cursor looks at the same periods as a run with one.
-
-    Args:
-        spans: the item's spans in order of time.
-        lookback: the number of billed periods that the run looks at; also the number of periods after the end, if above two.
-
-    Returns:
-        None while the item has no end.
-    """
-    last = span
-    for following in spans:
-        if last.end is not None and following.start == last.end:
-            last = following
-    if last.end is None:
-        return None
-    return next(islice(periods(last.schedule, last.end), max(lookback, LATE_PERIODS_AFTER_END), None)).end
 
 
 def next_due(spans: Iterable[ItemSpan], as_of: datetime) -> datetime | None:

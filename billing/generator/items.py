@@ -161,7 +161,7 @@ def compute_settled_until(
     result is the start of the periods that contain this instant, so that a charge that continues a period sees all of the period.
 
     Args:
-        late_from: from when on the run looks for late usage, where that is further back than usual.
+        late_from: from when on the run bills late usage.
     """
     if subscription.claims_from is None:
         return None

@@ -9,8 +9,6 @@ from uuid import UUID
 
 from billing.rating.prices import PriceKind
 
-LATE_LOOKBACK_PERIODS = 2
-
 
 class Scope(StrEnum):
     """What a run bills, where it does not bill everything."""
@@ -36,7 +34,8 @@ class Options:
         finalize: give numbers; False leaves drafts.
         dry_run: do everything, then roll it back.
         max_periods: bill the oldest due instants, at most this number.
-        late_lookback: the number of billed periods of a usage price in which the run looks for late usage.
+        late_lookback: the number of billed periods of a usage price in which the run bills late usage; None: all. What is older
+            is left out, and reported.
     """
 
     as_of: datetime
@@ -44,7 +43,7 @@ class Options:
     finalize: bool = True
     dry_run: bool = False
     max_periods: int | None = None
-    late_lookback: int = LATE_LOOKBACK_PERIODS
+    late_lookback: int | None = None
     include_suspended: bool = False
     run_id: UUID | None = None
     grace_ends_at: datetime | None = None

@@ -56,6 +56,7 @@ class Target:
 
     Args:
         unchanged: usage periods that are as they were billed, oldest first: the run may look for late usage in them.
+        left_out: the ids of the claims on usage periods in which the run was told not to look for late usage.
         credits_due_at: when later credits become due.
     """
 
@@ -63,6 +64,7 @@ class Target:
     charges: tuple[RecurringCharge, ...] = ()
     usages: tuple[UsageDue, ...] = ()
     unchanged: tuple[UsageDue, ...] = ()
+    left_out: tuple[int, ...] = ()
     credits_due_at: tuple[datetime, ...] = ()
 
 
@@ -73,6 +75,7 @@ def joined(targets: Sequence[Target]) -> Target:
         charges=tuple(one for target in targets for one in target.charges),
         usages=tuple(one for target in targets for one in target.usages),
         unchanged=tuple(one for target in targets for one in target.unchanged),
+        left_out=tuple(one for target in targets for one in target.left_out),
         credits_due_at=tuple(at for target in targets for at in target.credits_due_at),
     )
 

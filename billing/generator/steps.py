@@ -10,7 +10,7 @@ from billing.documents.finalisation import InvoiceDraft, Settlement, number_unde
 from billing.generator import coupon_uses, run_limits, store
 from billing.generator.allowance_periods import Allowance, due_allowances
 from billing.generator.allowances import AllowanceGrant, EarlyGrants, grant_allowances, read_granted
-from billing.generator.claims import late_usage_from, read_charges, read_claims
+from billing.generator.claims import late_usage_from, mark_late, read_charges, read_claims, read_late
 from billing.generator.cursor import move_cursor
 from billing.generator.draft import Bill, make_bill
 from billing.generator.draft_lines import DraftLine, credit_lines, one_off_line, recurring_line, usage_line
@@ -47,14 +47,16 @@ def write_step(lock: Lock, subscription: SubscriptionState, options: Options) ->
     """Write the drafts of what is due with their claims, and move the cursor."""
     items = read_items(lock, subscription)
     run_limits.ensure_dates(subscription, items)
-    settled_until = compute_settled_until(subscription, items, late_usage_from(lock, subscription, options.late_lookback))
+    late = read_late(lock, subscription, options.only)
+    late_from = late_usage_from(lock, subscription, late, options.late_lookback)
+    settled_until = compute_settled_until(subscription, items, late_from)
     claims, bound_claims = read_claims(lock, subscription, settled_until)
     one_offs = [] if options.only == Scope.USAGE else read_charges(lock, subscription)
     unbilled = unbilled_spans(items, claims, settled_until, options.only)
     as_of = last_instant(unbilled, options)
     if not options.include_suspended:
         run_limits.ensure_periods(unbilled, as_of)
-    target = target_of(items, claims, settled_until, options, as_of)
+    target = target_of(items, claims, late, settled_until, options, as_of)
     early = EarlyGrants(
         lock, subscription, _allowances(lock, subscription, items, settled_until, options.only, as_of), items.allowances
     )
@@ -83,6 +85,7 @@ def write_step(lock: Lock, subscription: SubscriptionState, options: Options) ->
     changes.bounds = bounds.changes
     changes.allowances_seen_to = options.only != Scope.USAGE
     store.write_claims(subscription, changes)
+    mark_late(late, left_out=target.left_out, measured=(one.continued[0].id for one in target.unchanged))
     move_cursor(subscription, items, claims, changes, KINDS[options.only], as_of)
     return RunStep(subscription, options, invoices, early.due, early.given, rated.credits())
 

@@ -20,7 +20,7 @@ SUBSCRIPTION_SQL = """
         coalesce((SELECT max(a.sequence) FROM billing_amendment AS a WHERE a.subscription_id = s.id), 0) AS amendments,
         coalesce((SELECT max(o.sequence) FROM billing_charge AS o WHERE o.subscription_id = s.id), 0) AS charges,
         cursor.recurring_amendments_seen, cursor.usage_amendments_seen, cursor.recurring_due_at, cursor.usage_due_at,
-        cursor.charges_seen, cursor.claims_from,
+        cursor.charges_seen, cursor.claims_from, cursor.usage_seen_until, clock_timestamp() AS read_at,
         (SELECT min(a.effective_at) FROM billing_amendment AS a
          WHERE a.subscription_id = s.id
             AND a.sequence > least(coalesce(cursor.recurring_amendments_seen, 0), coalesce(cursor.usage_amendments_seen, 0))
@@ -65,6 +65,8 @@ class SubscriptionState:
     usage_due_at: datetime | None
     charges_seen: int | None
     claims_from: datetime | None
+    usage_seen_until: datetime | None
+    read_at: datetime
     first_unseen_amendment_at: datetime | None
     suspended_reason: str | None
     has_coupons: bool
@@ -81,8 +83,8 @@ SUBSCRIPTION_COLUMNS: Final[dict[str, Loader]] = {
     "currency": bytes.decode, "holder_id": bytes.decode, "credit_type": bytes.decode, "credit_unit_value": decimal,
     "grace_days": integer, "amendments": integer, "charges": integer, "recurring_amendments_seen": integer,
     "usage_amendments_seen": integer, "recurring_due_at": instant, "usage_due_at": instant, "charges_seen": integer,
-    "claims_from": instant, "first_unseen_amendment_at": instant, "suspended_reason": bytes.decode, "has_coupons": boolean,
-    "has_notes": boolean, "has_drafts_in_grace": boolean,
+    "claims_from": instant, "usage_seen_until": instant, "read_at": instant, "first_unseen_amendment_at": instant,
+    "suspended_reason": bytes.decode, "has_coupons": boolean, "has_notes": boolean, "has_drafts_in_grace": boolean,
 }  # fmt: skip
 """The columns of SUBSCRIPTION_SQL in their order: fields of SubscriptionState, and what others of them are made from."""
 

@@ -1,11 +1,11 @@
 """What a run has to bill of a subscription: its target, from items and claims, and the usage to rate."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from billing.generator.claim_credits import OpenClaim
-from billing.generator.item_spans import ItemSpan, due_instants, late_usage_until, recent_periods
+from billing.generator.item_spans import ItemSpan, due_instants, recent_periods
 from billing.generator.items import BillableItems, since
 from billing.generator.options import KINDS, Options, Scope
 from billing.generator.reconcile import Target, UsageDue, joined, recurring_target, usage_target
@@ -52,11 +52,16 @@ def _kind_of(kind: Claim.Kind) -> PriceKind:
 def target_of(
     items: BillableItems,
     claims: dict[Claim.Kind, dict[int, list[OpenClaim]]],
+    late: Collection[int],
     settled_until: datetime | None,
     options: Options,
     as_of: datetime,
 ) -> Target:
-    """What the run has to bill, and the unchanged periods in which it looks for late usage."""
+    """What the run has to bill, and the unchanged periods whose usage it measures again.
+
+    Args:
+        late: the ids of the claims that may have late usage.
+    """
     found: list[Target] = []
     if options.only != Scope.USAGE:
         billed = claims[Claim.Kind.RECURRING]
@@ -68,28 +73,25 @@ def target_of(
         for item_id in sorted(items.usage.keys() | billed.keys()):
             spans = since(items.usage.get(item_id, []), billed.get(item_id, []), settled_until)
             target = usage_target(spans, billed.get(item_id, []), as_of)
-            found.append(replace(target, unchanged=_looked_at(target.unchanged, spans, billed.get(item_id, []), options, as_of)))
+            found.append(_with_late_usage(target, billed.get(item_id, []), late, options.late_lookback))
     return joined(found)
 
 
-def _looked_at(
-    unchanged: Sequence[UsageDue], spans: Sequence[ItemSpan], claims: Sequence[OpenClaim], options: Options, as_of: datetime
-) -> tuple[UsageDue, ...]:
-    """The unchanged periods of an item in which the run looks for late usage, or which it has to rate again."""
-    if not unchanged:
-        return ()
-    billed = ((claim.schedule.period_at(claim.start), claim.start) for claim in claims)
-    recent = recent_periods(billed, options.late_lookback)
+def _with_late_usage(target: Target, claims: Sequence[OpenClaim], late: Collection[int], lookback: int | None) -> Target:
+    """The target with those of its unchanged periods that may have late usage, or that the run has to rate again."""
+    again = [one for one in target.unchanged if one.continued[0].short_of or one.continued[0].id in late]
+    if lookback is None or not again:
+        return replace(target, unchanged=tuple(again))
+    recent = recent_periods([(claim.schedule.period_at(claim.start), claim.start) for claim in claims], lookback)
 
     def is_looked_at(one: UsageDue) -> bool:
-        if one.continued[0].short_of:
-            return True
-        if (one.part.full_start, one.part.full_end) not in recent:
-            return False
-        until = late_usage_until(one.span, spans, options.late_lookback)
-        return until is None or as_of < until
+        return bool(one.continued[0].short_of) or (one.part.full_start, one.part.full_end) in recent
 
-    return tuple(one for one in unchanged if is_looked_at(one))
+    return replace(
+        target,
+        unchanged=tuple(one for one in again if is_looked_at(one)),
+        left_out=tuple(one.continued[0].id for one in again if not is_looked_at(one)),
+    )
 
 
 def measured_usage(subscription: SubscriptionState, target: Target) -> list[tuple[UsageDue, Usage]]:

@@ -1,6 +1,6 @@
 """Usage that no run will ever bill: too late, of an unknown meter, before the start, after the end. Reads only, locks nothing.
 
-Usage that is still due, or late but within the look-back, is not part of it: the next run bills that.
+Usage that is still due, or late, is not part of it: the next run bills that. Late usage that runs leave out is.
 """
 
 from collections import defaultdict
@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
-from billing.generator.item_spans import ItemSpan, late_usage_until, recent_periods
+from billing.generator.item_spans import recent_periods
 from billing.metering.usage import PASSES
 from billing.orders import plans
 from billing.rating.money import decimal_text
@@ -73,9 +73,13 @@ NOT_COUNTED = f"""
     GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 """
 
-# Events that came after the claim of their period was written. Whether runs still look there follows from the item's periods.
+# Events that came after the claim of their period was written, and whether they can or may be billed all the same.
 AFTER_THE_CLAIM = f"""
     SELECT s.id, s.ref, s.anchor_at, s.time_zone, c.item_id, c.starts_at, c.price_id, p.meter,
+        c.measure_again = 'left-out' OR EXISTS (
+            SELECT FROM billing_droppedmonth AS d
+            WHERE d.month::timestamp AT TIME ZONE 'UTC' < c.ends_at
+                AND (d.month + interval '1 month') AT TIME ZONE 'UTC' > c.starts_at),
         count(*), sum(e.value), min(e.occurred_at), max(e.occurred_at)
     FROM billing_usageevent AS e
     JOIN billing_subscription AS s ON s.id = e.subscription_id
@@ -83,16 +87,11 @@ AFTER_THE_CLAIM = f"""
         AND c.starts_at <= e.occurred_at AND c.ends_at > e.occurred_at AND c.created_at < e.recorded_at
     JOIN billing_price AS p ON p.id = c.price_id AND p.meter = e.meter
     WHERE {_IN_SCOPE} AND {PASSES.format(event="e", filters="coalesce(p.definition -> 'filters', '{}')")}
-    GROUP BY s.id, s.ref, s.anchor_at, s.time_zone, c.item_id, c.starts_at, c.price_id, p.meter
+    GROUP BY s.id, s.ref, s.anchor_at, s.time_zone, c.id, p.meter
 """
 BILLED_STARTS = """
     SELECT item_id, starts_at, price_id FROM billing_claim
     WHERE subscription_id = ANY(%s) AND item_id = ANY(%s) AND kind = 2 AND released_at IS NULL
-"""
-VERSIONS = """
-    SELECT item_id, price_id, quantity, starts_at, ends_at FROM billing_itemversion
-    WHERE subscription_id = ANY(%s) AND item_id = ANY(%s) AND superseded_at IS NULL
-    ORDER BY item_id, starts_at
 """
 
 
@@ -139,6 +138,7 @@ class _LateUsage(NamedTuple):
     starts_at: datetime
     price_id: int
     meter: str
+    is_left_out: bool
     events: int
     value: Decimal
     first: datetime
@@ -158,24 +158,13 @@ class _BilledStart(NamedTuple):
     price_id: int
 
 
-class _Version(NamedTuple):
-    """A row of VERSIONS."""
-
-    item_id: int
-    price_id: int
-    quantity: Decimal
-    starts_at: datetime
-    ends_at: datetime | None
-
-
 def never_billed(
-    *, as_of: datetime, lookback: int, subscription_ids: Sequence[int] | None = None, recorded_since: datetime | None = None
+    *, lookback: int | None, subscription_ids: Sequence[int] | None = None, recorded_since: datetime | None = None
 ) -> list[UnbilledUsage]:
     """Usage that no run will bill, by subscription, meter and reason.
 
     Args:
-        as_of: runs no longer look at periods that ended long before it.
-        lookback: the number of billed periods in which runs look for late usage.
+        lookback: the number of billed periods in which runs bill late usage; None: all but what an earlier run left out.
         subscription_ids: only these subscriptions; None: all.
         recorded_since: only events recorded after this instant; None: all.
     """
@@ -183,7 +172,7 @@ def never_billed(
     scope: dict[str, Any] = {"subscriptions": only, "since": recorded_since}
     found = fetch_rows(UnbilledUsage, NOT_COUNTED, scope)
     late = fetch_rows(_LateUsage, AFTER_THE_CLAIM, scope)
-    return sorted([*found, *_too_late(late, as_of, lookback)], key=lambda one: (one.subscription, one.reason, one.meter))
+    return sorted([*found, *_too_late(late, lookback)], key=lambda one: (one.subscription, one.reason, one.meter))
 
 
 def by_reason(found: Iterable[UnbilledUsage]) -> list[dict[str, Any]]:
@@ -203,14 +192,14 @@ def by_reason(found: Iterable[UnbilledUsage]) -> list[dict[str, Any]]:
     ]
 
 
-def _too_late(late: Sequence[_LateUsage], as_of: datetime, lookback: int) -> Iterator[UnbilledUsage]:
-    """Late usage in periods that no run looks at any more, summed up per subscription and meter."""
+def _too_late(late: Sequence[_LateUsage], lookback: int | None) -> Iterator[UnbilledUsage]:
+    """Late usage in periods that runs leave out, summed up per subscription and meter."""
     if not late:
         return
     items = _Items(late)
     merged: dict[tuple[str, str], UnbilledUsage] = {}
     for row in late:
-        if items.is_looked_at(row, as_of, lookback):
+        if not row.is_left_out and (lookback is None or items.is_recent(row, lookback)):
             continue
         one = UnbilledUsage(row.ref, row.meter, TOO_LATE, row.events, row.value, row.first, row.last)
         known = merged.get((row.ref, row.meter))
@@ -222,7 +211,7 @@ def _too_late(late: Sequence[_LateUsage], as_of: datetime, lookback: int) -> Ite
 
 
 class _Items:
-    """The items that have late usage: which of their periods are billed, and when they counted."""
+    """The items that have late usage: which of their periods are billed."""
 
     def __init__(self, late: Sequence[_LateUsage]) -> None:
         self._of_item = {row.item_id: row for row in late}
@@ -231,33 +220,11 @@ class _Items:
         for claim in fetch_rows(_BilledStart, BILLED_STARTS, named):
             schedule = _schedule(self._of_item[claim.item_id], claim.price_id)
             self._billed[claim.item_id].append((schedule.period_at(claim.starts_at), claim.starts_at))
-        self._spans: dict[int, list[ItemSpan]] = defaultdict(list)
-        for version in fetch_rows(_Version, VERSIONS, named):
-            self._spans[version.item_id].append(self._span(version))
 
-    def is_looked_at(self, row: _LateUsage, as_of: datetime, lookback: int) -> bool:
-        """True when a run at `as_of` looks for late usage in the period of the row's claim."""
+    def is_recent(self, row: _LateUsage, lookback: int) -> bool:
+        """True when the period of the row's claim is among the last that are billed."""
         period = row.schedule.period_at(row.starts_at)
-        if (period.start, period.end) not in recent_periods(self._billed[row.item_id], lookback):
-            return False
-        spans = self._spans[row.item_id]
-        here = next((one for one in spans if one.start <= row.starts_at and (one.end is None or one.end > row.starts_at)), None)
-        until = None if here is None else late_usage_until(here, spans, lookback)
-        return here is not None and (until is None or as_of < until)
-
-    def _span(self, version: _Version) -> ItemSpan:
-        terms, price = plans.price_of(version.price_id)
-        return ItemSpan(
-            item_id=version.item_id,
-            price_id=version.price_id,
-            price=price,
-            plan_code=terms.code,
-            currency=terms.currency,
-            schedule=_schedule(self._of_item[version.item_id], version.price_id),
-            quantity=version.quantity,
-            start=version.starts_at,
-            end=version.ends_at,
-        )
+        return (period.start, period.end) in recent_periods(self._billed[row.item_id], lookback)
 
 
 def _schedule(row: _LateUsage, price_id: int) -> Schedule:

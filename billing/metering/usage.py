@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
@@ -20,6 +20,8 @@ from ledger.database.statements import Loader, Statement, integer, parameter
 from ledger.database.transactions import own_or_joined
 
 MAX_EVENTS = 1_000
+LONGEST_TRANSACTION = timedelta(hours=1)
+"""For how long an event can be recorded, but not committed yet, so that a run in between does not see it."""
 
 
 class Result(StrEnum):

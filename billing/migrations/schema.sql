@@ -85,6 +85,8 @@ CREATE TABLE billing_usageevent (
 ) PARTITION BY RANGE (occurred_at);
 CREATE TABLE billing_usageevent_default PARTITION OF billing_usageevent DEFAULT;
 CREATE INDEX billing_usageevent_period ON billing_usageevent (subscription_id, meter, occurred_at);
+-- For events of a subscription since a run looked at it: they may be late.
+CREATE INDEX billing_usageevent_late ON billing_usageevent (subscription_id, recorded_at);
 -- For events since the last run: events are only appended, so a few bytes for every 128 pages say where the events of a time are.
 CREATE INDEX billing_usageevent_recorded ON billing_usageevent USING brin (recorded_at) WITH (autosummarize = on);
 

@@ -8,7 +8,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -22,12 +22,13 @@ from billing.errors import NotFound
 from billing.generator import outcomes, runs
 from billing.generator.due import DueWalk, concerned, how_many
 from billing.generator.generate import check_as_of
-from billing.generator.options import LATE_LOOKBACK_PERIODS, Options, Scope
+from billing.generator.options import Options, Scope
 from billing.generator.outcomes import Outcome, SubscriptionResult
 from billing.generator.summaries import Summary
 from billing.generator.unbilled_usage import by_reason, never_billed
 from billing.generator.workers import Work
 from billing.management.run_texts import check_text, explanation_text, run_text
+from billing.metering.usage import LONGEST_TRANSACTION
 from billing.models import Customer, Plan, Run, RunResult, Subscription
 from billing.rating.money import MINOR_DIGITS
 from ledger.database.locks import sqlstate
@@ -46,7 +47,7 @@ LONGEST_S = 7 * 24 * 3600
 UNSETTLED = "subscriptions_with_usage_never_billed"
 """The member of a run's summary that the next run goes on from; None: that run looks at all usage."""
 MOST_UNSETTLED = 10_000
-IN_FLIGHT = timedelta(hours=1)
+IN_FLIGHT = LONGEST_TRANSACTION
 """Events are looked at again for this long: they are recorded before they are committed, and a run sees committed ones."""
 
 
@@ -89,8 +90,8 @@ class Command(CommandWithExamples):
         what.add_argument("--only", choices=[scope.value for scope in Scope], help="bill only prices of this kind; default: both")
         what.add_argument("--max-periods", type=_positive, help="bill at most this many due dates per subscription")
         what.add_argument(
-            "--late-lookback", type=_whole, default=LATE_LOOKBACK_PERIODS, metavar="PERIODS",
-            help="look for late usage in this many billed periods (2)",
+            "--late-lookback", type=_whole, metavar="PERIODS",
+            help="bill late usage of this many billed periods only, and report what is older; default: of all",
         )  # fmt: skip
         what.add_argument("--include-suspended", action="store_true", help="also bill suspended subscriptions")
         how = parser.add_argument_group("how")
@@ -123,9 +124,9 @@ class Command(CommandWithExamples):
         _ensure_known(given)
         job = self._job(given)
         if given["explain"]:
-            return self._explain(given["explain"], job.options.as_of, given["format"])
+            return self._explain(given["explain"], job.options, given["format"])
         if given["check"]:
-            return self._check(job.options.as_of, given["format"])
+            return self._check(job.options, given["format"])
         if given["list_due"]:
             return self._list_due(job, given["format"])
         code = self._run(job, given)
@@ -194,9 +195,9 @@ class Command(CommandWithExamples):
             return
         self.stdout.write(as_text(figures))
 
-    def _explain(self, ref: str, as_of: datetime, form: str) -> None:
+    def _explain(self, ref: str, options: Options, form: str) -> None:
         try:
-            explanation = auditing.explain(ref, as_of)
+            explanation = auditing.explain(ref, options.as_of, options.late_lookback)
         except NotFound as error:
             raise CommandError(f"--explain: subscription {ref!r} does not exist", returncode=BAD_ARGUMENTS) from error
         self._show(explanation, form, explanation_text)
@@ -216,12 +217,12 @@ class Command(CommandWithExamples):
             self.stderr.write(f"No subscription is due as of {as_of}.")
         return None
 
-    def _check(self, as_of: datetime, form: str) -> None:
+    def _check(self, options: Options, form: str) -> None:
         with transaction.atomic(), connection.cursor() as cursor:
             # A law is one query over all documents, however many they are.
             cursor.execute("SET LOCAL statement_timeout = 0")
             findings = auditing.check()
-            never = [one.as_dict() for one in auditing.usage_never_billed(as_of)]
+            never = [one.as_dict() for one in never_billed(lookback=options.late_lookback)]
         self._show({"findings": findings, "count": len(findings), "usage_never_billed": never}, form, check_text)
         if findings:
             sys.exit(ERROR)
@@ -337,7 +338,7 @@ def _usage_never_billed(job: Work) -> dict[str, Any]:
     """
     assert job.options.run_id is not None
     before = Run.objects.filter(finished_at__isnull=False).exclude(pk=job.options.run_id).order_by("-started_at").first()
-    look = partial(never_billed, as_of=job.options.as_of, lookback=job.options.late_lookback)
+    look = partial(never_billed, lookback=job.options.late_lookback)
     known = before.summary.get(UNSETTLED) if before is not None else None
     try:
         with transaction.atomic():

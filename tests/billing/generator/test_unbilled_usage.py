@@ -1,7 +1,7 @@
 """Late usage as far back as one asks for; and usage that no run will ever bill is named with its number and amount."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from io import StringIO
 from typing import Any
 
@@ -9,12 +9,16 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 
+from billing.documents import invoices
+from billing.generator.due import DueWalk, Filter
 from billing.generator.generate import generate_in
 from billing.generator.options import Options
 from billing.management.commands import generate_invoices
-from billing.models import Customer, Subscription
+from billing.metering import usage
+from billing.models import Customer, DroppedMonth, Invoice, Line, Subscription
 from billing.orders import subscriptions
 from billing.orders.subscriptions import Wish
+from billing.rating.aggregation import Usage
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, use
 
 pytestmark = pytest.mark.django_db
@@ -27,7 +31,7 @@ def generate_as_json(*arguments: str) -> dict[str, Any]:
     return json.loads(out.getvalue())
 
 
-def bill_and_count_late_usage(subscription: Subscription, as_of: datetime, lookback: int = 2) -> int:
+def bill_and_count_late_usage(subscription: Subscription, as_of: datetime, lookback: int | None = None) -> int:
     """Bill up to a time; return the minor units of usage that came late."""
     return generate_in(ref=subscription.ref, options=Options(as_of=as_of, late_lookback=lookback)).late_usage_minor
 
@@ -37,10 +41,10 @@ def subscribed(**order: Any) -> Subscription:
     return SubscriptionFactory(plan=PlanFactory(prices=[metered()]).code, **order)
 
 
-def explained_usage(subscription: Subscription, as_of: str = "2026-09-01") -> list[tuple[str, str, int, str]]:
+def explained_usage(subscription: Subscription, *options: str) -> list[tuple[str, str, int, str]]:
     """What `--explain` says of the subscription; asserts that `--check` says the same."""
-    explained = generate_as_json("--explain", subscription.ref, "--as-of", as_of)["usage_never_billed"]
-    checked = generate_as_json("--check", "--as-of", as_of)["usage_never_billed"]
+    explained = generate_as_json("--explain", subscription.ref, *options)["usage_never_billed"]
+    checked = generate_as_json("--check", *options)["usage_never_billed"]
     assert [one for one in checked if one["subscription"] == subscription.ref] == explained
     return [(one["reason"], one["meter"], one["events"], one["value"]) for one in explained]
 
@@ -48,8 +52,8 @@ def explained_usage(subscription: Subscription, as_of: str = "2026-09-01") -> li
 # How far back ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("lookback", "late_minor"), [(2, 0), (3, 0), (4, 0), (5, 200), (9, 200)])
-def test_late_usage_is_looked_for_in_as_many_periods_as_one_asks_for(lookback: int, late_minor: int) -> None:
+@pytest.mark.parametrize(("lookback", "late_minor"), [(0, 0), (2, 0), (3, 0), (4, 0), (5, 200), (9, 200), (None, 200)])
+def test_late_usage_is_billed_of_all_periods_or_of_as_many_as_one_asks_for(lookback: int | None, late_minor: int) -> None:
     subscription = subscribed()
     for month in range(2, 7):
         bill_and_count_late_usage(subscription, at(month, 1))
@@ -59,27 +63,85 @@ def test_late_usage_is_looked_for_in_as_many_periods_as_one_asks_for(lookback: i
     assert bill_and_count_late_usage(subscription, at(7, 1), lookback) == 0
 
 
-def test_what_stopped_counting_at_a_pause_is_settled_for_good() -> None:
+@pytest.mark.parametrize("ending", [{"ends_at": at(2, 1)}, {}])
+def test_late_usage_of_what_stopped_counting_is_billed_however_late_it_comes(ending: dict[str, datetime]) -> None:
+    subscription = subscribed(**ending)
+    bill_and_count_late_usage(subscription, at(2, 1))
+    if not ending:
+        subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(2, 1), wish=Wish(paused=True))
+    assert bill_and_count_late_usage(subscription, at(9, 1)) == 0
+    use(subscription, "100", at(1, 15))
+    # Nothing is due any more, so it is the event that a run finds the subscription by.
+    assert subscription.ref in list(DueWalk(Filter(as_of=at(9, 2))))
+    assert bill_and_count_late_usage(subscription, at(9, 2)) == 200
+    assert bill_and_count_late_usage(subscription, at(9, 3)) == 0
+
+
+def test_a_subscription_that_has_ended_is_not_due_without_late_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usage, "LONGEST_TRANSACTION", timedelta(0))
+    subscription = subscribed(ends_at=at(2, 1))
+    use(subscription, "100", at(1, 15))
+    bill_and_count_late_usage(subscription, at(2, 1))
+    assert subscription.ref not in list(DueWalk(Filter(as_of=at(9, 2))))
+
+
+def test_an_event_that_a_run_could_not_see_yet_is_billed_by_the_next() -> None:
+    """It was recorded before the run read, and committed after."""
     subscription = subscribed()
     bill_and_count_late_usage(subscription, at(2, 1))
-    for month, paused in ((2, True), (6, False)):
-        subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(month, 1), wish=Wish(paused=paused))
-    for month in (7, 8, 9):
-        bill_and_count_late_usage(subscription, at(month, 1))
-    use(subscription, "100", at(1, 15))
-    # June, July and August are billed, and before them January.
-    assert bill_and_count_late_usage(subscription, at(10, 1), 3) == 0
-    control = generate_in(ref=subscription.ref, options=Options(as_of=at(10, 1), late_lookback=5))
-    # The pause lies between January and June: what stopped counting then is looked at for five periods, until July.
-    assert control.late_usage_minor == 0
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO billing_usageevent (subscription_id, meter, occurred_at, idempotency_key, value, properties, recorded_at) "
+            "VALUES (%s, 'calls', %s, 'in-flight', 100, '{}', clock_timestamp() - interval '50 minutes')",
+            [subscription.pk, at(1, 15)],
+        )
+    assert bill_and_count_late_usage(subscription, at(2, 2)) == 200
 
 
-def test_what_has_ended_is_looked_at_as_long_as_one_asks_for() -> None:
-    subscription = subscribed(ends_at=at(2, 1))
+def test_late_usage_is_found_by_what_was_recorded_not_by_reading_what_was_billed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usage, "LONGEST_TRANSACTION", timedelta(0))
+    measured: list[int] = []
+    measure = usage.measure
+
+    def counting(subscription_id: int, measures: list[usage.Measure]) -> list[Usage]:
+        measured.append(len(measures))
+        return measure(subscription_id, measures)
+
+    monkeypatch.setattr(usage, "measure", counting)
+    subscription = subscribed(started_at=at(1, 1, year=2022))
+    use(subscription, "1", at(1, 15, year=2022))
+    bill_and_count_late_usage(subscription, at(1, 1))
     bill_and_count_late_usage(subscription, at(2, 1))
-    use(subscription, "100", at(1, 15))
-    assert bill_and_count_late_usage(subscription, at(6, 15)) == 0
-    assert bill_and_count_late_usage(subscription, at(6, 15), 5) == 200
+    use(subscription, "100", at(3, 15, year=2023))
+    assert bill_and_count_late_usage(subscription, at(3, 1)) == 200
+    [last] = Invoice.objects.filter(subscription=subscription.pk).order_by("-id")[:1]
+    invoices.void(last.pk)
+    assert bill_and_count_late_usage(subscription, at(3, 1)) == 200
+    # 48 periods at first, then one a month: with the late usage of another, and that again once it is voided.
+    assert measured == [48, 1, 2, 1]
+
+
+def test_voiding_and_billing_again_finds_late_usage_of_any_age() -> None:
+    # 25 calls for January, +7 and then -4 of them late, billed with February and with May.
+    plan = PlanFactory(prices=[metered(unit_amount="1.00")])
+    subscription = SubscriptionFactory(plan=plan.code)
+    use(subscription, "25", at(1, 15))
+    assert bill_and_count_late_usage(subscription, at(2, 1)) == 0
+    use(subscription, "7", at(1, 16))
+    assert bill_and_count_late_usage(subscription, at(3, 1)) == 700
+    for month in (4, 5):
+        bill_and_count_late_usage(subscription, at(month, 1))
+    use(subscription, "-4", at(1, 17))
+    assert bill_and_count_late_usage(subscription, at(6, 1)) == -400
+    newest_first = Invoice.objects.filter(subscription=subscription.pk).order_by("-id").values_list("pk", flat=True)
+    later, march, _ = newest_first
+    for voided in ([later], [later, march]):
+        for pk in voided:
+            invoices.void(pk)
+        bill_and_count_late_usage(subscription, at(7, 1))
+        lines = Line.objects.filter(invoice__subscription_id=subscription.pk, price_key="calls").exclude(invoice__state="void")
+        assert sum(lines.values_list("amount_minor", flat=True)) == 2_800
+        later = Invoice.objects.filter(subscription=subscription.pk).exclude(state="void").latest("id").pk
 
 
 # Never -----------------------------------------------------------------------------------------------
@@ -91,22 +153,47 @@ def test_what_is_not_billed_yet_is_not_among_it() -> None:
     assert explained_usage(subscription) == []
     bill_and_count_late_usage(subscription, at(2, 1))
     use(subscription, "7", at(1, 16))
-    assert explained_usage(subscription, "2026-02-15") == []
+    assert explained_usage(subscription) == []
     assert bill_and_count_late_usage(subscription, at(3, 1)) == 14
-    assert explained_usage(subscription, "2026-03-01") == []
+    assert explained_usage(subscription) == []
 
 
-def test_what_came_too_late_is_named_until_a_run_is_asked_to_look_so_far_back() -> None:
+def test_what_a_run_leaves_out_is_named_until_a_run_looks_so_far_back() -> None:
     subscription = subscribed()
     for month in range(2, 6):
         bill_and_count_late_usage(subscription, at(month, 1))
     use(subscription, "100.5", at(1, 15))
     use(subscription, "20", at(2, 15))
     use(subscription, "1", at(3, 15))
-    assert explained_usage(subscription, "2026-05-01") == [("too-late", "calls", 2, "120.5")]
-    # 100.5 + 20 + 1 at 0.02 = 2.01 + 0.40 + 0.02
-    assert bill_and_count_late_usage(subscription, at(6, 1), 4) == 243
-    assert explained_usage(subscription, "2026-06-01") == []
+    left_out = [("too-late", "calls", 2, "120.5")]
+    # No run has left anything out yet, but one that looks back two periods would.
+    assert explained_usage(subscription) == []
+    assert explained_usage(subscription, "--late-lookback", "2") == left_out
+    assert bill_and_count_late_usage(subscription, at(5, 2), 2) == 2
+    assert explained_usage(subscription) == left_out
+    # 100.5 + 20 at 0.02 = 2.01 + 0.40
+    assert bill_and_count_late_usage(subscription, at(6, 1)) == 241
+    assert explained_usage(subscription) == []
+
+
+def test_the_summary_of_a_run_names_what_it_leaves_out() -> None:
+    subscription = subscribed()
+    for month in range(2, 6):
+        bill_and_count_late_usage(subscription, at(month, 1))
+    use(subscription, "100.5", at(1, 15))
+    arguments = ("--as-of", "2026-05-02", "--subscription", subscription.ref)
+    left_out = {"reason": "too-late", "meter": "calls", "subscriptions": 1, "events": 1, "value": "100.5"}
+    assert generate_as_json(*arguments, "--late-lookback", "2")["usage_never_billed"] == [left_out]
+
+
+def test_late_usage_of_a_month_whose_events_were_dropped_is_named_and_never_credited() -> None:
+    subscription = subscribed()
+    DroppedMonth.objects.create(month=at(1, 1).date(), events=0)
+    for month in (2, 3):
+        bill_and_count_late_usage(subscription, at(month, 1))
+    use(subscription, "100", at(1, 15))
+    assert bill_and_count_late_usage(subscription, at(4, 1)) == 0
+    assert explained_usage(subscription) == [("too-late", "calls", 1, "100")]
 
 
 def test_each_other_reason_is_named() -> None:

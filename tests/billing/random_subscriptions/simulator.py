@@ -305,9 +305,9 @@ class Simulator:
         pick = self.random
         events, modelled = [], []
         for _ in range(pick.choice((0, 2, 5, 9))):
-            late = timedelta(days=pick.choice((0, 0, 0, 0, 20, 45, 100)))
+            late = timedelta(days=pick.choice((0, 0, 0, 0, 20, 45, 100, 400)))
             occurred = since - late + (until - since) * pick.random()
-            value = str(Decimal(pick.randrange(-20 if pick.random() < 0.03 else 0, 400)) / pick.choice((1, 10)))
+            value = str(Decimal(pick.randrange(-400 if late and pick.random() < 0.2 else 0, 400)) / pick.choice((1, 10)))
             meter = f"meter-{pick.choice(('calls', 'data', 'sent'))}"
             properties = {"user": pick.choice("abcdefg"), "region": pick.choice(("eu", "us", "asia"))}
             events.append(usage.NewEvent(unique("use"), simulated.ref, meter, Decimal(value), occurred, properties))
@@ -414,7 +414,7 @@ class Simulator:
                 transition(pk, "mark_uncollectible")
                 calculated.state = "uncollectible"
         if self.traits.voids and simulated.documents and pick.random() < 0.25:
-            self._void(simulated, *pick.choice(list(simulated.documents.items())[-4:]))
+            self._void(simulated, *pick.choice(list(simulated.documents.items())[pick.choice((0, -4)) :]))
 
     def _void(self, simulated: SimulatedSubscription, pk: int, calculated: slow.Document) -> None:
         why = simulated.model.why_not_void(calculated)
@@ -445,6 +445,7 @@ class Simulator:
                 self._no_hole_and_no_overlap(simulated, key)
                 if not self.customer.coupons:
                     self._adds_up(simulated, key)
+                    self._usage_adds_up(simulated, key)
         self._numbers_follow_each_other()
         if self.holder:
             self._credits_went_back_once()
@@ -480,6 +481,14 @@ class Simulator:
         lines = Line.objects.filter(invoice__subscription_ref=simulated.ref, price_key=key, kind__in=("recurring", "credit"))
         amounts = list(lines.exclude(invoice__state="void").values_list("amount_minor", flat=True))
         assert abs(sum(amounts) - owed) <= len(amounts) + stretches, (key, sum(amounts), float(owed))
+
+    def _usage_adds_up(self, simulated: SimulatedSubscription, key: str) -> None:
+        """What each period of a usage price is billed at is what it costs by all events that are known, however they came."""
+        items = Item.objects.filter(subscription__ref=simulated.ref, price_key=key)
+        claims = Claim.objects.filter(item_id__in=items.values("id"), kind=2, released_at=None)
+        claimed = dict(claims.values_list("starts_at", "amount_minor"))
+        owed = {one.start: simulated.model.owed_usage(one) for one in simulated.model.live("usage", key)}
+        assert claimed == owed, key
 
     def _credits_went_back_once(self) -> None:
         entries = reads.entries(self.holder, limit=200)

@@ -31,6 +31,6 @@ def test_two_years(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1_000, 1_400))
+@pytest.mark.parametrize("seed", range(1_000, 1_500))
 def test_three_years(seed: int) -> None:
     simulate(seed, Traits(months=36))

@@ -381,9 +381,9 @@ LATE = [
     # 11 calls cost 11 x 0.50 = 5.50, of which 12.00 were billed
     Example("by volume, which may be less", [tiered("volume")],
             [calls("10"), bill("02-01"), calls("1", "01-20"), bill("02-02")], [*late(-650), ("carried", None, 650)]),
-    Example("of the last two periods", [metered()],
+    Example("of all periods", [metered()],
             [bill("02-01"), bill("03-01"), bill("04-01"), calls("9"), calls("10", "02-05"), calls("20", "03-05"), bill("04-02")],
-            late(20, 40)),
+            late(18, 20, 40)),
 ]  # fmt: skip
 
 LATE_CALLS = [calls("50"), bill("02-01"), calls("10", "01-20"), bill("02-10")]

@@ -10,7 +10,6 @@ from typing import Any
 from tests.billing.random_subscriptions.calculator.documents import Document, Line, bound_by_prices, redeem_coupons, tax_rows
 from tests.billing.random_subscriptions.calculator.exact import (
     DECIMALS,
-    FOREVER,
     Time,
     cut_at,
     number,
@@ -41,7 +40,6 @@ class Run:
         freed: what is billed no more, with the line because of which.
         made: what is billed from then on.
         unchanged: usage that is billed, in which late usage is looked for.
-        last_billed: the full periods of which usage is billed, by key; the last that was billed is last.
     """
 
     def __init__(self, of: Subscription, as_of: datetime) -> None:
@@ -50,9 +48,8 @@ class Run:
         self.freed: list[tuple[Billed, Line | None]] = []
         self.made: list[Billed] = []
         self.unchanged: list[tuple[Stretch, Billed]] = []
-        self.last_billed: dict[str, list[Time]] = {}
 
-    def documents(self, only: str | None, lookback: int) -> list[Document]:
+    def documents(self, only: str | None) -> list[Document]:
         """The documents of the run, by currency; what they bill is recorded."""
         if only != "usage":
             for key in self.of.keys:
@@ -60,7 +57,7 @@ class Run:
         if only != "recurring":
             for key in self.of.keys:
                 self._usage(key)
-            self._look_back(lookback)
+            self._look_back()
         if only != "usage":
             self._one_offs()
         bounded = {span.plan.currency for span in self.of.spans("") if span.plan.minimum or span.plan.maximum}
@@ -161,7 +158,6 @@ class Run:
 
     def _usage(self, key: str) -> None:
         billed = self.of.live("usage", key)
-        self.last_billed[key] = list(dict.fromkeys(known.stretch.full for known in reversed(billed)))[::-1]
         until = max([self.as_of, *(known.end for known in billed)])
         kept: list[Billed] = []
         for stretch in self.of.stretches(key, until):
@@ -186,27 +182,14 @@ class Run:
         other = without(billed.stretch.time, same)
         return not other or other[0][0] <= self.as_of
 
-    def _look_back(self, lookback: int) -> None:
-        """Late usage in the last billed periods of each price."""
+    def _look_back(self) -> None:
+        """Late usage in everything that is billed, whatever its age."""
         for key in self.of.keys:
-            recent = self.last_billed[key][-lookback:] if lookback else []
             unchanged = [(stretch, billed) for stretch, billed in self.unchanged if billed.key == key]
             for stretch, billed in sorted(unchanged, key=lambda known: known[0].start):
-                if stretch.full in recent and self._is_still_looked_at(key, stretch):
-                    found = self._used(key, stretch)
-                    if found != billed.used:
-                        self._use(key, stretch, found, [billed])
-
-    def _is_still_looked_at(self, key: str, stretch: Stretch) -> bool:
-        """Until two periods after that in which the price stopped counting, if it did."""
-        plan, stop = stretch.plan, stretch.start
-        for span in self.of.spans(key):
-            if span.start <= stop < span.end:
-                plan, stop = span.plan, span.end
-        if stop == FOREVER:
-            return True
-        _, _, second_after = (period for period, _ in zip(self.of.periods(plan, stop), range(3), strict=False))
-        return self.as_of < second_after[1]
+                found = self._used(key, stretch)
+                if found != billed.used:
+                    self._use(key, stretch, found, [billed])
 
     def _use(self, key: str, stretch: Stretch, found: Used, earlier: list[Billed]) -> None:
         """Bill the usage of a stretch, less what was billed of it."""

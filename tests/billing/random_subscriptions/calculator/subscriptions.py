@@ -9,9 +9,18 @@ from math import ceil
 from typing import Any
 
 from tests.billing.random_subscriptions.calculator.documents import Customer, Document, Line, Note
-from tests.billing.random_subscriptions.calculator.exact import DECIMALS
+from tests.billing.random_subscriptions.calculator.exact import DECIMALS, to_minor
 from tests.billing.random_subscriptions.calculator.orders import Order, Stretch
-from tests.billing.random_subscriptions.calculator.prices import Price, Used, cost_of, is_due_at_start
+from tests.billing.random_subscriptions.calculator.prices import (
+    Price,
+    Used,
+    cost_of,
+    cost_of_usage,
+    is_due_at_start,
+    limits,
+    used,
+    within,
+)
 
 
 @dataclass(eq=False)
@@ -121,11 +130,11 @@ class Subscription(Order):
         """What is billed of a key, oldest first."""
         return sorted((b for b in self.history if b.is_live and (b.kind, b.key) == (kind, key)), key=lambda b: b.start)
 
-    def bill(self, as_of: datetime, *, only: str | None = None, finalize: bool = True, lookback: int = 2) -> list[Document]:
+    def bill(self, as_of: datetime, *, only: str | None = None, finalize: bool = True) -> list[Document]:
         """What a run has to put on document, a document per currency; it counts as billed from here on."""
         from tests.billing.random_subscriptions.calculator.runs import Run
 
-        documents = Run(self, as_of).documents(only, lookback)
+        documents = Run(self, as_of).documents(only)
         self.documents += documents
         if finalize:
             for document in documents:
@@ -211,6 +220,12 @@ class Subscription(Order):
                 exact = cost_of(price, stretch.quantity) * Fraction(*self.share(price, stretch))
                 owed.append(exact * 10 ** DECIMALS[stretch.plan.currency])
         return sum(owed, Fraction(0)), len(owed)
+
+    def owed_usage(self, billed: Billed) -> int:
+        """What a billed stretch of usage should have cost in all, from the events that are known today alone."""
+        price, stretch = billed.price, billed.stretch
+        gross = to_minor(cost_of_usage(price, used(price, self.events, stretch.time, stretch.full)), billed.currency)
+        return within(gross, *limits(price, Fraction(*self.share(price, stretch)), billed.currency))
 
 
 def price_of(stretch: Stretch, key: str) -> Price:
