@@ -41,8 +41,14 @@ def move_cursor(
     changes: ClaimChanges,
     kinds: set[PriceKind],
     as_of: datetime,
+    *,
+    late_is_seen: bool = True,
 ) -> None:
-    """Record where the next run has to look."""
+    """Record where the next run has to look.
+
+    Args:
+        late_is_seen: late usage was looked for.
+    """
     recurring, usage = PriceKind.RECURRING in kinds, PriceKind.USAGE in kinds
     unknown = subscription.recurring_amendments_seen is None
     values: dict[str, datetime | int | None] = {
@@ -74,7 +80,9 @@ def move_cursor(
         "usage_seen": subscription.amendments if usage else subscription.usage_amendments_seen or 0,
         "charges_seen": subscription.charges if recurring else subscription.charges_seen or 0,
         "claims_from": _earliest(_claims_from(subscription, items, claims, changes), *_not_looked_at(subscription, kinds)),
-        "usage_seen_until": subscription.read_at - metering.LONGEST_TRANSACTION if usage else subscription.usage_seen_until,
+        "usage_seen_until": subscription.read_at - metering.LONGEST_TRANSACTION
+        if usage and late_is_seen
+        else subscription.usage_seen_until,
     }
     MOVE_CURSOR.rows({name: parameter(value) for name, value in values.items()})
 

@@ -18,7 +18,7 @@ from billing.generator import coupon_uses
 from billing.generator.options import Options, Scope
 from billing.generator.results import GenerationResult
 from billing.generator.run_limits import OutOfBounds
-from billing.generator.steps import RunStep, finish_steps, write_step
+from billing.generator.steps import RunStep, finish_steps, pay_step, pays_with_its_allowance, write_step
 from billing.generator.subscription_state import SubscriptionState, read_subscription
 from billing.models import Invoice
 from billing.orders import suspension
@@ -173,8 +173,24 @@ def _with_grace(lock: Lock, subscription: SubscriptionState, options: Options) -
     if options.finalize and subscription.grace_days:
         grace = timedelta(days=subscription.grace_days)
         options = replace(options, finalize=False, grace_ends_at=options.as_of + grace)
-    steps.append(write_step(lock, subscription, options))
+    if pays_with_its_allowance(lock, subscription, options):
+        steps += _one_due_date_at_a_time(lock, subscription, options)
+    else:
+        steps.append(write_step(lock, subscription, options))
     return finish_steps(lock, steps)
+
+
+def _one_due_date_at_a_time(lock: Lock, subscription: SubscriptionState, options: Options) -> list[RunStep]:
+    """Bill, pay and grant as runs in time would have done, because each changes the credits that the next finds."""
+    # A step takes the holder's lock; the next one may need that of the coupons, which comes before it.
+    coupon_uses.wait_turn(lock, subscription)
+    steps: list[RunStep] = []
+    while not steps or not (steps[-1].is_last or len(steps) == options.max_periods):
+        if steps:
+            subscription = read_subscription(lock, subscription.ref)
+        steps.append(write_step(lock, subscription, replace(options, max_periods=1), is_paid_next=True))
+        pay_step(lock, steps[-1], has_notes=len(steps) > 1)
+    return steps
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from billing.generator.cursor import move_cursor
 from billing.generator.draft import Bill, make_bill
 from billing.generator.draft_lines import DraftLine, credit_lines, one_off_line, recurring_line, usage_line
 from billing.generator.drawdown import RunUsage, rate_measured
+from billing.generator.item_spans import due_instants
 from billing.generator.items import BillableItems, compute_settled_until, read_items
 from billing.generator.minimums import BilledAmount, BoundClaim, Bounds
 from billing.generator.options import KINDS, Options, Scope
@@ -26,11 +27,14 @@ from billing.generator.targets import last_instant, measured_usage, target_of, u
 from ledger.database.locks import Lock
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RunStep:
-    """The drafts of a step and the allowances that are due. Nothing is paid or numbered yet.
+    """The drafts of a step and the allowances that are due. Nothing is numbered yet.
 
     Args:
+        as_of: up to when it bills.
+        due_at: when the first of it became due; None where it bills only what has no due date.
+        early: grants allowances that may pay before they would be granted.
         granted: allowances that were granted early, to cover the usage of the step.
         covered: credits spent on usage, less credits given back, by credit type.
     """
@@ -41,10 +45,31 @@ class RunStep:
     allowances: list[Allowance]
     granted: list[AllowanceGrant]
     covered: Counter[str]
+    as_of: datetime
+    due_at: datetime | None
+    early: EarlyGrants
+    settled: dict[int, Settlement] | None = None
+
+    @property
+    def is_last(self) -> bool:
+        """True when nothing else is due as of the run."""
+        return self.as_of == self.options.as_of
 
 
-def write_step(lock: Lock, subscription: SubscriptionState, options: Options) -> RunStep:
-    """Write the drafts of what is due with their claims, and move the cursor."""
+def pays_with_its_allowance(lock: Lock, subscription: SubscriptionState, options: Options) -> bool:
+    """True when credits of an allowance may pay invoices of the subscription: then each due date is a step of its own."""
+    if not (options.finalize and subscription.holder_id and subscription.credit_type and subscription.credit_unit_value):
+        return False
+    return any(span.credit_type == subscription.credit_type for span in read_items(lock, subscription).allowances)
+
+
+def write_step(lock: Lock, subscription: SubscriptionState, options: Options, *, is_paid_next: bool = False) -> RunStep:
+    """Write the drafts of what is due with their claims, and move the cursor.
+
+    Args:
+        is_paid_next: `pay_step` comes next, and then a step of what was due later. What was recorded after the step's instant is
+            for a later step, and allowances stay until the step is paid.
+    """
     items = read_items(lock, subscription)
     run_limits.ensure_dates(subscription, items)
     late = read_late(lock, subscription, options.only)
@@ -54,6 +79,10 @@ def write_step(lock: Lock, subscription: SubscriptionState, options: Options) ->
     one_offs = [] if options.only == Scope.USAGE else read_charges(lock, subscription)
     unbilled = unbilled_spans(items, claims, settled_until, options.only)
     as_of = last_instant(unbilled, options)
+    due_at = next(iter(due_instants([span for spans in unbilled for span in spans], as_of, most=1)), None)
+    is_early = is_paid_next and as_of < options.as_of
+    if is_early:
+        late, one_offs = {}, [(currency, one) for currency, one in one_offs if one.recorded_at <= as_of]
     if not options.include_suspended:
         run_limits.ensure_periods(unbilled, as_of)
     target = target_of(items, claims, late, settled_until, options, as_of)
@@ -70,7 +99,8 @@ def write_step(lock: Lock, subscription: SubscriptionState, options: Options) ->
     measured = measured_usage(subscription, target)
     run_limits.ensure_countable(measured)
     rated = rate_measured(lock, subscription, target.credits, measured, as_of=as_of, invoice_of=invoice_of, early=early)
-    early.end()
+    if not is_paid_next:
+        early.end()
     lines, changes = _lines(target, rated, as_of)
     billed = [claim for by_item in claims.values() for of_item in by_item.values() for claim in of_item]
     after = partial(store.billed_after, billed, changes)
@@ -86,8 +116,8 @@ def write_step(lock: Lock, subscription: SubscriptionState, options: Options) ->
     changes.allowances_seen_to = options.only != Scope.USAGE
     store.write_claims(subscription, changes)
     mark_late(late, left_out=target.left_out, measured=(one.continued[0].id for one in target.unchanged))
-    move_cursor(subscription, items, claims, changes, KINDS[options.only], as_of)
-    return RunStep(subscription, options, invoices, early.due, early.given, rated.credits())
+    move_cursor(subscription, items, claims, changes, KINDS[options.only], as_of, late_is_seen=not is_early)
+    return RunStep(subscription, options, invoices, early.due, early.given, rated.credits(), as_of, due_at, early)
 
 
 def _allowances(
@@ -175,22 +205,41 @@ def _write_invoices(
     return written
 
 
+def settle_step(lock: Lock, step: RunStep, *, has_notes: bool = False) -> None:
+    """Pay the drafts of a step with the available credits, where it finalises them. A second call changes nothing.
+
+    Args:
+        has_notes: an earlier step may have made a credit note after the subscription was read.
+    """
+    if step.settled is not None:
+        return
+    subscription = replace(step.subscription, has_notes=True) if has_notes else step.subscription
+    step.settled = {}
+    if step.options.finalize:
+        for currency, invoice_id, bill in step.invoices:
+            step.settled[invoice_id] = settle_under(lock, _finalizing(subscription, currency, bill, invoice_id))
+
+
+def pay_step(lock: Lock, step: RunStep, *, has_notes: bool) -> None:
+    """Pay the drafts of a step, also with allowances that a run in time would have found, and grant what is due after that."""
+    if step.due_at is not None:
+        step.early.give_before(step.due_at)
+    settle_step(lock, step, has_notes=has_notes)
+    step.early.end()
+    step.granted += grant_allowances(lock, step.subscription, step.early.due)
+    step.allowances = []
+
+
 def finish_steps(lock: Lock, steps: Sequence[RunStep]) -> GenerationResult:
     """Pay with the available credits, then grant allowances, then give the numbers; return what was done."""
     last = steps[-1]
-    settled: dict[int, Settlement] = {}
     for step in steps:
-        if step.options.finalize:
-            # An earlier step may have made a credit note after the subscription was read.
-            subscription = step.subscription if len(steps) == 1 else replace(step.subscription, has_notes=True)
-            for currency, invoice_id, bill in step.invoices:
-                settled[invoice_id] = settle_under(lock, _finalizing(subscription, currency, bill, invoice_id))
-    # No step has granted allowances, so the last one has found all that are due.
-    early = [one for step in steps for one in step.granted]
-    generated = GenerationResult(
-        last.subscription.ref, granted=[*early, *grant_allowances(lock, last.subscription, last.allowances)]
-    )
+        settle_step(lock, step, has_notes=len(steps) > 1)
+    # Drafts that are rated again grant nothing, so the last step has found all allowances that are due.
+    last.granted += grant_allowances(lock, last.subscription, last.allowances)
+    generated = GenerationResult(last.subscription.ref, granted=[one for step in steps for one in step.granted])
     for step in steps:
+        settled = step.settled or {}
         generated.covered.update(step.covered)
         for currency, invoice_id, bill in step.invoices:
             number = _numbered(lock, settled.get(invoice_id), step.options)

@@ -91,7 +91,8 @@ def test_an_event_that_a_run_could_not_see_yet_is_billed_by_the_next() -> None:
     bill_and_count_late_usage(subscription, at(2, 1))
     with connection.cursor() as cursor:
         cursor.execute(
-            "INSERT INTO billing_usageevent (subscription_id, meter, occurred_at, idempotency_key, value, properties, recorded_at) "
+            "INSERT INTO billing_usageevent "
+            "(subscription_id, meter, occurred_at, idempotency_key, value, properties, recorded_at) "
             "VALUES (%s, 'calls', %s, 'in-flight', 100, '{}', clock_timestamp() - interval '50 minutes')",
             [subscription.pk, at(1, 15)],
         )

@@ -39,6 +39,17 @@ class Purse:
         self.bought -= part
         return taken + part
 
+    def pay(self, due: int) -> int:
+        """Credits for an invoice, one a cent, as many as there are; the oldest first, what was bought last."""
+        paid = min(due, self.available)
+        left = paid
+        for old in sorted(self.months):
+            part = min(self.months[old], left)
+            self.months[old] -= part
+            left -= part
+        self.bought -= left
+        return paid
+
     @property
     def available(self) -> int:
         return sum(self.months.values()) + self.bought
@@ -53,3 +64,19 @@ def billed_in_time(purse: Purse, used: list[int], price_minor: int) -> list[tupl
         lines.append((covered, (units - covered) * price_minor))
     purse.begin(len(used))
     return lines
+
+
+def paid_in_time(purse: Purse, used: list[int], price_minor: int, fee_minor: int) -> list[tuple[int, int]]:
+    """Total of each month's invoice, with the fee of the next month in advance, and what credits pay of it.
+
+    Each month's usage is covered and its invoice paid before the allowance of the next month is given.
+    """
+    made = []
+    for month in range(len(used) + 1):
+        money = 0
+        if month:
+            units = used[month - 1]
+            money = (units - purse.take(units, month - 1)) * price_minor
+        made.append((money + fee_minor, purse.pay(money + fee_minor)))
+        purse.begin(month)
+    return made
