@@ -4,6 +4,7 @@ import http.client
 import itertools
 import json
 import socket
+import ssl
 import statistics
 import time
 import urllib.request
@@ -298,3 +299,29 @@ def redirect(proxy: Proxy, host: str) -> tuple[int, str | None]:
     response = connection.getresponse()
     connection.close()
     return response.status, response.getheader("Location")
+
+
+# Clients that close half of the connection ---------------------------------------------------------------
+
+
+def first_line_after_half_closing(proxy: Proxy) -> bytes:
+    """Send a request that is executed for some time, close the sending half; the first line of the response, or nothing."""
+    with TRUSTING.wrap_socket(socket.create_connection(("127.0.0.1", proxy.https_port), timeout=30)) as connection:
+        connection.sendall(b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        # Of the socket itself: that of TLS would also forget how to read.
+        socket.socket.shutdown(connection, socket.SHUT_WR)
+        received = b""
+        with suppress(ConnectionResetError, ssl.SSLEOFError):
+            while part := connection.recv(65536):
+                received += part
+        return received.partition(b"\r\n")[0]
+
+
+@pytest.mark.parametrize("is_shipped", [True, False], ids=["as shipped", "control: as nginx comes"])
+def test_a_client_that_closes_its_sending_half_gets_its_response(web: WebProcess, is_shipped: bool) -> None:
+    with nginx(port_of(web), lambda text: text if is_shipped else text.replace("proxy_ignore_client_abort on;", "")) as proxy:
+        found = {first_line_after_half_closing(proxy) for _ in range(15)}
+    if is_shipped:
+        assert found == {b"HTTP/1.1 200 OK"}
+    else:
+        assert found != {b"HTTP/1.1 200 OK"}
