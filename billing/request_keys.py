@@ -41,8 +41,8 @@ def execute_once(
     """Execute a write and store its result under its key, or return the result that is stored there.
 
     The key is stored in the transaction of the act: both take effect, or neither does. A refusal undoes the act and is stored
-    as well. Any other exception of `act` leaves nothing behind, and the client can send the same key again.
-    The call waits for locks for `locks.WAIT_SECONDS` at most.
+    as well, unless its limit `passes`. Any other exception of `act` leaves nothing behind, and the client can send the same key
+    again. The call waits for locks for `locks.WAIT_SECONDS` at most.
 
     Args:
         collection: the resource collection that keys are unique in, e.g. `plans`.
@@ -67,6 +67,8 @@ def execute_once(
             with transaction.atomic():
                 result = act()
         except Refused as error:
+            if error.passes:
+                raise
             refusal = error
             refusal.request_id = request_id
             if on_refusal is not None:

@@ -1,6 +1,7 @@
 """What can go wrong, grouped by what a caller does about it. Imports nothing.
 
-- `Refused`: the ledger refuses the request and records that; the same key gets the same refusal.
+- `Refused`: the ledger refuses the request and records that; the same key gets the same refusal. It does not record
+  a limit that passes.
 - `Retryable`: nothing was written; the same key is safe to repeat.
 - `Invalid`: the request itself is wrong; nothing was written, nothing is recorded.
 - `Misuse`: a bug in the caller. Never catch it.
@@ -8,7 +9,7 @@
 Statuses are given in `ledger.api.problems`, nowhere else.
 """
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 
 class LedgerError(Exception):
@@ -26,13 +27,15 @@ class LedgerError(Exception):
 
 
 class Refused(LedgerError):
-    """The ledger refused the request and recorded the refusal under the request's key."""
+    """The ledger refused the request and recorded the refusal under the request's key, unless the limit `passes`."""
 
     code = "refused"
     title = "The ledger refused the request"
 
     stored_as: ClassVar[str] = ""
     """What a stored refusal is recognised by, where another class has the same code; empty: the code."""
+    passes: ClassVar[bool] = False
+    """True for a limit that passes: such a refusal is not recorded, and the same key may succeed later."""
     replayed: bool = False
     """True when the same key got this refusal before."""
     request_id: str = ""
@@ -92,17 +95,27 @@ class RevocationExceedsGrant(Refused):
 
 
 class LotLimit(Refused):
-    """The account would exceed its limit of open lots. Facts: open_lots, limit."""
+    """The account, or the receiver of a transfer, has no room for another lot. Not recorded. Facts: open_lots, limit."""
 
     code = "lot-limit"
     title = "The account has too many open lots"
+    passes = True
+
+
+class BalanceLimit(Refused):
+    """Received credits would exceed the most that an account can have of them. Not recorded. Facts: limit."""
+
+    code = "balance-limit"
+    title = "The account has too many credits"
+    passes = True
 
 
 class HoldLimit(Refused):
-    """The open holds of the account would exceed the limit of held lots. Facts: held_lots, limit."""
+    """The open holds of the account would exceed the limit of held lots. Not recorded. Facts: held_lots, limit."""
 
     code = "hold-limit"
     title = "The open holds of the account hold too many lots"
+    passes = True
 
 
 class NotAHold(Refused):
@@ -150,6 +163,7 @@ REFUSALS: dict[str, type[Refused]] = {
         NotRevocable,
         RevocationExceedsGrant,
         LotLimit,
+        BalanceLimit,
         HoldLimit,
         NotAHold,
         HoldClosed,
@@ -158,7 +172,10 @@ REFUSALS: dict[str, type[Refused]] = {
         AmountLimit,
     )
 }
-"""By code, as recorded refusals name them."""
+"""By code, as recorded refusals and the outcomes of batches name them."""
+
+RECORDED: Final = tuple(code for code, refusal in REFUSALS.items() if not refusal.passes)
+"""The codes that a recorded refusal can have."""
 
 
 # Nothing was written, try again ----------------------------------------------------------------------

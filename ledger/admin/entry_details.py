@@ -55,7 +55,7 @@ def _state_after(entry: Entry, unit: CreditUnit) -> dict[str, Any]:
     lots = reads.lots_in_full(entry.holder_id, entry.credit_type, entry.lots)
     return {
         "drawn_table": drawn_table(entry, unit),
-        "drawn_title": "Returned to" if entry.amount > 0 else "Taken from",
+        "drawn_title": "Joined" if entry.kind == "transfer_in" else "Returned to" if entry.amount > 0 else "Taken from",
         "has_drawn": bool(entry.drawn) or entry.kind == "spend",
         "holds_table": holds_table(entry.holds, **account, at=entry.recorded_at, unit=unit),
         "has_holds": bool(entry.holds),

@@ -27,7 +27,7 @@ def lots_table(lots: Sequence[Lot], *, holder_id: str, credit_type: str, at: dat
             (
                 entry_link(holder_id, credit_type, lot.grant),
                 digits(unit.number(lot.remaining)),
-                lot.source,
+                f"{lot.source}, received" if lot.received else lot.source,
                 lot.priority,
                 timestamp(lot.effective_at),
                 timestamp(lot.expires_at) or "never",

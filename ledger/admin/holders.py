@@ -215,7 +215,8 @@ def _lots(account: Balance, unit: CreditUnit, now: datetime) -> list[dict[str, A
 
 
 def _lot(account: Balance, lot: Lot, grant: GrantOf | None, unit: CreditUnit, now: datetime) -> dict[str, Any]:
-    whole = max(grant.amount if grant else lot.remaining, lot.remaining)
+    # A received lot grows with each receipt, so what was there at first is not the whole of it.
+    whole = max(grant.amount if grant and not lot.received else lot.remaining, lot.remaining)
     state = lot.state(to_us(account.as_of))
     times = {
         "spendable": "never expires" if lot.expires_at is None else f"expires {_coming(lot.expires_at, now)}",
@@ -231,7 +232,7 @@ def _lot(account: Balance, lot: Lot, grant: GrantOf | None, unit: CreditUnit, no
         "state": state,
         "when": times[state],
         "at": lot.effective_at if state == "not_yet_effective" else lot.expires_at,
-        "source": lot.source,
+        "source": f"{lot.source}, received" if lot.received else lot.source,
         "priority": lot.priority if lot.priority != 100 else None,
         "grant": grant,
     }

@@ -18,7 +18,7 @@ from ledger.admin.kit.filters import choice, instant, read_instant, text
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList
 from ledger.admin.links import account_link, entries_url, entry_link
 from ledger.admin.refusal_answers import answer_of, context_of
-from ledger.errors import REFUSALS
+from ledger.errors import RECORDED
 from ledger.models import RefusalListing
 from ledger.rules.credit_units import CreditUnit
 from ledger.units import units_of, with_units
@@ -85,7 +85,7 @@ class RefusalAdmin(ReadOnlyAdmin):
     list_display = ("recorded", "holder", "credit_type", "operation", "sentence", "actor", "key")
     list_filter = (
         choice("operation", OPERATIONS),
-        choice("code", sorted(REFUSALS)),
+        choice("code", sorted(RECORDED)),
         text("credit_type", title="credit type"),
         instant("since", title="recorded from"),
         instant("until", title="recorded before"),

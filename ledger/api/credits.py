@@ -8,8 +8,9 @@ from ledger import services
 from ledger.api import examples, request_schemas
 from ledger.api.kit.authentication import LEDGER_ADMIN, LEDGER_GRANT, LEDGER_REFUND, LEDGER_SPEND, LEDGER_TRANSFER
 from ledger.api.kit.endpoint import InThread, QueuedRequest
-from ledger.api.writes import LOT_LIMIT, NO_SUCH_ENTRY, NOT_ENOUGH, RATE_PROBLEMS, Write, ensure_possible, write
+from ledger.api.writes import BALANCE_LIMIT, LOT_LIMIT, NO_SUCH_ENTRY, NOT_ENOUGH, RATE_PROBLEMS, Write, ensure_possible, write
 from ledger.errors import (
+    LotLimit,
     NotRefundable,
     NotRevocable,
     RefundExceedsSpend,
@@ -81,6 +82,7 @@ class Refunds(Write):
             NotRefundable(sequence=1, kind="grant"),
             RefundExceedsSpend(sequence=2, refundable=2, requested=3),
             LOT_LIMIT,
+            BALANCE_LIMIT,
         ],
     )
     def post(self, request: HttpRequest, holder: str) -> QueuedRequest | InThread:
@@ -121,14 +123,15 @@ class Transfers(Write):
     @write(
         "transferCredits",
         "Transfer credits",
-        "Moves credits to another holder, lot by lot: they keep expiry, priority and source. Both sides are written, or "
-        "neither. An overdraft is not drawn upon. A key that is confined to a holder may transfer from it, to whomever.",
+        "Moves credits to another holder, lot by lot: they keep expiry, priority and source. At the receiver, credits of equal "
+        "terms share a lot. Both sides are written, or neither. An overdraft is not drawn upon. A key that is confined to a "
+        "holder may transfer from it, to whomever.",
         tag=CREDITS,
         scope=LEDGER_TRANSFER,
         takes=request_schemas.TransferSerializer,
         examples={"to a team": examples.TRANSFER_BODY},
         response=examples.TRANSFER,
-        problems=[NOT_ENOUGH, LOT_LIMIT],
+        problems=[NOT_ENOUGH, LotLimit(open_lots=100, limit=100), BALANCE_LIMIT],
     )
     def post(self, request: HttpRequest, holder: str) -> InThread:
         """Transfer credits of the holder."""

@@ -22,7 +22,9 @@ KINDS: Final[dict[type[errors.LedgerError], Kind]] = {
     errors.RevocationExceedsGrant: Kind(
         409, "Grant {sequence} has {revocable:credit|credits} left to revoke; the request asks for {requested}."
     ),
+    # These pass: nothing is recorded, and the same key may succeed later
     errors.LotLimit: Kind(409, "The account has {open_lots:open lot|open lots}; the limit is {limit}."),
+    errors.BalanceLimit: Kind(409, "The account can have at most {limit:credit|credits} that others sent."),
     errors.HoldLimit: Kind(409, "The open holds would hold {held_lots:lot|lots}; the limit is {limit}."),
     errors.NotAHold: Kind(409, "Entry {sequence} is of kind {kind}; only a hold can be captured, released or extended."),
     errors.HoldClosed: Kind(409, "Hold {sequence} is closed: {how}."),

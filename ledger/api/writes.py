@@ -19,12 +19,22 @@ from ledger.api.kit.rendering import Response, write_response
 from ledger.api.kit.request_errors import NotFound
 from ledger.api.kit.schema import HOLDER_PATH, RequestBody, ResponseBody, operation
 from ledger.api.kit.strict_serializers import StrictSerializer, read
-from ledger.errors import AmountLimit, EntryNotFound, InsufficientCredits, LedgerError, LotLimit, Shortfall, UnknownRate
+from ledger.errors import (
+    AmountLimit,
+    BalanceLimit,
+    EntryNotFound,
+    InsufficientCredits,
+    LedgerError,
+    LotLimit,
+    Shortfall,
+    UnknownRate,
+)
 from ledger.rules import Entry, Request
-from ledger.rules.requests import MAX_SEQUENCE
+from ledger.rules.requests import MAX_RECEIVED, MAX_SEQUENCE
 
 NO_SUCH_ENTRY = EntryNotFound(sequence=7, credit_type="credits")
 LOT_LIMIT = LotLimit(open_lots=500, limit=500)
+BALANCE_LIMIT = BalanceLimit(limit=MAX_RECEIVED)
 NOT_ENOUGH = InsufficientCredits(
     available=98,
     balance=398,

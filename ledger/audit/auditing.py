@@ -22,7 +22,7 @@ from ledger.audit.laws import ACCOUNTS, BY_ENTRY, BY_HOLDER, LAWS, SUMS
 from ledger.audit.reports import Finding, Identity, Report
 from ledger.audit.shards import between_shards, gathered, reading, shards_of
 from ledger.audit.slices import EVERYTHING, Slice, slices_of
-from ledger.errors import REFUSALS
+from ledger.errors import RECORDED
 from ledger.rules.requests import CREDIT_TYPE, HOLDER_ID, Request
 
 Progress = Callable[[int, int], None]
@@ -264,7 +264,7 @@ def _audit_slice(session: Session, part: Slice, but: str | None) -> tuple[list[F
 
 
 def _broken(session: Session, check: str, part: Slice) -> list[Finding]:
-    parameters = part.parameters | {"codes": list(REFUSALS), "operations": sorted(_operations(Request))}
+    parameters = part.parameters | {"codes": list(RECORDED), "operations": sorted(_operations(Request))}
     rows = session.execute((BY_ENTRY | BY_HOLDER)[check], parameters).fetchall()
     return [
         Finding(law, holder_id, credit_type, sequence, found, expected or LAWS[law])

@@ -19,6 +19,8 @@ LAWS: dict[str, str] = {
     "lots-sum": "The open lots add up to the balance plus what is owed.",
     "lots-order": "Open lots are in burn order.",
     "terms": "A lot's effective time, expiry, priority and source never change.",
+    "shared": "Receipts of equal terms share a lot: no two received lots, open or held, have the same terms, and a transfer_in "
+    "goes into no other lot.",
     "drawn": "The drawn parts add up to the amount, except what was taken on an overdraft.",
     "burn-order": "Credits are taken from the lots that can be spent at that instant, in burn order.",
     "held": "held is the sum of the credits that open holds set aside. Only holds, captures and releases change it.",
@@ -27,7 +29,7 @@ LAWS: dict[str, str] = {
     "refers-to": "A refund refers to a spend or capture, a revocation to a grant, an expiry to a lot, a capture to a hold.",
     "orphans": "The entry that an entry refers to exists.",
     "refunds": "`refunded_total` adds up the refunds of a spend and never exceeds the spend; the credits go back to the lots "
-    "that they came from.",
+    "that they came from, or to the lot that receipts of the same terms share.",
     "transfers": "Each transfer_in names a transfer_out of the same credits under the same terms. No lot of a transfer_out is "
     "named twice.",
     "refusals": "A refusal has a known code and operation, the facts behind it, the digest of its request, and the sequence of "

@@ -76,12 +76,12 @@ CREATE TABLE ledger_entry (
     CONSTRAINT ledger_entry_refers_to_an_earlier CHECK (refers_to < sequence),
     CONSTRAINT ledger_entry_key_has_its_request CHECK ((idempotency_key IS NULL) = (request_digest IS NULL)),
     CONSTRAINT ledger_entry_digest_is_sha256    CHECK (octet_length(digest) = 32),
-    -- The limits of ledger/rules/requests.py. Balance and held credits together are at most 500 lots of 2^53 - 1.
+    -- The limits of ledger/rules/requests.py. Balance and held credits together are at most 600 times 2^53 - 1.
     CONSTRAINT ledger_entry_amounts_in_limits   CHECK (
         amount BETWEEN -9007199254740991 AND 9007199254740991
         AND overdraft <= 9007199254740991
         AND balance >= -9007199254740991
-        AND balance + held <= 4503599627370495500
+        AND balance + held <= 5404319552844594600
     ),
     CONSTRAINT ledger_entry_texts_in_limits     CHECK (
         char_length(holder_id) <= 64
@@ -107,7 +107,7 @@ COMMENT ON COLUMN ledger_entry.overdraft       IS 'How far below 0 spends may ta
 COMMENT ON COLUMN ledger_entry.effective_at    IS 'The time from which the entry counts; for an expiry the lot''s expiry. Null if it equals recorded_at.';
 COMMENT ON COLUMN ledger_entry.recorded_at     IS 'The server''s clock, read under the holder''s lock.';
 COMMENT ON COLUMN ledger_entry.kind            IS 'grant, spend, refund, revoke, expire, hold, capture, release, transfer_in, transfer_out, adjust or refusal.';
-COMMENT ON COLUMN ledger_entry.lots            IS 'Open lots after this entry in burn order: [grant, remaining, effective µs or 0, expires µs, priority, 1 if promotional]. 0: spendable as soon as its entry was recorded. Whole seconds are written …e6.';
+COMMENT ON COLUMN ledger_entry.lots            IS 'Open lots after this entry in burn order: [grant, remaining, effective µs or 0, expires µs, priority, 1 if promotional, 1 if a transfer opened it]. 0: spendable as soon as its entry was recorded. Whole seconds are written …e6.';
 COMMENT ON COLUMN ledger_entry.drawn           IS 'The lots that the entry took from, or gave back to: [grant, amount].';
 COMMENT ON COLUMN ledger_entry.holds           IS 'Open holds after this entry: [hold, expires µs, [the held lots, as in lots]]; null if there are no holds.';
 COMMENT ON COLUMN ledger_entry.counterpart     IS 'On a transfer: the other holder, and the sequence and grant of the other entry if known.';

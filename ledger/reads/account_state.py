@@ -183,7 +183,7 @@ class Balance:
     def shown_lots(self) -> list[ShownLot]:
         """The lots with their states at `as_of`."""
         as_of_us = to_us(self.as_of)
-        return [ShownLot(*lot, lot.state(as_of_us)) for lot in self.lots]
+        return [ShownLot(*lot[:6], lot.state(as_of_us)) for lot in self.lots]
 
     @property
     def shown_holds(self) -> list[ShownHold]:

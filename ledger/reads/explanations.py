@@ -11,9 +11,9 @@ from ledger.reads.history import entry
 from ledger.rules import Entry
 from ledger.rules.explanations import explain, is_booked_by_itself
 from ledger.rules.holds import MAX_HOLD_PARTS
-from ledger.rules.lots import MAX_OPEN_LOTS, in_full
+from ledger.rules.lots import MAX_OPEN_LOTS, MAX_RECEIVED_LOTS, in_full
 
-MAX_BOOKED_TOGETHER = 2 * MAX_OPEN_LOTS + MAX_HOLD_PARTS
+MAX_BOOKED_TOGETHER = 2 * MAX_OPEN_LOTS + MAX_HOLD_PARTS + 3 * MAX_RECEIVED_LOTS
 """More entries than one writer can have to book before or after its own."""
 
 # The entry of that number, and the one before it.

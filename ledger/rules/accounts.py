@@ -65,6 +65,11 @@ class Account(NamedTuple):
             spendable += sum(lot_rules.available(hold.parts, self.now_us) for hold in self.holds if hold.is_expired(self.now_us))
         return spendable
 
+    @property
+    def lots_and_held_parts(self) -> Lots:
+        """The open lots, and the parts of lots that open holds set aside."""
+        return (*self.lots, *(part for hold in self.holds for part in hold.parts))
+
     def lot(self, grant: int) -> Lot | None:
         """Return the lot of a grant, or None if it is not open."""
         return next((lot for lot in self.lots if lot.grant == grant), None)

@@ -7,6 +7,7 @@ first, so that `balance` and `available` agree on every entry that a request mak
 from typing import Any
 
 from ledger.errors import (
+    BalanceLimit,
     EntryNotFound,
     InsufficientCredits,
     Invalid,
@@ -20,14 +21,16 @@ from ledger.rules.entries import Entry
 from ledger.rules.instants import to_us
 from ledger.rules.lots import (
     MAX_OPEN_LOTS,
+    MAX_RECEIVED_LOTS,
     Lot,
     Lots,
     effective_from,
     put_back,
     remove,
     take,
+    total,
 )
-from ledger.rules.requests import GrantRequest, OverdraftRequest, RevokeRequest, SpendRequest
+from ledger.rules.requests import MAX_RECEIVED, GrantRequest, OverdraftRequest, RevokeRequest, SpendRequest
 from ledger.rules.settlement import Entries, repay, settle_due
 
 
@@ -116,12 +119,32 @@ def set_overdraft(account: Account, request: OverdraftRequest) -> Entries:
     return [*booked, account.next_entry("adjust", 0, lots=account.lots, overdraft=request.limit, request=request)]
 
 
-def check_room(account: Account, lots: Lots) -> None:
-    """Return, or raise LotLimit if the account would have too many lots.
+def check_room(account: Account, lots: Lots, *, is_from_others: bool = False) -> None:
+    """Return, or raise if the account would have too many lots, or too many credits from others.
 
-    Lots that are held in full count too: they open again when their hold is released. A balance needs no other limit: each lot is
-    at most MAX_AMOUNT, so a balance is at most MAX_BALANCE.
+    Lots that are held in full count too: they open again when their hold is released. Received lots have a room beside that of
+    the account's own lots, so that others cannot use that up. Those beyond their room, which only refunds open again, count as
+    own lots. Own lots need no other limit, as each is at most MAX_AMOUNT; a received lot grows, so there is one.
+
+    Args:
+        lots: the open lots that it would have.
+        is_from_others: a transfer puts them in: then the room for received lots is the limit.
+
+    Raises:
+        LotLimit, BalanceLimit: as said.
     """
-    held = {part.grant for hold in account.holds for part in hold.parts}
-    if len(lots) > MAX_OPEN_LOTS or (held and len(held.union(lot.grant for lot in lots)) > MAX_OPEN_LOTS):
-        raise LotLimit(open_lots=len(held.union(lot.grant for lot in account.lots)), limit=MAX_OPEN_LOTS)
+    held = tuple([part for hold in account.holds for part in hold.parts])
+    own, received = _numbers_of_lots((*lots, *held))
+    if is_from_others and received > MAX_RECEIVED_LOTS:
+        raise LotLimit(open_lots=MAX_RECEIVED_LOTS, limit=MAX_RECEIVED_LOTS)
+    if own + max(0, received - MAX_RECEIVED_LOTS) > MAX_OPEN_LOTS:
+        own, received = _numbers_of_lots((*account.lots, *held))
+        raise LotLimit(open_lots=own + max(0, received - MAX_RECEIVED_LOTS), limit=MAX_OPEN_LOTS)
+    if received and total(lot for lot in (*lots, *held) if lot.received) > MAX_RECEIVED:
+        raise BalanceLimit(limit=MAX_RECEIVED)
+
+
+def _numbers_of_lots(lots: Lots) -> tuple[int, int]:
+    """Return how many of them are the account's own, and how many are received; parts of one lot count once."""
+    received = {lot.grant for lot in lots if lot.received}
+    return len({lot.grant for lot in lots}) - len(received), len(received)

@@ -22,6 +22,7 @@ DECISIONS = (
     "not_yet_effective",
     "expired",
     "opened",
+    "joined",
     "captured",
     "returned",
     "revoked",
@@ -125,7 +126,7 @@ def _lots(entry: Entry, before: Account) -> list[dict[str, Any]]:
     drawn = dict(entry.drawn)
     if entry.kind in TAKING and entry.refers_to is None:
         return [_taken(lot, before, drawn.get(lot.grant, 0)) for lot in before.lots] if drawn or entry.kind == "spend" else []
-    if entry.kind in ("grant", "transfer_in"):
+    if entry.kind in ("grant", "transfer_in") and not entry.drawn:
         return [_decision(lot.grant, lot.remaining, "opened", _place(lot, entry)) for lot in entry.lots if _is_new(lot, entry)]
     if entry.kind not in _SAID:
         return []
@@ -136,6 +137,7 @@ def _lots(entry: Entry, before: Account) -> list[dict[str, Any]]:
 _SAID = {
     "capture": ("captured", "The capture took these credits from the hold, or from the balance beyond the hold."),
     "release": ("returned", "The release returned these credits from the hold to their lot."),
+    "transfer_in": ("joined", "These credits joined the lot that earlier receipts of the same terms share."),
     "refund": ("returned", "The refund returned these credits to their lot; the lot drawn last gets its part first."),
     "revoke": ("revoked", "The revocation took back the unspent rest of the grant."),
     "expire": ("expired", "The lot reached its expiry."),
@@ -190,6 +192,8 @@ def _returned(entry: Entry, before: Account, grant: int) -> str:
     if grant == entry.sequence:
         until = "" if lot is None or lot.expires_us is None else f" until {to_text(lot.expires_us)}"
         return f"The original lot has expired: the credits form a new lot{until}."
+    if lot is not None and lot.received:
+        return "The credits were received: they are in the lot that receipts of the same terms share."
     if before.lot(grant) is None:
         return "The lot was used up; it is open again with its old terms."
     return ""
@@ -214,7 +218,7 @@ def _sentence(entry: Entry, before: Account) -> str:
         + (f", and {amount} from the balance beyond it." if amount else "."),
         "release": f"The release returned {_credits(amount)} of hold {entry.refers_to} to {lots}"
         + (f": {entry.reason}." if entry.reason else "."),
-        "transfer_in": f"{_other(entry)} transferred {_credits(amount)}, now a new lot with its old terms.",
+        "transfer_in": f"{_other(entry)} transferred {_credits(amount)}, {_arrived(entry)}.",
         "transfer_out": f"The transfer moved {_credits(amount)} from {lots} to {_other(entry)}, in the order {ORDER}.",
         "refusal": f"{_refused(entry)} No credits moved.",
         "adjust": repaid if entry.drawn else f"Spends may take the balance down to {-(entry.overdraft or 0)} from now on.",
@@ -223,6 +227,10 @@ def _sentence(entry: Entry, before: Account) -> str:
 
 def _refused(entry: Entry) -> str:
     return f"The ledger refused the {entry.refusal['operation']}: {entry.refusal['code']}." if entry.refusal else ""
+
+
+def _arrived(entry: Entry) -> str:
+    return f"which joined lot {entry.drawn[0][0]} of the same terms" if entry.drawn else "now a new lot with its old terms"
 
 
 def _counted(count: int, noun: str) -> str:

@@ -8,7 +8,7 @@ from ledger.rules.credits import check_available
 from ledger.rules.entries import Entry
 from ledger.rules.holds import DEFAULT_HOLD_US, MAX_HOLD_PARTS, MAX_HOLD_US, Hold, Holds, parts_of
 from ledger.rules.instants import to_us
-from ledger.rules.lots import Drawn, Lots, as_drawn, put_back, split, take
+from ledger.rules.lots import MAX_RECEIVED_LOTS, Drawn, Lots, as_drawn, put_back, split, take
 from ledger.rules.requests import CaptureRequest, ExtendRequest, HoldRequest, ReleaseRequest
 from ledger.rules.settlement import Entries, settle_due, settle_now
 
@@ -30,8 +30,8 @@ def hold(account: Account, request: HoldRequest, *, amount: int | None = None, r
     booked, account = settle_due(account)
     lots, drawn = take(account.lots, amount, account.now_us)
     holds = (*account.holds, Hold(account.sequence + 1, expires_us, parts_of(account.lots, drawn)))
-    if sum(len(each.parts) for each in holds) > MAX_HOLD_PARTS:
-        raise HoldLimit(held_lots=sum(len(each.parts) for each in account.holds), limit=MAX_HOLD_PARTS)
+    if _counted_parts(holds) > MAX_HOLD_PARTS:
+        raise HoldLimit(held_lots=_counted_parts(account.holds), limit=MAX_HOLD_PARTS)
     entry = account.next_entry(
         "hold", -amount, lots=lots, drawn=drawn, held=account.held + amount, holds=holds, request=request, rating=rating
     )
@@ -102,6 +102,12 @@ def extend(account: Account, request: ExtendRequest, *, hold_entry: Entry | None
     booked, account = settle_due(account)
     holds = tuple(each._replace(expires_us=expires_us) if each.sequence == held.sequence else each for each in account.holds)
     return [*booked, account.next_entry("hold", 0, lots=account.lots, holds=holds, refers_to=held.sequence, request=request)]
+
+
+def _counted_parts(holds: Holds) -> int:
+    """Return how many parts of lots the holds have, without those that lots from others may make many of."""
+    parts = [part for hold in holds for part in hold.parts]
+    return len(parts) - min(MAX_RECEIVED_LOTS, sum(part.received for part in parts))
 
 
 def _expiry(account: Account, expires_us: int) -> int:

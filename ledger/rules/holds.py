@@ -8,7 +8,8 @@ from ledger.rules.instants import DAY_US
 from ledger.rules.lots import Drawn, Lots, encode, from_json, total
 
 MAX_HOLD_PARTS = 500
-"""How many lots the open holds of an account may hold, for the same reason as MAX_OPEN_LOTS."""
+"""How many lots the open holds of an account may hold, for the same reason as MAX_OPEN_LOTS; beside it, MAX_RECEIVED_LOTS
+received ones."""
 DEFAULT_HOLD_US = 3_600 * 1_000_000
 MAX_HOLD_US = 31 * DAY_US
 

@@ -10,7 +10,9 @@ import orjson
 from ledger.rules.instants import SECOND_US, from_us
 
 MAX_OPEN_LOTS = 500
-"""Keeps the state on an entry small, and so the cost of a spend."""
+"""The room of the account's own lots. It keeps the state on an entry small, and so the cost of a spend."""
+MAX_RECEIVED_LOTS = 100
+"""The room of the lots that others may open by transfers, beside that of the account's own: docs/adr/0051."""
 
 PURCHASED = "purchased"
 PROMOTIONAL = "promotional"
@@ -35,7 +37,8 @@ class Lot(NamedTuple):
 
     `grant` is the sequence of the entry that made the lot, and the lot's name for ever. `remaining` is at least 1: an empty lot
     is no longer listed. The lot can be spent at times in [effective_us, expires_us). `effective_us` is SINCE_ITS_GRANT if the
-    lot could be spent as soon as its entry was recorded.
+    lot could be spent as soon as its entry was recorded. `received` marks a lot that a transfer opened: later receipts of equal
+    terms join it.
     """
 
     grant: int
@@ -44,6 +47,7 @@ class Lot(NamedTuple):
     expires_us: int | None = None
     priority: int = DEFAULT_PRIORITY
     source: str = PURCHASED
+    received: bool = False
 
     @property
     def effective_at(self) -> datetime:
@@ -154,6 +158,11 @@ def total(lots: Iterable[Lot]) -> int:
     return sum([lot.remaining for lot in lots])
 
 
+def shared_by(lots: Iterable[Lot], received: Lot) -> Lot | None:
+    """Return the received lot among `lots` whose terms are those of `received`, a received lot too; None if there is none."""
+    return next((lot for lot in lots if lot.received and lot[2:] == received[2:]), None)
+
+
 def put_back(lots: Lots, returned: Iterable[Lot]) -> Lots:
     """Add credits to the lots of the same grants; a lot that is no longer open is opened again."""
     by_grant = {lot.grant: lot for lot in lots}
@@ -173,11 +182,11 @@ def remove(lots: Lots, grant: int, amount: int) -> Lots:
 
 
 def encode(lots: Lots) -> str:
-    """Return the stored and digested form: JSON arrays `[grant, remaining, effective_us, expires_us, priority, source]`.
+    """Return the stored and digested form: arrays `[grant, remaining, effective_us, expires_us, priority, source, received]`.
 
-    `effective_us` is SINCE_ITS_GRANT (0) for most lots; `source` is 1 for promotional. Times at whole seconds are written as
-    seconds with the exponent 6. Trailing defaults (no expiry, priority 100, purchased) are left out. So an entry stays small,
-    and each list of lots has exactly one form.
+    `effective_us` is SINCE_ITS_GRANT (0) for most lots; `source` is 1 for promotional, `received` 1 for a lot that a transfer
+    opened. Times at whole seconds are written as seconds with the exponent 6. Trailing defaults (no expiry, priority 100,
+    purchased, not received) are left out. So an entry stays small, and each list of lots has exactly one form.
     """
     return "[" + ",".join([_encode_lot(lot) for lot in lots]) + "]"
 
@@ -187,6 +196,8 @@ def _encode_lot(lot: Lot) -> str:
     # Cached: most lots of an entry equal those of the entry before, and each is encoded twice, for the digest and for the row.
     head = f"[{lot.grant},{lot.remaining},{lot.effective_us and _encode_instant(lot.effective_us)}"
     expires = "null" if lot.expires_us is None else _encode_instant(lot.expires_us)
+    if lot.received:
+        return f"{head},{expires},{lot.priority},{0 if lot.source == PURCHASED else 1},1]"
     if lot.source != PURCHASED:
         return f"{head},{expires},{lot.priority},1]"
     if lot.priority != DEFAULT_PRIORITY:
@@ -216,8 +227,9 @@ def _decode_lot(fields: list[Any]) -> Lot:
         fields[2] = int(fields[2])
     if len(fields) > 3 and type(fields[3]) is float:
         fields[3] = int(fields[3])
-    if len(fields) == 6:
+    if len(fields) > 5:
         fields[5] = SOURCES[fields[5]]
+        fields[6:] = [True] * (len(fields) - 6)
     return Lot(*fields)
 
 

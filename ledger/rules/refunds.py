@@ -1,7 +1,8 @@
 """Refunds: the credits of a spend or capture go back under the terms that they had.
 
-Credits taken from a lot go back to that lot. Credits taken on an overdraft cancel the debt if it is still owed; if lots have
-repaid it since, they go back to those lots. A lot's terms never change: credits of an expired lot form a new lot, or expire at
+Credits taken from a lot go back to that lot; where receipts shared it and it has closed, to the lot that receipts of the same
+terms share now. Credits taken on an overdraft cancel the debt if it is still owed; if lots have repaid it since, they go back to
+those lots. A lot's terms never change: credits of an expired lot form a new lot, or expire at
 once.
 """
 
@@ -13,7 +14,7 @@ from ledger.rules.accounts import Account
 from ledger.rules.credits import check_room
 from ledger.rules.entries import Entry
 from ledger.rules.instants import DAY_US
-from ledger.rules.lots import SINCE_ITS_GRANT, Drawn, Lot, Lots, put_back, total
+from ledger.rules.lots import SINCE_ITS_GRANT, Drawn, Lot, Lots, put_back, shared_by, total
 from ledger.rules.requests import RefundRequest
 from ledger.rules.settlement import Entries, settle_due, settle_now
 
@@ -100,7 +101,7 @@ def refund(
     Raises:
         EntryNotFound, NotRefundable: no spend or capture has this sequence.
         RefundExceedsSpend: less of the spend, or nothing, can still be refunded.
-        LotLimit: the account has too many open lots.
+        LotLimit, BalanceLimit: the account has no room for the lots.
     """
     if spend is None:
         raise EntryNotFound(sequence=request.spend, credit_type=account.credit_type)
@@ -117,7 +118,7 @@ def refund(
     on_overdraft = _on_overdraft(spend) - sum([part for _, part in repaid])
     parts = last_drawn_first((*spend.drawn, *repaid, (ON_OVERDRAFT, on_overdraft)), skip=refunded, amount=amount)
     until_us = account.now_us + new_lot_days * DAY_US if expired_lot_policy == "new-lot" else None
-    groups = list(_groups(parts, known, account.now_us, until_us))
+    groups = list(_groups(parts, known, account, until_us))
     for number, group in enumerate(groups, start=1):
         entry = _entry(account, request, spend, group, refunded, keyless=number < len(groups))
         refunded += entry.amount
@@ -150,19 +151,25 @@ class _Group(NamedTuple):
     """How much of the debt it cancels."""
 
 
-def _groups(parts: Drawn, terms: Mapping[int, Lot], now_us: int, until_us: int | None) -> Iterator[_Group]:
+def _groups(parts: Drawn, terms: Mapping[int, Lot], account: Account, until_us: int | None) -> Iterator[_Group]:
     """Return the parts of the refund's entries, in order: a new part begins where another lot must be opened.
+
+    Credits of a received lot that has closed join the one of equal terms that has been opened since.
 
     Args:
         until_us: the expiry of new lots for credits of expired lots; None gives these credits back to the expired lots.
     """
     group = _Group((), None, 0)
+    there = {lot.grant: lot for lot in account.lots_and_held_parts}
     for grant, part in parts:
         if grant == ON_OVERDRAFT:
             group = group._replace(lowered=group.lowered + part)
             continue
         lot = terms[grant]._replace(remaining=part)
-        if until_us is None or not lot.is_expired(now_us):
+        if until_us is None or not lot.is_expired(account.now_us):
+            shared = shared_by(there.values(), lot) if lot.received and grant not in there else None
+            lot = lot if shared is None else lot._replace(grant=shared.grant)
+            there.setdefault(lot.grant, lot)
             group = group._replace(returned=(*group.returned, lot))
             continue
         opened = Lot(0, part, SINCE_ITS_GRANT, until_us, lot.priority, lot.source)

@@ -195,6 +195,7 @@ _TEXTS: dict[str, Any] = {
     "not-revocable": _wrong_kind("Only a grant can be revoked."),
     "revocation-exceeds-grant": _exceeds("to be revoked", "grant", "revocable"),
     "lot-limit": lambda facts, unit: f"the account has {facts['open_lots']} open lots; the limit is {facts['limit']}.",
+    "balance-limit": lambda facts, unit: f"an account can have at most {unit.amount(facts['limit'])} that others sent.",
     "hold-limit": lambda facts, unit: f"the open holds set aside {facts['held_lots']} lots; the limit is {facts['limit']}.",
     "not-a-hold": _wrong_kind("Only a hold can be captured, released or extended."),
     "hold-closed": _hold_closed,

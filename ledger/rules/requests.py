@@ -14,12 +14,14 @@ import orjson
 
 from ledger.errors import Invalid
 from ledger.rules.instants import to_us
-from ledger.rules.lots import DEFAULT_PRIORITY, MAX_OPEN_LOTS, PURCHASED, SOURCES
+from ledger.rules.lots import DEFAULT_PRIORITY, MAX_OPEN_LOTS, MAX_RECEIVED_LOTS, PURCHASED, SOURCES
 
 MAX_AMOUNT = 2**53 - 1
 """The largest amount of one operation: the largest integer that every JSON implementation carries exactly."""
-MAX_BALANCE = MAX_OPEN_LOTS * MAX_AMOUNT
-"""The largest balance, held credits included: 500 lots of MAX_AMOUNT. So no request can exceed it; it is below 2^63."""
+MAX_RECEIVED = MAX_RECEIVED_LOTS * MAX_AMOUNT
+"""The largest number of credits in lots that transfers opened, held credits included."""
+MAX_BALANCE = MAX_OPEN_LOTS * MAX_AMOUNT + MAX_RECEIVED
+"""The largest balance, held credits included: 500 lots of MAX_AMOUNT, and what others sent. It is below 2^63."""
 MAX_SEQUENCE = 2**63 - 1
 MAX_METADATA_BYTES = 8192
 MAX_METADATA_KEYS = 50

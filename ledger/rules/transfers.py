@@ -1,26 +1,31 @@
-"""Transfers: from one holder's account to another's, lot by lot."""
+"""Transfers: from one holder's account to another's, lot by lot.
+
+Receipts of equal terms share a lot, so that an account with any number of receipts has few lots: docs/adr/0051.
+"""
 
 from ledger.rules.accounts import Account
 from ledger.rules.credits import check_available, check_room
 from ledger.rules.entries import Entry
 from ledger.rules.holds import parts_of
-from ledger.rules.lots import SINCE_ITS_GRANT, Lots, put_back, take
+from ledger.rules.lots import SINCE_ITS_GRANT, Lots, as_drawn, put_back, shared_by, take
 from ledger.rules.requests import TransferRequest
 from ledger.rules.settlement import Entries, repay, settle_due
 
 
 def transfer(source: Account, target: Account, request: TransferRequest) -> tuple[Entries, Entries]:
-    """Take credits out of one account and put them into another, each part as a lot with the same terms.
+    """Take credits out of one account and put them into another, each part under the terms that it had.
+
+    A part opens a lot, or joins the open or held lot of an earlier receipt whose terms are the same.
 
     The source cannot use its overdraft. The target's debt is repaid first.
 
     Returns:
         The source's entries, among them one `transfer_out` with the request's key, and the target's entries, with a `transfer_in`
-        for each lot. Each side names the other as its counterpart.
+        for each lot of the source. Each side names the other as its counterpart.
 
     Raises:
         InsufficientCredits: the source has fewer credits available.
-        LotLimit: the target would have too many open lots.
+        LotLimit, BalanceLimit: the target has no room for what others send.
     """
     check_available(source, request.amount, source.own_available)
     given, source = settle_due(source)
@@ -40,12 +45,19 @@ def _arrivals(target: Account, request: TransferRequest, out: Entry, parts: Lots
     entries, target = settle_due(target)
     for part in parts:
         # Credits that could be spent at the source can be spent at the target, from their arrival on.
-        lot = part._replace(grant=target.sequence + 1, effective_us=SINCE_ITS_GRANT)
+        arriving = part._replace(grant=target.sequence + 1, effective_us=SINCE_ITS_GRANT, received=True)
+        shared = shared_by(target.lots_and_held_parts, arriving)
+        lot = arriving if shared is None else arriving._replace(grant=shared.grant)
         lots = put_back(target.lots, [lot])
-        check_room(target, lots)
-        counterpart = {"holder_id": out.holder_id, "sequence": out.sequence, "grant": part.grant}
+        check_room(target, lots, is_from_others=True)
         entry = target.next_entry(
-            "transfer_in", part.remaining, lots=lots, counterpart=counterpart, request=request, keyless=True
+            "transfer_in",
+            part.remaining,
+            lots=lots,
+            drawn=() if shared is None else as_drawn((lot,)),
+            counterpart={"holder_id": out.holder_id, "sequence": out.sequence, "grant": part.grant},
+            request=request,
+            keyless=True,
         )
         entries.append(entry)
         target = target.after(entry)

@@ -62,7 +62,7 @@ def execute_once(request: Request) -> Entry:
     """Execute the request in a separate transaction and return the committed entry, or raise the committed refusal.
 
     Raises:
-        Refused: the refusal is recorded; `replayed` is True if it was recorded before.
+        Refused: the refusal is recorded, unless the limit `passes`; `replayed` is True if it was recorded before.
         Invalid, IdempotencyKeyReused, AccountMovedOn: nothing was written.
         HolderBusy, SequenceTaken: nothing was written; repeat the request with the same key.
         OutcomeUnknown: COMMIT was sent without an answer; repeat the request with the same key. Not for a dry run.
@@ -152,7 +152,8 @@ def execute_one(accounts: LockedAccounts, request: Request) -> ResultOrError:
     """Decide the request and collect its entries or its refusal; `accounts.append` stores them later.
 
     Returns:
-        The result; an error if the request is invalid and writes nothing; None if its holder's lock is not held.
+        The result; an error if the request writes nothing, as it is invalid or a limit that passes refuses it; None if its
+        holder's lock is not held.
     """
     if not accounts.covers_request(request):
         return None
@@ -163,6 +164,8 @@ def execute_one(accounts: LockedAccounts, request: Request) -> ResultOrError:
         check_expectation(account.state, request)
         entries = decide(request, account)
     except Refused as refusal:
+        if refusal.passes:
+            return refusal
         accounts.refuse(request, refusal)
         return Result(refusal=refusal)
     except (Invalid, IdempotencyKeyReused, AccountMovedOn) as error:

@@ -52,7 +52,9 @@ def _count(executed: Iterable[tuple[Request, ResultOrError]]) -> None:
 
 
 def _word(outcome: Result | LedgerError) -> tuple[str, Refused | None]:
-    """Return what became of a request, and the refusal if it was recorded now."""
+    """Return what became of a request, and the refusal if it was refused now."""
+    if isinstance(outcome, Refused):  # a limit that passes
+        return REFUSED, outcome
     if isinstance(outcome, LedgerError):
         return FAILED, None
     if outcome.refusal is not None:

@@ -67,7 +67,8 @@ class RulesLedger:
                 return given
             entries = self._decide(account, request)
         except Refused as refusal:
-            self._keep([account.refused(request, refusal)])
+            if not refusal.passes:
+                self._keep([account.refused(request, refusal)])
             raise
         self._keep(entries)
         return entries
@@ -286,7 +287,11 @@ class RandomHistory:
         assert entry is not None
         first = last - len(parts) + (0 if entry.kind == "adjust" else 1)
         for offset, lot in enumerate(parts):
-            target.put(first + offset, units.count(lot), terms[lot])
+            number, amount = first + offset, units.count(lot)
+            into = target.receive(number, amount, terms[lot])
+            arrived = self.ledger.entry(to, number)
+            assert arrived is not None
+            assert arrived.drawn == (() if into == number else ((into, amount),))
         target.flows["arrived"] += len(units)
         target.repay(now_us)
 
@@ -331,6 +336,8 @@ class RandomHistory:
         now_us = self.ledger.now_us
         assert {lot.grant: lot.remaining for lot in account.lots} == model.lots
         assert {lot.grant: _terms_of(lot) for lot in account.lots} == {lot: self._stored_terms(holder, lot) for lot in model.lots}
+        parts = [part for hold in account.holds for part in hold.parts]
+        assert all(lot.received == (lot.grant in model.received) for lot in (*account.lots, *parts))
         assert account.lots == in_burn_order(account.lots)
         assert {hold.sequence: (hold.expires_us, _units_left(hold.parts)) for hold in account.holds} == {
             number: (hold.expires_us, hold.units) for number, hold in model.holds.items()

@@ -106,10 +106,10 @@ WITH clock AS (
 ), formed AS (
     SELECT
         t.*,
-        t.lots_text ~ '^\[(\[\d+,\d+,-?\d+(e6)?(,(null|-?\d+(e6)?)(,\d+(,1)?)?)?\](,(?!\])|(?=\]$)))*\]$'
+        t.lots_text ~ '^\[(\[\d+,\d+,-?\d+(e6)?(,(null|-?\d+(e6)?)(,\d+(,1|,[01],1)?)?)?\](,(?!\])|(?=\]$)))*\]$'
             AND t.drawn_text ~ '^\[(\[\d+,\d+\](,(?!\])|(?=\]$)))*\]$'
             AND COALESCE(t.holds_text, '[]')
-                ~ '^\[(\[\d+,-?\d+,\[(\[\d+,\d+,-?\d+(e6)?(,(null|-?\d+(e6)?)(,\d+(,1)?)?)?\](,(?!\])|(?=\]\])))+\]\](,(?!\])|(?=\]$)))*\]$'
+                ~ '^\[(\[\d+,-?\d+,\[(\[\d+,\d+,-?\d+(e6)?(,(null|-?\d+(e6)?)(,\d+(,1|,[01],1)?)?)?\](,(?!\])|(?=\]\])))+\]\](,(?!\])|(?=\]$)))*\]$'
             AS is_canonical
     FROM told_apart t
 ), judged AS (
@@ -131,21 +131,21 @@ WITH clock AS (
             ELSE (
                 WITH lot_before AS (
                     SELECT (l ->> 0)::numeric AS lot, (l ->> 1)::numeric AS remaining, (l ->> 2)::numeric AS effective_us,
-                        (l ->> 3)::numeric AS expires_us, COALESCE((l ->> 4)::numeric, 100) AS priority, l ->> 5 AS promotional, place
+                        (l ->> 3)::numeric AS expires_us, COALESCE((l ->> 4)::numeric, 100) AS priority, NULLIF(l ->> 5, '0') AS promotional, l ->> 6 AS received, place
                     FROM json_array_elements(f.p_lots) WITH ORDINALITY AS u (l, place)
                 ), lot AS (
                     SELECT (l ->> 0)::numeric AS lot, (l ->> 1)::numeric AS remaining, (l ->> 2)::numeric AS effective_us,
-                        (l ->> 3)::numeric AS expires_us, COALESCE((l ->> 4)::numeric, 100) AS priority, l ->> 5 AS promotional, place
+                        (l ->> 3)::numeric AS expires_us, COALESCE((l ->> 4)::numeric, 100) AS priority, NULLIF(l ->> 5, '0') AS promotional, l ->> 6 AS received, place
                     FROM json_array_elements(f.lots) WITH ORDINALITY AS u (l, place)
                 ), part_before AS (
                     SELECT (h ->> 0)::numeric AS hold, (h ->> 1)::numeric AS hold_expires_us,
                         (l ->> 0)::numeric AS lot, (l ->> 1)::numeric AS remaining, (l ->> 2)::numeric AS effective_us,
-                        (l ->> 3)::numeric AS expires_us, COALESCE((l ->> 4)::numeric, 100) AS priority, l ->> 5 AS promotional
+                        (l ->> 3)::numeric AS expires_us, COALESCE((l ->> 4)::numeric, 100) AS priority, NULLIF(l ->> 5, '0') AS promotional, l ->> 6 AS received
                     FROM json_array_elements(f.p_holds) AS h, json_array_elements(h -> 2) AS l
                 ), part AS (
                     SELECT (h ->> 0)::numeric AS hold, (h ->> 1)::numeric AS hold_expires_us,
                         (l ->> 0)::numeric AS lot, (l ->> 1)::numeric AS remaining, (l ->> 2)::numeric AS effective_us,
-                        (l ->> 3)::numeric AS expires_us, COALESCE((l ->> 4)::numeric, 100) AS priority, l ->> 5 AS promotional
+                        (l ->> 3)::numeric AS expires_us, COALESCE((l ->> 4)::numeric, 100) AS priority, NULLIF(l ->> 5, '0') AS promotional, l ->> 6 AS received
                     FROM json_array_elements(f.holds) AS h, json_array_elements(h -> 2) AS l
                 ), drawn AS (
                     SELECT (d ->> 0)::numeric AS lot, (d ->> 1)::numeric AS amount
@@ -191,11 +191,12 @@ WITH clock AS (
                             UNION ALL SELECT lot, -remaining FROM part_before
                             UNION ALL SELECT lot, CASE f.kind
                                 WHEN 'refund' THEN -amount
+                                WHEN 'transfer_in' THEN -amount
                                 WHEN 'hold' THEN 0
                                 WHEN 'release' THEN 0
                                 ELSE amount
                             END FROM drawn
-                            UNION ALL SELECT f.sequence, -f.amount WHERE f.kind IN ('grant', 'transfer_in')
+                            UNION ALL SELECT f.sequence, -f.amount WHERE f.kind = 'grant' OR (f.kind = 'transfer_in' AND f.drawn_text = '[]')
                         ) AS changes
                         GROUP BY lot
                         HAVING sum(change) <> 0
@@ -225,9 +226,10 @@ WITH clock AS (
                         LEFT JOIN lot_before b USING (lot)
                         WHERE CASE
                             WHEN b.lot IS NOT NULL THEN
-                                (n.effective_us, n.expires_us, n.priority, n.promotional)
-                                IS DISTINCT FROM (b.effective_us, b.expires_us, b.priority, b.promotional)
+                                (n.effective_us, n.expires_us, n.priority, n.promotional, n.received)
+                                IS DISTINCT FROM (b.effective_us, b.expires_us, b.priority, b.promotional, b.received)
                             WHEN n.lot = f.sequence THEN f.kind NOT IN ('grant', 'transfer_in', 'refund')
+                                OR (f.kind = 'transfer_in') <> (n.received IS NOT NULL)
                                 OR (
                                     f.kind = 'grant'
                                     AND n.effective_us <> f.effective_us
@@ -235,7 +237,8 @@ WITH clock AS (
                                     AND NOT (n.effective_us = 0 AND f.effective_us <= f.recorded_us)
                                 )
                                 OR (f.kind = 'refund' AND (n.effective_us <> 0 OR COALESCE(n.expires_us <= f.effective_us, true)))
-                            ELSE f.kind NOT IN ('refund', 'release') OR NOT EXISTS (
+                            WHEN f.kind = 'transfer_in' AND NOT EXISTS (SELECT FROM part_before h WHERE h.lot = n.lot) THEN true
+                            ELSE f.kind NOT IN ('refund', 'release', 'transfer_in') OR NOT EXISTS (
                                 SELECT
                                 FROM ledger_entry o
                                 CROSS JOIN json_array_elements(o.lots) AS l
@@ -243,11 +246,24 @@ WITH clock AS (
                                     AND o.credit_type = f.credit_type
                                     AND o.sequence = n.lot
                                     AND (l ->> 0)::numeric = n.lot
-                                    AND ((l ->> 2)::numeric, (l ->> 3)::numeric, COALESCE((l ->> 4)::numeric, 100), l ->> 5)
-                                        IS NOT DISTINCT FROM (n.effective_us, n.expires_us, n.priority, n.promotional)
+                                    AND (
+                                        (l ->> 2)::numeric, (l ->> 3)::numeric, COALESCE((l ->> 4)::numeric, 100), NULLIF(l ->> 5, '0'), l ->> 6
+                                    ) IS NOT DISTINCT FROM (n.effective_us, n.expires_us, n.priority, n.promotional, n.received)
                             )
                         END
                     ) THEN 'terms' END,
+                    -- Receipts of equal terms share a lot, open or held, and nothing else goes into it.
+                    CASE WHEN EXISTS (
+                        SELECT
+                        FROM (
+                            SELECT lot, effective_us, expires_us, priority, promotional FROM lot WHERE received IS NOT NULL
+                            UNION SELECT lot, effective_us, expires_us, priority, promotional FROM part WHERE received IS NOT NULL
+                        ) AS shared
+                        GROUP BY effective_us, expires_us, priority, promotional
+                        HAVING count(*) > 1
+                    ) OR (
+                        f.kind = 'transfer_in' AND EXISTS (SELECT FROM drawn LEFT JOIN lot USING (lot) WHERE lot.received IS NULL)
+                    ) THEN 'shared' END,
                     CASE WHEN EXISTS (
                         SELECT
                         FROM (
@@ -275,7 +291,7 @@ WITH clock AS (
                         WHEN 'release' THEN facts.drawn = f.amount
                         WHEN 'capture' THEN facts.drawn > -f.amount
                         WHEN 'grant' THEN facts.drawn = 0
-                        WHEN 'transfer_in' THEN facts.drawn = 0
+                        WHEN 'transfer_in' THEN f.drawn_text = '[]' OR f.drawn_text ~ ('^\[\[\d+,' || f.amount || '\]\]$')
                         WHEN 'adjust' THEN f.amount = 0
                         WHEN 'refusal' THEN f.amount = 0 AND facts.drawn = 0
                         ELSE facts.drawn = -f.amount
@@ -302,13 +318,17 @@ WITH clock AS (
                             SELECT
                             FROM part n
                             LEFT JOIN (
-                                SELECT lot, effective_us, expires_us, priority, promotional FROM part_before WHERE hold = facts.hold
+                                SELECT lot, effective_us, expires_us, priority, promotional, received
+                                FROM part_before
+                                WHERE hold = facts.hold
                                 UNION ALL
-                                SELECT lot, effective_us, expires_us, priority, promotional FROM lot_before WHERE f.refers_to IS NULL
+                                SELECT lot, effective_us, expires_us, priority, promotional, received
+                                FROM lot_before
+                                WHERE f.refers_to IS NULL
                             ) AS b USING (lot)
                             WHERE n.hold = facts.hold
-                                AND (n.effective_us, n.expires_us, n.priority, n.promotional)
-                                    IS DISTINCT FROM (b.effective_us, b.expires_us, b.priority, b.promotional)
+                                AND (n.effective_us, n.expires_us, n.priority, n.promotional, n.received)
+                                    IS DISTINCT FROM (b.effective_us, b.expires_us, b.priority, b.promotional, b.received)
                         ) OR (
                             f.kind IN ('capture', 'release') AND EXISTS (
                                 SELECT

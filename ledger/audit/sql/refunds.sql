@@ -1,5 +1,6 @@
 -- Compares each refund with its spend or capture and with the refund before it: `refunded_total` adds up and never exceeds the spend, and
--- the credits go back to the lots that they came from, the lot drawn last first. What a spend took on the overdraft counts as drawn last;
+-- the credits go back to the lots that they came from, the lot drawn last first, or where receipts share a lot, to the one that has its terms
+-- now. What a spend took on the overdraft counts as drawn last;
 -- its credits came from the lots that repaid it, in the order of the debts.
 WITH refund AS (
     SELECT
@@ -10,6 +11,7 @@ WITH refund AS (
         lead((r.sequence - 1, r.recorded_at)) OVER of_spend IS NOT DISTINCT FROM (r.sequence, r.recorded_at) AS goes_on,
         -- The lot that the refund opened, if it opened one: its priority, and whether it is promotional.
         opened.terms AS opened,
+        r.lots,
         s.drawn AS spent_from,
         CASE WHEN s.kind = 'spend' THEN -s.amount ELSE d.total END AS taken,
         d.total AS taken_from_lots,
@@ -24,7 +26,7 @@ WITH refund AS (
         SELECT COALESCE(sum((lot ->> 1)::numeric), 0) - s.balance AS owed FROM json_array_elements(CASE WHEN json_typeof(s.lots) = 'array' THEN s.lots END) AS lot
     ) AS o
     LEFT JOIN LATERAL (
-        SELECT json_build_array(COALESCE((lot ->> 4)::numeric, 100), lot ->> 5)::text AS terms
+        SELECT json_build_array(COALESCE((lot ->> 4)::numeric, 100), NULLIF(lot ->> 5, '0'))::text AS terms
         FROM json_array_elements(CASE WHEN json_typeof(r.lots) = 'array' THEN r.lots END) AS lot
         WHERE (lot ->> 0)::numeric = r.sequence
         LIMIT 1
@@ -100,21 +102,35 @@ WITH refund AS (
 ), destination AS (
     SELECT
         g.holder_id, g.credit_type, g.sequence, g.rank, g.amount,
-        CASE WHEN opening.expired AND opening.terms = r.opened THEN g.sequence ELSE g.lot END AS lot
+        CASE
+            WHEN (opening.lot ->> 3)::numeric <= r.now_us
+                AND json_build_array(COALESCE((opening.lot ->> 4)::numeric, 100), NULLIF(opening.lot ->> 5, '0'))::text = r.opened
+            THEN g.sequence
+            ELSE COALESCE(shared.lot, g.lot)
+        END AS lot
     FROM given_back g
     JOIN refund r USING (holder_id, credit_type, sequence)
     LEFT JOIN LATERAL (
-        SELECT
-            (made.lot ->> 3)::numeric <= r.now_us AS expired,
-            json_build_array(COALESCE((made.lot ->> 4)::numeric, 100), made.lot ->> 5)::text AS terms
+        SELECT made.lot
         FROM ledger_entry o
         CROSS JOIN json_array_elements(CASE WHEN json_typeof(o.lots) = 'array' THEN o.lots END) AS made (lot)
-        WHERE r.opened IS NOT NULL
-            AND o.holder_id = r.holder_id
+        WHERE o.holder_id = r.holder_id
             AND o.credit_type = r.credit_type
-            AND o.sequence = g.lot
+            AND o.sequence = CASE WHEN g.lot <= 9223372036854775807 THEN g.lot::bigint END
             AND (made.lot ->> 0)::numeric = g.lot
+        LIMIT 1
     ) AS opening ON true
+    LEFT JOIN LATERAL (
+        -- Of a received lot: the one of its terms that is open after the refund, of which there is one (the law `shared`).
+        SELECT (there.lot ->> 0)::numeric AS lot
+        FROM json_array_elements(
+            CASE WHEN opening.lot ->> 6 = '1' AND json_typeof(r.lots) = 'array' THEN r.lots END
+        ) AS there (lot)
+        WHERE there.lot ->> 6 = '1'
+            AND ((there.lot ->> 3)::numeric, there.lot ->> 4, there.lot ->> 5)
+                IS NOT DISTINCT FROM ((opening.lot ->> 3)::numeric, opening.lot ->> 4, opening.lot ->> 5)
+        LIMIT 1
+    ) AS shared ON true
     WHERE g.amount > 0
 ), expected AS (
     SELECT

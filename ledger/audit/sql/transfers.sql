@@ -3,6 +3,8 @@
 WITH arrival AS (
     SELECT
         i.holder_id, i.credit_type, i.sequence, i.amount, i.lots,
+        -- Its own lot, or that of earlier receipts which it joined.
+        COALESCE((i.drawn -> 0 ->> 0)::numeric, i.sequence) AS arrived_in,
         i.counterpart ->> 'holder_id' AS sender,
         (i.counterpart ->> 'sequence')::numeric AS sender_sequence,
         (i.counterpart ->> 'grant')::numeric AS lot,
@@ -36,11 +38,12 @@ WHERE a.times > 1
             AND (part ->> 0)::numeric = a.lot
             AND (part ->> 1)::numeric = a.amount
             AND (there ->> 0)::numeric = a.lot
-            AND (here ->> 0)::numeric = a.sequence
+            AND (here ->> 0)::numeric = a.arrived_in
+            AND here ->> 6 = '1'
             -- 0: the credits can be spent from their arrival on.
             AND (here ->> 2)::numeric IN (0, (there ->> 2)::numeric)
-            AND ((here ->> 3)::numeric, COALESCE(here ->> 4, '100'), here ->> 5)
-                IS NOT DISTINCT FROM ((there ->> 3)::numeric, COALESCE(there ->> 4, '100'), there ->> 5)
+            AND ((here ->> 3)::numeric, COALESCE(here ->> 4, '100'), NULLIF(here ->> 5, '0'))
+                IS NOT DISTINCT FROM ((there ->> 3)::numeric, COALESCE(there ->> 4, '100'), NULLIF(there ->> 5, '0'))
     )
 UNION ALL
 SELECT 'transfers', o.holder_id, o.credit_type, o.sequence, 'to ' || COALESCE(o.counterpart::text, 'nobody'), NULL

@@ -27,6 +27,10 @@ class Terms:
     def expired(self, now_us: int) -> bool:
         return self.expires_us is not None and now_us >= self.expires_us
 
+    def shares_with(self, other: "Terms") -> bool:
+        """Whether receipts of both terms share a lot: what arrives can be spent at once, so the effective time does not count."""
+        return (self.expires_us, self.priority, self.promotional) == (other.expires_us, other.priority, other.promotional)
+
     def rank(self, lot: int) -> tuple[int, float, int, int]:
         return (self.priority, FOREVER if self.expires_us is None else self.expires_us, 0 if self.promotional else 1, lot)
 
@@ -55,6 +59,8 @@ class ModelAccount:
     holds: dict[int, OpenHold] = field(default_factory=dict)
     taken: dict[int, list[int | Owed]] = field(default_factory=dict)
     grants: set[int] = field(default_factory=set)
+    received: set[int] = field(default_factory=set)
+    """The lots that transfers opened."""
     overdraft: int | None = None
     debts: list[Owed] = field(default_factory=list)
     """The debts, credit by credit, the oldest first."""
@@ -135,6 +141,22 @@ class ModelAccount:
         self.lots[lot] = amount
         self.terms[lot] = terms
 
+    def receive(self, lot: int, amount: int, terms: Terms) -> int:
+        """Put credits that another holder sent into the lot that receipts of these terms share, or into a new one; return it."""
+        shared = self._shared(terms)
+        if shared is not None:
+            self.lots[shared] = self.lots.get(shared, 0) + amount
+            return shared
+        self.put(lot, amount, terms)
+        self.received.add(lot)
+        return lot
+
+    def _shared(self, terms: Terms) -> int | None:
+        there = {*self.lots, *(lot for hold in self.holds.values() for lot in hold.units)}
+        found = [lot for lot in self.received & there if self.terms[lot].shares_with(terms)]
+        assert len(found) <= 1
+        return found[0] if found else None
+
     def take(self, amount: int, now_us: int) -> list[int]:
         """Take credits one by one in burn order; take fewer if there are fewer."""
         units: list[int] = []
@@ -178,6 +200,9 @@ class ModelAccount:
                     number = next(numbers)
                 opened = lot = number
                 self.terms[lot] = terms
+            elif lot in self.received:
+                shared = self._shared(terms)
+                lot = lot if shared is None else shared
             self._give_back([lot])
         self.flows["refunded"] += amount
 

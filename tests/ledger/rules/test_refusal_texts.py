@@ -164,6 +164,7 @@ SENTENCES = {
         "100 to be revoked, 1 is left of grant #1. Over by 99.",
     ),
     "lot-limit": ({"open_lots": 500, "limit": 500}, "the account has 500 open lots; the limit is 500."),
+    "balance-limit": ({"limit": 5000}, "an account can have at most 5,000 credits that others sent."),
     "hold-limit": ({"held_lots": 499, "limit": 500}, "the open holds set aside 499 lots; the limit is 500."),
     "not-a-hold": (
         {"sequence": 2, "kind": "transfer_out"},

@@ -33,6 +33,7 @@ class Credit:
     expires_us: int | None
     priority: int
     promotional: bool
+    received: bool = False
 
     def is_spendable(self, now_us: int) -> bool:
         return self.effective_us <= now_us and not self.is_expired(now_us)
@@ -103,6 +104,14 @@ class Purse:
 
     def bring(self, credit: Credit, amount: int) -> None:
         self.free += [Credit(**vars(credit)) for _ in range(amount)]
+
+    def shared(self, credit: Credit) -> int | None:
+        """The lot of the received credits like this one, free or held; None if there are none."""
+        there = [*self.free, *(each for _, parts in self.held.values() for each in parts)]
+        terms = (credit.expires_us, credit.priority, credit.promotional)
+        same = {each.grant for each in there if each.received and (each.expires_us, each.priority, each.promotional) == terms}
+        assert len(same) <= 1
+        return next(iter(same), None)
 
 
 class AccountHistories(RuleBasedStateMachine):
@@ -234,6 +243,8 @@ class AccountHistories(RuleBasedStateMachine):
                     numbers.pop(0)
                 expires_us = self.now_us + NEW_LOT_DAYS * DAY_US
                 last = credit = Credit(numbers[0], self.now_us, expires_us, credit.priority, credit.promotional)
+            elif credit.received:
+                credit.grant = purse.shared(credit) or credit.grant
             purse.free.append(credit)
         assert len(numbers) == 1
 
@@ -353,9 +364,10 @@ class AccountHistories(RuleBasedStateMachine):
             same = [credit for credit in moved if credit.grant == entry.counterpart["grant"]]
             assert len(same) == entry.amount
             first = same[0]
-            taking.bring(
-                Credit(entry.sequence, first.effective_us, first.expires_us, first.priority, first.promotional), len(same)
-            )
+            arrived = Credit(entry.sequence, first.effective_us, first.expires_us, first.priority, first.promotional, True)
+            arrived.grant = taking.shared(arrived) or entry.sequence
+            assert entry.drawn == (() if arrived.grant == entry.sequence else ((arrived.grant, len(same)),))
+            taking.bring(arrived, len(same))
         taking.settle_now(self.now_us)
         giving.flows["transferred_out"] += amount
         taking.flows["transferred_in"] += amount

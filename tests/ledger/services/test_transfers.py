@@ -41,8 +41,16 @@ def test_a_transfer_of_more_than_there_is_writes_only_the_refusal():
 
 def test_the_other_holder_must_have_room_for_the_lots(monkeypatch):
     services.grant(holder_id="ada", amount=10, idempotency_key="g1")
+    services.grant(holder_id="ada", amount=10, idempotency_key="g2", priority=7)
     services.grant(holder_id="bob", amount=10, idempotency_key="g1")
-    monkeypatch.setattr("ledger.rules.credits.MAX_OPEN_LOTS", 1)
-    with pytest.raises(LotLimit):
-        services.transfer(holder_id="ada", to="bob", amount=1, idempotency_key="t")
-    assert (reads.balance("ada").sequence, reads.balance("bob").sequence) == (2, 1)
+    monkeypatch.setattr("ledger.rules.credits.MAX_RECEIVED_LOTS", 1)
+    services.transfer(holder_id="ada", to="bob", amount=1, idempotency_key="t1")
+    for dry_run in (True, False):
+        with pytest.raises(LotLimit) as refused:
+            services.transfer(holder_id="ada", to="bob", amount=10, idempotency_key="t2", dry_run=dry_run)
+    # It says how many lots others may open, and nothing of the receiver's own.
+    assert refused.value.facts == {"open_lots": 1, "limit": 1}
+    assert (reads.balance("ada").sequence, reads.balance("bob").sequence) == (3, 2)
+    assert reads.refusals("ada") == reads.refusals("bob") == []
+    services.transfer(holder_id="bob", to="cyd", amount=1, idempotency_key="t3")
+    assert services.transfer(holder_id="ada", to="bob", amount=9, idempotency_key="t4").amount == -9
