@@ -19,7 +19,7 @@ from django.db.backends.signals import connection_created
 from django.db.migrations.executor import MigrationExecutor
 from psycopg import IsolationLevel
 
-from ledger.database.cluster import CAN_BE_LOST, DURABLE, verify_cluster
+from ledger.database.cluster import CAN_BE_LOST, DURABLE, verify_cluster, verify_coordinator
 from ledger.database.locks import holder_key, lock_number
 from ledger.database.schema_versions import verify_schema
 from ledger.errors import UnsafeDatabase
@@ -85,8 +85,8 @@ def verify_database(connection: BaseDatabaseWrapper, *, needs_lock_timeout: bool
             prepare_database` does both, so only processes that start after that command ask for this check.
 
     Raises:
-        UnsafeDatabase: the server is too old, another version made the schema, or the isolation level, ATOMIC_REQUESTS,
-            durability, advisory locks or `lock_timeout` are unsafe.
+        UnsafeDatabase: the server is too old, another version made the schema, the isolation level, ATOMIC_REQUESTS, durability,
+            advisory locks or `lock_timeout` are unsafe, or the connection leads to a worker of a cluster.
         NoSecondConnection: the server accepts no further connection, so the locks are untested; all other checks passed.
     """
     # Django determines the isolation level on connecting.
@@ -95,6 +95,8 @@ def verify_database(connection: BaseDatabaseWrapper, *, needs_lock_timeout: bool
     found = server_settings(connection)
     verify_isolation(connection, found)
     verify_durability(found)
+    if settings.LEDGER["DISTRIBUTED"]:
+        verify_coordinator(connection)
     verify_schema(connection)
     if needs_lock_timeout:
         verify_lock_timeout(found)

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import connections
 
 from ledger.database.batch_slots import slot_names
-from ledger.database.cluster import ask_all_nodes, is_on_worker
+from ledger.database.cluster import ask_all_nodes
 from ledger.database.lock_names import HOLDER, INVOICE_GENERATION
 from ledger.database.locks import lock_number
 
@@ -164,15 +164,12 @@ def hint_about_hidden(locks: Iterable[SessionLock], *, using: str = "default") -
 def known_names(*, limit: int, using: str = "default") -> Iterable[str]:
     """Yield names that may be locked: at most `limit` holders from the ledger, the slots of batches, and names from other apps.
 
-    An app adds the names of its locks by a method of its AppConfig: `lock_names(limit: int) -> Iterable[str]`. On a worker of a
-    cluster the other apps have no tables.
+    An app adds the names of its locks by a method of its AppConfig: `lock_names(limit: int) -> Iterable[str]`.
     """
     with connections[using].cursor() as cursor:
         cursor.execute(HOLDERS, [limit])
         yield from (HOLDER(holder_id) for (holder_id,) in cursor.fetchall())
     yield from slot_names()
-    if is_on_worker(using):
-        return
     for app in apps.get_app_configs():
         if hasattr(app, "lock_names"):
             yield from app.lock_names(limit)

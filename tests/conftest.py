@@ -33,7 +33,7 @@ from ledger_project.database import connection_urls
 from ledger_project.database.catalogue import record_catalogue
 from ledger_project.database.distribution import distribute
 from ledger_project.serving import postgres
-from ledger_project.serving.bootstrap import provision
+from ledger_project.serving.bootstrap import provision, wanted_settings_of_role
 from ledger_project.serving.web import command
 from tests import asgi_client, nodes
 from tests.distributed.cluster import RunningCluster, StartedCluster
@@ -169,11 +169,18 @@ def django_db_setup(
 
 
 def _provision() -> None:
-    """Do what prepare_database does after migrating: on a cluster, distribute the tables; grant the roles' rights."""
+    """Do what prepare_database does after migrating: on a cluster, distribute the tables; grant the roles' rights, set timeouts."""
     if nodes.cluster:
         distribute(connection)
     provision(connection)
     record_catalogue(connection)
+    if nodes.cluster:
+        database = connection.settings_dict["NAME"]
+        with nodes.cluster.coordinator.connect(database) as superuser:
+            for role in (postgres.OWNER, postgres.APPLICATION):
+                for name, value in wanted_settings_of_role().items():
+                    change = sql.SQL("ALTER ROLE {} IN DATABASE {} SET {} = {}")
+                    superuser.execute(change.format(*map(sql.Identifier, (role, database, name)), sql.Literal(value)))
 
 
 def _make_committed_database() -> None:
@@ -326,18 +333,14 @@ def wait_until_waiting(observer: psycopg.Connection[Any], session: int, timeout_
 def run_threads(committed_db: None) -> Callable[..., list[Any]]:
     """`run_threads(work, count)` calls `work(index)` in `count` threads, let go at the same moment.
 
-    With `on_all_nodes=True`, the threads connect to all nodes in turn; for work without billing's tables, which only the
-    coordinator of a cluster has. Returns what each gave back, or the exception it raised, in the order of the index. Each thread
-    closes its connections.
+    Returns what each gave back, or the exception it raised, in the order of the index. Each thread closes its connections.
     """
 
-    def run(work: Callable[[int], Any], count: int, *, on_all_nodes: bool = False) -> list[Any]:
+    def run(work: Callable[[int], Any], count: int) -> list[Any]:
         start = threading.Barrier(count)
 
         def one(index: int) -> Any:
             try:
-                if on_all_nodes:
-                    nodes.go_to(index)
                 connection.ensure_connection()
                 start.wait(timeout=60)
                 return work(index)
@@ -396,19 +399,16 @@ def web_servers(log_dir: Path) -> Iterator[Callable[..., list[WebProcess]]]:
     """Gives what `server_processes` gives; for a fixture of another scope. The servers are killed at the end of the block."""
     started: list[WebProcess] = []
 
-    def start(
-        count: int, *, dsn: str | None = None, on_all_nodes: bool = False, env: dict[str, str] | None = None, **options: Any
-    ) -> list[WebProcess]:
+    def start(count: int, *, dsn: str | None = None, env: dict[str, str] | None = None, **options: Any) -> list[WebProcess]:
         first = len(started)
         for _ in range(count):
-            node = nodes.address(len(started)) if on_all_nodes else {}
             port = free_port()
             log = log_dir / f"web-{port}.log"
             environment = {
                 "PATH": os.environ["PATH"],
                 "LANG": "C.UTF-8",
                 "SECRET_KEY": "only-for-tests",
-                "DATABASE_URL": dsn or database_url("application", **node),
+                "DATABASE_URL": dsn or database_url("application"),
                 "LEDGER_DISTRIBUTED": str(bool(CITUS)),
                 **(env or {}),
             }
@@ -437,9 +437,8 @@ def web_servers(log_dir: Path) -> Iterator[Callable[..., list[WebProcess]]]:
 def server_processes(committed_db: None, tmp_path: Path) -> Iterator[Callable[..., list[WebProcess]]]:
     """`server_processes(n)` starts n web servers on free ports against the test database, under production's role.
 
-    Keyword arguments: `dsn` (another way to the database, such as PgBouncer's), `on_all_nodes` (each at the next node of a
-    cluster), `workers`, `threads`, `server`, `env`. What the test wants the servers to see must be committed. They are killed at
-    the end.
+    Keyword arguments: `dsn` (another way to the database, such as PgBouncer's), `workers`, `threads`, `server`, `env`. What the
+    test wants the servers to see must be committed. They are killed at the end.
     """
     with web_servers(tmp_path) as start:
         yield start

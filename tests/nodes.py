@@ -16,23 +16,6 @@ cluster: StartedCluster | RunningCluster | None = None
 """The cluster that this run of the tests uses; None on one PostgreSQL."""
 
 
-def address(number: int) -> dict[str, Any]:
-    """Return `host` and `port` of a node, the nodes in turn by the number; nothing on one PostgreSQL."""
-    if not cluster:
-        return {}
-    node = cluster.nodes[number % len(cluster.nodes)]
-    return {"host": node.host, "port": node.port}
-
-
-def go_to(number: int) -> None:
-    """Let this thread's next connection of Django go to a node, the nodes in turn by the number."""
-    if cluster:
-        connection.close()
-        # The threads share the dictionary that is replaced.
-        changed = {name.upper(): value for name, value in address(number).items()}
-        connection.settings_dict = {**connection.settings_dict, **changed}
-
-
 def session_id(session: Session | None = None) -> int:
     """Return the number of a session, Django's of this thread by default, that no other session of any node has."""
     function = "citus_backend_gpid" if cluster else "pg_backend_pid"

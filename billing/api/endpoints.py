@@ -75,8 +75,6 @@ BUSY = InvoiceGenerationBusy(key="invoice_gen/SUB-1234", subscription="SUB-1234"
 class BillingEndpoint(Endpoint):
     """Billing has customers, not holders: a key for one holder cannot read any of it. On a cluster the coordinator has it."""
 
-    needs_coordinator = True
-
     def admit(self, key: Key, path: Mapping[str, Any]) -> None:
         super().admit(key, path)
         if key.holder_id is not None:

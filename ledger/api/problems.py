@@ -66,9 +66,6 @@ KINDS: Final[dict[type[errors.LedgerError], Kind]] = {
     request_errors.NotAcceptable: Kind(406, "This path serves {served}."),
     request_errors.BodyTimeout: Kind(408, "The body must arrive within {seconds} s. Nothing was executed."),
     request_errors.BodyTooLarge: Kind(413, "The body must be at most {limit_bytes} bytes."),
-    server_errors.Misdirected: Kind(
-        421, "Nothing was executed. This server is connected to a worker of the cluster; one at its coordinator serves billing."
-    ),
     request_errors.UnsupportedMediaType: Kind(415, "Send {accepted} in UTF-8, uncompressed."),
     request_errors.TooManyRequests: Kind(429, "Try again in {retry_after_seconds} s."),
     # The response would be too large

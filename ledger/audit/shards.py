@@ -73,7 +73,7 @@ NAMED_DEPARTURES: Final = f"""
     JOIN ledger_entry e USING (holder_id, credit_type, sequence)
 """
 NOT_ARRIVED: Final = f"""
-    SELECT o.credit_type, sum(-o.amount)::text, COALESCE(sum(i.amount), 0)::text
+    SELECT o.holder_id, o.credit_type, o.sequence, o.counterpart ->> 'holder_id', -o.amount, COALESCE(i.amount, 0)::bigint
     FROM {GATHERED} o
     LEFT JOIN (
         SELECT
@@ -85,9 +85,8 @@ NOT_ARRIVED: Final = f"""
         WHERE kind = 'transfer_in'
         GROUP BY 1, 2, 3
     ) AS i USING (holder_id, credit_type, sequence)
-    WHERE o.kind = 'transfer_out' AND o.recorded_at < %s
-    GROUP BY o.credit_type
-    HAVING sum(-o.amount) <> COALESCE(sum(i.amount), 0)
+    WHERE o.kind = 'transfer_out' AND o.recorded_at < %s AND -o.amount <> COALESCE(i.amount, 0)
+    ORDER BY 1, 2, 3
 """
 
 
@@ -199,8 +198,8 @@ def between_shards(
             session.execute(f"INSERT INTO {GATHERED} {part}")
         session.execute(f"CREATE INDEX ON {GATHERED} (holder_id, credit_type, sequence)")
         found = [
-            Finding("identity", None, credit_type, None, f"{arrived} arrived", f"{left} left")
-            for credit_type, left, arrived in session.execute(NOT_ARRIVED, [cut]).fetchall()
+            Finding("transfers", holder, credit_type, sequence, f"{arrived} arrived at {to}", f"{left} left")
+            for holder, credit_type, sequence, to, left, arrived in session.execute(NOT_ARRIVED, [cut]).fetchall()
         ]
         # Of later ones the other side may not be visible yet.
         session.execute(f"DELETE FROM {GATHERED} WHERE kind = 'transfer_in' AND recorded_at >= %s", [cut])

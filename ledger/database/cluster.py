@@ -2,10 +2,8 @@
 
 import json
 import logging
-from functools import cache
 from typing import Any, Final
 
-from django.conf import settings
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -23,6 +21,8 @@ DURABLE: Final[dict[str, tuple[str, ...]]] = {
     "synchronous_commit": ("on", "local", "remote_write", "remote_apply"),
 }
 """The settings of a server that keep what is committed, with the values that do."""
+BOUND: Final = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
+"""The settings that bound how long a session of this role waits or works; 0 is no bound."""
 NEEDED: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "plan_cache_mode": (("auto", "force_custom_plan"), "a holder's lock would be taken where one is connected"),
     "citus.enable_unsafe_triggers": (("on",), "no entry could be checked against the one before it"),
@@ -35,6 +35,7 @@ NEEDED: Final[dict[str, tuple[tuple[str, ...], str]]] = {
 
 IS_A_CLUSTER = "SELECT to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL"
 IS_DISTRIBUTED = "SELECT EXISTS (SELECT FROM pg_catalog.pg_dist_partition WHERE logicalrelid = to_regclass('ledger_entry'))"
+IS_COORDINATOR = "SELECT citus_is_coordinator()"
 NOT_DELEGATED = """
     SELECT wanted
       FROM unnest(%s::text[]) AS wanted
@@ -56,7 +57,7 @@ def verify_cluster(connection: BaseDatabaseWrapper, *, is_wanted: bool) -> None:
     """Return if the ledger is distributed as the settings say, and every node that answers is set up for it; or raise.
 
     Args:
-        connection: to any node, after `manage.py prepare_database`.
+        connection: to the coordinator, after `manage.py prepare_database`.
         is_wanted: settings.LEDGER["DISTRIBUTED"].
 
     Raises:
@@ -73,23 +74,22 @@ def verify_cluster(connection: BaseDatabaseWrapper, *, is_wanted: bool) -> None:
         cursor.execute(NOT_DELEGATED, [list(DELEGATED)])
         for (function,) in cursor.fetchall():
             raise UnsafeDatabase(what=f"{function} is not delegated", why="sessions of two nodes would not exclude each other")
-    shown = ", ".join(f"'{name}', current_setting('{name}', true)" for name in NEEDED)
+    shown = ", ".join(f"'{name}', current_setting('{name}', true)" for name in (*NEEDED, *BOUND))
     for node, found in ask_all_nodes(f"SELECT json_build_object({shown})", connection.alias).values():
         _verify_settings(node, found)
 
 
-def is_on_worker(using: str = "default") -> bool:
-    """Return whether this process is connected to a worker of a cluster, which has the ledger but no billing and no operators."""
-    if not settings.LEDGER["DISTRIBUTED"]:
-        return False
-    place = connections[using].settings_dict
-    return not _is_coordinator(using, place["HOST"], str(place["PORT"]), place["NAME"])
+def verify_coordinator(connection: BaseDatabaseWrapper) -> None:
+    """Return, or raise UnsafeDatabase if the connection leads to a worker of a cluster, also to one that was taken out.
 
-
-@cache
-def _is_coordinator(using: str, host: str, port: str, name: str) -> bool:
-    with connections[using].cursor() as cursor:
-        return _is(cursor, "SELECT citus_is_coordinator()")
+    Such a worker does not know that it was taken out, and that shards have moved since.
+    """
+    with connection.cursor() as cursor:
+        if _is(cursor, IS_A_CLUSTER) and not _is(cursor, IS_COORDINATOR):
+            raise UnsafeDatabase(
+                what="DATABASE_URL leads to a worker of the cluster, or to a server that was one",
+                why="only the coordinator has billing, and knows where every holder is",
+            )
 
 
 def ask_all_nodes(command: str, using: str = "default") -> dict[int, tuple[str, Any]]:
@@ -116,3 +116,6 @@ def _verify_settings(node: str, found: dict[str, str | None]) -> None:
     for name, (safe, otherwise) in NEEDED.items():
         if found[name] not in safe:
             raise UnsafeDatabase(what=f"{name} = {found[name]} on {node}", why=otherwise)
+    for name in BOUND:
+        if found[name] == "0":
+            raise UnsafeDatabase(what=f"{name} = 0 on {node}", why="run `manage.py prepare_database`, also after adding a node")

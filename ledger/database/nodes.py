@@ -1,11 +1,12 @@
 """The nodes of a Citus cluster: which of them has a holder's rows, and this thread's connection to it. See docs/adr/0045.
 
 A transaction whose holders are all on the node that it is connected to locks, reads and writes there only, and commits in one
-phase. Any node executes any request correctly. So what is known here may be out of date; that costs speed only.
+phase. A process is connected to the coordinator, which executes any request; only the threads of group commit connect to the
+nodes themselves. A node refuses requests for holders that it does not have (LG003), and the coordinator then executes them. So
+what is known here may be out of date; that costs speed only.
 """
 
 import logging
-import threading
 import time
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -52,7 +53,6 @@ class Nodes:
         self._shards: tuple[Sequence[int], Sequence[Node]] = ((), ())
         """The least hash of each shard, in order, and the shard's node."""
         self._refresh_at = 0.0
-        self._refreshing = threading.Lock()
         self._try_again_at: dict[Node, float] = {}
         """Nodes that could not be reached."""
 
@@ -61,13 +61,25 @@ class Nodes:
         least_hashes, nodes = self._shards
         return nodes[bisect_right(least_hashes, hash_of(holder_id)) - 1] if nodes else None
 
-    def refresh(self) -> None:
-        """Read the places of the shards by this thread's connection, unless that was done lately or another thread does it.
+    @property
+    def listed(self) -> frozenset[Node]:
+        """The nodes that had shards when the shards' places were read last."""
+        return frozenset(self._shards[1])
 
-        If the database does not answer, the places that were read before remain.
+    def is_due(self) -> bool:
+        """Return whether the places of the shards should be read now; True to one caller only. Sends nothing."""
+        now = time.monotonic()
+        if now < self._refresh_at:
+            return False
+        self._refresh_at = now + REFRESH_SECONDS
+        return True
+
+    def refresh(self) -> None:
+        """Read the places of the shards at the coordinator, by this thread's connection.
+
+        If the coordinator does not answer, the places that were read before remain. A worker is never asked: one that was taken
+        out of the cluster has the places of that time.
         """
-        if time.monotonic() < self._refresh_at or not self._refreshing.acquire(blocking=False):
-            return
         connection = connections[DEFAULT_DB_ALIAS]
         try:
             with connection.cursor() as cursor:
@@ -77,12 +89,9 @@ class Nodes:
         except Error as error:
             logger.warning("The places of the shards were not read: %s", error)
             connection.close()
-        finally:
-            self._refresh_at = time.monotonic() + REFRESH_SECONDS
-            self._refreshing.release()
 
     def connect_to(self, node: Node) -> None:
-        """Connect this thread to the node, or for a while after that failed to the node of the settings.
+        """Connect this thread to the node, or for a while after that failed to the coordinator.
 
         A transaction that is open stays on its connection: then this does nothing.
         """
@@ -93,6 +102,9 @@ class Nodes:
         is_tried = time.monotonic() >= self._try_again_at.get(node, 0.0)
         wanted = _at(node, configured) if is_tried else configured
         if _address(connection.settings_dict) != _address(wanted):
+            if connection.connection is not None:
+                # It had to return to the coordinator: the places that are known are no longer right.
+                self._refresh_at = 0.0
             connection.close()
             connection.settings_dict = wanted
         if is_tried and connection.connection is None:
@@ -102,6 +114,13 @@ class Nodes:
                 logger.warning("Cannot connect to the node %s:%s, so its holders cost more: %s", *node, error)
                 self._try_again_at[node] = time.monotonic() + UNREACHABLE_SECONDS
                 connection.settings_dict = configured
+
+
+def return_to_coordinator() -> None:
+    """End this thread's session; the next one is at the coordinator, as the settings say."""
+    connection = connections[DEFAULT_DB_ALIAS]
+    connection.close()
+    connection.settings_dict = connections.settings[DEFAULT_DB_ALIAS]
 
 
 def _at(node: Node, configured: dict[str, Any]) -> dict[str, Any]:

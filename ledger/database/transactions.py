@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TypeVar
 
-from django.db import Error, connection, transaction
+from django.db import Error, transaction
 
 from ledger.database.locks import keep_to_deadline, sqlstate, waits_bounded
+from ledger.database.nodes import return_to_coordinator
 from ledger.database.statements import PREPARED_IS_GONE
 from ledger.errors import OutcomeUnknown, SequenceTaken
 from ledger.telemetry.metrics import RETRIES
@@ -26,7 +27,7 @@ COLLIDED = {UNIQUE_VIOLATION, DOES_NOT_FOLLOW, DEADLOCK, SERIALIZATION_FAILURE}
 MOVED = {"XX000", "42P01"}
 """An internal error, and no such table: on a cluster also that a shard is no longer where the statement was sent."""
 ASTRAY = "LG003"
-"""On a cluster: this session no longer takes calls to the holder's node. Another session does."""
+"""On a cluster: this session's node does not have the holder, or takes no call to its node. A new one at the coordinator does."""
 WORTH_ANOTHER_TRY = COLLIDED | PREPARED_IS_GONE | MOVED | {ASTRAY}
 IN_DOUBT = ("08", "57P", "XX")
 """The beginnings of the SQLSTATEs after which COMMIT may have taken effect: a lost connection, a session that was ended, and an
@@ -106,7 +107,7 @@ def _tried(once: Callable[[], Result], about: dict[str, str]) -> Result:
                 raise
             RETRIES.labels(sqlstate(error)).inc()
             if sqlstate(error) == ASTRAY:
-                connection.close()
+                return_to_coordinator()
             last_error = error
     if sqlstate(last_error) not in COLLIDED:
         # The server cannot prepare the statement, or does not support it, or has failed: no other writer is the cause.

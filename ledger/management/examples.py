@@ -1,17 +1,12 @@
 """Commands whose help ends with examples, which a test tries out."""
 
-from contextlib import suppress
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser, DjangoHelpFormatter
-from django.db import Error
+from django.db import InterfaceError, OperationalError
 
-from ledger.database.cluster import is_on_worker
+from ledger.database.transactions import is_connection_lost
 from ledger.errors import UnsafeDatabase
-
-AT_A_WORKER: Final = (
-    "DATABASE_URL leads to a worker of the cluster. Run this command at the coordinator: only that has the tables it needs."
-)
 
 
 class HelpWithExamples(DjangoHelpFormatter):
@@ -25,21 +20,17 @@ class CommandWithExamples(BaseCommand):
     """A command with `examples`: pairs of what is typed behind `manage.py`, and what it does."""
 
     examples: ClassVar[tuple[tuple[str, str], ...]]
-    needs_coordinator: ClassVar[bool] = False
-    """Whether it uses tables that a cluster has at its coordinator only."""
 
     def execute(self, *args: Any, **options: Any) -> str | None:
-        """Run the command, or refuse (exit code 2, nothing was done): at a worker if it needs the coordinator, and on a
-        database that the ledger cannot rely on.
-        """
+        """Run the command. On a database that does not answer, or that the ledger cannot rely on, end it with a sentence, exit code 2."""
         try:
-            # Without a database the command says itself what is missing.
-            with suppress(Error):
-                if self.needs_coordinator and is_on_worker():
-                    raise CommandError(AT_A_WORKER, returncode=2)
             return super().execute(*args, **options)
         except UnsafeDatabase as unsafe:
             raise CommandError(f"This database is refused. {unsafe}.", returncode=2) from unsafe
+        except (OperationalError, InterfaceError) as error:
+            if not is_connection_lost(error):
+                raise
+            raise CommandError(f"The database does not answer: {' '.join(str(error).split())}", returncode=2) from error
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         """With the examples at the end of the help."""

@@ -5,17 +5,26 @@
 -- A delegated function runs completely on the node that has the holder's rows, also in the middle of a transaction. Citus delegates it only
 -- if its arguments are constants: from PL/pgSQL that is EXECUTE … USING. Citus would inline a function in SQL, and never delegate it.
 
--- Returns the shard of a holder if it is on this node, or raises: a lock that was taken on another node would exclude nobody.
--- Citus 14.0.1 delegates nothing any more in a session in which it failed to plan a part of a query; the caller has to close that session.
+-- Returns the shard of a holder, or raises LG003 if this node does not have it, or is not the one that should be asked: a lock taken on
+-- another node would exclude nobody, and what is written there would be lost. Two sessions may ask: one at the coordinator, whose catalog is
+-- always right, and one at this node itself. A session at another worker may not: a worker that was taken out of the cluster still
+-- has the catalog of that time, and sends statements to where a shard was.
+-- Citus 14.0.1 delegates nothing any more in a session in which it failed to plan a part of a query; that is found here too, and the caller
+-- has to close that session.
 CREATE OR REPLACE FUNCTION ledger_shard_here(home text) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    shard text := 'ledger_entry_' || get_shard_id_for_distribution_column('ledger_entry', home);
+    shard bigint := get_shard_id_for_distribution_column('ledger_entry', home);
 BEGIN
-    IF to_regclass(shard) IS NULL THEN
-        RAISE EXCEPTION 'the holder is on another node, and the call was not taken there' USING ERRCODE = 'LG003';
+    PERFORM
+    FROM pg_dist_placement p
+    JOIN pg_dist_local_group USING (groupid)
+    JOIN pg_dist_node asking ON asking.nodeid = citus_nodeid_for_gpid(citus_backend_gpid()) AND asking.groupid IN (0, p.groupid)
+    WHERE p.shardid = shard;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'this node does not have the holder, or the session comes from another worker' USING ERRCODE = 'LG003';
     END IF;
-    RETURN shard;
+    RETURN 'ledger_entry_' || shard;
 END $$;
 
 -- Takes the holder's lock on the node of the holder's rows, so sessions of all nodes exclude each other.
@@ -33,8 +42,9 @@ END $$;
 -- One place of the arrays of ledger_open, on the node of `home`: the holder, or without a holder the number as text.
 -- About the settings see Note [Plans that stay right] in schema.sql.
 -- It reads the shard itself, by a statement that is prepared once per shard and session: Citus would plan each read again,
--- which took two thirds of its time. If the shard has just moved away, the read may return old data; the keys of the table then refuse
--- a write that relies on them, as they refuse a writer without the lock.
+-- which took two thirds of its time. Who asks is looked up when the statement is prepared, because a session always works for the same
+-- client; whether the shard is still here, by the statement itself, under the lock. If the shard moves away after that, the keys of the
+-- table refuse a write that relies on what was read, as they refuse a writer without the lock.
 CREATE OR REPLACE FUNCTION ledger_open_at(home text, number bigint, wait boolean, holder text, type text, key text)
 RETURNS TABLE (
     is_locked   boolean,
@@ -54,10 +64,15 @@ LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 AS $$
 DECLARE
-    shard text := ledger_shard_here(home);
-    look  text;
-    known text;
+    number_of_shard bigint := get_shard_id_for_distribution_column('ledger_entry', home);
+    shard           text := 'ledger_entry_' || number_of_shard;
+    look            text;
+    known           text;
+    is_here         boolean;
 BEGIN
+    IF holder IS NULL THEN
+        PERFORM ledger_shard_here(home);
+    END IF;
     is_locked := true;
     is_used := false;
     IF wait THEN
@@ -69,10 +84,12 @@ BEGIN
         look := 'open_' || shard;
         known := 'ledger.open_' || shard;
         IF current_setting(known, true) IS DISTINCT FROM 'yes' THEN
+            PERFORM ledger_shard_here(home);
             IF NOT EXISTS (SELECT FROM pg_prepared_statements WHERE name = look) THEN
                 EXECUTE format(
                     'PREPARE %1$I (text, text, text) AS
                     SELECT
+                        EXISTS (SELECT FROM pg_dist_placement p WHERE p.shardid = %3$s AND p.groupid = %4$s),
                         e.recorded_at, e.sequence, e.balance, e.held, e.lots, e.holds, e.overdraft, e.digest,
                         CASE e.kind WHEN ''refusal'' THEN (e.refusal ->> ''after'')::bigint ELSE e.sequence END,
                         (
@@ -92,13 +109,16 @@ BEGIN
                         ORDER BY sequence DESC
                         LIMIT 1
                     ) e ON true',
-                    look, shard
+                    look, shard, number_of_shard, (SELECT groupid FROM pg_dist_local_group)
                 );
             END IF;
             PERFORM set_config(known, 'yes', false);
         END IF;
         EXECUTE format('EXECUTE %I (%L, %L, %L)', look, holder, type, key)
-        INTO recorded_at, sequence, balance, held, lots, holds, overdraft, digest, moved_by, is_used;
+        INTO is_here, recorded_at, sequence, balance, held, lots, holds, overdraft, digest, moved_by, is_used;
+        IF NOT is_here THEN
+            RAISE EXCEPTION 'the holder has moved to another node' USING ERRCODE = 'LG003';
+        END IF;
     END IF;
     now := clock_timestamp();
     RETURN NEXT;
@@ -275,6 +295,14 @@ BEGIN
     -- What is set here ends with the transaction if that fails; what is prepared stays. No block catches an error here: it would begin a
     -- savepoint on every node, in the midst of a COPY to them.
     IF current_setting(known, true) IS DISTINCT FROM 'yes' THEN
+        -- A worker that was taken out of the cluster must not write here (ledger_shard_here).
+        IF NOT EXISTS (
+            SELECT
+            FROM pg_dist_node
+            WHERE nodeid = citus_nodeid_for_gpid(citus_backend_gpid()) AND groupid IN (0, (SELECT groupid FROM pg_dist_local_group))
+        ) THEN
+            RAISE EXCEPTION 'the session comes from another worker' USING ERRCODE = 'LG003';
+        END IF;
         IF NOT EXISTS (SELECT FROM pg_prepared_statements WHERE name = look) THEN
             EXECUTE format(
                 'PREPARE %I (text, text, bigint) AS

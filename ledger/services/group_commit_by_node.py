@@ -1,15 +1,18 @@
 """Group commit on a cluster: each node's requests have their own queue, whose transactions touch that node only.
 
 A transaction of holders on several nodes costs a call to each, and two phases at COMMIT (docs/adr/0045). So a request goes into
-the queue of its holder's node. The queue's threads are connected to that node, and no node's requests wait for another's.
+the queue of its holder's node. The queue's threads are connected to that node, and no node's requests wait for another's. What a
+node refuses because it no longer has the holder, they execute at the coordinator.
 """
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from ledger.database.nodes import Node, Nodes
-from ledger.database.queues import Notify, Pending
+from ledger.database.queues import Notify, Pending, threads
+from ledger.errors import ServerBusy
 from ledger.rules import Request
 from ledger.services.group_commit import ExecuteAfterWaiting, GroupCommit, ResultOrError
 
@@ -28,11 +31,16 @@ class GroupCommitByNode(GroupCommit):
         """Set up empty queues; their threads start with their first requests. Arguments are those of `GroupCommit`."""
         self._nodes = nodes or Nodes()
         self._ways = execute_group, execute_after_waiting
-        super().__init__(self._after(self._nodes.refresh, execute_group), execute_after_waiting, most=most)
+        super().__init__(execute_group, execute_after_waiting, most=most)
         self._of_nodes: dict[Node, GroupCommit] = {}
-        self._adding = threading.Lock()
+        self._changing = threading.Lock()
+        self._reading = threads("ledger-places", 1, limit=1)
+        """The thread that reads the places of the shards: the event loop must not, and the others are at workers."""
 
     def submit(self, asked: Any, notify: Notify, caller: Any = None) -> Pending:
+        if self._nodes.is_due():
+            with suppress(ServerBusy):
+                self._reading.submit(self._refresh, lambda done: None)
         node = self._nodes.node_of(asked.holder_id)
         if node is None:
             return super().submit(asked, notify, caller)
@@ -48,27 +56,30 @@ class GroupCommitByNode(GroupCommit):
             queue.expire()
 
     def close(self) -> None:
+        self._reading.close()
         super().close()
         for queue in tuple(self._of_nodes.values()):
             queue.close()
 
     def _queue_of(self, node: Node) -> GroupCommit:
-        with self._adding:
+        with self._changing:
             if node not in self._of_nodes:
-
-                def prepare() -> None:
-                    self._nodes.connect_to(node)
-                    self._nodes.refresh()
-
-                self._of_nodes[node] = GroupCommit(*(self._after(prepare, way) for way in self._ways), most=self._most)
+                self._of_nodes[node] = GroupCommit(*(self._at(node, way) for way in self._ways), most=self._most)
             return self._of_nodes[node]
 
-    @staticmethod
-    def _after(prepare: Callable[[], None], execute: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function with a preparation before each call."""
+    def _at(self, node: Node, execute: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function, executed by a thread that is connected to the node."""
 
-        def prepared(*arguments: Any, **options: Any) -> Any:
-            prepare()
+        def at_node(*arguments: Any, **options: Any) -> Any:
+            self._nodes.connect_to(node)
             return execute(*arguments, **options)
 
-        return prepared
+        return at_node
+
+    def _refresh(self) -> None:
+        """Read where the shards are, and end the threads and sessions of nodes that have none any more."""
+        self._nodes.refresh()
+        with self._changing:
+            left = [self._of_nodes.pop(node) for node in self._of_nodes.keys() - self._nodes.listed]
+        for queue in left:
+            queue.close()

@@ -5,8 +5,8 @@ from typing import Any
 from ledger import errors
 from ledger.api.kit import request_errors
 from ledger.api.kit.problems import MEDIA_TYPE, body
-from ledger.api.kit.schema import NEEDS_COORDINATOR_KEY, PROBLEMS_KEY, TAKES_BODY_KEY
-from ledger.api.kit.server_errors import DatabaseUnavailable, Misdirected
+from ledger.api.kit.schema import PROBLEMS_KEY, TAKES_BODY_KEY
+from ledger.api.kit.server_errors import DatabaseUnavailable
 from ledger.api.kit.statuses import NOT_EXECUTED, UNKNOWN
 
 EXAMPLE_REQUEST_ID = "0198c0de-7a1e-7b00-8000-000000000001"
@@ -89,13 +89,10 @@ def document_problems(result: dict[str, Any], **context: Any) -> dict[str, Any]:
 def _problems_of(operation: dict[str, Any]) -> list[errors.LedgerError]:
     own = list(operation.pop(PROBLEMS_KEY))
     takes_body = operation.pop(TAKES_BODY_KEY)
-    needs_coordinator = operation.pop(NEEDS_COORDINATOR_KEY)
     if not operation.get("security"):
         return own
     parameters = {parameter["name"]: parameter["in"] for parameter in operation.get("parameters", [])}
     problems = [*own, *_EVERYWHERE]
-    if needs_coordinator:
-        problems.append(Misdirected())
     if takes_body:
         problems += _WITH_BODY
     elif "query" in parameters.values():

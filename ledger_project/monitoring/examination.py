@@ -6,7 +6,6 @@ from django.db import Error, connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ledger import checks
-from ledger.database.cluster import is_on_worker
 from ledger.errors import LedgerError
 from ledger_project.monitoring import operator_checks, schema_checks, server_checks, work_checks
 from ledger_project.monitoring.findings import Finding, State, failed, ok
@@ -37,16 +36,6 @@ CHECKS: tuple[Check, ...] = (
     work_checks.suspended,
     work_checks.disk,
 )
-OF_THE_COORDINATOR: frozenset[Check] = frozenset(
-    {
-        operator_checks.two_step_login,
-        work_checks.timetable,
-        work_checks.audit,
-        work_checks.partitions,
-        work_checks.suspended,
-    }
-)
-"""What reads tables that a cluster has at its coordinator only."""
 
 
 def examine() -> Iterator[Finding]:
@@ -62,15 +51,8 @@ def examine() -> Iterator[Finding]:
         )
         return
     place = connection.settings_dict
-    answers = f"{place['NAME']} on {place['HOST'] or 'this machine'} answers"
-    if not is_on_worker():
-        yield ok("Database", f"{answers}.")
-        yield from map(_finding, CHECKS)
-        return
-    yield ok(
-        "Database", f"{answers}. It is a worker of the cluster: run this at the coordinator too, which has all other checks."
-    )
-    yield from map(_finding, (check for check in CHECKS if check not in OF_THE_COORDINATOR))
+    yield ok("Database", f"{place['NAME']} on {place['HOST'] or 'this machine'} answers.")
+    yield from map(_finding, CHECKS)
 
 
 def _finding(check: Check) -> Finding:

@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from billing.metering.partitions import months_ahead
 from billing.models import Run, ScheduledTask
-from ledger.database.cluster import ask_all_nodes, is_on_worker
+from ledger.database.cluster import ask_all_nodes
 from ledger.errors import LedgerError
 from ledger.services.expiration import BEGINNING, count_overdue
 from ledger.telemetry.metrics import are_counts_written
@@ -81,7 +81,7 @@ def _all_families() -> Iterator[Any]:
         with transaction.atomic():
             with connection.cursor() as cursor:
                 cursor.execute("SELECT set_config('statement_timeout', %s, true)", [STATEMENT_TIMEOUT])
-            for read in ON_WORKERS if is_on_worker() else READS:
+            for read in READS:
                 found += read()
     except (Error, LedgerError) as error:
         log.warning("/metrics has no numbers of the database: %s", error)
@@ -246,5 +246,3 @@ READS: tuple[Callable[[], Families], ...] = (
     _partitions,
     _overdue_expirations,
 )
-ON_WORKERS: tuple[Callable[[], Families], ...] = (_connections, _lock_waits, _entries, _overdue_expirations)
-"""What a process reads that is connected to a worker of a cluster: the other numbers are of tables of the coordinator."""

@@ -8,10 +8,10 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from billing.metering.partitions import PREFIX
 from ledger import checks
 from ledger.database import schema_versions
-from ledger.database.cluster import ask_all_nodes, is_on_worker
+from ledger.database.cluster import ask_all_nodes
 from ledger.errors import UnsafeDatabase
 from ledger_project.database import catalogue
-from ledger_project.database.distribution import ENTRIES, ON_ALL_NODES
+from ledger_project.database.distribution import ENTRIES
 from ledger_project.database.rights import RIGHTS
 from ledger_project.database.triggers import ALWAYS, PARTITIONS_HAVE, TRIGGERS
 from ledger_project.monitoring.findings import Finding, failed, ok, warning
@@ -20,8 +20,6 @@ from ledger_project.monitoring.server_checks import PREPARE
 SHOWN = 4
 OF_NO_LAW = frozenset({"indexes", "views"})
 """What an operator may add to: one more index refuses nothing, and lets nothing through."""
-ON_EVERY_NODE = frozenset({ENTRIES, *ON_ALL_NODES})
-"""The tables that the workers of a cluster have."""
 TABLE_PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER")
 ROLE = """
 SELECT current_user, role.rolsuper,
@@ -109,14 +107,13 @@ def rights(connection: BaseDatabaseWrapper) -> Finding:
         return warning("Rights", f"The server has no role {name}.", advice)
     values = {"role": name, "privileges": list(TABLE_PRIVILEGES)}
     there = {*_rows(connection, ON_TABLES, values), *_rows(connection, ON_COLUMNS, values)}
-    tables = ON_EVERY_NODE if is_on_worker() else RIGHTS.keys()
-    wanted = {(table, right) for table in tables for each in RIGHTS[table] for right in _single(each)}
+    wanted = {(table, right) for table, granted in RIGHTS.items() for each in granted for right in _single(each)}
     missing, more = sorted(wanted - there), sorted(there - wanted)
     if missing or more:
         texts = [f"may not {_listed(f'{right} {table}' for table, right in missing)}"] if missing else []
         texts += [f"may also {_listed(f'{right} {table}' for table, right in more)}"] if more else []
         return failed("Rights", f"{name} {' and '.join(texts)}.", PREPARE)
-    return ok("Rights", f"{name} has exactly the rights of the {len(tables)} tables in rights.py.")
+    return ok("Rights", f"{name} has exactly the rights of the {len(RIGHTS)} tables in rights.py.")
 
 
 def _single(right: str) -> list[str]:
@@ -131,8 +128,7 @@ def triggers(connection: BaseDatabaseWrapper) -> Finding:
     enabled: dict[str, dict[str, str]] = {}
     for table, name, state in _rows(connection, TRIGGERS_THERE):
         enabled.setdefault(table, {})[name] = state
-    wanted = {table: names for table, names in TRIGGERS.items() if table in ON_EVERY_NODE or not is_on_worker()}
-    wanted |= {table: PARTITIONS_HAVE for table in enabled if table.startswith(PREFIX)}
+    wanted = TRIGGERS | {table: PARTITIONS_HAVE for table in enabled if table.startswith(PREFIX)}
     wrong = sorted(
         f"{name} of {table}" for table, names in wanted.items() for name in names if enabled.get(table, {}).get(name) != ALWAYS
     )

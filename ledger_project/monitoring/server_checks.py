@@ -14,7 +14,7 @@ from ledger.database.batch_slots import SERVER_SLOTS, SLOT_LOCKS
 from ledger.errors import UnsafeDatabase
 from ledger_project.monitoring.findings import Finding, failed, ok, warning
 from ledger_project.monitoring.version import VERSION
-from ledger_project.serving.bootstrap import SETTINGS, wanted_settings
+from ledger_project.serving.bootstrap import TIMEOUTS, wanted_settings, wanted_settings_of_role
 from ledger_project.serving.web import CONNECTIONS_TO_DATABASE, CONNECTIONS_TO_NODE, workers_from_environment
 
 CLOCK_WARNING, CLOCK_FAILED = timedelta(seconds=1), timedelta(seconds=60)
@@ -30,12 +30,12 @@ SELECT count(*), current_setting('max_connections')::int
 FROM pg_stat_activity
 WHERE backend_type = 'client backend'
 """
-NODES = "SELECT count(*) FROM pg_dist_node WHERE noderole = 'primary' AND shouldhaveshards"
-# The settings of the database, not of this session: a role may have other settings, and some apply to TCP only.
+# The settings of the database, and of this role in it, not of this session: that may have others, and some apply to TCP only.
 OF_DATABASE = """
-SELECT coalesce(array_agg(each), '{}')
+SELECT coalesce(array_agg(each) FILTER (WHERE setrole = 0), '{}'), coalesce(array_agg(each) FILTER (WHERE setrole <> 0), '{}')
 FROM pg_db_role_setting, unnest(setconfig) AS each
-WHERE setrole = 0 AND setdatabase = (SELECT oid FROM pg_database WHERE datname = current_database())
+WHERE setrole IN (0, (SELECT oid FROM pg_roles WHERE rolname = current_user))
+    AND setdatabase = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
 SETTING = "SELECT name, setting, unit FROM pg_settings WHERE name = ANY(%s)"
 
@@ -80,17 +80,24 @@ def durability(connection: BaseDatabaseWrapper) -> Finding:
 
 
 def timeouts(connection: BaseDatabaseWrapper) -> Finding:
-    """Whether the database has the timeouts that `prepare_database` sets."""
+    """Whether the database, and on a cluster the role in it, has the timeouts that `prepare_database` sets."""
     try:
         checks.verify_lock_timeout(checks.server_settings(connection))
     except UnsafeDatabase as unsafe:
         return failed("Timeouts", _said(unsafe), PREPARE)
-    (settings_of_database,) = _row(connection, OF_DATABASE)
-    set_here = dict(each.split("=", 1) for each in settings_of_database)
-    wrong = [f"{name} is not {wanted}" for name, wanted in wanted_settings().items() if set_here.get(name) != wanted]
+    of_database, of_role = (dict(each.split("=", 1) for each in found) for found in _row(connection, OF_DATABASE))
+    wrong = [
+        f"on the database, {name} is not {value}" for name, value in wanted_settings().items() if of_database.get(name) != value
+    ]
+    for name, value in wanted_settings_of_role().items():
+        if of_role.get(name) != value:
+            wrong.append(f"for this role, {name} is not {value}")
+        if name in of_database:
+            wrong.append(f"on the database, {name} is set, which also ends moves of shards")
     if wrong:
-        return warning("Timeouts", f"On the database, {', '.join(wrong)}.", PREPARE)
-    return ok("Timeouts", f"lock_timeout is {SETTINGS['lock_timeout']}; all others are as prepare_database sets them.")
+        text = "; ".join(wrong)
+        return warning("Timeouts", f"{text[0].upper()}{text[1:]}.", PREPARE)
+    return ok("Timeouts", f"lock_timeout is {TIMEOUTS['lock_timeout']}; all others are as prepare_database sets them.")
 
 
 def locks(connection: BaseDatabaseWrapper) -> Finding:
@@ -110,14 +117,10 @@ def locks(connection: BaseDatabaseWrapper) -> Finding:
 
 
 def connections(connection: BaseDatabaseWrapper) -> Finding:
-    """Whether the server has the connections that the web processes of this machine may need.
-
-    On a cluster each node may have as many processes as this one, and each of them connects to every node.
-    """
+    """Whether the server, or a worker of a cluster, has the connections that the web processes of this machine may need."""
     used, most = _row(connection, CONNECTIONS)
     workers = workers_from_environment()
-    nodes = _row(connection, NODES)[0] if settings.LEDGER["DISTRIBUTED"] else 0
-    needed = workers * (CONNECTIONS_TO_DATABASE + nodes * CONNECTIONS_TO_NODE)
+    needed = workers * (CONNECTIONS_TO_DATABASE + (CONNECTIONS_TO_NODE if settings.LEDGER["DISTRIBUTED"] else 0))
     is_pooled = bool(connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"))
     text = f"{used} of {most} are in use; {workers} web processes need at most {needed}{', which PgBouncer shares' * is_pooled}."
     advice = "Put PgBouncer in between, start fewer web processes, or raise max_connections."

@@ -13,14 +13,10 @@ from django.utils import timezone
 
 from ledger import staff_log
 from ledger.api.kit.requests import request_id
-from ledger.database.cluster import is_on_worker
 from ledger_project.operators import two_step
 from ledger_project.operators.preferences import time_zone
 
 PAGES = "/admin/"
-MISDIRECTED = (
-    "This web server is connected to a worker of the cluster. Use one at the coordinator: only that has operators and billing.\n"
-)
 
 
 class OperatorMiddleware:
@@ -39,8 +35,6 @@ class OperatorMiddleware:
         return response
 
     def _page(self, request: HttpRequest) -> HttpResponse:
-        if is_on_worker():
-            return HttpResponse(MISDIRECTED, status=421, content_type="text/plain; charset=utf-8")
         request_id(request)
         with staff_log.during(request):
             if not request.user.is_authenticated:

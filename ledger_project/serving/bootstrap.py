@@ -3,7 +3,8 @@
 Web processes that start at the same time wait for that, and check the database before they serve.
 
 The settings are set on the database, not by each connection: so they also hold behind PgBouncer, which drops settings that a
-client sets at connecting, and for a person with psql.
+client sets at connecting, and for a person with psql. On a cluster the timeouts are set for the application's role in this
+database instead: on the database they would end Citus's own work too, such as copying a shard.
 """
 
 import fcntl
@@ -110,6 +111,8 @@ def migrate_and_grant_rights(
         verify_schema(connection)
         applied = _migrate(connection, verbosity)
         if settings.LEDGER["DISTRIBUTED"]:
+            # Sessions that copy to the workers must not have the timeouts of a database that was on one server before.
+            set_settings(connection)
             for done in distribute(connection):
                 tell(done)
         provision(connection)
@@ -136,10 +139,12 @@ def _migrate(connection: BaseDatabaseWrapper, verbosity: int) -> int:
 
 # Rights and settings ---------------------------------------------------------------------------------
 
-SETTINGS = {
+TIMEOUTS = {
     "lock_timeout": "2s",
     "statement_timeout": "30s",
     "idle_in_transaction_session_timeout": "60s",
+}
+SETTINGS = {
     # A client whose machine has vanished does not say that it is gone. It is asked after 10 s of silence, three times in 9 s, and
     # a statement that is running looks every 5 s whether the connection has ended: its lock is free after 24 s at most.
     "tcp_keepalives_idle": "10",
@@ -181,8 +186,13 @@ def provision(connection: BaseDatabaseWrapper) -> None:
 
 
 def wanted_settings() -> dict[str, str]:
-    """Return the settings of the database: `SETTINGS`, and those of a cluster if the ledger is distributed."""
-    return SETTINGS | (SETTINGS_OF_A_CLUSTER if settings.LEDGER["DISTRIBUTED"] else {})
+    """Return the settings of the database: on a cluster without the timeouts, and with those that a cluster needs."""
+    return SETTINGS | (SETTINGS_OF_A_CLUSTER if settings.LEDGER["DISTRIBUTED"] else TIMEOUTS)
+
+
+def wanted_settings_of_role() -> dict[str, str]:
+    """Return the settings of the application's role in the database."""
+    return TIMEOUTS if settings.LEDGER["DISTRIBUTED"] else {}
 
 
 def set_settings(connection: BaseDatabaseWrapper) -> None:
@@ -192,6 +202,22 @@ def set_settings(connection: BaseDatabaseWrapper) -> None:
         for name, value in wanted_settings().items():
             statement = sql.SQL("ALTER DATABASE {} SET {} = {}")
             cursor.execute(statement.format(database, sql.SQL(name), sql.Literal(value)))
+        for name in wanted_settings_of_role():
+            cursor.execute(sql.SQL("ALTER DATABASE {} RESET {}").format(database, sql.SQL(name)))
+
+
+def set_settings_of_role(connection: BaseDatabaseWrapper) -> None:
+    """Set `wanted_settings_of_role` for the connected role, on all nodes, and close the connection: the next one has them.
+
+    Args:
+        connection: the application's: a role may set this for itself, and the owner of the database may not.
+    """
+    database = sql.Identifier(connection.get_connection_params()["dbname"])
+    with connection.cursor() as cursor:
+        for name, value in wanted_settings_of_role().items():
+            statement = sql.SQL("ALTER ROLE CURRENT_USER IN DATABASE {} SET {} = {}")
+            cursor.execute(statement.format(database, sql.SQL(name), sql.Literal(value)))
+    connection.close()
 
 
 def grant_rights(connection: BaseDatabaseWrapper, role: str) -> None:
@@ -241,6 +267,7 @@ def prepare(server: postgres.Server | None) -> "Secrets":
         use_database(server.application_url)
     try:
         _prepare_as_owner()
+        set_settings_of_role(connection)
         made = seed()
         verify_database(connection, needs_lock_timeout=True)
         ensure_groups_exist()

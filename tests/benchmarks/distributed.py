@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
@@ -22,7 +22,7 @@ from statistics import median
 from ledger_project.serving import postgres
 from tests.benchmarks.measuring import children, cpu_of_process_us
 from tests.benchmarks.server import ROOT
-from tests.distributed.cluster import StartedCluster, StartedNode
+from tests.distributed.cluster import Node, StartedCluster, StartedNode
 
 CLIENTS = 16
 HOLDERS = 400
@@ -51,12 +51,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="ledger-bench-") as folder:
         Path(folder).chmod(0o755)
         with _running(Path(folder) / "one", options.citus, 0) as cluster:
-            _measure("one PostgreSQL", cluster, cluster.nodes[:1], options, distributed=False)
+            _measure("one PostgreSQL", cluster, options, distributed=False)
         for count in map(int, options.workers.split(",")):
             with _running(Path(folder) / f"of-{count}", options.citus, count) as cluster:
                 name = f"Citus, {count} worker{'s' if count > 1 else ''}"
-                _measure(f"{name}, by the coordinator", cluster, cluster.nodes[:1], options)
-                _measure(f"{name}, by all workers", cluster, cluster.nodes[1:], options)
+                _measure(f"{name}, one process", cluster, options)
+                if count > 1:
+                    _measure(f"{name}, {count} processes", cluster, options, processes=count)
     return None
 
 
@@ -85,11 +86,11 @@ def _running(folder: Path, built: Path, workers: int) -> Iterator[StartedCluster
 
 
 def _measure(
-    name: str, cluster: StartedCluster, nodes: Sequence[StartedNode], options: argparse.Namespace, *, distributed: bool = True
+    name: str, cluster: StartedCluster, options: argparse.Namespace, *, processes: int = 1, distributed: bool = True
 ) -> None:
     """Measure spends, alone and grouped, and print a row of the table for each."""
     for most in GROUPED:
-        found = [_round(cluster, nodes, options.clients, most, distributed=distributed) for _ in range(options.rounds)]
+        found = [_round(cluster, processes, options.clients, most, distributed=distributed) for _ in range(options.rounds)]
         per_s, client, *servers = (median(column) for column in zip(*found, strict=True))
         together = "own transactions" if most == 1 else f"up to {most} in a transaction"
         coordinator = f"{servers[0]:.2f}" if distributed else ""
@@ -97,14 +98,12 @@ def _measure(
         sys.stdout.flush()
 
 
-def _round(
-    cluster: StartedCluster, nodes: Sequence[StartedNode], clients: int, most: int, *, distributed: bool
-) -> tuple[float, ...]:
+def _round(cluster: StartedCluster, processes: int, clients: int, most: int, *, distributed: bool) -> tuple[float, ...]:
     """Return the spends per second, and the CPU in ms for one: of the clients, and of each node."""
     with ExitStack() as stack:
         spenders = [
-            stack.enter_context(_spender(node, count, most, distributed=distributed))
-            for node, count in zip(nodes, _shares(clients, len(nodes)), strict=True)
+            stack.enter_context(_spender(cluster.coordinator, count, most, distributed=distributed))
+            for count in _shares(clients, processes)
         ]
         for client in spenders:
             assert client.stdout is not None
@@ -128,8 +127,8 @@ def _shares(whole: int, parts: int) -> list[int]:
 
 
 @contextmanager
-def _spender(node: StartedNode, count: int, most: int, *, distributed: bool) -> Iterator[subprocess.Popen[str]]:
-    """A process of clients that spend by a node; ended with the block."""
+def _spender(node: Node, count: int, most: int, *, distributed: bool) -> Iterator[subprocess.Popen[str]]:
+    """A process of clients that is connected to the coordinator, or to the one server; ended with the block."""
     client = subprocess.Popen(
         [sys.executable, "-m", "tests.benchmarks.distributed", "--client", json.dumps({"count": count})],
         cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Any
 from unittest import mock
 
@@ -80,9 +79,6 @@ FROM (
 """
 
 
-NEXT_NODE = count()
-
-
 @dataclass
 class RaceSchema:
     """A schema that comes before `public` for the sessions that use it, and is dropped after the test."""
@@ -136,11 +132,6 @@ class RaceSchema:
         with connection.cursor() as cursor:
             cursor.execute(f"SET search_path = {self.name}, public")
 
-    def use_next_node(self) -> None:
-        """Let this thread use this schema by a connection to the next node of a cluster."""
-        nodes.go_to(next(NEXT_NODE))
-        self.use()
-
     @contextmanager
     def count_violations(self, after_insert: Work | None = None) -> Iterator[None]:
         """Count unique violations of this thread's statements; call `after_insert` once, after the first INSERT of an entry."""
@@ -174,7 +165,7 @@ class RaceSchema:
 
         def one(work: Work, after_insert: Work | None, begin: Work) -> Any:
             try:
-                self.use_next_node()
+                self.use()
                 begin()
                 with self.count_violations(after_insert):
                     return work()

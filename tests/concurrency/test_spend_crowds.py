@@ -40,7 +40,7 @@ def set_lock_timeout(value: str) -> None:
 def run_fifty(
     schema: RaceSchema, work: Callable[[int], Any], *, before_any_commits: Callable[[], None] = lambda: None
 ) -> list[Any]:
-    """Run `work` fifty times at the same time, each in a thread with a separate connection, of all nodes, that uses the schema.
+    """Run `work` fifty times at the same time, each in a thread with a separate connection that uses the schema.
 
     Args:
         work: gets the index, 0 .. 49.
@@ -51,7 +51,7 @@ def run_fifty(
 
     def one(index: int) -> Any:
         try:
-            schema.use_next_node()
+            schema.use()
             set_lock_timeout("60s")
             with schema.count_violations():
                 return work(index)

@@ -36,8 +36,8 @@ def two_servers(
     """Two web processes for all the stories, with a thread for each of the crowd; and a way to start another."""
     with django_db_blocker.unblock(), web_servers(tmp_path_factory.mktemp("web")) as start:
         with on_committed_database():
-            both = start(2, on_all_nodes=True)
-        yield lambda more=0: start(more, on_all_nodes=True) if more else both
+            both = start(2)
+        yield lambda more=0: start(more) if more else both
 
 
 @pytest.fixture

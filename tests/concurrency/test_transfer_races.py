@@ -39,7 +39,7 @@ def test_transfers_in_opposite_directions_all_succeed(run_threads: RunThreads, n
         ]
         return len(entries)
 
-    assert run_threads(transfer, 4, on_all_nodes=True) == [ROUNDS] * 4
+    assert run_threads(transfer, 4) == [ROUNDS] * 4
     assert [reads.balance(holder).balance for holder in (ada, bob)] == [1000, 1000]
 
 
@@ -78,7 +78,7 @@ def test_transfers_deadlock_unless_they_lock_in_the_order_of_the_numbers(
         rules.TransferRequest(holder_id=source, to=target, amount=3, idempotency_key="transfer")
         for source, target in ((ada, bob), (bob, ada))
     ]
-    answers = run_threads(lambda index: once(requests[index]), 2, on_all_nodes=True)
+    answers = run_threads(lambda index: once(requests[index]), 2)
 
     assert not any(isinstance(response, SequenceTaken) for response in answers)
     moved = [response for response in answers if isinstance(response, rules.Entry)]

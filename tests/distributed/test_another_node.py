@@ -15,11 +15,10 @@ from django.db import connection, connections
 from ledger import reads, services
 from ledger.database.cluster import verify_cluster
 from ledger_project.database.distribution import distribute
-from ledger_project.serving.bootstrap import provision
+from ledger_project.serving.bootstrap import provision, set_settings_of_role
 from tests.benchmarks.server import ROOT
 from tests.deployment.serving.test_serve import wait_until
 from tests.distributed.cluster import StartedCluster, StartedNode
-from tests.distributed.test_nodes import at_node
 from tests.distributed.test_prepare import another_database
 
 __all__ = ["another_database"]
@@ -51,9 +50,7 @@ def third(own_cluster: StartedCluster) -> Iterator[StartedNode]:
 
 def test_an_added_node_takes_shards_while_holders_spend(own_cluster, another_database, third) -> None:
     call_command("migrate", interactive=False, verbosity=0)
-    distribute(connection)
-    provision(connection)
-    connection.close()
+    prepare()
     for holder in HOLDERS:
         services.grant(holder_id=holder, amount=10_000, idempotency_key="g")
     moved = threading.Event()
@@ -78,16 +75,21 @@ def test_an_added_node_takes_shards_while_holders_spend(own_cluster, another_dat
         assert superuser.execute(SHARDS_OF, [third.host, third.port]).fetchone()[0] >= 4
     assert sum(reads.balance(holder).balance for holder in HOLDERS) == 24 * 10_000 - spends
     verify_cluster(connection, is_wanted=True)
-    with at_node(third):
-        for holder in HOLDERS:
-            assert services.spend(holder_id=holder, amount=1, idempotency_key="by the new node").amount == -1
+    for holder in HOLDERS:
+        assert services.spend(holder_id=holder, amount=1, idempotency_key="afterwards").amount == -1
+
+
+def prepare() -> None:
+    """Do what `prepare_database` does after the migrations."""
+    distribute(connection)
+    provision(connection)
+    set_settings_of_role(connection)
 
 
 def follow(superuser: psycopg.Connection, statement: str, node: StartedNode) -> None:
     """Do what the page says, with the node in the place of worker3."""
     if statement == "manage.py prepare_database":
-        distribute(connection)
-        provision(connection)
+        prepare()
     elif "rebalance_status" in statement:
         wait_until(lambda: is_balanced(superuser, statement), "the shards were moved", timeout_s=200)
     else:

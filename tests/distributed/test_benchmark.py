@@ -1,4 +1,4 @@
-"""`tests.benchmarks.distributed` leaves no server behind, however it ends; its clients are shared out among the workers."""
+"""`tests.benchmarks.distributed` leaves no server behind, however it ends; its clients are shared out among the processes."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ledger_project.serving.postgres import processes
+from ledger_project.serving.postgres.processes import postmaster_pid
 from tests.benchmarks.distributed import CLIENTS, _shares
 from tests.benchmarks.server import ROOT
 from tests.distributed.cluster import StartedCluster
@@ -28,7 +28,7 @@ def folder() -> Iterator[Path]:
 def postmasters(folder: Path) -> list[int]:
     """The servers that run in there."""
     clusters = [*folder.glob("ledger-bench-*/*/postgres"), *folder.glob("ledger-bench-*/*/worker*/postgres")]
-    return [pid for cluster in clusters if (pid := processes.postmaster_pid(cluster)) is not None]
+    return [pid for cluster in clusters if (pid := postmaster_pid(cluster)) is not None]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -45,7 +45,7 @@ def test_a_signal_ends_its_servers_too(own_cluster: StartedCluster, folder: Path
     assert (postmasters(folder), list(folder.iterdir())) == ([], [])
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
-def test_as_many_clients_spend_by_any_number_of_workers(workers: int) -> None:
-    shares = _shares(CLIENTS, workers)
-    assert (len(shares), sum(shares), max(shares) - min(shares)) in [(workers, CLIENTS, 0), (workers, CLIENTS, 1)]
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_as_many_clients_spend_in_any_number_of_processes(processes: int) -> None:
+    shares = _shares(CLIENTS, processes)
+    assert (len(shares), sum(shares), max(shares) - min(shares)) in [(processes, CLIENTS, 0), (processes, CLIENTS, 1)]

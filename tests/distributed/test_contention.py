@@ -1,4 +1,4 @@
-"""Three web processes on three nodes contend for a few holders, while shards move, a worker dies, the coordinator restarts.
+"""Three web processes contend for a few holders, while shards move, a worker dies, the coordinator restarts.
 
 Clients behave as they should: they repeat a call with its key until they get a response. They also send each call a second time,
 to another process. Then: one result per key, no acknowledged write is missing, the audit is clean.
@@ -25,7 +25,6 @@ from ledger import services
 from ledger.audit.auditing import audit_shards
 from ledger.audit.connections import connector
 from ledger.models import SCOPES
-from ledger_project.serving import postgres
 from tests.concurrency.http_clients import HttpClient, Response
 from tests.conftest import web_servers
 from tests.distributed.cluster import Cluster, StartedCluster, StartedNode
@@ -114,14 +113,13 @@ class Traffic:
 
 @pytest.fixture
 def traffic(cluster: Cluster, committed_db, tmp_path: Path, new_holder) -> Iterator[Traffic]:
-    """A web process on each node, and an API key."""
+    """Three web processes, and an API key."""
     _, api_key = services.create_api_key(name=f"contention-{uuid.uuid4().hex[:12]}", scopes=SCOPES)
     holders = [new_holder() for _ in range(HOLDERS)]
     for holder in holders:
         services.grant(holder_id=holder, amount=40, idempotency_key="first")
-    database = connection.settings_dict["NAME"]
     with web_servers(tmp_path) as start:
-        webs = [start(1, dsn=node.url(postgres.APPLICATION, database))[0] for node in cluster.nodes]
+        webs = start(3)
         yield Traffic([HttpClient(web.url, api_key) for web in webs], holders)
         for web in webs:
             assert "Traceback" not in web.log.read_text() or "database-unavailable" in web.log.read_text()
@@ -133,7 +131,7 @@ def superuser(cluster: Cluster) -> psycopg.Connection:
     return cluster.coordinator.connect(connection.settings_dict["NAME"])
 
 
-def test_three_processes_on_three_nodes(traffic: Traffic) -> None:
+def test_three_processes(traffic: Traffic) -> None:
     traffic.run(lambda: None)
     traffic.check()
 

@@ -1,4 +1,4 @@
-"""Commands, metrics, pages and calls at each node: all work at the coordinator, those of the ledger at a worker."""
+"""Commands, metrics, pages and calls work on a cluster."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -6,12 +6,10 @@ from io import StringIO
 
 import pytest
 from django.contrib.auth.models import User
-from django.core.management import CommandError, call_command
+from django.core.management import call_command
 from django.db import connection
-from django.test import Client
 from django.utils.timezone import now
 
-from billing.models import Customer
 from ledger import reads, services
 from ledger.api.kit import authentication
 from ledger.models import SCOPES
@@ -20,24 +18,9 @@ from ledger_project.monitoring.examination import examine
 from ledger_project.monitoring.findings import State
 from tests.asgi_client import AsgiClient
 from tests.distributed.test_locks_of_all_nodes import address, shard_node
-from tests.distributed.test_nodes import at_node
 from tests.ledger.admin.admin_site import operator
 from tests.ledger.api.conftest import ApiClient
-from tests.ledger.api.test_misdirected import ask
-from tests.ledger.api.test_scopes import documented_calls
 
-OF_THE_COORDINATOR = {
-    "update_totals": [],
-    "ledger_report": [],
-    "audit_ledger": ["--no-progress"],
-    "generate_invoices": ["--check"],
-    "seller": [],
-    "erase_customer": ["nobody", "--yes"],
-    "usage_partitions": [],
-    "two_step": [],
-    "work": ["--once"],
-    "demo": [],
-}
 PAGES = [
     "/admin/",
     "/admin/ledger/account/",
@@ -92,9 +75,6 @@ def api(as_application) -> Iterator[ApiClient]:
     authentication.forget_keys()
 
 
-# At the coordinator ----------------------------------------------------------------------------------
-
-
 @pytest.mark.django_db
 @pytest.mark.parametrize("page", PAGES)
 def test_every_page_is_shown(page):
@@ -109,41 +89,29 @@ def test_the_commands_find_nothing_wrong(holder):
     assert "Clean: no violations found." in printed("audit_ledger", "--no-progress", "--holder", holder)
 
 
-# At every node ---------------------------------------------------------------------------------------
+def test_the_calls_of_the_ledger_are_served(api, holder):
+    answers = {call: api.get(call.format(holder=holder)) for call in CALLS}
+    assert {call: answer.status_code for call, answer in answers.items()} == dict.fromkeys(CALLS, 200)
+    assert answers["/v1/holders/{holder}/balance"].json()["balance"] == 70
 
 
-def test_every_node_serves_the_calls_of_the_ledger(cluster, api, holder):
-    for node in cluster.nodes:
-        with at_node(node):
-            answers = {call: api.get(call.format(holder=holder)) for call in CALLS}
-            assert {call: answer.status_code for call, answer in answers.items()} == dict.fromkeys(CALLS, 200)
-            assert answers["/v1/holders/{holder}/balance"].json()["balance"] == 70
+def test_what_has_expired_is_booked(as_application, new_holder):
+    holder = new_holder()
+    services.grant(holder_id=holder, amount=10, expires_at=now() + timedelta(milliseconds=300), idempotency_key="g")
+    while reads.balance(holder).available:
+        pass
+    printed("expire_credits")
+    assert (reads.balance(holder).sequence, reads.balance(holder).balance) == (2, 0)
 
 
-def test_every_node_books_what_has_expired(cluster, as_application, new_holder):
-    for node in cluster.nodes:
-        with at_node(node):
-            holder = new_holder()
-            services.grant(holder_id=holder, amount=10, expires_at=now() + timedelta(milliseconds=300), idempotency_key="g")
-            while reads.balance(holder).available:
-                pass
-            printed("expire_credits")
-            assert (reads.balance(holder).sequence, reads.balance(holder).balance) == (2, 0)
+def test_the_doctor_finds_no_mistake(as_application):
+    assert [each for each in examine() if each.state == State.FAILED] == []
 
 
-def test_the_doctor_examines_what_a_node_has(cluster, as_application):
-    for node in cluster.nodes:
-        with at_node(node):
-            findings = list(examine())
-        assert [each for each in findings if each.state == State.FAILED] == []
-        assert ("worker of the cluster" in findings[0].text) == (node in cluster.workers)
-        assert ("Timetable" in {each.check for each in findings}) == (node == cluster.coordinator)
-
-
-def test_the_doctor_counts_the_connections_that_go_to_every_node(cluster, as_application, monkeypatch):
+def test_the_doctor_counts_the_connections_that_go_to_a_worker(as_application, monkeypatch):
     monkeypatch.setenv("LEDGER_WEB_WORKERS", "3")
     (found,) = [each for each in examine() if each.check == "Connections"]
-    assert f"3 web processes need at most {3 * (28 + 9 * len(cluster.workers))}" in found.text
+    assert f"3 web processes need at most {3 * (28 + 9)}" in found.text
 
 
 def test_the_doctor_finds_a_trigger_that_is_off_on_one_shard(cluster, holder):
@@ -164,46 +132,8 @@ def test_the_doctor_finds_a_trigger_that_is_off_on_one_shard(cluster, holder):
     assert found.state == State.OK
 
 
-def test_metrics_have_the_numbers_of_the_node_and_the_waits_of_all(cluster, as_application):
-    for node in cluster.nodes:
-        with at_node(node):
-            found = {family.name: family for family in gauges.DatabaseGauges().collect()}
-        assert found["ledger_database_up"].samples[0].value == 1
-        assert found["ledger_lock_waiting_sessions"].samples[0].value == 0
-        assert ("ledger_task_interval_seconds" in found) == (node == cluster.coordinator)
-
-
-# At a worker -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("command", OF_THE_COORDINATOR)
-def test_a_command_of_the_coordinator_says_so_at_a_worker(cluster, as_application, command):
-    with at_node(cluster.workers[0]), pytest.raises(CommandError, match="leads to a worker of the cluster") as refused:
-        call_command(command, *OF_THE_COORDINATOR[command])
-    assert refused.value.returncode == 2
-
-
-def test_a_call_of_billing_is_refused_at_a_worker_and_served_at_the_coordinator(cluster, api):
-    ref = f"CUST-{id(api)}"
-    body = {"ref": ref, "name": "Ada", "currency": "EUR"}
-    for node in cluster.workers:
-        with at_node(node):
-            for answer in (api.get("/v1/customers"), api.post("/v1/customers", body, key=ref)):
-                assert (answer.status_code, answer.json()["type"].rsplit("/", 1)[1]) == (421, "misdirected")
-                assert answer.json()["outcome"] == "not_executed"
-    assert not Customer.objects.filter(ref=ref).exists()
-    assert api.get("/v1/customers").status_code == 200
-    assert api.post("/v1/customers", body, key=ref).status_code == 201
-
-
-def test_a_worker_refuses_the_calls_that_document_it_and_no_others(cluster, api):
-    with at_node(cluster.workers[0]):
-        statuses = [(call, ask(call, api.secret, on_this_connection=True).status_code) for call in documented_calls()]
-    assert [call for call, status in statuses if (status == 421) != ("421" in call.responses)] == []
-
-
-def test_operators_pages_are_refused_at_a_worker(cluster, as_application):
-    with at_node(cluster.workers[0]):
-        for page in ("/admin/", "/admin/login/", "/admin/ledger/account/"):
-            answer = Client().get(page)
-            assert (answer.status_code, "Use one at the coordinator" in answer.content.decode()) == (421, True)
+def test_metrics_have_all_numbers(as_application):
+    found = {family.name: family for family in gauges.DatabaseGauges().collect()}
+    assert found["ledger_database_up"].samples[0].value == 1
+    assert found["ledger_lock_waiting_sessions"].samples[0].value == 0
+    assert "ledger_task_interval_seconds" in found

@@ -18,12 +18,11 @@ from ledger_project.serving import postgres
 from tests import nodes
 from tests.conftest import wait_until_waiting
 from tests.distributed.cluster import Cluster, Node
-from tests.distributed.test_nodes import at_node
 
 
 @dataclass
 class Contended:
-    """A holder's lock: a session of one node holds it, a session of another awaits it; both are clients."""
+    """A holder's lock: a session of the coordinator holds it, another awaits it; both are clients."""
 
     name: str
     node: Node
@@ -42,31 +41,30 @@ def shard_node(cluster: Cluster, holder: str) -> Node:
 
 @pytest.fixture
 def contended(cluster: Cluster, as_application, new_holder) -> Iterator[Contended]:
-    """A holder's lock that the coordinator's session holds and a worker's session waits for."""
+    """A holder's lock that one session of the coordinator holds, and another waits for."""
     holder = new_holder()
     database, node = connection.settings_dict["NAME"], shard_node(cluster, holder)
-    elsewhere = next(each for each in cluster.workers if each is not node)
     asked = (lock_number(holder_key(holder)), holder)
     with ExitStack() as stack:
-        at_coordinator, at_worker = (
-            stack.enter_context(psycopg.connect(each.url(postgres.APPLICATION, database), application_name=name))
-            for each, name in ((cluster.coordinator, "the holding"), (elsewhere, "the waiting"))
+        holding, waiting = (
+            stack.enter_context(psycopg.connect(cluster.coordinator.url(postgres.APPLICATION, database), application_name=name))
+            for name in ("the holding", "the waiting")
         )
         observer = stack.enter_context(node.connect(database))
-        at_coordinator.execute("SELECT ledger_lock(%s, %s, true)", asked)
+        holding.execute("SELECT ledger_lock(%s, %s, true)", asked)
 
         def wait() -> None:
-            at_worker.execute("SET LOCAL lock_timeout = '60s'")
-            at_worker.execute(f"SELECT ledger_lock(%s, %s, true) /* {holder_key(holder)} */", asked)
+            waiting.execute("SET LOCAL lock_timeout = '60s'")
+            waiting.execute(f"SELECT ledger_lock(%s, %s, true) /* {holder_key(holder)} */", asked)
 
-        session = nodes.session_id(at_worker)
+        session = nodes.session_id(waiting)
         thread = threading.Thread(target=wait)
         thread.start()
         wait_until_waiting(observer, session)
-        yield Contended(holder_key(holder), node, at_coordinator, at_worker)
-        at_coordinator.rollback()
+        yield Contended(holder_key(holder), node, holding, waiting)
+        holding.rollback()
         thread.join(60)
-        at_worker.rollback()
+        waiting.rollback()
 
 
 def address(node: Node) -> str:
@@ -79,33 +77,29 @@ def of(found: list[SessionLock], name: str) -> list[SessionLock]:
     return [lock for lock in found if lock.number == lock_number(name)]
 
 
-def test_every_node_tells_who_holds_and_who_waits_on_another(cluster, contended):
-    for node in cluster.nodes:
-        with at_node(node):
-            held, awaited = of(current_locks(), contended.name)
-        assert (held.name, awaited.name) == (contended.name, contended.name)
-        assert (held.granted, awaited.granted) == (True, False)
-        assert held.node == awaited.node == address(contended.node)
-        assert awaited.blocked_by == (held.pid,)
-        assert (held.application, held.state) == ("the holding", "idle in transaction")
-        assert (held.client_node, held.client_pid) == (address(cluster.coordinator), contended.holding.info.backend_pid)
-        assert (awaited.application, awaited.client_pid) == ("the waiting", contended.waiting.info.backend_pid)
-        assert held.transaction_started_at < awaited.waiting_since
+def test_who_holds_and_who_waits_on_another_node_is_told(cluster, contended):
+    held, awaited = of(current_locks(), contended.name)
+    assert (held.name, awaited.name) == (contended.name, contended.name)
+    assert (held.granted, awaited.granted) == (True, False)
+    assert held.node == awaited.node == address(contended.node)
+    assert awaited.blocked_by == (held.pid,)
+    assert (held.application, held.state) == ("the holding", "idle in transaction")
+    assert (held.client_node, held.client_pid) == (address(cluster.coordinator), contended.holding.info.backend_pid)
+    assert (awaited.application, awaited.client_pid) == ("the waiting", contended.waiting.info.backend_pid)
+    assert held.transaction_started_at < awaited.waiting_since
 
 
-def test_the_command_shows_the_node(cluster, contended):
+def test_the_command_shows_the_node(contended):
     def printed(*arguments: str) -> str:
         out = StringIO()
         call_command("locks", *arguments, stdout=out)
         return out.getvalue()
 
-    for node in cluster.nodes:
-        with at_node(node):
-            title, *rows = printed("--names").splitlines()
-            assert title.startswith("NODE ")
-            assert [row.split()[0] for row in rows if contended.name in row] == [address(contended.node)] * 2
-            found = [row for row in json.loads(printed("--format", "json")) if row["number"] == lock_number(contended.name)]
-            assert [row["application"] for row in found] == ["the holding", "the waiting"]
+    title, *rows = printed("--names").splitlines()
+    assert title.startswith("NODE ")
+    assert [row.split()[0] for row in rows if contended.name in row] == [address(contended.node)] * 2
+    found = [row for row in json.loads(printed("--format", "json")) if row["number"] == lock_number(contended.name)]
+    assert [row["application"] for row in found] == ["the holding", "the waiting"]
 
 
 def test_a_lock_of_a_client_of_its_own_node_is_shown_once(cluster, as_application, new_holder):

@@ -26,7 +26,6 @@ class Command(CommandWithExamples):
         "demands that. Refused while a subscription has no end yet or is not billed to its end, or a draft exists. Exit codes: "
         "0 erased, 1 refused, 2 bad arguments or an unknown customer."
     )
-    needs_coordinator = True
     examples = (
         ("erase_customer CUST-7", "ask, then erase"),
         ("erase_customer CUST-7 --yes --format json", "for programs"),

@@ -60,7 +60,6 @@ class Command(CommandWithExamples):
         "are suspended, 4 only busy or deferred subscriptions left, 5 limit reached, 6 --max-runtime reached with work left, "
         "130 or 143 a signal ended the run after the current subscription."
     )
-    needs_coordinator = True
     examples = (
         ("generate_invoices", "bill all that is due"),
         ("generate_invoices --dry-run", "do everything, then roll back"),

@@ -21,7 +21,6 @@ class Command(CommandWithExamples):
         "Show who invoices, as documents print it, or record it from a JSON file. Invoices finalised from then on print the "
         f"new details; earlier ones keep theirs. Members: {', '.join(LIMITS)}; {', '.join(sorted(REQUIRED))} are required."
     )
-    needs_coordinator = True
     examples = (
         ("seller", "show who invoices"),
         ("seller --file seller.json", "record it"),

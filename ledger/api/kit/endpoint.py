@@ -3,8 +3,8 @@
 A DRF view in what it declares, so that drf-spectacular documents it. The front runs it, and not in DRF's way: there is one
 parser, one renderer, one kind of key.
 The order in which a request can fail is fixed: path 404, method 405, Accept 406, key 401, scope 403, holder outside the key's
-confines 404, worker of a cluster 421, limits 429, query of a call that takes none 400, Idempotency-Key 400, media type 415,
-size 413, body 400; then what the services say.
+confines 404, limits 429, query of a call that takes none 400, Idempotency-Key 400, media type 415, size 413, body 400; then
+what the services say.
 """
 
 from collections.abc import Callable, Mapping
@@ -67,15 +67,12 @@ class Endpoint(APIView):
 
     With `is_probe`, query parameters are ignored; every other call refuses those that it does not declare.
 
-    With `needs_coordinator`, a process that is connected to a worker of a cluster refuses the call as `Misdirected`.
-
     With `reads_quickly`, a read takes a prepared statement or a few: such reads share one thread, which executes those that have
     arrived one after the other, and wakes the loop once for all of them.
     """
 
     is_public: ClassVar[bool] = False
     is_probe: ClassVar[bool] = False
-    needs_coordinator: ClassVar[bool] = False
     in_loop: ClassVar[frozenset[str]] = frozenset()
     reads_quickly: ClassVar[bool] = False
     served: ClassVar[str] = "application/json"

@@ -35,8 +35,6 @@ from ledger.api.kit.request_log import client_address, log_request
 from ledger.api.kit.request_metrics import count_request, route_label
 from ledger.api.kit.request_traces import respond_in_span
 from ledger.api.kit.requests import Request
-from ledger.api.kit.server_errors import Misdirected
-from ledger.database.cluster import is_on_worker
 from ledger.database.pacing import giving_way
 from ledger.database.queues import PATIENCE_SECONDS, Pending, Queue, threads
 from ledger.errors import ServerBusy
@@ -226,8 +224,6 @@ class Front:
             return await self._result(view, handler, request, receive)
         key = await self._key(request)
         view.admit(key, path)
-        if view.needs_coordinator and settings.LEDGER["DISTRIBUTED"] and await self._queued(self._reads, is_on_worker):
-            raise Misdirected
         with admitted(key):
             return await self._result(view, handler, request, receive)
 

@@ -23,7 +23,6 @@ from ledger.rules.requests import MAX_SEQUENCE
 PROBLEMS_KEY = "x-problems"
 """Where an operation carries its errors until the hook turns them into responses; it is not in the finished document."""
 TAKES_BODY_KEY = "x-takes-body"
-NEEDS_COORDINATOR_KEY = "x-needs-coordinator"
 SCOPE_KEY = "x-scope"
 """Where the finished document names the scope that a call needs; null for none."""
 
@@ -263,15 +262,7 @@ class StrictSerializerSchema(OpenApiSerializerExtension):
 
 
 class CallSchema(AutoSchema):
-    """What the document says of one call because of its view: whether it needs an API key, and whether the coordinator."""
-
-    def get_operation(self, *arguments: Any, **options: Any) -> dict[str, Any] | None:
-        """Return the operation; None if the document leaves it out."""
-        described: dict[str, Any] | None = super().get_operation(*arguments, **options)
-        view: Any = self.view
-        if described is not None:
-            described[NEEDS_COORDINATOR_KEY] = view.needs_coordinator
-        return described
+    """What the document says of one call because of its view: whether it needs an API key."""
 
     def get_auth(self) -> list[dict[str, list[str]]]:
         """Return the security that the call asks for."""

@@ -32,13 +32,6 @@ class DiskFull(errors.Retryable):
     title = "The database server's disk is full"
 
 
-class Misdirected(request_errors.RequestError):
-    """The process is connected to a worker of the cluster, which has no billing; others serve this request."""
-
-    code = "misdirected"
-    title = "This server does not serve billing"
-
-
 class Forbidden(request_errors.RequestError):
     """The server does this for no client."""
 

@@ -34,7 +34,6 @@ class Command(CommandWithExamples):
         "refusals, and the sum of all credits. Exit codes: 0 clean, 1 violations found, 2 bad arguments, invalid anchor or "
         "unreadable ledger."
     )
-    needs_coordinator = True
     examples = (
         ("audit_ledger", "check the whole ledger"),
         ("audit_ledger --holder jane", "check one holder"),

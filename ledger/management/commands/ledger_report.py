@@ -26,7 +26,6 @@ class Command(CommandWithExamples):
         "and once the month is closed what is outstanding by month of expiry. The text has amounts in the unit and decimals of "
         "their credit type; CSV and JSON have whole numbers of the smallest unit, and a closed month the same bytes every time."
     )
-    needs_coordinator = True
     examples = (
         ("ledger_report", "the last month that is over"),
         ("ledger_report --month 2026-10 --format csv", "October, for a spreadsheet"),

@@ -23,7 +23,6 @@ class Command(CommandWithExamples):
         "(the month stays open; run audit_ledger), 4 another process is counting, or a transaction that may still write an "
         "earlier entry goes on; the next run continues."
     )
-    needs_coordinator = True
     examples = (
         ("update_totals", "count what is new, and close the months that are over"),
         ("update_totals --format json", "for programs"),

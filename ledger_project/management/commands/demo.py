@@ -14,7 +14,6 @@ class Command(CommandWithExamples):
     """Make the demo data through the services; run again, it changes nothing."""
 
     help = "Create demo data: holders with grants, spends, refunds and refusals; a plan; subscriptions due for invoicing."
-    needs_coordinator = True
     examples = (
         ("demo", "make the demo data"),
         ("demo --format json", "for programs"),

@@ -5,11 +5,18 @@ from collections.abc import Callable
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
+from django.db import DEFAULT_DB_ALIAS, connections
 
 from ledger.management.examples import CommandWithExamples
 from ledger_project.database.distribution import NoCluster
 from ledger_project.operators.two_step import UnknownGroups, ensure_groups_exist
-from ledger_project.serving.bootstrap import NotTheOwner, connected_as_owner, ensure_bootstrap_key, migrate_and_grant_rights
+from ledger_project.serving.bootstrap import (
+    NotTheOwner,
+    connected_as_owner,
+    ensure_bootstrap_key,
+    migrate_and_grant_rights,
+    set_settings_of_role,
+)
 
 
 class Command(CommandWithExamples):
@@ -47,6 +54,7 @@ class Command(CommandWithExamples):
                 ensure_groups_exist()
             except UnknownGroups as error:
                 raise CommandError(f"{error}.") from error
+        set_settings_of_role(connections[DEFAULT_DB_ALIAS])
         if options["format"] == "json":
             self.stdout.write(json.dumps({"migrations_applied": applied}))
         else:

@@ -20,7 +20,6 @@ class Command(CommandWithExamples):
     """Each month is a separate transaction; it can be run again at any time, such as daily."""
 
     help = "Create the usage table's partitions for this and the coming months; list them, or drop a billed month."
-    needs_coordinator = True
     examples = (
         ("usage_partitions", "create this month's and the coming ones"),
         ("usage_partitions --list --format json", "list them, for programs"),

