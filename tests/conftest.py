@@ -169,7 +169,7 @@ def django_db_setup(
 
 
 def _provision() -> None:
-    """Do what prepare_database does after migrating: on a cluster, distribute the tables; grant the roles' rights, set timeouts."""
+    """Do what prepare_database does after migrating: on a cluster, distribute the tables; grant rights, and set timeouts."""
     if nodes.cluster:
         distribute(connection)
     provision(connection)

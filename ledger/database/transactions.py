@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TypeVar
 
-from django.db import Error, transaction
+from django.db import Error, connection, transaction
 
 from ledger.database.locks import keep_to_deadline, sqlstate, waits_bounded
 from ledger.database.nodes import return_to_coordinator

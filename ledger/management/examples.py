@@ -1,12 +1,15 @@
 """Commands whose help ends with examples, which a test tries out."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser, DjangoHelpFormatter
 from django.db import InterfaceError, OperationalError
 
-from ledger.database.transactions import is_connection_lost
+from ledger.database.locks import sqlstate
 from ledger.errors import UnsafeDatabase
+
+NO_ANSWER: Final = ("08", "57P")
+"""The beginnings of the SQLSTATEs of a server, or of a node of a cluster, that cannot be reached, or has ended the session."""
 
 
 class HelpWithExamples(DjangoHelpFormatter):
@@ -22,13 +25,13 @@ class CommandWithExamples(BaseCommand):
     examples: ClassVar[tuple[tuple[str, str], ...]]
 
     def execute(self, *args: Any, **options: Any) -> str | None:
-        """Run the command. On a database that does not answer, or that the ledger cannot rely on, end it with a sentence, exit code 2."""
+        """Run the command; end with a sentence and exit code 2 if the database does not answer or is not safe to use."""
         try:
             return super().execute(*args, **options)
         except UnsafeDatabase as unsafe:
             raise CommandError(f"This database is refused. {unsafe}.", returncode=2) from unsafe
         except (OperationalError, InterfaceError) as error:
-            if not is_connection_lost(error):
+            if not (sqlstate(error) or NO_ANSWER[0]).startswith(NO_ANSWER):
                 raise
             raise CommandError(f"The database does not answer: {' '.join(str(error).split())}", returncode=2) from error
 
