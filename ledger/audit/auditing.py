@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import fields
 from datetime import datetime
 from itertools import groupby, islice
@@ -57,7 +57,7 @@ BELONGS_ON_SHARD = "get_shard_id_for_distribution_column('ledger_entry', a.holde
 
 
 @contextmanager
-def one_snapshot(connect: Callable[[], Session], count: int) -> Iterator[list[Session]]:
+def one_snapshot(connect: Callable[[], AbstractContextManager[Session]], count: int) -> Iterator[list[Session]]:
     """Yield `count` read-only sessions that all see the ledger as of this moment; later writes stay invisible to them.
 
     REPEATABLE READ is right here. It is forbidden only to code that decides and writes, and an audit does neither.
@@ -144,13 +144,12 @@ def audit_shards(
     started = time.monotonic()
     with connect()() as session:
         report = Report(as_of=_now(session), findings_kept=findings_kept)
-        shards = shards_of(session)
         with ExitStack() as stack:
             writer = stack.enter_context(AnchorWriter(anchor_to_write, report.as_of)) if anchor_to_write else None
             if anchor_to_check:
                 _check_anchor(session, report, anchor_to_check, of_accounts=False)
-            for shard in shards:
-                with one_snapshot(connect(**shard.address), count) as sessions:
+            for shard, lend in shards_of(session, connect):
+                with one_snapshot(lend, count) as sessions:
                     for each in sessions:
                         reading(each, shard.table)
                     if anchor_to_check:

@@ -8,8 +8,9 @@ an instant before which every transaction has ended when it is compared.
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import datetime
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 import psycopg
@@ -106,15 +107,38 @@ class Shard(NamedTuple):
         """Its name on its node."""
         return f"ledger_entry_{self.number}"
 
-    @property
-    def address(self) -> dict[str, Any]:
-        """Where sessions that read it connect to."""
-        return {"host": self.host, "port": self.port}
+
+Lend = Callable[[], AbstractContextManager[Session]]
+"""Lends a session with no transaction open."""
 
 
-def shards_of(session: Session) -> list[Shard]:
-    """Return the shards of the ledger."""
-    return [Shard(number, host, port) for number, host, port, _ in session.execute(SHARDS).fetchall()]
+def shards_of(session: Session, connect: Callable[..., Callable[[], Session]]) -> Iterator[tuple[Shard, Lend]]:
+    """Yield the shards of the ledger, node by node, each with what lends sessions at its node.
+
+    A new session plans each query from nothing, which with connecting takes most of the time of a small shard. So the sessions
+    of a node are used for all its shards.
+    """
+    shards = [Shard(number, host, port) for number, host, port, _ in session.execute(SHARDS).fetchall()]
+    for (host, port), of_node in groupby(sorted(shards, key=lambda shard: shard[1:]), key=lambda shard: shard[1:]):
+        with _kept(connect(host=host, port=port)) as lend:
+            for shard in of_node:
+                yield shard, lend
+
+
+@contextmanager
+def _kept(connect: Callable[[], Session]) -> Iterator[Lend]:
+    """Yield what lends sessions, and takes them back to lend them again; they end with the block."""
+    with ExitStack() as stack:
+        free: list[Session] = []
+
+        @contextmanager
+        def lend() -> Iterator[Session]:
+            session = free.pop() if free else stack.enter_context(connect())
+            yield session
+            session.execute("ROLLBACK")
+            free.append(session)
+
+        yield lend
 
 
 def reading(session: Session, table: str) -> Session:

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterator
 
+from django.conf import settings
 from django.db import Error, connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ledger import checks
 from ledger.errors import LedgerError
-from ledger_project.monitoring import operator_checks, schema_checks, server_checks, work_checks
+from ledger_project.monitoring import node_checks, operator_checks, schema_checks, server_checks, work_checks
 from ledger_project.monitoring.findings import Finding, State, failed, ok
 
 Check = Callable[[BaseDatabaseWrapper], Finding]
@@ -36,6 +37,7 @@ CHECKS: tuple[Check, ...] = (
     work_checks.suspended,
     work_checks.disk,
 )
+UNCHECKED = (Error, LedgerError, OSError, ValueError)
 
 
 def examine() -> Iterator[Finding]:
@@ -53,14 +55,26 @@ def examine() -> Iterator[Finding]:
     place = connection.settings_dict
     yield ok("Database", f"{place['NAME']} on {place['HOST'] or 'this machine'} answers.")
     yield from map(_finding, CHECKS)
+    if settings.LEDGER["DISTRIBUTED"]:
+        yield from _of_nodes()
+
+
+def _of_nodes() -> Iterator[Finding]:
+    try:
+        yield from node_checks.nodes(connection)
+    except UNCHECKED as error:
+        yield _unchecked("Nodes", error)
 
 
 def _finding(check: Check) -> Finding:
     try:
         return check(connection)
-    except (Error, LedgerError, OSError, ValueError) as error:
-        name = check.__name__.replace("_", " ").capitalize()
-        return failed(name, f"This could not be checked: {' '.join(str(error).split())}", "See the other findings first.")
+    except UNCHECKED as error:
+        return _unchecked(check.__name__.replace("_", " ").capitalize(), error)
+
+
+def _unchecked(name: str, error: Exception) -> Finding:
+    return failed(name, f"This could not be checked: {' '.join(str(error).split())}", "See the other findings first.")
 
 
 def worst(findings: list[Finding]) -> State:

@@ -24,6 +24,7 @@ from ledger.services.expiration import BEGINNING, count_overdue
 from ledger.telemetry.metrics import are_counts_written
 from ledger.totals.counting import entries_by_kind
 from ledger_project.monitoring.anchors import newest_anchor
+from ledger_project.monitoring.node_checks import node_states
 from ledger_project.monitoring.version import VERSION
 from ledger_project.work.timetable import TIMETABLE
 
@@ -76,18 +77,23 @@ def _all_families() -> Iterator[Any]:
     yield _gauge("ledger_counts_written", text, float(are_counts_written()))
     yield from _disk()
     yield from _anchor()
-    found: list[Any] = []
+    is_up = bool(_found(_answers))
+    yield _gauge("ledger_database_up", "Whether the database answered when it was last asked.", float(is_up))
+    if is_up:
+        for read in READS:
+            yield from _found(read)
+
+
+def _found(read: Callable[[], Families]) -> list[Any]:
+    """The numbers that a function reads; none if it fails. Each has its own transaction, so that the others have theirs."""
     try:
         with transaction.atomic():
             with connection.cursor() as cursor:
                 cursor.execute("SELECT set_config('statement_timeout', %s, true)", [STATEMENT_TIMEOUT])
-            for read in READS:
-                found += read()
+            return list(read())
     except (Error, LedgerError) as error:
-        log.warning("/metrics has no numbers of the database: %s", error)
-        found = []
-    yield _gauge("ledger_database_up", "Whether the database answered when it was last asked.", float(bool(found)))
-    yield from found
+        log.warning("/metrics lacks the numbers of %s: %s", getattr(read, "__name__", type(read).__name__).lstrip("_"), error)
+        return []
 
 
 def _gauge(name: str, text: str, value: float) -> Any:
@@ -118,6 +124,22 @@ def _row(sql: str) -> Any:
     with connection.cursor() as cursor:
         cursor.execute(sql)
         return cursor.fetchone()
+
+
+def _answers() -> Families:
+    yield _row("SELECT 1")
+
+
+def _nodes() -> Families:
+    up = GaugeMetricFamily("ledger_node_up", "Whether the node of the cluster answered this process.", labels=["node"])
+    prepared = GaugeMetricFamily(
+        "ledger_node_oldest_prepared_seconds", "How old the node's oldest prepared transaction is.", labels=["node"]
+    )
+    for node in node_states(connection) if settings.LEDGER["DISTRIBUTED"] else ():
+        up.add_metric([node.name], float(not node.silence))
+        if not node.silence:
+            prepared.add_metric([node.name], node.oldest_prepared_seconds)
+    yield from (up, prepared)
 
 
 def _connections() -> Families:
@@ -238,6 +260,7 @@ _overdue_expirations = OverdueExpirations()
 
 READS: tuple[Callable[[], Families], ...] = (
     _connections,
+    _nodes,
     _lock_waits,
     _suspended,
     _runs,

@@ -46,7 +46,7 @@ def test_that_of_a_cluster_follows_it_and_has_what_start_checks_ask_for() -> Non
         assert {"log_lock_waits", "log_min_duration_statement", "max_locks_per_transaction"} <= set(given)
         # Those that any server has, as the embedded one has them.
         assert {name: SETTINGS[name] for name in set(given) & set(SETTINGS)}.items() <= given.items()
-    for name in ("prepare", "web", "web1", "web2", "worker"):
+    for name in ("prepare", "web", "worker"):
         assert cluster["services"][name]["environment"]["LEDGER_DISTRIBUTED"] == "true"
     named = {volume.split(":")[0] for node in nodes.values() for volume in node["volumes"] if volume.startswith(".")}
     assert all((ROOT / "deploy/citus" / path).exists() for path in named)

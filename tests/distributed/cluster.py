@@ -29,6 +29,8 @@ SETTINGS: Final = {
     # Citus takes workers' sessions that wait for a lock for deadlocked: docs/OPERATIONS.md, "More than one machine".
     "citus.distributed_deadlock_detection_factor": "-1",
     "citus.node_connection_timeout": "10s",
+    # A crash in the second phase of a COMMIT leaves holders locked for no longer than this.
+    "citus.recover_2pc_interval": "5s",
 }
 
 
