@@ -4,15 +4,12 @@ from billing.documents.printing.pages import DOT, address_lines, seller_columns
 from billing.documents.printing.texts import texts_of
 from billing.documents.sellers import current_seller
 from billing.models import Customer
-from ledger.database.cluster import is_on_worker
 from ledger.statements.letterheads import Letterhead
 from ledger.typesetting.languages import language_of
 
 
 def letterhead(holder_id: str, language: str | None) -> Letterhead:
-    """The current seller; the language of the holder's first customer unless one is asked for. Empty at a worker of a cluster."""
-    if is_on_worker():
-        return Letterhead(language=language or "en")
+    """The current seller; the language of the holder's first customer unless one is asked for."""
     customers = Customer.objects.filter(holder_id=holder_id).exclude(holder_id="").order_by("pk")
     code = language_of(language or customers.values_list("language", flat=True).first() or "en").code
     seller = current_seller()
