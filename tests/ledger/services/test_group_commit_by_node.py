@@ -9,7 +9,7 @@ import pytest
 
 from ledger.database.nodes import Node, Nodes
 from ledger.database.queues import Pending
-from ledger.errors import HolderBusy
+from ledger.errors import ServerBusy
 from ledger.journal import Result
 from ledger.rules import Request, SpendRequest
 from ledger.services.group_commit import ResultOrError
@@ -183,6 +183,6 @@ def test_what_waited_too_long_at_any_node_fails(scene: Scene) -> None:
     late = scene.queue.submit(SpendRequest(holder_id="a2", amount=1, idempotency_key="k"), _notify, waiting := Future())
     late.deadline = 0.0
     scene.queue.expire()
-    with pytest.raises(HolderBusy):
+    with pytest.raises(ServerBusy):
         waiting.result(TIMEOUT_S)
     assert len(scene.groups) == 1
