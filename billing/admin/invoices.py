@@ -356,9 +356,15 @@ def _coupons_table(invoice: Invoice) -> dict[str, Any]:
         return "" if found is None else row_link(Coupon, found.pk, found.code)
 
     return table(
-        ["Coupon", "Discount", "Times", "Used", "Returned"],
+        ["Coupon", "Discount", "Periods", "Used", "Returned"],
         [
-            (coupon(use), money(use.amount_minor, use.currency), use.periods, timestamp(use.used_at), timestamp(use.released_at))
+            (
+                coupon(use),
+                money(use.amount_minor, use.currency),
+                len(use.periods) or "",
+                timestamp(use.used_at),
+                timestamp(use.released_at),
+            )
             for use in uses
         ],
     )

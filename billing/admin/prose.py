@@ -10,6 +10,7 @@ from billing.rating.money import minor_digits
 from billing.rating.periods import Interval, Timing
 from billing.rating.prices import Price, PriceKind, PriceModel, Tier
 from billing.rating.tax import NOTES, STANDARD
+from billing.rating.totals import CouponPer
 from ledger.typesetting.languages import ENGLISH
 from ledger.units import unit_of
 
@@ -201,14 +202,15 @@ def _instant(text: str) -> str:
 # Coupons ---------------------------------------------------------------------------------------------
 
 
+WHOSE_PERIODS: Final = {CouponPer.SUBSCRIPTION: "each subscription", CouponPer.CUSTOMER: "the customer"}
+
+
 def coupon_words(coupon: Any) -> str:
     """What a coupon takes off, how often, and from what."""
     what = f"{number(coupon.value)} %" if coupon.kind == "percentage" else amount(coupon.value, coupon.currency)
-    often = {
-        "once": "once",
-        "forever": "from every invoice",
-        "recurring": f"from {coupon.periods} invoice{'' if coupon.periods == 1 else 's'}",
-    }[coupon.duration]
+    often = {"once": "once", "forever": "from every invoice"}.get(coupon.duration)
+    if often is None:
+        often = f"for {coupon.periods} period{'' if coupon.periods == 1 else 's'} of {WHOSE_PERIODS[coupon.per]}"
     words = f"{what} off, {often}"
     if coupon.prices:
         words += f", only from {' and '.join(coupon.prices)}"

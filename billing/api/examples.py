@@ -51,7 +51,7 @@ CHARGE: dict[str, Any] = {
     **CHARGE_BODY, "subscription": "SUB-1234", "sequence": 1, "currency": "EUR", "recorded_at": "2026-01-14T09:30:00.123456Z",
 }  # fmt: skip
 COUPON_BODY: dict[str, Any] = {"code": "WELCOME", "kind": "percentage", "value": "10", "duration": "recurring", "periods": 3}
-COUPON: dict[str, Any] = {**COUPON_BODY, "currency": None, "prices": [], "plans": []}
+COUPON: dict[str, Any] = {**COUPON_BODY, "currency": None, "per": "subscription", "prices": [], "plans": []}
 GIVEN_COUPON: dict[str, Any] = {"customer": "CUST-7", "coupon": "WELCOME", "given_at": "2026-01-14T09:30:00.123456Z"}
 USAGE_BODY: dict[str, Any] = {
     "events": [

@@ -9,6 +9,7 @@ from billing.models import Invoice
 from billing.rating.limits import MAX_COUPON_PERIODS, MAX_GRACE_DAYS, MAX_MONEY, MAX_TERMS_DAYS, SMALLEST_MONEY
 from billing.rating.periods import MAX_INTERVAL_COUNT, IntervalUnit
 from billing.rating.tax import VatStatus
+from billing.rating.totals import CouponPer
 from billing.reads.subscriptions import STATES
 from ledger.api.kit.fields import (
     MAX_AMOUNT,
@@ -189,6 +190,10 @@ class NewCouponSerializer(StrictSerializer):
     periods = WholeNumberField(
         min_value=1, max_value=MAX_COUPON_PERIODS, required=False, allow_null=True, help_text="Of a recurring one."
     )
+    per = ChoiceField(
+        choices=[per.value for per in CouponPer], required=False, allow_null=True,
+        help_text="Whose periods a recurring one counts: of each `subscription` by itself, the default, or of the `customer`.",
+    )  # fmt: skip
     prices = ListOfField(
         child=RefField(), max_items=100, required=False, help_text="The coupon applies only to these price keys."
     )

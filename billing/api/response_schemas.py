@@ -87,6 +87,7 @@ class CouponSerializer(ResponseSchema):
     currency = text(lambda coupon: coupon.currency or None, null=True)
     duration = text()
     periods = whole(null=True)
+    per = text(lambda coupon: coupon.per or None, null=True)
     prices = serializers.ListField(child=serializers.CharField(allow_null=False))
     plans = serializers.ListField(child=serializers.CharField(allow_null=False))
 

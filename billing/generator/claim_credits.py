@@ -4,10 +4,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
+from fractions import Fraction
 from itertools import pairwise
 
 from billing.generator.item_spans import ItemSpan
 from billing.rating.aggregation import Usage
+from billing.rating.money import to_minor
 from billing.rating.periods import Schedule
 from billing.rating.prepaid_units import NOTHING_COVERED, Coverage, CreditSpend, Stretch
 from billing.rating.prices import Price, Proration
@@ -78,11 +80,16 @@ class KeptPart:
 
 @dataclass(frozen=True, slots=True)
 class UnusedPart:
-    """An unused stretch of a claim, and what its line gives back for it; `amount_minor` is 0 or more."""
+    """An unused stretch of a claim, and what its line gives back for it; `amount_minor` is 0 or more.
+
+    Args:
+        freed_minor: the discount of the line for this stretch, which coupons can take off another line of the period.
+    """
 
     start: datetime
     end: datetime
     amount_minor: int
+    freed_minor: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +158,9 @@ def credit_for(claim: OpenClaim, gaps: Sequence[tuple[datetime, datetime]], span
         cut = next(one for one in left if one.start <= start and end <= one.end)
         pieces = [(a, b) for a, b in ((cut.start, start), (end, cut.end)) if a < b]
         shares = _shares_of(cut, pieces, spans)
-        amount = _credit_minor(cut, cut.share_used - sum(shares))
-        parts.append(UnusedPart(start, end, amount))
+        unused = cut.share_used - sum(shares)
+        amount = _credit_minor(cut, unused)
+        parts.append(UnusedPart(start, end, amount, _freed_minor(cut, unused, amount)))
         left.remove(cut)
         left += _rests(cut, pieces, shares, amount)
     return Credit(claim, tuple(parts), tuple(_kept_part(one) for one in sorted(left, key=lambda one: one.start)))
@@ -219,3 +227,13 @@ def _credit_minor(claim: OpenClaim, unused: int) -> int:
         credited_minor=claim.origin.credited_minor,
     )
     return min(unused_credit_minor(line, Share(unused, claim.origin.share.of), claim.currency), most)
+
+
+def _freed_minor(claim: OpenClaim, unused: int, credited_minor: int) -> int:
+    """By how much the discount of a line made a credit smaller than the price of the unused share."""
+    assert claim.origin is not None
+    if unused <= 0 or not claim.origin.discount_minor:
+        return 0
+    exact = rate(claim.price, claim.quantity, claim.currency).exact
+    price_minor = to_minor(exact * Fraction(unused, claim.origin.share.of), claim.currency)
+    return min(max(price_minor - credited_minor - claim.noted_minor, 0), claim.origin.discount_minor)

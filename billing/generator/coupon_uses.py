@@ -1,39 +1,60 @@
 """The coupons that an invoice uses: read and recorded under the lock of the customer's coupons."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 from billing.documents.invoice_locks import invoice_key
+from billing.generator.coupon_periods import CouponPeriods
 from billing.generator.draft import CouponDiscount
 from billing.generator.subscription_state import SubscriptionState
 from billing.models import CouponUse
 from billing.orders.coupons import coupons_key
 from billing.rating.money import to_minor
-from billing.rating.totals import CouponTerms, Duration
+from billing.rating.totals import CouponPer, CouponTerms, Duration
 from ledger.database.locks import Lock, advisory_lock
 from ledger.database.rows import fetch_rows
 
 COUPONS_OF_CUSTOMER = """
-    SELECT held.id, c.code, c.kind, c.value, c.duration, c.periods, c.prices, c.plans,
-        coalesce(sum(used.amount_minor), 0), coalesce(sum(used.periods), 0), count(used.id)
+    SELECT held.id, c.code, c.kind, c.value, c.duration, c.periods, c.per, c.prices, c.plans, held.given_at,
+        coalesce(sum(used.amount_minor), 0), count(used.id)
     FROM billing_customercoupon AS held
     JOIN billing_coupon AS c ON c.id = held.coupon_id
-    LEFT JOIN billing_couponuse AS used ON used.customer_coupon_id = held.id AND used.released_at IS NULL
+    LEFT JOIN billing_couponuse AS used ON used.customer_coupon_id = held.id AND used.released_at IS NULL AND c.duration = 'once'
     WHERE held.customer_id = %s AND held.taken_off_at IS NULL AND (c.currency = '' OR c.currency = %s)
     GROUP BY held.id, c.id
     ORDER BY held.id
 """
 
+# Of the coupons with periods: those that count for a subscription, and what was taken off in each.
+USES_OF_SUBSCRIPTION = """
+    SELECT used.customer_coupon_id, used.counted_from, used.counted_until, used.periods
+    FROM billing_couponuse AS used JOIN billing_invoice AS i ON i.id = used.invoice_id
+    WHERE used.customer_coupon_id = ANY(%s) AND used.released_at IS NULL AND i.subscription_id = %s
+"""
+
+# An amount for periods of the customer is for the oldest of the customer's subscriptions that is charged when a period begins.
+HAS_OLDER = """
+    SELECT EXISTS (
+        SELECT FROM billing_itemversion AS v
+        JOIN billing_subscription AS s ON s.id = v.subscription_id
+        JOIN billing_plan AS p ON p.id = v.plan_id
+        WHERE s.customer_id = %s AND s.id < %s AND v.superseded_at IS NULL AND v.price_id IS NULL AND p.currency = %s
+            AND (p.code = ANY(%s) OR cardinality(%s::text[]) = 0)
+            AND greatest(v.starts_at, s.trial_end) <= %s AND coalesce(v.ends_at, 'infinity') > %s)
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class UsableCoupons:
-    """The coupons that a customer can use on an invoice, with the ids of their rows."""
+    """The coupons that a customer can use on an invoice, with the ids of their rows, and the periods of recurring ones."""
 
     coupons: Sequence[CouponTerms]
-    periods_left: dict[str, int | None]
+    periods: dict[str, CouponPeriods]
     ids: dict[str, int]
 
 
@@ -46,18 +67,21 @@ class _CouponRow(NamedTuple):
     value: Decimal
     duration: str
     periods: int | None
+    per: str
     prices: Any
     plans: Any
+    given_at: datetime
     used_minor: Decimal
-    used_periods: Decimal
     uses: int
 
-    @property
-    def periods_left(self) -> int | None:
-        """How many more due instants it can be used for; None is no limit."""
-        if self.duration == Duration.RECURRING:
-            return (self.periods or 0) - int(self.used_periods)
-        return 1 if self.duration == Duration.ONCE and self.kind == "percentage" else None
+
+class _UseRow(NamedTuple):
+    """A row of USES_OF_SUBSCRIPTION."""
+
+    id: int
+    counted_from: datetime | None
+    counted_until: datetime | None
+    periods: Any
 
 
 NO_COUPONS = UsableCoupons((), {}, {})
@@ -80,8 +104,41 @@ def hold(lock: Lock, subscription: SubscriptionState, currency: str) -> UsableCo
     usable = [(row, discount) for row in rows if (discount := _discount(row, currency)) is not None]
     return UsableCoupons(
         [discount for _, discount in usable],
-        {row.code: row.periods_left for row, _ in usable},
+        _periods(subscription, currency, [row for row, _ in usable if row.duration == Duration.RECURRING]),
         {row.code: row.id for row, _ in usable},
+    )
+
+
+def _periods(subscription: SubscriptionState, currency: str, rows: Sequence[_CouponRow]) -> dict[str, CouponPeriods]:
+    """The periods of recurring coupons as earlier invoices of the subscription have counted them."""
+    if not rows:
+        return {}
+    uses = fetch_rows(_UseRow, USES_OF_SUBSCRIPTION, [[row.id for row in rows], subscription.id])
+    return {row.code: _periods_of(subscription, currency, row, [use for use in uses if use.id == row.id]) for row in rows}
+
+
+def _periods_of(subscription: SubscriptionState, currency: str, row: _CouponRow, uses: Sequence[_UseRow]) -> CouponPeriods:
+    counted = [(use.counted_from, use.counted_until) for use in uses if use.counted_from and use.counted_until]
+    used: Counter[datetime] = Counter()
+    for start, taken, returned in (one for use in uses for one in _list(use.periods)):
+        used[datetime.fromisoformat(start)] += taken - returned
+    is_of_customer = row.per == CouponPer.CUSTOMER
+    plans = _list(row.plans)
+
+    def is_for(instant: datetime) -> bool:
+        if not is_of_customer:
+            return True
+        asked = [subscription.customer_id, subscription.id, currency, plans, plans, instant, instant]
+        [has_older] = fetch_rows(bool, HAS_OLDER, asked)
+        return not has_older
+
+    return CouponPeriods(
+        most=row.periods or 0,
+        active_from=subscription.active_from,
+        given_at=row.given_at if is_of_customer else None,
+        counted=min(counted, default=None),
+        used_minor=used,
+        is_for=is_for,
     )
 
 
@@ -110,12 +167,18 @@ def record_uses(held: UsableCoupons, taken: Sequence[CouponDiscount], invoice_id
             customer_coupon_id=held.ids[one.code],
             invoice_id=invoice_id,
             amount_minor=one.amount_minor,
-            periods=one.periods,
+            periods=[[start.isoformat(), taken, returned] for start, (taken, returned) in sorted(one.periods.items())],
+            counted_from=_counted(held, one.code)[0],
+            counted_until=_counted(held, one.code)[1],
             currency=currency,
         )
         for one in taken
     )
 
 
-def _list(value: object) -> list[str]:
+def _counted(held: UsableCoupons, code: str) -> tuple[datetime | None, datetime | None]:
+    return (held.periods[code].counted if code in held.periods else None) or (None, None)
+
+
+def _list(value: object) -> list[Any]:
     return json.loads(value) if isinstance(value, str) else list(value)  # type: ignore[call-overload]

@@ -5,24 +5,34 @@ three runs would have done. Tax is computed once for the whole document.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 
+from billing.generator.coupon_periods import CouponPeriods, FreedDiscount, start_of, terms_by_period
 from billing.generator.draft_lines import MINIMUM, DraftLine, bounded_difference
 from billing.rating.tax import TaxLine, VatStatus, category_for
-from billing.rating.totals import CarriedCredit, CouponTerms, FeeLine, Limit, Totals, compute_totals
+from billing.rating.totals import CarriedCredit, CouponTerms, Duration, FeeLine, Limit, Totals, compute_totals
 
 CARRIED = "carried"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CouponDiscount:
-    """The sum that a coupon took off the document, and the number of its periods that this used up."""
+    """What a coupon took off the document.
+
+    Args:
+        periods: of a recurring one, by the start of the period: what it took off, and what credits made free for other lines.
+    """
 
     code: str
-    amount_minor: int
-    periods: int
+    amount_minor: int = 0
+    periods: dict[datetime, tuple[int, int]] = field(default_factory=dict)
+
+    def add(self, start: datetime, taken_minor: int, returned_minor: int = 0) -> None:
+        """Count what was taken off in a period, or made free."""
+        taken, returned = self.periods.get(start, (0, 0))
+        self.periods[start] = taken + taken_minor, returned + returned_minor
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +52,10 @@ class Bill:
 def make_bill(
     lines: Sequence[DraftLine],
     coupons: Sequence[CouponTerms],
-    periods_left: Mapping[str, int | None],
+    periods: Mapping[str, CouponPeriods],
     bound: Callable[[], Sequence[DraftLine]] = tuple,
     vat_status: VatStatus = VatStatus.TAXABLE,
+    freed: Sequence[FreedDiscount] = (),
 ) -> Bill:
     """Apply discounts per due instant, then minimums and maximums of the subscription, then compute taxes and total.
 
@@ -52,13 +63,17 @@ def make_bill(
         bound: makes the lines that raise or lower a period to its bounds, once the lines have their discounts.
         vat_status: of the customer, which may change the tax category of the lines.
         coupons: the customer's coupons in the order in which the customer got them.
-        periods_left: for how many more due instants each coupon can be used. None: no limit.
+        periods: of the recurring coupons: which lines they lower.
+        freed: the discounts that credits give back.
     """
     ordered = sorted(lines, key=lambda line: line.due_at)
     for position, line in enumerate(ordered, 1):
         line.position = position
         _tax_for(vat_status, line)
-    taken, minimum_lines = _discount_by_instant(ordered, list(coupons), dict(periods_left))
+    for coupon in coupons:
+        if coupon.code in periods:
+            periods[coupon.code].count_from(line for line in ordered if coupon.covers(_fee(line)))
+    taken, minimum_lines = _discount_by_instant(ordered, list(coupons), periods, freed)
     everything = [*ordered, *minimum_lines]
     for line in bound():
         line.position = len(everything) + 1
@@ -85,13 +100,19 @@ def _tax_for(vat_status: VatStatus, line: DraftLine) -> None:
 
 
 def _discount_by_instant(
-    ordered: Sequence[DraftLine], coupons: list[CouponTerms], periods_left: dict[str, int | None]
+    ordered: Sequence[DraftLine],
+    coupons: list[CouponTerms],
+    periods: Mapping[str, CouponPeriods],
+    freed: Sequence[FreedDiscount],
 ) -> tuple[list[CouponDiscount], list[DraftLine]]:
     taken: dict[str, CouponDiscount] = {}
     minimum_lines: list[DraftLine] = []
     for due_at in sorted({line.due_at for line in ordered}):
         group = [line for line in ordered if line.due_at == due_at]
-        usable = [coupon for coupon in coupons if periods_left.get(coupon.code) != 0]
+        free = [one for one in freed if one.due_at <= due_at]
+        freed = [one for one in freed if one.due_at > due_at]
+        _make_free(free, [coupon for coupon in coupons if coupon.code in periods], periods, taken)
+        usable = [terms for coupon in coupons for terms in _usable(coupon, periods, group, taken)]
         totals = compute_totals([_fee(line) for line in group], coupons=usable, limits=_limits(group))
         for line in group:
             _discount(line, totals)
@@ -101,12 +122,50 @@ def _discount_by_instant(
             minimum_lines.append(_minimum_line(line, len(ordered) + len(minimum_lines) + 1))
         for use in totals.coupons:
             if use.used:
-                known = taken.get(use.code, CouponDiscount(use.code, 0, 0))
-                taken[use.code] = CouponDiscount(use.code, known.amount_minor + use.applied_minor, known.periods + 1)
-                left = periods_left.get(use.code)
-                periods_left[use.code] = None if left is None else left - 1
+                taken.setdefault(use.code, CouponDiscount(use.code)).amount_minor += use.applied_minor
+        _count_by_period(group, totals, periods, taken)
         coupons = [_rest_of(coupon, {use.code: use.rest_minor for use in totals.coupons}) for coupon in coupons]
     return list(taken.values()), minimum_lines
+
+
+def _usable(
+    coupon: CouponTerms, periods: Mapping[str, CouponPeriods], group: Sequence[DraftLine], taken: Mapping[str, CouponDiscount]
+) -> list[CouponTerms]:
+    """What a coupon can take off lines that became due together."""
+    if coupon.code in periods:
+        return terms_by_period(coupon, periods[coupon.code], [line for line in group if coupon.covers(_fee(line))])
+    is_used_up = coupon.duration == Duration.ONCE and coupon.percent is not None and coupon.code in taken
+    return [] if is_used_up else [coupon]
+
+
+def _make_free(
+    freed: Sequence[FreedDiscount],
+    coupons: Sequence[CouponTerms],
+    periods: Mapping[str, CouponPeriods],
+    taken: dict[str, CouponDiscount],
+) -> None:
+    """Let amounts be taken off again where credits give back less because of them: a change keeps the discount of its period."""
+    for one in freed:
+        left = one.amount_minor
+        for coupon in coupons:
+            used = periods[coupon.code].used_minor
+            free = min(left, used.get(one.start, 0)) if coupon.amount_minor is not None else 0
+            if free:
+                left -= free
+                used[one.start] -= free
+                taken.setdefault(coupon.code, CouponDiscount(coupon.code)).add(one.start, 0, free)
+
+
+def _count_by_period(
+    group: Sequence[DraftLine], totals: Totals, periods: Mapping[str, CouponPeriods], taken: Mapping[str, CouponDiscount]
+) -> None:
+    starts = {line.position: start_of(line) for line in group}
+    for one in totals.discounts:
+        if one.is_coupon and one.source in periods:
+            start = starts[one.position]
+            taken[one.source].add(start, one.amount_minor)
+            used = periods[one.source].used_minor
+            used[start] = used.get(start, 0) + one.amount_minor
 
 
 def _discount(line: DraftLine, totals: Totals) -> None:

@@ -1,5 +1,6 @@
 """The lines of an invoice before it is stored, one kind after the other. Pure."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
@@ -11,7 +12,7 @@ from billing.generator.item_spans import ItemSpan
 from billing.generator.reconcile import RecurringCharge, UsageDue
 from billing.rating.aggregation import Usage
 from billing.rating.money import decimal_text, to_minor
-from billing.rating.periods import Period, Timing
+from billing.rating.periods import Period, Schedule, Timing
 from billing.rating.prepaid_units import NOTHING_COVERED, Coverage, CreditSpend, units_of
 from billing.rating.prices import Price, PriceModel
 from billing.rating.pricing import Rating, quote, rate_uncovered
@@ -29,6 +30,8 @@ class DraftLine:
 
     Args:
         late: for late usage, the period that it continues.
+        schedule: of its price: the period that it begins in says whether a recurring coupon lowers it.
+        counted_at: the instant of a one-off charge that says so.
         minimum_minor: what the price's minimum adds to it, on a separate line.
     """
 
@@ -53,6 +56,8 @@ class DraftLine:
     invoice_id: int | None = None
     limit: Limit | None = None
     late: UsageDue | None = None
+    schedule: Schedule | None = None
+    counted_at: datetime | None = None
     minimum_minor: int = 0
     after_coupons_minor: int = 0
 
@@ -60,6 +65,12 @@ class DraftLine:
     def net_minor(self) -> int:
         """The amount after discounts."""
         return self.amount_minor - self.discount_minor
+
+    @property
+    def period(self) -> Period | None:
+        """The full period that it begins in; None for what belongs to no period."""
+        instant = self.starts_at or self.counted_at
+        return None if self.schedule is None or instant is None else self.schedule.period_at(instant)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +187,7 @@ def _price_line(span: ItemSpan, part: Period, **facts: Any) -> DraftLine:
         starts_at=part.start,
         ends_at=part.end,
         unit_amount=_unit_amount(span.price),
+        schedule=span.schedule,
         **facts,
     )
 
@@ -250,8 +262,14 @@ def bounded_difference(due: UsageDue, limit: Limit | None, more_minor: int) -> i
     return total - sum(claim.net_minor for claim in due.continued)
 
 
-def one_off_line(charge: OneOffCharge) -> DraftLine:
-    """The line of a one-off charge."""
+def one_off_line(charge: OneOffCharge, spans: Sequence[ItemSpan], as_of: datetime) -> DraftLine:
+    """The line of a one-off charge.
+
+    Args:
+        spans: of the subscription's prices; they say which period it belongs to.
+    """
+    counted_at = min(charge.recorded_at, as_of)
+    there = [span for span in spans if span.start <= counted_at and (span.end is None or counted_at < span.end)]
     return DraftLine(
         kind="charge",
         description=charge.description,
@@ -260,6 +278,8 @@ def one_off_line(charge: OneOffCharge) -> DraftLine:
         tax_category=charge.tax_category,
         tax_rate=charge.tax_rate,
         due_at=charge.recorded_at,
+        schedule=next((span.schedule for span in there), None),
+        counted_at=counted_at,
     )
 
 

@@ -115,13 +115,16 @@ def usage_target(spans: Sequence[ItemSpan], claims: Sequence[OpenClaim], as_of: 
     gone = [(claim, not_as_claimed_from(claim, spans)) for claim in claims if claim.id not in continued]
     return Target(
         # A claim that no longer fits is given back as a whole, once the change that makes it so has taken effect.
-        credits=tuple(
-            Credit(claim, (UnusedPart(claim.start, claim.end, max(claim.net_minor, 0)),)) for claim, at in gone if at <= as_of
-        ),
+        credits=tuple(Credit(claim, (_whole(claim),)) for claim, at in gone if at <= as_of),
         usages=tuple(usages),
         unchanged=tuple(unchanged),
         credits_due_at=tuple(at for _, at in gone if at > as_of),
     )
+
+
+def _whole(claim: OpenClaim) -> UnusedPart:
+    amount = max(claim.net_minor, 0)
+    return UnusedPart(claim.start, claim.end, amount, max(claim.gross_minor - amount, 0))
 
 
 def _parts_of(spans: Sequence[ItemSpan], claims: Sequence[OpenClaim], as_of: datetime) -> list[tuple[ItemSpan, Period]]:

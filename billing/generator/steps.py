@@ -11,6 +11,7 @@ from billing.generator import coupon_uses, run_limits, store
 from billing.generator.allowance_periods import Allowance, due_allowances
 from billing.generator.allowances import AllowanceGrant, EarlyGrants, grant_allowances, read_granted
 from billing.generator.claims import late_usage_from, mark_late, read_charges, read_claims, read_late
+from billing.generator.coupon_periods import freed_by
 from billing.generator.cursor import move_cursor
 from billing.generator.draft import Bill, make_bill
 from billing.generator.draft_lines import DraftLine, credit_lines, one_off_line, recurring_line, usage_line
@@ -106,7 +107,7 @@ def write_step(lock: Lock, subscription: SubscriptionState, options: Options, *,
     after = partial(store.billed_after, billed, changes)
     bounds = _bounds(subscription, items, after, bound_claims, settled_until, options.only, as_of)
     for currency, charge in one_offs:
-        line = one_off_line(charge)
+        line = one_off_line(charge, items.all_of(KINDS[None]), as_of)
         changes.one_offs.append((charge, line))
         lines.append((currency, line))
     if not options.include_suspended:
@@ -190,7 +191,8 @@ def _write_invoices(
     for currency in sorted({currency for currency, _ in lines} | bounds.currencies):
         held = coupon_uses.hold(lock, subscription, currency)
         drafted = [line for c, line in lines if c == currency]
-        bill = make_bill(drafted, held.coupons, held.periods_left, partial(bounds.lines, currency), subscription.vat_status)
+        freed = [one for credit, _ in changes.credits if credit.claim.currency == currency for one in freed_by(credit)]
+        bill = make_bill(drafted, held.coupons, held.periods, partial(bounds.lines, currency), subscription.vat_status, freed)
         if not bill.lines:
             continue
         run_limits.ensure_billable(currency, bill)

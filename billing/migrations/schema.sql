@@ -217,7 +217,8 @@ BEGIN
             FROM billing_claim AS c WHERE c.made_by = i.id AND c.restores IS NULL
         ),
         (
-            SELECT coalesce(json_agg(json_build_array(u.customer_coupon_id, u.amount_minor, u.periods, u.currency,
+            SELECT coalesce(json_agg(json_build_array(u.customer_coupon_id, u.amount_minor, u.periods,
+                billing_microseconds(u.counted_from), billing_microseconds(u.counted_until), u.currency,
                 encode(coupon.digest, 'hex')) ORDER BY u.id), '[]')
             FROM billing_couponuse AS u
             LEFT JOIN billing_customercoupon AS given ON given.id = u.customer_coupon_id

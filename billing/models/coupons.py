@@ -14,7 +14,10 @@ class Coupon(models.Model):
     value = models.DecimalField(**MONEY, db_comment="major units, or percent")
     currency = models.CharField(max_length=3, blank=True, default="")
     duration = models.CharField(max_length=10, db_comment="once, recurring or forever")
-    periods = models.PositiveIntegerField(null=True, db_comment="how many invoices a recurring one lasts")
+    periods = models.PositiveIntegerField(null=True, db_comment="how many periods a recurring one lasts")
+    per = models.CharField(
+        max_length=12, blank=True, default="", db_comment="whose periods a recurring one counts: subscription or customer"
+    )
     prices = models.JSONField(default=list, db_comment="price keys that it is limited to; empty: all")
     plans = models.JSONField(default=list, db_comment="plan codes that it is limited to; empty: all")
     created_at = models.DateTimeField(db_default=Now())
@@ -42,9 +45,11 @@ class CouponUse(models.Model):
     customer_coupon = reference("CustomerCoupon")
     invoice_id = models.BigIntegerField()
     amount_minor = models.BigIntegerField()
-    periods = models.PositiveIntegerField(
-        default=1, db_comment="due instants that it was used for; a recurring one has that number"
+    periods = models.JSONField(
+        default=list, db_comment="of a recurring one: start of each period, what it took off, what credits made free again"
     )
+    counted_from = models.DateTimeField(null=True, db_comment="start of the first period that counts for the subscription")
+    counted_until = models.DateTimeField(null=True, db_comment="end of the last")
     currency = models.CharField(max_length=3)
     used_at = models.DateTimeField(db_default=Now())
     released_at = models.DateTimeField(null=True)

@@ -8,7 +8,7 @@ from django.db.models.functions import Now
 from billing.errors import AlreadyExists, CouponNotApplicable
 from billing.models import Coupon, CustomerCoupon, Plan, Price
 from billing.models.lookups import first_of
-from billing.rating.totals import Duration
+from billing.rating.totals import CouponPer, Duration
 from ledger.database.lock_names import COUPON, CUSTOMER_COUPONS
 from ledger.database.locks import advisory_lock
 from ledger.database.transactions import own_or_joined
@@ -23,6 +23,7 @@ def create_coupon(
     currency: str = "",
     duration: str,
     periods: int | None = None,
+    per: str | None = None,
     prices: Sequence[str] = (),
     plans: Sequence[str] = (),
 ) -> Coupon:
@@ -32,12 +33,15 @@ def create_coupon(
         kind: amount (then with a currency) or percentage.
         value: money in major units, or percent, above 0.
         duration: once, recurring (then with periods) or forever.
+        per: whose periods a recurring one counts: subscription (each of the customer's by itself; the default) or customer.
 
     Raises:
         AlreadyExists: there is a coupon of this code.
         Invalid: a field is missing or given too much, or no plan has one of the codes or price keys.
     """
     _check(kind, value, currency, duration, periods)
+    if per is not None and duration != Duration.RECURRING:
+        raise Invalid(pointer="/per", rule="recurring-only", detail="only a recurring coupon counts periods")
     _ensure_known(prices, plans)
     with own_or_joined(), advisory_lock(COUPON(code)):
         if Coupon.objects.filter(code=code).exists():
@@ -49,6 +53,7 @@ def create_coupon(
             currency=currency,
             duration=duration,
             periods=periods,
+            per=(per or CouponPer.SUBSCRIPTION) if duration == Duration.RECURRING else "",
             prices=list(prices),
             plans=list(plans),
         )

@@ -43,11 +43,18 @@ class FeeLine:
 
 
 class Duration(StrEnum):
-    """How long a coupon lasts. The caller counts the periods of a recurring one."""
+    """How long a coupon lasts. The periods of a recurring one: `billing.generator.coupon_periods`."""
 
     ONCE = "once"
     RECURRING = "recurring"
     FOREVER = "forever"
+
+
+class CouponPer(StrEnum):
+    """Whose periods a recurring coupon counts."""
+
+    SUBSCRIPTION = "subscription"
+    CUSTOMER = "customer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,7 @@ class CouponTerms:
         amount_minor: for an amount: what it is worth on this invoice (of one used `once`, the rest that is left).
         percent: for a percentage, 0 .. 100.
         prices, plans: what it is limited to; empty is no limit. With both, a line has to match both.
+        positions: the lines of the periods that it is for; None: all.
     """
 
     code: str
@@ -66,6 +74,7 @@ class CouponTerms:
     percent: Decimal | None = None
     prices: frozenset[str] = frozenset()
     plans: frozenset[str] = frozenset()
+    positions: frozenset[int] | None = None
 
     def __post_init__(self) -> None:
         if (self.amount_minor is None) == (self.percent is None):
@@ -87,6 +96,7 @@ class CouponTerms:
             and line.amount_minor > 0
             and (not self.prices or line.price_key in self.prices)
             and (not self.plans or line.plan in self.plans)
+            and (self.positions is None or line.position in self.positions)
         )
 
 
@@ -131,7 +141,7 @@ class CouponEffect:
     Args:
         applied_minor: the amount that it took off.
         rest_minor: the rest of an amount used `once`, for the next invoice; 0 for other coupons.
-        used: there was a fee that it covers, so it used up one of its periods.
+        used: there was a fee that it covers.
         exhausted: a `once` coupon has nothing left for a later invoice.
     """
 

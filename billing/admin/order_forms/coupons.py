@@ -14,6 +14,7 @@ from billing.admin.prose import coupon_words
 from billing.models import Coupon
 from billing.orders import coupons
 from billing.rating.limits import MAX_COUPON_PERIODS
+from billing.rating.totals import CouponPer
 from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.idempotent_forms import Done, DryRun, amount_field, operation_view, text_field
 from ledger.admin.kit.pages import ReadOnlyAdmin
@@ -22,7 +23,8 @@ from ledger.api.kit.fields import HOLDER_PATTERN
 KINDS: Final = [("percentage", "a percentage"), ("amount", "an amount")]
 NAME: Final = re.compile(HOLDER_PATTERN, re.ASCII)
 MAX_NAMES: Final = 100
-DURATIONS: Final = [("once", "once"), ("recurring", "for some invoices"), ("forever", "for every invoice")]
+DURATIONS: Final = [("once", "once"), ("recurring", "for some periods"), ("forever", "for every invoice")]
+PER: Final = [("", "each subscription"), (CouponPer.CUSTOMER.value, "the customer")]
 
 
 class CouponForm(OrderForm):
@@ -34,11 +36,15 @@ class CouponForm(OrderForm):
     currency = CurrencyField(label="Currency", required=False, help_text="Of an amount.")
     duration = choice_field(label="How often", choices=DURATIONS)
     periods = amount_field(
-        label="For how many invoices", required=False, most=MAX_COUPON_PERIODS, help_text="If it is for some invoices."
+        label="For how many periods", required=False, most=MAX_COUPON_PERIODS, help_text="If it is for some periods."
     )
+    per = choice_field(
+        label="Periods of", choices=PER, required=False,
+        help_text="Of each subscription from its first one on, or of the customer from now on: then an amount is taken off once.",
+    )  # fmt: skip
     prices = text_field(label="Only these prices", most=1000, help_text="Keys of prices with commas between them; empty for all.")
     plans = text_field(label="Only these plans", most=1000, help_text="Codes of plans with commas between them; empty for all.")
-    field_order = ["code", "kind", "value", "currency", "duration", "periods", "reason", "prices", "plans"]
+    field_order = ["code", "kind", "value", "currency", "duration", "periods", "per", "reason", "prices", "plans"]
     folded = ("prices", "plans")
 
     def clean_prices(self) -> str:
@@ -81,8 +87,9 @@ def create_view(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpRespons
 
 
 def _fields(asked: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("code", "kind", "value", "currency", "duration", "periods")
+    names = ("code", "kind", "value", "currency", "duration", "periods", "per")
     fields = {name: asked[name] for name in names if name in asked}
+    fields["per"] = fields.get("per") or None
     return fields | {name: _names(asked.get(name, "")) for name in ("prices", "plans")}
 
 

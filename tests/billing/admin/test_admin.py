@@ -372,7 +372,7 @@ def test_coupons_and_credit_notes_are_shown_on_the_invoice_and_the_customer(clie
     page = client.get(f"{BILLING}/invoice/{invoice.pk}/change/").content.decode()
     assert re.search(r"Coupons used.*>WELCOME</a>.*1\.00 EUR", page, re.DOTALL)
     shown = client.get(f"{BILLING}/customer/{customer.pk}/change/").content.decode()
-    assert re.search(r">WELCOME</a>.*10 % off, from 3 invoices.*1\.00 EUR", shown, re.DOTALL)
+    assert re.search(r">WELCOME</a>.*10 % off, for 3 periods of each subscription.*1\.00 EUR", shown, re.DOTALL)
     # Cancelled in the middle of January: what was paid ahead comes back as a credit note.
     subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(1, 16), wish=Wish(sets_end=True, ends_at=at(1, 16)))
     generate_in(ref=subscription.ref, options=Options(as_of=at(1, 16)))

@@ -306,7 +306,7 @@ def test_a_coupon_is_created_given_and_taken_away(client):
     for code in ("team", "solo"):
         PlanFactory(code=code)
     response = send_first_step(client, f"{BILLING}/coupon/add/", COUPON | {"plans": "team, solo"})
-    assert "WELCOME: 10 % off, from 3 invoices, only on team and solo." in text_of_response(response)
+    assert "WELCOME: 10 % off, for 3 periods of each subscription, only on team and solo." in text_of_response(response)
     assert not Coupon.objects.exists()
     assert client.post(f"{BILLING}/coupon/add/", hidden_values(response) | {"confirmed": "yes"}).status_code == 302
     assert Coupon.objects.get().plans == ["team", "solo"]
@@ -336,6 +336,7 @@ WRONG_COUPONS = [
     ({"value": "101"}, "value"),
     ({"value": "0"}, "value"),
     ({"periods": ""}, "periods"),
+    ({"duration": "once", "periods": "", "per": "customer"}, "per"),
     ({"prices": "a b"}, "prices"),
     ({"prices": "nothing"}, "prices"),
     ({"plans": "nothing"}, "plans"),

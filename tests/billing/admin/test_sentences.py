@@ -109,8 +109,15 @@ def test_an_amendment_is_described_without_ids(change, is_order, words):
             "5.00 EUR off, from every invoice",
         ),
         (
-            {"kind": "percentage", "value": Decimal(5), "duration": "recurring", "periods": 1, "prices": ["a", "b"]},
-            "5 % off, from 1 invoice, only from a and b",
+            {
+                "kind": "percentage",
+                "value": Decimal(5),
+                "duration": "recurring",
+                "periods": 1,
+                "per": "customer",
+                "prices": ["a", "b"],
+            },
+            "5 % off, for 1 period of the customer, only from a and b",
         ),
     ],
 )

@@ -57,8 +57,8 @@ GOLDEN = """
     INSERT INTO billing_claim (id, subscription_id, item_id, kind, starts_at, ends_at, price_id, quantity, amount_minor,
         invoice_id, line_position, snapshot, made_by)
     VALUES (900002, 77, 79, 1, '2026-01-01Z', '2026-02-01Z', 80, 1, 900, 900001, 1, '{"share_used": 31}', 900001);
-    INSERT INTO billing_couponuse (customer_coupon_id, invoice_id, amount_minor, periods, currency)
-    VALUES (81, 900001, 100, 1, 'EUR');
+    INSERT INTO billing_couponuse (customer_coupon_id, invoice_id, amount_minor, periods, counted_from, counted_until, currency)
+    VALUES (81, 900001, 100, '[["2026-01-01T00:00:00+00:00", 100, 0]]', '2026-01-01Z', '2026-04-01Z', 'EUR');
     UPDATE billing_invoice SET state = 'open', series_value = 1, number = 'GOLD-000001', issue_date = '2026-01-02',
         due_date = '2026-02-01', seller_id = 9, finalized_at = '2026-01-02 03:04:05.000007Z' WHERE id = 900001;
 """
@@ -71,9 +71,10 @@ FORM = (
     '[["S", 20.000000000000, 900, 180]], '
     "[[900002, 79, 1, 1767225600000000, 1769904000000000, 80, 1.000000000000, 900, 900001, 1, "
     '{"share_used": 31}]], '
-    '[[81, 100, 1, "EUR", null]], [], [], null, null, [], []]'
+    '[[81, 100, [["2026-01-01T00:00:00+00:00", 100, 0]], 1767225600000000, 1775001600000000, "EUR", null]], '
+    "[], [], null, null, [], []]"
 )
-DIGEST = "8fcc3f1ccf614a54cc5016790b88c7d934b1a3063deba850e9a2ec06402fe828"
+DIGEST = "42af43fb2702a2bbbea18e8c546c21d71bee3e8daf77f609b893215de5781e9d"
 
 
 def test_the_form_and_the_digest_of_an_invoice_are_these():
@@ -166,7 +167,10 @@ def invoice_form(invoice):
              "category", "rate", "base_minor", "amount_minor"),
         claims,
         [
-            [use.customer_coupon_id, use.amount_minor, use.periods, use.currency, use.customer_coupon.coupon.digest.hex()]
+            [
+                use.customer_coupon_id, use.amount_minor, use.periods, plain(use.counted_from), plain(use.counted_until),
+                use.currency, use.customer_coupon.coupon.digest.hex(),
+            ]
             for use in CouponUse.objects.filter(invoice_id=invoice.pk).order_by("id")
         ],
         plain_rows(CreditNote.objects.filter(invoice_id=invoice.pk, kind="carried").order_by("id"), "id", "amount_minor"),

@@ -24,6 +24,8 @@ class Line:
         least, most: the price's minimum and maximum, prorated.
         earlier: what late usage continues.
         minimum: what the price's minimum adds to it, on a line of its kind.
+        period: the full period of its price that it begins in.
+        instant: of a one-off charge, when it counts.
         units, of: which share of a full period it charges.
     """
 
@@ -47,6 +49,8 @@ class Line:
     discount: int = 0
     minimum: int = 0
     after_coupons: int = 0
+    period: tuple[datetime, datetime] | None = None
+    instant: datetime | None = None
     document: Document | None = None
 
     @property
@@ -73,7 +77,7 @@ class Document:
     """What credit notes and prepaid credits paid, in minor units."""
     spent: int = 0
     """Prepaid credits."""
-    coupon_uses: list[tuple[Coupon, int]] = field(default_factory=list)
+    coupon_uses: list[CouponUse] = field(default_factory=list)
     note_uses: list[tuple[Note, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -105,8 +109,19 @@ class Note:
 
 
 @dataclass(eq=False)
+class CouponUse:
+    """What a coupon took off together; of a recurring one, for whom, in which period, and which of its periods count."""
+
+    coupon: Coupon
+    taken: int
+    whose: int = 0
+    period: datetime | None = None
+    counted: tuple[datetime, datetime] | None = None
+
+
+@dataclass(eq=False)
 class Coupon:
-    """A discount that a customer holds; `taken` and `used` are what it took off and how often, so far."""
+    """A discount that a customer holds; `uses` is what it took off so far."""
 
     code: str
     kind: str
@@ -116,8 +131,7 @@ class Coupon:
     periods: int | None
     prices: tuple[str, ...] = ()
     plans: tuple[str, ...] = ()
-    taken: int = 0
-    used: int = 0
+    uses: list[CouponUse] = field(default_factory=list)
 
     @property
     def rank(self) -> int:
@@ -125,33 +139,99 @@ class Coupon:
         return 0 if self.prices else 1 if self.plans else 2
 
     @property
+    def taken(self) -> int:
+        """In all."""
+        return sum(use.taken for use in self.uses)
+
+    @property
     def is_used_up(self) -> bool:
-        if self.duration == "recurring":
-            return self.used >= (self.periods or 0)
         if self.duration == "once" and self.kind == "percentage":
-            return self.used > 0
+            return bool(self.uses)
         return self.duration == "once" and self.taken >= to_minor(self.value, self.currency)
 
     def covers(self, line: Line) -> bool:
         of_price, of_plan = not self.prices or line.key in self.prices, not self.plans or line.plan in self.plans
         return line.coupons and line.amount > 0 and of_price and of_plan
 
-    def redeem(self, lines: list[Line]) -> int | None:
-        """Lower the lines, and return by how much; None where the coupon was not used."""
-        covered = [line for line in lines if self.covers(line)]
-        left = [max(line.net, 0) for line in covered]
-        if self.is_used_up or not sum(left):
+    # Recurring ---------------------------------------------------------------------------------------
+
+    def counted(self, whose: int) -> tuple[datetime, datetime] | None:
+        """From when until when its periods count, once that is known."""
+        return min((use.counted for use in self.uses if use.whose == whose and use.counted), default=None)
+
+    def count(self, lines: list[Line], begins: datetime, after: Any) -> tuple[datetime, datetime] | None:
+        """Its periods from the first of which it lowers a whole fee on, or whole usage where there is no such fee."""
+        whole = [
+            line for line in lines
+            if self.covers(line) and line.kind in ("recurring", "usage") and line.period is not None
+            and line.start in (line.period[0], max(line.period[0], begins))
+        ]  # fmt: skip
+        whole = [line for line in whole if line.kind == "recurring"] or whole
+        if not whole or self.duration != "recurring":
             return None
+        first = min(whole, key=lambda line: line.period)
+        return first.period[0], after(first, self.periods)
+
+    def lowers(self, line: Line, counted: tuple[datetime, datetime] | None) -> bool:
+        """A line of a period that counts, or of the one that ran before."""
+        if not self.covers(line):
+            return False
+        if counted is None:
+            return True
+        if line.period is None:
+            return (line.instant or line.due) < counted[1]
+        return line.period[0] < counted[1] and line.period[1] >= counted[0]
+
+    # Taking off --------------------------------------------------------------------------------------
+
+    def redeem(self, lines: list[Line], whose: int, counted: tuple[datetime, datetime] | None) -> list[CouponUse]:
+        """Lower lines that became due together."""
+        if self.duration != "recurring":
+            worth = to_minor(self.value, self.currency) - self.taken * (self.duration == "once") if self.kind == "amount" else 0
+            return [] if self.is_used_up else self._take([line for line in lines if self.covers(line)], worth, CouponUse(self, 0))
+        lowered = [line for line in lines if self.lowers(line, counted)]
+        if self.kind == "percentage":
+            return self._take(lowered, 0, CouponUse(self, 0, whose, None, counted))
+        made = []
+        for start in sorted({_start(line) for line in lowered}):
+            worth = to_minor(self.value, self.currency) - self.in_period(whose, start)
+            use = CouponUse(self, 0, whose, start, counted)
+            made += self._take([line for line in lowered if _start(line) == start], worth, use) if worth else []
+        return made
+
+    def in_period(self, whose: int, start: datetime) -> int:
+        """What it took off in a period, less what credits gave back."""
+        return sum(use.taken for use in self.uses if use.whose == whose and use.period == start)
+
+    def _take(self, lines: list[Line], worth: int, use: CouponUse) -> list[CouponUse]:
+        left = [max(line.net, 0) for line in lines]
+        if not sum(left):
+            return []
         if self.kind == "percentage":
             worth = half_up(sum(left) * self.value / 100)
-        else:
-            worth = to_minor(self.value, self.currency) - (self.taken if self.duration == "once" else 0)
-        worth = min(worth, sum(left))
-        for line, part in zip(covered, split(worth, left), strict=True):
+        use.taken = min(worth, sum(left))
+        for line, part in zip(lines, split(use.taken, left), strict=True):
             line.discount += part
-        self.taken += worth
-        self.used += 1
-        return worth
+        self.uses.append(use)
+        return [use]
+
+
+def _start(line: Line) -> datetime:
+    return line.period[0] if line.period else line.due
+
+
+def make_free(coupons: Iterable[Coupon], freed: Iterable[tuple[datetime, int]], whose: int) -> list[CouponUse]:
+    """Where a discount made a credit smaller, amounts can be taken off again in that period, the first coupon's first."""
+    made = []
+    for start, left in freed:
+        for coupon in coupons:
+            if coupon.duration == "recurring" and coupon.kind == "amount":
+                free = min(left, coupon.in_period(whose, start))
+                left -= free
+                if free:
+                    made.append(CouponUse(coupon, -free, whose, start))
+                    coupon.uses.append(made[-1])
+    return made
 
 
 @dataclass
@@ -164,11 +244,22 @@ class Customer:
     unit_value: Fraction | None = None
 
 
-def redeem_coupons(coupons: Iterable[Coupon], lines: list[Line]) -> list[tuple[Coupon, int]]:
-    """Lower lines that became due at one instant; returns what each coupon took off."""
+def redeem_coupons(
+    coupons: Iterable[Coupon],
+    lines: list[Line],
+    whose: int,
+    counted: dict[str, tuple[datetime, datetime] | None],
+    freed: Iterable[tuple[datetime, int]],
+) -> list[CouponUse]:
+    """Lower lines that became due at one instant; returns what each coupon took off.
+
+    Args:
+        freed: by how much discounts made credits smaller, with the start of their period.
+    """
     held = [coupon for coupon in coupons if coupon.currency in ("", lines[0].currency)]
-    taken = [(coupon, coupon.redeem(lines)) for coupon in sorted(held, key=lambda coupon: coupon.rank)]
-    return [(coupon, amount) for coupon, amount in taken if amount is not None]
+    free = make_free(held, freed, whose)
+    in_order = sorted(held, key=lambda coupon: coupon.rank)
+    return free + [use for coupon in in_order for use in coupon.redeem(lines, whose, counted[coupon.code])]
 
 
 def bound_by_prices(lines: list[Line]) -> list[Line]:

@@ -40,6 +40,7 @@ class Run:
         freed: what is billed no more, with the line because of which.
         made: what is billed from then on.
         unchanged: usage that is billed, in which late usage is looked for.
+        freed_discounts: what discounts made credits smaller by: currency, when, start of the period, amount.
     """
 
     def __init__(self, of: Subscription, as_of: datetime) -> None:
@@ -48,6 +49,7 @@ class Run:
         self.freed: list[tuple[Billed, Line | None]] = []
         self.made: list[Billed] = []
         self.unchanged: list[tuple[Stretch, Billed]] = []
+        self.freed_discounts: list[tuple[str, datetime, datetime, int]] = []
 
     def documents(self, only: str | None) -> list[Document]:
         """The documents of the run, by currency; what they bill is recorded."""
@@ -91,6 +93,7 @@ class Run:
             of = next(rest for rest in left if rest.start <= start and end <= rest.end)
             back, rests = self._without_stretch(of, (start, end), wanted)
             given.append(((start, end), back))
+            self._free(billed, start, _freed(of, of.units - sum(rest.units for rest in rests), back))
             left = [rest for rest in left if rest is not of] + rests
         if given:
             self._give_back(billed, given, sorted(left, key=lambda rest: rest.start))
@@ -135,6 +138,10 @@ class Run:
             rest.made_by = line
         self.made += rests
 
+    def _free(self, billed: Billed, instant: datetime, amount: int) -> None:
+        if amount > 0:
+            self.freed_discounts.append((billed.currency, instant, billed.stretch.full[0], amount))
+
     def _charge(self, key: str, stretch: Stretch, billed: list[Billed]) -> None:
         """Charge what of a stretch is not billed; each piece continues where the one before it stopped."""
         price, currency = price_of(stretch, key), stretch.plan.currency
@@ -172,6 +179,7 @@ class Run:
         for known in billed:
             if known not in kept and self._is_of_another_price(known):
                 self._give_back(known, [(known.stretch.time, max(known.left, 0))], [])
+                self._free(known, known.start, known.gross - max(known.left, 0))
 
     def _used(self, key: str, stretch: Stretch) -> Used:
         return used(price_of(stretch, key), self.of.events, stretch.time, stretch.full)
@@ -219,7 +227,16 @@ class Run:
         for one_off in self.of.one_offs:
             if one_off.line is None:
                 one_off.line = Line(currency, "charge", "", one_off.amount, Fraction(1), "S", one_off.rate, one_off.recorded_at)
+                one_off.line.instant = min(one_off.recorded_at, self.as_of)
+                one_off.line.period = self._period_at(one_off.line.instant)
                 self.lines.append(one_off.line)
+
+    def _period_at(self, instant: datetime) -> Time | None:
+        """The full period of the plan that counts at an instant."""
+        for span in self.of.spans(""):
+            if span.start <= instant < span.end:
+                return next(self.of.periods(span.plan, instant))
+        return None
 
     # Documents ---------------------------------------------------------------------------------------
 
@@ -227,9 +244,14 @@ class Run:
         """Coupons and limits of what became due together, instant by instant; then the bounds of periods, and what is carried."""
         lines = sorted((line for line in self.lines if line.currency == currency), key=_place)
         lifting, uses = [], []
-        for _, due in groupby(lines, key=lambda line: line.due):
+        whose = id(self.of)
+        counted = {c.code: c.counted(whose) or c.count(lines, self.of.begins, self._end_of) for c in self.of.customer.coupons}
+        freed = [one for one in self.freed_discounts if one[0] == currency]
+        for instant, due in groupby(lines, key=lambda line: line.due):
             together = list(due)
-            uses += redeem_coupons(self.of.customer.coupons, together)
+            free = [(start, amount) for _, at, start, amount in freed if at <= instant]
+            freed = [one for one in freed if one[1] > instant]
+            uses += redeem_coupons(self.of.customer.coupons, together, whose, counted, free)
             lifting += bound_by_prices(together)
         lines += lifting
         lines += self._bounds(currency)
@@ -241,6 +263,12 @@ class Run:
                 lines.append(Line(currency, "carried", "", -base, Fraction(1), category, rate, lines[-1].due))
                 carried += -base - tax
         return Document(currency, lines, own_note=carried, coupon_uses=uses)
+
+    def _end_of(self, line: Line, count: int) -> datetime:
+        """The end of the last of as many periods, from that of a line on."""
+        plan = next(stretch.plan for stretch in self.of.spans(line.key) if stretch.plan.code == line.plan)
+        assert line.period is not None
+        return [full for full, _ in zip(self.of.periods(plan, line.period[0]), range(count), strict=False)][-1][1]
 
     def _bounds(self, currency: str) -> list[Line]:
         """What lifts or lowers each period that is over to the minimum or maximum of its plan."""
@@ -300,6 +328,7 @@ def _line(price: Price, stretch: Stretch, kind: str, amount: int, due: datetime,
         "quantity": stretch.quantity,
         "category": price.get("tax_category", "S"),
         "rate": number(price.get("tax_rate")),
+        "period": stretch.full,
     }
     return Line(kind=kind, amount=amount, due=due, start=stretch.start, end=stretch.end, **(facts | more))
 
@@ -315,3 +344,11 @@ def _worth(billed: Billed, unused: int) -> int:
     discount = Fraction(line.discount, 10 ** DECIMALS[currency]) * Fraction(unused, line.units)
     worth = to_minor(cost_of(billed.price, billed.stretch.quantity) * Fraction(unused, line.of) - discount, currency)
     return min(max(worth, 0), max(line.net - billed.credited, 0), left)
+
+
+def _freed(billed: Billed, unused: int, back: int) -> int:
+    """By how much the discount of a line made smaller what was given back for unused units."""
+    if unused <= 0 or billed.line is None:
+        return 0
+    price = to_minor(cost_of(billed.price, billed.stretch.quantity) * Fraction(unused, billed.line.of), billed.currency)
+    return min(max(price - back, 0), billed.line.discount)

@@ -200,9 +200,9 @@ class Subscription(Order):
         for one_off in self.one_offs:
             if one_off.line is not None and one_off.line.document is document:
                 one_off.line = None
-        for coupon, taken in document.coupon_uses:
-            coupon.taken -= taken
-            coupon.used -= 1
+        for use in document.coupon_uses:
+            use.coupon.uses.remove(use)
+        document.coupon_uses = []
         for note, part in document.note_uses:
             note.left += part
         self.notes = [note for note in self.notes if note.document is not document]
