@@ -328,6 +328,22 @@ class DailyTotal(models.Model):
         return f"{self.day} {self.credit_type}"
 
 
+class ExpiringTotal(models.Model):
+    """What open lots that expire at an instant hold, of all accounts of a credit type. Written by `ledger.totals` alone."""
+
+    pk = models.CompositePrimaryKey("expires_us", "credit_type")
+    expires_us = models.BigIntegerField()
+    credit_type = models.TextField()
+    credits = models.DecimalField(max_digits=38, decimal_places=0)
+
+    class Meta:
+        db_table = "ledger_expiring_total"
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.expires_us} {self.credit_type}"
+
+
 class TotalState(models.Model):
     """How far the entries are counted; one row."""
 

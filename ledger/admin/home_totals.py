@@ -8,7 +8,7 @@ from ledger.admin.kit import charts
 from ledger.admin.kit.charts import FAINT, MONOTONE, STRONG
 from ledger.models import DailyTotal
 from ledger.rules.credit_units import CreditUnit
-from ledger.totals import TypeReport, month_report
+from ledger.totals import TypeReport, expired_credits, month_report
 from ledger.totals.counting import counted_until
 from ledger.units import units_of
 
@@ -34,9 +34,12 @@ def totals(*, now: datetime) -> dict[str, Any]:
     shown = sorted(report.types, key=lambda each: each.entries, reverse=True)[:TYPES_SHOWN]
     units = units_of(each.credit_type for each in shown)
     days = _days([each.credit_type for each in shown], today)
-    coming = scheduled(now=now)
+    coming, expired = scheduled(now=now), expired_credits(now)
     return {
-        "totals": [_card(each, units[each.credit_type], days[each.credit_type], coming) for each in shown],
+        "totals": [
+            _card(each, units[each.credit_type], days[each.credit_type], coming, expired.get(each.credit_type, 0))
+            for each in shown
+        ],
         "totals_as_of": until,
         "more_types": max(0, len(report.types) - TYPES_SHOWN),
         "month": f"{today:%B}",
@@ -64,20 +67,25 @@ def _coming(total: int, is_all: bool, unit: CreditUnit) -> str:
     return f"{'' if is_all else 'at least '}{unit.number(total)}" if total else ""
 
 
-def _spendable(report: TypeReport, coming: Scheduled, unit: CreditUnit) -> str:
+def _spendable(outstanding: int, report: TypeReport, coming: Scheduled, unit: CreditUnit) -> str:
     """What is neither held nor starts later; nothing where credits that start later were not all counted."""
-    spendable = report.closing - report.held - coming.credits.get(report.credit_type, 0)
-    return unit.number(spendable) if coming.is_all and 0 <= spendable < report.closing else ""
+    spendable = outstanding - report.held - coming.credits.get(report.credit_type, 0)
+    return unit.number(spendable) if coming.is_all and 0 <= spendable < outstanding else ""
 
 
-def _card(report: TypeReport, unit: CreditUnit, days: list[tuple[date, int, int]], coming: Scheduled) -> dict[str, Any]:
+def _card(
+    report: TypeReport, unit: CreditUnit, days: list[tuple[date, int, int]], coming: Scheduled, expired: int
+) -> dict[str, Any]:
+    """What the page shows of a credit type; `expired` is in its totals, but nobody can spend it any more."""
+    outstanding = report.closing - expired
     divisor = 10**unit.scale
     spent = charts.line("Spent", [used / divisor for _, _, used in days], look=STRONG, shape=MONOTONE)
     granted = charts.line("Granted", [given / divisor for _, given, _ in days], look=FAINT, shape=MONOTONE)
     return {
         "name": unit.name,
-        "outstanding": unit.amount(report.closing),
-        "spendable": _spendable(report, coming, unit),
+        "outstanding": unit.amount(outstanding),
+        "spendable": _spendable(outstanding, report, coming, unit),
+        "expired": unit.number(expired) if expired else "",
         "held": unit.number(report.held) if report.held else "",
         "coming": _coming(coming.credits.get(report.credit_type, 0), coming.is_all, unit),
         "moved": [(words, unit.number(int(report.movements[name]))) for name, words in WORDS.items()],

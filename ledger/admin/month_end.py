@@ -86,6 +86,11 @@ def _part(one: TypeReport, unit: CreditUnit) -> dict[str, Any]:
         (WORDS[name], _movement(sign * one.movements[name], unit)) for name, sign in MOVEMENTS.items() if one.movements[name]
     ]
     rows += [_strong("Closing", written(one.closing)), ("of it held", written(one.held))]
+    if one.expired_unbooked:
+        rows += [
+            ("of it expired and not booked yet", written(one.expired_unbooked)),
+            _strong("Outstanding", written(one.closing - one.expired_unbooked)),
+        ]
     rows += [("Paid for them", digits(operator_pages.money(minor, currency))) for currency, minor in (one.paid or {}).items()]
     rows += [(f"{tie['name'].capitalize()}, by the {of}", written(tie[of])) for tie in one.ties or [] for of in TIED]
     rows += [("Entries", number(one.entries)), ("of them refusals", number(one.refusals))]

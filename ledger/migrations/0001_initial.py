@@ -231,6 +231,16 @@ MODELS = [
         options={"db_table": "ledger_daily_total", "default_permissions": ("view",)},
     ),
     migrations.CreateModel(
+        name="ExpiringTotal",
+        fields=[
+            ("expires_us", models.BigIntegerField()),
+            ("credit_type", models.TextField()),
+            ("credits", models.DecimalField(decimal_places=0, max_digits=38)),
+            *composite_key("expires_us", "credit_type"),
+        ],
+        options={"db_table": "ledger_expiring_total", "default_permissions": ()},
+    ),
+    migrations.CreateModel(
         name="TotalState",
         fields=[
             ("is_only", models.BooleanField(default=True, primary_key=True, serialize=False)),

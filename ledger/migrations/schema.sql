@@ -7,7 +7,7 @@
 --   ledger_api_key     the keys that may call the REST API
 --   ledger_staff_event what operators did beside the ledger's entries; append-only
 --   ledger_operator    how an operator wants pages to be shown
---   ledger_daily_total, ledger_total_state, ledger_month_close   what all accounts add up to, counted from the entries
+--   ledger_daily_total, ledger_total_state, ledger_expiring_total, ledger_month_close   what all accounts add up to, counted from the entries
 --
 -- ledger_entry can be distributed by holder: each of its unique keys begins with holder_id, no foreign key points to or from it, and no
 -- column takes its values from a database sequence. Keys, credit types, rates and batches are then copied to all nodes; the other tables
@@ -656,6 +656,18 @@ INSERT INTO ledger_total_state (counted_until) VALUES ('2000-01-01 00:00:00+00')
 COMMENT ON TABLE  ledger_total_state               IS 'How far the entries are counted; one row.';
 COMMENT ON COLUMN ledger_total_state.counted_until IS 'Every entry recorded before this instant is in the totals.';
 COMMENT ON COLUMN ledger_total_state.entries       IS 'How many entries of each kind those are, of all credit types and days.';
+
+CREATE TABLE ledger_expiring_total (
+    expires_us  bigint           NOT NULL,
+    credit_type text COLLATE "C" NOT NULL,
+    credits     numeric(38, 0)   NOT NULL,
+    PRIMARY KEY (expires_us, credit_type)
+);
+CREATE INDEX ledger_expiring_total_nothing ON ledger_expiring_total (expires_us) WHERE credits = 0;
+
+COMMENT ON TABLE  ledger_expiring_total            IS 'What open lots that expire hold, by the instant of their expiry, as of ledger_total_state.counted_until.';
+COMMENT ON COLUMN ledger_expiring_total.expires_us IS 'In microseconds since 1970, as in the lots of entries.';
+COMMENT ON COLUMN ledger_expiring_total.credits    IS 'Credits of all accounts; held ones are not in their lots.';
 
 CREATE TABLE ledger_month_close (
     month       date             NOT NULL,

@@ -15,6 +15,7 @@ from django.db import connection, transaction
 from ledger.database.lock_names import TOTALS
 from ledger.database.locks import try_advisory_lock
 from ledger.totals.counting import COLUMNS, NEXT, RECORDED, REPLACE, SUMS, counted_until
+from ledger.totals.expiring import count_expiring_anew
 from ledger.totals.ties import ties
 
 BEGINNING: Final = datetime(2000, 1, 1, tzinfo=UTC)
@@ -128,6 +129,7 @@ def _close_next() -> date | None:
         # A month is walked over as a whole, however large it is.
         cursor.execute("SET LOCAL statement_timeout = 0")
         _close(cursor, month)
+        count_expiring_anew(cursor, until=counted_until())
     return month
 
 

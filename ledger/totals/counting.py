@@ -24,6 +24,7 @@ from django.db import connection, transaction
 from ledger.database.lock_names import TOTALS
 from ledger.database.locks import try_advisory_lock
 from ledger.rules import KINDS
+from ledger.totals.expiring import add_expiring
 
 PATIENCE_SECONDS: Final = 5.0
 LOOK_EVERY_SECONDS: Final = 0.02
@@ -217,6 +218,7 @@ def _count_slice(until: datetime) -> datetime:
             cursor.execute("SET LOCAL statement_timeout = 0")
             cursor.execute(ADD, {"since": since, "until": end})
             _add_kinds(cursor, since, end)
+            add_expiring(cursor, since=since, until=end)
         cursor.execute("UPDATE ledger_total_state SET counted_until = %s", [end])
     return end
 

@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date, datetime
 from typing import Any, Final
@@ -13,6 +13,7 @@ from django.db import connection
 from ledger.errors import Invalid
 from ledger.totals.closing import BEGINNING, left_of, month_after
 from ledger.totals.counting import COLUMNS, counted_until
+from ledger.totals.expiring import expired_credits
 
 MOVEMENTS: Final = {
     "granted_purchased": 1, "granted_promotional": 1, "refunded": 1, "transferred_in": 1,
@@ -44,6 +45,8 @@ class TypeReport:
     Args:
         opening, closing: credits at the start and the end, held ones included; closing = opening + movements.
         held: of the closing, what open holds set aside.
+        expired_unbooked: of the closing, what had expired and was not booked: at the end of a closed month; of the month under
+            way, up to when its entries are counted. None for a month that is over and not closed.
         entries, refusals: recorded in the month. `late_entries` of them bear a time in an earlier month that was closed by then.
         outstanding: the closing by month of expiry, source and whether it is held; what is owed on overdrafts is not taken off.
             None while the month is open.
@@ -62,6 +65,7 @@ class TypeReport:
     movements: dict[str, int]
     closing: int
     held: int
+    expired_unbooked: int | None
     entries: int
     refusals: int
     late_entries: int
@@ -125,8 +129,11 @@ def month_report(month: date, *, credit_type: str | None = None) -> MonthReport:
     with connection.cursor() as cursor:
         cursor.execute(SUMS, {"start": month, "end": month_after(month)})
         rows = cursor.fetchall()
+    expired = expired_credits(as_of) if not is_closed and as_of.date() < month_after(month) else None
     types = tuple(
-        _of_type(name, sums, closes.get(name)) for name, *sums in rows if credit_type in (None, name) and _has_moved(sums)
+        _of_type(name, sums, closes.get(name), _expired_unbooked(name, month, closes.get(name), expired))
+        for name, *sums in rows
+        if credit_type in (None, name) and _has_moved(sums)
     )
     return MonthReport(month, is_closed, None if is_closed else as_of, types)
 
@@ -149,7 +156,16 @@ def _has_moved(sums: Sequence[Any]) -> bool:
     return sum(before_and_during["entries"]) > sum(before_and_during["refusals"])
 
 
-def _of_type(credit_type: str, sums: Sequence[Any], close: Any) -> TypeReport:
+def _expired_unbooked(credit_type: str, month: date, close: Any, expired: Mapping[str, int] | None) -> int | None:
+    """Of a closed month, from its lots by month of expiry; of the month under way, from what has expired."""
+    if close is None:
+        return None if expired is None else expired.get(credit_type, 0)
+    last = f"{month:%Y-%m}"
+    lots = (lot for lot in close[1] if lot["expires"] and lot["expires"] <= last and not lot["is_held"])
+    return sum(lot["amount"] for lot in lots)
+
+
+def _of_type(credit_type: str, sums: Sequence[Any], close: Any, expired_unbooked: int | None) -> TypeReport:
     names = (*COLUMNS, "late_entries")
     before = dict(zip(names, map(int, sums[0::2]), strict=True))
     during = dict(zip(names, map(int, sums[1::2]), strict=True))
@@ -165,6 +181,7 @@ def _of_type(credit_type: str, sums: Sequence[Any], close: Any) -> TypeReport:
         movements={name: during[name] for name in MOVEMENTS},
         closing=opening + left_of(during),
         held=held,
+        expired_unbooked=expired_unbooked,
         entries=during["entries"],
         refusals=during["refusals"],
         late_entries=during["late_entries"],
@@ -187,6 +204,8 @@ def _rows(of_type: TypeReport) -> Iterator[tuple[str, str, str, int, str]]:
         yield name, "", "", sign * of_type.movements[name], unit
     yield "closing", "", "", of_type.closing, unit
     yield "held", "", "", of_type.held, unit
+    if of_type.expired_unbooked is not None:
+        yield "expired_unbooked", "", "", of_type.expired_unbooked, unit
     for bucket in of_type.outstanding or []:
         line = "outstanding_held" if bucket["is_held"] else "outstanding"
         yield line, bucket["expires"] or "never", bucket["source"], bucket["amount"], unit

@@ -23,6 +23,7 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "ledger_batch": APPEND,
     "ledger_daily_total": CHANGE,
     "ledger_total_state": CHANGE,
+    "ledger_expiring_total": CHANGE_AND_DELETE,
     "ledger_month_close": APPEND,
     "ledger_rate": APPEND,
     "ledger_credit_type": CHANGE_AND_DELETE,

@@ -8,7 +8,7 @@ pytestmark = pytest.mark.django_db
 
 BY_HOLDER = ("ledger_entry",)
 """The tables that can be distributed by holder."""
-SUMS = {"ledger_daily_total", "ledger_month_close"}
+SUMS = {"ledger_daily_total", "ledger_expiring_total", "ledger_month_close"}
 """What all accounts add up to."""
 
 

@@ -76,6 +76,8 @@ def _credits(one: TypeReport) -> Iterator[tuple[str, int]]:
         yield name, sign * one.movements[name]
     yield "closing", one.closing
     yield "of it held", one.held
+    if one.expired_unbooked:
+        yield "of it expired, not booked", one.expired_unbooked
     for bucket in one.outstanding or []:
         held = ", held" if bucket["is_held"] else ""
         yield f"expires {bucket['expires'] or 'never'}, {bucket['source']}{held}", bucket["amount"]

@@ -8,6 +8,7 @@ import threading
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
+import time_machine
 from django.core.management import CommandError, call_command
 from django.db import DatabaseError, connection, transaction
 
@@ -17,8 +18,8 @@ from ledger.database.lock_names import TOTALS
 from ledger.database.locks import advisory_lock, holder_lock
 from ledger.database.rows import fetch_value
 from ledger.errors import Invalid, Refused
-from ledger.models import CreditType, DailyTotal, MonthClose, TotalState
-from ledger.totals import close_months, count_entries, month_report
+from ledger.models import CreditType, DailyTotal, ExpiringTotal, MonthClose, TotalState
+from ledger.totals import close_months, count_entries, expired_credits, month_report
 from ledger.totals.closing import State, TotalsDisagree, _ensure_agree, month_after, starts
 from ledger.totals.counting import ADD, COLUMNS, counted_until
 from tests.ledger.admin.admin_site import operator
@@ -443,3 +444,100 @@ def test_credits_that_paid_invoices_tie_to_the_invoices_when_the_month_is_closed
     assert of_type.ties == [tie]
     assert "invoices paid with credits by the entries,,,85,smallest unit of" in month_report(TWO).as_csv()
     assert month_report(ONE).types[0].ties == []
+
+
+# What has expired and is not booked ------------------------------------------------------------------
+
+
+def lots_of_all_accounts():
+    """What open lots that expire hold, by instant and credit type, from the last entry of each account."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT (lot ->> 3)::numeric::bigint, e.credit_type, sum((lot ->> 1)::numeric)
+            FROM ledger_entry AS e CROSS JOIN LATERAL json_array_elements(e.lots) AS lot
+            WHERE lot ->> 3 IS NOT NULL AND NOT EXISTS (
+                SELECT FROM ledger_entry AS later WHERE later.holder_id = e.holder_id
+                AND later.credit_type = e.credit_type AND later.sequence > e.sequence)
+            GROUP BY 1, 2
+            """
+        )
+        return {(expires_us, credit_type): int(amount) for expires_us, credit_type, amount in cursor.fetchall()}
+
+
+def counted_lots():
+    """The same, as the totals have it."""
+    return {(row.expires_us, row.credit_type): int(row.credits) for row in ExpiringTotal.objects.all()}
+
+
+@pytest.mark.django_db
+def test_what_expires_when_is_counted_with_the_entries_in_any_number_of_counts():
+    at = datetime.now(UTC) + timedelta(days=20)
+    for number in range(5):
+        use_case("grant", f"h{number}", f"g{number}", amount=10 * (number + 1), expires_at=at)
+        use_case("grant", f"h{number}", f"more{number}", amount=3, expires_at=at + timedelta(hours=number))
+        use_case("spend", f"h{number}", f"s{number}", amount=5)
+        count_entries()
+        assert counted_lots() == lots_of_all_accounts() != {}
+    with pytest.raises(Refused):
+        use_case("spend", "h1", "no", amount=10**6)
+    use_case("transfer", "h1", "moved", to="h9", amount=4)
+    use_case("spend", "h0", "rest", amount=8)
+    count_entries()
+    assert counted_lots() == lots_of_all_accounts() != {}
+    close_months()
+    assert counted_lots() == lots_of_all_accounts() != {}
+
+
+@pytest.mark.django_db
+def test_lots_whose_expiry_is_booked_are_not_counted_any_more(at_noon_of):
+    write_history(at_noon_of)
+    count_entries()
+    assert counted_lots() == lots_of_all_accounts() == {}
+
+
+@pytest.mark.django_db
+def test_what_has_expired_is_subtracted_at_its_microsecond_and_not_twice_when_it_is_booked():
+    at = datetime.now(UTC) + timedelta(hours=1)
+    use_case("grant", "ada", "g1", amount=100, expires_at=at)
+    use_case("grant", "ada", "g2", amount=7)
+    use_case("hold", "ada", "h1", amount=30, expires_at=at + timedelta(days=3))
+    count_entries()
+    assert expired_credits(at - timedelta(microseconds=1)) == {}
+    assert expired_credits(at) == {TYPE: 70}
+    with time_machine.travel(at + timedelta(seconds=1), tick=True):
+        page = operator().get("/admin/").content.decode()
+    assert "37</span> outstanding, 7 of it spendable, 30 held" in re.sub(r"\s+", " ", page).replace(
+        "tokens</span>", "</span>"
+    ).replace(" </span>", "</span>")
+    assert "70 that have expired and are not booked yet" in page
+
+
+@pytest.mark.django_db
+def test_a_closed_month_says_what_had_expired_at_its_end_and_was_not_booked(at_noon_of):
+    at_noon_of(TWO, 3)
+    use_case("grant", "ada", "g1", amount=100, expires_at=starts(TWO) + timedelta(days=9))
+    use_case("grant", "ada", "g2", amount=50, expires_at=starts(ONE))
+    count_entries()
+    close_months()
+    report, later = month_report(TWO), month_report(ONE)
+    assert (report.types[0].closing, report.types[0].expired_unbooked) == (150, 100), (
+        "what expires as the next month begins is not"
+    )
+    assert later.types[0].expired_unbooked == 150
+    assert f"{TWO:%Y-%m},closed,{TYPE},expired_unbooked,,,100,smallest unit of {TYPE}" in report.as_csv()
+    assert json.loads(report.as_json())["types"][0]["expired_unbooked"] == 100
+    page = operator().get("/admin/ledger/account/month-end/", {"month": f"{TWO:%Y-%m}"}).content.decode()
+    assert "of it expired and not booked yet" in page
+
+
+@pytest.mark.django_db
+def test_closing_a_month_adds_up_anew_what_a_clock_that_went_back_left_out(at_noon_of):
+    at_noon_of(TWO, 20)
+    use_case("grant", "ada", "g1", amount=100, expires_at=starts(ONE) + timedelta(days=40))
+    count_entries()
+    ExpiringTotal.objects.update(credits=1)
+    count_entries()
+    assert counted_lots() != lots_of_all_accounts()
+    close_months()
+    assert counted_lots() == lots_of_all_accounts()
