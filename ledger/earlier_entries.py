@@ -6,6 +6,7 @@ from typing import Any, Final
 from django.db import connection
 
 from ledger.database.locks import Lock, holder_key
+from ledger.database.statements import Statement, parameter
 from ledger.entry_rows import READ_COLUMNS, entry_from_row
 from ledger.journal import LockedAccount, fetch_entry
 from ledger.rules import Entry, Lot, debt_of
@@ -62,6 +63,19 @@ JOIN ledger_entry USING (holder_id, credit_type, sequence)
 ORDER BY place
 """
 
+
+# The last entry that accepts or refuses transfers from others, by an index of such entries alone.
+INCOMING_TRANSFERS: Final = Statement(
+    "incoming_transfers",
+    """
+SELECT counterpart ->> 'incoming'
+FROM ledger_entry
+WHERE holder_id = %s AND credit_type = %s AND kind = 'adjust' AND counterpart IS NOT NULL
+ORDER BY sequence DESC
+LIMIT 1
+""",
+    [bytes.decode],
+)
 
 # The entry that opened a lot lists the lot as it was then.
 OPENING_ENTRIES = """
@@ -127,3 +141,15 @@ def entries(lock: Lock, wanted: Sequence[tuple[str, str, int]]) -> list[Entry]:
     with connection.cursor() as cursor:
         cursor.execute(ENTRIES_BY_SEQUENCE, columns)
         return [entry_from_row(row) for row in cursor.fetchall()]
+
+
+def accepts_transfers(account: LockedAccount) -> bool:
+    """Return whether the account accepts transfers from others. A transaction asks once for each account that receives."""
+    state = account.state
+    known = account.among.accepts_transfers.get((state.holder_id, state.credit_type))
+    if known is None:
+        account.stored_state()
+        row = INCOMING_TRANSFERS.execute([parameter(state.holder_id), parameter(state.credit_type)])
+        known = row is None or row[0] == "accepted"
+        account.among.accepts_transfers[state.holder_id, state.credit_type] = known
+    return known

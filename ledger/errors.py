@@ -118,6 +118,13 @@ class HoldLimit(Refused):
     passes = True
 
 
+class TransfersRefused(Refused):
+    """The holder who would receive the credits refuses transfers. Facts: to."""
+
+    code = "transfers-refused"
+    title = "The other holder refuses transfers"
+
+
 class NotAHold(Refused):
     """The entry is not a hold. Facts: sequence, kind."""
 
@@ -165,6 +172,7 @@ REFUSALS: dict[str, type[Refused]] = {
         LotLimit,
         BalanceLimit,
         HoldLimit,
+        TransfersRefused,
         NotAHold,
         HoldClosed,
         CaptureExceedsHold,

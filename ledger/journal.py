@@ -135,6 +135,8 @@ class LockedAccounts:
         self._last: dict[Position, Entry] = {}
         """The last entry collected for an account, until `account` is called for it."""
         self._effective_us: dict[tuple[Position, int], int] = {}
+        self.accepts_transfers: dict[Position, bool] = {}
+        """Of the accounts that were asked: whether they accept transfers from others."""
 
     def covers(self, *positions: Position) -> bool:
         """Return whether the holders of these accounts are locked."""
@@ -162,6 +164,8 @@ class LockedAccounts:
             self._last[entry.holder_id, entry.credit_type] = entry
             if entry.idempotency_key is not None:
                 self._used_keys.add((entry.holder_id, key_hash(entry.idempotency_key)))
+            if entry.accepts_transfers is not None:
+                self.accepts_transfers[entry.holder_id, entry.credit_type] = entry.accepts_transfers
 
     def refuse(self, request: Request, refusal: Refused) -> None:
         """Complete the facts of a refusal, and collect its entry unless the request is a dry run."""

@@ -159,7 +159,7 @@ class AccountAdmin(ReadOnlyAdmin):
     search_fields = ("holder_id",)
     search_help_text = "Beginning of a holder's id"
     actions_list = ("grant_to_anyone",)
-    actions_detail = ("grant", "transfer", "set_overdraft")
+    actions_detail = ("grant", "transfer", "incoming_transfers", "set_overdraft")
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
         """By holder, found by skipping from account to account; filters look at ACCOUNTS_LOOKED_AT accounts a click."""
@@ -252,6 +252,12 @@ class AccountAdmin(ReadOnlyAdmin):
         return operations.transfer_view(
             self, request, holder_id=now.holder_id, credit_type=now.credit_type, available=now.available
         )
+
+    @action(description="Incoming transfers", icon="block", permissions=["transfer"], url_path="incoming-transfers")
+    def incoming_transfers(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Say whether others may transfer credits into this account."""
+        now = self._state_of(request, object_id)
+        return operations.incoming_transfers_view(self, request, holder_id=now.holder_id, credit_type=now.credit_type)
 
     def has_set_overdraft_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return bool(request.user.has_perm("ledger.set_overdraft"))

@@ -115,6 +115,8 @@ def _besides(row: Any) -> SafeString | str:
         repaid = sum(amount for _, amount in row.drawn)
         if repaid:
             return format_html("{} repaid", digits(row.unit.number(repaid)))
+        if row.counterpart:
+            return f"transfers {row.counterpart['incoming']}"
         return format_html("overdraft {}", digits(row.unit.number(row.overdraft or 0)))
     return ""
 
@@ -122,7 +124,7 @@ def _besides(row: Any) -> SafeString | str:
 def counterpart_cell(row: EntryListing) -> SafeString | str:
     """The other side of a transfer: its entry where that is known, else its account."""
     other = row.counterpart
-    if other is None:
+    if other is None or row.kind == "adjust":
         return ""
     if "sequence" not in other:
         return account_link(other["holder_id"], row.credit_type)

@@ -198,6 +198,7 @@ def _actions(request: HttpRequest, account: Balance) -> list[tuple[str, str, str
     offered = (
         ("Grant credits", "add", "grant", "ledger.grant_credits"),
         ("Transfer", "swap_horiz", "transfer", "ledger.transfer_credits"),
+        ("Incoming transfers", "block", "incoming_transfers", "ledger.transfer_credits"),
         ("Set overdraft", "money_off", "set_overdraft", "ledger.set_overdraft"),
     )
     return [

@@ -136,6 +136,19 @@ class OverdraftForm(OperationForm, CreditAmountsForm):
     field_order = ["limit", "reason", "reference"]
 
 
+class IncomingTransfersForm(OperationForm):
+    """Whether others may transfer credits into the account."""
+
+    accepted = forms.TypedChoiceField(
+        label="Transfers from others",
+        choices=[("yes", "accept"), ("no", "refuse")],
+        coerce=lambda value: value == "yes",
+        widget=UnfoldAdminSelectWidget,
+        help_text="Grants and refunds are not touched, nor is what arrived before.",
+    )
+    field_order = ["accepted", "reason", "reference"]
+
+
 class TransferForm(RecipientForm, CreditAmountsForm):
     """To whom, and how much."""
 
@@ -253,6 +266,29 @@ def overdraft_view(
     )
 
 
+def incoming_transfers_view(
+    model_admin: ReadOnlyAdmin, request: HttpRequest, *, holder_id: str, credit_type: str
+) -> HttpResponse:
+    """Show the form that accepts or refuses transfers from others, or do it."""
+    is_accepted = reads.incoming_transfers(holder_id, credit_type).accepted
+    return operation_view(
+        model_admin,
+        request,
+        form_class=IncomingTransfersForm,
+        initial={"accepted": "yes" if is_accepted else "no"},
+        operation=_booked(services.set_incoming_transfers),
+        dry_run=dry_run_of(services.set_incoming_transfers),
+        fixed={"holder_id": holder_id, "credit_type": credit_type},
+        title=f"Transfers to {holder_id}",
+        button="Save",
+        explanation=(
+            f"{holder_id} {'accepts' if is_accepted else 'refuses'} transfers of {unit_of(credit_type).name} from others."
+        ),
+        explain=_explained,
+        back=account_url(holder_id, credit_type),
+    )
+
+
 def transfer_view(
     model_admin: ReadOnlyAdmin, request: HttpRequest, *, holder_id: str, credit_type: str, available: int
 ) -> HttpResponse:
@@ -290,16 +326,22 @@ def _booked(use_case: Callable[..., Entry]) -> Operation:
 
     def act(**asked: Any) -> Done:
         entry = use_case(**asked)
-        unit = unit_of(entry.credit_type)
-        change = f"limit {unit.amount(entry.overdraft or 0)}" if entry.kind == "adjust" else unit.signed_amount(entry.amount)
         return Done(
             f"{entry.kind.replace('_', ' ').capitalize()} #{entry.sequence}",
-            f"{change} for {entry.holder_id}",
+            f"{_change(entry)} for {entry.holder_id}",
             entry_url(entry.holder_id, entry.credit_type, entry.sequence),
             entry.replayed,
         )
 
     return act
+
+
+def _change(entry: Entry) -> str:
+    """What the entry changed, in words."""
+    unit = unit_of(entry.credit_type)
+    if entry.accepts_transfers is not None:
+        return f"transfers from others {'accepted' if entry.accepts_transfers else 'refused'}"
+    return f"limit {unit.amount(entry.overdraft or 0)}" if entry.kind == "adjust" else unit.signed_amount(entry.amount)
 
 
 def _explained(error: LedgerError, asked: Mapping[str, Any]) -> str:

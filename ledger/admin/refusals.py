@@ -23,7 +23,9 @@ from ledger.models import RefusalListing
 from ledger.rules.credit_units import CreditUnit
 from ledger.units import units_of, with_units
 
-OPERATIONS = ("grant", "spend", "refund", "revoke", "hold", "capture", "release", "extend", "transfer", "overdraft")
+OPERATIONS = (
+    "grant", "spend", "refund", "revoke", "hold", "capture", "release", "extend", "transfer", "overdraft", "incoming_transfers",
+)  # fmt: skip
 ASKED_AMOUNTS = ("amount", "limit")
 """Which words of a request are amounts."""
 NAMED_BY = ("spend", "grant", "hold")

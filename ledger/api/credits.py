@@ -4,10 +4,13 @@ from functools import partial
 
 from django.http import HttpRequest
 
-from ledger import services
-from ledger.api import examples, request_schemas
-from ledger.api.kit.authentication import LEDGER_ADMIN, LEDGER_GRANT, LEDGER_REFUND, LEDGER_SPEND, LEDGER_TRANSFER
+from ledger import reads, services
+from ledger.api import examples, request_schemas, response_schemas
+from ledger.api.kit.authentication import LEDGER_ADMIN, LEDGER_GRANT, LEDGER_READ, LEDGER_REFUND, LEDGER_SPEND, LEDGER_TRANSFER
 from ledger.api.kit.endpoint import InThread, QueuedRequest
+from ledger.api.kit.queries import read_query
+from ledger.api.kit.rendering import Response, json_response
+from ledger.api.kit.schema import HOLDER_PATH, ResponseBody, operation
 from ledger.api.writes import BALANCE_LIMIT, LOT_LIMIT, NO_SUCH_ENTRY, NOT_ENOUGH, RATE_PROBLEMS, Write, ensure_possible, write
 from ledger.errors import (
     LotLimit,
@@ -15,8 +18,9 @@ from ledger.errors import (
     NotRevocable,
     RefundExceedsSpend,
     RevocationExceedsGrant,
+    TransfersRefused,
 )
-from ledger.rules import GrantRequest, OverdraftRequest, RefundRequest, RevokeRequest, SpendRequest
+from ledger.rules import GrantRequest, IncomingTransfersRequest, OverdraftRequest, RefundRequest, RevokeRequest, SpendRequest
 
 CREDITS = "Credits"
 
@@ -131,12 +135,64 @@ class Transfers(Write):
         takes=request_schemas.TransferSerializer,
         examples={"to a team": examples.TRANSFER_BODY},
         response=examples.TRANSFER,
-        problems=[NOT_ENOUGH, LotLimit(open_lots=100, limit=100), BALANCE_LIMIT],
+        problems=[NOT_ENOUGH, TransfersRefused(to="team-7"), LotLimit(open_lots=100, limit=100), BALANCE_LIMIT],
     )
     def post(self, request: HttpRequest, holder: str) -> InThread:
         """Transfer credits of the holder."""
         arguments = self.arguments(request, holder, request_schemas.TransferSerializer)
         return lambda: self.respond(partial(services.transfer, **arguments), dry_run="dry_run" in arguments)
+
+
+class IncomingTransfers(Write):
+    """Transfers from others are accepted or refused."""
+
+    reads_quickly = True
+
+    @write(
+        "setIncomingTransfers",
+        "Accept or refuse incoming transfers",
+        "Says whether others may transfer credits into the account; they may until it is said. A transfer to an account that "
+        "refuses them is a 409 `transfers-refused`. Grants and refunds are not touched, nor is what arrived before.",
+        tag=CREDITS,
+        scope=LEDGER_TRANSFER,
+        takes=request_schemas.IncomingTransfersSerializer,
+        examples={
+            "refuse": {"accepted": False, "reason": "Gets credits from nobody else"},
+            "accept again": {"accepted": True},
+        },
+        response=examples.INCOMING_TRANSFERS,
+    )
+    def post(self, request: HttpRequest, holder: str) -> QueuedRequest | InThread:
+        """Accept or refuse transfers into the holder's account."""
+        return self.ask(IncomingTransfersRequest, self.arguments(request, holder, request_schemas.IncomingTransfersSerializer))
+
+    @operation(
+        "readIncomingTransfers",
+        "Read whether transfers are accepted",
+        "Whether others may transfer credits into the account, and by which entry that is so; null where nothing was ever said.",
+        tag=CREDITS,
+        scope=LEDGER_READ,
+        parameters=[HOLDER_PATH],
+        query=request_schemas.EntryQuery,
+        responses={
+            200: ResponseBody(
+                response_schemas.IncomingTransfersBodySerializer,
+                {
+                    "holder_id": "customer-42",
+                    "credit_type": "credits",
+                    "accepted": False,
+                    "changed_by": 4,
+                    "changed_at": "2026-01-31T09:30:45.000000Z",
+                },
+                "Whether they are accepted.",
+            )
+        },
+    )
+    def get(self, request: HttpRequest, holder: str) -> Response:
+        """Read whether others may transfer credits into the holder's account."""
+        query = read_query(request_schemas.EntryQuery, request)
+        found = reads.incoming_transfers(holder, query["credit_type"])
+        return json_response(response_schemas.IncomingTransfersBodySerializer.body(found))
 
 
 class Overdraft(Write):

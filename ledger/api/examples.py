@@ -121,6 +121,15 @@ TRANSFER = _entry(
     idempotency_key="to-team-7",
     counterpart={"holder_id": "team-7"},
 )
+INCOMING_TRANSFERS = _entry(
+    sequence=4,
+    kind="adjust",
+    amount=0,
+    balance=98,
+    reason="Gets credits from nobody else",
+    idempotency_key="incoming-1",
+    accepts_transfers=False,
+)
 OVERDRAFT = _entry(
     sequence=4,
     kind="adjust",

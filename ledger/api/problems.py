@@ -26,6 +26,7 @@ KINDS: Final[dict[type[errors.LedgerError], Kind]] = {
     errors.LotLimit: Kind(409, "The account has {open_lots:open lot|open lots}; the limit is {limit}."),
     errors.BalanceLimit: Kind(409, "The account can have at most {limit:credit|credits} that others sent."),
     errors.HoldLimit: Kind(409, "The open holds would hold {held_lots:lot|lots}; the limit is {limit}."),
+    errors.TransfersRefused: Kind(409, "{to} refuses transfers from others."),
     errors.NotAHold: Kind(409, "Entry {sequence} is of kind {kind}; only a hold can be captured, released or extended."),
     errors.HoldClosed: Kind(409, "Hold {sequence} is closed: {how}."),
     errors.CaptureExceedsHold: Kind(409, "Hold {sequence} holds {held:credit|credits}; the request asks for {requested}."),

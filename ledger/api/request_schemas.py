@@ -113,6 +113,12 @@ class TransferSerializer(_Write):
     amount = AmountField(help_text="How many, in the smallest unit.")
 
 
+class IncomingTransfersSerializer(_Write):
+    """Whether others may transfer credits into the account."""
+
+    accepted = TruthField(help_text="False refuses them from now on; accounts accept them until they are told otherwise.")
+
+
 class OverdraftSerializer(_Write):
     """How far below zero spends may take the balance."""
 

@@ -96,10 +96,23 @@ class EntrySerializer(ResponseSchema):
         as_text=bytes.hex,
     )
     expires_at = _time_of_us("hold_expires_us", required=False, help_text="Of a hold: when it expires.")
-    counterpart = CounterpartSerializer(required=False, help_text="Of a transfer: its other side.")
+    counterpart = computed(CounterpartSerializer(required=False, help_text="Of a transfer: its other side."), "other_side")
     rating = EntryRatingSerializer(required=False, help_text="Where the amount came from a rate: which, and for how much.")
     refunded_total = _Whole(required=False, help_text="Of a refund: how much of the spend has been given back in all.")
     overdraft = _Whole(required=False, help_text="How far below zero spends may take the balance, where that was ever agreed.")
+    accepts_transfers = serializers.BooleanField(
+        required=False, help_text="Of an adjustment of incoming transfers: whether the account accepts them from then on."
+    )
+
+
+class IncomingTransfersBodySerializer(ResponseSchema):
+    """Whether others may transfer credits into an account."""
+
+    holder_id = serializers.CharField(help_text="Who owns the account.")
+    credit_type = serializers.CharField(help_text="What it counts.")
+    accepted = serializers.BooleanField(help_text="False if a transfer to the account is refused.")
+    changed_by = _Whole(allow_null=True, min_value=1, help_text="The entry that said so last; null if none did.")
+    changed_at = _time(allow_null=True, help_text="When that was recorded.")
 
 
 # Balances --------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import Any
 from django.urls import URLPattern, path, register_converter
 
 from ledger.api import balances, batches, entries, holders, holds, rates, statements
-from ledger.api.credits import Grants, Overdraft, Refunds, Revocations, Spends, Transfers
+from ledger.api.credits import Grants, IncomingTransfers, Overdraft, Refunds, Revocations, Spends, Transfers
 from ledger.api.kit.fields import HOLDER_PATTERN, RATE_PATTERN
 from ledger.rules.requests import MAX_SEQUENCE
 
@@ -74,6 +74,7 @@ urlpatterns: list[URLPattern] = [
     path("holders/<holder:holder>/refunds", Refunds.as_view()),
     path("holders/<holder:holder>/revocations", Revocations.as_view()),
     path("holders/<holder:holder>/transfers", Transfers.as_view()),
+    path("holders/<holder:holder>/incoming-transfers", IncomingTransfers.as_view()),
     path("holders/<holder:holder>/overdraft", Overdraft.as_view()),
     path("holders/<holder:holder>/balance", balances.HolderBalance.as_view()),
     path("holders/<holder:holder>/entries", entries.HolderEntries.as_view()),

@@ -32,6 +32,8 @@ LAWS: dict[str, str] = {
     "that they came from, or to the lot that receipts of the same terms share.",
     "transfers": "Each transfer_in names a transfer_out of the same credits under the same terms. No lot of a transfer_out is "
     "named twice.",
+    "incoming": "No transfer arrives in an account that refuses transfers; that changes only by an adjustment that a request "
+    "asked for.",
     "refusals": "A refusal has a known code and operation, the facts behind it, the digest of its request, and the sequence of "
     "the last entry that is not a refusal.",
     "identity": "Over all accounts: granted + transferred in + refunded = balance + held + spent + expired + revoked + "
@@ -48,5 +50,5 @@ def sql(name: str) -> str:
 ACCOUNTS = sql("accounts")
 SUMS = sql("sums")
 BY_ENTRY = {name: sql(name) for name in ("entries", "refusals")}
-BY_HOLDER = {name: sql(name) for name in ("refunds", "transfers", "keys")}
+BY_HOLDER = {name: sql(name) for name in ("refunds", "transfers", "incoming", "keys")}
 """Checks over all entries of a holder, even if slices cut the holder's entries apart."""

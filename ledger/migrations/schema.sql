@@ -110,7 +110,7 @@ COMMENT ON COLUMN ledger_entry.kind            IS 'grant, spend, refund, revoke,
 COMMENT ON COLUMN ledger_entry.lots            IS 'Open lots after this entry in burn order: [grant, remaining, effective µs or 0, expires µs, priority, 1 if promotional, 1 if a transfer opened it]. 0: spendable as soon as its entry was recorded. Whole seconds are written …e6.';
 COMMENT ON COLUMN ledger_entry.drawn           IS 'The lots that the entry took from, or gave back to: [grant, amount].';
 COMMENT ON COLUMN ledger_entry.holds           IS 'Open holds after this entry: [hold, expires µs, [the held lots, as in lots]]; null if there are no holds.';
-COMMENT ON COLUMN ledger_entry.counterpart     IS 'On a transfer: the other holder, and the sequence and grant of the other entry if known.';
+COMMENT ON COLUMN ledger_entry.counterpart     IS 'On a transfer: the other holder, and the sequence and grant of the other entry if known. On an adjust that says so: whether the account accepts transfers from others.';
 COMMENT ON COLUMN ledger_entry.rating          IS 'If a rate gave the amount: rate, version, quantity.';
 COMMENT ON COLUMN ledger_entry.refusal         IS 'On a refusal: operation, request, code, facts, the request''s id, and after: the last entry that is not a refusal, or 0.';
 COMMENT ON COLUMN ledger_entry.idempotency_key IS 'The key of the request that made this entry; null on entries that the ledger books by itself.';
@@ -150,6 +150,8 @@ CREATE INDEX ledger_entry_first ON ledger_entry (holder_id, credit_type) WHERE s
 CREATE INDEX ledger_entry_refers_to ON ledger_entry (holder_id, credit_type, refers_to, sequence) WHERE refers_to IS NOT NULL;
 -- Finds the grants, refunds … of an account without walking its spends, which are most of its entries.
 CREATE INDEX ledger_entry_kind ON ledger_entry (holder_id, credit_type, kind, sequence) WHERE kind <> 'spend';
+-- Finds whether an account accepts transfers from others: the few entries that say so.
+CREATE INDEX ledger_entry_incoming ON ledger_entry (holder_id, credit_type, sequence) WHERE kind = 'adjust' AND counterpart IS NOT NULL;
 -- Entries that count from another time than their recorded_at: back-dated and future grants, expiries. For balances by effective time.
 CREATE INDEX ledger_entry_effective_at ON ledger_entry (holder_id, credit_type, effective_at) WHERE effective_at <> recorded_at;
 -- Finds grants that become effective later, of all holders, for operators. Of other entries it has no row.

@@ -18,7 +18,7 @@ from ledger.reads.account_state import (
 )
 from ledger.reads.explanations import explanation
 from ledger.reads.history import EntryPosition, Refusal, ShownEntry, entries, entry, refusals, shown_entry
-from ledger.reads.holder_list import accounts, holders, is_known, seen
+from ledger.reads.holder_list import accounts, holders, incoming_transfers, is_known, seen
 from ledger.reads.rate_list import rate_versions, rates
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "entry",
     "explanation",
     "holders",
+    "incoming_transfers",
     "is_known",
     "lots_in_full",
     "page_of_holds",

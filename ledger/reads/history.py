@@ -10,6 +10,7 @@ import orjson
 from ledger.database.statements import Loader, Statement, instant_us, integer, parameter
 from ledger.entry_rows import LOADERS, READ_COLUMNS, entry_of
 from ledger.rules import Entry
+from ledger.rules.entries import accepts_transfers_by
 from ledger.rules.instants import from_us
 from ledger.rules.lots import Drawn, decode_drawn
 from ledger.rules.requests import MAX_SEQUENCE
@@ -48,6 +49,16 @@ class ShownEntry(NamedTuple):
     def position(self) -> EntryPosition:
         """Where it is in a listing."""
         return from_us(self.recorded_us), self.credit_type, self.sequence
+
+    @property
+    def other_side(self) -> dict[str, Any] | None:
+        """Of a transfer: its other side."""
+        return None if self.kind == "adjust" else self.counterpart
+
+    @property
+    def accepts_transfers(self) -> bool | None:
+        """Of an `adjust` that says so: whether the account accepts transfers from others from then on."""
+        return accepts_transfers_by(self.kind, self.counterpart)
 
 
 @dataclass(frozen=True, slots=True)

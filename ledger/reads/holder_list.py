@@ -4,8 +4,9 @@ An account that never had a movement, only refusals, is in no list: see docs/adr
 """
 
 from datetime import datetime
+from typing import NamedTuple
 
-from ledger.database.statements import Statement, instant_us, parameter
+from ledger.database.statements import Statement, instant_us, integer, parameter
 from ledger.reads.account_state import ACCOUNT_LOADERS, ACCOUNT_STATE, AccountRow, Balance, balance_of
 from ledger.rules.instants import from_us
 
@@ -89,6 +90,18 @@ WHERE first.holder_id = %s AND first.sequence = 1 AND last.refusal ->> 'after' I
     [instant_us, instant_us],
 )
 
+INCOMING_TRANSFERS = Statement(
+    "incoming_transfers_read",
+    """
+SELECT counterpart ->> 'incoming', sequence, recorded_at
+FROM ledger_entry
+WHERE holder_id = %s AND credit_type = %s AND kind = 'adjust' AND counterpart IS NOT NULL
+ORDER BY sequence DESC
+LIMIT 1
+""",
+    [bytes.decode, integer, instant_us],
+)
+
 
 def holders(
     *,
@@ -137,6 +150,26 @@ def seen(holder_id: str) -> tuple[datetime, datetime] | None:
     """When the holder's first and last entries were recorded, over all accounts that had a movement; None if none had."""
     [(first_us, last_us)] = SEEN.read([parameter(holder_id)])
     return None if first_us is None else (from_us(first_us), from_us(last_us))
+
+
+class IncomingTransfers(NamedTuple):
+    """Whether an account accepts transfers from others, and by which entry; `changed_by` is None where nothing was ever said."""
+
+    holder_id: str
+    credit_type: str
+    accepted: bool = True
+    changed_by: int | None = None
+    changed_at: datetime | None = None
+
+
+def incoming_transfers(holder_id: str, credit_type: str = "credits") -> IncomingTransfers:
+    """Whether the account accepts transfers from others: it does until an entry says otherwise."""
+    account = IncomingTransfers(holder_id, credit_type)
+    rows = INCOMING_TRANSFERS.read([parameter(holder_id), parameter(credit_type)])
+    if not rows:
+        return account
+    [(incoming, sequence, recorded_us)] = rows
+    return account._replace(accepted=incoming == "accepted", changed_by=sequence, changed_at=from_us(recorded_us))
 
 
 def is_known(holder_id: str) -> bool:

@@ -18,6 +18,7 @@ from ledger.rules.requests import (
     ExtendRequest,
     GrantRequest,
     HoldRequest,
+    IncomingTransfersRequest,
     OverdraftRequest,
     PricedRequest,
     RefundRequest,
@@ -28,7 +29,7 @@ from ledger.rules.requests import (
     TransferRequest,
 )
 from ledger.rules.settlement import settle_due
-from ledger.rules.transfers import transfer
+from ledger.rules.transfers import set_incoming_transfers, transfer
 
 __all__ = [
     "KINDS",
@@ -42,6 +43,7 @@ __all__ = [
     "GrantRequest",
     "Hold",
     "HoldRequest",
+    "IncomingTransfersRequest",
     "Lot",
     "OverdraftRequest",
     "PricedRequest",
@@ -59,6 +61,7 @@ __all__ = [
     "refund",
     "release",
     "revoke",
+    "set_incoming_transfers",
     "set_overdraft",
     "settle_due",
     "spend",

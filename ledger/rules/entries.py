@@ -91,6 +91,16 @@ class Entry(NamedTuple):
         return sum([amount for _, amount in self.drawn]) if self.kind == "capture" else 0
 
     @property
+    def other_side(self) -> dict[str, Any] | None:
+        """Of a transfer: its other side."""
+        return None if self.kind == "adjust" else self.counterpart
+
+    @property
+    def accepts_transfers(self) -> bool | None:
+        """Of an `adjust` that says so: whether the account accepts transfers from others from then on."""
+        return accepts_transfers_by(self.kind, self.counterpart)
+
+    @property
     def hold(self) -> Hold | None:
         """The state after this entry of the hold that it made, extended or captured in part; None if the hold is closed."""
         named = self.sequence if self.refers_to is None else self.refers_to
@@ -134,3 +144,8 @@ class Entry(NamedTuple):
             f"{encode_json(self.metadata) if self.metadata else 'null'}, "
             f"{counterpart}, {rating}, {refusal}]"
         )
+
+
+def accepts_transfers_by(kind: str, counterpart: dict[str, Any] | None) -> bool | None:
+    """What an entry of this kind and counterpart says of transfers from others; None if it says nothing."""
+    return None if kind != "adjust" or counterpart is None else counterpart["incoming"] == "accepted"

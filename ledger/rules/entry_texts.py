@@ -57,6 +57,9 @@ def entry_text(entry: Any, *, at: datetime, unit: CreditUnit) -> EntryText:
             return EntryText("Refused", f"{entry.refusal['operation']}: {text}", "danger")
         case "adjust" if entry.drawn:
             return EntryText("Repay", f"{drawn} repaid the overdraft", "warning")
+        case "adjust" if entry.counterpart:
+            verb = "accepts" if entry.counterpart["incoming"] == "accepted" else "refuses"
+            return EntryText("Setting", f"{verb} transfers from others", "warning")
         case _:
             return EntryText("Overdraft", f"limit set to {unit.number(entry.overdraft or 0)}", "warning")
 

@@ -221,7 +221,11 @@ def _sentence(entry: Entry, before: Account) -> str:
         "transfer_in": f"{_other(entry)} transferred {_credits(amount)}, {_arrived(entry)}.",
         "transfer_out": f"The transfer moved {_credits(amount)} from {lots} to {_other(entry)}, in the order {ORDER}.",
         "refusal": f"{_refused(entry)} No credits moved.",
-        "adjust": repaid if entry.drawn else f"Spends may take the balance down to {-(entry.overdraft or 0)} from now on.",
+        "adjust": repaid
+        if entry.drawn
+        else f"The account {'accepts' if entry.accepts_transfers else 'refuses'} transfers from others from now on."
+        if entry.counterpart
+        else f"Spends may take the balance down to {-(entry.overdraft or 0)} from now on.",
     }[entry.kind]
 
 

@@ -197,6 +197,7 @@ _TEXTS: dict[str, Any] = {
     "lot-limit": lambda facts, unit: f"the account has {facts['open_lots']} open lots; the limit is {facts['limit']}.",
     "balance-limit": lambda facts, unit: f"an account can have at most {unit.amount(facts['limit'])} that others sent.",
     "hold-limit": lambda facts, unit: f"the open holds set aside {facts['held_lots']} lots; the limit is {facts['limit']}.",
+    "transfers-refused": lambda facts, unit: f"{facts['to']} refuses transfers from others.",
     "not-a-hold": _wrong_kind("Only a hold can be captured, released or extended."),
     "hold-closed": _hold_closed,
     "capture-exceeds-hold": _exceeds("to be captured", "hold", "held"),

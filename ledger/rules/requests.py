@@ -249,6 +249,20 @@ class TransferRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
+class IncomingTransfersRequest(Request):
+    """Accept transfers from others into the account, as by default, or refuse them."""
+
+    operation: ClassVar[str] = "incoming_transfers"
+
+    accepted: bool
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if type(self.accepted) is not bool:
+            raise Invalid(pointer="/accepted", rule="type", detail="must be a boolean")
+
+
+@dataclass(frozen=True, kw_only=True)
 class OverdraftRequest(Request):
     """Let spends take the balance down to `-limit`."""
 

@@ -23,7 +23,7 @@ from ledger.services.credits import (
 from ledger.services.execute import GROUP_COMMIT, execute_once, execute_under
 from ledger.services.holds import capture, extend, hold, release
 from ledger.services.rates import PublishedRate, current_rate, publish_rate, quote
-from ledger.services.transfers import transfer
+from ledger.services.transfers import set_incoming_transfers, transfer
 
 __all__ = [
     "GROUP_COMMIT",
@@ -55,6 +55,7 @@ __all__ = [
     "revoke",
     "revoke_api_key",
     "revoke_under",
+    "set_incoming_transfers",
     "set_overdraft",
     "spend",
     "spend_under",

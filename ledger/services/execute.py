@@ -232,11 +232,14 @@ def decide(request: Request, account: LockedAccount) -> Sequence[Entry]:
             return rules.release(account.state, request, **_of_hold(account, request.hold))
         case rules.ExtendRequest():
             return rules.extend(account.state, request, **_of_hold(account, request.hold))
+        case rules.IncomingTransfersRequest():
+            return rules.set_incoming_transfers(account.state, request)
         case rules.OverdraftRequest():
             return rules.set_overdraft(account.state, request)
         case rules.TransferRequest():
             target = account.among.account(request.to, request.credit_type)
-            departed, arrived = rules.transfer(account.state, target.state, request)
+            is_accepted = earlier_entries.accepts_transfers(target)
+            departed, arrived = rules.transfer(account.state, target.state, request, is_accepted=is_accepted)
             return [*departed, *arrived]
     raise TypeError(f"no rule decides on a {type(request).__name__}")
 

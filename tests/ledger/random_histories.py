@@ -91,6 +91,8 @@ class RulesLedger:
                 return rules.release(account, request, **self._of_hold(account.holder_id, request.hold))
             case rules.ExtendRequest():
                 return rules.extend(account, request, **self._of_hold(account.holder_id, request.hold))
+            case rules.IncomingTransfersRequest():
+                return rules.set_incoming_transfers(account, request)
             case rules.OverdraftRequest():
                 return rules.set_overdraft(account, request)
         raise TypeError(request)

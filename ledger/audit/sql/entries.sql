@@ -9,7 +9,7 @@ WITH clock AS (
 ), beside AS (
     SELECT
         e.holder_id, e.credit_type, e.sequence, e.kind, e.amount, e.balance, e.held, e.refers_to, e.refunded_total, e.overdraft,
-        e.lots, e.drawn, e.holds, e.idempotency_key, e.request_digest, e.effective_at, e.recorded_at, e.digest,
+        e.lots, e.drawn, e.holds, e.counterpart ->> 'incoming' AS incoming, e.idempotency_key, e.request_digest, e.effective_at, e.recorded_at, e.digest,
         e.lots::text AS lots_text,
         lag(e.sequence) OVER account AS p_sequence,
         lag(e.balance) OVER account AS p_balance,
@@ -51,6 +51,7 @@ WITH clock AS (
         AND f.request_digest IS NOT NULL
         AND f.refers_to IS NULL
         AND f.refunded_total IS NULL
+        AND f.incoming IS NULL
         AND f.overdraft IS NOT DISTINCT FROM f.p_overdraft
         AND f.held = f.p_held
         AND f.holds::text IS NOT DISTINCT FROM f.p_holds_text
@@ -86,7 +87,7 @@ WITH clock AS (
 ), told_apart AS (
     SELECT
         d.holder_id, d.credit_type, d.sequence, d.kind, d.amount, d.balance, d.held, d.refers_to, d.refunded_total, d.overdraft,
-        d.lots, d.drawn, d.holds, d.idempotency_key, d.recorded_at, d.digest, d.digest_fits,
+        d.lots, d.drawn, d.holds, d.incoming, d.idempotency_key, d.recorded_at, d.digest, d.digest_fits,
         d.lots_text,
         d.drawn::text AS drawn_text,
         d.holds::text AS holds_text,
@@ -340,8 +341,15 @@ WITH clock AS (
                         FROM facts)
                     THEN 'holds' END,
                     CASE WHEN (f.overdraft IS DISTINCT FROM f.p_overdraft AND (f.kind <> 'adjust' OR f.idempotency_key IS NULL))
-                        OR (f.kind = 'adjust' AND f.overdraft IS NULL)
+                        OR (f.kind = 'adjust' AND f.overdraft IS NULL AND f.incoming IS NULL)
                     THEN 'overdraft' END,
+                    CASE WHEN f.incoming IS NOT NULL AND NOT (
+                        f.kind = 'adjust'
+                        AND f.incoming IN ('accepted', 'refused')
+                        AND f.idempotency_key IS NOT NULL
+                        AND f.drawn_text = '[]'
+                        AND f.overdraft IS NOT DISTINCT FROM f.p_overdraft
+                    ) THEN 'incoming' END,
                     CASE WHEN CASE f.kind
                         WHEN 'grant' THEN false
                         WHEN 'expire' THEN f.effective_us > f.recorded_us OR NOT EXISTS (

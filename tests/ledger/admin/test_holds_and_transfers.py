@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from ledger import reads, services
 from ledger.admin.related_entries import RELATED_ENTRIES
-from ledger.errors import HoldClosed, InsufficientCredits
+from ledger.errors import HoldClosed, InsufficientCredits, TransfersRefused
 from tests.ledger.admin.admin_site import cost_of, entries_and_refusals, hidden_key, operator, shown_entries, submit_form, text_of
 
 pytestmark = pytest.mark.django_db
@@ -241,6 +241,22 @@ def test_an_overdraft_is_agreed_and_lifted(client, hold_of_30):
     assert reads.balance("ada").available == 70
 
 
+def test_transfers_from_others_are_refused_and_accepted_again(client, hold_of_30):
+    address = account_url(page="incoming-transfers")
+    services.grant(holder_id="bob", amount=10, idempotency_key="g")
+    assert "ada accepts transfers of Credits from others." in get_page(client, address)
+    assert submit_form(client, address, accepted="no", reason="asked for it").status_code == 302
+    entry = reads.entry("ada", "credits", 3)
+    assert (entry.kind, entry.accepts_transfers, entry.actor, entry.reason) == ("adjust", False, "admin:mara", "asked for it")
+    with pytest.raises(TransfersRefused):
+        services.transfer(holder_id="bob", to="ada", amount=1, idempotency_key="t1")
+    assert "ada refuses transfers of Credits from others." in get_page(client, address)
+    assert "transfers refused" in text_of(get_page(client, entry_url(3)))
+    assert "refuses transfers from others" in text_of(get_page(client, "/admin/ledger/account/holders/ada/"))
+    assert submit_form(client, address, accepted="yes", reason="asked again").status_code == 302
+    assert services.transfer(holder_id="bob", to="ada", amount=1, idempotency_key="t2").amount == -1
+
+
 def test_a_transfer_moves_credits_and_a_double_click_moves_them_once(client, hold_of_30):
     address = account_url(page="transfer")
     key = hidden_key(get_page(client, address))
@@ -269,6 +285,7 @@ def test_a_transfer_of_too_much_is_refused_with_its_facts(client, hold_of_30):
     [
         (entry_url(2, page="release"), {}),
         (account_url(page="set-overdraft"), {"limit": "5"}),
+        (account_url(page="incoming-transfers"), {"accepted": "no"}),
         (account_url(page="transfer"), {"to": "bob", "amount": "5"}),
     ],
 )
@@ -316,7 +333,7 @@ def test_each_permission_allows_only_its_own_operation(hold_of_30):
     assert entries_and_refusals() == (2, 0)
 
 
-@pytest.mark.parametrize("page", ["set-overdraft", "transfer"])
+@pytest.mark.parametrize("page", ["set-overdraft", "transfer", "incoming-transfers"])
 def test_an_account_that_is_not_there_is_not_found(client, page):
     for address in (account_url("nobody", page), f"{ACCOUNTS}a_00b_2Fcredits/{page}/"):
         assert client.get(address).status_code == 404

@@ -82,6 +82,8 @@ SCOPES_OF_THE_LEDGER = {
     "POST /v1/holders/{holder}/holds/{sequence}/captures": "ledger:hold",
     "POST /v1/holders/{holder}/holds/{sequence}/extend": "ledger:hold",
     "POST /v1/holders/{holder}/holds/{sequence}/release": "ledger:hold",
+    "GET /v1/holders/{holder}/incoming-transfers": "ledger:read",
+    "POST /v1/holders/{holder}/incoming-transfers": "ledger:transfer",
     "POST /v1/holders/{holder}/overdraft": "ledger:admin",
     "POST /v1/holders/{holder}/refunds": "ledger:refund",
     "POST /v1/holders/{holder}/revocations": "ledger:grant",

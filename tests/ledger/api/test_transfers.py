@@ -3,6 +3,8 @@
 import json
 from collections.abc import Callable
 
+import pytest
+
 from ledger import services
 from tests.ledger.api.conftest import ApiClient, entry_of_201, nothing_written, rows_of
 
@@ -46,6 +48,41 @@ def test_a_transfer_to_oneself_is_a_400(api: ApiClient, holder: str) -> None:
     with nothing_written(holder):
         response = api.post(TRANSFERS, {"to": holder, "amount": 1})
     assert (response.status_code, json.loads(response.content)["errors"][0]["pointer"]) == (400, "/to")
+
+
+INCOMING = "/v1/holders/team-7/incoming-transfers"
+
+
+def test_a_holder_refuses_transfers_and_the_sender_learns_that_and_nothing_else(
+    api: ApiClient, holder: str, make_api: Callable[..., ApiClient]
+) -> None:
+    own = make_api("ledger:transfer", "ledger:read", holder_id="team-7")
+    said = own.get(INCOMING).json()
+    assert said == {"holder_id": "team-7", "credit_type": "credits", "accepted": True, "changed_by": None, "changed_at": None}
+    services.grant(holder_id="team-7", amount=7, idempotency_key="g")
+    set_to = own.post(INCOMING, {"accepted": False, "reason": "no gifts"})
+    entry = set_to.json()
+    assert (set_to.status_code, entry["kind"], entry["amount"], entry["accepts_transfers"]) == (201, "adjust", 0, False)
+    assert "counterpart" not in entry
+    assert own.get("/v1/holders/team-7/entries").json()["results"][0] == entry
+    assert own.get(INCOMING).json() | {"changed_at": ""} == {
+        "holder_id": "team-7", "credit_type": "credits", "accepted": False, "changed_by": 2, "changed_at": "",
+    }  # fmt: skip
+
+    sender = make_api("ledger:transfer", holder_id=holder)
+    refused = sender.post(TRANSFERS, {"to": "team-7", "amount": 1})
+    problem = refused.json()
+    assert (refused.status_code, problem["type"].rsplit("/", 1)[1]) == (409, "transfers-refused")
+    assert set(problem) == {"type", "title", "status", "detail", "request_id", "outcome", "to"}
+    assert problem["outcome"] == "not_executed"
+    assert own.post(INCOMING, {"accepted": True}).status_code == 201
+    assert sender.post(TRANSFERS, {"to": "team-7", "amount": 1}).status_code == 201
+
+
+@pytest.mark.parametrize("body", [{}, {"accepted": "no"}, {"accepted": 0}, {"accepted": None}, {"accepted": True, "limit": 1}])
+def test_the_setting_is_read_strictly(api: ApiClient, holder: str, body: dict[str, object]) -> None:
+    with nothing_written(holder):
+        assert api.post(f"/v1/holders/{holder}/incoming-transfers", body).status_code == 400
 
 
 def test_a_confined_key_may_give_to_whomever_but_not_take(

@@ -107,3 +107,24 @@ def test_a_lot_has_one_form_whether_it_was_received_or_not(empty_ledger, ledger)
     [(text,)] = empty_ledger.execute("SELECT lots::text FROM ledger_entry WHERE holder_id = 'shop' AND sequence = 4").fetchall()
     assert text == "[[4,20,0,null,7,0,1],[1,5,0],[2,14,0,null,100,0,1]]"
     assert entries[3].lots == (LOT_4, OWN, LOT_2)
+
+
+def test_an_arrival_in_an_account_that_refuses_transfers_is_found(empty_ledger):
+    ledger = RulesLedger()
+    execute(ledger, rules.GrantRequest, "a1", amount=100)
+    execute(ledger, rules.TransferRequest, "a2", to="shop", amount=1)
+    execute(ledger, rules.IncomingTransfersRequest, "s1", holder_id="shop", accepted=False)
+    execute(ledger, rules.IncomingTransfersRequest, "s2", holder_id="shop", accepted=True)
+    execute(ledger, rules.TransferRequest, "a3", to="shop", amount=1)
+    entries = ledger.entries["shop"]
+    store(empty_ledger, ledger.in_order)
+    assert laws_broken(empty_ledger) == {}
+
+    empty_ledger.execute("TRUNCATE ledger_entry")
+    still_refused = changed(3, counterpart={"incoming": "refused"})
+    store(empty_ledger, ledger.entries["ada"] + rechained(still_refused(entries)))
+    assert laws_broken(empty_ledger) == {"incoming": {4}}
+
+    empty_ledger.execute("TRUNCATE ledger_entry")
+    store(empty_ledger, ledger.entries["ada"] + rechained(changed(3, counterpart={"incoming": "maybe"})(entries)))
+    assert laws_broken(empty_ledger) == {"incoming": {3}}

@@ -165,6 +165,7 @@ SENTENCES = {
     ),
     "lot-limit": ({"open_lots": 500, "limit": 500}, "the account has 500 open lots; the limit is 500."),
     "balance-limit": ({"limit": 5000}, "an account can have at most 5,000 credits that others sent."),
+    "transfers-refused": ({"to": "team-7"}, "team-7 refuses transfers from others."),
     "hold-limit": ({"held_lots": 499, "limit": 500}, "the open holds set aside 499 lots; the limit is 500."),
     "not-a-hold": (
         {"sequence": 2, "kind": "transfer_out"},
