@@ -30,6 +30,8 @@ MAX_REASON_CHARACTERS = 500
 MAX_REFERENCE_CHARACTERS = 200
 MAX_ACTOR_CHARACTERS = 200
 MAX_PRIORITY = 32_767
+MIN_KEY_CHARACTERS = 20
+"""Of an API key that somebody chooses."""
 
 HOLDER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,63}")
 HOLDER_ID_RULE = "1 to 64 characters of A-Z a-z 0-9 . _ : @ -, beginning with a letter or digit"

@@ -10,7 +10,7 @@ from django.utils import timezone
 from ledger.database.transactions import own_or_joined
 from ledger.errors import Invalid
 from ledger.models import SCOPES, ApiKey
-from ledger.rules.requests import check_holder_id
+from ledger.rules.requests import MIN_KEY_CHARACTERS, check_holder_id
 
 
 def create_api_key(
@@ -22,7 +22,7 @@ def create_api_key(
         name: unique; entries made with the key have the actor `key:<name>`.
         scopes: some of SCOPES.
         holder_id: the only holder that the key may act for; None for all holders.
-        key: the key itself, at least 20 characters; random by default.
+        key: the key itself, at least MIN_KEY_CHARACTERS; random by default.
 
     Returns:
         The stored key, and its text, which can never be read again.
@@ -38,8 +38,8 @@ def create_api_key(
     if not 1 <= len(name) <= 100:
         raise Invalid(pointer="/name", rule="length", detail="must have 1 to 100 characters")
     text = secrets.token_urlsafe(32) if key is None else key
-    if len(text) < 20:
-        raise Invalid(pointer="/key", rule="min_length", detail="must have at least 20 characters")
+    if len(text) < MIN_KEY_CHARACTERS:
+        raise Invalid(pointer="/key", rule="min_length", detail=f"must have at least {MIN_KEY_CHARACTERS} characters")
     try:
         with own_or_joined():
             stored = ApiKey.objects.create(

@@ -8,6 +8,7 @@ separate session; so this process stops them in order, the worker and the web se
 tells these two to stop, and the next `serve` takes over a database that still runs.
 """
 
+import errno
 import fcntl
 import os
 import signal
@@ -20,6 +21,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
 from ledger_project.serving import postgres, supervisor
+from ledger_project.serving.loopback import also_on_ipv6
 from ledger_project.serving.supervisor import Signals, Stop, WebServer
 from ledger_project.serving.timetable_worker import TimetableWorker
 from ledger_project.serving.web import (
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from ledger_project.serving.bootstrap import Secrets
 
 HOST = "127.0.0.1"
+DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}
 SERVES = "LEDGER_SERVES_DATA_DIR"
 """In the environment of our web processes: names the owner, in case they outlive us."""
 
@@ -49,6 +52,14 @@ def main() -> int:
         serve(postgres.data_dir_from_environment())
     except (StartRefused, postgres.EmbeddedPostgresError) as refusal:
         sys.stderr.write(f"{refusal}\n")
+        return 1
+    except OSError as error:
+        if error.errno not in DISK_ERRORS:
+            raise
+        sys.stderr.write(
+            f"serve cannot use the data folder {postgres.data_dir_from_environment()}: {error}. "
+            "Make room or give it the right to write, or set LEDGER_DATA_DIR to another folder.\n"
+        )
         return 1
     except supervisor.WebServerDoesNotStay:
         sys.stderr.write("The web server does not stay up; see its output above.\n")
@@ -65,6 +76,8 @@ def serve(data_dir: Path) -> None:
         EmbeddedPostgresError: PostgreSQL cannot be started.
         WebServerDoesNotStay: see `supervisor.keep_running`.
     """
+    if refusal := refusal_of_bootstrap_key():
+        raise StartRefused(refusal)
     signals = Signals()
     server = None if os.environ.get("DATABASE_URL") else postgres.Server(data_dir)
     with suppress(Stop), _only_one_of_us(data_dir):
@@ -74,6 +87,7 @@ def serve(data_dir: Path) -> None:
             _stopped_at_the_end(server, signals),
             held_back_until_prepared(data_dir / "preparing.lock") as gate,
             _web_server(data_dir, port, signals) as web,
+            also_on_ipv6(port),
         ):
             with gate:
                 if server is not None:
@@ -113,6 +127,18 @@ def _announce(made: "Secrets", port: int) -> None:
 
 
 # Before anything starts ------------------------------------------------------------------------------
+
+
+def refusal_of_bootstrap_key() -> str:
+    """Return why LEDGER_BOOTSTRAP_API_KEY cannot be a key, or an empty text if it can, or is not set."""
+    given = os.environ.get("LEDGER_BOOTSTRAP_API_KEY", "")
+    if not given:
+        return ""
+    from ledger.rules.requests import MIN_KEY_CHARACTERS
+
+    if len(given) >= MIN_KEY_CHARACTERS:
+        return ""
+    return f"LEDGER_BOOTSTRAP_API_KEY has {len(given)} characters: a key needs at least {MIN_KEY_CHARACTERS}."
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from ledger_project.serving.bootstrap import (
     migrate_and_grant_rights,
     set_settings_of_role,
 )
+from ledger_project.serving.serve import refusal_of_bootstrap_key
 
 
 class Command(CommandWithExamples):
@@ -38,6 +39,8 @@ class Command(CommandWithExamples):
 
         The key of LEDGER_BOOTSTRAP_API_KEY, if set, exists afterwards.
         """
+        if refusal := refusal_of_bootstrap_key():
+            raise CommandError(refusal)
         with connected_as_owner() as connection:
             role = connection.settings_dict["USER"]
             try:

@@ -29,6 +29,8 @@ class Credentials:
     superuser_password: str
     owner_password: str
     application_password: str
+    has_cluster: bool = False
+    """Whether the cluster was made. If it is missing then, it was lost, and no new one is made in its place."""
 
     @property
     def superuser_url(self) -> str:
@@ -72,8 +74,8 @@ def credentials_of(data_dir: Path | str) -> Credentials:
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.parent / "server.lock"):
         if not path.exists():
-            passwords = (secrets.token_hex(24) for _ in range(3))
-            keep(data_dir, Credentials(free_port(), str(path.parent / "socket"), *passwords))
+            superuser, owner, application = (secrets.token_hex(24) for _ in range(3))
+            keep(data_dir, Credentials(free_port(), str(path.parent / "socket"), superuser, owner, application))
     return _read(path)
 
 

@@ -37,6 +37,9 @@ from ledger_project.serving.postgres.errors import EmbeddedPostgresError
 SOCKET_PATH_LIMIT_BYTES = 107
 START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 20
+MEGABYTE = 1024 * 1024
+ROOM_FOR_CLUSTER_BYTES = 150 * MEGABYTE
+"""What a new ledger takes with the demo, and some of its log."""
 LOG_LIMIT_BYTES = 10 * 1024 * 1024
 
 # Values for a small machine. Durability stays at PostgreSQL's defaults, stated here because the ledger depends on them.
@@ -106,7 +109,10 @@ class Server:
         with locked(self.data_dir / "server.lock"):
             self._remove_unfinished_clusters()
             if not self.cluster.exists():
+                self._refuse_to_replace_a_lost_cluster()
                 self._initialise_cluster()
+            if not self.credentials.has_cluster:
+                keep(self.data_dir, replace(self.credentials, has_cluster=True))
             # A server that was found alive may be dying of a `kill -9` at this moment; then start it like a dead one.
             for is_last_try in (False, False, True):
                 self._have_it_accept_connections()
@@ -176,6 +182,22 @@ class Server:
             if time.monotonic() > deadline:
                 raise EmbeddedPostgresError(f"PostgreSQL runs, but accepts no connections\n{self._last_words()}")
             time.sleep(0.05)
+
+    def _refuse_to_replace_a_lost_cluster(self) -> None:
+        """Return if a ledger may begin here, or raise: none was here before, and there is room for one."""
+        if self.credentials.has_cluster or self.cluster.is_symlink():
+            raise EmbeddedPostgresError(
+                f"{self.cluster} is missing, and server.json beside it says that it had the ledger's data. Put it back "
+                "(docs/OPERATIONS.md, How do I back up and restore?). To begin with an empty ledger instead, remove "
+                f"{self.data_dir / 'server.json'} too."
+            )
+        free = shutil.disk_usage(self.data_dir).free
+        if free < ROOM_FOR_CLUSTER_BYTES:
+            raise EmbeddedPostgresError(
+                f"{self.data_dir} has {free // MEGABYTE} MB of room, and a new database needs "
+                f"{ROOM_FOR_CLUSTER_BYTES // MEGABYTE}. "
+                "Make room, or set LEDGER_DATA_DIR to a folder on another disk."
+            )
 
     def _initialise_cluster(self) -> None:
         """Make the cluster under a temporary name and move it into its place when it is complete."""

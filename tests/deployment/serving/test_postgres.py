@@ -314,6 +314,50 @@ def test_a_half_finished_initdb_is_done_again(make_server: Callable[..., Server]
     write_row(server, "works")
 
 
+def test_a_lost_cluster_is_not_replaced_by_an_empty_one(make_server: Callable[..., Server], data_dir: Path) -> None:
+    server = make_server()
+    server.cluster.rename(data_dir / "elsewhere")
+    with pytest.raises(EmbeddedPostgresError, match=r"is missing, and server\.json beside it says that it had"):
+        server.start()
+    assert not server.cluster.exists()
+    (data_dir / "elsewhere").rename(server.cluster)
+    assert server.start().is_running()
+
+
+def test_a_link_that_leads_nowhere_is_a_lost_cluster(make_server: Callable[..., Server], data_dir: Path) -> None:
+    server = make_server(is_new=True)
+    data_dir.mkdir()
+    server.cluster.symlink_to(data_dir / "gone")
+    with pytest.raises(EmbeddedPostgresError, match="Put it back"):
+        server.start()
+
+
+def test_an_empty_ledger_begins_where_server_json_is_removed_too(make_server: Callable[..., Server], data_dir: Path) -> None:
+    server = make_server()
+    server.cluster.rename(data_dir / "elsewhere")
+    (data_dir / "server.json").unlink()
+    assert server.start().is_running()
+
+
+def test_a_folder_that_an_earlier_version_made_remembers_its_cluster(make_server: Callable[..., Server], data_dir: Path) -> None:
+    server = make_server()
+    of_then = json.loads((data_dir / "server.json").read_text())
+    assert of_then.pop("has_cluster") is True
+    (data_dir / "server.json").write_text(json.dumps(of_then))
+    server.start()
+    assert json.loads((data_dir / "server.json").read_text())["has_cluster"] is True
+
+
+def test_a_disk_without_room_for_a_cluster_is_refused(
+    make_server: Callable[..., Server], data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ledger_project.serving.postgres.server.ROOM_FOR_CLUSTER_BYTES", 2**60)
+    server = make_server(is_new=True)
+    with pytest.raises(EmbeddedPostgresError, match="MB of room, and a new database needs 1099511627776"):
+        server.start()
+    assert [path.name for path in data_dir.iterdir() if path.is_dir()] == []
+
+
 def test_roles_that_were_not_made_before_a_crash_are_made_now(make_server: Callable[..., Server]) -> None:
     server = make_server().start()
     kept = server.credentials

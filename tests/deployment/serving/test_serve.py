@@ -443,6 +443,19 @@ def test_with_a_full_wal_volume_requests_get_a_503_until_there_is_room(wal_volum
 # What is refused -------------------------------------------------------------------------------------
 
 
+def test_localhost_answers_by_either_address(serve: Callable[..., Serving]) -> None:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            pass
+    except OSError:
+        pytest.skip("this machine has no [::1]")
+    serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY).wait_until_ready()
+    serving.url = f"http://[::1]:{serving.port}"
+    assert serving.get("/v1/holders", KEY)[0] == 200
+    assert serving.post("/v1/holders/by-ipv6/grants", {"amount": 7}, "g-1") == 201
+    assert serving.stop() == 0
+
+
 def test_a_second_one_on_the_same_data_directory_is_refused(serve: Callable[..., Serving]) -> None:
     first = serve().wait_until_ready()
     second = serve()
@@ -459,6 +472,43 @@ def test_a_taken_port_is_refused_before_anything_starts(serve: Callable[..., Ser
         assert serving.process.wait(60) == 1
     assert "make run PORT=8001" in serving.said
     assert not Server(serving.data_dir).is_running()
+
+
+def test_a_key_that_is_too_short_is_refused_before_anything_starts(serve: Callable[..., Serving]) -> None:
+    serving = serve(LEDGER_BOOTSTRAP_API_KEY="k" * 19)
+    assert serving.process.wait(60) == 1
+    assert serving.said == "LEDGER_BOOTSTRAP_API_KEY has 19 characters: a key needs at least 20.\n"
+    assert not Server(serving.data_dir).is_running()
+
+
+def test_prepare_database_refuses_such_a_key_before_it_connects() -> None:
+    environment = {"PATH": os.environ["PATH"], "SECRET_KEY": "x", "DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none"}
+    environment["LEDGER_BOOTSTRAP_API_KEY"] = "short"
+    command = [sys.executable, "manage.py", "prepare_database"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "CommandError: LEDGER_BOOTSTRAP_API_KEY has 5 characters: a key needs at least 20.\n"
+
+
+@pytest.mark.parametrize("options", ["size=20m", "size=20m,ro"])
+def test_a_data_folder_without_room_or_that_is_read_only_is_refused_in_a_sentence(public_folder: Path, options: str) -> None:
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("only root can mount a small volume")
+    volume = public_folder / "volume"
+    volume.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", volume]
+    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"nothing can be mounted here: {mounted.stderr.strip()}")
+    try:
+        serving = Serving(volume)
+        assert serving.process.wait(60) == 1
+    finally:
+        subprocess.run(["umount", "--lazy", volume], check=True)
+    assert "Traceback" not in serving.said
+    (sentence,) = serving.said.splitlines()
+    assert str(volume) in sentence
+    assert "set LEDGER_DATA_DIR to" in sentence
 
 
 @pytest.mark.parametrize(("port", "text"), [("70000", "PORT is 70000: use 1 to 65535."), ("web", "PORT is not a number")])
