@@ -6,7 +6,7 @@ the credits back nor grants them again. The idempotency key in the ledger protec
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -118,6 +118,8 @@ def grant_allowances(
     rollover_grants = _rollover_grants(subscription)
     now = timezone.now()
     with holder_lock(subscription.holder_id) as holder:
+        if not before_usage:
+            allowances = _without_lapsed(holder, subscription, allowances, rollover_grants)
         for allowance in allowances:
             span = allowance.span
             lapsed = 0 if span.rollover_cap is None else _lapse(holder, subscription, allowance, rollover_grants)
@@ -270,6 +272,31 @@ def _rollover_grants(subscription: SubscriptionState) -> dict[str, list[int]]:
         return {}
     [snapshot] = newest
     return dict(snapshot["rollover_grants"]) if snapshot["holder_id"] == subscription.holder_id else {}
+
+
+def _without_lapsed(
+    holder: Lock, subscription: SubscriptionState, allowances: Sequence[Allowance], rollover_grants: Mapping[str, list[int]]
+) -> list[Allowance]:
+    """The allowances less what of them has lapsed by the start of a later one: it is never granted, so nobody can spend it."""
+    unspent: dict[str, list[tuple[int, int]]] = {}
+    amounts = [allowance.amount for allowance in allowances]
+    for n, allowance in enumerate(allowances):
+        span = allowance.span
+        if span.rollover_cap is None:
+            continue
+        if span.credit_type not in unspent:
+            state = journal.read(holder, subscription.holder_id, span.credit_type).state
+            left = {lot.grant: lot.remaining for lot in state.lots}
+            # Earlier grants have their sequences, which are above 0; these have none yet.
+            unspent[span.credit_type] = [(one, left[one]) for one in rollover_grants.get(span.credit_type, []) if left.get(one)]
+        so_far = unspent[span.credit_type]
+        lapsing = dict(over_cap(so_far, span.rollover_cap))
+        for one, amount in lapsing.items():
+            if one <= 0:
+                amounts[-one] -= amount
+        so_far = [(one, left_of - lapsing.get(one, 0)) for one, left_of in so_far]
+        unspent[span.credit_type] = [*so_far, (-n, allowance.amount)]
+    return [replace(allowance, amount=amount) for allowance, amount in zip(allowances, amounts, strict=True)]
 
 
 def _lapse(holder: Lock, subscription: SubscriptionState, allowance: Allowance, rollover_grants: dict[str, list[int]]) -> int:

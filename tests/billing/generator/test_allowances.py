@@ -96,16 +96,42 @@ def test_periods_that_are_over_are_not_granted_when_their_credits_would_have_exp
     assert list(seen_to.values_list("quantity", flat=True)) == [0, 0, 0, 500]
 
 
-@pytest.mark.parametrize("at_once", [True, False])
-def test_unspent_credits_roll_over_up_to_the_cap_whether_caught_up_or_month_by_month(at_once):
+def test_unspent_credits_roll_over_up_to_the_cap() -> None:
     holder, subscription = with_allowance(100, 150, months_ago=3)
-    for month in [0] if at_once else [-3, -2, -1, 0]:
+    for month in [-3, -2, -1, 0]:
         bill(subscription, add_months(midnight(), month))
     # 100; 100 + 100; of 200 only 150 go along, + 100; of 250 only 150, + 100.
     expected = [("grant", 100), ("grant", 100), ("revoke", -50), ("grant", 100), ("revoke", -50), ("revoke", -50), ("grant", 100)]
     assert movements(holder) == expected
     assert [lot.expires_at for lot in reads.balance(holder).lots] == [None, None, None]
     assert reads.balance(holder).available == 250
+
+
+@pytest.mark.parametrize(
+    ("cap", "months_ago", "granted"), [(150, 3, [50, 100, 100]), (20, 2, [20, 100]), (0, 2, [100]), (1_000, 2, [100, 100, 100])]
+)
+def test_a_late_run_grants_only_what_has_not_lapsed(cap: int, months_ago: int, granted: list[int]) -> None:
+    holder, subscription = with_allowance(100, cap, months_ago=months_ago)
+    done = generate_in(ref=subscription.ref, options=Options(as_of=midnight()))
+    assert movements(holder) == [("grant", amount) for amount in granted]
+    assert [one.amount for one in done.granted] == granted
+    assert reads.balance(holder).available == sum(granted)
+    # At no time in between does the account show more than the cap and one allowance.
+    for month in range(-months_ago, 1):
+        seen = reads.balance_by_effective_time(holder, at=add_months(midnight(), month) + timedelta(seconds=1))
+        assert seen.available <= cap + 100
+
+
+@pytest.mark.parametrize("spent", [0, 30, 100])
+def test_what_an_earlier_run_granted_lapses_first(spent: int) -> None:
+    holder, subscription = with_allowance(100, 150, months_ago=3)
+    bill(subscription, add_months(midnight(), -3))
+    if spent:
+        services.spend(holder_id=holder, amount=spent, idempotency_key="used")
+    bill(subscription, midnight())
+    # As month by month: of what was unspent at the start of each, the newest 150 go along.
+    assert reads.balance(holder).available == 250
+    assert sum(amount for kind, amount in movements(holder) if kind == "revoke") == -(100 - spent)
 
 
 def test_only_unspent_allowance_counts_for_the_cap():
