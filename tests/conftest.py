@@ -97,6 +97,7 @@ LONGEST_FIRST = (
     "deployment/serving/test_serve.py",
     "billing/random_subscriptions/test_random_subscriptions.py",
     "concurrency/test_invoice_scale.py",
+    "faults/test_faults.py",
     "ledger/api/test_conformance.py",
     "deployment/serving/test_postgres.py",
     "billing/random_subscriptions/test_day_by_day.py",
@@ -193,13 +194,7 @@ def _make_committed_database() -> None:
             call_command("migrate", interactive=False, verbosity=0)
             _provision()
         return
-    _drop_committed_database()
-    with psycopg.connect(_conninfo("owner", dbname="postgres"), autocommit=True) as owner:
-        names = sql.Identifier(rolled_back + COMMITTED), sql.Identifier(rolled_back)
-        owner.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(*names))
-    with on_committed_database():
-        # What is set on a database is not copied with it.
-        provision(connection)
+    _copy_database(COMMITTED)
 
 
 def _drop_committed_database() -> None:
@@ -207,20 +202,54 @@ def _drop_committed_database() -> None:
     if nodes.cluster:
         nodes.cluster.drop_database(connection.settings_dict["NAME"] + COMMITTED)
         return
+    _drop_copy(COMMITTED)
+
+
+def _copy_database(suffix: str) -> None:
+    """Copy the test database, which is as empty as it was made, under its name with this suffix."""
+    _drop_copy(suffix)
+    rolled_back = connection.settings_dict["NAME"]
     with psycopg.connect(_conninfo("owner", dbname="postgres"), autocommit=True) as owner:
-        name = sql.Identifier(connection.settings_dict["NAME"] + COMMITTED)
+        names = sql.Identifier(rolled_back + suffix), sql.Identifier(rolled_back)
+        owner.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(*names))
+    with _on_copy(suffix):
+        # What is set on a database is not copied with it.
+        provision(connection)
+
+
+def _drop_copy(suffix: str) -> None:
+    with psycopg.connect(_conninfo("owner", dbname="postgres"), autocommit=True) as owner:
+        name = sql.Identifier(connection.settings_dict["NAME"] + suffix)
         owner.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(name))
+
+
+@contextmanager
+def _on_copy(suffix: str) -> Iterator[None]:
+    rolled_back = connection.settings_dict["NAME"]
+    _switch_database(rolled_back + suffix)
+    try:
+        yield
+    finally:
+        _switch_database(rolled_back)
 
 
 @contextmanager
 def on_committed_database() -> Iterator[None]:
     """Lead Django's connections of all threads, and processes started in that time, to the database of the tests that commit."""
-    rolled_back = connection.settings_dict["NAME"]
-    _switch_database(rolled_back + COMMITTED)
-    try:
+    with _on_copy(COMMITTED):
         yield
+
+
+@contextmanager
+def on_fresh_database(suffix: str) -> Iterator[None]:
+    """As `on_committed_database`, but to a database that only this block uses, so that all of it can be audited."""
+    connections.close_all()
+    _copy_database(suffix)
+    try:
+        with _on_copy(suffix):
+            yield
     finally:
-        _switch_database(rolled_back)
+        _drop_copy(suffix)
 
 
 def _switch_database(name: str) -> None:

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TypeVar
 
-from django.db import Error, connection, transaction
+from django.db import Error, OperationalError, connection, transaction
 
 from ledger.database.locks import keep_to_deadline, sqlstate, waits_bounded
 from ledger.database.nodes import return_to_coordinator
 from ledger.database.statements import PREPARED_IS_GONE
-from ledger.errors import OutcomeUnknown, SequenceTaken
+from ledger.errors import LedgerError, OutcomeUnknown, SequenceTaken
 from ledger.telemetry.metrics import RETRIES
 
 log = logging.getLogger(__name__)
@@ -45,15 +45,21 @@ def outermost(**about: str) -> Iterator[None]:
 
     Raises:
         RuntimeError: a transaction is open already.
+        OperationalError: the connection was lost before COMMIT, whatever error the block made of that.
         OutcomeUnknown: COMMIT was sent, and the server did not say whether it took effect. A block that sets a rollback never
             raises it.
     """
-    is_committing = False
+    is_committing, driver = False, None
     try:
         with transaction.atomic(durable=True):
+            driver = connection.connection
             yield
             is_committing = not transaction.get_rollback()
     except Exception as error:
+        # Django replaces a driver's connection that it cannot roll back.
+        if not is_committing and not isinstance(error, Error | LedgerError) and driver not in (None, connection.connection):
+            # Bytes that are not the server's protocol make the driver fail in ways that are not database errors.
+            raise OperationalError("the connection was lost") from error
         if not is_committing or was_rolled_back(error):
             raise
         if not isinstance(error, Error):

@@ -14,6 +14,7 @@ from django.db import DatabaseError, connection
 
 from ledger import journal, services
 from ledger.database.queues import Pending
+from ledger.database.rows import fetch_value
 from ledger.errors import (
     AccountMovedOn,
     HolderBusy,
@@ -302,3 +303,44 @@ def test_after_opening_many_accounts_only_those_with_a_free_lock_may_be_read(
     services.in_transaction(open_both, holder_id=busy)
     with pytest.raises(NotInTransaction):
         open_both()
+
+
+def lock_timeouts(work: Callable[[], Any]) -> list[str]:
+    """Return the lock_timeout at each wait for a lock, look at accounts and INSERT of entries within the work."""
+    seen: list[str] = []
+
+    def note(execute: Any, sql: str, *rest: Any) -> Any:
+        if sql.startswith(("SELECT ledger_lock", journal.OPEN.sql, "INSERT INTO ledger_entry")):
+            seen.append(fetch_value(str, "SHOW lock_timeout"))
+        return execute(sql, *rest)
+
+    with connection.execute_wrapper(note):
+        work()
+    return seen
+
+
+def test_a_group_waits_only_a_moment_for_a_row_of_a_writer_without_the_lock(committed_db: None, new_holder: NewHolder) -> None:
+    """Its requests are executed alone then, so that they do not wait for the one that has to."""
+    requests = [GrantRequest(holder_id=new_holder(), amount=1, idempotency_key="g") for _ in range(2)]
+    assert lock_timeouts(lambda: execute.execute_group(requests)) == ["100ms", "100ms"]
+
+
+def test_a_waiter_waits_for_the_lock_as_long_as_it_may_and_then_only_a_moment(committed_db: None, new_holder: NewHolder) -> None:
+    holder = new_holder()
+    request = GrantRequest(holder_id=holder, amount=1, idempotency_key="g")
+    waited, *others = lock_timeouts(lambda: execute.execute_after_waiting(holder, lambda: [request], seconds=1.5))
+    assert 1_000 < int(waited.removesuffix("ms")) <= 1_500
+    assert others == ["100ms", "100ms"]
+
+
+def test_an_error_of_one_request_names_its_holder_and_that_of_a_group_names_none(
+    committed_db: None, new_holder: NewHolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queue gives each request of a group an error of its own."""
+    about: list[dict[str, str]] = []
+    monkeypatch.setattr(execute, "in_transaction", lambda once, **facts: about.append(facts) or [None] * 2)
+    monkeypatch.setattr(execute, "count_group", lambda requests, outcomes: None)
+    requests = [GrantRequest(holder_id=new_holder(), amount=1, idempotency_key="g") for _ in range(2)]
+    execute.execute_group(requests)
+    execute.execute_group(requests[:1])
+    assert about == [{}, {"holder_id": requests[0].holder_id}]

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 from django.core import exceptions as django_errors
-from django.db import DatabaseError, DataError, InterfaceError, OperationalError
+from django.db import DatabaseError, DataError, InterfaceError, InternalError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.request import UnreadablePostError
 from rest_framework.exceptions import APIException
@@ -68,8 +68,10 @@ def _from_database(error: Exception) -> errors.LedgerError:
         return server_errors.DiskFull()
     if state in UNAVAILABLE_STATES or (state or "")[:2] in UNAVAILABLE_CLASSES:
         return server_errors.DatabaseUnavailable()
-    if state is None and isinstance(error, OperationalError | InterfaceError):
-        return server_errors.DatabaseUnavailable()  # never connected, or the socket broke: the server had no chance to say why
+    if state is None and (isinstance(error, OperationalError | InterfaceError | InternalError) or type(error) is DatabaseError):
+        # Never connected, or the socket broke: the server had no chance to say why. With the last two classes, the driver
+        # says that what came is not the server's protocol.
+        return server_errors.DatabaseUnavailable()
     if isinstance(error, DataError):
         log.error("a value got as far as the database and was refused there", exc_info=error)
         field_error = request_errors.FieldError("", "unstorable", "The database cannot store a value of this request.")

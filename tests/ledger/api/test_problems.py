@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 from django.core import exceptions as django_errors
-from django.db import DataError, IntegrityError, InterfaceError, InternalError, OperationalError, ProgrammingError
+from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, InternalError, OperationalError, ProgrammingError
 from django.http import Http404
 from django.http.request import UnreadablePostError
 from django.test import RequestFactory
@@ -45,6 +45,20 @@ DATABASE: list[tuple[str, Exception, int, str, str | None]] = [
     (
         "connection closed",
         wrapped_error(InterfaceError, psycopg.InterfaceError("the connection is closed")),
+        503,
+        "database-unavailable",
+        "2",
+    ),
+    (
+        "bytes that are no message",
+        wrapped_error(DatabaseError, psycopg.DatabaseError("lost synchronization with server")),
+        503,
+        "database-unavailable",
+        "2",
+    ),
+    (
+        "more responses than statements",
+        wrapped_error(InternalError, psycopg.InternalError("received 2 results from command 'BEGIN'")),
         503,
         "database-unavailable",
         "2",

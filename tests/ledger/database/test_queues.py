@@ -1,14 +1,16 @@
 """A thread's group of work: each piece gets what it returned or raised, and is executed once. When a queue is at work."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from django.db import OperationalError, connection
 
 from ledger.database import queues
 from ledger.database.queues import LATEST_RETURN_SECONDS, Pace, Pending, Queue, threads
-from ledger.errors import ServerBusy
+from ledger.errors import OutcomeUnknown, ServerBusy
 
 
 def test_what_one_piece_of_a_group_raises_is_its_own_matter() -> None:
@@ -134,3 +136,89 @@ def test_how_long_a_request_would_wait_depends_on_the_size_of_groups_and_the_num
     go_on.set()
     queue.close()
     assert refused == turned_away
+
+
+def outcomes_of(queue: Queue, *asked: str, before: Callable[[list[Pending]], None] = lambda pending: None) -> list[Any]:
+    """Return the outcomes of requests that come together, which are in the queue before it begins."""
+    done, all_done = [], threading.Event()
+
+    def notify(group: Sequence[Pending]) -> None:
+        done.extend(group)
+        if len(done) == len(asked):
+            all_done.set()
+
+    with queue._guard:
+        pending = [queue.submit(each, notify) for each in asked]
+        before(pending)
+    assert all_done.wait(30)
+    return [each.outcome for each in pending]
+
+
+def test_a_thread_whose_connection_has_broken_has_another_for_its_next_group(committed_db: None) -> None:
+    def execute(asked: Sequence[str]) -> Sequence[str]:
+        with connection.cursor() as cursor:
+            cursor.execute(asked[0])
+        return asked
+
+    queue = Queue("test-queue", execute)
+    [broken] = outcomes_of(queue, "SELECT pg_terminate_backend(pg_backend_pid())")
+    assert isinstance(broken, OperationalError)
+    assert outcomes_of(queue, "SELECT 1") == ["SELECT 1"]
+    queue.close()
+
+
+def test_of_a_group_that_fails_those_that_have_waited_too_long_are_not_executed_alone() -> None:
+    executed: list[Sequence[str]] = []
+
+    def execute(asked: Sequence[str]) -> Sequence[str]:
+        executed.append(asked)
+        if len(asked) > 1:
+            raise LookupError("one of them")
+        return asked
+
+    def let_the_second_be_late(pending: list[Pending]) -> None:
+        pending[1].deadline = 0
+
+    queue = Queue("test-queue", execute, most=lambda: 8)
+    first, late, last = outcomes_of(queue, "first", "late", "last", before=let_the_second_be_late)
+    queue.close()
+    assert (first, last) == ("first", "last")
+    assert isinstance(late, ServerBusy)
+    assert executed == [["first", "late", "last"], ["first"], ["last"]]
+
+
+def test_a_group_whose_commit_was_lost_is_not_executed_again_and_each_request_has_its_own_error() -> None:
+    executed: list[Sequence[str]] = []
+
+    def execute(asked: Sequence[str]) -> Sequence[str]:
+        executed.append(asked)
+        raise OutcomeUnknown(holder_id="first")
+
+    queue = Queue("test-queue", execute, most=lambda: 8)
+    outcomes = outcomes_of(queue, "first", "second")
+    queue.close()
+    assert [(type(each), each.facts) for each in outcomes] == [(OutcomeUnknown, {})] * 2
+    assert outcomes[0] is not outcomes[1]
+    assert executed == [["first", "second"]]
+
+
+def test_all_that_have_waited_too_long_are_refused_at_once_and_the_others_stay() -> None:
+    refused: list[Pending] = []
+    has_begun, go_on = threading.Event(), threading.Event()
+
+    def execute(asked: Sequence[str]) -> Sequence[str]:
+        has_begun.set()
+        assert go_on.wait(30)
+        return asked
+
+    queue = Queue("test-queue", execute)
+    queue.submit("first", lambda group: None)
+    assert has_begun.wait(30)
+    waiting = [queue.submit(name, refused.extend) for name in ("second", "third", "fourth")]
+    waiting[0].deadline = waiting[1].deadline = 0
+    queue.expire()
+    assert refused == waiting[:2]
+    assert [type(pending.outcome) for pending in refused] == [ServerBusy] * 2
+    go_on.set()
+    queue.close()
+    assert waiting[2].result() == "fourth"

@@ -140,6 +140,22 @@ def test_a_block_that_fails_or_rolls_back_is_never_unknown(committed_db):
         raise LookupError("before COMMIT")
 
 
+def test_an_error_that_the_driver_makes_of_a_lost_connection_is_reported_as_a_lost_connection(committed_db):
+    """Of random bytes at the end of a COPY, for example, psycopg makes a ValueError."""
+
+    def end_in_a_copy() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+        connection.connection.close()
+        raise ValueError("too many values to unpack")
+
+    with pytest.raises(OperationalError) as lost, outermost(holder_id="ada"):
+        end_in_a_copy()
+    assert isinstance(lost.value.__cause__, ValueError)
+    with pytest.raises(ValueError, match="a bug"), outermost(holder_id="ada"):
+        raise ValueError("a bug")
+
+
 def test_a_dry_run_whose_connection_is_lost_at_its_end_is_not_unknown(committed_db, new_holder, monkeypatch):
     """Nothing is committed, so that nothing can be lost with a COMMIT."""
     holder = new_holder()

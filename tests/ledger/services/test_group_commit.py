@@ -617,9 +617,12 @@ def test_a_holder_for_which_there_is_no_waiter_does_not_stay_busy(scene: Scene, 
 
 def test_closing_ends_the_threads_that_wait_for_busy_holders(scene: Scene) -> None:
     scene.ways.locked = {"busy"}
-    assert entries_of([scene.submit("1", "busy")]) == ["1"]
-    threads = [*scene.group_commit._running, *scene.group_commit._waiters._running]
-    assert {thread.name.rsplit("-", 1)[0] for thread in threads} == {"ledger-committer", "ledger-waiter"}
+    scene.ways.raised["after waiting"] = HolderBusy(key="ledger/busy")
+    assert isinstance(scene.submit("1", "busy").exception(TIMEOUT_S), HolderBusy)
+    queues_of_it = (scene.group_commit, scene.group_commit._waiters, scene.group_commit._patient_waiters)
+    threads = [thread for queue in queues_of_it for thread in queue._running]
+    names = {thread.name.rsplit("-", 1)[0] for thread in threads}
+    assert names == {"ledger-committer", "ledger-waiter", "ledger-patient-waiter"}
     scene.group_commit.close()
     assert not any(thread.is_alive() for thread in threads)
 

@@ -1,0 +1,1 @@
+"""What clients are told while connections to PostgreSQL break."""
