@@ -12,7 +12,9 @@ from django.urls import get_resolver
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ledger_project.settings")
 django.setup()
 
-from ledger.api.kit.front import Front  # noqa: E402 - Django must be set up first
+from ledger.api.kit import request_log  # noqa: E402 - Django must be set up first
+from ledger.api.kit.front import Front  # noqa: E402
+from ledger_project import logs  # noqa: E402
 from ledger_project.serving.static_files import StaticFiles  # noqa: E402
 
 
@@ -32,6 +34,9 @@ class Pages(BaseHandler):
         return response
 
 
+write_line = logs.write_without_record(request_log.log)
+if write_line is not None:
+    request_log.write_lines_by(write_line)
 application = Front(Pages(), is_static_file=StaticFiles().files.__contains__)
 # Imports the views, which Django would do at the first request.
 get_resolver().url_patterns  # noqa: B018

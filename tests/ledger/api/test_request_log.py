@@ -8,7 +8,9 @@ import subprocess
 import sys
 import urllib.request
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -127,6 +129,96 @@ def test_a_web_process_writes_its_log_as_json_where_that_is_set(
     (mine,) = [line for line in found if line.get("request_id") == "mine-3"]
     assert list(mine) == ["time", "level", "logger", "message", "status", "ms", "client", "request_id"]
     assert (mine["level"], mine["message"], mine["status"]) == ("info", "GET /healthz", 200)
+
+
+# Lines without records ---------------------------------------------------------------------------------
+
+
+LogIntoFile = Callable[[logging.Formatter], Callable[[], list[str]]]
+
+
+@pytest.fixture
+def log_into_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LogIntoFile]:
+    """Called in a test, gives the log one handler only, which writes a file; returns what tells its lines."""
+    # Not by the fixture itself: pytest adds its own handler between that and the test.
+    with (tmp_path / "log").open("w") as stream:
+
+        def begin(formatter: logging.Formatter) -> Callable[[], list[str]]:
+            handler = logging.StreamHandler(stream)
+            handler.setFormatter(formatter)
+            monkeypatch.setattr(logging.root, "handlers", [handler])
+            return lambda: (tmp_path / "log").read_text().splitlines()
+
+        yield begin
+
+
+FACTS = [
+    {"status": 201, "ms": 3.123, "client": "127.0.0.1", "request_id": "01a2"},
+    {
+        "status": 503,
+        "ms": 0.1,
+        "client": "",
+        "request_id": "a b",
+        "problem": "database-unavailable",
+        "cause": 'no "disk"\nleft ü',
+    },
+    {"status": 200, "replayed": True, "nothing": None},
+]
+without_time = partial(re.sub, TIME, "TIME")
+
+
+@pytest.mark.parametrize("formatter", [logs.TextFormatter, logs.JsonFormatter])
+@pytest.mark.parametrize("facts", FACTS, ids=["a write", "odd values", "a replay"])
+def test_a_line_without_a_record_has_the_bytes_of_one_with_a_record(
+    log_into_file: LogIntoFile, formatter: type[logging.Formatter], facts: dict[str, Any]
+) -> None:
+    lines = log_into_file(formatter())
+    logger = logging.getLogger("ledger.test-lines")
+    write = logs.write_without_record(logger)
+    assert write is not None
+    assert write("WARNING", "GET /v1/hold\ners/ü", facts)
+    logger.warning("%s", "GET /v1/hold\ners/ü", extra={"facts": facts})
+    line, from_record = map(without_time, lines())
+    assert line == from_record
+    assert "TIME" in line
+
+
+@pytest.mark.parametrize("where", ["root", "logger", "filter"])
+def test_who_listens_to_the_log_gets_records(log_into_file: LogIntoFile, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    lines = log_into_file(logs.TextFormatter())
+    logger = logging.getLogger("ledger.test-lines")
+    write = logs.write_without_record(logger)
+    assert write is not None
+    if where == "filter":
+        monkeypatch.setattr(logger, "filters", [lambda record: True])
+    else:
+        watched = logging.root if where == "root" else logger
+        monkeypatch.setattr(watched, "handlers", [*watched.handlers, logging.NullHandler()])
+    assert not write("INFO", "GET /", {})
+    assert lines() == []
+
+
+def test_a_line_that_a_pipe_takes_in_pieces_is_written_whole_and_one_that_it_refuses_stops_nobody(
+    log_into_file: LogIntoFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = log_into_file(logs.TextFormatter())
+    write = logs.write_without_record(logging.getLogger("ledger.test-lines"))
+    assert write is not None
+    whole = os.write
+    monkeypatch.setattr(logs.os, "write", lambda descriptor, line: whole(descriptor, line[:3]))
+    assert write("INFO", "GET /healthz", {"status": 200})
+    assert [without_time(line) for line in lines()] == ["TIME INFO ledger.test-lines GET /healthz status=200"]
+
+    def refuse(descriptor: int, line: bytes) -> int:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(logs.os, "write", refuse)
+    assert write("INFO", "GET /healthz", {"status": 200})
+
+
+def test_a_log_that_is_set_up_otherwise_keeps_its_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.root, "handlers", [logging.StreamHandler()])
+    assert logs.write_without_record(logging.getLogger("ledger.test-lines")) is None
 
 
 def test_another_form_is_refused() -> None:
