@@ -664,3 +664,20 @@ def test_closing_executes_what_was_taken_in_and_takes_nothing_more_in(scene: Sce
 
     assert entries_of(futures) == ["1", "2", "3"]
     assert not closing.is_alive()
+
+
+def test_those_of_one_group_beyond_the_number_of_waiters_for_its_busy_holder_are_refused(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_commit, "WAITING_PER_HOLDER", 1)
+    scene.ways.locked = {"busy"}
+    scene.stop_in("together")
+    scene.stop_in("after waiting")
+    first = scene.submit("1", "free")
+    scene.wait_for("together")
+    waiting, refused, other = scene.submit("2", "busy"), scene.submit("3", "busy"), scene.submit("4", "free")
+    scene.let_go("together")
+    assert isinstance(refused.exception(TIMEOUT_S), HolderBusy)
+    assert entries_of([first, other]) == ["1", "4"]
+    scene.let_go("after waiting")
+    assert entries_of([waiting]) == ["2"]
