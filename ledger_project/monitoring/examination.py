@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 
-from django.conf import settings
 from django.db import Error, connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -55,8 +54,7 @@ def examine() -> Iterator[Finding]:
     place = connection.settings_dict
     yield ok("Database", f"{place['NAME']} on {place['HOST'] or 'this machine'} answers.")
     yield from map(_finding, CHECKS)
-    if settings.LEDGER["DISTRIBUTED"]:
-        yield from _of_nodes()
+    yield from _of_nodes()
 
 
 def _of_nodes() -> Iterator[Finding]:

@@ -135,7 +135,7 @@ def _nodes() -> Families:
     prepared = GaugeMetricFamily(
         "ledger_node_oldest_prepared_seconds", "How old the node's oldest prepared transaction is.", labels=["node"]
     )
-    for node in node_states(connection) if settings.LEDGER["DISTRIBUTED"] else ():
+    for node in node_states(connection):
         up.add_metric([node.name], float(not node.silence))
         if not node.silence:
             prepared.add_metric([node.name], node.oldest_prepared_seconds)
@@ -150,11 +150,8 @@ def _connections() -> Families:
 
 
 def _lock_waits() -> Families:
-    found = [_row(LONGEST_WAIT)]
-    if settings.LEDGER["DISTRIBUTED"]:
-        found = [
-            row for _, row in ask_all_nodes(f"SELECT json_build_array(count, longest_s) FROM ({LONGEST_WAIT}) AS here").values()
-        ]
+    asked = ask_all_nodes(f"SELECT json_build_array(count, longest_s) FROM ({LONGEST_WAIT}) AS here")
+    found = [row for _, row in asked.values()]
     text = "Sessions that wait for an advisory lock, on all nodes of a cluster."
     yield _gauge("ledger_lock_waiting_sessions", text, sum(waiting for waiting, _ in found))
     text = "How long the longest of them has waited."

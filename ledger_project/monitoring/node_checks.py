@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import psycopg
+from django.conf import settings
 from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -71,7 +72,9 @@ class NodeState:
 
 
 def node_states(connection: BaseDatabaseWrapper) -> Iterator[NodeState]:
-    """Yield the state of each node that the coordinator lists. Asks each directly, for at most a few seconds."""
+    """Yield the state of each node that the coordinator lists; without a cluster none. Asks each directly, for some seconds."""
+    if not settings.LEDGER["DISTRIBUTED"]:
+        return
     for host, port, group, is_active, is_here in _rows(connection, LISTED):
         known: dict[str, Any] = {"name": f"{host}:{port}", "is_active": is_active}
         before = datetime.now(UTC)
@@ -104,7 +107,12 @@ def _asked(connection: BaseDatabaseWrapper, host: str, port: int) -> Any:
 
 
 def nodes(connection: BaseDatabaseWrapper) -> Iterator[Finding]:
-    """Yield whether this is a coordinator whose nodes have safe settings, a finding for each node, and whether moves fail."""
+    """Yield whether this is a coordinator whose nodes have safe settings, a finding for each node, and whether moves fail.
+
+    Without a cluster it yields nothing.
+    """
+    if not settings.LEDGER["DISTRIBUTED"]:
+        return
     try:
         verify_cluster(connection, is_wanted=True)
         yield ok("Cluster", "This is the coordinator, and all nodes that answer have the settings that the ledger needs.")

@@ -132,8 +132,7 @@ def triggers(connection: BaseDatabaseWrapper) -> Finding:
     wrong = sorted(
         f"{name} of {table}" for table, names in wanted.items() for name in names if enabled.get(table, {}).get(name) != ALWAYS
     )
-    if settings.LEDGER["DISTRIBUTED"]:
-        wrong += _wrong_on_shards()
+    wrong += _wrong_on_shards()
     if wrong:
         advice = "Find out who switched them off, and audit; the owner enables one by ALTER TABLE … ENABLE ALWAYS TRIGGER …."
         return failed("Triggers", f"Missing or not ENABLE ALWAYS: {_listed(wrong)}.", advice)
@@ -141,7 +140,7 @@ def triggers(connection: BaseDatabaseWrapper) -> Finding:
 
 
 def _wrong_on_shards() -> list[str]:
-    """The shards of the entries, on any node that answers, without a trigger that is enabled for every role and mode."""
+    """The shards of a cluster, on any node that answers, without a trigger that is enabled for every role and mode."""
     wanted = TRIGGERS[ENTRIES]
     return [
         f"{name} of {shard} on {node}"

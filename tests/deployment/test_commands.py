@@ -8,13 +8,16 @@ from contextlib import suppress
 from io import StringIO
 from typing import Any
 
+import psycopg
 import pytest
-from django.core.management import call_command, get_commands, load_command_class
+from django.core.management import CommandError, call_command, get_commands, load_command_class
 from django.core.management.base import BaseCommand
+from django.db import DatabaseError, OperationalError
 
 from billing.generator.outcomes import Outcome
 from billing.management.run_texts import amount, run_text
 from ledger.management.commands import expire_credits
+from ledger.management.examples import CommandWithExamples
 from ledger.models import CreditType
 from ledger.services.expiration import Summary
 from tests.billing.factories import PlanFactory, SubscriptionFactory, recurring
@@ -52,6 +55,46 @@ def test_every_command_has_examples_that_its_parser_takes_and_its_help_shows() -
             assert f"\n  manage.py {typed}\n      {does}" in parser.format_help()
         names.append(name)
     assert len(names) >= 15
+
+
+class Failing(CommandWithExamples):
+    """A command during which the database fails."""
+
+    examples = ()
+
+    def __init__(self, error: DatabaseError) -> None:
+        super().__init__()
+        self.error = error
+
+    def handle(self, **options: Any) -> None:
+        raise self.error
+
+
+def failure(cause: psycopg.Error) -> DatabaseError:
+    """The error as Django raises it."""
+    error = OperationalError(*cause.args)
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        psycopg.OperationalError("connection failed:\nno such host"),
+        psycopg.errors.ConnectionFailure("connection failed:\nno such host"),
+        psycopg.errors.AdminShutdown("connection failed:\nno such host"),
+    ],
+    ids=["never connected", "a node does not answer", "ended"],
+)
+def test_a_command_ends_with_a_sentence_where_the_database_does_not_answer(cause: psycopg.Error) -> None:
+    with pytest.raises(CommandError, match="The database does not answer: connection failed: no such host") as ended:
+        call_command(Failing(failure(cause)), skip_checks=True)
+    assert ended.value.returncode == 2
+
+
+def test_control_any_other_failure_of_the_database_is_not_said_to_be_that() -> None:
+    with pytest.raises(OperationalError, match="deadlock"):
+        call_command(Failing(failure(psycopg.errors.DeadlockDetected("deadlock"))), skip_checks=True)
 
 
 def test_every_command_with_output_has_a_form_for_programs() -> None:
