@@ -163,6 +163,7 @@ def _client(count: int) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     from ledger import services
+    from ledger.errors import Retryable
     from ledger.rules import SpendRequest
     from ledger.services.execute import GROUP_COMMIT, unwrap
 
@@ -174,10 +175,16 @@ def _client(count: int) -> None:
         request = SpendRequest(
             holder_id=f"{run}-{number % HOLDERS}", amount=120, idempotency_key=f"{number}", reason="chat completion"
         )
-        answered = threading.Event()
-        pending = GROUP_COMMIT.submit(request, lambda done: [each.caller.set() for each in done] and None, answered)
-        answered.wait()
-        unwrap(pending.result())
+        while True:
+            answered = threading.Event()
+            try:
+                pending = GROUP_COMMIT.submit(request, lambda done: [each.caller.set() for each in done] and None, answered)
+                answered.wait()
+                unwrap(pending.result())
+                return
+            except Retryable:
+                # A machine that is busy with something else: as a client does that gets 503.
+                time.sleep(0.05)
 
     def work(thread: int, until: float) -> int:
         done = 0
