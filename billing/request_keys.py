@@ -13,6 +13,7 @@ from ledger.database.lock_names import BILLING_REQUEST
 from ledger.database.locks import advisory_lock, waits_bounded
 from ledger.database.transactions import outermost
 from ledger.errors import IdempotencyKeyReused, Refused
+from ledger.services import preview
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,19 +93,15 @@ def execute_once(
 def dry_run_once(
     *, collection: str, idempotency_key: str, request_digest: bytes, act: Callable[[], WriteResult], replays: bool = True
 ) -> WriteResult:
-    """Return the result that `execute_once` would return, or raise what it would raise, and write nothing.
+    """Return the result that `execute_once` would return, or raise what it would raise; write nothing and take no holder's lock.
 
     Args:
-        act: runs inside a transaction that is rolled back.
+        act: runs inside a preview.
         replays: False does not look for a stored result.
     """
-    with waits_bounded(), outermost():
+    with waits_bounded(), preview():
         known = RequestKey.objects.filter(collection=collection, idempotency_key=idempotency_key).first()
-        if known is not None and replays:
-            return _replay(known, request_digest)
-        result = act()
-        transaction.set_rollback(True)
-    return result
+        return act() if known is None or not replays else _replay(known, request_digest)
 
 
 def _replay(known: RequestKey, request_digest: bytes) -> WriteResult:

@@ -86,12 +86,16 @@ SELECT sequence, lots::text FROM ledger_entry WHERE holder_id = %s AND credit_ty
 def entry(account: LockedAccount, sequence: int) -> Entry | None:
     """Return the entry of this account with this sequence, read under the lock, or None."""
     state = account.stored_state()
-    return fetch_entry(ENTRY_BY_SEQUENCE, [state.holder_id, state.credit_type, sequence])
+    known = next((entry for entry in account.among.previewed(state) if entry.sequence == sequence), None)
+    return known or fetch_entry(ENTRY_BY_SEQUENCE, [state.holder_id, state.credit_type, sequence])
 
 
 def refunded(account: LockedAccount, spend: int) -> int:
     """Return how much of the spend with this sequence has been refunded: 0 or more."""
     state = account.stored_state()
+    for entry in reversed(account.among.previewed(state)):
+        if entry.kind == "refund" and entry.refers_to == spend and entry.refunded_total is not None:
+            return entry.refunded_total
     with connection.cursor() as cursor:
         cursor.execute(REFUNDED, [state.holder_id, state.credit_type, spend])
         (refunded_total,) = cursor.fetchone() or (0,)
@@ -116,13 +120,15 @@ def repayments(account: LockedAccount, spend: Entry) -> list[Entry]:
                 debt = debt.after(entry, spend.sequence)
             if len(page) < REPAYMENTS_AT_ONCE:
                 break
-    return found
+    later = (entry for entry in account.among.previewed(state) if entry.sequence > spend.sequence)
+    return [*found, *(entry for entry in later if debt.unpaid and entry.kind in ("adjust", "refund"))]
 
 
 def last_closing(account: LockedAccount, sequence: int) -> Entry | None:
     """Return the last entry of this account that refers to the entry with this sequence, or None."""
     state = account.stored_state()
-    return fetch_entry(LAST_CLOSING, [state.holder_id, state.credit_type, sequence])
+    known = next((entry for entry in reversed(account.among.previewed(state)) if entry.refers_to == sequence), None)
+    return known or fetch_entry(LAST_CLOSING, [state.holder_id, state.credit_type, sequence])
 
 
 def opening_lots(account: LockedAccount, grants: Sequence[int]) -> dict[int, Lot]:
@@ -131,7 +137,9 @@ def opening_lots(account: LockedAccount, grants: Sequence[int]) -> dict[int, Lot
     with connection.cursor() as cursor:
         cursor.execute(OPENING_ENTRIES, [state.holder_id, state.credit_type, list(grants)])
         rows = cursor.fetchall()
-    return {sequence: next(lot for lot in decode(lots) if lot.grant == sequence) for sequence, lots in rows}
+    opened = {sequence: decode(lots) for sequence, lots in rows}
+    opened |= {entry.sequence: entry.lots for entry in account.among.previewed(state) if entry.sequence in grants}
+    return {sequence: next(lot for lot in lots if lot.grant == sequence) for sequence, lots in opened.items()}
 
 
 def entries(lock: Lock, wanted: Sequence[tuple[str, str, int]]) -> list[Entry]:

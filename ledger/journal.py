@@ -7,12 +7,12 @@ locks and then reads, and an INSERT.
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final, NamedTuple
 
 from django.db import connection
 
-from ledger import errors
+from ledger import errors, previews
 from ledger.database import lock_names
 from ledger.database.locks import (
     Lock,
@@ -27,6 +27,7 @@ from ledger.database.pacing import in_pieces, paced
 from ledger.database.statements import Statement, array, boolean, instant_us, integer
 from ledger.entry_rows import COLUMNS, READ_COLUMNS, TYPES, copy_line, entry_from_row, parameters, texts
 from ledger.errors import IdempotencyKeyReused, LedgerError, NotInTransaction, Refused
+from ledger.previews import Position, Preview
 from ledger.rules import Account, Entry, Request, TransferRequest
 from ledger.rules.entries import REQUEST_DIGEST_BYTES
 from ledger.rules.holds import decode_holds
@@ -77,10 +78,6 @@ SELECT sequence, COALESCE(effective_at, recorded_at)
 FROM ledger_entry
 WHERE holder_id = %s AND credit_type = %s AND sequence = ANY(%s)
 """
-
-
-Position = tuple[str, str]
-"""A holder and a credit type, which identify an account."""
 
 
 class Result(NamedTuple):
@@ -181,6 +178,14 @@ class LockedAccounts:
         collected, self._collected = self._collected, []
         _insert(collected)
 
+    def stored_with(self, request: Request) -> Entry | None:
+        """Return the stored entry that has the request's key, or another key of the holder with the same hash."""
+        return fetch_entry(ENTRY_BY_KEY, [request.holder_id, request.idempotency_key, request.idempotency_key])
+
+    def previewed(self, state: Account) -> Sequence[Entry]:
+        """Return the entries of the account that only exist in a preview, in their order."""
+        return ()
+
     def _tell_effective_times(self, state: Account, refusal: Refused) -> None:
         """Add to the facts the effective times of lots that do not store them."""
         lots = [lot for lot in refusal.facts.get("lots", ()) if lot["effective_at"] is None]
@@ -193,6 +198,36 @@ class LockedAccounts:
                 self._effective_us |= {(position, grant): to_us(effective_at) for grant, effective_at in cursor.fetchall()}
         for lot in lots:
             lot["effective_at"] = to_text(self._effective_us[position, lot["grant"]])
+
+
+class PreviewedAccounts(LockedAccounts):
+    """Accounts of a preview: read without a lock, and never stored. See `ledger.previews`."""
+
+    def __init__(self, lock: Lock, states: dict[Position, Account], used_keys: set[tuple[str, bytes]], preview: Preview) -> None:
+        known = {position: preview.accounts.setdefault(position, state) for position, state in states.items()}
+        super().__init__(lock, known, used_keys)
+        self._preview = preview
+
+    def is_used(self, request: Request) -> bool:
+        return (request.holder_id, request.idempotency_key) in self._preview.by_key or super().is_used(request)
+
+    def append(self) -> None:
+        """Keep all collected entries in memory."""
+        self.lock.ensure_held()
+        collected, self._collected = self._collected, []
+        self._preview.keep(collected)
+
+    def stored_with(self, request: Request) -> Entry | None:
+        return self._preview.by_key.get((request.holder_id, request.idempotency_key)) or super().stored_with(request)
+
+    def previewed(self, state: Account) -> Sequence[Entry]:
+        return self._preview.entries.get((state.holder_id, state.credit_type), ())
+
+    def _tell_effective_times(self, state: Account, refusal: Refused) -> None:
+        position = (state.holder_id, state.credit_type)
+        self.append()
+        self._effective_us |= {(position, entry.sequence): entry.effective_us for entry in self.previewed(state)}
+        super()._tell_effective_times(state, refusal)
 
 
 def key_hash(idempotency_key: str) -> bytes:
@@ -244,6 +279,11 @@ def open(  # noqa: A001 - what it is
         raise NotInTransaction(key=all_names[0])
     if held is not None:
         held.ensure_held(*all_names)
+    preview = previews.current()
+    if preview is not None:
+        with nullcontext(held) if held is not None else holding(*all_names) as lock:
+            yield _opened(lock, looks, OPEN.rows(_parameters(None, looks)), preview)
+    elif held is not None:
         yield _opened(held, looks, OPEN.rows(_parameters(None, looks)))
     elif wait:
         rows: list[Any] = []
@@ -312,7 +352,7 @@ def _parameters(wait: bytes | None, looks: Sequence[Look]) -> list[bytes | None]
     ]
 
 
-def _opened(lock: Lock, looks: Sequence[Look], rows: Sequence[Sequence[Any]]) -> LockedAccounts:
+def _opened(lock: Lock, looks: Sequence[Look], rows: Sequence[Sequence[Any]], preview: Preview | None = None) -> LockedAccounts:
     states: dict[Position, Account] = {}
     used_keys: set[tuple[str, bytes]] = set()
     for look, (is_locked, *state, is_used) in zip(looks, rows, strict=True):
@@ -322,7 +362,7 @@ def _opened(lock: Lock, looks: Sequence[Look], rows: Sequence[Sequence[Any]]) ->
             states[look.holder_id, look.credit_type] = _account(look.holder_id, look.credit_type, state)
         if is_used and look.key is not None:
             used_keys.add((look.holder_id, key_hash(look.key)))
-    return LockedAccounts(lock, states, used_keys)
+    return LockedAccounts(lock, states, used_keys) if preview is None else PreviewedAccounts(lock, states, used_keys, preview)
 
 
 def _account(holder_id: str, credit_type: str, row: Sequence[Any]) -> Account:
@@ -356,7 +396,7 @@ def replay(accounts: LockedAccounts, request: Request) -> Result:
     """
     accounts.append()
     accounts.lock.ensure_held(holder_key(request.holder_id))
-    entry = fetch_entry(ENTRY_BY_KEY, [request.holder_id, request.idempotency_key, request.idempotency_key])
+    entry = accounts.stored_with(request)
     assert entry is not None
     is_same_request = entry.request_digest == request.digest()[:REQUEST_DIGEST_BYTES]
     if entry.idempotency_key != request.idempotency_key or not is_same_request:

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -16,19 +17,34 @@ from billing.models import CouponUse
 from billing.orders.coupons import coupons_key
 from billing.rating.money import to_minor
 from billing.rating.totals import CouponPer, CouponTerms, Duration
+from ledger import previews
 from ledger.database.locks import Lock, advisory_lock
 from ledger.database.rows import fetch_rows
 
-COUPONS_OF_CUSTOMER = """
+_COUPONS = """
     SELECT held.id, c.code, c.kind, c.value, c.duration, c.periods, c.per, c.prices, c.plans, held.given_at,
         coalesce(sum(used.amount_minor), 0), count(used.id)
     FROM billing_customercoupon AS held
     JOIN billing_coupon AS c ON c.id = held.coupon_id
-    LEFT JOIN billing_couponuse AS used ON used.customer_coupon_id = held.id AND used.released_at IS NULL AND c.duration = 'once'
+    LEFT JOIN {uses} AS used ON used.customer_coupon_id = held.id AND used.released_at IS NULL AND c.duration = 'once'
     WHERE held.customer_id = %s AND held.taken_off_at IS NULL AND (c.currency = '' OR c.currency = %s)
     GROUP BY held.id, c.id
     ORDER BY held.id
 """
+COUPONS_OF_CUSTOMER = _COUPONS.format(uses="billing_couponuse")
+
+# In a preview of several subscriptions, with what the others of them have used and given back: their rows are undone already.
+COUPONS_IN_PREVIEW = f"""
+    WITH uses AS MATERIALIZED (
+        SELECT stored.*
+        FROM billing_couponuse AS stored JOIN billing_customercoupon AS held ON held.id = stored.customer_coupon_id
+        WHERE held.customer_id = %s AND NOT stored.id = ANY(%s)
+        UNION ALL
+        SELECT * FROM jsonb_populate_recordset(NULL::billing_couponuse, %s::jsonb)
+    )
+    {_COUPONS.format(uses="uses")}
+"""
+USES_OF_INVOICE = "SELECT to_jsonb(used) FROM billing_couponuse AS used WHERE invoice_id = %s AND released_at IS NULL"
 
 # Of the coupons with periods: those that count for a subscription, and what was taken off in each.
 USES_OF_SUBSCRIPTION = """
@@ -90,8 +106,13 @@ NO_COUPONS = UsableCoupons((), {}, {})
 def wait_turn(lock: Lock, subscription: SubscriptionState) -> None:
     """Take the lock of the customer's coupons before a holder's lock. A later step may need it, and locks have one order."""
     lock.ensure_held(invoice_key(subscription.ref))
-    with advisory_lock(coupons_key(subscription.customer_ref)):
+    with _turn(subscription):
         pass
+
+
+def _turn(subscription: SubscriptionState) -> AbstractContextManager[object]:
+    """The lock of the customer's coupons; none in a preview, where nothing that is used up is stored."""
+    return nullcontext() if previews.current() is not None else advisory_lock(coupons_key(subscription.customer_ref))
 
 
 def hold(lock: Lock, subscription: SubscriptionState, currency: str) -> UsableCoupons:
@@ -99,14 +120,57 @@ def hold(lock: Lock, subscription: SubscriptionState, currency: str) -> UsableCo
     lock.ensure_held(invoice_key(subscription.ref))
     if not subscription.has_coupons:
         return NO_COUPONS
-    with advisory_lock(coupons_key(subscription.customer_ref)):
-        rows = fetch_rows(_CouponRow, COUPONS_OF_CUSTOMER, [subscription.customer_id, currency])
+    with _turn(subscription):
+        rows = _coupons_of(subscription, currency)
     usable = [(row, discount) for row in rows if (discount := _discount(row, currency)) is not None]
     return UsableCoupons(
         [discount for _, discount in usable],
         _periods(subscription, currency, [row for row, _ in usable if row.duration == Duration.RECURRING]),
         {row.code: row.id for row, _ in usable},
     )
+
+
+class _KeptUse(NamedTuple):
+    """A use that a part of a preview has made or given back.
+
+    Args:
+        subscription_id: whose part it was.
+        row: the row as JSON.
+        is_made: False for one that was given back.
+    """
+
+    subscription_id: int
+    row: dict[str, Any]
+    is_made: bool
+
+
+def _coupons_of(subscription: SubscriptionState, currency: str) -> list[_CouponRow]:
+    wanted = [subscription.customer_id, currency]
+    shown = previews.current()
+    # The rows of the subscription at hand are not undone yet.
+    kept = [use for use in _kept_in(shown) if use.subscription_id != subscription.id] if shown is not None else []
+    if not kept:
+        return fetch_rows(_CouponRow, COUPONS_OF_CUSTOMER, wanted)
+    made = json.dumps([use.row for use in kept if use.is_made])
+    given_back = [use.row["id"] for use in kept if not use.is_made]
+    return fetch_rows(_CouponRow, COUPONS_IN_PREVIEW, [subscription.customer_id, given_back, made, *wanted])
+
+
+def keep_in_preview(subscription: SubscriptionState, invoice_id: int, *, is_made: bool) -> None:
+    """In a preview, remember the uses of an invoice for the next subscriptions: the invoice was made, or is deleted next."""
+    shown = previews.current()
+    if shown is not None:
+        rows = fetch_rows(_json, USES_OF_INVOICE, [invoice_id])
+        shown.kept[_KeptUse] = (*_kept_in(shown), *(_KeptUse(subscription.id, row, is_made) for row in rows))
+
+
+def _kept_in(shown: previews.Preview) -> tuple[_KeptUse, ...]:
+    kept: tuple[_KeptUse, ...] = shown.kept.get(_KeptUse, ())
+    return kept
+
+
+def _json(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) else value
 
 
 def _periods(subscription: SubscriptionState, currency: str, rows: Sequence[_CouponRow]) -> dict[str, CouponPeriods]:
@@ -160,7 +224,9 @@ def _discount(row: _CouponRow, currency: str) -> CouponTerms | None:
     )
 
 
-def record_uses(held: UsableCoupons, taken: Sequence[CouponDiscount], invoice_id: int, currency: str) -> None:
+def record_uses(
+    subscription: SubscriptionState, held: UsableCoupons, taken: Sequence[CouponDiscount], invoice_id: int, currency: str
+) -> None:
     """Record what each coupon took off an invoice."""
     CouponUse.objects.bulk_create(
         CouponUse(
@@ -174,6 +240,8 @@ def record_uses(held: UsableCoupons, taken: Sequence[CouponDiscount], invoice_id
         )
         for one in taken
     )
+    if taken:
+        keep_in_preview(subscription, invoice_id, is_made=True)
 
 
 def _counted(held: UsableCoupons, code: str) -> tuple[datetime | None, datetime | None]:
@@ -181,4 +249,4 @@ def _counted(held: UsableCoupons, code: str) -> tuple[datetime | None, datetime 
 
 
 def _list(value: object) -> list[Any]:
-    return json.loads(value) if isinstance(value, str) else list(value)  # type: ignore[call-overload]
+    return list(_json(value))

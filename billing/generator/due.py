@@ -12,8 +12,6 @@ from ledger.database.rows import fetch_rows
 
 CHUNK_ROWS = 100
 MISSES_TO_LOOK_AGAIN = 3
-TOGETHER = 1_000
-"""The most subscriptions of a customer in one transaction: each has a lock, and the server has room for a bounded number."""
 
 # By keyset on the id, a chunk at a time: memory does not grow with the number of due subscriptions, the next chunk leaves out
 # what other processes have billed, and no cursor is open between two transactions.
@@ -214,8 +212,7 @@ def due_together(wanted: Filter, refs: Sequence[str] = (), *, shard: int = 0, sh
         due = fetch_rows(_OfCustomer, DUE_OF_CUSTOMERS, _parameters(wanted) | of_customers)
         for customer_id, rows in groupby(due, key=attrgetter("customer_id")):
             found = tuple(row.ref for row in rows)
-            size = TOGETHER if customer_id in sharing else 1
-            yield from (found[first : first + size] for first in range(0, len(found), size))
+            yield from [found] if customer_id in sharing else ((ref,) for ref in found)
 
 
 def _by_customer(refs: Sequence[str]) -> list[tuple[str, ...]]:

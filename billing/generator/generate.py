@@ -30,6 +30,7 @@ from ledger.database.locks import Lock, sqlstate, try_advisory_lock
 from ledger.database.statements import PREPARED_IS_GONE
 from ledger.database.transactions import outermost
 from ledger.errors import Invalid, LockBusy, Refused
+from ledger.services import preview
 
 EXCLUSION_VIOLATION = "23P01"
 
@@ -70,11 +71,8 @@ def generate(*, ref: str, options: Options) -> GenerationResult:
 
 
 def _generate(ref: str, options: Options) -> GenerationResult:
-    with outermost(subscription=ref), try_advisory_lock(invoice_key(ref)) as lock:
-        generated = generate_under(lock, ref=ref, options=options)
-        if options.dry_run:
-            transaction.set_rollback(True)
-    return generated
+    with preview() if options.dry_run else outermost(subscription=ref), try_advisory_lock(invoice_key(ref)) as lock:
+        return generate_under(lock, ref=ref, options=options)
 
 
 def _prepared_again(act: Callable[[], GenerationResult]) -> GenerationResult:
@@ -89,37 +87,37 @@ def _prepared_again(act: Callable[[], GenerationResult]) -> GenerationResult:
 
 @locked(on(INVOICE_GENERATION, "{ref}"), wait=False, busy=InvoiceGenerationBusy)
 def generate_in(lock: Lock, *, ref: str, options: Options) -> GenerationResult:
-    """As `generate`, inside the caller's transaction; a dry run undoes itself with a savepoint."""
+    """As `generate`, inside the caller's transaction; a dry run is a preview."""
     return generate_held(lock, ref=ref, options=options)
 
 
 def generate_held(lock: Lock, *, ref: str, options: Options) -> GenerationResult:
     """As `generate_in`, under the lock on the subscription that the caller holds."""
-    return _in_savepoint(lock, ref=ref, options=options, undone=options.dry_run)
 
-
-@locked(on(INVOICE_GENERATION, "{ref}"), wait=False, busy=InvoiceGenerationBusy)
-def dry_run_in(lock: Lock, *, ref: str, options: Options) -> GenerationResult:
-    """As `generate_in`, but the caller rolls back.
-
-    So the dry runs of several subscriptions in one transaction share credits and coupons as real runs would.
-    """
-    return _in_savepoint(lock, ref=ref, options=options, undone=False)
-
-
-def _in_savepoint(lock: Lock, *, ref: str, options: Options, undone: bool) -> GenerationResult:
     def act() -> GenerationResult:
-        with transaction.atomic():
-            generated = generate_under(lock, ref=ref, options=options)
-            if undone:
-                transaction.set_rollback(True)
-        return generated
+        with preview() if options.dry_run else transaction.atomic():
+            return generate_under(lock, ref=ref, options=options)
 
     try:
         return _prepared_again(act)
     except OutOfBounds as out_of_bounds:
         # The refusal rolls back this transaction, so the caller suspends billing. See `suspend_refused`.
         raise _refusal(ref, options, out_of_bounds) from None
+
+
+def dry_run_in(*, ref: str, options: Options) -> GenerationResult:
+    """As `generate_in`, as a part of the caller's preview: the next part finds the credits and coupons that this one has used.
+
+    The lock of the subscription is given back at once.
+
+    Raises:
+        InvoiceGenerationBusy: another process bills the subscription, or has billed it since the preview's snapshot.
+    """
+    try:
+        with preview():
+            return generate_in(ref=ref, options=options)
+    except PeriodAlreadyBilled as billed:
+        raise InvoiceGenerationBusy(key=invoice_key(ref), subscription=ref) from billed
 
 
 def _refusal(ref: str, options: Options, out_of_bounds: OutOfBounds) -> BillingSuspended:
@@ -212,6 +210,7 @@ def _taken_back(lock: Lock, subscription: SubscriptionState) -> list[_DraftInGra
     found: dict[_DraftInGrace, None] = {}
     for draft in drafts.order_by("-id"):
         assert draft.grace_ends_at is not None
+        coupon_uses.keep_in_preview(subscription, draft.pk, is_made=False)
         delete_draft_under(lock, draft)
         found[_DraftInGrace(draft.as_of, Scope(draft.scope) if draft.scope else None, draft.grace_ends_at)] = None
     return list(found)[::-1]

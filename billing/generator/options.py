@@ -32,7 +32,7 @@ class Options:
         as_of: up to when; aware.
         only: usage or recurring charges; None for both. One-off charges go with the recurring ones.
         finalize: give numbers; False leaves drafts.
-        dry_run: do everything, then roll it back.
+        dry_run: do everything in a preview: nothing is written, and no holder's lock is taken.
         max_periods: bill the oldest due instants, at most this number.
         late_lookback: the number of billed periods of a usage price in which the run bills late usage; None: all. What is older
             is left out, and reported.

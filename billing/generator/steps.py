@@ -202,7 +202,7 @@ def _write_invoices(
         )  # fmt: skip
         if not options.include_suspended:
             run_limits.ensure_usual(subscription, currency, invoice_id, bill)
-        coupon_uses.record_uses(held, bill.coupons, invoice_id, currency)
+        coupon_uses.record_uses(subscription, held, bill.coupons, invoice_id, currency)
         written.append((currency, invoice_id, bill))
     return written
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from django.db import Error, transaction
+from django.db import Error
 
 from billing.generator import generate
 from billing.generator.due import DueWalk, Filter, due_together
@@ -18,6 +18,7 @@ from billing.generator.outcomes import BILLED, RETRY, SKIPPED, Outcome, Subscrip
 from billing.generator.results import GenerationResult
 from billing.generator.stop_flags import StopFlag
 from ledger.database.locks import sqlstate
+from ledger.services import preview
 
 LOOK_EVERY_S = 0.2
 
@@ -142,9 +143,10 @@ def _try(
 
 
 def _dry_run(job: Work, stop_flag: StopFlag, report: Report, shard: int) -> None:
-    """As `work`, with the subscriptions of each customer in one transaction that is rolled back.
+    """As `work`, with the subscriptions of each customer in one preview.
 
-    They share credits and coupons: what one subscription has used is not available to the next, as in a real run.
+    They share credits and coupons: what one subscription has used is not available to the next, as in a real run. The lock of a
+    subscription is held only while that one is worked out, and no holder's lock is taken.
     """
     aside: dict[tuple[str, ...], list[SubscriptionResult]] = {}
     groups: Iterable[tuple[str, ...]] = due_together(job.filter, job.subscriptions, shard=shard, shards=job.workers)
@@ -190,16 +192,15 @@ def _try_groups(
 
 
 def _try_together(job: Work, stop_flag: StopFlag, refs: Sequence[str], report: Report) -> list[SubscriptionResult]:
-    """Dry-run these subscriptions in one transaction and return their results; fewer where the worker has to end."""
+    """Dry-run these subscriptions on one snapshot and return their results; fewer where the worker has to end."""
     tried: list[SubscriptionResult] = []
     try:
-        with transaction.atomic(durable=True):
+        with preview(one_snapshot=True):
             for ref in refs:
                 done = _try(job, stop_flag, ref, report, generate.dry_run_in)
                 if done is None:
                     break
                 tried.append(done)
-            transaction.set_rollback(True)
     except Error as error:
         return [SubscriptionResult(ref, Outcome.DEFERRED, sqlstate(error) or "") for ref in refs]
     return tried

@@ -57,6 +57,7 @@ BOUND_STATEMENT = "SELECT current_setting('statement_timeout'), set_config('stat
 TRY_SHARED = "SELECT pg_try_advisory_xact_lock_shared(%s)"
 
 
+_previewing: ContextVar[bool] = ContextVar("previewing", default=False)
 _deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
 
 
@@ -254,13 +255,29 @@ def _left_ms() -> int | None:
 
 
 @contextmanager
+def previewing() -> Iterator[None]:
+    """Take no holder's lock within the block: `holder_lock` yields its proof all the same. Only `ledger.previews` may use it."""
+    token = _previewing.set(True)
+    try:
+        yield
+    finally:
+        _previewing.reset(token)
+
+
+@contextmanager
 def holder_lock(holder_id: str, *more_holder_ids: str, using: str = "default") -> Iterator[Lock]:
     """Hold the locks of these holders until the transaction ends; wait for each, in the order of the numbers.
+
+    In a preview no lock is taken, because nothing that is decided there is stored.
 
     Raises: as `advisory_lock`.
     """
     connection = _in_transaction(using)
     holders = {holder_key(each): each for each in (holder_id, *more_holder_ids)}
+    if _previewing.get():
+        with holding(*holders, using=using) as lock:
+            yield lock
+        return
     # Locks of two holders may share a number. Both are taken: where the tables are distributed, they can be on two nodes.
     for number, name in sorted((lock_number(name), name) for name in holders):
         with waiting_for(name), connection.cursor() as cursor:

@@ -5,6 +5,7 @@ A function that takes `holder_id` owns its transaction: it returns when the entr
 """
 
 from ledger.database.transactions import in_transaction
+from ledger.previews import preview
 from ledger.services.api_keys import create_api_key, find_api_key, revoke_api_key
 from ledger.services.batches import MAX_OPERATIONS, BatchResult, Mode, Outcome, RejectedOperation, batch
 from ledger.services.credits import (
@@ -47,6 +48,7 @@ __all__ = [
     "grant_under",
     "hold",
     "in_transaction",
+    "preview",
     "publish_rate",
     "quote",
     "refund",

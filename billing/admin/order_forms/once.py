@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from django.db import transaction
-
 from billing.errors import AlreadyExists, CouponNotApplicable, NotFound
 from billing.rating.price_input import PriceInvalid
 from billing.request_keys import WriteResult, execute_once
 from ledger.admin.kit.idempotent_forms import FieldFaults
 from ledger.errors import Invalid
+from ledger.services import preview
 
 Result = TypeVar("Result")
 
@@ -40,11 +39,9 @@ def written_once(
 
 
 def tried(act: Callable[[], Result], *, field: str = "/ref") -> Result:
-    """Run the service and roll it back; return its result, or show at the fields why it refused."""
-    with faults_at(field), transaction.atomic(durable=True):
-        result = act()
-        transaction.set_rollback(True)
-    return result
+    """Run the service in a preview; return its result, or show at the fields why it refused."""
+    with faults_at(field), preview():
+        return act()
 
 
 @contextmanager

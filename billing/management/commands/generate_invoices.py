@@ -62,7 +62,7 @@ class Command(CommandWithExamples):
     )
     examples = (
         ("generate_invoices", "bill all that is due"),
-        ("generate_invoices --dry-run", "do everything, then roll back"),
+        ("generate_invoices --dry-run", "show what a run would bill; it stops nobody"),
         ("generate_invoices --explain SUB-7", "why a subscription is due or not"),
         ("generate_invoices --subscription SUB-7 --as-of 2026-11-01", "bill one subscription as of an instant"),
         ("generate_invoices --list-due", "list what is due and bill nothing"),
@@ -97,7 +97,7 @@ class Command(CommandWithExamples):
         state = how.add_mutually_exclusive_group()
         state.add_argument("--draft", action="store_true", help="leave the invoices as drafts without numbers")
         state.add_argument("--finalize", action="store_true", help="finalize the invoices (default)")
-        how.add_argument("--dry-run", action="store_true", help="do everything, then roll back")
+        how.add_argument("--dry-run", action="store_true", help="show what a run would bill, and write nothing")
         how.add_argument("--workers", type=_positive, default=1, metavar="N", help="number of parallel processes (1)")
         how.add_argument("--limit", type=_positive, metavar="N", help="bill at most N subscriptions")
         how.add_argument("--max-runtime", type=_seconds, metavar="SECONDS", help="start no subscription after this time")

@@ -109,7 +109,7 @@ def locks_by_transaction(locks_taken: list[list[str]]) -> list[list[str]]:
     [
         (generate_with_coupon_and_credits, ["billing_request", "invoice_generation", "customer_coupons", "holder"]),
         (bill_and_void, ["billing_request", "invoice_generation", "customer_coupons", "holder"]),
-        (amend_dry, ["subscription_intent", "invoice_generation", "customer_coupons"]),
+        (amend_dry, ["subscription_intent", "invoice_generation"]),
         (resume_billing, ["billing_request", "suspension"]),
         (publish_rate, ["rate", "rate_key"]),
         (run_batch, ["batch", "holder"]),
