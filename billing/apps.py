@@ -18,12 +18,12 @@ class BillingConfig(AppConfig):
     def ready(self) -> None:
         """Register what billing adds: statuses of errors, chains for the audit and its anchor, parts of pages, a letterhead."""
         from billing.api.problems import KINDS
-        from billing.documents.chain import DOCUMENTS, TRANSITIONS
+        from billing.documents.chain import DOCUMENTS, REGISTERED, TRANSITIONS
         from billing.documents.month_end import payments, usage
         from billing.documents.printing.letterhead import letterhead
         from ledger import operator_pages
         from ledger.api.kit import statuses
-        from ledger.audit.chains import register
+        from ledger.audit.chains import register, register_table
         from ledger.statements.letterheads import register_letterhead
         from ledger.totals.ties import register_ties
 
@@ -37,6 +37,8 @@ class BillingConfig(AppConfig):
         operator_pages.register_search(_search)
         operator_pages.register_money(_money)
         register(TRANSITIONS)
+        for table in REGISTERED:
+            register_table(table)
 
     def lock_names(self, limit: int) -> Iterable[str]:
         """The names of the locks on at most `limit` subscriptions, for `manage.py locks --names`."""

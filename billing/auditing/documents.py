@@ -98,8 +98,10 @@ DOCUMENT_LAWS = {
         SELECT format('claim %s restores %s', c.id, c.restores)
         FROM billing_claim AS c LEFT JOIN billing_claim AS r ON r.id = c.restores
         WHERE c.restores IS NOT NULL AND (r.released_at IS NULL
-            OR (c.item_id, c.kind, c.starts_at, c.ends_at, c.quantity, c.amount_minor) IS DISTINCT FROM
-                (r.item_id, r.kind, r.starts_at, r.ends_at, r.quantity, r.amount_minor))
+            OR (c.subscription_id, c.item_id, c.kind, c.starts_at, c.ends_at, c.price_id, c.quantity, c.amount_minor,
+                c.invoice_id, c.line_position, c.made_by, c.snapshot - 'covered')
+                IS DISTINCT FROM (r.subscription_id, r.item_id, r.kind, r.starts_at, r.ends_at, r.price_id, r.quantity,
+                    r.amount_minor, r.invoice_id, r.line_position, r.made_by, r.snapshot - 'covered'))
     """,
     "use that does not fit the state of its invoice": """
         SELECT format('%s %s of invoice %s', used.what, used.id, used.invoice_id)

@@ -1,13 +1,14 @@
-"""The chains of billing: numbered documents, and who changed their state; and the rows of intent that their digests cover.
+"""The chains of billing: numbered documents, and who changed their state; the rows of intent that their digests cover; and the
+tables whose rows are registered.
 
-Triggers make the digests (migrations/schema.sql); docs/BILLING.md has the forms. The ledger's audit verifies the two chains, and
-its anchor holds the last digest of each series: see `ledger.audit.chains`. The anchor does not hold amendments, charges, prices
-and coupons: the digest of an invoice covers those that it was made from.
+Triggers make the digests (migrations/schema.sql); docs/BILLING.md has the forms. The ledger's audit verifies the two chains and
+the register, and its anchor holds the last digest of each series: see `ledger.audit.chains`. The anchor does not hold amendments,
+charges, prices, coupons and sellers: the digest of an invoice covers those that it was made from.
 """
 
 from typing import Final
 
-from ledger.audit.chains import Chain
+from ledger.audit.chains import Chain, RegisteredTable
 
 HEADS = """
     SELECT series.name, last.series_value, encode(last.digest, 'hex')
@@ -110,4 +111,35 @@ INTENT_LAWS: Final = {
         SELECT format('coupon %s', code) FROM billing_coupon AS coupon
         WHERE digest IS DISTINCT FROM billing_coupon_digest(coupon)
     """,
+    "digest of a seller": """
+        SELECT format('version %s of the seller', id) FROM billing_seller AS seller
+        WHERE digest IS DISTINCT FROM billing_seller_digest(seller)
+    """,
 }
+
+# What the digest of a document covers is registered when it changes afterwards.
+REGISTERED: Final = (
+    *(
+        RegisteredTable(f"billing_{name}", is_fixed=True)
+        for name in ("item", "amendment", "charge", "plan", "price", "coupon", "seller", "transition", "runresult")
+    ),
+    *(
+        RegisteredTable(f"billing_{name}")
+        for name in ("customer", "subscription", "itemversion", "customercoupon", "suspendedbilling", "creditnoteuse")
+    ),
+    RegisteredTable("billing_droppedmonth", ("month",)),
+    RegisteredTable("billing_requestkey", ("collection", "idempotency_key")),
+    RegisteredTable("billing_run", ("run_id",)),
+    RegisteredTable("billing_scheduledtask", ("name",)),
+    RegisteredTable(
+        "billing_claim", condition="r.made_by IS NULL OR r.restores IS NOT NULL OR r.released_at IS NOT NULL"
+    ),
+    RegisteredTable("billing_couponuse", condition="r.released_at IS NOT NULL"),
+    RegisteredTable("billing_creditpayment", condition="r.refund_sequence IS NOT NULL"),
+    RegisteredTable("billing_creditnote", condition="r.kind = 'carried' OR r.released_at IS NOT NULL"),
+    RegisteredTable(
+        "billing_invoice",
+        condition="r.paid_at IS DISTINCT FROM r.finalized_at AND r.paid_at IS NOT NULL OR r.voided_at IS NOT NULL "
+        "OR r.uncollectible_at IS NOT NULL",
+    ),
+)  # fmt: skip

@@ -37,16 +37,37 @@ _IS_DUE = f"""
             cursor.subscription_id IS NULL
             OR (%(recurring)s AND (
                 cursor.recurring_due_at <= %(as_of)s
-                OR EXISTS (SELECT FROM billing_amendment AS a
-                    WHERE a.subscription_id = s.id AND a.sequence > cursor.recurring_amendments_seen)
-                OR EXISTS (SELECT FROM billing_charge AS o
-                    WHERE o.subscription_id = s.id AND o.sequence > cursor.charges_seen)))
+                OR cursor.recurring_amendments_seen <> coalesce(
+                    (SELECT max(a.sequence) FROM billing_amendment AS a WHERE a.subscription_id = s.id), 0)
+                OR cursor.charges_seen <> coalesce(
+                    (SELECT max(o.sequence) FROM billing_charge AS o WHERE o.subscription_id = s.id), 0)))
             OR (%(usage)s AND (
                 cursor.usage_due_at <= %(as_of)s
-                OR EXISTS (SELECT FROM billing_amendment AS a
-                    WHERE a.subscription_id = s.id AND a.sequence > cursor.usage_amendments_seen)
+                OR cursor.usage_amendments_seen <> coalesce(
+                    (SELECT max(a.sequence) FROM billing_amendment AS a WHERE a.subscription_id = s.id), 0)
                 OR (cursor.usage_due_at IS NULL AND EXISTS (SELECT FROM billing_usageevent AS e
                     WHERE e.subscription_id = s.id AND e.recorded_at > cursor.usage_seen_until))))
+            -- The cursor is a hint. Where it says that nothing is due for long, an item that counts and of which nothing is
+            -- billed since its last period says otherwise.
+            OR (
+                coalesce(least(cursor.recurring_due_at, cursor.usage_due_at), 'infinity')
+                    > %(as_of)s::timestamptz + interval '32 days'
+                AND EXISTS (
+                    SELECT
+                    FROM billing_itemversion AS v
+                    JOIN billing_price AS price ON price.id = v.price_id
+                    JOIN billing_plan AS plan ON plan.id = v.plan_id
+                    CROSS JOIN LATERAL (
+                        SELECT %(as_of)s::timestamptz - interval '1 day'
+                            - CASE price.timing WHEN 'arrears' THEN billing_interval(plan) ELSE interval '0' END AS since
+                    ) AS settled
+                    WHERE v.subscription_id = s.id AND v.superseded_at IS NULL
+                        AND CASE price.kind WHEN 'recurring' THEN %(recurring)s ELSE %(usage)s END
+                        AND greatest(v.starts_at, s.trial_end) < settled.since AND coalesce(v.ends_at, 'infinity') > settled.since
+                        AND NOT EXISTS (
+                            SELECT FROM billing_claim AS c
+                            WHERE c.subscription_id = s.id AND c.item_id = v.item_id AND c.released_at IS NULL
+                                AND c.kind = CASE price.kind WHEN 'recurring' THEN 1 ELSE 2 END AND c.ends_at > settled.since)))
             OR EXISTS (SELECT FROM billing_invoice AS i
                 WHERE i.subscription_id = s.id AND i.state = 'draft' AND i.grace_ends_at <= %(as_of)s)
         )

@@ -20,7 +20,12 @@ SUBSCRIPTION_SQL = """
         coalesce((SELECT max(a.sequence) FROM billing_amendment AS a WHERE a.subscription_id = s.id), 0) AS amendments,
         coalesce((SELECT max(o.sequence) FROM billing_charge AS o WHERE o.subscription_id = s.id), 0) AS charges,
         cursor.recurring_amendments_seen, cursor.usage_amendments_seen, cursor.recurring_due_at, cursor.usage_due_at,
-        cursor.charges_seen, cursor.claims_from, cursor.usage_seen_until, clock_timestamp() AS read_at,
+        cursor.charges_seen,
+        -- A hint that reaches beyond what is billed would hide what is not: then the run looks at everything.
+        CASE WHEN cursor.claims_from < (
+            SELECT max(c.ends_at) FROM billing_claim AS c WHERE c.subscription_id = s.id AND c.released_at IS NULL
+        ) THEN cursor.claims_from END AS claims_from,
+        cursor.usage_seen_until, clock_timestamp() AS read_at,
         (SELECT min(a.effective_at) FROM billing_amendment AS a
          WHERE a.subscription_id = s.id
             AND a.sequence > least(coalesce(cursor.recurring_amendments_seen, 0), coalesce(cursor.usage_amendments_seen, 0))

@@ -46,6 +46,7 @@ REMEMBER = """
     INSERT INTO billing_droppedmonth AS dropped (month, events) SELECT %s, count(*) FROM {name}
     ON CONFLICT (month) DO UPDATE SET events = dropped.events + excluded.events
 """
+SEAL_KEYS = "UPDATE billing_droppedmonth SET keys_digest = billing_dropped_keys_digest(month) WHERE month = %s"
 
 
 class MonthNotBilled(Exception):
@@ -123,3 +124,4 @@ def drop_month(database: BaseDatabaseWrapper, month: date) -> None:
             raise MonthNotBilled(f"{month:%Y-%m}: {days} subscription-days")
         cursor.execute(REMEMBER.format(name=name), [month])
         cursor.execute(f"DROP TABLE {name}")
+        cursor.execute(SEAL_KEYS, [month])

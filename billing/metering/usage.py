@@ -81,13 +81,14 @@ TAKE_IN = """
             value numeric, properties jsonb
         )
     ), fresh AS (
-        INSERT INTO billing_usagekey (idempotency_key, content_digest, subscription_id, occurred_at)
-        SELECT idempotency_key, decode(digest, 'hex'), subscription_id, occurred_at FROM sent ORDER BY idempotency_key
+        INSERT INTO billing_usagekey (idempotency_key, content_digest, subscription_id, occurred_at, recorded_at)
+        SELECT idempotency_key, decode(digest, 'hex'), subscription_id, occurred_at, clock_timestamp()
+        FROM sent ORDER BY idempotency_key
         ON CONFLICT (idempotency_key) DO NOTHING
-        RETURNING idempotency_key
+        RETURNING idempotency_key, recorded_at
     ), taken AS (
-        INSERT INTO billing_usageevent (subscription_id, meter, occurred_at, idempotency_key, value, properties)
-        SELECT subscription_id, meter, occurred_at, idempotency_key, value, properties
+        INSERT INTO billing_usageevent (subscription_id, meter, occurred_at, idempotency_key, value, properties, recorded_at)
+        SELECT subscription_id, meter, occurred_at, idempotency_key, value, properties, recorded_at
         FROM sent JOIN fresh USING (idempotency_key)
         RETURNING idempotency_key
     )

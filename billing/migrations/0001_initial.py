@@ -211,6 +211,7 @@ class Migration(migrations.Migration):
                     ('content_digest', models.BinaryField(db_comment="SHA-256 of the event's canonical form: the same key with other content")),
                     ('subscription', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.subscription')),
                     ('occurred_at', models.DateTimeField(db_comment='with the subscription: where the event is found by its key')),
+                    ('recorded_at', models.DateTimeField(db_comment='that of the event: whether it came late', db_default=django.db.models.functions.datetime.Now())),
                 ],
             ),
             migrations.CreateModel(
@@ -235,6 +236,7 @@ class Migration(migrations.Migration):
                 fields=[
                     ('month', models.DateField(db_comment='its first day', primary_key=True, serialize=False)),
                     ('events', models.BigIntegerField()),
+                    ('keys_digest', models.BinaryField(db_comment="SHA-256 over the month's keys that have no event any more", null=True)),
                     ('dropped_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ],
             ),
@@ -309,6 +311,7 @@ class Migration(migrations.Migration):
                     ('details', models.JSONField(db_comment='name, address, VAT id, bank account …: billing/documents/sellers.py')),
                     ('recorded_by', models.CharField(max_length=200)),
                     ('recorded_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                    ('digest', models.BinaryField(db_comment='SHA-256 over this row: docs/BILLING.md', editable=False, null=True)),
                 ],
                 options={
                     'default_permissions': ('view',),

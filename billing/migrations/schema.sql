@@ -90,6 +90,22 @@ CREATE INDEX billing_usageevent_late ON billing_usageevent (subscription_id, rec
 -- For events since the last run: events are only appended, so a few bytes for every 128 pages say where the events of a time are.
 CREATE INDEX billing_usageevent_recorded ON billing_usageevent USING brin (recorded_at) WITH (autosummarize = on);
 
+-- SHA-256 over the keys of a month (UTC) whose events were dropped, with what the keys say of them.
+CREATE FUNCTION billing_dropped_keys_digest(month date) RETURNS bytea
+LANGUAGE sql STABLE
+RETURN (
+    SELECT sha256(convert_to(coalesce(string_agg(concat_ws(' ', key.idempotency_key, encode(key.content_digest, 'hex'),
+        key.subscription_id, extract(epoch FROM key.occurred_at), extract(epoch FROM key.recorded_at)), E'\n'
+        ORDER BY key.idempotency_key COLLATE "C"), ''), 'UTF8'))
+    FROM billing_usagekey AS key
+    WHERE key.occurred_at >= month::timestamp AT TIME ZONE 'UTC'
+        AND key.occurred_at < (month + interval '1 month') AT TIME ZONE 'UTC'
+        AND NOT EXISTS (
+            SELECT FROM billing_usageevent AS event
+            WHERE event.subscription_id = key.subscription_id AND event.occurred_at = key.occurred_at
+                AND event.idempotency_key = key.idempotency_key)
+);
+
 -- Makes the partition of a month: 'made', 'known' where it is there, or 'in-default' where events of the month came before it and lie
 -- in the default partition. Works with its owner's rights, so that workers need no others than the application's. The parent's row
 -- triggers come with a partition by themselves, those of statements do not.
@@ -117,6 +133,19 @@ EXCEPTION WHEN duplicate_table THEN
 END;
 $$;
 REVOKE ALL ON FUNCTION billing_make_usage_month(date) FROM PUBLIC;
+
+
+-- How long a period of a plan is.
+CREATE FUNCTION billing_interval(plan billing_plan) RETURNS interval
+LANGUAGE sql STABLE PARALLEL SAFE
+RETURN plan.interval_count * CASE plan.interval_unit
+    WHEN 'day' THEN interval '1 day'
+    WHEN 'week' THEN interval '7 days'
+    WHEN 'month' THEN interval '1 month'
+    WHEN 'quarter' THEN interval '3 months'
+    WHEN 'half_year' THEN interval '6 months'
+    WHEN 'year' THEN interval '1 year'
+END;
 
 
 -- Digests ---------------------------------------------------------------------------------------------
@@ -152,6 +181,13 @@ BEGIN
 END;
 $$;
 
+CREATE FUNCTION billing_seller_digest(seller billing_seller) RETURNS bytea
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN sha256(convert_to(billing_row_form(seller), 'UTF8'));
+END;
+$$;
+
 CREATE FUNCTION billing_digest_price() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -164,6 +200,14 @@ CREATE FUNCTION billing_digest_coupon() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
     NEW.digest := billing_coupon_digest(NEW);
+    RETURN NEW;
+END;
+$$;
+
+CREATE FUNCTION billing_digest_seller() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    NEW.digest := billing_seller_digest(NEW);
     RETURN NEW;
 END;
 $$;
@@ -192,34 +236,34 @@ LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN json_build_array(
         'invoice', i.id, i.series, i.series_value, i.number, i.subscription_id, i.subscription_ref, i.customer_id, i.customer_ref,
-        i.seller_id, i.buyer, i.currency, i.scope, billing_microseconds(i.as_of), i.issue_date, i.due_date, i.subtotal_minor, i.discount_minor,
+        i.seller_id, encode((SELECT s.digest FROM billing_seller AS s WHERE s.id = i.seller_id), 'hex'), i.buyer, i.currency, i.scope, billing_microseconds(i.as_of), i.issue_date, i.due_date, i.subtotal_minor, i.discount_minor,
         i.tax_minor, i.total_minor, i.credits_applied_minor, i.credit_units, i.run_id, billing_microseconds(i.grace_ends_at),
         billing_microseconds(i.created_at), billing_microseconds(i.finalized_at),
         (
             SELECT coalesce(json_agg(json_build_array(
-                l.position, l.kind, l.item_id, l.price_id, l.price_key, l.description, billing_microseconds(l.starts_at),
+                l.id, l.position, l.kind, l.item_id, l.price_id, l.price_key, l.description, billing_microseconds(l.starts_at),
                 billing_microseconds(l.ends_at), l.quantity, l.unit_amount, l.amount_minor, l.discount_minor, l.tax_category,
                 l.tax_rate, l.rating
             ) ORDER BY l.position), '[]')
             FROM billing_line AS l WHERE l.invoice_id = i.id
         ),
         (
-            SELECT coalesce(json_agg(json_build_array(t.category, t.rate, t.base_minor, t.amount_minor)
+            SELECT coalesce(json_agg(json_build_array(t.id, t.category, t.rate, t.base_minor, t.amount_minor)
                 ORDER BY t.category COLLATE "C", t.rate), '[]')
             FROM billing_invoicetax AS t WHERE t.invoice_id = i.id
         ),
         -- As they were written: a claim that restores another later is a separate row.
         (
             SELECT coalesce(json_agg(json_build_array(
-                c.id, c.item_id, c.kind, billing_microseconds(c.starts_at), billing_microseconds(c.ends_at), c.price_id, c.quantity,
-                c.amount_minor, c.invoice_id, c.line_position, c.snapshot
+                c.id, c.subscription_id, c.item_id, c.kind, billing_microseconds(c.starts_at), billing_microseconds(c.ends_at),
+                c.price_id, c.quantity, c.amount_minor, c.invoice_id, c.line_position, c.snapshot, billing_microseconds(c.created_at)
             ) ORDER BY c.id), '[]')
             FROM billing_claim AS c WHERE c.made_by = i.id AND c.restores IS NULL
         ),
         (
-            SELECT coalesce(json_agg(json_build_array(u.customer_coupon_id, u.amount_minor, u.periods,
+            SELECT coalesce(json_agg(json_build_array(u.id, u.customer_coupon_id, u.amount_minor, u.periods,
                 billing_microseconds(u.counted_from), billing_microseconds(u.counted_until), u.currency,
-                encode(coupon.digest, 'hex')) ORDER BY u.id), '[]')
+                billing_microseconds(u.used_at), encode(coupon.digest, 'hex')) ORDER BY u.id), '[]')
             FROM billing_couponuse AS u
             LEFT JOIN billing_customercoupon AS given ON given.id = u.customer_coupon_id
             LEFT JOIN billing_coupon AS coupon ON coupon.id = given.coupon_id
@@ -236,7 +280,8 @@ BEGIN
             WHERE u.invoice_id = i.id AND NOT (n.kind = 'requested' AND n.invoice_id = i.id)
         ),
         (
-            SELECT json_build_array(p.holder_id, p.credit_type, p.credits, p.amount_minor, p.spend_sequence)
+            SELECT json_build_array(p.id, p.holder_id, p.credit_type, p.credits, p.amount_minor, p.spend_sequence,
+                billing_microseconds(p.recorded_at))
             FROM billing_creditpayment AS p WHERE p.invoice_id = i.id
         ),
         -- What was ordered, and what it costs: what it was made of cannot change behind it.
@@ -266,15 +311,15 @@ LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN json_build_array(
         'credit note', n.id, n.series, n.series_value, n.number, n.subscription_id, n.invoice_id, n.currency, n.issue_date,
-        n.seller_id, n.subtotal_minor, n.tax_minor, n.amount_minor, n.credits_returned, n.credits_returned_minor, n.refund_sequence, n.reason,
+        n.seller_id, encode((SELECT s.digest FROM billing_seller AS s WHERE s.id = n.seller_id), 'hex'), n.subtotal_minor, n.tax_minor, n.amount_minor, n.credits_returned, n.credits_returned_minor, n.refund_sequence, n.reason,
         n.actor, billing_microseconds(n.recorded_at),
         (
-            SELECT coalesce(json_agg(json_build_array(l.position, l.description, l.amount_minor, l.tax_category, l.tax_rate)
+            SELECT coalesce(json_agg(json_build_array(l.id, l.position, l.description, l.amount_minor, l.tax_category, l.tax_rate)
                 ORDER BY l.position), '[]')
             FROM billing_creditnoteline AS l WHERE l.credit_note_id = n.id
         ),
         (
-            SELECT coalesce(json_agg(json_build_array(t.category, t.rate, t.base_minor, t.amount_minor)
+            SELECT coalesce(json_agg(json_build_array(t.id, t.category, t.rate, t.base_minor, t.amount_minor)
                 ORDER BY t.category COLLATE "C", t.rate), '[]')
             FROM billing_creditnotetax AS t WHERE t.credit_note_id = n.id
         ),
@@ -492,6 +537,8 @@ BEGIN
     ALTER TABLE billing_price ENABLE ALWAYS TRIGGER digested;
     CREATE TRIGGER digested BEFORE INSERT ON billing_coupon FOR EACH ROW EXECUTE FUNCTION billing_digest_coupon();
     ALTER TABLE billing_coupon ENABLE ALWAYS TRIGGER digested;
+    CREATE TRIGGER digested BEFORE INSERT ON billing_seller FOR EACH ROW EXECUTE FUNCTION billing_digest_seller();
+    ALTER TABLE billing_seller ENABLE ALWAYS TRIGGER digested;
 
     CREATE TRIGGER kept BEFORE UPDATE OR DELETE ON billing_requestkey FOR EACH ROW EXECUTE FUNCTION billing_keep_response();
     ALTER TABLE billing_requestkey ENABLE ALWAYS TRIGGER kept;
@@ -527,3 +574,41 @@ BEGIN
     END LOOP;
 END;
 $$;
+
+
+-- What is registered ----------------------------------------------------------------------------------
+
+-- What a customer ordered, and who may be told from whom.
+CALL ledger_have_registered('billing_customer', '{id}',
+    '{name,language,address,vat_id,vat_status,terms_days,grace_days}');
+CALL ledger_have_registered('billing_subscription', '{id}', '{trial_end}');
+CALL ledger_have_registered('billing_item', '{id}');
+CALL ledger_have_registered('billing_itemversion', '{id}', '{superseded_at}');
+CALL ledger_have_registered('billing_amendment', '{id}');
+CALL ledger_have_registered('billing_charge', '{id}');
+CALL ledger_have_registered('billing_plan', '{id}');
+CALL ledger_have_registered('billing_price', '{id}');
+CALL ledger_have_registered('billing_coupon', '{id}');
+CALL ledger_have_registered('billing_customercoupon', '{id}', '{taken_off_at}');
+CALL ledger_have_registered('billing_suspendedbilling', '{id}', '{resumed_at,resumed_by,resume_reason}');
+CALL ledger_have_registered('billing_seller', '{id}');
+CALL ledger_have_registered('billing_transition', '{id}');
+CALL ledger_have_registered('billing_droppedmonth', '{month}', '{events,keys_digest,dropped_at}');
+CALL ledger_have_registered('billing_requestkey', '{collection,idempotency_key}', '{body}');
+CALL ledger_have_registered('billing_run', '{run_id}', '{finished_at,exit_code,summary}');
+CALL ledger_have_registered('billing_runresult', '{id}');
+CALL ledger_have_registered('billing_scheduledtask', '{name}',
+    '{due_at,started_at,finished_at,exit_code,succeeded_at,host,executions,failures,seconds}');
+CALL ledger_have_registered('billing_creditnoteuse', '{id}', '{released_at}');
+
+-- What a document's digest covers is registered when it changes afterwards; so an invoice costs nothing more.
+CALL ledger_have_registered('billing_claim', '{id}', '{released_at,released_by,snapshot}',
+    'NEW.made_by IS NULL OR NEW.restores IS NOT NULL OR NEW.released_at IS NOT NULL');
+CALL ledger_have_registered('billing_couponuse', '{id}', '{released_at}', 'NEW.released_at IS NOT NULL');
+CALL ledger_have_registered('billing_creditpayment', '{id}', '{refund_sequence}', 'NEW.refund_sequence IS NOT NULL');
+CALL ledger_have_registered('billing_creditnote', '{id}', '{released_at}',
+    'NEW.kind = ''carried'' OR NEW.released_at IS NOT NULL');
+CALL ledger_have_registered('billing_invoice', '{id}',
+    '{state,paid_at,voided_at,uncollectible_at,credit_notes_minor,amount_due_minor}',
+    'NEW.paid_at IS DISTINCT FROM NEW.finalized_at AND NEW.paid_at IS NOT NULL
+        OR NEW.voided_at IS NOT NULL OR NEW.uncollectible_at IS NOT NULL');

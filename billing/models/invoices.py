@@ -21,6 +21,7 @@ class Seller(models.Model):
     details = models.JSONField(db_comment="name, address, VAT id, bank account …: billing/documents/sellers.py")
     recorded_by = models.CharField(max_length=200)
     recorded_at = models.DateTimeField(db_default=Now())
+    digest = digest_column("this row")
 
     class Meta:
         default_permissions = ("view",)

@@ -13,6 +13,7 @@ class UsageKey(models.Model):
     content_digest = models.BinaryField(db_comment="SHA-256 of the event's canonical form: the same key with other content")
     subscription = reference("Subscription", db_index=False)
     occurred_at = models.DateTimeField(db_comment="with the subscription: where the event is found by its key")
+    recorded_at = models.DateTimeField(db_default=Now(), db_comment="that of the event: whether it came late")
 
 
 class UsageEvent(models.Model):
@@ -37,4 +38,5 @@ class DroppedMonth(models.Model):
 
     month = models.DateField(primary_key=True, db_comment="its first day")
     events = models.BigIntegerField()
+    keys_digest = models.BinaryField(null=True, db_comment="SHA-256 over the month's keys that have no event any more")
     dropped_at = models.DateTimeField(db_default=Now())

@@ -1,6 +1,8 @@
-"""Chains of other applications: the ledger's audit verifies them, and its anchor holds their last digests.
+"""What the audit verifies besides entries: the chains of other applications, and the rows of tables that have no chain.
 
-An application registers its chains in `AppConfig.ready`. So one anchor covers both, and the ledger imports no application.
+An application names both in `AppConfig.ready`. So one audit and one anchor cover all, and the ledger imports no application.
+The anchor holds the last digest of each chain. Each row of a registered table has a digest in `ledger_register`, which triggers
+write (docs/adr/0056).
 """
 
 from dataclasses import dataclass
@@ -24,6 +26,7 @@ class Chain:
             the digest there as hexadecimal or null, and the last number of the series or null.
         broken: SQL that returns the documents whose digest is wrong: series, number, the stored digest and the right one, as
             hexadecimal.
+        is_a_count: a number is how many there are, and the digest is that of all of them: with more of them it is another one.
     """
 
     name: str
@@ -31,9 +34,59 @@ class Chain:
     heads: str
     found_at: str
     broken: str
+    is_a_count: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredTable:
+    """A table whose rows are in the register; schema.sql of its application says the same to its trigger.
+
+    Args:
+        key: the columns of the key.
+        condition: SQL over a row `r`: which rows are registered.
+        is_fixed: no row of it ever changes, so that an anchor holds the digests of its rows; otherwise it holds their keys.
+        is_kept: none is ever deleted.
+    """
+
+    name: str
+    key: tuple[str, ...] = ("id",)
+    condition: str = "true"
+    is_fixed: bool = False
+    is_kept: bool = True
+
+    @property
+    def broken(self) -> str:
+        """SQL that returns the rows that are not as they were registered: the key, what was found and what was expected."""
+        key = " || '/' || ".join(f"(content ->> '{column}')" for column in self.key)
+        return f"""
+            SELECT
+                COALESCE(there.row_key, known.row_key),
+                COALESCE('a row with digest ' || left(encode(there.digest, 'hex'), 16), 'no such row'),
+                COALESCE(left(encode(known.digest, 'hex'), 16), 'no row')
+            FROM (
+                SELECT ({key}) COLLATE "C" AS row_key, sha256(convert_to(content::text, 'UTF8')) AS digest
+                FROM (SELECT to_jsonb(r) - 'name_words' AS content FROM {self.name} AS r WHERE {self.condition}) AS row
+            ) AS there
+            FULL JOIN (SELECT row_key, digest FROM ledger_register WHERE of_table = '{self.name}') AS known USING (row_key)
+            WHERE there.digest IS DISTINCT FROM known.digest
+        """
 
 
 _CHAINS: Final[dict[str, Chain]] = {}
+_TABLES: Final[dict[str, RegisteredTable]] = {
+    table.name: table
+    for table in (
+        RegisteredTable("ledger_batch", ("confined_to", "idempotency_key"), is_fixed=True),
+        RegisteredTable("ledger_rate", ("credit_type", "code", "version"), is_fixed=True),
+        RegisteredTable("ledger_month_close", ("month", "credit_type"), is_fixed=True),
+        RegisteredTable("ledger_daily_total", ("day", "credit_type")),
+        RegisteredTable("ledger_expiring_total", ("expires_us", "credit_type"), is_kept=False),
+        RegisteredTable("ledger_staff_event", is_fixed=True),
+        RegisteredTable("ledger_credit_type", ("code",), is_kept=False),
+        RegisteredTable("ledger_api_key"),
+        RegisteredTable("ledger_operator", ("user_id",)),
+    )
+}
 
 
 def register(chain: Chain) -> None:
@@ -42,8 +95,54 @@ def register(chain: Chain) -> None:
 
 
 def registered() -> list[Chain]:
-    """Return the chains of all applications, sorted by name."""
-    return [_CHAINS[name] for name in sorted(_CHAINS)]
+    """Return the chains of all applications and that of the register, sorted by name."""
+    chains = _CHAINS | {"register": _register()}
+    return [chains[name] for name in sorted(chains)]
+
+
+# A series is a table and the day (UTC) on which rows were registered first; its number is how many there are.
+REGISTER_DAYS: Final = """
+    SELECT
+        of_table || ' ' || to_char(registered_on, 'YYYY-MM-DD') AS series,
+        count(*) AS number,
+        encode(sha256(convert_to(string_agg(
+            row_key || CASE WHEN of_table IN ({fixed}) THEN ' ' || encode(digest, 'hex') ELSE '' END, E'\\n' ORDER BY row_key
+        ), 'UTF8')), 'hex') AS digest
+    FROM ledger_register
+    WHERE of_table IN ({kept})
+    GROUP BY of_table, registered_on
+"""
+
+
+def _register() -> Chain:
+    """What an anchor holds of the register: that of each day no row has gone, with its line there, and none has been changed."""
+    fixed, kept = (
+        ", ".join(f"'{table.name}'" for table in registered_tables() if wanted(table))
+        for wanted in (lambda table: table.is_fixed, lambda table: table.is_kept)
+    )
+    days = REGISTER_DAYS.format(fixed=fixed, kept=kept)
+    return Chain(
+        name="register",
+        law=LAWS["register"],
+        heads=f'SELECT series, number, digest FROM ({days}) AS days ORDER BY series COLLATE "C"',
+        found_at=f"""
+            SELECT anchored.series, anchored.number, CASE days.number WHEN anchored.number THEN days.digest END, days.number
+            FROM unnest(%s::text[], %s::bigint[]) AS anchored(series, number)
+            LEFT JOIN ({days}) AS days USING (series)
+        """,
+        broken="SELECT '', 0, '', '' WHERE false",
+        is_a_count=True,
+    )
+
+
+def register_table(table: RegisteredTable) -> None:
+    """Let the audit compare the rows of a table with the register."""
+    _TABLES[table.name] = table
+
+
+def registered_tables() -> list[RegisteredTable]:
+    """Return the registered tables of all applications, sorted by name."""
+    return [_TABLES[name] for name in sorted(_TABLES)]
 
 
 def law(name: str) -> str:

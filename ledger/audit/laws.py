@@ -36,6 +36,12 @@ LAWS: dict[str, str] = {
     "asked for.",
     "refusals": "A refusal has a known code and operation, the facts behind it, the digest of its request, and the sequence of "
     "the last entry that is not a refusal.",
+    "rates": "An amount that a rate gave is quantity × price / per of the version that the entry names, rounded up to whole "
+    "credits.",
+    "totals": "The totals of days and months are what the entries come to that were recorded up to the instant at which they say "
+    "they are counted.",
+    "register": "Each row of a registered table is as its trigger registered it, and none is missing. Another row was changed, "
+    "deleted or added while triggers were off: compare it with a backup.",
     "identity": "Over all accounts: granted + transferred in + refunded = balance + held + spent + expired + revoked + "
     "transferred out, and transferred in = transferred out.",
     "anchor": "Every account in the anchor still exists, is at least as long, and has the same digest at that sequence.",
@@ -49,6 +55,6 @@ def sql(name: str) -> str:
 
 ACCOUNTS = sql("accounts")
 SUMS = sql("sums")
-BY_ENTRY = {name: sql(name) for name in ("entries", "refusals")}
+BY_ENTRY = {name: sql(name) for name in ("entries", "refusals", "rates")}
 BY_HOLDER = {name: sql(name) for name in ("refunds", "transfers", "incoming", "keys")}
 """Checks over all entries of a holder, even if slices cut the holder's entries apart."""

@@ -1,4 +1,4 @@
-"""A ledger that is distributed over nodes, as the audit reads it: each shard on its node, and at the end what is between shards.
+"""The audit's own sessions, and how it reads a ledger that is distributed over nodes: each shard, then what is between shards.
 
 All laws but `transfers` are about one holder, and a holder is on one shard. So the audit's SQL runs on each shard, with the
 shard's name instead of the table's. There is no snapshot of all nodes. What is between holders is compared up to a cut in time:
@@ -14,12 +14,15 @@ from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 import psycopg
+from django.db import connections
 from psycopg import sql
 
-from ledger.audit.connections import Session
 from ledger.audit.reports import Finding
 from ledger.database.nodes import SHARDS
 
+Session = psycopg.Connection[Any]
+
+DJANGO_ONLY: Final = {"cursor_factory", "context"}
 PATIENCE_SECONDS: Final = 60.0
 LOOK_EVERY_SECONDS: Final = 0.1
 GATHERED: Final = "audited_entry"
@@ -89,6 +92,22 @@ NOT_ARRIVED: Final = f"""
     WHERE o.kind = 'transfer_out' AND o.recorded_at < %s AND -o.amount <> COALESCE(i.amount, 0)
     ORDER BY 1, 2, 3
 """
+
+
+def connector(using: str = "default", **address: Any) -> Callable[[], Session]:
+    """Return a function that opens a session to the same database with the same role, without Django's settings.
+
+    The audit needs another isolation level than Django's connection, and several sessions.
+
+    Args:
+        address: `host` and `port` of another node.
+    """
+    given = connections[using].get_connection_params()
+    parameters = {name: value for name, value in given.items() if name not in DJANGO_ONLY}
+    # No prepared statements: behind a pooler the next transaction may run on another server connection.
+    parameters["prepare_threshold"] = None
+    # Transactions are begun and ended by hand.
+    return lambda: psycopg.connect(**(parameters | address), autocommit=True)
 
 
 class NotComparable(psycopg.OperationalError):

@@ -7,6 +7,7 @@
 --   ledger_api_key     the keys that may call the REST API
 --   ledger_staff_event what operators did beside the ledger's entries; append-only
 --   ledger_operator    how an operator wants pages to be shown
+--   ledger_register    a digest of each row of the tables that have no chain; written by their triggers alone
 --   ledger_daily_total, ledger_total_state, ledger_expiring_total, ledger_month_close   what all accounts add up to, counted from the entries
 --
 -- ledger_entry can be distributed by holder: each of its unique keys begins with holder_id, no foreign key points to or from it, and no
@@ -265,6 +266,65 @@ CREATE TRIGGER follows AFTER INSERT ON ledger_entry
     REFERENCING NEW TABLE AS appended
     FOR EACH STATEMENT EXECUTE FUNCTION ledger_entry_follows();
 ALTER TABLE ledger_entry ENABLE ALWAYS TRIGGER follows;
+
+-- The register -----------------------------------------------------------------------------------------------------------------------------
+
+-- A digest of each row of the tables that have no chain (docs/adr/0056). Triggers named `registered` write it with their owner's rights; the
+-- application can only read it. So a row that was changed, deleted or added while triggers were off is not the row of the register.
+CREATE TABLE ledger_register (
+    of_table      text COLLATE "C" NOT NULL,
+    row_key       text COLLATE "C" NOT NULL,
+    registered_on date             NOT NULL DEFAULT (clock_timestamp() AT TIME ZONE 'UTC')::date,
+    digest        bytea            NOT NULL,
+    PRIMARY KEY (of_table, row_key),
+    CONSTRAINT ledger_register_digest_is_sha256 CHECK (octet_length(digest) = 32)
+);
+
+COMMENT ON TABLE  ledger_register               IS 'A digest of each row of the registered tables, written by their triggers alone.';
+COMMENT ON COLUMN ledger_register.of_table      IS 'The table.';
+COMMENT ON COLUMN ledger_register.row_key       IS 'The row''s key, its columns joined by a slash.';
+COMMENT ON COLUMN ledger_register.registered_on IS 'The day (UTC) on which the row was registered first.';
+COMMENT ON COLUMN ledger_register.digest        IS 'SHA-256 over the row as JSON with times in UTC.';
+
+-- Writes the digest of a row to the register, or takes it out with a row that the application may delete. Its arguments are the columns
+-- of the key. On a cluster the row of a table that all nodes have is registered by the coordinator's copy.
+CREATE FUNCTION ledger_register_row() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp SET timezone = 'UTC' AS $$
+DECLARE
+    -- Without the columns that another server computes anew when the database is restored there.
+    content jsonb := CASE TG_OP WHEN 'DELETE' THEN to_jsonb(OLD) ELSE to_jsonb(NEW) END - 'name_words';
+    name    text := regexp_replace(TG_TABLE_NAME, '_[0-9]{6,}$', '');
+    key     text := content ->> TG_ARGV[0];
+BEGIN
+    IF to_regclass('ledger_register') IS NULL THEN
+        RETURN NULL;
+    END IF;
+    FOR position IN 1 .. TG_NARGS - 1 LOOP
+        key := key || '/' || (content ->> TG_ARGV[position]);
+    END LOOP;
+    IF TG_OP = 'DELETE' THEN
+        DELETE FROM ledger_register WHERE of_table = name AND row_key = key;
+    ELSE
+        INSERT INTO ledger_register AS known (of_table, row_key, digest) VALUES (name, key, sha256(convert_to(content::text, 'UTF8')))
+        ON CONFLICT (of_table, row_key) DO UPDATE SET digest = EXCLUDED.digest;
+    END IF;
+    RETURN NULL;
+END $$;
+-- Who may make a trigger of it could have anything registered.
+REVOKE ALL ON FUNCTION ledger_register_row() FROM PUBLIC;
+
+-- Has the rows of a table registered by these key columns.
+-- changes: the columns that the application may change; a change of others is not registered, whoever makes it.
+-- condition: of the rows; what a document's digest covers need not be registered.
+-- The trigger is not ENABLE ALWAYS: what another server has registered comes from there with the rows.
+CREATE PROCEDURE ledger_have_registered(name text, key text[], changes text[] DEFAULT '{}', condition text DEFAULT 'true')
+LANGUAGE plpgsql AS $$
+DECLARE
+    arguments text := (SELECT string_agg(quote_literal(part), ', ') FROM unnest(key) AS part);
+BEGIN
+    EXECUTE format('CREATE TRIGGER registered AFTER INSERT%s ON %I FOR EACH ROW WHEN (%s) EXECUTE FUNCTION ledger_register_row(%s)',
+        ' OR UPDATE OF ' || NULLIF(array_to_string(changes, ', '), ''), name, condition, arguments);
+END $$;
 
 -- Lock, then read --------------------------------------------------------------------------------------------------------------------------
 
@@ -849,3 +909,20 @@ CREATE TABLE ledger_operator (
 COMMENT ON TABLE  ledger_operator           IS 'How an operator wants pages to be shown.';
 COMMENT ON COLUMN ledger_operator.user_id   IS 'The operator, as in auth_user. Operators are never deleted.';
 COMMENT ON COLUMN ledger_operator.time_zone IS 'The zone in which times are shown, such as Europe/Berlin.';
+
+-- What is registered -----------------------------------------------------------------------------------------------------------------------
+
+CALL ledger_have_registered('ledger_batch', '{confined_to,idempotency_key}');
+CALL ledger_have_registered('ledger_rate', '{credit_type,code,version}');
+CALL ledger_have_registered('ledger_month_close', '{month,credit_type}');
+CALL ledger_have_registered('ledger_daily_total', '{day,credit_type}',
+    '{granted_purchased,granted_promotional,spent,refunded,expired,revoked,transferred_in,transferred_out,held_change,refusals,entries,late_entries}');
+CALL ledger_have_registered('ledger_expiring_total', '{expires_us,credit_type}', '{credits}');
+CALL ledger_have_registered('ledger_staff_event', '{id}');
+CALL ledger_have_registered('ledger_credit_type', '{code}', '{name,unit,scale}');
+CALL ledger_have_registered('ledger_api_key', '{id}', '{revoked_at}');
+CALL ledger_have_registered('ledger_operator', '{user_id}', '{time_zone}');
+-- The application may delete these.
+CREATE TRIGGER unregistered AFTER DELETE ON ledger_credit_type FOR EACH ROW EXECUTE FUNCTION ledger_register_row('code');
+CREATE TRIGGER unregistered AFTER DELETE ON ledger_expiring_total
+    FOR EACH ROW EXECUTE FUNCTION ledger_register_row('expires_us', 'credit_type');

@@ -30,6 +30,8 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "ledger_api_key": (*APPEND, columns("revoked_at")),
     "ledger_staff_event": APPEND,
     "ledger_operator": CHANGE,
+    # Its triggers write it with their owner's rights.
+    "ledger_register": READ,
     # What customers ordered. An amendment supersedes versions of items; nothing else of it changes.
     "billing_customer": (
         *APPEND, columns("name", "language", "address", "vat_id", "vat_status", "terms_days", "grace_days"),

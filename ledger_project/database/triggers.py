@@ -1,4 +1,6 @@
-"""Which triggers each table has; all are ENABLE ALWAYS, so that they fire for every role and in every mode of replication.
+"""Which triggers each table has. They are ENABLE ALWAYS, so that they fire for every role and in every mode of replication.
+
+Those of the register are not: a server to which rows are replicated gets what was registered of them from the first server.
 
 Who adds a trigger says so here; `tests/deployment/monitoring/test_doctor.py` finds what is missing. The monthly partitions of the
 usage table have its trigger too.
@@ -10,30 +12,53 @@ TRIGGERS: Final[dict[str, frozenset[str]]] = {
     table: frozenset(names.split())
     for table, names in {
         "ledger_entry": "append_only follows",
-        "ledger_batch": "append_only",
-        "ledger_rate": "append_only",
-        "ledger_month_close": "append_only",
-        "ledger_daily_total": "closed",
-        "ledger_staff_event": "append_only",
-        "billing_amendment": "append_only chained",
-        "billing_charge": "append_only chained",
-        "billing_transition": "append_only chained",
-        "billing_requestkey": "kept never_truncated",
-        "billing_seller": "append_only",
+        "ledger_batch": "append_only registered",
+        "ledger_rate": "append_only registered",
+        "ledger_month_close": "append_only registered",
+        "ledger_daily_total": "closed registered",
+        "ledger_expiring_total": "registered unregistered",
+        "ledger_staff_event": "append_only registered",
+        "ledger_credit_type": "registered unregistered",
+        "ledger_api_key": "registered",
+        "ledger_operator": "registered",
+        "billing_customer": "registered",
+        "billing_subscription": "registered",
+        "billing_item": "registered",
+        "billing_itemversion": "registered",
+        "billing_amendment": "append_only chained registered",
+        "billing_charge": "append_only chained registered",
+        "billing_transition": "append_only chained registered",
+        "billing_requestkey": "kept never_truncated registered",
+        "billing_seller": "append_only digested registered",
         "billing_usageevent": "append_only",
         "billing_usageevent_default": "append_only",
         "billing_usagekey": "append_only",
-        "billing_plan": "frozen",
-        "billing_price": "digested frozen",
-        "billing_coupon": "digested frozen",
-        "billing_invoice": "frozen never_truncated",
+        "billing_droppedmonth": "registered",
+        "billing_plan": "frozen registered",
+        "billing_price": "digested frozen registered",
+        "billing_coupon": "digested frozen registered",
+        "billing_customercoupon": "registered",
+        "billing_couponuse": "registered",
+        "billing_suspendedbilling": "registered",
+        "billing_invoice": "frozen never_truncated registered",
         "billing_line": "frozen never_truncated",
         "billing_invoicetax": "frozen never_truncated",
-        "billing_creditnote": "frozen never_truncated",
+        "billing_creditnote": "frozen never_truncated registered",
+        "billing_creditnoteuse": "registered",
+        "billing_creditpayment": "registered",
         "billing_creditnoteline": "frozen never_truncated",
         "billing_creditnotetax": "frozen never_truncated",
-        "billing_claim": "never_truncated",
+        "billing_claim": "never_truncated registered",
+        "billing_run": "registered",
+        "billing_runresult": "registered",
+        "billing_scheduledtask": "registered",
     }.items()
 }
 PARTITIONS_HAVE: Final = frozenset({"append_only"})
 ALWAYS: Final = "A"
+ORDINARY: Final = "O"
+
+
+def enabled_as(trigger: str) -> str:
+    """In which modes of replication a trigger of that name fires, as `pg_trigger.tgenabled` says it."""
+    return ORDINARY if trigger in {"registered", "unregistered"} else ALWAYS

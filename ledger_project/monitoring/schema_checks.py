@@ -13,7 +13,7 @@ from ledger.errors import UnsafeDatabase
 from ledger_project.database import catalogue
 from ledger_project.database.distribution import ENTRIES
 from ledger_project.database.rights import RIGHTS
-from ledger_project.database.triggers import ALWAYS, PARTITIONS_HAVE, TRIGGERS
+from ledger_project.database.triggers import ALWAYS, PARTITIONS_HAVE, TRIGGERS, enabled_as
 from ledger_project.monitoring.findings import Finding, failed, ok, warning
 from ledger_project.monitoring.server_checks import PREPARE
 
@@ -124,19 +124,23 @@ def _single(right: str) -> list[str]:
 
 
 def triggers(connection: BaseDatabaseWrapper) -> Finding:
-    """Whether every trigger that refuses changes exists, and is enabled for every role and mode."""
+    """Whether every trigger exists, and is enabled for every role, and for every mode of replication where it has to be."""
     enabled: dict[str, dict[str, str]] = {}
     for table, name, state in _rows(connection, TRIGGERS_THERE):
         enabled.setdefault(table, {})[name] = state
     wanted = TRIGGERS | {table: PARTITIONS_HAVE for table in enabled if table.startswith(PREFIX)}
     wrong = sorted(
-        f"{name} of {table}" for table, names in wanted.items() for name in names if enabled.get(table, {}).get(name) != ALWAYS
+        f"{name} of {table}"
+        for table, names in wanted.items()
+        for name in names
+        if enabled.get(table, {}).get(name) not in {ALWAYS, enabled_as(name)}
     )
     wrong += _wrong_on_shards()
     if wrong:
-        advice = "Find out who switched them off, and audit; the owner enables one by ALTER TABLE … ENABLE ALWAYS TRIGGER …."
-        return failed("Triggers", f"Missing or not ENABLE ALWAYS: {_listed(wrong)}.", advice)
-    return ok("Triggers", f"All {sum(map(len, wanted.values()))} triggers exist, ENABLE ALWAYS.")
+        advice = "Find out who switched them off, and audit; the owner enables one by ALTER TABLE … ENABLE ALWAYS TRIGGER …, "
+        advice += "one that registers rows by ENABLE TRIGGER."
+        return failed("Triggers", f"Missing or not enabled: {_listed(wrong)}.", advice)
+    return ok("Triggers", f"All {sum(map(len, wanted.values()))} triggers exist and are enabled.")
 
 
 def _wrong_on_shards() -> list[str]:

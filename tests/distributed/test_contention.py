@@ -23,7 +23,7 @@ from django.db import connection, connections
 
 from ledger import services
 from ledger.audit.auditing import audit_shards
-from ledger.audit.connections import connector
+from ledger.audit.shards import connector
 from ledger.models import SCOPES
 from tests.concurrency.http_clients import HttpClient, Response
 from tests.conftest import web_servers

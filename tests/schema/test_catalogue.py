@@ -27,7 +27,10 @@ def ledger_tables() -> set[str]:
 def test_the_ledger_has_these_tables():
     counted = SUMS | {"ledger_total_state"}
     people = {"ledger_api_key", "ledger_staff_event", "ledger_operator"}
-    assert ledger_tables() == {"ledger_entry", "ledger_credit_type", "ledger_rate", "ledger_batch"} | people | counted
+    assert (
+        ledger_tables()
+        == {"ledger_entry", "ledger_credit_type", "ledger_rate", "ledger_batch", "ledger_register"} | people | counted
+    )
 
 
 def test_every_unique_index_of_a_distributed_table_contains_the_holder():
@@ -170,6 +173,8 @@ def test_the_functions_that_lock_and_read_take_a_snapshot_per_statement():
         "ledger_open": "v",
         "ledger_entry_follows": "v",
         "ledger_refuse_closed_day": "v",
+        "ledger_register_row": "v",
+        "ledger_have_registered": "v",
         "ledger_entry_digest": "s",
         "ledger_key_hash": "i",
         "ledger_slot": "i",

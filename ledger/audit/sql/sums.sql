@@ -1,17 +1,19 @@
--- The sums of the slice's entries per credit type and kind, for the accounting identity.
+-- The sums of the slice's entries per credit type, kind, source of grants and day, for the accounting identity and the law `totals`.
+-- `day` is null for what the totals have not counted yet.
 SELECT
     e.credit_type,
+    e.kind,
+    CASE WHEN e.recorded_at < %(counted_until)s THEN (e.recorded_at AT TIME ZONE 'UTC')::date END AS day,
+    CASE WHEN e.kind = 'grant' THEN EXISTS (
+        SELECT FROM json_array_elements(CASE WHEN json_typeof(e.lots) = 'array' THEN e.lots END) AS lot
+        WHERE lot ->> 0 = e.sequence::text AND lot ->> 5 = '1'
+    ) END AS is_promotional,
     count(*) AS entries,
-    count(*) FILTER (WHERE e.kind = 'refusal') AS refusals,
-    COALESCE(sum(e.amount) FILTER (WHERE e.kind = 'grant'), 0) AS granted,
-    COALESCE(sum(-e.amount) FILTER (WHERE e.kind = 'spend'), 0)
-        + COALESCE(sum((SELECT sum((part ->> 1)::numeric) FROM json_array_elements(e.drawn) AS part)) FILTER (WHERE e.kind = 'capture'), 0)
-        AS spent,
-    COALESCE(sum(e.amount) FILTER (WHERE e.kind = 'refund'), 0) AS refunded,
-    COALESCE(sum(-e.amount) FILTER (WHERE e.kind = 'expire'), 0) AS expired,
-    COALESCE(sum(-e.amount) FILTER (WHERE e.kind = 'revoke'), 0) AS revoked,
-    COALESCE(sum(e.amount) FILTER (WHERE e.kind = 'transfer_in'), 0) AS transferred_in,
-    COALESCE(sum(-e.amount) FILTER (WHERE e.kind = 'transfer_out'), 0) AS transferred_out
+    sum(e.amount) AS amount,
+    COALESCE(sum(CASE WHEN e.kind = 'capture' THEN (
+        SELECT sum((part ->> 1)::numeric) FROM json_array_elements(CASE WHEN json_typeof(e.drawn) = 'array' THEN e.drawn END) AS part
+        WHERE part ->> 1 ~ '^\d+$'
+    ) END), 0) AS captured
 FROM ledger_entry e
 WHERE e.holder_id >= %(since)s AND e.holder_id <= %(upto)s AND e.sequence BETWEEN %(first)s AND %(last)s
-GROUP BY e.credit_type
+GROUP BY 1, 2, 3, 4

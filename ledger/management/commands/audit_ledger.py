@@ -15,8 +15,7 @@ from django.db import Error, connections
 
 from ledger.audit import AnchorUnreadable, Report, audit
 from ledger.audit.auditing import audit_shards, one_snapshot
-from ledger.audit.connections import connector
-from ledger.audit.shards import one_copying_session
+from ledger.audit.shards import connector, one_copying_session
 from ledger.errors import Invalid
 from ledger.management.examples import CommandWithExamples
 from ledger.management.progress import progress_bar

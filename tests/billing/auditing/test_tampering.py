@@ -7,11 +7,15 @@ from django.db import connection
 
 from billing import auditing
 from billing.documents import credit_notes
+from billing.documents.sellers import record_seller
 from billing.models import Claim, Invoice, Line
 from billing.orders import coupons, subscriptions
 from billing.orders.customers import CreditTerms
 from billing.orders.subscriptions import Wish
+from billing.request_keys import WriteResult, execute_once
 from ledger import services
+from ledger.audit import audit
+from ledger.audit.chains import registered_tables
 from tests.billing.factories import (
     CustomerFactory,
     PlanFactory,
@@ -24,6 +28,7 @@ from tests.billing.factories import (
     use,
 )
 from tests.billing.generator.test_generate import bill
+from tests.tampering.history import SELLER
 
 pytestmark = pytest.mark.django_db
 
@@ -37,6 +42,7 @@ TABLES = """
 def history():
     """Three invoices of one subscription: paid in credits in part, with coupon, usage, a charge, a change of plan and a note."""
     holder, code = unique("holder"), unique("ten")
+    record_seller(SELLER, actor="test")
     services.grant(holder_id=holder, amount=500, idempotency_key="first")
     customer = CustomerFactory(holder_id=holder, credits=CreditTerms("credits", Decimal("0.01")))
     coupons.create_coupon(code=code, kind="percentage", value=Decimal(10), duration="once")
@@ -51,14 +57,19 @@ def history():
     bigger = PlanFactory(prices=[recurring(unit_amount="20.00", tax_rate="20"), metered(tax_rate="20")])
     subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(2, 15), wish=Wish(plan=bigger.code))
     [third] = bill(subscription, at(3, 1))
-    transition(third["id"], "pay")
+    execute_once(
+        collection="invoices", idempotency_key="pay it", request_digest=bytes(32),
+        act=lambda: WriteResult(200, {"state": transition(third["id"], "pay").state}),
+    )  # fmt: skip
     credit_notes.issue_in(invoice_id=second["id"], lines=[credit_notes.LineCredit(1, 100)], reason="Goodwill", actor="test")
     return {"first": first["id"], "second": second["id"], "third": third["id"], "subscription": subscription.pk}
 
 
 def findings() -> set[str]:
-    """The names of the findings."""
-    return {one["finding"] for one in auditing.check()}
+    """The names of the findings of billing, and `register` if the ledger's audit has one of the register."""
+    connection.ensure_connection()
+    of_register = {"register"} & set(audit([connection.connection]).totals)
+    return {one["finding"] for one in auditing.check()} | of_register
 
 
 def as_owner(*statements: str, **named: int) -> None:
@@ -74,6 +85,19 @@ def as_owner(*statements: str, **named: int) -> None:
             assert cursor.rowcount, statement
         for table in tables:
             cursor.execute(f"ALTER TABLE {table} ENABLE TRIGGER USER")
+
+
+def register_again() -> None:
+    """Write the register again from the rows as they are now, as a careful tamperer would."""
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM ledger_register")
+        for table in registered_tables():
+            key = " || '/' || ".join(f"(content ->> '{column}')" for column in table.key)
+            cursor.execute(f"""
+                INSERT INTO ledger_register (of_table, row_key, digest)
+                SELECT '{table.name}', {key}, sha256(convert_to(content::text, 'UTF8'))
+                FROM (SELECT to_jsonb(r) - 'name_words' AS content FROM {table.name} AS r WHERE {table.condition}) AS row
+            """)
 
 
 def test_ordinary_life_is_no_finding(history):
@@ -281,6 +305,31 @@ TAMPERINGS = {
         ["UPDATE billing_coupon SET value = 20", "UPDATE billing_coupon AS c SET digest = billing_coupon_digest(c)"],
         {DIGEST},
     ),
+    "the seller's bank account": (
+        ['UPDATE billing_seller SET details = details || \'{"iban": "DE89370400440532013000"}\''],
+        {"digest of a seller"},
+    ),
+    "the seller's VAT id, with the digest": (
+        [
+            'UPDATE billing_seller SET details = details || \'{"vat_id": "DE999999999"}\'',
+            "UPDATE billing_seller AS s SET digest = billing_seller_digest(s)",
+        ],
+        {DIGEST, "register"},
+    ),
+    "when an invoice was paid": (
+        ["UPDATE billing_invoice SET paid_at = paid_at + interval '1 day' WHERE id = %(third)s"],
+        {"register"},
+    ),
+    "when usage came in": (
+        ["UPDATE billing_usageevent SET recorded_at = recorded_at - interval '1 day' WHERE value = 100"],
+        {"usage event differs from its key"},
+    ),
+    "a stored response": (
+        ["UPDATE billing_requestkey SET body = '{\"forged\": true}' WHERE idempotency_key = 'pay it'"],
+        {"register"},
+    ),
+    "a stored response deleted": (["DELETE FROM billing_requestkey WHERE idempotency_key = 'pay it'"], {"register"}),
+    "a name": (["UPDATE billing_customer SET currency = 'USD'"], {"register"}),
     "the subscription's anchor": (
         ["UPDATE billing_subscription SET anchor_at = anchor_at + interval '1 day' WHERE id = %(subscription)s"],
         {DIGEST},
@@ -307,5 +356,5 @@ def test_a_restored_claim_says_what_it_restores_and_is_held_to_it(history):
     assert (restored.amount_minor, restored.invoice_id, restored.made_by) == (1000, released.invoice_id, released.made_by)
     assert findings() == set()
     as_owner("UPDATE billing_claim SET quantity = 5 WHERE id = %(restored)s", restored=restored.pk)
-    assert findings() == {"restored claim differs from the released one"}
+    assert findings() == {"restored claim differs from the released one", "register"}
     assert Line.objects.filter(invoice_id=released.invoice_id).count() == 1

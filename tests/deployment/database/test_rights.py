@@ -150,11 +150,14 @@ DEFINERS = """
     SELECT p.oid::regprocedure::text FROM pg_proc AS p
     WHERE p.pronamespace = 'public'::regnamespace AND p.prosecdef
 """
+OF_TRIGGERS = "ledger_register_row()"
 MAY_CALL = "SELECT has_function_privilege(%s, %s, 'EXECUTE'), has_function_privilege('public', %s, 'EXECUTE')"
 
 
 def test_functions_with_their_owners_rights_are_for_the_application_only(raw_connection: RawConnection) -> None:
     owner = raw_connection()
-    assert names_in(owner, DEFINERS) == set(FUNCTIONS)
+    assert names_in(owner, DEFINERS) == {*FUNCTIONS, OF_TRIGGERS}
+    # Whoever may make a trigger of it could have anything registered, with a temporary table of a registered one's name.
+    assert owner.execute(MAY_CALL, [settings.LEDGER_APP_ROLE, OF_TRIGGERS, OF_TRIGGERS]).fetchone() == (False, False)
     for function in FUNCTIONS:
         assert owner.execute(MAY_CALL, [settings.LEDGER_APP_ROLE, function, function]).fetchone() == (True, False)

@@ -20,7 +20,7 @@ from billing.models import ScheduledTask, SuspendedBilling
 from ledger import checks
 from ledger.errors import UnsafeDatabase
 from ledger_project.database.rights import RIGHTS
-from ledger_project.database.triggers import ALWAYS, PARTITIONS_HAVE, TRIGGERS
+from ledger_project.database.triggers import ALWAYS, PARTITIONS_HAVE, TRIGGERS, enabled_as
 from ledger_project.monitoring import examination, operator_checks, schema_checks, server_checks, work_checks
 from ledger_project.monitoring.findings import Finding, State, failed, ok, warning
 from ledger_project.work.timetable import TIMETABLE
@@ -245,7 +245,7 @@ def test_the_output_in_the_docs_has_todays_numbers_of_tables_and_triggers() -> N
     assert "The usage table has partitions for 4 coming months." in shown
     partitions_shown = 1 + 4
     triggers_shown = sum(map(len, TRIGGERS.values())) + partitions_shown * len(PARTITIONS_HAVE)
-    assert f"All {triggers_shown} triggers exist, ENABLE ALWAYS." in shown
+    assert f"All {triggers_shown} triggers exist and are enabled." in shown
 
 
 @pytest.mark.django_db
@@ -254,7 +254,8 @@ def test_every_trigger_of_the_schema_is_declared() -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT tgrelid::regclass::text, tgname, tgenabled::text FROM pg_trigger WHERE NOT tgisinternal")
         rows = cursor.fetchall()
-    assert {state for _, _, state in rows} == {ALWAYS}
+    assert {(name, state) for _, name, state in rows} == {(name, enabled_as(name)) for _, name, _ in rows}
+    assert enabled_as("append_only") == ALWAYS
     found: dict[str, set[str]] = {}
     for table, name, _ in rows:
         found.setdefault(table, set()).add(name)
@@ -278,7 +279,7 @@ def test_a_trigger_that_is_missing_or_not_always_enabled_fails(change: str) -> N
     assert schema_checks.triggers(connection).state is OK
     execute(change)
     found = schema_checks.triggers(connection)
-    assert (found.state, found.text) == (FAILED, "Missing or not ENABLE ALWAYS: append_only of ledger_entry.")
+    assert (found.state, found.text) == (FAILED, "Missing or not enabled: append_only of ledger_entry.")
 
 
 @pytest.mark.django_db

@@ -15,6 +15,9 @@ from tests.ledger.admin.admin_site import cost_of, hidden_key, operator
 
 PAGE = "/admin/ledger/staffevent/"
 PRUNE = (
+    """DELETE FROM ledger_register AS line USING ledger_staff_event AS event
+WHERE line.of_table = 'ledger_staff_event' AND line.row_key = event.id::text AND
+    event.recorded_at < now() - interval '2 years'""",
     "ALTER TABLE ledger_staff_event DISABLE TRIGGER append_only",
     "DELETE FROM ledger_staff_event WHERE recorded_at < now() - interval '2 years'",
     "ALTER TABLE ledger_staff_event ENABLE ALWAYS TRIGGER append_only",

@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 from ledger import services
 from ledger.audit import Finding, Report, audit
 from ledger.audit.auditing import one_snapshot
-from ledger.audit.connections import connector
+from ledger.audit.shards import connector
 from ledger.errors import InsufficientCredits
 from ledger.management.commands import audit_ledger
 

@@ -1,0 +1,143 @@
+"""The totals of days and months, counted again from the sums of the audited entries.
+
+Up to the last day that has entries counted late, only the sum over the days is compared: a clock that was set back over the end
+of a closed month put them there (docs/adr/0035).
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from typing import Any, Final
+
+from ledger.audit.reports import Finding
+from ledger.audit.shards import Session
+
+STATE: Final = "SELECT counted_until, entries::text, clock_timestamp() FROM ledger_total_state"
+COLUMNS: Final = (
+    "granted_purchased", "granted_promotional", "spent", "refunded", "expired", "revoked", "transferred_in", "transferred_out",
+    "held_change", "refusals", "entries",
+)  # fmt: skip
+DAYS: Final = f"SELECT day, credit_type, late_entries, {', '.join(COLUMNS)} FROM ledger_daily_total"
+CLOSED: Final = "SELECT month, credit_type, entries, balance, held FROM ledger_month_close"
+LATEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
+
+Amounts = Counter[str]
+"""By the names of COLUMNS."""
+
+
+@dataclass(slots=True)
+class Counted:
+    """What the totals say, read at the audit's start, and what the audited entries come to."""
+
+    until: datetime = LATEST
+    now: datetime = LATEST
+    kinds: dict[str, int] = field(default_factory=dict)
+    days: dict[tuple[str, date], Amounts] = field(default_factory=dict)
+    late: dict[str, date] = field(default_factory=dict)
+    """The last day of a credit type that has entries which were counted late."""
+    closed: list[tuple[date, str, int, int, int]] = field(default_factory=list)
+    found: dict[tuple[str, date], Amounts] = field(default_factory=lambda: defaultdict(Counter))
+    found_kinds: Counter[str] = field(default_factory=Counter)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Count a row of sums.sql."""
+        if row["day"] is None:
+            return
+        self.found_kinds[row["kind"]] += row["entries"]
+        self.found[row["credit_type"], row["day"]].update(amounts_of(row))
+
+
+def amounts_of(row: Mapping[str, Any]) -> dict[str, int]:
+    """What a row of sums.sql adds to the totals of its day. Every kind of entry has its case: no one is taken for another."""
+    amount, captured = int(row["amount"]), int(row["captured"])
+    match row["kind"]:
+        case "grant":
+            moved = {"granted_promotional" if row["is_promotional"] else "granted_purchased": amount}
+        case "spend":
+            moved = {"spent": -amount}
+        case "refund":
+            moved = {"refunded": amount}
+        case "expire":
+            moved = {"expired": -amount}
+        case "revoke":
+            moved = {"revoked": -amount}
+        case "transfer_in":
+            moved = {"transferred_in": amount}
+        case "transfer_out":
+            moved = {"transferred_out": -amount}
+        case "capture":
+            moved = {"spent": captured, "held_change": -amount - captured}
+        case "hold" | "release":
+            moved = {"held_change": -amount}
+        case "refusal":
+            moved = {"refusals": row["entries"]}
+        case _:
+            moved = {}
+    return moved | {"entries": row["entries"]}
+
+
+def read_totals(session: Session) -> Counted:
+    """Read what the totals say; before any entry, so that on a cluster what is counted later is on no side."""
+    [(until, kinds, now)] = session.execute(STATE).fetchall() or [(LATEST, "{}", LATEST)]
+    counted = Counted(until, now, json.loads(kinds))
+    for day, credit_type, late_entries, *amounts in session.execute(DAYS).fetchall():
+        counted.days[credit_type, day] = Counter(dict(zip(COLUMNS, map(int, amounts), strict=True)))
+        if late_entries:
+            counted.late[credit_type] = max(day, counted.late.get(credit_type, day))
+    counted.closed = session.execute(CLOSED).fetchall()
+    return counted
+
+
+def wrong_totals(counted: Counted) -> Iterator[Finding]:
+    """Yield what the totals say otherwise than the entries."""
+    if counted.until > counted.now:
+        yield Finding("totals", None, None, None, f"counted until {counted.until}", "an instant that has passed")
+    there, said = _merged(counted.found, counted.late), _merged(counted.days, counted.late)
+    for credit_type, day in sorted(there.keys() | said.keys()):
+        yield from _differing(f"{day}", credit_type, said[credit_type, day], there[credit_type, day], COLUMNS)
+    kinds = sorted(counted.kinds.keys() | counted.found_kinds)
+    yield from _differing("by kind", None, Counter(counted.kinds), counted.found_kinds, kinds)
+    yield from _wrong_months(counted, there)
+
+
+def _merged(days: Mapping[tuple[str, date], Amounts], late: Mapping[str, date]) -> defaultdict[tuple[str, date], Amounts]:
+    """Days of a credit type up to its last one with late entries are counted as that day."""
+    merged: defaultdict[tuple[str, date], Amounts] = defaultdict(Counter)
+    for (credit_type, day), amounts in days.items():
+        merged[credit_type, max(day, late.get(credit_type, day))].update(amounts)
+    return merged
+
+
+def _differing(
+    when: str, credit_type: str | None, said: Mapping[str, int], there: Mapping[str, int], names: Iterable[str]
+) -> Iterator[Finding]:
+    wrong = [name for name in names if said.get(name, 0) != there.get(name, 0)]
+    if wrong:
+        found, expected = (", ".join(f"{name} {amounts.get(name, 0)}" for name in wrong) for amounts in (said, there))
+        yield Finding("totals", None, credit_type, None, f"{when}: {found}", expected)
+
+
+def _wrong_months(counted: Counted, there: Mapping[tuple[str, date], Amounts]) -> Iterator[Finding]:
+    """Closed months whose entries, balance or held credits at their end are not what all entries up to then come to."""
+    for month, credit_type, *said in sorted(counted.closed):
+        if month <= counted.late.get(credit_type, LATEST.date()):
+            continue
+        end = date(month.year + month.month // 12, month.month % 12 + 1, 1)
+        total: Amounts = Counter()
+        for (of_type, day), amounts in there.items():
+            if of_type == credit_type and day < end:
+                total.update(amounts)
+        found = [total["entries"], _left(total) - total["held_change"], total["held_change"]]
+        if found != [int(value) for value in said]:
+            names = ("entries", "balance", "held")
+            yield from _differing(
+                f"close of {month:%Y-%m}", credit_type, dict(zip(names, map(int, said), strict=True)),
+                dict(zip(names, found, strict=True)), names,
+            )  # fmt: skip
+
+
+def _left(total: Mapping[str, int]) -> int:
+    came = total["granted_purchased"] + total["granted_promotional"] + total["refunded"] + total["transferred_in"]
+    return came - total["spent"] - total["expired"] - total["revoked"] - total["transferred_out"]

@@ -1,0 +1,200 @@
+"""A history with a row in every table: whoever changes one of them has something to change."""
+
+from contextlib import suppress
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from io import StringIO
+from typing import Any
+
+from django.core.management import call_command
+from django.db import connection
+
+from billing.documents import credit_notes, transitions
+from billing.documents.sellers import record_seller
+from billing.generator.generate import generate
+from billing.generator.options import Options
+from billing.metering import partitions
+from billing.models import Claim, CouponUse, CreditNote, CreditPayment, Invoice
+from billing.orders import coupons, customers, subscriptions, suspension
+from billing.orders.customers import CreditTerms
+from ledger import services, staff_log
+from ledger.entry_rows import copy_line
+from ledger.errors import InsufficientCredits
+from ledger.journal import COPY
+from ledger.models import CreditType, Operator
+from ledger.rules import GrantRequest, SpendRequest
+from ledger.totals import close_months, count_entries
+from ledger_project.work.worker import NOTE
+from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, metered, recurring, use
+from tests.browser.histories import some_weeks
+
+SELLER = {"name": "Fern GmbH", "line1": "Lindenstr. 4", "city": "Berlin", "country": "DE", "iban": "DE02120300000000202051"}
+
+
+def make_history() -> None:
+    """Make it, committed: the ledger's, then billing's, then totals and what operators did."""
+    _earlier_weeks()
+    _credits()
+    _operators()
+    _usage_that_was_dropped()
+    _two_sellers()
+    _billed_customer()
+    _corrected_subscription()
+    _customer_with_minimum()
+    _suspended_subscription()
+    call_command("generate_invoices", "--as-of", "2026-03-02", stdout=StringIO(), stderr=StringIO())
+    _task_of_the_timetable()
+    assert not count_entries().is_held_up
+    assert close_months()
+
+
+def _earlier_weeks() -> None:
+    """Entries of two months that are over, with which they can be closed."""
+    entries = some_weeks("earlier", start=datetime(2026, 5, 20, tzinfo=UTC), end=datetime(2026, 6, 20, tzinfo=UTC))
+    with connection.cursor() as cursor, cursor.copy(COPY) as copy:
+        copy.write("".join(map(copy_line, entries)))
+
+
+def _credits() -> None:
+    holder: dict[str, Any] = {"holder_id": "ada"}
+    services.publish_rate(code="tokens", price=3, per=1000, actor="admin:mara", reason="start", idempotency_key="v1")
+    services.grant(**holder, amount=500, idempotency_key="1", metadata={"paid_minor": 900, "paid_currency": "EUR"})
+    services.grant(
+        **holder, amount=100, idempotency_key="2", source="promotional", expires_at=datetime.now(UTC) + timedelta(days=90)
+    )
+    services.spend(**holder, rate="tokens", quantity=5500, idempotency_key="3", reason="chat", reference="req-1")
+    services.publish_rate(code="tokens", price=4, per=1000, actor="admin:mara", reason="dearer")
+    spend = services.spend(**holder, amount=30, idempotency_key="4", metadata={"order": "A"})
+    services.refund(**holder, spend=spend.sequence, amount=10, idempotency_key="5")
+    hold = services.hold(**holder, amount=20, idempotency_key="6")
+    services.capture(**holder, hold=hold.sequence, amount=5, final=False, idempotency_key="7")
+    services.transfer(**holder, to="bob", amount=7, idempotency_key="8")
+    services.revoke(**holder, grant=1, amount=3, idempotency_key="9")
+    services.set_overdraft(**holder, limit=50, idempotency_key="10")
+    with suppress(InsufficientCredits):
+        services.spend(**holder, amount=10**6, idempotency_key="11")
+    for key in ("b1", "b2"):
+        requests = [
+            SpendRequest(holder_id="ada", amount=2, idempotency_key=f"{key}-1", actor="key:shop"),
+            SpendRequest(holder_id="bob", amount=10**6, idempotency_key=f"{key}-2", actor="key:shop"),
+            GrantRequest(holder_id="bob", amount=2, idempotency_key=f"{key}-3", actor="key:shop"),
+        ]
+        services.batch(requests, mode="each", idempotency_key=key, actor="key:shop", request_id=f"req_{key}")
+
+
+def _operators() -> None:
+    services.create_api_key(name="shop", scopes=["ledger:spend"], actor="admin:mara")
+    services.create_api_key(name="till", scopes=["ledger:read"], holder_id="bob", actor="admin:mara")
+    for action, about in (("login", "mara"), ("key-created", "key shop"), ("exported", "entries.csv")):
+        staff_log.record(None, action, about=about, details="from the office", actor="admin:mara")
+    CreditType.objects.create(code="usd_cents", name="US dollars", unit="USD", scale=2)
+    CreditType.objects.create(code="sms", name="Messages", unit="SMS", scale=0)
+    Operator.objects.create(user_id=1, time_zone="Europe/Berlin")
+    Operator.objects.create(user_id=2, time_zone="UTC")
+
+
+def _usage_that_was_dropped() -> None:
+    """A month of usage before any price counted it."""
+    subscription = SubscriptionFactory(ref="SUB-OLD", customer=CustomerFactory(ref="C-OLD").ref)
+    partitions.make_month(connection, date(2025, 11, 1))
+    use(subscription, "9", datetime(2025, 11, 3, tzinfo=UTC))
+    partitions.drop_month(connection, date(2025, 11, 1))
+
+
+def _two_sellers() -> None:
+    record_seller(SELLER, actor="admin:mara")
+
+
+def _billed_customer() -> None:
+    """Credits that pay, a coupon, usage, a charge, a new plan, an allowance, credit notes, payment, void and deletion."""
+    services.grant(holder_id="acme", amount=900, idempotency_key="first")
+    customer = CustomerFactory(
+        ref="C-1", holder_id="acme", credits=CreditTerms("credits", Decimal("0.01")), address={"line1": "Street 1"},
+        vat_id="DE123456789",
+    )  # fmt: skip
+    customers.change_customer(ref="C-1", name="Ada Lovelace Ltd")
+    coupons.create_coupon(code="TEN", kind="percentage", value=Decimal(10), duration="recurring", periods=3)
+    coupons.create_coupon(code="UNUSED", kind="percentage", value=Decimal(5), duration="once")
+    for code in ("TEN", "UNUSED"):
+        coupons.give_coupon(customer_id=customer.pk, customer_ref="C-1", customer_currency="EUR", code=code)
+    coupons.take_coupon_off(customer_id=customer.pk, customer_ref="C-1", code="UNUSED")
+    prices = [recurring(tax_rate="20"), metered(tax_rate="20")]
+    PlanFactory(code="small", prices=prices, allowance={"credit_type": "sms", "amount": 50})
+    PlanFactory(code="large", prices=[recurring(unit_amount="20.00", tax_rate="20"), metered(tax_rate="20")])
+    subscription = SubscriptionFactory(ref="SUB-1", customer="C-1", plan="small", actor="key:crm")
+    use(subscription, "100", at(1, 10), region="eu")
+    use(subscription, "150", at(1, 20))
+    _bill("SUB-1", at(1, 1))
+    subscriptions.charge_once(ref="SUB-1", amount_minor=700, description="Setup", tax_rate=Decimal(20), actor="key:crm")
+    [second] = _bill("SUB-1", at(2, 1))
+    amend(subscription, at(2, 15), plan="large")
+    use(subscription, "5", at(2, 20))
+    [third] = _bill("SUB-1", at(3, 1))
+    _move(third, "mark_uncollectible")
+    _move(third, "pay")
+    line = credit_notes.LineCredit(1, 100)
+    credit_notes.issue(invoice_id=second.pk, lines=[line], reason="Goodwill", actor="admin:mara", idempotency_key="note")
+    use(subscription, "7", at(3, 4))
+    subscriptions.charge_once(ref="SUB-1", amount_minor=90, description="Last", tax_rate=Decimal(20))
+
+
+def _corrected_subscription() -> None:
+    """A correction that was voided, so that claims count again; an invoice that was voided and billed again; a deleted draft."""
+    services.grant(holder_id="voider", amount=100, idempotency_key="first")
+    CustomerFactory(ref="C-2", holder_id="voider", credits=CreditTerms("credits", Decimal("0.01")))
+    PlanFactory(code="seats", prices=[recurring(tax_rate="20", model="unit"), metered(tax_rate="20")])
+    subscription = SubscriptionFactory(ref="SUB-2", customer="C-2", plan="seats", quantities={"base": Decimal(3)})
+    coupons.create_coupon(code="ONCE", kind="percentage", value=Decimal(10), duration="forever")
+    customer = subscription.customer_id
+    coupons.give_coupon(customer_id=customer, customer_ref="C-2", customer_currency="EUR", code="ONCE")
+    [first] = _bill("SUB-2", at(1, 1))
+    amend(subscription, at(1, 11), quantities={"base": Decimal(5)})
+    [corrected] = _bill("SUB-2", at(1, 12))
+    _move(corrected, "void")
+    _bill("SUB-2", at(1, 12))
+    amend(subscription, at(1, 21), quantities={"base": Decimal(1)})
+    _bill("SUB-2", at(1, 22))
+    [draft] = _bill("SUB-2", at(2, 1), finalize=False)
+    _move(draft, "delete")
+    _bill("SUB-2", at(2, 1))
+    services.grant(holder_id="voider", amount=100, idempotency_key="second")
+    [late] = _bill("SUB-2", at(3, 1))
+    _move(late, "void")
+    assert Claim.objects.filter(restores__isnull=False).exists()
+    assert CouponUse.objects.filter(released_at__isnull=False).exists()
+    assert CreditNote.objects.filter(kind="carried").exists()
+    assert CreditPayment.objects.filter(refund_sequence__isnull=False).exists()
+    assert first.number
+
+
+def _customer_with_minimum() -> None:
+    CustomerFactory(ref="C-3")
+    PlanFactory(code="bounded", prices=[metered()], minimum=Decimal("5.00"))
+    subscription = SubscriptionFactory(ref="SUB-3", customer="C-3", plan="bounded")
+    use(subscription, "3", at(1, 5))
+    _bill("SUB-3", at(2, 1))
+
+
+def _suspended_subscription() -> None:
+    for ref in ("SUB-4", "SUB-5"):
+        SubscriptionFactory(ref=ref, customer="C-3", plan="bounded")
+        suspension.suspend(ref=ref, reason="total-limit", facts={"total_minor": 10**9})
+    suspension.resume(ref="SUB-5", actor="admin:mara", reason="checked")
+
+
+def _task_of_the_timetable() -> None:
+    values = {
+        "name": "audit_ledger", "every": 86400, "started_at": datetime.now(UTC), "code": 0, "well": True, "host": "worker-1",
+    }  # fmt: skip
+    with connection.cursor() as cursor:
+        cursor.execute(NOTE, values)
+
+
+def _bill(ref: str, as_of: datetime, **options: Any) -> list[Invoice]:
+    made = generate(ref=ref, options=Options(as_of=as_of, **options)).invoices
+    return [Invoice.objects.get(pk=one.invoice_id) for one in made]
+
+
+def _move(invoice: Invoice, kind: str) -> None:
+    key = f"{kind} {invoice.pk}"
+    transitions.apply(invoice_id=invoice.pk, kind=kind, actor="admin:mara", reason="asked for", idempotency_key=key)
