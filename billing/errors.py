@@ -65,7 +65,7 @@ class CouponNotApplicable(Refused):
 class BillingNotSuspended(Refused):
     """Billing of the subscription is not suspended. Facts: subscription."""
 
-    code = "not-parked"
+    code = "billing-not-suspended"
     title = "Billing of the subscription is not suspended"
 
 
@@ -90,14 +90,14 @@ class PeriodAlreadyBilled(Misuse):
 class BillingSuspended(Refused):
     """The generator bills this subscription again only after a person has resumed billing. Facts: subscription, reason."""
 
-    code = "subscription-parked"
+    code = "billing-suspended"
     title = "Billing of the subscription is suspended"
 
 
 class BillingWouldBeSuspended(BillingSuspended):
     """A dry run exceeds a limit at which a run suspends the billing. Nothing is suspended. Facts: subscription, reason."""
 
-    code = "subscription-would-be-parked"
+    code = "billing-would-be-suspended"
     title = "A run would suspend billing of the subscription"
 
 

@@ -11,7 +11,7 @@ from billing.admin.cells import list_url
 from billing.metering.partitions import month_after, months_ahead
 from billing.models import Invoice, Run, ScheduledTask, Subscription, SuspendedBilling
 from billing.models.runs import AUDIT, AUDIT_LATE_AFTER
-from ledger.admin.kit.cells import row_url
+from ledger.admin.kit.cells import instant_words, row_url
 from ledger.operator_pages import Attention
 
 MOST = 100
@@ -69,9 +69,7 @@ def _runs() -> list[Attention]:
         text = f"{len(bad)} {noun} of the invoice generator ended badly in the last day, the last one with exit code {code}."
         found.append(Attention(tone="danger", text=text, url=row_url(Run, bad[0].pk)))
     if stuck:
-        text = (
-            f"A run of the invoice generator on {stuck[0].host} began {stuck[0].started_at:%Y-%m-%d %H:%M} UTC and has not ended."
-        )
+        text = f"A run of the invoice generator on {stuck[0].host} began {instant_words(stuck[0].started_at)} and has not ended."
         found.append(Attention(tone="warning", text=text, url=row_url(Run, stuck[0].pk)))
     return found
 

@@ -45,7 +45,7 @@ from billing.models import (
 from billing.rating.money import minor_digits
 from billing.reads import note_left_minor
 from ledger.admin.kit.bounded_reads import Wanted
-from ledger.admin.kit.cells import digits, row_link, row_url, table, timestamp
+from ledger.admin.kit.cells import day_words, digits, row_link, row_url, table, timestamp
 from ledger.admin.kit.csv_files import Column
 from ledger.admin.kit.filters import choice, day, read_day, text
 from ledger.admin.kit.idempotent_forms import Done, KeyedForm, operation_view
@@ -229,7 +229,7 @@ class CreditNoteAdmin(ReadOnlyAdmin):
 
     @display(description="Issued")
     def issued(self, row: CreditNote) -> str:
-        return row.issue_date.isoformat() if row.issue_date else ""
+        return day_words(row.issue_date)
 
     @display(description="Recorded")
     def recorded(self, row: CreditNote) -> SafeString | str:

@@ -202,7 +202,7 @@ def _coupons_table(customer: Customer, *, may_take: bool) -> dict[str, Any]:
     for use in uses:
         taken.setdefault(use["customer_coupon_id"], []).append(use)
     return table(
-        ["Coupon", "Worth", "Given", "Taken away", "Discount so far", "On invoices", ""],
+        ["Coupon", "Worth", "Given", "Taken away", "Discount so far", "On invoices", "Action"],
         [
             (
                 row_link(Coupon, row.coupon_id, coupons[row.coupon_id].code),

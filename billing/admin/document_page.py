@@ -16,6 +16,7 @@ from billing.admin.document_tables import notation_in
 from billing.documents.printing.pages import Paper, address_lines, country_name, credit_note_page, invoice_page
 from billing.documents.printing.printed import credit_note_paper, invoice_paper
 from billing.models import CreditNote, Invoice
+from ledger.admin.kit.cells import instant_words
 from ledger.admin.links import entry_link
 from ledger.typesetting.languages import ENGLISH
 
@@ -89,7 +90,7 @@ def invoice_sentences(invoice: Invoice, *, today: date | None = None) -> list[st
         ]
         if invoice.grace_ends_at is not None:
             sentences.append(
-                f"It accepts late usage until {invoice.grace_ends_at:%Y-%m-%d %H:%M} UTC; the next run then finalises it."
+                f"It accepts late usage until {instant_words(invoice.grace_ends_at)}; the next run then finalises it."
             )
         return sentences
     if invoice.state == Invoice.State.VOID:

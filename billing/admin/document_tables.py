@@ -55,4 +55,4 @@ def short_table(document: Mapping[str, Any], zone: tzinfo) -> dict[str, Any]:
         for words, minor in steps
         if minor or words in always
     ]
-    return table(["", f"Amount ({document['currency']})"], rows)
+    return table(["What", f"Amount ({document['currency']})"], rows)

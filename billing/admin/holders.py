@@ -5,7 +5,7 @@ from typing import Any
 from billing.admin.cells import by_pk, customer_link, list_url, money, pdf_link, subscription_link
 from billing.admin.subscription_tables import SHORT_HEADERS, short_rows
 from billing.models import Customer, Invoice, Subscription
-from ledger.admin.kit.cells import row_link
+from ledger.admin.kit.cells import day_words, row_link
 from ledger.operator_pages import Section
 from ledger.units import unit_of
 
@@ -58,7 +58,7 @@ def _invoices(customers: list[int], ref: str) -> Section:
     subscriptions = by_pk(Subscription, [row.subscription_id for row in rows])
     return Section(
         title="Latest invoices",
-        headers=["Invoice", "Subscription", "State", "Total", "Due", "Due date", ""],
+        headers=["Invoice", "Subscription", "State", "Total", "Due", "Due date", "File"],
         rows=[
             (
                 row_link(Invoice, row.pk, row),
@@ -68,7 +68,7 @@ def _invoices(customers: list[int], ref: str) -> Section:
                 row.state,
                 money(row.total_minor, row.currency),
                 money(row.amount_due_minor, row.currency),
-                row.due_date or "",
+                day_words(row.due_date),
                 pdf_link(row),
             )
             for row in rows

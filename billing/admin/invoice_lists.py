@@ -12,7 +12,7 @@ from django.utils.html import format_html, format_html_join
 from billing.admin.cells import decimal, money
 from billing.models import Customer, Invoice, Line, Subscription
 from ledger.admin.kit.bounded_reads import WINDOW_ROWS, Order, Sums, Wanted
-from ledger.admin.kit.cells import number_text
+from ledger.admin.kit.cells import day_words, number_text
 from ledger.admin.kit.csv_files import Column
 from ledger.admin.kit.filters import read_day
 from ledger.admin.kit.saved_lists import Totals
@@ -115,8 +115,8 @@ def _pk(model: Any, ref: str) -> int:
 
 
 def _due_words(row: Invoice) -> str:
-    return f"what was due on {row.due_date}"
+    return f"what was due on {day_words(row.due_date)}"
 
 
 def _issue_words(row: Invoice) -> str:
-    return f"{row.issue_date}"
+    return day_words(row.issue_date)

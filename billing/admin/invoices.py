@@ -39,7 +39,7 @@ from billing.models import (
     Run,
     Subscription,
 )
-from ledger.admin.kit.cells import digits, row_link, row_url, table, timestamp
+from ledger.admin.kit.cells import day_words, digits, row_link, row_url, table, timestamp
 from ledger.admin.kit.filters import choice, day, text
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList
 from ledger.admin.kit.saved_lists import Totals
@@ -58,12 +58,12 @@ STATE_COLOURS = {
 def invoices_table(invoices: Iterable[Invoice]) -> dict[str, Any]:
     """A short table of invoices for other pages."""
     return table(
-        ["Invoice", "State", "Issued", "Total", "Due", "Created", ""],
+        ["Invoice", "State", "Issued", "Total", "Due", "Created", "File"],
         [
             (
                 document_link(row),
                 row.state,
-                row.issue_date.isoformat() if row.issue_date else "",
+                day_words(row.issue_date),
                 money(row.total_minor, row.currency),
                 money(row.amount_due_minor, row.currency),
                 timestamp(row.created_at),
@@ -291,11 +291,11 @@ class InvoiceAdmin(ReadOnlyAdmin):
 
     @display(description="Issued")
     def issued(self, row: Invoice) -> str:
-        return row.issue_date.isoformat() if row.issue_date else ""
+        return day_words(row.issue_date)
 
     @display(description="Payable until")
     def due_on(self, row: Invoice) -> str:
-        return row.due_date.isoformat() if row.due_date else ""
+        return day_words(row.due_date)
 
     @display(description="Created")
     def made(self, row: Invoice) -> SafeString | str:

@@ -1,7 +1,7 @@
 """Plans, prices, coupons and amendments in sentences, as operators read them."""
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, tzinfo
 from decimal import Decimal
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from billing.rating.periods import Interval, Timing
 from billing.rating.prices import Price, PriceKind, PriceModel, Tier
 from billing.rating.tax import NOTES, STANDARD
 from billing.rating.totals import CouponPer
+from ledger.admin.kit.cells import instant_words
 from ledger.typesetting.languages import ENGLISH
 from ledger.units import unit_of
 
@@ -92,23 +93,55 @@ def price_sentence(price: Price, currency: str, period: str) -> str:
 
 
 def _cost(price: Price, currency: str, period: str) -> str:
-    unit = _unit(price, period)
-    if price.model == PriceModel.FLAT:
-        return f"{amount(price.unit_amount or Decimal(0), currency)} a {period}"
-    if price.model == PriceModel.PACKAGE:
-        size = number(price.package_size or Decimal(1))
-        return f"{amount(price.unit_amount or Decimal(0), currency)} per started package of {size} {_units(price)}"
-    if price.model == PriceModel.PERCENTAGE:
-        fixed = f" plus {amount(price.fixed_amount, currency)} an event" if price.fixed_amount else ""
-        return f"{number(price.rate or Decimal(0))} % of {_units(price)}{fixed}"
-    if price.tiers:
-        how = {
-            PriceModel.GRADUATED: f"per {unit}, each part at its own price",
-            PriceModel.VOLUME: f"per {unit}, all at the price of the tier that is reached",
-            PriceModel.GRADUATED_PERCENTAGE: f"a percentage of {_units(price)}, each part at its own rate",
-        }[price.model]
-        return f"{how}: {_tiers(price.tiers, currency)}"
-    return f"{amount(price.unit_amount or Decimal(0), currency)} per {unit}"
+    return COSTS[price.model](price, currency, period)
+
+
+def _flat(price: Price, currency: str, period: str) -> str:
+    return f"{_unit_amount(price, currency)} a {period}"
+
+
+def _per_unit(price: Price, currency: str, period: str) -> str:
+    return f"{_unit_amount(price, currency)} per {_unit(price, period)}"
+
+
+def _per_package(price: Price, currency: str, period: str) -> str:
+    assert price.package_size is not None
+    return f"{_unit_amount(price, currency)} per started package of {number(price.package_size)} {_units(price)}"
+
+
+def _percentage(price: Price, currency: str, period: str) -> str:
+    assert price.rate is not None
+    fixed = f" plus {amount(price.fixed_amount, currency)} an event" if price.fixed_amount else ""
+    return f"{number(price.rate)} % of {_units(price)}{fixed}"
+
+
+def _graduated(price: Price, currency: str, period: str) -> str:
+    return f"per {_unit(price, period)}, each part at its own price: {_tiers(price.tiers, currency)}"
+
+
+def _volume(price: Price, currency: str, period: str) -> str:
+    return f"per {_unit(price, period)}, all at the price of the tier that is reached: {_tiers(price.tiers, currency)}"
+
+
+def _graduated_percentage(price: Price, currency: str, period: str) -> str:
+    return f"a percentage of {_units(price)}, each part at its own rate: {_tiers(price.tiers, currency)}"
+
+
+COSTS: Final[Mapping[PriceModel, Callable[[Price, str, str], str]]] = {
+    PriceModel.FLAT: _flat,
+    PriceModel.UNIT: _per_unit,
+    PriceModel.GRADUATED: _graduated,
+    PriceModel.VOLUME: _volume,
+    PriceModel.PACKAGE: _per_package,
+    PriceModel.PERCENTAGE: _percentage,
+    PriceModel.GRADUATED_PERCENTAGE: _graduated_percentage,
+}
+"""How each price model says what it costs, from a price, its currency and its period. A model without a row has no sentence."""
+
+
+def _unit_amount(price: Price, currency: str) -> str:
+    assert price.unit_amount is not None
+    return amount(price.unit_amount, currency)
 
 
 def _unit(price: Price, period: str) -> str:
@@ -172,12 +205,13 @@ def _tax(price: Price) -> str:
 # Amendments ------------------------------------------------------------------------------------------
 
 
-def change_words(change: Mapping[str, Any], *, plans: Mapping[int, Any], is_order: bool = False) -> str:
+def change_words(change: Mapping[str, Any], *, plans: Mapping[int, Any], zone: tzinfo, is_order: bool = False) -> str:
     """What an amendment changes; for the first one, the order itself.
 
     Args:
         change: as it is stored.
         plans: versions of plans by id.
+        zone: the contract's, for its times.
     """
     parts = []
     if change.get("plan") is not None:
@@ -187,16 +221,16 @@ def change_words(change: Mapping[str, Any], *, plans: Mapping[int, Any], is_orde
     quantities = change.get("quantities") or {}
     parts += [f"{key}: {number(Decimal(text))}" for key, text in quantities.items()]
     if "ends_at" in change and not (is_order and change["ends_at"] is None):
-        parts.append(f"ends {_instant(change['ends_at'])}" if change["ends_at"] else "goes on without an end")
+        parts.append(f"ends {_instant(change['ends_at'], zone)}" if change["ends_at"] else "goes on without an end")
     if change.get("paused") is not None:
         parts.append("is paused" if change["paused"] else "goes on after the pause")
     if change.get("trial_end"):
-        parts.append(f"trial ends {_instant(change['trial_end'])}")
+        parts.append(f"trial ends {_instant(change['trial_end'], zone)}")
     return ", ".join(parts)
 
 
-def _instant(text: str) -> str:
-    return f"{datetime.fromisoformat(text):%Y-%m-%d %H:%M} UTC"
+def _instant(text: str, zone: tzinfo) -> str:
+    return instant_words(datetime.fromisoformat(text), zone)
 
 
 # Coupons ---------------------------------------------------------------------------------------------

@@ -1,13 +1,12 @@
 """What a run of the invoice generator did, in sentences."""
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Final
 
 from billing.admin.document_tables import notation_in
 from billing.generator.outcomes import Outcome
 from billing.models import Run
-from ledger.admin.kit.cells import number_text
+from ledger.admin.kit.cells import instant_words, number_text
 
 ENDED: Final = {
     0: "finished",
@@ -75,7 +74,7 @@ def _others(run: Run) -> list[str]:
 def _asked(run: Run) -> list[str]:
     """The options of the run that differ from the usual ones."""
     options = run.options or {}
-    parts = [f"It billed up to {_moment(run.as_of)} UTC"]
+    parts = [f"It billed up to {instant_words(run.as_of)}"]
     only = options.get("only")
     if only and only != "all":
         parts.append(f"{only} charges only")
@@ -88,10 +87,6 @@ def _asked(run: Run) -> list[str]:
         if name not in ("only", "workers", "as_of") and value not in (None, False, "", [], {})
     ]
     return [f"{', '.join([*parts, *others])}."]
-
-
-def _moment(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M}"
 
 
 def _duration(seconds: float) -> str:

@@ -22,7 +22,7 @@ from billing.admin.run_sentences import outcome_words, outcomes_of, run_sentence
 from billing.generator.outcomes import Outcome
 from billing.models import Run, RunResult, Subscription
 from ledger.admin.kit.bounded_reads import Order, Wanted
-from ledger.admin.kit.cells import number, number_text, table, timestamp
+from ledger.admin.kit.cells import instant_words, number, number_text, table, timestamp
 from ledger.admin.kit.csv_files import Column
 from ledger.admin.kit.filters import WrongFilter, choice, instant, read_instant, read_number
 from ledger.admin.kit.pages import PAGE_ROWS, Page, ReadOnlyAdmin, UncountedList
@@ -84,7 +84,7 @@ class RunAdmin(ReadOnlyAdmin):
             looked_for = RunResult.objects.filter(run_id=run.pk, outcome__in=TO_LOOK_AT)
             outcomes = list(looked_for.order_by("outcome", "pk")[:OUTCOMES_SHOWN])
             context |= {
-                "title": f"Run of {run.started_at:%Y-%m-%d %H:%M}",
+                "title": f"Run of {instant_words(run.started_at)}",
                 "sentences": run_sentences(run),
                 "links": [(reverse("admin:billing_outcomes", args=[run.pk]), "All outcomes")],
                 "parts": [
@@ -121,7 +121,7 @@ class RunAdmin(ReadOnlyAdmin):
         own = reverse("admin:billing_outcomes", args=[pk])
         context = {
             **self.admin_site.each_context(request),
-            "title": f"Outcomes of the run of {run.started_at:%Y-%m-%d %H:%M}",
+            "title": f"Outcomes of the run of {instant_words(run.started_at)}",
             "tabs": [
                 (
                     f"{own}?{urlencode({'outcome': each})}",

@@ -9,7 +9,7 @@ from billing.admin.cells import MORE_ROWS, by_pk, document_link, money, plan_lin
 from billing.admin.prose import change_words, number
 from billing.models import Amendment, Charge, Claim, Invoice, Item, ItemVersion, Plan, Subscription
 from billing.rating.prepaid_units import CreditSpend, covered_of
-from ledger.admin.kit.cells import row_link, table, timestamp
+from ledger.admin.kit.cells import contract_time, row_link, table, timestamp
 from ledger.typesetting.languages import ENGLISH
 from ledger.units import units_of
 
@@ -58,13 +58,14 @@ def amendments_table(subscription: Subscription) -> dict[str, Any]:
     """The order and its amendments, in words, the latest first."""
     rows = list(Amendment.objects.filter(subscription_id=subscription.pk).order_by("-sequence")[:MORE_ROWS])
     plans = by_pk(Plan, [row.change.get("plan") for row in rows])
+    zone = ZoneInfo(subscription.time_zone)
     return table(
         ["Number", "Effective", "Change", "Actor", "Recorded"],
         [
             (
                 row.sequence,
-                timestamp(row.effective_at),
-                change_words(row.change, plans=plans, is_order=row.sequence == 1),
+                timestamp(row.effective_at, zone),
+                change_words(row.change, plans=plans, zone=zone, is_order=row.sequence == 1),
                 row.actor,
                 timestamp(row.recorded_at),
             )
@@ -85,8 +86,8 @@ def short_rows(pks: Sequence[int]) -> list[tuple[Any, ...]]:
             subscription_link(row.id, row.ref),
             row_link(Plan, row.plan_id, f"{row.plan} v{row.plan_version}"),
             row.state if row.suspended_reason is None else f"{row.state}, billing suspended: {row.suspended_reason}",
-            timestamp(row.started_at),
-            timestamp(row.due_at) or "nothing",
+            contract_time(row.started_at, row.time_zone),
+            contract_time(row.due_at, row.time_zone) or "nothing",
         )
         for row in (reads.subscriptions(among=list(pks), limit=MORE_ROWS) if pks else [])
     ]

@@ -30,7 +30,7 @@ from billing.orders import suspension
 from billing.rating.periods import Interval, IntervalUnit
 from billing.reads.subscriptions import STATES, SubscriptionDetail, SubscriptionRow
 from ledger import staff_log
-from ledger.admin.kit.cells import timestamp
+from ledger.admin.kit.cells import contract_time, instant_words
 from ledger.admin.kit.csv_files import Column
 from ledger.admin.kit.filters import choice, instant, read_instant, read_number, text
 from ledger.admin.kit.pages import Page, ReasonForm, UncountedList, actor, said
@@ -248,15 +248,15 @@ class SubscriptionAdmin(CreatableAdmin):
 
     @display(description="Started")
     def started(self, row: Subscription) -> SafeString | str:
-        return timestamp(row.started_at)
+        return contract_time(row.started_at, row.time_zone)
 
     @display(description="Periods count from")
     def anchor(self, row: Subscription) -> SafeString | str:
-        return timestamp(row.anchor_at)
+        return contract_time(row.anchor_at, row.time_zone)
 
     @display(description="Next due")
     def next_due(self, row: Any) -> SafeString | str:
-        return timestamp(row.now.due_at) or "nothing"
+        return contract_time(row.now.due_at, row.time_zone) or "nothing"
 
     @display(description="Billing suspended")
     def billing_suspended(self, row: Any) -> str:
@@ -305,9 +305,9 @@ def subscription_sentences(detail: SubscriptionDetail) -> list[str]:
     if period is not None:
         sentences.append(f"The current period is {ENGLISH.period(period.full_start, period.full_end, zone)}, in {row.time_zone}.")
     if row.trial_end is not None and row.trial_end > detail.as_of:
-        sentences.append(f"The trial ends {ENGLISH.date_and_time(row.trial_end, zone)}.")
+        sentences.append(f"The trial ends {instant_words(row.trial_end, zone)}.")
     if row.ends_at is not None:
-        sentences.append(f"It {'ended' if row.state == 'ended' else 'ends'} {ENGLISH.date_and_time(row.ends_at, zone)}.")
+        sentences.append(f"It {'ended' if row.state == 'ended' else 'ends'} {instant_words(row.ends_at, zone)}.")
     if row.suspended_reason is not None:
         sentences.append(f"Billing is suspended until somebody resumes it: {row.suspended_reason}.")
     return sentences

@@ -74,8 +74,8 @@ INVOICE: dict[str, Any] = {
     "taxes": [{"category": "S", "rate": "20", "base_minor": 1400, "amount_minor": 280}],
 }  # fmt: skip
 SUSPENDED_BILLING: dict[str, Any] = {
-    "subscription": "SUB-1234", "reason": "too-many-periods", "parked_at": "2026-02-01T00:00:00.000000Z",
-    "unparked_at": "2026-02-01T09:30:00.000000Z", "unparked_by": "key:shop", "unparked_reason": "Checked by hand",
+    "subscription": "SUB-1234", "reason": "too-many-periods", "suspended_at": "2026-02-01T00:00:00.000000Z",
+    "resumed_at": "2026-02-01T09:30:00.000000Z", "resumed_by": "key:shop", "resume_reason": "Checked by hand",
 }  # fmt: skip
 CREDIT_NOTE_BODY: dict[str, Any] = {"lines": [{"position": 1, "amount_minor": 100}], "reason": "50 calls failed"}
 CREDIT_NOTE: dict[str, Any] = {

@@ -166,10 +166,10 @@ class SuspendedBillingSerializer(ResponseSchema):
 
     subscription = text()
     reason = text()
-    parked_at = time(attrgetter("suspended_at"))
-    unparked_at = time(attrgetter("resumed_at"), null=True)
-    unparked_by = text(attrgetter("resumed_by"))
-    unparked_reason = text(attrgetter("resume_reason"))
+    suspended_at = time()
+    resumed_at = time(null=True)
+    resumed_by = text()
+    resume_reason = text()
 
 
 class SuspensionSerializer(ResponseSchema):

@@ -1,5 +1,6 @@
 """Calls about subscriptions: orders, amendments, one-off charges, and billing that is suspended."""
 
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
@@ -159,14 +160,10 @@ class Charges(WriteEndpoint):
         return self.once(request, request_schemas.NewChargeSerializer, act)
 
 
-class ResumeBilling(WriteEndpoint):
-    """Resuming the billing of a subscription."""
-
-    collection = "resume-billing"
-
-    @operation(
-        "unpark", "Resume the billing of a subscription", tag=SUBSCRIPTIONS, scope=BILLING_WRITE, idempotent=True, dry_run=True,
-        parameters=[REF_PATH],
+def _resuming(name: str, *, deprecated: bool = False) -> Callable[[Any], Any]:
+    return operation(
+        name, "Resume the billing of a subscription", tag=SUBSCRIPTIONS, scope=BILLING_WRITE, idempotent=True, dry_run=True,
+        parameters=[REF_PATH], deprecated=deprecated,
         takes=RequestBody(request_schemas.ResumeBillingSerializer, {"checked": {"reason": "Checked by hand"}}),
         responses={
             200: ResponseBody(
@@ -175,6 +172,14 @@ class ResumeBilling(WriteEndpoint):
         },
         problems=[NO_SUBSCRIPTION, BillingNotSuspended(subscription="SUB-1234")],
     )  # fmt: skip
+
+
+class ResumeBilling(WriteEndpoint):
+    """Resuming the billing of a subscription."""
+
+    collection = "resume-billing"
+
+    @_resuming("resumeBilling")
     def post(self, request: HttpRequest, ref: str) -> Response:
         """Resume the billing of a subscription."""
 
@@ -183,3 +188,12 @@ class ResumeBilling(WriteEndpoint):
             return 200, response_schemas.SuspendedBillingSerializer.body(resumed, subscription=ref)
 
         return self.once(request, request_schemas.ResumeBillingSerializer, act)
+
+
+class EarlierResumeBilling(ResumeBilling):
+    """The same at the path that the call had before."""
+
+    @_resuming("unpark", deprecated=True)
+    def post(self, request: HttpRequest, ref: str) -> Response:
+        """Resume the billing of a subscription."""
+        return super().post(request, ref)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from django.db import InterfaceError, OperationalError, transaction
-from django.db.models import Q
+from django.db.models import F, Q
 
 from billing.auditing.cursors import SEEN_LAWS, late_cursors
 from billing.auditing.documents import DOCUMENT_LAWS
@@ -14,7 +14,7 @@ from billing.auditing.origins import origin_laws
 from billing.documents.chain import DOCUMENTS, INTENT_LAWS, TRANSITIONS
 from billing.documents.invoice_locks import invoice_key
 from billing.generator.unbilled_usage import never_billed
-from billing.models import Claim, Cursor, ItemVersion, Subscription, SuspendedBilling
+from billing.models import Claim, Cursor, Item, ItemVersion, Subscription, SuspendedBilling
 from billing.models.lookups import first_of
 from billing.orders import plans
 from billing.rating.periods import Schedule
@@ -173,6 +173,9 @@ UNKNOWN_INVOICES = """
     SELECT named.id FROM unnest(%s::text[]) AS named(id)
     WHERE NOT EXISTS (SELECT FROM billing_invoice AS i WHERE i.id::text = named.id)
 """
+VERSION_SHOWN = ("item_id", "plan_id", "price_id", "quantity", "starts_at", "ends_at")
+VERSION_NAMES = {"price_key": F("item__price_key"), "plan": F("plan__code"), "plan_version": F("plan__version")}
+"""An item version in short; the subscription as a whole is an item without a price key."""
 CLAIM_SHOWN = ("item_id", "kind", "starts_at", "ends_at", "amount_minor", "invoice_id")
 
 WHO_HOLDS = """
@@ -294,14 +297,15 @@ def explain(ref: str, as_of: datetime, lookback: int | None = None) -> dict[str,
     cursor_row: Mapping[str, Any] | None = Cursor.objects.filter(pk=subscription.pk).values().first()
     versions = ItemVersion.objects.filter(subscription_id=subscription.pk, superseded_at=None).order_by("item_id", "starts_at")
     claims = Claim.objects.filter(subscription_id=subscription.pk, released_at=None).order_by("-ends_at", "item_id")[:10]
+    price_keys = dict(Item.objects.filter(subscription_id=subscription.pk).values_list("pk", "price_key"))
     return {
         "subscription": ref,
         "as_of": as_of,
         "due": _why_due(subscription, cursor_row, as_of),
         "cursor": cursor_row,
         "periods": _periods(subscription, as_of),
-        "versions": list(versions.values("item_id", "plan_id", "price_id", "quantity", "starts_at", "ends_at")),
-        "newest_claims": [_claim(row) for row in claims.values(*CLAIM_SHOWN, "snapshot")],
+        "versions": list(versions.values(*VERSION_SHOWN, **VERSION_NAMES)),
+        "newest_claims": [_claim(row, price_keys) for row in claims.values(*CLAIM_SHOWN, "snapshot")],
         "usage_never_billed": [one.as_dict() for one in never_billed(lookback=lookback, subscription_ids=[subscription.pk])],
         "suspended": SuspendedBilling.objects.filter(subscription_id=subscription.pk, resumed_at=None)
         .values("reason", "facts")
@@ -310,10 +314,16 @@ def explain(ref: str, as_of: datetime, lookback: int | None = None) -> dict[str,
     }
 
 
-def _claim(row: dict[str, Any]) -> dict[str, Any]:
-    """A claim in short, with the units that are paid in credits."""
-    snapshot = row.pop("snapshot")
-    return row | ({"covered": snapshot["covered"]} if "covered" in snapshot else {})
+def _claim(row: dict[str, Any], price_keys: Mapping[int, str]) -> dict[str, Any]:
+    """A claim in short, by the names of its kind and price, with the units that are paid in credits."""
+    snapshot, kind = row.pop("snapshot"), Claim.Kind(row["kind"])
+    # Of a one-off charge the item's number is that of the charge.
+    price_key = "" if kind == Claim.Kind.CHARGE else price_keys.get(row["item_id"], "")
+    return (
+        {"kind": kind.name.lower(), "price_key": price_key}
+        | {name: row[name] for name in row if name != "kind"}
+        | ({"covered": snapshot["covered"]} if "covered" in snapshot else {})
+    )
 
 
 def _periods(subscription: Subscription, as_of: datetime) -> list[dict[str, Any]]:

@@ -75,7 +75,7 @@ def check_text(figures: Mapping[str, Any]) -> str:
     lines = [f"{finding['finding']}: {finding['what']}" for finding in figures["findings"]]
     lines += [f"Usage that no run bills: {_never_billed([one])}" for one in figures["usage_never_billed"]]
     count = len(figures["findings"])
-    lines.append(f"{count} finding{'s' if count > 1 else ''}." if count else "Clean: what was billed comes out again.")
+    lines.append(f"{count} finding{'' if count == 1 else 's'}." if count else "Clean: what was billed comes out again.")
     return "\n".join(lines)
 
 
@@ -92,10 +92,11 @@ def _explanation_lines(explanation: Mapping[str, Any]) -> Iterator[tuple[str, st
     for period in explanation["periods"]:
         yield f"Period {period['number']}", f"{_span(period['start'], period['end'])}"
     for version in explanation["versions"]:
-        what = f"item {version['item_id']} at price {version['price_id']}, quantity {version['quantity']:f}"
-        yield "Ordered", f"{what}, {_span(version['starts_at'], version['ends_at'])}"
+        what = f"quantity {version['quantity']:f} of {version['price_key']}" if version["price_key"] else "the subscription"
+        on = f"{version['plan']} v{version['plan_version']}"
+        yield "Ordered", f"{what} on {on}, {_span(version['starts_at'], version['ends_at'])}"
     for claim in explanation["newest_claims"]:
-        members = {name: value for name, value in claim.items() if name not in ("starts_at", "ends_at")}
+        members = {name: value for name, value in claim.items() if name not in ("starts_at", "ends_at", "item_id", "price_id")}
         yield "Billed", f"{_span(claim['starts_at'], claim['ends_at'])}: {_members(members)}"
     yield "Never billed", _never_billed(explanation["usage_never_billed"])
     lock = explanation["lock"]

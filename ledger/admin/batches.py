@@ -12,7 +12,7 @@ from unfold.decorators import display
 
 from ledger.admin.entry_tables import facts
 from ledger.admin.history import Conditions, History
-from ledger.admin.kit.cells import TIME_FORMAT, mono, number, table, timestamp
+from ledger.admin.kit.cells import instant_words, mono, number, table, timestamp
 from ledger.admin.kit.filters import choice, instant, read_instant
 from ledger.admin.kit.pages import PAGE_ROWS, Page, ReadOnlyAdmin, UncountedList
 from ledger.admin.links import account_link, entries_url, entry_link
@@ -92,7 +92,7 @@ class BatchAdmin(ReadOnlyAdmin):
         context = {**(extra_context or {}), "title": "Batch", "subtitle": ""}
         if row is not None:
             context |= {
-                "title": f"Batch of {timezone.localtime(row.recorded_at):{TIME_FORMAT}}",
+                "title": f"Batch of {instant_words(row.recorded_at)}",
                 "parts": [("Operations", _operations_table(row))],
                 "links": [(_entries_then(row), "Entries recorded at that time")],
             }

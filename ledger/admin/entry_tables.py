@@ -110,7 +110,7 @@ def _besides(row: Any) -> SafeString | str:
         return format_html("{} captured", digits(row.unit.number(taken(row))))
     if row.kind == "hold" and row.refers_to is not None:
         at = extended_to(row)
-        return "" if at is None else format_html('<span title="{}">until {}</span>', at.isoformat(), f"{at:%d %b %H:%M}")
+        return "" if at is None else format_html("until {}", timestamp(at))
     if row.kind == "adjust":
         repaid = sum(amount for _, amount in row.drawn)
         if repaid:

@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 
 from django.db import connection, transaction
 from django.db.models import Model
-from django.utils import timezone
 
 from ledger.admin.kit.bounded_reads import WINDOW_ROWS
-from ledger.admin.kit.cells import TIME_FORMAT
+from ledger.admin.kit.cells import instant_words
 from ledger.admin.kit.filters import WrongFilter, instant_cursor, read_instant_cursor
 from ledger.admin.kit.pages import PAGE_ROWS, Page
 
@@ -177,7 +176,7 @@ class History:
         if not rows or rows[0].looked_at < WINDOW_ROWS or len(found) > most:
             return self.first_page(found, most=most)
         last_position = [getattr(rows[0], f"last_{column}") for column in self.order]
-        until = timezone.localtime(last_position[0]).strftime(TIME_FORMAT)
+        until = instant_words(last_position[0])
         note = f"The search covers {WINDOW_ROWS:,} rows, back to {until}. “Older” continues it."
         return Page(rows=found, older=self.cursor(last_position), note=note)
 

@@ -97,7 +97,7 @@ def _part(one: TypeReport, unit: CreditUnit) -> dict[str, Any]:
     rows += [("of them late, with a time in a closed month", number(one.late_entries))] if one.late_entries else []
     is_named = unit != plain_unit(one.credit_type)
     name = f"{unit.name} ({one.credit_type}), in {unit.unit}" if is_named else one.credit_type
-    return {"credit_type": name, "movements": table(["", "Credits"], rows), "outstanding": _outstanding(one, unit)}
+    return {"credit_type": name, "movements": table(["What", "Credits"], rows), "outstanding": _outstanding(one, unit)}
 
 
 def _strong(words: str, written: SafeString) -> tuple[SafeString, SafeString]:
@@ -122,7 +122,7 @@ def _outstanding(one: TypeReport, unit: CreditUnit) -> dict[str, Any] | None:
         for bucket in one.outstanding
     ]
     rows += [("", "owed on overdrafts", "", _movement(-one.owed, unit))] if one.owed else []
-    return table(["Expires in", "Source", "", "Credits"], [*rows, ("", "", "Closing", digits(unit.number(one.closing)))])
+    return table(["Expires in", "Source", "State", "Credits"], [*rows, ("", "", "Closing", digits(unit.number(one.closing)))])
 
 
 def _file(report: MonthReport) -> HttpResponse:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import axe_playwright_python
 import pytest
+from django.contrib import admin
 from django.contrib.admin.utils import quote
 from django.db import transaction
 from django.test import Client
@@ -24,8 +25,8 @@ pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js").read_text()
 RUN = """async () => {
     const tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"];
-    const rules = Object.fromEntries(
-        ["landmark-one-main", "target-size", "link-in-text-block"].map(name => [name, { enabled: true }]));
+    const more = ["landmark-one-main", "target-size", "link-in-text-block", "page-has-heading-one", "empty-table-header"];
+    const rules = Object.fromEntries(more.map(name => [name, { enabled: true }]));
     const found = await axe.run(document, { runOnly: { type: "tag", values: tags }, rules });
     const told = found.violations.map(each =>
         [each.id, each.nodes.map(node => node.target.join(" ") + ": " + node.failureSummary)]);
@@ -55,6 +56,12 @@ def client() -> Client:
     return operator()
 
 
+def lists() -> dict[str, str]:
+    """The addresses of all lists of the admin."""
+    options = [model._meta for model in admin.site._registry]
+    return {str(each.verbose_name_plural): f"/admin/{each.app_label}/{each.model_name}/" for each in options}
+
+
 def ledger_pages() -> dict[str, str]:
     """The addresses of the ledger's pages that operators open most."""
     with_refusal = reads.refusals("acme-gmbh", limit=1)[0]
@@ -72,6 +79,8 @@ def ledger_pages() -> dict[str, str]:
         "staff log": "/admin/ledger/staffevent/",
         "customers": "/admin/billing/customer/",
         "invoices": "/admin/billing/invoice/",
+        **{f"list of {name}": address for name, address in lists().items()},
+        "no page": "/admin/nope",
         "two-step login": "/admin/two-step/",
         "preferences": "/admin/preferences/",
     }
@@ -139,6 +148,9 @@ def test_no_page_violates_wcag_aa(client, chromium, theme, width):
         }
     with site_of(Client()) as site:
         found["login"] = chromium.visit(f"{site.url}/admin/login/", violations, theme=theme, width=width)
+        found["no page without an operator"] = chromium.visit(
+            f"{site.url}/admin/login/nope", violations, theme=theme, width=width
+        )
     assert {name: each for name, each in found.items() if each} == {}
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC
 from functools import partial
 from typing import Any, Final
+from zoneinfo import ZoneInfo
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
@@ -26,7 +27,7 @@ from billing.admin.prose import change_words
 from billing.models import Amendment, Plan, Subscription
 from billing.orders import subscriptions
 from billing.orders.subscriptions import Wish
-from ledger.admin.kit.cells import row_url
+from ledger.admin.kit.cells import instant_words, row_url
 from ledger.admin.kit.idempotent_forms import Done, DryRun, operation_view
 from ledger.admin.kit.pages import ReadOnlyAdmin
 
@@ -164,9 +165,9 @@ def _wished(subscription: Subscription, way: Way, asked: Mapping[str, Any], acto
     )
 
 
-def _words(amendment: Amendment) -> str:
+def _words(amendment: Amendment, zone: ZoneInfo) -> str:
     plan_id = amendment.change.get("plan")
-    return change_words(amendment.change, plans=Plan.objects.in_bulk([plan_id]) if plan_id else {})
+    return change_words(amendment.change, zone=zone, plans=Plan.objects.in_bulk([plan_id]) if plan_id else {})
 
 
 def _amend(subscription: Subscription, way: Way, *, idempotency_key: str, actor: str, **asked: Any) -> Done:
@@ -178,9 +179,10 @@ def _amend(subscription: Subscription, way: Way, *, idempotency_key: str, actor:
         field="",
     )
     amendment = Amendment.objects.get(pk=pk)
+    zone = ZoneInfo(subscription.time_zone)
     return Done(
         f"Amendment {amendment.sequence} of {subscription.ref}",
-        f"{_words(amendment)}, from {amendment.effective_at:%Y-%m-%d %H:%M} UTC on",
+        f"{_words(amendment, zone)}, from {instant_words(amendment.effective_at, zone)} on",
         row_url(Subscription, subscription.pk),
         replayed,
     )
@@ -189,10 +191,11 @@ def _amend(subscription: Subscription, way: Way, *, idempotency_key: str, actor:
 def _dry_run(subscription: Subscription, way: Way, *, idempotency_key: str, actor: str, **asked: Any) -> DryRun:
     def act() -> DryRun:
         amendment = _wished(subscription, way, asked, actor)
-        sentence = f"{subscription.ref}: {_words(amendment)}, from {amendment.effective_at:%Y-%m-%d %H:%M} UTC on."
+        zone = ZoneInfo(subscription.time_zone)
+        sentence = f"{subscription.ref}: {_words(amendment, zone)}, from {instant_words(amendment.effective_at, zone)} on."
         as_of = max(amendment.effective_at, asked.get("ends_at", amendment.effective_at), timezone.now())
         parts: list[Part] = []
-        billed = first_billing(subscription.ref, as_of, parts)
+        billed = first_billing(subscription.ref, as_of, parts, zone)
         return DryRun(sentences=[sentence, *billed], parts=parts)
 
     return tried(act, field="")

@@ -20,7 +20,7 @@ from billing.generator import generate
 from billing.generator.options import Options
 from billing.models import Customer, Subscription
 from billing.orders import subscriptions
-from ledger.admin.kit.cells import row_url
+from ledger.admin.kit.cells import instant_words, row_url
 from ledger.admin.kit.idempotent_forms import Done, DryRun, FormSection, instant_field, operation_view
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.units import unit_of
@@ -140,10 +140,11 @@ def _dry_run(*, idempotency_key: str, actor: str, **asked: Any) -> DryRun:
     def act() -> DryRun:
         created = subscriptions.create_subscription(**_fields(asked), actor=actor)
         row = reads.subscription(created.ref).row
-        starts = f"{row.customer} is on plan {row.plan} v{row.plan_version} from {created.started_at:%Y-%m-%d %H:%M} UTC on."
+        zone = ZoneInfo(created.time_zone)
+        starts = f"{row.customer} is on plan {row.plan} v{row.plan_version} from {instant_words(created.started_at, zone)} on."
         as_of = max(created.started_at, created.trial_end or created.started_at, timezone.now())
         parts: list[Part] = []
-        billed = first_billing(created.ref, as_of, parts)
+        billed = first_billing(created.ref, as_of, parts, zone)
         return DryRun(sentences=[starts, *_terms(created, asked), *billed], parts=parts)
 
     return tried(act)
@@ -151,17 +152,22 @@ def _dry_run(*, idempotency_key: str, actor: str, **asked: Any) -> DryRun:
 
 def _terms(created: Subscription, asked: Mapping[str, Any]) -> list[str]:
     sentences = []
+    zone = ZoneInfo(created.time_zone)
     if created.trial_end is not None:
-        sentences.append(f"Nothing is charged before the trial ends, {created.trial_end:%Y-%m-%d %H:%M} UTC.")
+        sentences.append(f"Nothing is charged before the trial ends, {instant_words(created.trial_end, zone)}.")
     if "ends_at" in asked:
-        sentences.append(f"It ends {asked['ends_at']:%Y-%m-%d %H:%M} UTC.")
+        sentences.append(f"It ends {instant_words(asked['ends_at'], zone)}.")
     return sentences
 
 
-def first_billing(ref: str, as_of: datetime, parts: list[Part]) -> list[str]:
-    """Say what a run at that time would invoice, in a transaction that the caller rolls back; add the invoices to `parts`."""
+def first_billing(ref: str, as_of: datetime, parts: list[Part], zone: ZoneInfo) -> list[str]:
+    """Say what a run at that time would invoice, in a transaction that the caller rolls back; add the invoices to `parts`.
+
+    Args:
+        zone: the contract's, for times.
+    """
     options = Options(as_of=as_of, finalize=False, dry_run=True, render=reads.invoice_document)
-    when = f"{as_of:%Y-%m-%d %H:%M} UTC"
+    when = instant_words(as_of, zone)
     try:
         made = generate.generate_in(ref=ref, options=options)
     except BillingWouldBeSuspended as refusal:

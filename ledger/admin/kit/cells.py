@@ -1,8 +1,9 @@
 """What stands in the cells of the operators' pages: links, numbers, times and ids, written in one way on every page."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, tzinfo
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from django.contrib.admin.utils import quote
 from django.db.models import Model
@@ -11,7 +12,10 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
+from ledger.typesetting.languages import ENGLISH, NO_BREAK
+
+EXACT_FORMAT = "%Y-%m-%d %H:%M:%S.%f"
+"""A time in UTC as one can copy it into a command."""
 
 
 def row_url(model: type[Model], pk: Any) -> str:
@@ -53,20 +57,41 @@ def signed(value: int, words: str = "") -> SafeString:
     return format_html('<span class="figure {}">{}</span>', kind, words)
 
 
-def timestamp(value: datetime | None) -> SafeString | str:
-    """A time in the operator's zone, to the second; in UTC, to the microsecond, when pointed at."""
+def timestamp(value: datetime | None, zone: tzinfo | None = None) -> SafeString | str:
+    """A time to the second, as `instant_words` has it; in UTC, to the microsecond, when pointed at."""
     if value is None:
         return ""
     utc = value.astimezone(UTC)
     return format_html(
         '<time class="whitespace-nowrap" datetime="{}" title="{} UTC">{}</time>',
-        utc.isoformat(), f"{utc:{TIME_FORMAT}.%f}", f"{timezone.localtime(value):{TIME_FORMAT}}",
+        utc.isoformat(), f"{utc:{EXACT_FORMAT}}", _written(value, zone, "%H:%M:%S"),
     )  # fmt: skip
 
 
-def instant_words(value: datetime) -> str:
-    """A time in the operator's zone inside a sentence, to the minute, with the zone's name."""
-    return f"{timezone.localtime(value):%Y-%m-%d %H:%M %Z}"
+def contract_time(value: datetime | None, zone_name: str) -> SafeString | str:
+    """A time that a contract names, in the contract's zone."""
+    return timestamp(value, ZoneInfo(zone_name))
+
+
+def instant_words(value: datetime, zone: tzinfo | None = None) -> str:
+    """A time inside a sentence, to the minute, with the zone's name: "1 Sep 2026, 00:00 CEST".
+
+    Args:
+        zone: in which it is written; None: the operator's.
+    """
+    return _written(value, zone, "%H:%M")
+
+
+def day_words(value: date | None) -> str:
+    """A day of the calendar, as in `instant_words`; nothing for none."""
+    return "" if value is None else ENGLISH.day(value)
+
+
+def _written(value: datetime, zone: tzinfo | None, clock: str) -> str:
+    local = timezone.localtime(value, zone)
+    name = f"{local:%Z}"
+    # Some zones have no name, only what they are ahead of UTC.
+    return f"{ENGLISH.day(local.date())}, {local:{clock}}{NO_BREAK}{f'UTC{name}' if name[:1] in '+-' else name}"
 
 
 def mono(value: Any) -> SafeString | str:

@@ -130,6 +130,7 @@ def operation(
     idempotent: bool = False,
     dry_run: bool = False,
     conditional: bool = False,
+    deprecated: bool = False,
 ) -> Callable[[Handler], Handler]:
     """Declare the method of a view: which scope it needs, which the view then enforces, and what the document says of it.
 
@@ -144,6 +145,7 @@ def operation(
         idempotent: the call needs an Idempotency-Key.
         dry_run: it takes `?dry_run=true`; a `query` of its own is then a `DryRunQuery`.
         conditional: it takes If-Match.
+        deprecated: another call does the same, and new clients use that one.
     """
     headers = [
         REQUEST_ID_HEADER,
@@ -161,6 +163,7 @@ def operation(
         summary=summary,
         description=f"{description}\n\nScope: `{scope}`.".strip() if scope else description,
         tags=[tag],
+        deprecated=deprecated or None,
         parameters=[*parameters, *([query] if query else []), *headers],
         request=takes.shape if takes else None,
         responses={

@@ -1,5 +1,5 @@
-"""Dates and times where no page says otherwise: as in the columns of all lists, 2026-03-01 14:03:20."""
+"""Dates and times where no page says otherwise: as in the columns of all lists, 1 Mar 2026, 14:03:20 UTC."""
 
-DATE_FORMAT = SHORT_DATE_FORMAT = "Y-m-d"
-TIME_FORMAT = "H:i:s"
-DATETIME_FORMAT = SHORT_DATETIME_FORMAT = "Y-m-d H:i:s"
+DATE_FORMAT = SHORT_DATE_FORMAT = "j M Y"
+TIME_FORMAT = "H:i:s T"
+DATETIME_FORMAT = SHORT_DATETIME_FORMAT = "j M Y, H:i:s T"

@@ -12,6 +12,7 @@ from django.contrib.contenttypes.models import ContentType
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from billing.admin import invoice_lists, search
 from billing.admin import subscriptions as subscription_pages
@@ -23,6 +24,7 @@ from billing.models import Customer, Invoice
 from billing.orders import subscriptions, suspension
 from billing.orders.subscriptions import Wish
 from ledger.admin.kit import bounded_reads, pages, saved_lists
+from ledger.admin.kit.cells import instant_words
 from ledger.models import StaffEvent
 from tests.asgi_client import AsgiClient
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring
@@ -358,3 +360,46 @@ def test_a_name_of_too_many_customers_asks_for_more_of_it(client, named, model, 
     assert "More than 1 customers are called “jorg”. Type more of the name" in page
     assert client.get(f"{BILLING}/{model}/csv/?q=jorg").status_code == 302
     assert "Jörg Müller" in client.get(f"{BILLING}/{model}/?q=jorg+mul").content.decode()
+
+
+# Dates and times -------------------------------------------------------------------------------------
+
+A_TIME = r"\d{1,2}\u00a0[A-Z][a-z]{2}\u00a0\d{4}, \d\d:\d\d(:\d\d)?\u00a0[A-Z]{3,4}"
+
+
+@pytest.fixture
+def in_berlin():
+    """A subscription from 1 September in Berlin on, which is 22:00 of 31 August in UTC, with an open invoice."""
+    customer = CustomerFactory(ref="C-1", time_zone="Europe/Berlin")
+    started_at = datetime(2026, 8, 31, 22, tzinfo=UTC)
+    return SubscriptionFactory(ref="SUB-1", customer=customer.ref, time_zone="Europe/Berlin", started_at=started_at)
+
+
+def test_a_contract_has_its_times_in_its_own_zone_and_says_so(client, in_berlin):
+    generate_in(ref="SUB-1", options=Options(as_of=datetime(2026, 9, 1, tzinfo=UTC)))
+    pages = (
+        f"{BILLING}/subscription/",
+        f"{BILLING}/subscription/{in_berlin.pk}/change/",
+        f"{BILLING}/customer/{in_berlin.customer_id}/change/",
+    )
+    for page in (client.get(url).content.decode() for url in pages):
+        assert "1\u00a0Sep\u00a02026, 00:00:00\u00a0CEST" in page
+        assert "1\u00a0Oct\u00a02026, 00:00:00\u00a0CEST" in page, "next due"
+        assert "31\u00a0Aug\u00a02026" not in page
+
+
+@pytest.mark.parametrize("model", ["customer", "subscription", "invoice", "creditnote", "plan", "run"])
+def test_each_time_of_a_list_is_written_in_one_way_with_its_zone(client, named, model):
+    page = client.get(f"{BILLING}/{model}/").content.decode()
+    shown = re.findall(r"<time [^>]*>([^<]*)</time>", page)
+    assert all(re.fullmatch(A_TIME, each) for each in shown), shown
+    assert shown or model == "run"
+    cells = re.sub(r"<(input|time)\b[^>]*>", "", page)
+    assert not re.search(r">\s*20\d\d-\d\d-\d\d", cells)
+
+
+def test_an_operator_sees_the_chosen_zone_by_its_name(client, named):
+    with timezone.override("Asia/Tokyo"):
+        assert instant_words(datetime(2026, 8, 31, 22, tzinfo=UTC)) == "1\u00a0Sep\u00a02026, 07:00\u00a0JST"
+    with timezone.override("America/Sao_Paulo"):
+        assert instant_words(datetime(2026, 8, 31, 22, tzinfo=UTC)) == "31\u00a0Aug\u00a02026, 19:00\u00a0UTC-03"

@@ -3,15 +3,18 @@
 import uuid
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from types import SimpleNamespace
 
 import pytest
 
+from billing.admin import prose
 from billing.admin.document_page import invoice_sentences
 from billing.admin.order_forms.prices import price_typed, typed_of
 from billing.admin.prose import change_words, coupon_words, price_sentence
 from billing.admin.run_sentences import run_sentences
 from billing.models import Coupon, Invoice, Plan, Run
 from billing.rating.price_input import parse_price, price_dict
+from billing.rating.prices import PriceModel
 from tests.billing.factories import metered, recurring
 
 PRICES = [
@@ -188,3 +191,18 @@ def test_a_run_says_one_sentence_first(values, sentences):
 def test_an_invoice_says_its_state_first(values, beginning):
     invoice = Invoice(currency="EUR", customer_ref="ada", total_minor=1200, amount_due_minor=1200, **values)
     assert invoice_sentences(invoice, today=date(2026, 3, 1))[0].startswith(beginning)
+
+
+def test_each_price_model_has_a_sentence_with_what_it_costs():
+    assert set(prose.COSTS) == set(PriceModel)
+
+
+@pytest.mark.parametrize("field", ["unit_amount", "package_size", "rate"])
+def test_a_price_without_its_amount_is_never_shown_as_zero(field):
+    model = {"unit_amount": "unit", "package_size": "package", "rate": "percentage"}[field]
+    price = SimpleNamespace(
+        model=PriceModel(model), unit_amount=Decimal(1), package_size=Decimal(1), rate=Decimal(1), fixed_amount=None
+    )
+    setattr(price, field, None)
+    with pytest.raises(AssertionError):
+        prose._cost(price, "EUR", "month")

@@ -80,7 +80,7 @@ def amend_dry(api: ApiClient, ref: str) -> None:
 def resume_billing(api: ApiClient, ref: str) -> None:
     """Suspend the subscription's billing, and resume it over REST."""
     suspension.suspend(ref=ref, reason="looks odd")
-    assert api.post(f"/v1/subscriptions/{ref}/unpark", {"reason": "looked at"}).status_code == 200
+    assert api.post(f"/v1/subscriptions/{ref}/resume", {"reason": "looked at"}).status_code == 200
 
 
 def publish_rate(api: ApiClient, ref: str) -> None:

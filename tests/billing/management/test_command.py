@@ -124,8 +124,25 @@ def test_a_subscription_is_explained(plan: str) -> None:
     generate(ref=ref, options=Options(as_of=at(1, 1)))
     _, explanation = run_json("--as-of", "2026-02-01", "--explain", ref)
     assert explanation["due"] == "recurring_due_at 2026-02-01T00:00:00+00:00 has come"
-    assert explanation["newest_claims"][0]["amount_minor"] == 1000
+    [claim] = explanation["newest_claims"]
+    assert (claim["kind"], claim["price_key"], claim["amount_minor"]) == ("recurring", "base", 1000)
+    assert [(one["price_key"], one["plan"], one["plan_version"]) for one in explanation["versions"]][:2] == [
+        ("", plan, 1),
+        ("base", plan, 1),
+    ]
     assert explanation["lock"]["name"] == f"invoice_gen/{ref}"
+
+
+def test_an_explanation_names_prices_plans_and_kinds(plan: str) -> None:
+    ref = SubscriptionFactory(plan=plan).ref
+    generate(ref=ref, options=Options(as_of=at(1, 1)))
+    _, text = run("--as-of", "2026-02-01", "--explain", ref)
+    assert f"Ordered        the subscription on {plan} v1, from 2026-01-01 00:00 to no end" in text
+    assert f"Ordered        quantity 1 of base on {plan} v1, from 2026-01-01 00:00 to no end" in text
+    assert (
+        "Billed         from 2026-01-01 00:00 to 2026-02-01 00:00 UTC: kind recurring, price key base, amount minor 1000" in text
+    )
+    assert "None" not in text
 
 
 def test_the_check_finds_nothing_after_ordinary_life(plan: str) -> None:

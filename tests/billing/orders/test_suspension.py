@@ -91,7 +91,7 @@ def test_a_dry_run_of_an_amendment_beyond_the_limits_does_not_say_that_billing_i
     settings.BILLING_LIMITS = {"periods": 3}
     refused = api.post(path, body)
     problem = refused.json()
-    assert (refused.status_code, problem["type"].rsplit("/", 1)[1]) == (409, "subscription-would-be-parked")
+    assert (refused.status_code, problem["type"].rsplit("/", 1)[1]) == (409, "billing-would-be-suspended")
     assert (problem["title"], problem["detail"]) == (
         "A run would suspend billing of the subscription",
         "A run would suspend billing of the subscription.",
@@ -103,7 +103,7 @@ def test_a_dry_run_of_an_amendment_beyond_the_limits_does_not_say_that_billing_i
     # Where billing is suspended, a dry run says so.
     suspension.suspend(ref=subscription.ref, reason="looks-odd")
     problem = api.post(path, body).json()
-    assert (problem["type"].rsplit("/", 1)[1], problem["reason"]) == ("subscription-parked", "looks-odd")
+    assert (problem["type"].rsplit("/", 1)[1], problem["reason"]) == ("billing-suspended", "looks-odd")
     assert problem["detail"] == "Billing of the subscription is suspended."
 
 
@@ -136,7 +136,7 @@ def test_over_rest_the_refusal_suspends_billing_as_the_command_does(settings) ->
     key = unique("key")
     refused, again = (api.post(path, body, key=key) for _ in range(2))
     assert [one.status_code for one in (refused, again)] == [409, 409]
-    assert refused.json()["type"].endswith("subscription-parked")
+    assert refused.json()["type"].endswith("billing-suspended")
     suspended = SuspendedBilling.objects.get(subscription=subscription.pk)
     assert (suspended.reason, suspended.facts) == ("too-many-periods", {"periods": 4, "limit": 3})
     assert not Invoice.objects.filter(subscription_ref=subscription.ref).exists()
@@ -145,3 +145,14 @@ def test_over_rest_the_refusal_suspends_billing_as_the_command_does(settings) ->
     assert api.post(path, body).status_code == 409
     suspension.resume(ref=subscription.ref, actor="ada", reason="Checked by hand")
     assert api.post(path, body).status_code == 201
+
+
+@pytest.mark.parametrize("call", ["resume", "unpark"])
+def test_billing_is_resumed_over_rest_by_the_word_of_the_admin_and_by_the_earlier_one(api, call: str) -> None:
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring()]).code)
+    suspension.suspend(ref=subscription.ref, reason="looks-odd")
+    answer = api.post(f"/v1/subscriptions/{subscription.ref}/{call}", {"reason": "Checked by hand"})
+    assert (answer.status_code, answer.json()["resume_reason"]) == (200, "Checked by hand")
+    assert {"suspended_at", "resumed_at", "resumed_by"} <= answer.json().keys()
+    again = api.post(f"/v1/subscriptions/{subscription.ref}/{call}", {"reason": "Again"})
+    assert (again.status_code, again.json()["type"].rsplit("/", 1)[1]) == (409, "billing-not-suspended")
