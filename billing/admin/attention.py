@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.db import connection
+from django.db.models import Count, Max
 from django.urls import reverse
 from django.utils import timezone
 
@@ -78,6 +79,10 @@ def _audit() -> list[Attention]:
     """Say when the last audit ended, and with which result."""
     last = ScheduledTask.objects.filter(name=AUDIT).first()
     if last is None or last.finished_at is None:
+        begun = ScheduledTask.objects.aggregate(tasks=Count("name"), most=Max("executions"))
+        if begun["tasks"] and begun["most"] <= 1:
+            # In a worker's first round each task has its turn.
+            return [Attention(tone="info", text="A worker has begun; its first audit comes in a moment.")]
         return [Attention(tone="warning", text="No worker has audited the ledger yet: manage.py work does it every day.")]
     hours = (timezone.now() - last.finished_at) / timedelta(hours=1)
     age = f"{hours:.0f} hours ago" if hours >= 1 else "less than an hour ago"

@@ -174,7 +174,7 @@ UNKNOWN_INVOICES = """
     WHERE NOT EXISTS (SELECT FROM billing_invoice AS i WHERE i.id::text = named.id)
 """
 VERSION_SHOWN = ("item_id", "plan_id", "price_id", "quantity", "starts_at", "ends_at")
-VERSION_NAMES = {"price_key": F("item__price_key"), "plan": F("plan__code"), "plan_version": F("plan__version")}
+VERSION_NAMES = {"price_key": F("item__price_key"), "plan_code": F("plan__code"), "plan_version": F("plan__version")}
 """An item version in short; the subscription as a whole is an item without a price key."""
 CLAIM_SHOWN = ("item_id", "kind", "starts_at", "ends_at", "amount_minor", "invoice_id")
 

@@ -92,8 +92,9 @@ def _explanation_lines(explanation: Mapping[str, Any]) -> Iterator[tuple[str, st
     for period in explanation["periods"]:
         yield f"Period {period['number']}", f"{_span(period['start'], period['end'])}"
     for version in explanation["versions"]:
-        what = f"quantity {version['quantity']:f} of {version['price_key']}" if version["price_key"] else "the subscription"
-        on = f"{version['plan']} v{version['plan_version']}"
+        counted = f"quantity {version['quantity'].normalize():f} of {version['price_key']}"
+        what = counted if version["price_key"] else "the subscription"
+        on = f"{version['plan_code']} v{version['plan_version']}"
         yield "Ordered", f"{what} on {on}, {_span(version['starts_at'], version['ends_at'])}"
     for claim in explanation["newest_claims"]:
         members = {name: value for name, value in claim.items() if name not in ("starts_at", "ends_at", "item_id", "price_id")}

@@ -3,6 +3,7 @@
 import html
 import re
 import uuid
+from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
@@ -20,6 +21,7 @@ from billing.models import (
     Plan,
     Run,
     RunResult,
+    ScheduledTask,
     Subscription,
     SuspendedBilling,
     Transition,
@@ -507,4 +509,17 @@ def test_the_pages_of_a_customer_and_its_holder_say_how_each_subscription_is(cli
             (stopped, "active, billing suspended: amount-unusual"),
             (ended, "ended"),
         ):
-            assert re.search(rf"{subscription.ref} \S+ v1 {state} 20", text), (address, subscription.ref)
+            assert re.search(rf"{subscription.ref} \S+ v1 {state} \d+ [A-Z][a-z]+ 20", text), (address, subscription.ref)
+
+
+def test_the_first_page_misses_an_audit_only_after_the_first_round_of_a_worker(client):
+    missing, coming = "No worker has audited the ledger yet", "its first audit comes in a moment"
+    assert missing in client.get("/admin/").content.decode()
+    now = datetime.now(UTC)
+    task = ScheduledTask.objects.create(
+        name="update_totals", due_at=now, started_at=now, finished_at=now, exit_code=0, executions=1
+    )
+    page = client.get("/admin/").content.decode()
+    assert (missing in page, coming in page) == (False, True)
+    ScheduledTask.objects.filter(pk=task.pk).update(executions=2)
+    assert missing in client.get("/admin/").content.decode()

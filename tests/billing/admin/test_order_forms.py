@@ -363,7 +363,7 @@ def test_a_subscription_shows_its_first_invoice_before_it_is_created(client):
     before = row_counts()
     response = send_first_step(client, url, values)
     text = text_of_response(response)
-    assert "It ends 2026-02-01 00:00 UTC." in text
+    assert "It ends 1 Feb 2026, 00:00 UTC." in text
     assert "1 Jan 2026 – 31 Jan 2026 30.00 Tax 6.00 Total 36.00" in text
     assert row_counts() == before
     assert client.post(url, hidden_values(response) | {"confirmed": "yes"}).status_code == 302
@@ -435,15 +435,15 @@ def subscription():
         (
             "change-quantities",
             {"quantities": "base 4", "effective_at": "2026-01-01T00:00"},
-            ": base: 4, from 2026-01-01 00:00 UTC on.",
+            ": base: 4, from 1 Jan 2026, 00:00 UTC on.",
             {"quantities": {"base": "4"}},
         ),
-        ("pause", {"effective_at": "2026-02-01T00:00"}, ": is paused, from 2026-02-01 00:00 UTC on.", {"paused": True}),
-        ("cancel", {"ends_at": "2026-02-01T00:00"}, ": ends 2026-02-01 00:00 UTC, ", {"ends_at": "2026-02-01T00:00:00+00:00"}),
+        ("pause", {"effective_at": "2026-02-01T00:00"}, ": is paused, from 1 Feb 2026, 00:00 UTC on.", {"paused": True}),
+        ("cancel", {"ends_at": "2026-02-01T00:00"}, ": ends 1 Feb 2026, 00:00 UTC, ", {"ends_at": "2026-02-01T00:00:00+00:00"}),
         (
             "withdraw-cancellation",
             {"effective_at": "2026-02-15T00:00"},
-            ": goes on without an end, from 2026-02-15 00:00 UTC on.",
+            ": goes on without an end, from 15 Feb 2026, 00:00 UTC on.",
             {"ends_at": None},
         ),
     ],
@@ -460,14 +460,14 @@ def test_a_subscription_is_amended_after_its_effect_was_shown(client, subscripti
     amendment = Amendment.objects.order_by("-sequence").first()
     assert (amendment.sequence, amendment.change, amendment.actor) == (2, change, "admin:mara")
     page = text_of_response(client.get(f"{BILLING}/subscription/{subscription.pk}/change/"))
-    assert "ordered Basic (solo v1), ends 2026-03-01 00:00 UTC" in page
+    assert "ordered Basic (solo v1), ends 1 Mar 2026, 00:00 UTC" in page
 
 
 def test_the_plan_of_a_subscription_is_changed_to_its_newest_version(client, subscription):
     PlanFactory(code="solo", name="Solo plus", prices=[recurring(unit_amount="12", model="unit")])
     url = f"{BILLING}/subscription/{subscription.pk}/change-plan/"
     response = send_first_step(client, url, {"plan": "solo", "effective_at": "2026-01-01T00:00"})
-    assert "plan becomes Solo plus (solo v2), from 2026-01-01 00:00 UTC on." in text_of_response(response)
+    assert "plan becomes Solo plus (solo v2), from 1 Jan 2026, 00:00 UTC on." in text_of_response(response)
     assert "12.00" in text_of_response(response)
     assert client.post(url, hidden_values(response) | {"confirmed": "yes"}).status_code == 302
     assert Amendment.objects.count() == 2

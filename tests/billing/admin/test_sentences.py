@@ -91,16 +91,16 @@ def test_a_price_comes_back_from_its_form_as_it_was(definition):
         ({"plan": 7, "quantities": {"seats": "5"}, "ends_at": None}, True, "ordered Team (team v2), seats: 5"),
         ({"plan": 7}, False, "plan becomes Team (team v2)"),
         ({"plan": 8}, False, "plan becomes a plan that is missing"),
-        ({"ends_at": "2026-02-01T00:00:00+00:00"}, False, "ends 2026-02-01 00:00 UTC"),
+        ({"ends_at": "2026-02-01T00:00:00+00:00"}, False, "ends 1\u00a0Feb\u00a02026, 00:00\u00a0UTC"),
         ({"ends_at": None}, False, "goes on without an end"),
         ({"paused": True}, False, "is paused"),
         ({"paused": False}, False, "goes on after the pause"),
-        ({"trial_end": "2026-02-01T00:00:00+00:00"}, False, "trial ends 2026-02-01 00:00 UTC"),
+        ({"trial_end": "2026-02-01T00:00:00+00:00"}, False, "trial ends 1\u00a0Feb\u00a02026, 00:00\u00a0UTC"),
     ],
 )
 def test_an_amendment_is_described_without_ids(change, is_order, words):
     plans = {7: Plan(pk=7, code="team", version=2, name="Team")}
-    assert change_words(change, plans=plans, is_order=is_order) == words
+    assert change_words(change, zone=UTC, plans=plans, is_order=is_order) == words
 
 
 @pytest.mark.parametrize(
@@ -149,21 +149,21 @@ BEGAN = datetime(2026, 2, 1, 2, tzinfo=UTC)
             [
                 "The run finished after 9 seconds on worker-1: 2,998 invoices over 367,854.60 EUR.",
                 "41 subscriptions had nothing due; billing of 1 subscription is suspended; 2 subscriptions failed.",
-                "It billed up to 2026-02-01 00:00 UTC, with 4 workers.",
+                "It billed up to 1\u00a0Feb\u00a02026, 00:00\u00a0UTC, with 4 workers.",
             ],
         ),
         (
             {"finished_at": BEGAN, "exit_code": 3, "options": {"only": "usage", "limit": 5}},
             [
                 "The run finished with trouble after less than a second: it made no invoice.",
-                "It billed up to 2026-02-01 00:00 UTC, usage charges only, limit 5.",
+                "It billed up to 1\u00a0Feb\u00a02026, 00:00\u00a0UTC, usage charges only, limit 5.",
             ],
         ),
         (
             {},
             [
                 "This run began and has not ended: it goes on, or it was killed.",
-                "It billed up to 2026-02-01 00:00 UTC.",
+                "It billed up to 1\u00a0Feb\u00a02026, 00:00\u00a0UTC.",
             ],
         ),
     ],

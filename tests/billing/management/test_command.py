@@ -126,7 +126,7 @@ def test_a_subscription_is_explained(plan: str) -> None:
     assert explanation["due"] == "recurring_due_at 2026-02-01T00:00:00+00:00 has come"
     [claim] = explanation["newest_claims"]
     assert (claim["kind"], claim["price_key"], claim["amount_minor"]) == ("recurring", "base", 1000)
-    assert [(one["price_key"], one["plan"], one["plan_version"]) for one in explanation["versions"]][:2] == [
+    assert [(one["price_key"], one["plan_code"], one["plan_version"]) for one in explanation["versions"]][:2] == [
         ("", plan, 1),
         ("base", plan, 1),
     ]

@@ -5,6 +5,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from django.apps import apps
@@ -118,3 +119,8 @@ def entries_and_refusals() -> tuple[int, int]:
     """How many entries and how many refusals there are."""
     refusals = models.Entry.objects.filter(kind="refusal").count()
     return models.Entry.objects.count() - refusals, refusals
+
+
+def shown_time(at: datetime, clock: str = "%H:%M:%S") -> str:
+    """A time as pages write it, in its own zone; its spaces as `text_of` has them."""
+    return f"{at.day} {at:%b} {at.year}, {at:{clock}} {at:%Z}"

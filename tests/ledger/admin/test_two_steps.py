@@ -57,7 +57,7 @@ def test_the_first_click_says_what_will_happen_and_writes_nothing(client, ada):
     assert response.status_code == 200
     text = text_of(page)
     assert "50 added, for ada (Credits)." in text
-    assert "A new promotional lot of 50, which expires 2999-12-31 23:59 UTC." in text
+    assert "A new promotional lot of 50, which expires 31 Dec 2999, 23:59 UTC." in text
     assert "Balance 20 70 Available 20 70" in text
     assert Entry.objects.count() == before
 
