@@ -46,7 +46,7 @@ _IS_DUE = f"""
                 OR cursor.usage_amendments_seen <> coalesce(
                     (SELECT max(a.sequence) FROM billing_amendment AS a WHERE a.subscription_id = s.id), 0)
                 OR (cursor.usage_due_at IS NULL AND EXISTS (SELECT FROM billing_usageevent AS e
-                    WHERE e.subscription_id = s.id AND e.recorded_at > cursor.usage_seen_until))))
+                    WHERE e.subscription_id = s.id AND e.recorded_at > coalesce(cursor.usage_seen_until, '-infinity')))))
             -- The cursor is a hint. Where it says that nothing is due for long, an item that counts and of which nothing is
             -- billed since its last period says otherwise.
             OR (

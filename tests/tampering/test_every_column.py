@@ -16,6 +16,7 @@ MISSED = {
     "billing_cursor.deleted": "a hint is gone: the next run looks at everything",
     "billing_cursor.claims_from": "fewer claims are read, and no period can be billed again; after unbilled time it is found",
     "billing_cursor.claims_from emptied": "the next run reads all claims",
+    "billing_cursor.usage_seen_until emptied": "the next run looks at all usage",
 }
 """What neither finds, each with why nothing comes of it."""
 BY_THE_ANCHOR = {"ledger_register.registered_on"}
