@@ -49,8 +49,9 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "billing_usagekey": APPEND,
     "billing_usageevent": APPEND,
     "billing_droppedmonth": READ,
-    # What was billed. Claims are released, never deleted; the snapshot of one that comes back says which credits cover it.
-    "billing_claim": (*APPEND, columns("released_at", "released_by", "snapshot")),
+    # What was billed. Claims are released, never deleted; the snapshot of one that comes back says which credits cover it. A run
+    # notes on a claim that its period has to be measured again.
+    "billing_claim": (*APPEND, columns("released_at", "released_by", "snapshot", "measure_again")),
     "billing_cursor": CHANGE_AND_DELETE,
     "billing_suspendedbilling": (*APPEND, columns("resumed_at", "resumed_by", "resume_reason")),
     # Documents. A trigger lets only drafts be deleted, and freezes what has a number.
