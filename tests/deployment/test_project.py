@@ -1,10 +1,13 @@
 """The project's own machinery: make's targets, the layers, the pinned requirements."""
 
+import ast
 import re
 import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from tests.conftest import LONGEST_FIRST
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BIN = Path(sys.executable).parent
+PACKAGES = ("ledger", "billing", "ledger_project")
 
 
 def test_make_help_lists_every_target() -> None:
@@ -51,9 +55,48 @@ def test_the_runtime_requirements_have_the_versions_that_are_tested() -> None:
     assert {name: version for name, version in versions("requirements.txt").items() if tested.get(name) != version} == {}
 
 
+def imported_by(package: str) -> Iterator[str]:
+    """The modules whose imports stand in the files of a package, by the first part of their names."""
+    for path in (ROOT / package).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+            yield from (name.partition(".")[0] for name in names)
+
+
+def test_the_product_imports_what_it_is_installed_with_and_nothing_of_the_tests() -> None:
+    """The tests' own packages are installed wherever the tests run, so that no other test finds such an import."""
+    imported = {name for package in PACKAGES for name in imported_by(package)}
+    assert "tests" not in imported
+    distributions = packages_distributions()
+    needed = {
+        module: {name.lower().replace("_", "-") for name in distributions[module]} for module in imported & set(distributions)
+    }
+    assert {"django", "psycopg", "orjson"} <= needed.keys()
+    installed = set(re.findall(r"^([a-z0-9._-]+)", (ROOT / "requirements-tracing.txt").read_text(), re.MULTILINE))
+    assert {module: names for module, names in needed.items() if not names & installed} == {}
+
+
+def test_the_product_names_every_requirement() -> None:
+    text = "\n".join(path.read_text() for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+    modules: dict[str, set[str]] = {}
+    for module, names in packages_distributions().items():
+        for name in names:
+            modules.setdefault(name.lower().replace("_", "-"), set()).add(module)
+    required = re.findall(r"^([a-z0-9-]+)", (ROOT / "requirements.in").read_text(), re.MULTILINE)
+    # Python itself reads tzdata, where the machine has no time zones.
+    unnamed = [name for name in required if not any(re.search(rf"\b{module}\b", text) for module in modules.get(name, ()))]
+    assert unnamed == ["tzdata"]
+
+
+def test_time_zones_are_installed_on_every_platform() -> None:
+    """Customers' time zones are read from the machine, which need not have any. Windows alone gets them by other packages."""
+    assert re.search(r"^tzdata==\S+ \\$", (ROOT / "requirements.txt").read_text(), re.MULTILINE)
+
+
 def test_a_module_in_no_layer_breaks_the_build(tmp_path: Path) -> None:
     """The control: the same tree without `ledger/utils.py` keeps the contract."""
-    for package in ("ledger", "billing", "ledger_project"):
+    for package in PACKAGES:
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     lint = [BIN / "lint-imports", "--no-cache", "--contract", "ledger-rooms"]
