@@ -35,8 +35,8 @@ test-cluster: $(VENV)/.installed-dev  ## Run what a Citus cluster can run of the
 	LEDGER_TEST_CITUS=$(CITUS) $(BIN)/python -m pytest -m "not slow" \
 		tests/ledger tests/schema tests/concurrency tests/billing tests/distributed $(ARGS)
 
-replay: $(VENV)/.installed  ## Play a recorded trace as spends over HTTP, audit, invoice: TRACE=FILE ARGS="--speed 10"
-	@exec $(BIN)/python manage.py replay $(TRACE) $(ARGS)
+replay: $(VENV)/.installed-dev  ## Play a recorded trace as spends over HTTP, audit, invoice: TRACE=FILE ARGS="--speed 10"
+	@exec $(BIN)/python -m tests.benchmarks.replay $(TRACE) $(ARGS)
 
 bench: $(VENV)/.installed-dev  ## Measure ratios on a PostgreSQL of its own: ROWS=service,http for some of them
 	@exec $(BIN)/python -m tests.benchmarks $(if $(ROWS),--rows $(ROWS))

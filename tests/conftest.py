@@ -101,7 +101,7 @@ LONGEST_FIRST = (
     "ledger/api/test_conformance.py",
     "deployment/serving/test_postgres.py",
     "billing/random_subscriptions/test_day_by_day.py",
-    "deployment/replay/test_replay.py",
+    "benchmarks/replay/test_replay.py",
     "browser/test_pages.py",
     "deployment/operators/test_links.py",
     "billing/api/test_conformance.py",

@@ -18,8 +18,8 @@ from billing.metering import usage
 from billing.models import Invoice
 from billing.orders import customers, plans, subscriptions
 from billing.rating.periods import Interval, IntervalUnit
-from ledger_project.replay.play import ReplayFailed, Target
-from ledger_project.replay.traces import Use
+from tests.benchmarks.replay.play import ReplayFailed, Target
+from tests.benchmarks.replay.traces import Use
 
 CURRENCY: Final = "USD"
 CENT: Final = Decimal("0.01")

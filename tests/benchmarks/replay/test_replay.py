@@ -14,19 +14,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
 
 from ledger import services
 from ledger.models import ApiKey
-from ledger_project.management.commands import replay
-from ledger_project.replay import usage_billing
-from ledger_project.replay.play import Accidents, ReplayFailed, Target, check_balances, grant_all, spend_all
-from ledger_project.replay.traces import TraceInvalid, Use, read_trace
+from tests.benchmarks.replay import command, usage_billing
+from tests.benchmarks.replay.play import Accidents, ReplayFailed, Target, check_balances, grant_all, spend_all
+from tests.benchmarks.replay.traces import TraceInvalid, Use, read_trace
 from tests.conftest import WebProcess
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -88,12 +85,21 @@ def test_what_is_no_trace_is_refused_by_line(tmp_path: Path, text: str, complain
     assert complaint in str(refused.value)
 
 
-def test_without_a_trace_it_is_said_where_one_is(tmp_path: Path) -> None:
-    with pytest.raises(CommandError) as refused:
-        call_command("replay", str(tmp_path / "none.csv"))
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int | str | None, str]:
+    """The exit code of a command that reports nothing, and what it says."""
+    with pytest.raises(SystemExit) as end:
+        command.main(arguments)
+    said = capsys.readouterr()
+    assert said.out == ""
+    return end.value.code, said.err
 
-    assert f"{tmp_path}/none.csv does not exist" in str(refused.value)
-    assert "https://github.com/Azure/AzurePublicDataset" in str(refused.value)
+
+def test_without_a_trace_it_is_said_where_one_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = refused(capsys, str(tmp_path / "none.csv"))
+
+    assert code == 1
+    assert f"{tmp_path}/none.csv does not exist" in said
+    assert "https://github.com/Azure/AzurePublicDataset" in said
 
 
 @pytest.mark.parametrize(
@@ -107,17 +113,20 @@ def test_without_a_trace_it_is_said_where_one_is(tmp_path: Path) -> None:
         ("--drop-every=-1", "--drop-every must be 0 or more"),
     ],
 )
-def test_numbers_that_make_no_sense_are_refused_before_anything_starts(trace: Path, option: str, complaint: str) -> None:
-    with pytest.raises(CommandError, match=complaint) as refused:
-        call_command("replay", str(trace), option)
-    assert refused.value.returncode == 2
+def test_numbers_that_make_no_sense_are_refused_before_anything_starts(
+    trace: Path, option: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, said = refused(capsys, str(trace), option)
+    assert code == 2
+    assert complaint in said
 
 
-def test_a_file_that_is_no_csv_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_no_csv_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "trace.csv"
     path.write_text(HEADER + "x" * 200_000)
-    with pytest.raises(CommandError, match="field larger than field limit"):
-        call_command("replay", str(path))
+    code, said = refused(capsys, str(path))
+    assert code == 1
+    assert "field larger than field limit" in said
 
 
 # Playing ---------------------------------------------------------------------------------------------
@@ -208,16 +217,15 @@ def test_control_usage_that_is_billed_wrongly_is_found(target: Target, trace: Pa
 
 
 def test_against_a_running_ledger_it_makes_a_key_for_the_run_and_leaves_out_what_it_cannot_reach(
-    target: Target, trace: Path, monkeypatch: pytest.MonkeyPatch
+    target: Target, trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("LEDGER_BOOTSTRAP_API_KEY", raising=False)
     # As where that ledger's database is not the one of these settings.
-    monkeypatch.setattr(replay, "_is_our_database", lambda target, uses: False)
-    said = StringIO()
+    monkeypatch.setattr(command, "_is_our_database", lambda target, uses: False)
 
-    call_command("replay", str(trace), url=target.url, limit=20, concurrency=2, stdout=said)
+    command.main([str(trace), "--url", target.url, "--limit", "20", "--concurrency", "2"])
 
-    lines = said.getvalue().splitlines()
+    lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("Trace     trace.csv: 20 requests by 18 holders, run replay-")
     assert lines[-2] == "Balances  18 of 18 holders have the balance of their responses"
     assert lines[-1].startswith("Audit     skipped, like the invoices")
@@ -285,16 +293,23 @@ def test_a_response_that_neither_accepts_nor_refuses_is_a_failure() -> None:
         spend_all(target, ONE, concurrency=1, speed=0, accidents=Accidents(0, 0))
 
 
+def test_a_failure_ends_the_command_with_a_sentence_and_exit_code_1(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with server_of([(500, {"title": "broken"}, {})]) as target, pytest.raises(SystemExit) as end:
+        command.main([str(trace), "--url", target.url, "--api-key", "key", "--limit", "1"])
+
+    assert (end.value.code, capsys.readouterr().err) == (1, 'grant: 500 {"title": "broken"}\n')
+
+
 # The whole command -----------------------------------------------------------------------------------
 
 
 def start_replay(trace: Path, folder: Path, *options: str) -> subprocess.Popen[str]:
-    """`manage.py replay` with a new ledger, whose data go under `folder`."""
+    """`python -m tests.benchmarks.replay` with a new ledger, whose data go under `folder`."""
     folder.mkdir(mode=0o755)
     folder.chmod(0o755)
     bare = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "LANG": "C.UTF-8", "TMPDIR": str(folder)}
     return subprocess.Popen(
-        [sys.executable, "manage.py", "replay", str(trace), *options],
+        [sys.executable, "-m", "tests.benchmarks.replay", str(trace), *options],
         cwd=ROOT, env=bare | {"LEDGER_DATA_DIR": str(folder / "settings")}, text=True, start_new_session=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip

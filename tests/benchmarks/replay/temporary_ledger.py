@@ -71,7 +71,7 @@ def _serving(ledger: Ledger, folder: Path) -> Iterator[None]:
         # A separate process group: Ctrl-C reaches only this process, which then stops the ledger in order.
         process = subprocess.Popen(
             [sys.executable, "manage.py", "serve"], cwd=settings.BASE_DIR, env=environment, process_group=0,
-            stdin=subprocess.DEVNULL, stdout=output, stderr=output, preexec_fn=web.end_with_parent,  # noqa: PLW1509
+            stdin=subprocess.DEVNULL, stdout=output, stderr=output, preexec_fn=web.end_with_parent,
         )  # fmt: skip
     try:
         _wait_until_ready(ledger, process, log)
@@ -83,7 +83,7 @@ def _serving(ledger: Ledger, folder: Path) -> Iterator[None]:
 def _wait_until_ready(ledger: Ledger, process: "subprocess.Popen[bytes]", log: Path) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
     while process.poll() is None and time.monotonic() < deadline:
-        with suppress(OSError), urllib.request.urlopen(f"{ledger.url}/readyz", timeout=5):  # noqa: S310 - our own address
+        with suppress(OSError), urllib.request.urlopen(f"{ledger.url}/readyz", timeout=5):
             return
         time.sleep(0.1)
     raise DoesNotStart(f"The ledger did not start:\n{log.read_text(errors='replace')}")

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from ledger_project.replay.traces import Use
+from tests.benchmarks.replay.traces import Use
 
 RESPONSE_TIMEOUT_S: Final = 30
 RETRY_FOR_S: Final = 60

@@ -1,1 +1,0 @@
-"""What `manage.py replay` is made of: a recorded trace, played over HTTP, audited and invoiced."""

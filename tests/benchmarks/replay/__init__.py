@@ -1,0 +1,1 @@
+"""What `make replay` is made of: a recorded trace, played over HTTP, audited and invoiced."""
