@@ -602,7 +602,7 @@ CALL ledger_have_registered('billing_scheduledtask', '{name}',
 CALL ledger_have_registered('billing_creditnoteuse', '{id}', '{released_at}');
 
 -- What a document's digest covers is registered when it changes afterwards; so an invoice costs nothing more.
-CALL ledger_have_registered('billing_claim', '{id}', '{released_at,released_by,snapshot}',
+CALL ledger_have_registered('billing_claim', '{id}', '{released_at,released_by,snapshot,measure_again}',
     'NEW.made_by IS NULL OR NEW.restores IS NOT NULL OR NEW.released_at IS NOT NULL');
 CALL ledger_have_registered('billing_couponuse', '{id}', '{released_at}', 'NEW.released_at IS NOT NULL');
 CALL ledger_have_registered('billing_creditpayment', '{id}', '{refund_sequence}', 'NEW.refund_sequence IS NOT NULL');

@@ -161,3 +161,16 @@ def test_functions_with_their_owners_rights_are_for_the_application_only(raw_con
     assert owner.execute(MAY_CALL, [settings.LEDGER_APP_ROLE, OF_TRIGGERS, OF_TRIGGERS]).fetchone() == (False, False)
     for function in FUNCTIONS:
         assert owner.execute(MAY_CALL, [settings.LEDGER_APP_ROLE, function, function]).fetchone() == (True, False)
+
+
+REGISTERED_AGAIN = """
+    SELECT changed.attname
+    FROM pg_trigger AS registered JOIN pg_attribute AS changed ON changed.attrelid = registered.tgrelid
+    WHERE registered.tgname = 'registered' AND tgrelid = %s::regclass AND changed.attnum = ANY(registered.tgattr::int2[])
+"""
+
+
+@pytest.mark.parametrize("table", ["billing_claim", "billing_couponuse", "billing_itemversion", "billing_suspendedbilling"])
+def test_what_may_be_changed_in_a_registered_row_is_registered_again(raw_connection: RawConnection, table: str) -> None:
+    """Otherwise the audit takes a change of the application for tampering."""
+    assert names_in(raw_connection(), REGISTERED_AGAIN, table) >= declared_columns(table) > set()
