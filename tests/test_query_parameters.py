@@ -89,7 +89,7 @@ def test_the_table_has_every_call_of_the_document() -> None:
 
 
 def test_only_probes_let_anything_pass() -> None:
-    assert {route for _, route, _ in PROBES} == {"/healthz", "/readyz", "/metrics"}
+    assert {route for _, route, _ in PROBES} == {"/healthz", "/metrics"}
 
 
 def test_an_unknown_query_parameter_is_refused_by_every_call(api: ApiClient) -> None:

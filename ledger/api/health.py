@@ -11,6 +11,7 @@ from ledger import checks
 from ledger.api.kit.endpoint import Endpoint
 from ledger.api.kit.queries import QueryTruthField, read_query
 from ledger.api.kit.rendering import Response, json_response
+from ledger.api.kit.request_errors import FieldError, InvalidRequest
 from ledger.api.kit.schema import ResponseBody, operation
 from ledger.api.kit.strict_serializers import StrictSerializer
 from ledger.errors import LedgerError, UnsafeDatabase
@@ -75,7 +76,6 @@ class Readiness(Endpoint):
     """The process can do its work."""
 
     is_public = True
-    is_probe = True
 
     @operation(
         "readiness",
@@ -90,6 +90,7 @@ class Readiness(Endpoint):
             200: ResponseBody(ReadinessSerializer, READY, "They can."),
             503: ResponseBody(ReadinessSerializer, NOT_READY, "They cannot."),
         },
+        problems=[InvalidRequest([FieldError("/reads_only", "not-a-boolean", "This must be true or false.")])],
     )
     def get(self, request: HttpRequest) -> Response:
         """Run the checks that are due."""
