@@ -251,6 +251,7 @@ SPECTACULAR_SETTINGS = {
     ],
     "SORT_OPERATIONS": False,
     "VERSION": "1",
+    "SERVERS": [{"url": "/", "description": "The server that this document comes from."}],
     "OAS_VERSION": "3.1.0",
     "SCHEMA_PATH_PREFIX": "/v1",
     "SERVE_INCLUDE_SCHEMA": False,
@@ -265,6 +266,7 @@ SPECTACULAR_SETTINGS = {
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "ledger_project.api.documented_problems.document_problems",
+        "ledger_project.api.documented_schemas.simplify_schemas",
     ],
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
 }

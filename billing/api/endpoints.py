@@ -85,7 +85,6 @@ class WriteEndpoint(BillingEndpoint):
     """What the writes have in common: a key, a body, and a result that is stored with the key."""
 
     collection: ClassVar[str]
-    takes_nothing: ClassVar[bool] = False
 
     def once(
         self,

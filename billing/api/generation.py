@@ -31,9 +31,9 @@ class SubscriptionInvoices(WriteEndpoint):
         tag=INVOICES, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[REF_PATH],
         takes=RequestBody(request_schemas.GenerationSerializer, {"all that is due": examples.GENERATION_BODY}),
         responses={
-            201: ResponseBody(response_schemas.InvoicesSerializer, {"invoices": [examples.INVOICE]}, "What was made."),
+            201: ResponseBody(response_schemas.GeneratedInvoicesSerializer, {"invoices": [examples.INVOICE]}, "What was made."),
             200: ResponseBody(
-                response_schemas.InvoicesSerializer, {"invoices": []}, "Nothing is due, or what a dry run would make."
+                response_schemas.GeneratedInvoicesSerializer, {"invoices": []}, "Nothing is due, or what a dry run would make."
             ),
         },
         problems=[NO_SUBSCRIPTION, BUSY],

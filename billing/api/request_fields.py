@@ -131,7 +131,7 @@ class RawEventField(StrictField):
                 "idempotency_key": {"type": "string", "minLength": 1, "maxLength": 255},
                 "subscription": {"type": "string", "maxLength": 64},
                 "meter": {"type": "string", "maxLength": 64},
-                "value": {"oneOf": [{"type": "string", "format": "decimal"}, {"type": "integer"}]},
+                "value": {"oneOf": [{"type": "string"}, {"type": "integer"}]},
                 "occurred_at": {"type": "string", "format": "date-time"},
                 "properties": {"type": "object"},
             },

@@ -308,7 +308,7 @@ class InvoiceTransitionSerializer(ResponseSchema):
     draft = DeletedDraftSerializer(allow_null=True)
 
 
-class InvoicesSerializer(ResponseSchema):
+class GeneratedInvoicesSerializer(ResponseSchema):
     """The new invoices."""
 
     invoices = InvoiceSerializer(many=True)

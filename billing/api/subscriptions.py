@@ -96,7 +96,9 @@ class Amendments(WriteEndpoint):
         takes=RequestBody(request_schemas.NewAmendmentSerializer, {"more": examples.AMENDMENT_BODY}),
         responses={
             201: ResponseBody(response_schemas.AmendmentSerializer, examples.AMENDMENT, "The amendment."),
-            200: ResponseBody(response_schemas.InvoicesSerializer, {"invoices": [examples.INVOICE]}, "The effect (dry run)."),
+            200: ResponseBody(
+                response_schemas.GeneratedInvoicesSerializer, {"invoices": [examples.INVOICE]}, "The effect (dry run)."
+            ),
         },
         problems=[NO_SUBSCRIPTION, BUSY],
     )  # fmt: skip

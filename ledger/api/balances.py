@@ -45,7 +45,7 @@ class HolderBalance(Endpoint):
         parameters=[HOLDER_PATH, IF_NONE_MATCH_HEADER, ETAG_HEADER],
         query=request_schemas.BalanceQuery,
         responses={
-            200: ResponseBody(response_schemas.BalanceSerializer, examples.BALANCE, "The account."),
+            200: ResponseBody(response_schemas.AccountBalanceSerializer, examples.BALANCE, "The account."),
             304: ResponseBody(None, None, "The account is still as If-None-Match says. No body."),
         },
     )
@@ -55,16 +55,18 @@ class HolderBalance(Endpoint):
         credit_type, at = query["credit_type"], query.get("at")
         if query["by"] == "effective":
             look = partial(reads.balance_by_effective_time, holder, credit_type, at=at)
-            return lambda: json_response(response_schemas.BalanceSerializer.body(look()))
+            return lambda: json_response(response_schemas.AccountBalanceSerializer.body(look()))
         if at is not None:
-            return lambda: json_response(response_schemas.BalanceSerializer.body(reads.balance(holder, credit_type, at=at)))
+            return lambda: json_response(
+                response_schemas.AccountBalanceSerializer.body(reads.balance(holder, credit_type, at=at))
+            )
         return QueuedRequest(reads.BALANCES, (holder, credit_type), partial(self._current, request))
 
     def _current(self, request: HttpRequest, found: Balance) -> Response:
         headers = {"ETag": etag(found.sequence)}
         if found.is_as_written and is_known(request, found.sequence):
             return Response(b"", status_code=304, headers=headers)
-        return json_response(response_schemas.BalanceSerializer.body(found), headers=headers)
+        return json_response(response_schemas.AccountBalanceSerializer.body(found), headers=headers)
 
 
 class Holders(Endpoint):
@@ -79,7 +81,7 @@ class Holders(Endpoint):
         query=request_schemas.HoldersQuery,
         responses={
             200: ResponseBody(
-                page_of(response_schemas.BalanceSerializer),
+                page_of(response_schemas.AccountBalanceSerializer),
                 page_example(examples.BALANCE, path="/v1/holders"),
                 "A page of accounts.",
             )
@@ -90,7 +92,9 @@ class Holders(Endpoint):
         filters = read_query(request_schemas.HoldersQuery, request)
         page = cursors.requested_page(request, filters)
         accounts = self._accounts(filters, page)
-        return json_response(page.response_body(accounts, keyset=_account_keyset, body=response_schemas.BalanceSerializer.body))
+        return json_response(
+            page.response_body(accounts, keyset=_account_keyset, body=response_schemas.AccountBalanceSerializer.body)
+        )
 
     def _accounts(self, filters: dict[str, Any], page: cursors.PageRequest) -> list[Balance]:
         only = self.key.holder_id

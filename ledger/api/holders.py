@@ -27,7 +27,7 @@ class HolderSerializer(serializers.Serializer):
     holder_id = serializers.CharField(help_text="Who owns the credits.")
     first_seen_at = serializers.DateTimeField(help_text="When the first entry was recorded, in whatever credit type.")
     last_seen_at = serializers.DateTimeField(help_text="When the last entry was recorded, in whatever credit type.")
-    accounts = response_schemas.BalanceSerializer(many=True, help_text="By credit type.")
+    accounts = response_schemas.AccountBalanceSerializer(many=True, help_text="By credit type.")
 
 
 class OneHolder(Endpoint):
@@ -48,6 +48,6 @@ class OneHolder(Endpoint):
         if seen is None:
             raise NotFound
         first, last = seen
-        accounts = [response_schemas.BalanceSerializer.body(account) for account in reads.accounts(holder)]
+        accounts = [response_schemas.AccountBalanceSerializer.body(account) for account in reads.accounts(holder)]
         body = {"holder_id": holder, "first_seen_at": time_text(first), "last_seen_at": time_text(last), "accounts": accounts}
         return json_response(body)

@@ -230,7 +230,14 @@ class BatchSerializer(StrictSerializer):
     """Operations to be done in their order, in one transaction."""
 
     mode = ChoiceField(choices=MODES, help_text="`atomic`: all or nothing. `each`: each operation independently.")
-    operations = AnyOfField(by="operation", shapes=OPERATIONS, min_items=1, max_items=MAX_OPERATIONS, help_text="What is asked.")
+    operations = AnyOfField(
+        by="operation",
+        shapes=OPERATIONS,
+        item_name="BatchOperation",
+        min_items=1,
+        max_items=MAX_OPERATIONS,
+        help_text="What is asked.",
+    )
 
 
 # Reads -----------------------------------------------------------------------------------------------

@@ -152,7 +152,7 @@ class HoldBodySerializer(ResponseSchema):
     )
 
 
-class BalanceSerializer(ResponseSchema):
+class AccountBalanceSerializer(ResponseSchema):
     """An account's state."""
 
     holder_id = serializers.CharField(help_text="Who owns the credits.")
@@ -249,7 +249,7 @@ class StateSerializer(serializers.Serializer):
     holds = HoldBodySerializer(many=True, help_text="The open holds.")
 
 
-class DecisionSerializer(serializers.Serializer):
+class LotDecisionSerializer(serializers.Serializer):
     """What became of one lot, and why."""
 
     grant = _Whole(help_text="The lot.")
@@ -296,7 +296,7 @@ class ExplanationSerializer(serializers.Serializer):
     text = serializers.CharField(help_text="What happened, for people.")
     before = StateSerializer(help_text="The account when it was decided.")
     after = StateSerializer(help_text="The account after it.")
-    lots = DecisionSerializer(many=True, help_text="Each lot that was used or passed over, in order.")
+    lots = LotDecisionSerializer(many=True, help_text="Each lot that was used or passed over, in order.")
     booked_before = BookedSerializer(many=True, help_text="Due changes that the same writer booked just before.")
     booked_after = BookedSerializer(many=True, help_text="What followed from it and was booked just after.")
     refers_to = ReferredSerializer(allow_null=True, help_text="The entry that this one refers to, or null.")

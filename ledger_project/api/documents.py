@@ -31,7 +31,7 @@ class ResourceSerializer(serializers.Serializer):
     methods = serializers.DictField(help_text="By method: what it does, and the scope that a key needs, null for none.")
 
 
-class ResourcesSerializer(serializers.Serializer):
+class PathListSerializer(serializers.Serializer):
     """All paths."""
 
     resources = ResourceSerializer(many=True)
@@ -81,7 +81,7 @@ class Resources(Endpoint):
 
     @operation(
         "listResources", "List the paths", "Every path with its methods and the scope each method needs. The call needs no key.",
-        tag="About", scope="", responses={200: ResponseBody(ResourcesSerializer, RESOURCES, "All paths.")},
+        tag="About", scope="", responses={200: ResponseBody(PathListSerializer, RESOURCES, "All paths.")},
     )  # fmt: skip
     def get(self, request: HttpRequest) -> Response:
         """Return all paths."""

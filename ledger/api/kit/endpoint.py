@@ -67,12 +67,15 @@ class Endpoint(APIView):
 
     With `is_probe`, query parameters are ignored; every other call refuses those that it does not declare.
 
+    With `takes_nothing`, a write may come without a body.
+
     With `reads_quickly`, a read takes a prepared statement or a few: such reads share one thread, which executes those that have
     arrived one after the other, and wakes the loop once for all of them.
     """
 
     is_public: ClassVar[bool] = False
     is_probe: ClassVar[bool] = False
+    takes_nothing: ClassVar[bool] = False
     in_loop: ClassVar[frozenset[str]] = frozenset()
     reads_quickly: ClassVar[bool] = False
     served: ClassVar[str] = "application/json"

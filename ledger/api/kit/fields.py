@@ -317,8 +317,9 @@ class DecimalStringField(StrictField):
         return number
 
     def openapi(self) -> dict[str, Any]:
-        text: dict[str, Any] = {"type": "string", "format": "decimal", "pattern": f"^{self.pattern}$"}
-        return {"oneOf": [text, {"type": "integer"}]} if self.or_integer else text
+        text: dict[str, Any] = {"type": "string", "pattern": f"^{self.pattern}$"}
+        # Beside an integer without the format: clients would take the string for a number type of theirs, and mix up the two.
+        return {"oneOf": [text, {"type": "integer"}]} if self.or_integer else {**text, "format": "decimal"}
 
 
 class MetadataField(StrictField):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from drf_spectacular.extensions import OpenApiSerializerExtension, OpenApiSerializerFieldExtension
 from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.plumbing import ResolvedComponent
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import serializers
 
@@ -16,7 +17,7 @@ from ledger.api.kit.endpoint import Handler, requires
 from ledger.api.kit.fields import CREDIT_TYPE_PATTERN, HOLDER_PATTERN, RATE_PATTERN
 from ledger.api.kit.queries import DryRunQuery
 from ledger.api.kit.request_errors import ScopeMissing
-from ledger.api.kit.strict_serializers import AnyOfField, ListOfField, MapField, StrictSerializer
+from ledger.api.kit.strict_serializers import AnyOfField, ListOfField, MapField, StrictSerializer, choice_text
 from ledger.errors import AccountMovedOn, LedgerError
 from ledger.rules.requests import MAX_SEQUENCE
 
@@ -231,7 +232,7 @@ class StrictFieldSchema(OpenApiSerializerFieldExtension):
         if isinstance(field, ListOfField):
             schema["items"] = _child_schema(auto_schema, field.child, direction)
         elif isinstance(field, AnyOfField):
-            schema["items"] = _one_of(auto_schema, field, direction)
+            schema["items"] = _one_of(auto_schema, field, direction).ref
         elif isinstance(field, MapField):
             schema["additionalProperties"] = _child_schema(auto_schema, field.child, direction)
         return schema
@@ -243,10 +244,17 @@ def _child_schema(auto_schema: Any, child: Any, direction: Any) -> Any:
     return auto_schema._map_serializer_field(child, direction)
 
 
-def _one_of(auto_schema: Any, field: AnyOfField, direction: Any) -> dict[str, Any]:
+def _one_of(auto_schema: Any, field: AnyOfField, direction: Any) -> ResolvedComponent:
     refs = {name: auto_schema.resolve_serializer(shape, direction).ref for name, shape in field.shapes.items()}
     mapping = {name: ref["$ref"] for name, ref in refs.items()}
-    return {"oneOf": list(refs.values()), "discriminator": {"propertyName": field.by, "mapping": mapping}}
+    component = ResolvedComponent(
+        name=field.item_name,
+        type=ResolvedComponent.SCHEMA,
+        schema={"oneOf": list(refs.values()), "discriminator": {"propertyName": field.by, "mapping": mapping}},
+        object=field.item_name,
+    )
+    auto_schema.registry.register_on_missing(component)
+    return component
 
 
 class StrictSerializerSchema(OpenApiSerializerExtension):
@@ -260,14 +268,30 @@ class StrictSerializerSchema(OpenApiSerializerExtension):
         schema: dict[str, Any] = auto_schema._map_serializer(self.target, direction, bypass_extensions=True)
         schema["additionalProperties"] = False
         if self.target.either:
-            schema["oneOf"] = [{"required": list(group)} for group in self.target.either]
+            # Not as a `oneOf` of lists of required fields: client generators make a type of nothing of each of them.
+            schema["description"] = f"{schema['description']}\n\nGive {choice_text(self.target.either)}."
         return schema
 
 
 class CallSchema(AutoSchema):
-    """What the document says of one call because of its view: whether it needs an API key."""
+    """What the document says of one call because of its view: whether it needs an API key, and a body."""
 
     def get_auth(self) -> list[dict[str, list[str]]]:
         """Return the security that the call asks for."""
         view: Any = self.view
         return [] if view.is_public else [{"apiKey": []}]
+
+    def get_operation(self, *args: Any, **options: Any) -> Any:
+        """Return the call; a public one says that it needs no key, where drf-spectacular would say nothing."""
+        call = super().get_operation(*args, **options)
+        if call is not None:
+            call.setdefault("security", [])
+        return call
+
+    def _get_request_body(self, direction: Any = "request") -> Any:
+        """Return the body of a write; drf-spectacular takes one whose fields can all be left out for one that can be missing."""
+        view: Any = self.view
+        body = super()._get_request_body(direction)
+        if body is not None:
+            body["required"] = not view.takes_nothing
+        return body

@@ -56,12 +56,21 @@ class AnyOfField(StrictField):
     Args:
         by: the name of the member that names the kind.
         shapes: by that name.
+        item_name: what an object of any kind is called in the OpenAPI document.
     """
 
     def __init__(
-        self, *, by: str, shapes: "Mapping[str, type[StrictSerializer]]", max_items: int, min_items: int = 0, **options: Any
+        self,
+        *,
+        by: str,
+        shapes: "Mapping[str, type[StrictSerializer]]",
+        item_name: str,
+        max_items: int,
+        min_items: int = 0,
+        **options: Any,
     ) -> None:
         self.by = by
+        self.item_name = item_name
         self.shapes = shapes
         self.max_items = max_items
         self.min_items = min_items
@@ -176,11 +185,15 @@ class StrictSerializer(serializers.Serializer):
         return taken
 
 
+def choice_text(groups: tuple[tuple[str, ...], ...]) -> str:
+    """Return for people which groups of fields there are to choose from; see `StrictSerializer.either`."""
+    return ", or ".join(" and ".join(group) for group in groups)
+
+
 def _neither(value: dict[str, Any], groups: tuple[tuple[str, ...], ...], pointer: str) -> list[FieldError]:
     begun = [group for group in groups if not value.keys().isdisjoint(group)]
     if not begun:
-        choice = ", or ".join(" and ".join(group) for group in groups)
-        return [FieldError(f"{pointer}/{groups[0][0]}", "required", f"Give {choice}.")]
+        return [FieldError(f"{pointer}/{groups[0][0]}", "required", f"Give {choice_text(groups)}.")]
     if len(begun) > 1:
         return [FieldError(f"{pointer}/{begun[1][0]}", "not-both", f"Give either this or {begun[0][0]}, not both.")]
     return [FieldError(f"{pointer}/{name}", "required", "This is required.") for name in begun[0] if name not in value]

@@ -41,9 +41,11 @@ def test_lots_and_holds_add_up_to_the_balance_at_any_instant_of_any_history(poli
     lapsed = 0
     for _ in range(60):
         holder, at = chance.choice(history.holders), from_us(chance.randint(START_US, ledger.now_us + 2 * DAY_US))
-        found = explained_balance(response_schemas.BalanceSerializer.body(reads.balance(holder, at=at)))
+        found = explained_balance(response_schemas.AccountBalanceSerializer.body(reads.balance(holder, at=at)))
         lapsed += any(each["state"] == "expired" for each in (*found["lots"], *found["holds"]))
-        counted = explained_balance(response_schemas.BalanceSerializer.body(reads.balance_by_effective_time(holder, at=at)))
+        counted = explained_balance(
+            response_schemas.AccountBalanceSerializer.body(reads.balance_by_effective_time(holder, at=at))
+        )
         assert all(each["state"] not in ("expired", "not_yet_effective") for each in (*counted["lots"], *counted["holds"]))
     assert lapsed > 10
     for entry in ledger.entries["ada"]:
@@ -60,12 +62,12 @@ def test_an_expired_hold_is_shown_as_long_as_it_is_part_of_what_is_held():
     connection.ensure_connection()
     store(connection.connection, ledger.in_order)
     found = reads.balance("ada", at=from_us(START_US + DAY_US))
-    shown = response_schemas.BalanceSerializer.body(found)
+    shown = response_schemas.AccountBalanceSerializer.body(found)
     until = "2025-01-02T00:00:00.000000Z"
     assert (shown["balance"], shown["held"], shown["available"], shown["lots"]) == (0, 10, 10, [])
     assert shown["holds"] == [{"hold": 2, "amount": 10, "expires_at": until, "state": "expired"}]
     assert [hold.hold for hold in reads.page_of_holds(reads.balance("ada"))] == [2]
-    by_effective_time = response_schemas.BalanceSerializer.body(reads.balance_by_effective_time("ada", at=found.as_of))
+    by_effective_time = response_schemas.AccountBalanceSerializer.body(reads.balance_by_effective_time("ada", at=found.as_of))
     assert (by_effective_time["balance"], by_effective_time["held"], by_effective_time["holds"]) == (10, 0, [])
     assert [(lot["remaining"], lot["state"]) for lot in by_effective_time["lots"]] == [(10, "spendable")]
 

@@ -1,0 +1,166 @@
+"""The OpenAPI document keeps to what client generators compile. Each rule is over all of its calls or schemas."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ledger import services
+from ledger.api.kit import problems
+from ledger_project.api.documents import openapi_document
+from tests.ledger.api.conftest import ApiClient
+from tests.ledger.api.test_schema import documented_operations
+
+REF = "#/components/schemas/"
+IN_PATHS = {"holder": "ada", "sequence": "1", "ref": "NONE", "code": "NONE", "invoice_id": "999999"}
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    """The document as it is served."""
+    loaded: dict[str, Any] = json.loads(openapi_document())
+    return loaded
+
+
+def parts(schema: Any, at: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """A schema and every schema in it, with the place where it is."""
+    if not isinstance(schema, dict):
+        return
+    yield at, schema
+    for name, part in schema.get("properties", {}).items():
+        yield from parts(part, f"{at}.{name}")
+    for word in ("items", "additionalProperties"):
+        yield from parts(schema.get(word), f"{at}[{word}]")
+    for word in ("oneOf", "anyOf", "allOf"):
+        for part in schema.get(word, ()):
+            yield from parts(part, f"{at}<{word}>")
+
+
+def all_parts(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Every schema of the components, with the place where it is."""
+    found = [part for name, schema in document["components"]["schemas"].items() for part in parts(schema, name)]
+    assert len(found) > 500
+    return found
+
+
+def test_the_body_of_a_write_is_required_where_the_server_requires_it(db: None, document: dict[str, Any], make_api: Any) -> None:
+    api: ApiClient = make_api("ledger:admin", "billing:write", "billing:read")
+    said, done = {}, {}
+    for path, method, operation in documented_operations(document):
+        if "requestBody" in operation:
+            said[method, path] = operation["requestBody"].get("required", False)
+            headers = {"Authorization": f"Bearer {api.secret}", "Idempotency-Key": f"{method} {path}"}
+            answer = api.client.generic(method.upper(), path.format_map(IN_PATHS), b"", headers=headers)
+            done[method, path] = answer.status_code in (400, 415)
+    assert said == done
+    assert len(said) > 25
+    assert {path.rsplit("/", 1)[1] for (_, path), required in said.items() if not required} == {
+        "finalize", "pay", "void", "mark-uncollectible",
+    }  # fmt: skip
+
+
+def test_a_choice_is_among_types_not_among_lists_of_required_fields(document: dict[str, Any]) -> None:
+    bare = [
+        at
+        for at, schema in all_parts(document)
+        for word in ("oneOf", "anyOf", "allOf")
+        for part in schema.get(word, ())
+        if not {"$ref", "type"} & set(part)
+    ]
+    assert bare == []
+
+
+def test_what_may_be_left_out_has_no_default_that_would_make_it_required(document: dict[str, Any]) -> None:
+    found = [
+        f"{at}.{name}"
+        for at, schema in all_parts(document)
+        for name, part in schema.get("properties", {}).items()
+        if "default" in part and name not in schema.get("required", ())
+    ]
+    assert found == []
+    grant = document["components"]["schemas"]["Grant"]["properties"]
+    assert grant["priority"]["description"] == "Lower ones are spent first. Default: `100`."
+    assert grant["source"]["description"].endswith('Default: `"purchased"`.')
+
+
+def test_what_is_told_apart_by_a_member_has_a_name(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    told_apart = {at for at, schema in all_parts(document) if "discriminator" in schema}
+    assert told_apart == {"BatchOperation"}
+    assert told_apart <= set(schemas)
+
+
+def test_a_reference_that_may_be_null_is_an_any_of(document: dict[str, Any]) -> None:
+    def is_null(part: dict[str, Any]) -> bool:
+        schema = document["components"]["schemas"].get(part.get("$ref", "").removeprefix(REF), part)
+        return schema.get("type") == "null" or schema.get("enum") == [None]
+
+    choices = {
+        word: [at for at, schema in all_parts(document) if any(is_null(part) for part in schema.get(word, ()))]
+        for word in ("oneOf", "anyOf")
+    }
+    assert choices["oneOf"] == []
+    assert {"AccountBalance.next_expiry", "Generation.only", "Plan.allowance"} <= set(choices["anyOf"])
+    assert [name for name, schema in document["components"]["schemas"].items() if schema.get("enum") == [None]] == []
+
+
+def test_a_string_beside_an_integer_is_a_choice_of_two_types_without_a_format(document: dict[str, Any]) -> None:
+    mixed = [(at, schema) for at, schema in all_parts(document) if {"string", "integer"} <= types_of(schema)]
+    assert len(mixed) > 5
+    for at, schema in mixed:
+        assert "type" not in schema, at
+        assert [part.get("format") for part in schema["oneOf"]] == [None, None], at
+
+
+def types_of(schema: dict[str, Any]) -> set[str]:
+    """The types that a schema names itself, or in a choice."""
+    own = schema.get("type", [])
+    named = [own] if isinstance(own, str) else own
+    return {*named, *(part.get("type", "") for part in schema.get("oneOf", ()) if isinstance(part.get("type", ""), str))}
+
+
+def test_no_schema_has_a_property_of_its_own_name(document: dict[str, Any]) -> None:
+    same = [
+        (name, member)
+        for name, schema in document["components"]["schemas"].items()
+        for member in schema.get("properties", {})
+        if member.replace("_", "").lower() == name.lower()
+    ]
+    assert same == []
+
+
+def test_the_document_says_which_server_it_is_about(document: dict[str, Any]) -> None:
+    assert [server["url"] for server in document["servers"]] == ["/"]
+
+
+def test_every_call_says_whether_it_needs_a_key(document: dict[str, Any]) -> None:
+    said = {operation.get("operationId"): operation.get("security") for _, _, operation in documented_operations(document)}
+    assert {name for name, security in said.items() if security is None} == set()
+    assert {name for name, security in said.items() if security == []} == {"listResources", "health", "readiness"}
+
+
+def test_a_lack_of_credits_is_a_problem_of_its_own_with_facts_that_have_types(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    own, others = set(), set()
+    for _, _, operation in documented_operations(document):
+        for status, response in operation["responses"].items():
+            if problems.MEDIA_TYPE in response.get("content", {}):
+                name = response["content"][problems.MEDIA_TYPE]["schema"]["$ref"].removeprefix(REF)
+                (own if status == "402" else others).add(name)
+    assert (own, others) == ({"InsufficientCredits"}, {"Problem"})
+    shape = schemas["InsufficientCredits"]
+    for fact in ("available", "balance", "requested", "shortfall", "held", "expired", "not_yet_effective"):
+        assert (shape["properties"][fact]["type"], shape["properties"][fact]["format"]) == ("integer", "int64")
+    assert set(schemas["Problem"]["required"]) | {"shortfall"} == set(shape["required"])
+
+
+def test_a_lack_of_credits_has_the_facts_that_the_document_has(db: None, document: dict[str, Any], make_api: Any) -> None:
+    services.grant(holder_id="ada", amount=5, idempotency_key="g")
+    services.hold(holder_id="ada", amount=1, idempotency_key="h")
+    api: ApiClient = make_api("ledger:admin")
+    problem = api.post("/v1/holders/ada/spends", {"amount": 8}).json()
+    schemas = document["components"]["schemas"]
+    assert set(problem) == set(schemas["InsufficientCredits"]["properties"])
+    assert set(problem["lots"][0]) == set(schemas["InsufficientCreditsLot"]["properties"])
+    assert set(problem["holds"][0]) == set(schemas["InsufficientCreditsHold"]["properties"])
