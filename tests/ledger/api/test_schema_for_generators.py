@@ -140,6 +140,16 @@ def test_every_call_says_whether_it_needs_a_key(document: dict[str, Any]) -> Non
     assert {name for name, security in said.items() if security == []} == {"listResources", "health", "readiness"}
 
 
+def test_every_call_that_reads_its_query_says_that_it_may_refuse_it(document: dict[str, Any]) -> None:
+    silent = [
+        (method, path)
+        for path, method, operation in documented_operations(document)
+        if any(parameter["in"] == "query" for parameter in operation.get("parameters", ()))
+        and problems.MEDIA_TYPE not in operation["responses"].get("400", {}).get("content", {})
+    ]
+    assert silent == []
+
+
 def test_a_lack_of_credits_is_a_problem_of_its_own_with_facts_that_have_types(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
     own, others = set(), set()
