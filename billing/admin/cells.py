@@ -70,7 +70,8 @@ def list_url(model: type[Model], **filters: Any) -> str:
 def customer_link(pk: int, ref: str, name: str = "") -> SafeString:
     """A link to a customer by the reference, with the name beside it."""
     linked = row_link(Customer, pk, ref)
-    return format_html('{} <span class="note">{}</span>', linked, name) if name else linked
+    # Under the link, because a link within a text needs more than its colour to be seen.
+    return format_html('{}<div class="note">{}</div>', linked, name) if name else linked
 
 
 def customer_names(rows: Iterable[Any]) -> dict[int, str]:

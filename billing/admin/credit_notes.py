@@ -198,7 +198,7 @@ class CreditNoteAdmin(ReadOnlyAdmin):
         if found is None:
             return ""
         return format_html(
-            "{} ({})",
+            '{}<div class="beneath">{}</div>',
             subscription_link(row.subscription_id, found.subscription_ref),
             customer_link(found.customer_id, found.customer_ref, row.customer_name),
         )

@@ -4,6 +4,7 @@ Playwright keeps an event loop in its thread, where Django refuses to use a data
 a test gives it functions to run. Requests are answered by Django's test client on the test's connection, one at a time.
 """
 
+import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -187,7 +188,8 @@ def site_of(client: Client) -> Iterator[Site]:
             self._send_answer("POST", self.rfile.read(int(self.headers["Content-Length"])))
 
         def _send_file(self, name: str) -> None:
-            found = finders.find(name)
+            # Links have a digest before the suffix, which the file on the disk has not.
+            found = finders.find(name) or finders.find(re.sub(r"\.[0-9a-f]{12}(?=\.\w+$)", "", name))
             body = Path(found).read_bytes() if found else b""
             kind = guess_type(name)[0] or "application/octet-stream"
             self._send(200 if found else 404, {"Content-Type": kind, "Cache-Control": "max-age=3600"}, body)
