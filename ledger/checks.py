@@ -22,6 +22,7 @@ from psycopg import IsolationLevel
 from ledger.database.cluster import CAN_BE_LOST, DURABLE, verify_cluster, verify_coordinator
 from ledger.database.locks import holder_key, lock_number
 from ledger.database.schema_versions import verify_schema
+from ledger.database.transactions import REPEATABLE_SNAPSHOT
 from ledger.errors import UnsafeDatabase
 
 TAKES_NO_WRITES = "SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on'"
@@ -33,7 +34,6 @@ SERVER_SETTINGS = """
 
 OLDEST_VERSION = 15
 """The oldest PostgreSQL that has what the ledger's SQL uses; the tests run on it, and on each newer one."""
-REPEATABLE_SNAPSHOT = "the snapshot would be older than the lock, and balances are then overspent"
 ONE_TRANSACTION_PER_REQUEST = "use-cases open their own transaction; inside another one a lock outlives what it protects"
 
 

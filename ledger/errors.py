@@ -301,6 +301,15 @@ class NotInTransaction(Misuse):
     code = "not-in-transaction"
 
 
+class LocksOutOfOrder(Misuse):
+    """A transaction asks for a holder's lock that comes before one that it has; another could wait for it the other way round.
+
+    Facts: holders, in the order in which their locks are taken; what_to_do.
+    """
+
+    code = "locks-out-of-order"
+
+
 class UnsafeDatabase(Misuse):
     """The ledger cannot rely on the database, or on Django's settings for it. Facts: what, why."""
 

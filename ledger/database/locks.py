@@ -10,18 +10,19 @@ transaction mode they would stay on a server connection that the pooler then giv
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Final
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.db import OperationalError, connections, transaction
+from django.db import DEFAULT_DB_ALIAS, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ledger.database import lock_keys, lock_names
-from ledger.errors import HolderBusy, LockBusy, LockNotHeld, NotInTransaction
+from ledger.errors import HolderBusy, LockBusy, LockNotHeld, LocksOutOfOrder, NotInTransaction
 
 LOCK_NOT_AVAILABLE: Final = "55P03"
 QUERY_CANCELED: Final = "57014"
@@ -224,8 +225,19 @@ def keep_to_deadline(using: str = "default") -> None:
     """Shorten lock_timeout for the rest of this transaction to the remaining time of `waits_bounded`, if that is shorter."""
     left_ms = _left_ms()
     if left_ms is not None and left_ms < LOCK_TIMEOUT_MS:
-        with connections[using].cursor() as cursor:
-            cursor.execute(SHORTEN.format(milliseconds=left_ms))
+        wait_no_longer_than(left_ms, using)
+
+
+def wait_no_longer_than(milliseconds: int, using: str = DEFAULT_DB_ALIAS) -> None:
+    """Shorten lock_timeout for the rest of this transaction, if it is longer or off."""
+    with connections[using].cursor() as cursor:
+        cursor.execute(SHORTEN.format(milliseconds=milliseconds))
+
+
+def is_shortened() -> bool:
+    """Return whether so little of `waits_bounded` remains that `keep_to_deadline` may have shortened lock_timeout."""
+    left_ms = _left_ms()
+    return left_ms is not None and left_ms < LOCK_TIMEOUT_MS
 
 
 @contextmanager
@@ -283,8 +295,56 @@ def holder_lock(holder_id: str, *more_holder_ids: str, using: str = "default") -
         with waiting_for(name), connection.cursor() as cursor:
             cursor.execute(WAIT_FOR_HOLDER + _comment(name), (number, holders[name]))
         keep_to_deadline(using)
+    remember_locked(holders.values(), using)
     with holding(*holders, using=using) as lock:
         yield lock
+
+
+# Note [Which holders a transaction has locked]
+#     A caller's transaction may write to several holders, one call after the other. Two such transactions deadlock if they take
+#     the locks in two orders. So each call looks for what the transaction has locked before. The server would have to search its
+#     whole table of locks for that, so it is remembered here: among the functions that Django runs on COMMIT. Of these, Django
+#     forgets those of a savepoint that is rolled back, and keeps those of a released one, just as the server does with locks.
+#     Only an error depends on it. No call takes a lock for held because it is remembered.
+
+
+@dataclass(frozen=True, slots=True)
+class _Locked:
+    """The holders that a transaction has locked so far, and the last place among them in the order of locks."""
+
+    holders: frozenset[str]
+    last: tuple[int, str]
+
+    def __call__(self) -> None:
+        """Do nothing on COMMIT."""
+
+
+def remember_locked(holder_ids: Iterable[str], using: str = DEFAULT_DB_ALIAS) -> None:
+    """Remember, until this transaction or savepoint is rolled back, that it has locked these holders."""
+    holders, before = frozenset(holder_ids), _locked(using)
+    if holders:
+        last = max(map(_place, holders))
+        known = before or _Locked(holders, last)
+        transaction.on_commit(_Locked(holders | known.holders, max(last, known.last)), using=using)
+
+
+def ensure_order(holder_ids: Iterable[str], using: str = DEFAULT_DB_ALIAS) -> None:
+    """Return, or raise LocksOutOfOrder if this transaction has locked a holder that comes after one of these; sends nothing."""
+    before = _locked(using)
+    wanted = frozenset(holder_ids) - (before.holders if before else frozenset())
+    if before and wanted and min(map(_place, wanted)) < before.last:
+        in_order = sorted(wanted | before.holders, key=_place)
+        raise LocksOutOfOrder(holders=in_order, what_to_do="lock them together before the first write: holder_lock(*holders)")
+
+
+def _locked(using: str) -> _Locked | None:
+    latest_first = (function for _, function, *_ in reversed(connections[using].run_on_commit))
+    return next((function for function in latest_first if isinstance(function, _Locked)), None)
+
+
+def _place(holder_id: str) -> tuple[int, str]:
+    name = holder_key(holder_id)
+    return lock_number(name), name
 
 
 def holder_key(holder_id: str) -> str:

@@ -4,16 +4,25 @@ Every write goes through `outermost`: it alone knows whether COMMIT was sent. Se
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TypeVar
 
 from django.db import Error, OperationalError, connection, transaction
 
-from ledger.database.locks import keep_to_deadline, sqlstate, waits_bounded
+from ledger.database.locks import (
+    LOCK_TIMEOUT_MS,
+    ensure_order,
+    is_shortened,
+    keep_to_deadline,
+    remember_locked,
+    sqlstate,
+    wait_no_longer_than,
+    waits_bounded,
+)
 from ledger.database.nodes import return_to_coordinator
 from ledger.database.statements import PREPARED_IS_GONE
-from ledger.errors import LedgerError, OutcomeUnknown, SequenceTaken
+from ledger.errors import HolderBusy, LedgerError, OutcomeUnknown, SequenceTaken, UnsafeDatabase
 from ledger.telemetry.metrics import RETRIES
 
 log = logging.getLogger(__name__)
@@ -32,6 +41,16 @@ WORTH_ANOTHER_TRY = COLLIDED | PREPARED_IS_GONE | MOVED | {ASTRAY}
 IN_DOUBT = ("08", "57P", "XX")
 """The beginnings of the SQLSTATEs after which COMMIT may have taken effect: a lost connection, a session that was ended, and an
 internal error, by which a cluster also says that a node did not confirm."""
+REPEATABLE_SNAPSHOT = "the snapshot would be older than the lock, and balances are then overspent"
+REPEAT = "repeat the transaction"
+
+# About the caller's transaction. It reads no table, so that a refused transaction has read nothing by it.
+CALLERS = f"""
+SELECT
+    current_setting('transaction_isolation'),
+    current_setting('lock_timeout'),
+    current_setting('lock_timeout')::interval BETWEEN '1ms' AND '{LOCK_TIMEOUT_MS}ms'
+"""
 
 Result = TypeVar("Result")
 
@@ -72,6 +91,22 @@ def own_or_joined(**about: str) -> AbstractContextManager[None]:
     return transaction.atomic() if connection.in_atomic_block else outermost(**about)
 
 
+def joins() -> bool:
+    """Return whether a write now joins a transaction of the caller. One that a TestCase has opened around its test is not meant.
+
+    For Django's own `durable` the transactions of a TestCase do not count either.
+    """
+    return connection.in_atomic_block and not connection.atomic_blocks[-1]._from_testcase  # type: ignore[attr-defined]
+
+
+def when_committed(count: Callable[[], None]) -> None:
+    """Call the function: now, after a transaction of one's own; after a write that joined, once the caller has committed."""
+    if joins():
+        transaction.on_commit(count)
+    else:
+        count()
+
+
 def was_rolled_back(error: Exception) -> bool:
     """Return whether the error, which COMMIT has raised, says that the transaction was rolled back.
 
@@ -85,21 +120,60 @@ def was_rolled_back(error: Exception) -> bool:
     return report is not None and report.severity_nonlocalized == "ERROR"
 
 
-def in_transaction(once: Callable[[], Result], **about: str) -> Result:
+def in_transaction(once: Callable[[], Result], *, holders: Collection[str] = (), **about: str) -> Result:
     """Run `once` in an outermost transaction and commit; try up to three times if another writer collides.
+
+    Inside a transaction of the caller it joins that one: `once` runs a single time, in a savepoint that is kept if `once`
+    returns, and its locks are held until the caller's transaction ends. See docs/adr/0061.
 
     All waits for locks together, over all tries, take at most `locks.WAIT_SECONDS`.
 
     Args:
         once: runs inside the transaction; it runs again from the start on every try.
+        holders: whose locks `once` takes.
         about: facts for the errors, such as `holder_id`; only what the caller's own request names.
 
     Raises:
         SequenceTaken: three times a writer without the lock took the number, or the server ended a deadlock by this transaction.
         OutcomeUnknown: as for `outermost`. It is never tried again here: a second try that failed would say less.
+        HolderBusy: by `once`. In a transaction of the caller it says, as SequenceTaken does, to repeat that transaction.
+        LocksOutOfOrder: the caller's transaction has locked a holder that comes after one of `holders`; nothing was sent.
+        UnsafeDatabase: the caller's transaction is not READ COMMITTED; nothing was read or written.
     """
     with waits_bounded():
-        return _tried(once, about)
+        return _joined(once, holders, about) if joins() else _tried(once, about)
+
+
+def _joined(once: Callable[[], Result], holders: Collection[str], about: dict[str, str]) -> Result:
+    ensure_order(holders)
+    with connection.cursor() as cursor:
+        cursor.execute(CALLERS)
+        isolation, lock_timeout, is_bounded = cursor.fetchone()
+    if isolation != "read committed":
+        raise UnsafeDatabase(what=f"transaction_isolation = {isolation}", why=REPEATABLE_SNAPSHOT)
+    try:
+        # A savepoint, so that an error in it leaves the caller's transaction as it was before.
+        with transaction.atomic():
+            if not is_bounded:
+                wait_no_longer_than(LOCK_TIMEOUT_MS)
+            result = once()
+            if not transaction.get_rollback():
+                remember_locked(holders)
+                if is_shortened() or not is_bounded:
+                    _set_lock_timeout(lock_timeout)
+            return result
+    except HolderBusy as busy:
+        raise HolderBusy(**{**busy.facts, "what_to_do": REPEAT}) from busy
+    except Error as error:
+        if sqlstate(error) not in COLLIDED:
+            raise
+        raise SequenceTaken(**about, what_to_do=REPEAT) from error
+
+
+def _set_lock_timeout(value: str) -> None:
+    """Give the caller's next statements the time again that they had; the rollback of a savepoint does so by itself."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL lock_timeout = %s", [value])
 
 
 def _tried(once: Callable[[], Result], about: dict[str, str]) -> Result:

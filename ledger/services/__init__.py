@@ -1,9 +1,12 @@
 """Use-cases: open the transaction, lock the holder, decide by the rules, append.
 
-A function that takes `holder_id` owns its transaction: it returns when the entry is committed, or raises. A function that takes
-`lock` runs inside the transaction of a caller that holds the holder's lock, such as the finalisation of an invoice.
+A function that takes `holder_id` has its own transaction: it returns when the entry is committed, or raises. Inside the caller's
+`atomic()` it joins that transaction; who writes to several holders in one locks them together before, by `holder_lock`. A
+function that takes `lock` runs inside the transaction of a caller that holds the holder's lock, such as the finalisation of an
+invoice.
 """
 
+from ledger.database.locks import holder_lock
 from ledger.database.transactions import in_transaction
 from ledger.previews import preview
 from ledger.services.api_keys import create_api_key, find_api_key, revoke_api_key
@@ -47,6 +50,7 @@ __all__ = [
     "grant",
     "grant_under",
     "hold",
+    "holder_lock",
     "in_transaction",
     "preview",
     "publish_rate",

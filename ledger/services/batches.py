@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import orjson
@@ -15,7 +16,7 @@ from ledger.database.lock_names import BATCH
 from ledger.database.locks import Lock, wait_seconds, waits_bounded
 from ledger.database.pacing import paced
 from ledger.database.statements import Statement, boolean, parameter
-from ledger.database.transactions import in_transaction
+from ledger.database.transactions import in_transaction, when_committed
 from ledger.errors import IdempotencyKeyReused, Invalid, LedgerError, Refused
 from ledger.journal import LockedAccounts, Result
 from ledger.models import Batch
@@ -122,10 +123,10 @@ def batch(
             return batch_result
 
     with waits_bounded(wait_seconds(len(opened))):
-        batch_result = in_transaction(once, batch=idempotency_key)
+        batch_result = in_transaction(once, holders=holders, batch=idempotency_key)
     if not (dry_run or batch_result.replayed):
         log_refusals(_refused(requests, batch_result), batch=idempotency_key)
-        count_operations(_executed(requests, batch_result))
+        when_committed(partial(count_operations, list(_executed(requests, batch_result))))
     return batch_result
 
 

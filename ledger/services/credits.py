@@ -180,7 +180,7 @@ def book_expirations(*, holder_id: str, credit_type: str = "credits", wait: bool
             accounts.append()
             return entries
 
-    return in_transaction(book, holder_id=holder_id)
+    return in_transaction(book, holders=[holder_id], holder_id=holder_id)
 
 
 # Inside a transaction that the caller owns -----------------------------------------------------------

@@ -15,7 +15,7 @@ from django.db import transaction
 from ledger import earlier_entries, journal, rules
 from ledger.database.locks import Lock, holder_lock
 from ledger.database.statements import wait_at_most
-from ledger.database.transactions import in_transaction
+from ledger.database.transactions import in_transaction, when_committed
 from ledger.errors import AccountMovedOn, IdempotencyKeyReused, Invalid, LedgerError, Refused
 from ledger.journal import LockedAccount, LockedAccounts, Result
 from ledger.rules import Entry, Request
@@ -61,11 +61,14 @@ GROUP_LOCK_TIMEOUT_MS = 100
 def execute_once(request: Request) -> Entry:
     """Execute the request in a separate transaction and return the committed entry, or raise the committed refusal.
 
+    In a transaction of the caller it joins that one: entry and refusal are committed or rolled back with it. See docs/adr/0061.
+
     Raises:
         Refused: the refusal is recorded, unless the limit `passes`; `replayed` is True if it was recorded before.
         Invalid, IdempotencyKeyReused, AccountMovedOn: nothing was written.
         HolderBusy, SequenceTaken: nothing was written; repeat the request with the same key.
         OutcomeUnknown: COMMIT was sent without an answer; repeat the request with the same key. Not for a dry run.
+        LocksOutOfOrder, UnsafeDatabase: the caller's transaction cannot be joined, as `in_transaction` says; nothing was written.
     """
     return unwrap(_logged(request, execute_alone(request)))
 
@@ -80,8 +83,9 @@ def execute_alone(request: Request) -> ResultOrError:
             transaction.set_rollback(True)
         return outcome
 
-    outcome = in_transaction(once, holder_id=request.holder_id)
-    count_operations([(request, outcome)])
+    holders = [holder_id for holder_id, _ in journal.accounts_of(request)]
+    outcome = in_transaction(once, holders=holders, holder_id=request.holder_id)
+    when_committed(partial(count_operations, [(request, outcome)]))
     return outcome
 
 
