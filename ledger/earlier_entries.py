@@ -8,7 +8,8 @@ from django.db import connection
 from ledger.database.locks import Lock, holder_key
 from ledger.database.statements import Statement, parameter
 from ledger.entry_rows import READ_COLUMNS, entry_from_row
-from ledger.journal import LockedAccount, fetch_entry
+from ledger.journal import LockedAccount, LockedAccounts, fetch_entry
+from ledger.previews import Position
 from ledger.rules import Entry, Lot, debt_of
 from ledger.rules.lots import decode
 
@@ -64,6 +65,9 @@ ORDER BY place
 """
 
 
+MOST_OF_ONE_TRANSFER: Final = 2
+"""Accounts that a single transfer opens."""
+
 # The last entry that accepts or refuses transfers from others, by an index of such entries alone.
 INCOMING_TRANSFERS: Final = Statement(
     "incoming_transfers",
@@ -76,6 +80,14 @@ LIMIT 1
 """,
     [bytes.decode],
 )
+
+# The same of many accounts, for a batch.
+INCOMING_TRANSFERS_OF_MANY: Final = """
+SELECT DISTINCT ON (holder_id, credit_type) holder_id, credit_type, counterpart ->> 'incoming'
+FROM ledger_entry
+WHERE holder_id = ANY(%s) AND kind = 'adjust' AND counterpart IS NOT NULL
+ORDER BY holder_id, credit_type, sequence DESC
+"""
 
 # The entry that opened a lot lists the lot as it was then.
 OPENING_ENTRIES = """
@@ -152,12 +164,23 @@ def entries(lock: Lock, wanted: Sequence[tuple[str, str, int]]) -> list[Entry]:
 
 
 def accepts_transfers(account: LockedAccount) -> bool:
-    """Return whether the account accepts transfers from others. A transaction asks once for each account that receives."""
-    state = account.state
-    known = account.among.accepts_transfers.get((state.holder_id, state.credit_type))
-    if known is None:
+    """Return whether the account accepts transfers from others. A transaction asks once, a batch for all of its accounts."""
+    state, among = account.state, account.among
+    position = (state.holder_id, state.credit_type)
+    if position not in among.accepts_transfers:
         account.stored_state()
-        row = INCOMING_TRANSFERS.execute([parameter(state.holder_id), parameter(state.credit_type)])
-        known = row is None or row[0] == "accepted"
-        account.among.accepts_transfers[state.holder_id, state.credit_type] = known
-    return known
+        asked = among.positions()
+        if len(asked) > MOST_OF_ONE_TRANSFER:
+            _look_up_many(among, asked)
+        else:
+            row = INCOMING_TRANSFERS.execute([parameter(state.holder_id), parameter(state.credit_type)])
+            among.accepts_transfers[position] = row is None or row[0] == "accepted"
+    return among.accepts_transfers[position]
+
+
+def _look_up_many(among: LockedAccounts, asked: Sequence[Position]) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(INCOMING_TRANSFERS_OF_MANY, [sorted({holder_id for holder_id, _ in asked})])
+        said = {(holder_id, credit_type): word == "accepted" for holder_id, credit_type, word in cursor.fetchall()}
+    for position in asked:
+        among.accepts_transfers.setdefault(position, said.get(position, True))

@@ -139,6 +139,10 @@ class LockedAccounts:
         """Return whether the holders of these accounts are locked."""
         return self._states.keys() >= set(positions)
 
+    def positions(self) -> list[Position]:
+        """Return the accounts whose holders are locked."""
+        return list(self._states)
+
     def covers_request(self, request: Request) -> bool:
         """Return whether the holders of the request's accounts are locked."""
         return self.covers(*accounts_of(request))
