@@ -106,7 +106,7 @@ class KeyedForm(ReasonForm):
 
     def field_of(self, pointer: str) -> str | None:
         """The field that a fault is shown at; None: above the form."""
-        name = pointer.removeprefix("/")
+        name = pointer.split("/")[1] if pointer else ""
         return name if name in self.fields else None
 
     @classmethod

@@ -134,7 +134,7 @@ def test_a_period_without_usage_makes_a_claim_but_no_invoice():
     assert not Line.objects.filter(price_key="calls", invoice__subscription_ref=subscription.ref).exists()
 
 
-def test_late_usage_is_billed_as_a_difference_in_the_last_two_periods_only():
+def test_late_usage_is_billed_as_a_difference_whatever_its_age():
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[metered()]).code)
     for month in (1, 2, 3):
         use(subscription, "100", at(month, 5))
@@ -144,6 +144,7 @@ def test_late_usage_is_billed_as_a_difference_in_the_last_two_periods_only():
         use(subscription, "10", at(month, 6))
     [late] = bill(subscription, at(4, 2))
     assert [(line["kind"], line["amount_minor"], line["period"]["start"][:7]) for line in late["lines"]] == [
+        ("late_usage", 20, "2026-01"),
         ("late_usage", 20, "2026-02"),
         ("late_usage", 20, "2026-03"),
     ]

@@ -14,8 +14,8 @@ from billing.generator.due import DueWalk, Filter
 from billing.generator.generate import generate_in
 from billing.generator.options import Options
 from billing.management.commands import generate_invoices
-from billing.metering import usage
-from billing.models import Customer, DroppedMonth, Invoice, Line, Subscription
+from billing.metering import partitions, usage
+from billing.models import Customer, Invoice, Line, Subscription
 from billing.orders import subscriptions
 from billing.orders.subscriptions import Wish
 from billing.rating.aggregation import Usage
@@ -188,10 +188,13 @@ def test_the_summary_of_a_run_names_what_it_leaves_out() -> None:
 
 
 def test_late_usage_of_a_month_whose_events_were_dropped_is_named_and_never_credited() -> None:
+    january = at(1, 1).date()
+    partitions.make_month(connection, january)
     subscription = subscribed()
-    DroppedMonth.objects.create(month=at(1, 1).date(), events=0)
     for month in (2, 3):
         bill_and_count_late_usage(subscription, at(month, 1))
+    partitions.drop_month(connection, january)
+    partitions.make_month(connection, january)
     use(subscription, "100", at(1, 15))
     assert bill_and_count_late_usage(subscription, at(4, 1)) == 0
     assert explained_usage(subscription) == [("too-late", "calls", 1, "100")]

@@ -26,7 +26,6 @@ pytestmark = pytest.mark.django_db
 
 CREDITS, MONEY = "credits", "money"
 MONTHS = 6
-LOOKBACK = 2
 
 
 @dataclass
@@ -57,13 +56,12 @@ class Model:
         return ceil(self.per_call * calls)
 
     def bill(self, up_to: int) -> dict[int, int]:
-        """Bill the months up to one, and the late usage of the last two billed; returns the money of each line."""
-        looked_at = [n for n in range(MONTHS) if self.months[n].is_billed][-LOOKBACK:]
+        """Bill the months up to one, and the late usage of all that are billed; returns the money of each line."""
         lines: dict[int, int] = {}
         # What becomes due now comes after what became due at the end of its month.
         for n in sorted(range(up_to), key=lambda n: self.months[n].is_billed):
             month = self.months[n]
-            is_late = n in looked_at and max(month.used, 0) != len(month.calls)
+            is_late = month.is_billed and max(month.used, 0) != len(month.calls)
             if not month.is_billed or is_late or month.is_short:
                 lines[n] = self.rate(month)
                 month.is_billed, month.is_short = True, False

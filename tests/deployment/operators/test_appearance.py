@@ -39,4 +39,4 @@ def test_pages_below_a_list_highlight_the_list():
 
 def test_dates_and_times_that_django_writes_look_like_those_in_the_columns_of_the_ledger():
     at = datetime(2026, 3, 1, 14, 3, 20, tzinfo=UTC)
-    assert [localize(date(2026, 3, 1)), localize(at)] == ["2026-03-01", "2026-03-01 14:03:20"]
+    assert [localize(date(2026, 3, 1)), localize(at)] == ["1 Mar 2026", "1 Mar 2026, 14:03:20 UTC"]

@@ -83,7 +83,9 @@ import django
 django.setup()
 from unittest import mock
 from tests.asgi_client import AsgiClient
-with mock.patch("django.contrib.admin.sites.AdminSite.login", side_effect=ZeroDivisionError("seventeen")):
+def broken(*arguments, **more):
+    raise ZeroDivisionError("seventeen")
+with mock.patch("django.contrib.admin.sites.AdminSite.login", broken):
     answer = AsgiClient(raise_request_exception=False).get("/admin/login/", headers={"X-Request-Id": "mine-2"})
 print(answer.status_code)
 """
