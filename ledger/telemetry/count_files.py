@@ -55,12 +55,17 @@ class CountFile(mmap_dict.MmapedDict):
         counted = bytes(self._m[HEAD_BYTES : self._used])
         if counted == self._written:
             return
-        descriptor = os.open(self._fname, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        # A new file has its name only when it is whole: on a full disk it stays empty, and an empty one cannot be read.
+        is_new = not os.path.exists(self._fname)  # noqa: PTH110 - four times a second
+        name = f"{self._fname}.new" if is_new else self._fname
+        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             _write_all(descriptor, counted, HEAD_BYTES)
             _write_all(descriptor, (HEAD_BYTES + len(counted)).to_bytes(4, "little") + bytes(4), 0)
         finally:
             os.close(descriptor)
+        if is_new:
+            os.rename(name, self._fname)  # noqa: PTH104
         self._written = counted
 
     def close(self) -> None:
