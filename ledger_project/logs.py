@@ -89,7 +89,7 @@ def configuration(*, form: str, level: str) -> dict[str, Any]:
 # Note [Lines without records]
 #     Each request leaves a line. The record, the filters and the formatter that `logging` takes for it cost half as much as all
 #     else that the event loop does for a health check. So where only our handler would get the record, the line is made
-#     and written here, with the same bytes. Whoever adds a handler or a filter gets records as always.
+#     and written here, with the same bytes. A deployment that adds a handler or a filter gets records.
 
 
 def write_without_record(logger: logging.Logger) -> Callable[[str, str, Mapping[str, Any]], bool] | None:

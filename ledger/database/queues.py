@@ -31,7 +31,7 @@ LATEST_RETURN_SECONDS = 30
 LAST_GROUP_WEIGHT = 0.2
 """How much the last group counts in the time that a group takes; the rest are the groups before it."""
 MOST_TIMES_SLOWER = 4
-"""A group that took more times as long as those before it counts as if it took so many times as long."""
+"""A slower group counts as this many times as long as those before it."""
 
 Notify = Callable[[Sequence["Pending"]], None]
 
@@ -80,7 +80,7 @@ class Pace:
         self._group_seconds += LAST_GROUP_WEIGHT * (bounded - self._group_seconds)
 
     def wait_seconds(self, groups: float) -> float:
-        """Return how long a request waits behind so many groups."""
+        """Return how long a request waits behind this number of groups."""
         return groups * self._group_seconds
 
     def retry_after_seconds(self, groups: float, *, of_one: float) -> int:
@@ -199,7 +199,7 @@ class Queue:
         )
 
     def _groups(self, requests: int) -> float:
-        """How many groups, one after the other, so many requests are."""
+        """Return the number of groups, one after the other, that execute this number of requests."""
         return requests / max(1, self._most()) / max(1, self._threads())
 
     def _doubt(self, asked: Any) -> Exception:
