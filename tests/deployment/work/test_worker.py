@@ -188,11 +188,10 @@ def test_a_worker_gives_signs_of_life_until_its_task_ends_also_when_one_fails(
 
 
 def test_of_many_workers_at_the_same_time_one_gets_the_task(run_threads: Callable[..., list[Any]]) -> None:
-    ScheduledTask.objects.filter(name="usage_partitions").delete()
     for _ in range(5):
+        ScheduledTask.objects.filter(name="usage_partitions").update(due_at=datetime.now(UTC) - timedelta(seconds=1))
         taken = run_threads(lambda index: worker._take(TASK_OF_ONE_WORKER), 4)
         assert sum(one is not None for one in taken) == 1
-        ScheduledTask.objects.filter(name="usage_partitions").update(due_at=datetime.now(UTC) - timedelta(seconds=1))
 
 
 @pytest.mark.django_db
