@@ -13,29 +13,61 @@ from ledger_project.monitoring import server_checks
 from ledger_project.monitoring.findings import State
 from ledger_project.serving.postgres import Server
 from tests.asgi_client import AsgiClient
+from tests.billing.factories import metered, recurring
 from tests.conftest import WebProcess, web_servers
 from tests.deployment.servers import call, folder, manage, promote, standby_of, started
 
-ENTRIES = "SELECT count(*) FROM ledger_entry WHERE holder_id = 'ada'"
+WRITTEN = (
+    "ledger_entry", "billing_requestkey", "billing_plan", "billing_customer", "billing_subscription", "billing_usageevent",
+    "billing_invoice",
+)  # fmt: skip
 STANDBY = "the server is a standby, which only reads"
 READ_ONLY = "transactions are read-only (default_transaction_read_only)"
 
 
 @pytest.fixture(scope="module")
 def standby() -> Iterator[Server]:
-    """A standby of a prepared server, in which ada has 100 credits."""
+    """A standby of a prepared server, in which ada has 100 credits and a subscription."""
     with started() as primary:
         manage(primary, "prepare_database")
-        grant(primary)
+        store(primary)
         with standby_of(primary) as found:
             yield found
 
 
-def grant(server: Server) -> None:
-    """Give ada 100 credits, over HTTP."""
+PLAN = {
+    "code": "basic", "name": "Basic", "currency": "EUR", "interval": {"unit": "month", "count": 1},
+    "prices": [recurring(tax_rate="20"), metered(tax_rate="20")],
+}  # fmt: skip
+CUSTOMER = {"ref": "ada", "name": "Ada", "currency": "EUR"}
+SUBSCRIPTION = {"ref": "ada-1", "customer": "ada", "plan": "basic", "started_at": "2026-01-01T00:00:00Z"}
+USAGE = {
+    "idempotency_key": "call-1", "subscription": "ada-1", "meter": "calls", "value": 10, "occurred_at": "2026-01-10T00:00:00Z",
+}  # fmt: skip
+STORED_FIRST = (
+    ("/v1/holders/ada/grants", {"amount": 100}),
+    ("/v1/plans", PLAN),
+    ("/v1/customers", CUSTOMER),
+    ("/v1/subscriptions", SUBSCRIPTION),
+)
+REFUSED = (
+    *((f"/v1/holders/ada/{path}", {"amount": 1}) for path in ("spends", "grants", "holds")),
+    ("/v1/plans", PLAN | {"code": "other"}),
+    ("/v1/customers", CUSTOMER | {"ref": "bea"}),
+    ("/v1/subscriptions", SUBSCRIPTION | {"ref": "ada-2"}),
+    ("/v1/usage-events", {"events": [USAGE]}),
+    ("/v1/subscriptions/ada-1/invoices", {"as_of": "2026-02-01T00:00:00Z"}),
+)
+"""Writes of the ledger and of billing, each of which a server executes that takes writes."""
+
+
+def store(server: Server) -> None:
+    """Give ada 100 credits, and a subscription that is due, over HTTP."""
     with folder() as logs, web_servers(logs) as start:
         (web,) = start(1, dsn=server.application_url)
-        assert call(web.url, "/v1/holders/ada/grants", "grant-1", {"amount": 100})[0] == 201
+        for path, body in STORED_FIRST:
+            status, answer = call(web.url, path, f"first {path}", body)
+            assert status == 201, answer
 
 
 @pytest.fixture
@@ -45,12 +77,10 @@ def web(standby: Server, tmp_path: Path) -> Iterator[WebProcess]:
         yield start(1, dsn=standby.application_url)[0]
 
 
-def entries(server: Server) -> int:
-    """How many entries ada has."""
+def rows(server: Server) -> list[int]:
+    """How many rows each table has that a write of the ledger or of billing adds to."""
     with psycopg.connect(server.application_url) as session:
-        found = session.execute(ENTRIES).fetchone()
-    assert found is not None
-    return int(found[0])
+        return [next(session.execute(f"SELECT count(*) FROM {table}"))[0] for table in WRITTEN]
 
 
 def test_a_standby_is_not_ready_for_writes_until_it_is_promoted(standby: Server, web: WebProcess) -> None:
@@ -58,10 +88,11 @@ def test_a_standby_is_not_ready_for_writes_until_it_is_promoted(standby: Server,
     assert (status, body["status"]) == (503, "not-ready")
     assert body["checks"] == {"database": "ok", "migrations": "ok", "locks": "ok", "writes": STANDBY}
     assert (call(web.url, "/readyz?reads_only=true")) == (200, {"status": "ready", "checks": body["checks"]})
-    for path in ("spends", "grants", "holds"):
-        status, body = call(web.url, f"/v1/holders/ada/{path}", f"{path}-1", {"amount": 1})
-        assert (status, body["type"].rsplit("/", 1)[1], body["outcome"]) == (503, "database-unavailable", "not_executed")
-    assert entries(standby) == 1
+    stored = rows(standby)
+    for path, asked in REFUSED:
+        status, body = call(web.url, path, f"while it reads {path}", asked)
+        assert (status, body["type"].rsplit("/", 1)[1], body["outcome"]) == (503, "database-unavailable", "not_executed"), path
+    assert rows(standby) == stored
     assert call(web.url, "/v1/holders/ada/balance")[1]["balance"] == 100
     found = {each["check"]: each for each in json.loads(manage(standby, "doctor", "--format", "json", codes=(2,)))["checks"]}
     assert (found["Writes"]["state"], found["Writes"]["text"]) == ("FAILED", f"Every write gets 503: {STANDBY}.")
@@ -69,7 +100,8 @@ def test_a_standby_is_not_ready_for_writes_until_it_is_promoted(standby: Server,
 
     promote(standby)
     assert call(web.url, "/readyz")[0] == 200
-    assert call(web.url, "/v1/holders/ada/spends", "spends-1", {"amount": 1})[0] == 201
+    assert {call(web.url, path, f"while it reads {path}", asked)[0] for path, asked in REFUSED} <= {200, 201}
+    assert [now > before for now, before in zip(rows(standby), stored, strict=True)] == [True] * len(WRITTEN)
 
 
 # Made read-only --------------------------------------------------------------------------------------
