@@ -134,7 +134,7 @@ AXES_COOLOFF_TIME = timedelta(minutes=15)
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_RESET_ON_SUCCESS = True
 AXES_CLIENT_IP_CALLABLE = "ledger.api.kit.request_log.client_address"
-AXES_LOCKOUT_CALLABLE = "ledger_project.operators.login.locked_out"
+AXES_LOCKOUT_CALLABLE = "ledger_project.operators.login.login_page.locked_out"
 # The page of it is made in ledger_project.operators.admin, in the look of the others.
 AXES_ENABLE_ADMIN = False
 AXES_DISABLE_ACCESS_LOG = True
@@ -146,7 +146,7 @@ AXES_SENSITIVE_PARAMETERS = ["username", "ip_address", "code"]
 LEDGER_TWO_STEP = env.list("LEDGER_TWO_STEP", default=[])
 OTP_TOTP_ISSUER = "Credit ledger"
 
-PASSWORD_HASHERS = ["ledger_project.operators.passwords.LowPriorityHasher"]
+PASSWORD_HASHERS = ["ledger_project.operators.login.passwords.LowPriorityHasher"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},

@@ -12,14 +12,15 @@ from django.views.generic import RedirectView
 from drf_spectacular.views import SpectacularSwaggerSplitView
 
 from ledger import operator_pages
-from ledger.admin.search import find_anything
+from ledger.admin.home.search import find_anything
 from ledger.api.health import Health, Readiness
 from ledger.api.kit import problems
 from ledger.api.kit.request_errors import MethodNotAllowed
 from ledger_project.api.documents import ProblemPage, Resources, Schema
 from ledger_project.monitoring import attention
 from ledger_project.monitoring.metrics_page import Metrics
-from ledger_project.operators import preferences, two_step_pages
+from ledger_project.operators import preferences
+from ledger_project.operators.login import two_step_pages
 
 admin.autodiscover()
 operator_pages.register_attention(attention.items)

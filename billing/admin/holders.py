@@ -3,7 +3,7 @@
 from typing import Any
 
 from billing.admin.cells import by_pk, customer_link, list_url, money, pdf_link, subscription_link
-from billing.admin.subscription_tables import SHORT_HEADERS, short_rows
+from billing.admin.orders.tables import SHORT_HEADERS, short_rows
 from billing.models import Customer, Invoice, Subscription
 from ledger.admin.kit.cells import day_words, row_link
 from ledger.operator_pages import Section

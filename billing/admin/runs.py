@@ -57,8 +57,8 @@ class RunAdmin(ReadOnlyAdmin):
     starts = "manage.py generate_invoices makes invoices; manage.py work runs it by its timetable."
     csv_columns = CSV
     list_filter = (choice("ended", ["well", "badly", "not yet"]), instant("since", title="started from"))
-    change_form_outer_before_template = "admin/ledger/sentences.html"
-    change_form_outer_after_template = "admin/ledger/details.html"
+    change_form_outer_before_template = "admin/ledger/kit/sentences.html"
+    change_form_outer_after_template = "admin/ledger/kit/details.html"
     fieldsets = (
         (None, {"fields": (("started", "finished"),)}),
         ("Figures", {"classes": ("collapse",), "fields": (("summary_lines", "figures"), ("host", "exit_code", "run_id"))}),

@@ -1,5 +1,21 @@
 """The operators' pages. Everything is read here; credits move only through `ledger.services`, with the operator's name."""
 
-from ledger.admin import accounts, api_keys, batches, credit_types, entries, rates, refusals, staff_events
+from ledger.admin.entries.admin import EntryAdmin
+from ledger.admin.entries.batches import BatchAdmin
+from ledger.admin.entries.refusals import RefusalAdmin
+from ledger.admin.forms.api_keys import ApiKeyAdmin
+from ledger.admin.forms.credit_types import CreditTypeAdmin
+from ledger.admin.forms.rates import RateAdmin
+from ledger.admin.holders.accounts import AccountAdmin
+from ledger.admin.home.staff_events import StaffEventAdmin
 
-__all__ = ["accounts", "api_keys", "batches", "credit_types", "entries", "rates", "refusals", "staff_events"]
+__all__ = [
+    "AccountAdmin",
+    "ApiKeyAdmin",
+    "BatchAdmin",
+    "CreditTypeAdmin",
+    "EntryAdmin",
+    "RateAdmin",
+    "RefusalAdmin",
+    "StaffEventAdmin",
+]

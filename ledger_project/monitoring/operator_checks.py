@@ -3,7 +3,7 @@
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ledger_project.monitoring.findings import Finding, failed, ok
-from ledger_project.operators.two_step import UnknownGroups, ensure_groups_exist
+from ledger_project.operators.login.two_step import UnknownGroups, ensure_groups_exist
 
 
 def two_step_login(connection: BaseDatabaseWrapper) -> Finding:

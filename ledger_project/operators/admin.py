@@ -20,7 +20,7 @@ from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationFo
 from ledger.admin.kit.columns import NamedColumns
 from ledger.staff_log import record
 
-admin.site.index_template = "admin/ledger/home.html"
+admin.site.index_template = "admin/ledger/home/home.html"
 admin.site.unregister(User)
 admin.site.unregister(Group)
 # django-otp's own pages show secrets, and let an operator give another operator a device.

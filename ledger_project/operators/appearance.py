@@ -3,6 +3,7 @@
 from functools import cache
 from typing import Any, Final
 
+from django.conf import settings
 from django.http import HttpRequest
 from django.templatetags.static import static
 from django.urls import reverse, reverse_lazy
@@ -72,13 +73,13 @@ NAVIGATION: Final[list[dict[str, Any]]] = [
     },
 ]
 
-UNFOLD: Final = {
+UNFOLD: Final[dict[str, Any]] = {
     "SITE_TITLE": "Credit ledger",
     "SITE_HEADER": "Credit ledger",
     "SITE_SYMBOL": "account_balance",
     "SITE_URL": "/docs",
-    "ENVIRONMENT": "ledger_project.operators.badge.environment",
-    "LOGIN": {"form": "ledger_project.operators.login.LoginForm"},
+    "ENVIRONMENT": "ledger_project.operators.appearance.environment",
+    "LOGIN": {"form": "ledger_project.operators.login.login_page.LoginForm"},
     "ACCOUNT": {
         "navigation": [
             {"title": "Preferences", "link": reverse_lazy("preferences")},
@@ -86,7 +87,7 @@ UNFOLD: Final = {
             {"title": "Change password", "link": reverse_lazy("admin:password_change")},
         ]
     },
-    "DASHBOARD_CALLBACK": "ledger.admin.home.context",
+    "DASHBOARD_CALLBACK": "ledger.admin.home.page.context",
     "STYLES": [lambda request: static("ledger/pages.css")],
     "SHOW_HISTORY": False,
     "SHOW_VIEW_ON_SITE": False,
@@ -109,3 +110,8 @@ UNFOLD: Final = {
     },
     "SIDEBAR": {"show_search": True, "command_search": True, "show_all_applications": False, "navigation": NAVIGATION},
 }
+
+
+def environment(request: HttpRequest) -> list[str]:
+    """The text and colour of the badge at the top of each page: whether this ledger is live or a test. UNFOLD["ENVIRONMENT"]."""
+    return ["LIVE", "danger"] if settings.LEDGER_ENVIRONMENT == "live" else ["TEST", "warning"]

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from ledger import staff_log
 from ledger.api.kit.requests import request_id
-from ledger_project.operators import two_step
+from ledger_project.operators.login import two_step
 from ledger_project.operators.preferences import time_zone
 
 PAGES = "/admin/"

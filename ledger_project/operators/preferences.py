@@ -55,7 +55,7 @@ def page(request: HttpRequest) -> HttpResponse:
         "back": reverse("admin:index"),
     }
     status = 422 if request.method == "POST" else 200
-    return TemplateResponse(request, "admin/ledger/operation.html", context, status=status)
+    return TemplateResponse(request, "admin/ledger/kit/operation.html", context, status=status)
 
 
 def zone_of(request: HttpRequest) -> str:

@@ -41,7 +41,7 @@ from ledger_project.database.catalogue import changed_since_prepared, record_cat
 from ledger_project.database.distribution import SETTINGS as SETTINGS_OF_A_CLUSTER
 from ledger_project.database.distribution import NoCluster, distribute
 from ledger_project.database.rights import FUNCTIONS, READ, RIGHTS, SEQUENCES
-from ledger_project.operators.two_step import UnknownGroups, ensure_groups_exist
+from ledger_project.operators.login.two_step import UnknownGroups, ensure_groups_exist
 from ledger_project.serving import postgres
 from ledger_project.serving.web import PREPARED_WHEN_FREE
 

@@ -24,7 +24,7 @@ from billing.orders import coupons, customers
 from billing.orders.customers import CreditTerms
 from billing.rating.limits import MAX_GRACE_DAYS, MAX_MONEY, MAX_TERMS_DAYS, SMALLEST_MONEY
 from billing.rating.tax import VatStatus
-from ledger.admin.credit_amounts import CreditAmountsForm, CreditValueField
+from ledger.admin.forms.credit_amounts import CreditAmountsForm, CreditValueField
 from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.idempotent_forms import Done, DryRun, FormSection, amount_field, operation_view, text_field
 from ledger.admin.kit.pages import ReadOnlyAdmin

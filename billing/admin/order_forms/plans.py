@@ -23,7 +23,7 @@ from billing.models import Plan, Price
 from billing.orders import plans
 from billing.rating.periods import MAX_INTERVAL_COUNT, Interval, IntervalUnit
 from billing.rating.price_input import MAX_PRICES
-from ledger.admin.credit_amounts import CreditAmountField, CreditAmountsForm
+from ledger.admin.forms.credit_amounts import CreditAmountField, CreditAmountsForm
 from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.idempotent_forms import Done, DryRun, FormSection, amount_field, operation_view, text_field
 from ledger.admin.kit.pages import ReadOnlyAdmin

@@ -12,7 +12,7 @@ from billing.rating.limits import MAX_MONEY, MAX_QUANTITY, SMALLEST_PACKAGE
 from billing.rating.periods import Timing
 from billing.rating.price_input import MAX_FREE_EVENTS
 from billing.rating.prices import PriceKind, PriceModel, Proration
-from ledger.admin.credit_amounts import CreditRateField
+from ledger.admin.forms.credit_amounts import CreditRateField
 from ledger.admin.kit.idempotent_forms import amount_field, text_field
 
 KINDS: Final = [(PriceKind.RECURRING.value, "every period"), (PriceKind.USAGE.value, "by usage")]

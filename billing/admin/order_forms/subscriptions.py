@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from billing import reads
-from billing.admin.document_tables import notation_in, short_table
+from billing.admin.documents.tables import notation_in, short_table
 from billing.admin.order_forms.fields import OrderForm, ZoneField, lines_field, ref_field
 from billing.admin.order_forms.once import tried, written_once
 from billing.errors import BillingSuspended, BillingWouldBeSuspended

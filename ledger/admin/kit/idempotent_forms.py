@@ -149,7 +149,7 @@ def amount_field(
     most: int = MAX_AMOUNT,
     initial: int | None = None,
 ) -> forms.IntegerField:
-    """A whole number; for credits, see `ledger.admin.credit_amounts`."""
+    """A whole number; for credits, see `ledger.admin.forms.credit_amounts`."""
     return forms.IntegerField(
         label=label,
         required=required,
@@ -232,9 +232,9 @@ def operation_view(
     }
     if seen is not None:
         context |= {"dry_run": seen, "hidden": [(name, _as_typed(value)) for name, value in form.hidden_values().items()]}
-        return TemplateResponse(request, "admin/ledger/operation_dry_run.html", context)
+        return TemplateResponse(request, "admin/ledger/kit/operation_dry_run.html", context)
     status = 422 if request.method == "POST" and form.is_bound and "edit" not in request.POST else 200
-    return TemplateResponse(request, "admin/ledger/operation.html", context, status=status)
+    return TemplateResponse(request, "admin/ledger/kit/operation.html", context, status=status)
 
 
 def _as_typed(value: Any) -> str:

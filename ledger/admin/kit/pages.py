@@ -47,7 +47,7 @@ class Page:
 class UncountedPaginator(Paginator):
     """Counts nothing: the links below a list are "newest" and "older"."""
 
-    template_name = "admin/ledger/older_link.html"
+    template_name = "admin/ledger/kit/older_link.html"
 
     @property
     def count(self) -> int:

@@ -39,7 +39,7 @@ class Beside:
 class SavedList(NamedColumns):
     """A list that every operator who may see it can save as CSV, and that shows the sums of its rows."""
 
-    list_before_template = "admin/ledger/list_head.html"
+    list_before_template = "admin/ledger/kit/list_head.html"
     csv_columns: ClassVar[Sequence[Column]] = ()
     """The columns of the file; without columns the list cannot be saved."""
     starts = ""

@@ -8,7 +8,7 @@ import pytest
 
 from billing.models import CreditNote, Invoice
 from ledger import services
-from ledger.admin.statements import last_month
+from ledger.admin.holders.statements import last_month
 from ledger.models import StaffEvent
 from tests.browser.billed import billed_with_everything
 

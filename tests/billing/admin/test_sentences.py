@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from billing.admin import prose
-from billing.admin.document_page import invoice_sentences
+from billing.admin.documents.page import invoice_sentences
 from billing.admin.order_forms.prices import price_typed, typed_of
 from billing.admin.prose import change_words, coupon_words, price_sentence
 from billing.admin.run_sentences import run_sentences

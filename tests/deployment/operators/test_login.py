@@ -18,7 +18,7 @@ from django.core.management import call_command
 from django.test import Client
 
 from ledger.api.kit.page_budget import measured_work
-from ledger_project.operators.passwords import NICENESS, LowPriorityHasher
+from ledger_project.operators.login.passwords import NICENESS, LowPriorityHasher
 from ledger_project.settings import AXES_FAILURE_LIMIT
 from tests.conftest import WebProcess
 from tests.deployment.serving.test_serve import wait_until
@@ -175,7 +175,7 @@ def test_what_hashing_costs_is_paid_by_who_asked_for_it() -> None:
 def test_production_hashes_as_django_does_and_as_slowly() -> None:
     from ledger_project import settings as production
 
-    assert production.PASSWORD_HASHERS == ["ledger_project.operators.passwords.LowPriorityHasher"]
+    assert production.PASSWORD_HASHERS == ["ledger_project.operators.login.passwords.LowPriorityHasher"]
     mine, djangos = LowPriorityHasher(), PBKDF2PasswordHasher()
     assert (mine.algorithm, mine.iterations) == (djangos.algorithm, djangos.iterations)
     assert mine.encode("x", "salt", iterations=10) == djangos.encode("x", "salt", iterations=10)

@@ -1,0 +1,1 @@
+"""Plans, coupons, customers and subscriptions."""

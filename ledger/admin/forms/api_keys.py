@@ -1,0 +1,161 @@
+"""API keys: made here and shown once; revoked, never deleted."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.utils import unquote
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.safestring import SafeString
+from unfold.decorators import action, display
+from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminTextInputWidget
+
+from ledger import services, staff_log
+from ledger.admin.kit.cells import mono, row_url, timestamp
+from ledger.admin.kit.pages import ReadOnlyAdmin, actor
+from ledger.database.transactions import own_or_joined
+from ledger.errors import Invalid, OutcomeUnknown
+from ledger.models import SCOPES, ApiKey
+
+LOST_KEY = (
+    "The connection broke, so the outcome is unknown. If the list has a new key of this name, revoke it, because its text is "
+    "lost. Then create a key of another name."
+)
+LOST_REVOCATION = (
+    "The connection broke, so the outcome is unknown. If this page does not say that the key is revoked, revoke it again."
+)
+
+
+class KeyForm(forms.Form):
+    """What a new key is for."""
+
+    name = forms.CharField(
+        max_length=100,
+        widget=UnfoldAdminTextInputWidget(attrs={"autocomplete": "off"}),
+        help_text="The ledger records the key's operations under key: and this name.",
+    )
+    scopes = forms.MultipleChoiceField(
+        choices=[(scope, scope) for scope in SCOPES], widget=UnfoldAdminCheckboxSelectMultipleWidget()
+    )
+    holder_id = forms.CharField(
+        label="Holder",
+        required=False,
+        max_length=64,
+        widget=UnfoldAdminTextInputWidget(attrs={"autocomplete": "off"}),
+        help_text="The only holder that the key can use; empty for all holders.",
+    )
+
+
+@admin.register(ApiKey)
+class ApiKeyAdmin(ReadOnlyAdmin):
+    """Who may call the API. A key's text exists only on the page that is shown when it is made."""
+
+    list_display = ("name", "prefix_text", "scopes_text", "holder", "created", "created_by", "state")
+    fieldsets = (
+        (None, {"fields": (("name", "state"), ("prefix_text", "holder"), "scopes_text")}),
+        ("History", {"fields": (("created", "created_by"), "revoked")}),
+    )
+    readonly_fields = ("prefix_text", "scopes_text", "holder", "created", "revoked", "state")
+    actions_detail = ("revoke",)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm("ledger.add_apikey"))
+
+    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """Make a key, and show it in this one response: it is kept nowhere, not even in the session."""
+        from django.core.exceptions import PermissionDenied
+
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        form = KeyForm(request.POST or None)
+        if request.method == "POST" and form.is_valid():
+            try:
+                stored, secret = services.create_api_key(
+                    name=form.cleaned_data["name"],
+                    scopes=form.cleaned_data["scopes"],
+                    holder_id=form.cleaned_data["holder_id"] or None,
+                    actor=actor(request),
+                )
+            except Invalid as error:
+                field = error.facts["pointer"].removeprefix("/")
+                form.add_error(field if field in form.fields else None, error.facts["detail"])
+            except OutcomeUnknown:
+                form.add_error(None, LOST_KEY)
+            else:
+                return self._shown_once(request, stored, secret)
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": "New API key",
+            "form": form,
+            "button": "Create the key",
+            "explanation": "The next page shows the key once.",
+            "back": reverse("admin:ledger_apikey_changelist"),
+        }
+        status = 422 if request.method == "POST" else 200
+        return TemplateResponse(request, "admin/ledger/kit/operation.html", context, status=status)
+
+    def _shown_once(self, request: HttpRequest, stored: ApiKey, secret: str) -> HttpResponse:
+        context = {**self.admin_site.each_context(request), "title": f"API key {stored.name}", "stored": stored, "secret": secret}
+        response = TemplateResponse(request, "admin/ledger/forms/api_key_made.html", context)
+        response["Cache-Control"] = "no-store"
+        return response
+
+    def has_revoke_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return bool(request.user.has_perm("ledger.revoke_apikey"))
+
+    @action(description="Revoke", icon="block", permissions=["revoke"])
+    def revoke(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask, then make the key worthless."""
+        key = self.get_object(request, unquote(object_id))
+        if key is None:
+            return HttpResponseRedirect(reverse("admin:ledger_apikey_changelist"))
+        if request.method == "POST":
+            if key.revoked_at is None:
+                try:
+                    with own_or_joined():
+                        services.revoke_api_key(key)
+                        staff_log.record(request, "key-revoked", about=f"key {key.name}")
+                except OutcomeUnknown:
+                    messages.warning(request, LOST_REVOCATION)
+                    return HttpResponseRedirect(row_url(ApiKey, key.pk))
+            messages.success(request, f"The key {key} is revoked.")
+            return HttpResponseRedirect(row_url(ApiKey, key.pk))
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": f"Revoke API key {key}",
+            "form": forms.Form(),
+            "button": "Revoke",
+            "explanation": "The ledger refuses all further requests with this key. You cannot undo this.",
+            "back": row_url(ApiKey, key.pk),
+        }
+        return TemplateResponse(request, "admin/ledger/kit/operation.html", context)
+
+    # Columns ------------------------------------------------------------------------------------------
+
+    @display(description="Begins with")
+    def prefix_text(self, row: ApiKey) -> SafeString | str:
+        return mono(f"{row.prefix}…")
+
+    @display(description="Scopes")
+    def scopes_text(self, row: ApiKey) -> str:
+        return ", ".join(row.granted_scopes)
+
+    @display(description="Confined to")
+    def holder(self, row: ApiKey) -> str:
+        return row.holder_id or "all holders"
+
+    @display(description="Created")
+    def created(self, row: ApiKey) -> SafeString | str:
+        return timestamp(row.created_at)
+
+    @display(description="Revoked")
+    def revoked(self, row: ApiKey) -> SafeString | str:
+        return timestamp(row.revoked_at) or "no"
+
+    @display(description="State", label={"active": "success", "revoked": "danger"})
+    def state(self, row: ApiKey) -> str:
+        return "active" if row.revoked_at is None else "revoked"

@@ -1,0 +1,357 @@
+"""One page per holder: what she has, how long it lasts, what happened, and who gave it."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from django.contrib.admin.utils import quote
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from ledger import operator_pages, reads
+from ledger.admin.holders import reads as holder_reads
+from ledger.admin.holders.reads import GrantOf, StateAt
+from ledger.admin.holders.statements import last_month
+from ledger.admin.kit import charts
+from ledger.admin.kit.cells import table
+from ledger.admin.kit.charts import FAINT, STAIRCASE, STRONG
+from ledger.admin.kit.pages import ReadOnlyAdmin
+from ledger.admin.links import account_id, entries_url, entry_id, entry_url, holder_url, refusal_url, refusals_url
+from ledger.models import EntryListing
+from ledger.reads import Balance
+from ledger.rules.credit_units import CreditUnit
+from ledger.rules.entry_texts import REASONS_OF_THE_LEDGER, entry_text
+from ledger.rules.instants import from_us, to_us
+from ledger.rules.lots import Lot
+from ledger.rules.refusal_texts import when
+from ledger.rules.requests import CREDIT_TYPE, HOLDER_ID, MAX_SEQUENCE
+from ledger.rules.usage_rates import BurnRate
+from ledger.units import units_of
+
+TYPES_SHOWN = 50
+LOTS_SHOWN = 50
+HOLDS_SHOWN = 50
+TIME_LINE_ROWS = 25
+METADATA_SHOWN = 8
+CHART_DAYS = (30, 90, 365)
+LEAST_PERCENT = 1.5
+"""How wide a part of a bar is at least: nothing that is there is invisible."""
+
+
+def url(model_admin: ReadOnlyAdmin) -> URLPattern:
+    """Where a holder's page is."""
+    view = model_admin.admin_site.admin_view(partial(page, model_admin))
+    return path("holders/<path:holder_id>/", view, name="ledger_holder")
+
+
+def page(model_admin: ReadOnlyAdmin, request: HttpRequest, holder_id: str) -> HttpResponse:
+    """Show the holder in one credit type, the others beside; or say that there never was such a holder."""
+    if not request.user.has_perm("ledger.view_account"):
+        raise PermissionDenied
+    context = {**model_admin.admin_site.each_context(request), "holder_id": holder_id, "title": f"Holder {holder_id}"}
+    can_be = HOLDER_ID.fullmatch(holder_id) is not None
+    accounts = _accounts(holder_id) if can_be else []
+    sections = operator_pages.holder_sections(request, holder_id) if can_be else []
+    context |= {"sections": [_section(section) for section in sections]}
+    if not accounts:
+        return _unknown(model_admin, request, holder_id, context)
+    now = timezone.localtime()
+    wanted = request.GET.get("type", "")
+    chosen = next((account for account in accounts if account.credit_type == wanted), None)
+    if chosen is None:
+        chosen = reads.balance(holder_id, wanted) if CREDIT_TYPE.fullmatch(wanted) else accounts[0]
+    units = units_of([*(account.credit_type for account in accounts), chosen.credit_type])
+    context |= {
+        "title": f"Holder {holder_id}",
+        "types": [_type(account, units[account.credit_type], chosen) for account in accounts],
+    }
+    context |= account_context(request, chosen, units[chosen.credit_type], now=now)
+    return TemplateResponse(request, "admin/ledger/holders/holder.html", context)
+
+
+def _accounts(holder_id: str) -> list[Balance]:
+    """The holder's accounts: of all whose id begins so, the holder of just that id comes first."""
+    return [found for found in reads.holders(prefix=holder_id, limit=TYPES_SHOWN) if found.holder_id == holder_id]
+
+
+def _unknown(model_admin: ReadOnlyAdmin, request: HttpRequest, holder_id: str, context: dict[str, Any]) -> HttpResponse:
+    """This id never had credits, at most refusals: that is something else than having nothing left."""
+    grant_url = ""
+    if HOLDER_ID.fullmatch(holder_id) and request.user.has_perm("ledger.grant_credits"):
+        grant_url = reverse("admin:ledger_account_grant", args=[quote(account_id(holder_id, "credits"))])
+    context |= {"grant_url": grant_url, "accounts_url": reverse("admin:ledger_account_changelist")}
+    if HOLDER_ID.fullmatch(holder_id):
+        context |= {"has_refusals": bool(reads.refusals(holder_id, limit=1)), "refusals_url": refusals_url(q=holder_id)}
+    return TemplateResponse(request, "admin/ledger/holders/holder_unknown.html", context, status=404)
+
+
+def _type(account: Balance, unit: CreditUnit, chosen: Balance) -> dict[str, Any]:
+    return {
+        "name": unit.name,
+        "available": unit.amount(account.available),
+        "url": holder_url(account.holder_id, type=account.credit_type),
+        "is_chosen": account.credit_type == chosen.credit_type,
+    }
+
+
+def _section(section: operator_pages.Section) -> dict[str, Any]:
+    return {"section": section, "table": table(section.headers, section.rows)}
+
+
+# One account -----------------------------------------------------------------------------------------
+
+
+def account_context(request: HttpRequest, account: Balance, unit: CreditUnit, *, now: datetime) -> dict[str, Any]:
+    """All that the page shows of one account."""
+    seen = reads.seen(account.holder_id)
+    pace = holder_reads.pace(account.holder_id, account.credit_type, first_at=seen and seen[0], now=now)
+    days = _chart_days(request)
+    return {
+        "account": account,
+        "unit": unit,
+        "available": unit.number(account.available),
+        "standing": _standing(account, unit, now),
+        "lasting": _lasting(account, pace, unit),
+        "bar": _bar(account, unit),
+        "last_at": seen and seen[1],
+        "first_at": seen and seen[0],
+        "actions": _actions(request, account),
+        "lots": _lots(account, unit, now),
+        "more_lots": max(0, len(account.lots) - LOTS_SHOWN),
+        "holds": _holds(request, account, unit, now),
+        "more_holds": max(0, len(account.holds) - HOLDS_SHOWN),
+        **_chart(_points(account, seen and seen[0], days=days, now=now), unit),
+        "chart_links": _chart_links(account, days),
+        **_time_line(request, account, unit, now),
+        "entries_url": entries_url(q=account.holder_id, credit_type=account.credit_type),
+        "refusals_url": refusals_url(q=account.holder_id),
+    }
+
+
+def _standing(account: Balance, unit: CreditUnit, now: datetime) -> str:
+    """What the balance is made of, in a sentence."""
+    if account.sequence == 0:
+        return f"{account.holder_id} has never had {unit.unit}."
+    now_us = to_us(account.as_of)
+    open_holds = [hold for hold in account.holds if not hold.is_expired(now_us)]
+    parts = [f"{unit.number(account.balance)} in the balance"]
+    held = sum(hold.amount for hold in open_holds)
+    if held:
+        first = min(hold.expires_us for hold in open_holds)
+        several = ", the first" if len(open_holds) > 1 else ""
+        parts.append(f"{unit.number(held)} held{several} until {when(from_us(first), at=now)}")
+    coming = [lot for lot in account.lots if lot.effective_us > now_us]
+    if coming:
+        first = min(lot.effective_us for lot in coming)
+        parts.append(
+            f"{unit.number(sum(lot.remaining for lot in coming))} not yet effective, from {when(from_us(first), at=now)}"
+        )
+    if account.next_expiry is not None:
+        verb = "expires" if unit.is_one(account.next_expiry.amount) else "expire"
+        parts.append(f"{unit.number(account.next_expiry.amount)} {verb} next, {when(account.next_expiry.at, at=now)}")
+    parts.append(f"{unit.number(account.owed)} owed" if account.owed else "nothing owed")
+    if account.overdraft:
+        parts.append(f"overdraft limit {unit.number(account.overdraft)}")
+    return f"{'; '.join(parts)}."
+
+
+def _lasting(account: Balance, pace: BurnRate, unit: CreditUnit) -> str:
+    """How fast it goes, and how long it lasts."""
+    over = f"over the last {pace.days:.0f} days" if round(pace.days) > 1 else "in the last day"
+    lasts = pace.lasts_days(account.available)
+    if lasts is None:
+        return f"Nothing used {over}."
+    a_day = unit.number(round(pace.a_day)) if pace.a_day >= 1 else "less than 1"
+    if account.available == 0:
+        return f"About {a_day} a day {over}; nothing is left."
+    ends = "lasts less than a day" if lasts < 1 else f"lasts {lasts:,} day{'' if lasts == 1 else 's'}"
+    return f"About {a_day} a day {over}; {ends}."
+
+
+def _bar(account: Balance, unit: CreditUnit) -> list[dict[str, Any]]:
+    """The parts of the bar, each with its share in percent."""
+    now_us = to_us(account.as_of)
+    overdraft_left = min(max(account.overdraft - account.owed, 0), account.available)
+    parts = [
+        ("spendable", "Spendable", account.available - overdraft_left),
+        ("overdraft", "Overdraft left", overdraft_left),
+        ("held", "Held", sum(hold.amount for hold in account.holds if not hold.is_expired(now_us))),
+        ("later", "Not yet effective", sum(lot.remaining for lot in account.lots if lot.effective_us > now_us)),
+        ("owed", "Owed", account.owed),
+    ]
+    whole = sum(amount for _, _, amount in parts)
+    return [
+        {"kind": kind, "name": name, "amount": unit.number(amount), "percent": f"{max(100 * amount / whole, LEAST_PERCENT):.2f}"}
+        for kind, name, amount in parts
+        if amount
+    ]
+
+
+def _actions(request: HttpRequest, account: Balance) -> list[tuple[str, str, str]]:
+    key = quote(account_id(account.holder_id, account.credit_type))
+    offered = (
+        ("Grant credits", "add", "grant", "ledger.grant_credits"),
+        ("Transfer", "swap_horiz", "transfer", "ledger.transfer_credits"),
+        ("Incoming transfers", "block", "incoming_transfers", "ledger.transfer_credits"),
+        ("Set overdraft", "money_off", "set_overdraft", "ledger.set_overdraft"),
+    )
+    return [
+        (text, icon, reverse(f"admin:ledger_account_{name}", args=[key]))
+        for text, icon, name, permission in offered
+        if request.user.has_perm(permission) and (account.sequence or name == "grant")
+    ]
+
+
+def _lots(account: Balance, unit: CreditUnit, now: datetime) -> list[dict[str, Any]]:
+    """The open lots in burn order, with what is left of each, and who granted it and why."""
+    shown = account.lots[:LOTS_SHOWN]
+    brought = holder_reads.grants(account.holder_id, account.credit_type, [lot.grant for lot in shown])
+    return [_lot(account, lot, brought.get(lot.grant), unit, now) for lot in shown]
+
+
+def _lot(account: Balance, lot: Lot, grant: GrantOf | None, unit: CreditUnit, now: datetime) -> dict[str, Any]:
+    # A received lot grows with each receipt, so what was there at first is not the whole of it.
+    whole = max(grant.amount if grant and not lot.received else lot.remaining, lot.remaining)
+    state = lot.state(to_us(account.as_of))
+    times = {
+        "spendable": "never expires" if lot.expires_at is None else f"expires {_coming(lot.expires_at, now)}",
+        "not_yet_effective": f"starts {_coming(lot.effective_at, now)}",
+        "expired": "expired, to be booked",
+    }
+    return {
+        "number": f"#{lot.grant}",
+        "url": entry_url(account.holder_id, account.credit_type, lot.grant),
+        "left": unit.number(lot.remaining),
+        "whole": unit.number(whole),
+        "percent": f"{100 * lot.remaining / whole:.1f}",
+        "state": state,
+        "when": times[state],
+        "at": lot.effective_at if state == "not_yet_effective" else lot.expires_at,
+        "source": f"{lot.source}, received" if lot.received else lot.source,
+        "priority": lot.priority if lot.priority != 100 else None,
+        "grant": grant,
+    }
+
+
+def _coming(instant: datetime, now: datetime) -> str:
+    """The day, and how far away it is."""
+    days = (instant - now) / timedelta(days=1)
+    far = f", in {days:.0f} days" if 1.5 <= days < 400 else ""
+    return f"{when(instant, at=now)}{far}"
+
+
+def _holds(request: HttpRequest, account: Balance, unit: CreditUnit, now: datetime) -> list[dict[str, Any]]:
+    may_release = request.user.has_perm("ledger.release_hold")
+    now_us = to_us(account.as_of)
+    return [
+        {
+            "number": f"#{hold.sequence}",
+            "url": entry_url(account.holder_id, account.credit_type, hold.sequence),
+            "amount": unit.amount(hold.amount),
+            "until": "expired, to be booked" if hold.is_expired(now_us) else f"until {when(from_us(hold.expires_us), at=now)}",
+            "release_url": reverse(
+                "admin:ledger_entrylisting_release",
+                args=[quote(entry_id(account.holder_id, account.credit_type, hold.sequence))],
+            )
+            if may_release and not hold.is_expired(now_us)
+            else "",
+        }
+        for hold in account.holds[:HOLDS_SHOWN]
+    ]
+
+
+# The chart -------------------------------------------------------------------------------------------
+
+
+def _chart_days(request: HttpRequest) -> int:
+    given = request.GET.get("days", "")
+    return int(given) if given in {str(each) for each in CHART_DAYS} else CHART_DAYS[0]
+
+
+def _chart_links(account: Balance, days: int) -> list[tuple[str, str, bool]]:
+    return [
+        (f"{each} days", holder_url(account.holder_id, type=account.credit_type, days=each), each == days) for each in CHART_DAYS
+    ]
+
+
+def _points(account: Balance, first_at: datetime | None, *, days: int, now: datetime) -> list[StateAt]:
+    """The last `days` days; a holder who is younger is shown from the first entry on."""
+    since = max(now - timedelta(days=days), first_at or now)
+    return holder_reads.available_over_time(account.holder_id, account.credit_type, since=since, now=now)
+
+
+def _chart(points: Sequence[StateAt], unit: CreditUnit) -> dict[str, Any]:
+    """What unfold's chart takes, and the same in words."""
+    divisor = 10**unit.scale
+    span = points[-1].at - points[0].at
+    available = charts.line("Available", [point.available / divisor for point in points], look=STRONG, shape=STAIRCASE)
+    balance = charts.line("Balance", [point.balance / divisor for point in points], look=FAINT, shape=STAIRCASE)
+    amounts, first = [point.available for point in points], timezone.localtime(points[0].at)
+    return {
+        "chart": charts.data([_label(point.at, span) for point in points], available, balance),
+        "chart_options": charts.options(unit=unit.unit, decimals=unit.scale),
+        "chart_text": (
+            f"{unit.number(amounts[0])} on {first.day} {first:%b %Y}, {unit.number(amounts[-1])} now; "
+            f"at least {unit.number(min(amounts))}, at most {unit.number(max(amounts))}."
+        ),
+    }
+
+
+def _label(at: datetime, span: timedelta) -> str:
+    at = timezone.localtime(at)
+    if span <= timedelta(days=2):
+        return f"{at:%H:%M}"
+    return f"{at.day} {at:%b}" if span <= timedelta(days=92) else f"{at.day} {at:%b %Y}"
+
+
+# The time line ---------------------------------------------------------------------------------------
+
+
+def _time_line(request: HttpRequest, account: Balance, unit: CreditUnit, now: datetime) -> dict[str, Any]:
+    if not request.user.has_perm("ledger.view_entrylisting"):
+        return {"time_line": []}
+    before = _before(request)
+    rows = holder_reads.time_line(account.holder_id, account.credit_type, before=before, limit=TIME_LINE_ROWS + 1)
+    shown = rows[:TIME_LINE_ROWS]
+    base = {"type": account.credit_type, "days": _chart_days(request)}
+    return {
+        "time_line": [_line(row, unit) for row in shown],
+        "statement_address": reverse("admin:ledger_statement", args=[account.holder_id]),
+        "statement_month": f"{last_month():%Y-%m}",
+        "newest_url": holder_url(account.holder_id, **base) if before < MAX_SEQUENCE else "",
+        "older_url": holder_url(account.holder_id, **base, before=shown[-1].sequence) if len(rows) > TIME_LINE_ROWS else "",
+    }
+
+
+def _before(request: HttpRequest) -> int:
+    given = request.GET.get("before", "")
+    return int(given) if given.isascii() and given.isdecimal() and len(given) <= 18 else MAX_SEQUENCE
+
+
+def _line(row: EntryListing, unit: CreditUnit) -> dict[str, Any]:
+    what = entry_text(row, at=timezone.localtime(row.recorded_at), unit=unit)
+    url_of = refusal_url if row.kind == "refusal" else entry_url
+    return {
+        "what": what,
+        "number": f"#{row.sequence}",
+        "url": url_of(row.holder_id, row.credit_type, row.sequence),
+        "at": row.recorded_at,
+        "amount": "" if row.amount == 0 else unit.signed(row.amount),
+        "is_plus": row.amount > 0,
+        "balance": unit.number(row.balance),
+        "facts": _facts(row),
+    }
+
+
+def _facts(row: EntryListing) -> SafeString:
+    """Who, why, about what, and the first metadata."""
+    reference = format_html("<code>{}</code>", row.reference) if row.reference else ""
+    metadata = [f"{name} {value}" for name, value in list((row.metadata or {}).items())[:METADATA_SHOWN]]
+    found = [row.actor, "" if row.reason in REASONS_OF_THE_LEDGER else row.reason, reference, *metadata]
+    return format_html_join(" · ", "{}", ((fact,) for fact in found if fact))

@@ -1,0 +1,89 @@
+"""Current locks: who holds and who waits for which advisory lock, as `manage.py locks` tells it."""
+
+from functools import partial
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
+
+from ledger.admin.kit.cells import mono, table, timestamp
+from ledger.admin.kit.pages import ReadOnlyAdmin
+from ledger.lock_report import SessionLock, current_locks, known_names
+
+NAMES_TRIED = 5_000
+WAITS_SHOWN = 5
+
+
+def url(model_admin: ReadOnlyAdmin) -> URLPattern:
+    """Where the page is."""
+    view = model_admin.admin_site.admin_view(partial(page, model_admin))
+    return path("locks/", view, name="ledger_locks")
+
+
+def page(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
+    """Show what is held and awaited at this moment."""
+    if not request.user.has_perm("ledger.view_locks"):
+        raise PermissionDenied
+    found = current_locks()
+    if any(lock.name is None and not lock.two_part for lock in found):
+        found = current_locks(names=known_names(limit=NAMES_TRIED))
+    context = {
+        **model_admin.admin_site.each_context(request),
+        "title": "Current locks",
+        "locks": found,
+        "waiting": sum(not lock.granted for lock in found),
+        "sentences": _waits(found),
+        "locks_table": _table(found),
+    }
+    return TemplateResponse(request, "admin/ledger/home/locks.html", context)
+
+
+def _waits(found: list[SessionLock]) -> list[str]:
+    """The longest waits, each with the sessions that have the lock."""
+    waiting = sorted((lock for lock in found if not lock.granted), key=lambda lock: lock.seconds or 0, reverse=True)
+    return [_wait(lock, [each for each in found if _blocks(each, lock)]) for lock in waiting[:WAITS_SHOWN]]
+
+
+def _blocks(keeping: SessionLock, waiting: SessionLock) -> bool:
+    same_lock = (keeping.node, keeping.number, keeping.two_part) == (waiting.node, waiting.number, waiting.two_part)
+    return keeping.granted and same_lock and keeping.pid in waiting.blocked_by
+
+
+def _wait(lock: SessionLock, blocking: list[SessionLock]) -> str:
+    waited = f"{_who(lock)} has waited for {lock.name or lock.number} for {lock.seconds or 0:,.1f} s"
+    if not blocking:
+        return f"{waited}."
+    names = ", ".join(_who(each) for each in blocking)
+    oldest = max(each.seconds or 0 for each in blocking)
+    return f"{waited}; {names} {'has' if len(blocking) == 1 else 'have'} it, for at most {oldest:,.1f} s."
+
+
+def _who(lock: SessionLock) -> str:
+    return f"{f'{lock.node} ' if lock.node else ''}pid {lock.pid} ({lock.application or lock.role})"
+
+
+def _table(found: list[SessionLock]) -> dict[str, Any]:
+    return table(
+        ["Lock", "Mode", "State", "At most for", "Session", "Transaction began", "Blocked by"],
+        [
+            (
+                lock.name or mono(lock.number),
+                "shared" if lock.shared else "exclusive",
+                "held" if lock.granted else "waiting",
+                "" if lock.seconds is None else f"{lock.seconds:,.1f} s",
+                _session(lock),
+                timestamp(lock.transaction_started_at),
+                ", ".join(f"pid {pid}" for pid in lock.blocked_by),
+            )
+            for lock in found
+        ],
+    )
+
+
+def _session(lock: SessionLock) -> str:
+    """The session's pid, on a cluster with its node, and whose it is."""
+    at = f"{lock.node} " if lock.node else ""
+    of_client = f", for pid {lock.client_pid} of {lock.client_node}:" if lock.client_pid else ""
+    return f"{at}pid {lock.pid}{of_client} {lock.application} {lock.role} {lock.client}"

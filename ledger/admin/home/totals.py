@@ -1,0 +1,98 @@
+"""What the first page says of each credit type: what is outstanding, what this month brought, and the last 30 days as a line."""
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from ledger.admin.home.reads import Scheduled, scheduled
+from ledger.admin.kit import charts
+from ledger.admin.kit.charts import FAINT, MONOTONE, STRONG
+from ledger.models import DailyTotal
+from ledger.rules.credit_units import CreditUnit
+from ledger.totals import TypeReport, expired_credits, month_report
+from ledger.totals.counting import counted_until
+from ledger.units import units_of
+
+NOTHING_COUNTED = datetime(2000, 1, 1, tzinfo=UTC)
+TYPES_SHOWN = 4
+DAYS = 30
+WORDS = {
+    "granted_purchased": "Granted, paid",
+    "granted_promotional": "Granted, promotional",
+    "spent": "Spent",
+    "refunded": "Refunded",
+    "expired": "Expired",
+}
+
+
+def totals(*, now: datetime) -> dict[str, Any]:
+    """The credit types that were moved most this month, from the daily totals; they say up to when entries are counted."""
+    until = counted_until()
+    if until <= NOTHING_COUNTED:
+        return {}
+    today = min(now, until).astimezone(UTC).date()
+    report = month_report(today.replace(day=1))
+    shown = sorted(report.types, key=lambda each: each.entries, reverse=True)[:TYPES_SHOWN]
+    units = units_of(each.credit_type for each in shown)
+    days = _days([each.credit_type for each in shown], today)
+    coming, expired = scheduled(now=now), expired_credits(now)
+    return {
+        "totals": [
+            _card(each, units[each.credit_type], days[each.credit_type], coming, expired.get(each.credit_type, 0))
+            for each in shown
+        ],
+        "totals_as_of": until,
+        "more_types": max(0, len(report.types) - TYPES_SHOWN),
+        "month": f"{today:%B}",
+    }
+
+
+def _days(credit_types: list[str], today: date) -> dict[str, list[tuple[date, int, int]]]:
+    """Granted and spent by day, the oldest first, of the last DAYS days; days without entries are 0."""
+    first = today - timedelta(days=DAYS - 1)
+    rows = {
+        (row.credit_type, row.day): row
+        for row in DailyTotal.objects.filter(day__gte=first, day__lte=today, credit_type__in=credit_types)
+    }
+    days = [first + timedelta(days=number) for number in range(DAYS)]
+    return {each: [_day(day, rows.get((each, day))) for day in days] for each in credit_types}
+
+
+def _day(day: date, row: DailyTotal | None) -> tuple[date, int, int]:
+    if row is None:
+        return day, 0, 0
+    return day, int(row.granted_purchased + row.granted_promotional), int(row.spent)
+
+
+def _coming(total: int, is_all: bool, unit: CreditUnit) -> str:
+    return f"{'' if is_all else 'at least '}{unit.number(total)}" if total else ""
+
+
+def _spendable(outstanding: int, report: TypeReport, coming: Scheduled, unit: CreditUnit) -> str:
+    """What is neither held nor starts later; nothing where credits that start later were not all counted."""
+    spendable = outstanding - report.held - coming.credits.get(report.credit_type, 0)
+    return unit.number(spendable) if coming.is_all and 0 <= spendable < outstanding else ""
+
+
+def _card(
+    report: TypeReport, unit: CreditUnit, days: list[tuple[date, int, int]], coming: Scheduled, expired: int
+) -> dict[str, Any]:
+    """What the page shows of a credit type; `expired` is in its totals, but nobody can spend it any more."""
+    outstanding = report.closing - expired
+    divisor = 10**unit.scale
+    spent = charts.line("Spent", [used / divisor for _, _, used in days], look=STRONG, shape=MONOTONE)
+    granted = charts.line("Granted", [given / divisor for _, given, _ in days], look=FAINT, shape=MONOTONE)
+    return {
+        "name": unit.name,
+        "outstanding": unit.amount(outstanding),
+        "spendable": _spendable(outstanding, report, coming, unit),
+        "expired": unit.number(expired) if expired else "",
+        "held": unit.number(report.held) if report.held else "",
+        "coming": _coming(coming.credits.get(report.credit_type, 0), coming.is_all, unit),
+        "moved": [(words, unit.number(int(report.movements[name]))) for name, words in WORDS.items()],
+        "chart": charts.data([f"{day.day} {day:%b}" for day, _, _ in days], spent, granted),
+        "chart_options": charts.options(unit=unit.unit, decimals=unit.scale),
+        "chart_text": (
+            f"Spent in the last {DAYS} days: {unit.number(sum(used for _, _, used in days))}, "
+            f"most on one day {unit.number(max(used for _, _, used in days))}."
+        ),
+    }

@@ -1,0 +1,1 @@
+"""How an operator logs in: name, password, code."""
