@@ -22,7 +22,7 @@ class BillingConfig(AppConfig):
         from billing.documents.month_end import payments, usage
         from billing.documents.printing.letterhead import letterhead
         from ledger import operator_pages
-        from ledger.api.kit import statuses
+        from ledger.api.kit.writing import statuses
         from ledger.audit.chains import register, register_table
         from ledger.statements.letterheads import register_letterhead
         from ledger.totals.ties import register_ties

@@ -133,7 +133,7 @@ AXES_FAILURE_LIMIT = 5
 AXES_COOLOFF_TIME = timedelta(minutes=15)
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_RESET_ON_SUCCESS = True
-AXES_CLIENT_IP_CALLABLE = "ledger.api.kit.request_log.client_address"
+AXES_CLIENT_IP_CALLABLE = "ledger.api.kit.front.request_log.client_address"
 AXES_LOCKOUT_CALLABLE = "ledger_project.operators.login.login_page.locked_out"
 # The page of it is made in ledger_project.operators.admin, in the look of the others.
 AXES_ENABLE_ADMIN = False
@@ -219,9 +219,9 @@ REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAdminUser"],
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
-    "DEFAULT_RENDERER_CLASSES": ["ledger.api.kit.rendering.JSONRenderer"],
+    "DEFAULT_RENDERER_CLASSES": ["ledger.api.kit.writing.rendering.JSONRenderer"],
     "DEFAULT_SCHEMA_CLASS": "ledger.api.kit.schema.CallSchema",
-    "EXCEPTION_HANDLER": "ledger.api.kit.problems.exception_handler",
+    "EXCEPTION_HANDLER": "ledger.api.kit.writing.problems.exception_handler",
     "UNAUTHENTICATED_USER": None,
     "UNAUTHENTICATED_TOKEN": None,
 }

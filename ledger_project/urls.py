@@ -1,4 +1,4 @@
-"""Where everything is. API paths are served by `ledger.api.kit.front`, the others by Django's usual way."""
+"""Where everything is. API paths are served by `ledger.api.kit.front.application`, the others by Django's usual way."""
 
 from importlib.util import find_spec
 from typing import Any
@@ -14,8 +14,8 @@ from drf_spectacular.views import SpectacularSwaggerSplitView
 from ledger import operator_pages
 from ledger.admin.home.search import find_anything
 from ledger.api.health import Health, Readiness
-from ledger.api.kit import problems
 from ledger.api.kit.request_errors import MethodNotAllowed
+from ledger.api.kit.writing import problems
 from ledger_project.api.documents import ProblemPage, Resources, Schema
 from ledger_project.monitoring import attention
 from ledger_project.monitoring.metrics_page import Metrics

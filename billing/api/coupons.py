@@ -8,8 +8,8 @@ from billing.api.endpoints import CATALOGUE, REF_PATH, BillingEndpoint, WriteEnd
 from billing.errors import AlreadyExists, NotFound
 from billing.orders import coupons
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
-from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
+from ledger.api.kit.writing.rendering import Response, json_response
 
 
 class Coupons(WriteEndpoint):

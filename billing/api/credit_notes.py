@@ -23,8 +23,8 @@ from billing.documents.credit_notes import LineCredit
 from billing.errors import CreditExceedsInvoice, InvalidTransition
 from billing.reads import document_schemas
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
-from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
+from ledger.api.kit.writing.rendering import Response, json_response
 
 
 class InvoiceCreditNotes(WriteEndpoint):

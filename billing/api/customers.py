@@ -12,8 +12,8 @@ from billing.errors import AlreadyExists, CouponNotApplicable, NotFound
 from billing.orders import coupons, customers
 from billing.orders.customers import CreditTerms
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
-from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
+from ledger.api.kit.writing.rendering import Response, json_response
 
 
 class Customers(WriteEndpoint):

@@ -12,9 +12,9 @@ from billing.orders import plans
 from billing.rating.periods import Interval, IntervalUnit
 from billing.rating.price_input import parse_prices, price_dict
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
-from ledger.api.kit.queries import read_query
-from ledger.api.kit.rendering import Response, json_response
+from ledger.api.kit.reading.queries import read_query
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
+from ledger.api.kit.writing.rendering import Response, json_response
 
 
 class Plans(WriteEndpoint):

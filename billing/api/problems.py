@@ -3,7 +3,7 @@
 from typing import Final
 
 from billing import errors
-from ledger.api.kit.statuses import Kind
+from ledger.api.kit.writing.statuses import Kind
 from ledger.errors import LedgerError
 
 KINDS: Final[dict[type[LedgerError], Kind]] = {

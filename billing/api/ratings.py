@@ -15,10 +15,10 @@ from billing.rating.price_input import parse_price
 from billing.rating.prices import PERCENTAGES
 from billing.rating.pricing import Rating, quote, usage_of
 from ledger.api.kit.authentication import BILLING_READ
-from ledger.api.kit.parsing import BATCH_LIMIT_BYTES
-from ledger.api.kit.rendering import Response, json_response
+from ledger.api.kit.reading.parsing import BATCH_LIMIT_BYTES
 from ledger.api.kit.request_errors import FieldError, InvalidRequest
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
+from ledger.api.kit.writing.rendering import Response, json_response
 
 
 class Ratings(BillingEndpoint):

@@ -7,7 +7,7 @@ from billing.rating.limits import MAX_MONEY, MAX_QUANTITY, zones
 from billing.rating.money import MINOR_DIGITS
 from billing.rating.price_fields import PriceInvalid
 from billing.rating.price_input import parse_price
-from ledger.api.kit.fields import HOLDER_PATTERN, DecimalStringField, InvalidValue, StrictField, TextField
+from ledger.api.kit.reading.fields import HOLDER_PATTERN, DecimalStringField, InvalidValue, StrictField, TextField
 from ledger.api.kit.request_errors import FieldError
 
 REF_PATTERN = HOLDER_PATTERN

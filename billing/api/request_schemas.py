@@ -11,7 +11,7 @@ from billing.rating.periods import MAX_INTERVAL_COUNT, IntervalUnit
 from billing.rating.tax import VatStatus
 from billing.rating.totals import CouponPer
 from billing.reads.subscriptions import STATES
-from ledger.api.kit.fields import (
+from ledger.api.kit.reading.fields import (
     MAX_AMOUNT,
     ChoiceField,
     CreditTypeField,
@@ -25,9 +25,9 @@ from ledger.api.kit.fields import (
     TruthField,
     WholeNumberField,
 )
-from ledger.api.kit.queries import DryRunQuery, ListQuery, QueryNumberField, QueryTruthField
+from ledger.api.kit.reading.queries import DryRunQuery, ListQuery, QueryNumberField, QueryTruthField
+from ledger.api.kit.reading.strict_serializers import ListOfField, MapField, StrictSerializer
 from ledger.api.kit.request_errors import FieldError
-from ledger.api.kit.strict_serializers import ListOfField, MapField, StrictSerializer
 
 
 class NewCreditsSerializer(StrictSerializer):

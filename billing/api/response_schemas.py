@@ -13,8 +13,8 @@ from billing.reads.catalogue import GivenCoupon
 from billing.reads.document_schemas import InvoiceSerializer, PeriodSerializer
 from billing.reads.response_fields import decimal, minor, text, time, whole
 from billing.reads.subscriptions import SubscriptionDetail, SubscriptionRow
-from ledger.api.kit.rendering import in_key_order, time_text
-from ledger.api.kit.responses import ResponseSchema, computed
+from ledger.api.kit.writing.rendering import in_key_order, time_text
+from ledger.api.kit.writing.responses import ResponseSchema, computed
 
 # Customers and the catalogue -------------------------------------------------------------------------
 

@@ -24,9 +24,9 @@ from billing.generator.options import Options
 from billing.orders import subscriptions, suspension
 from billing.orders.subscriptions import Wish
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
-from ledger.api.kit.queries import read_query
-from ledger.api.kit.rendering import Response, json_response
+from ledger.api.kit.reading.queries import read_query
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
+from ledger.api.kit.writing.rendering import Response, json_response
 from ledger.errors import Invalid
 
 

@@ -9,14 +9,14 @@ from billing.api import examples, request_schemas, response_schemas
 from billing.api.endpoints import EVENT_PATH, NO_SUBSCRIPTION, USAGE, BillingEndpoint, WriteEndpoint
 from billing.errors import NotFound
 from billing.metering import usage
-from ledger.api.kit import cursors
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
-from ledger.api.kit.parsing import BATCH_LIMIT_BYTES
-from ledger.api.kit.queries import read_query
-from ledger.api.kit.rendering import Response, json_response
+from ledger.api.kit.reading import cursors
+from ledger.api.kit.reading.parsing import BATCH_LIMIT_BYTES
+from ledger.api.kit.reading.queries import read_query
+from ledger.api.kit.reading.strict_serializers import read
 from ledger.api.kit.request_errors import InvalidRequest
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation, page_example, page_of
-from ledger.api.kit.strict_serializers import read
+from ledger.api.kit.writing.rendering import Response, json_response
 from ledger.database.pacing import paced
 
 

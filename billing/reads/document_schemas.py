@@ -9,7 +9,7 @@ from billing.models import CreditNote, Line
 from billing.rating.periods import TimeSpan
 from billing.rating.tax import NOTES
 from billing.reads.response_fields import decimal, minor, text, time, whole
-from ledger.api.kit.responses import Read, ResponseSchema, computed
+from ledger.api.kit.writing.responses import Read, ResponseSchema, computed
 
 
 def _stretch_of(line: Line) -> TimeSpan | None:

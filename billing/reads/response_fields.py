@@ -1,10 +1,10 @@
-"""The fields that billing's responses are made of: see `ledger.api.kit.responses`. Times and decimal numbers are text."""
+"""The fields that billing's responses are made of: see `ledger.api.kit.writing.responses`. Times and decimal numbers are text."""
 
 from rest_framework import serializers
 
 from billing.rating.money import decimal_text
-from ledger.api.kit.rendering import time_text
-from ledger.api.kit.responses import Read, computed
+from ledger.api.kit.writing.rendering import time_text
+from ledger.api.kit.writing.responses import Read, computed
 
 
 def text(value: Read | None = None, *, null: bool = False, help_text: str | None = None) -> serializers.CharField:

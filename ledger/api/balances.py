@@ -8,12 +8,11 @@ from django.http import HttpRequest
 
 from ledger import reads
 from ledger.api import examples, request_schemas, response_schemas
-from ledger.api.kit import cursors
 from ledger.api.kit.authentication import LEDGER_READ
 from ledger.api.kit.endpoint import Endpoint, InThread, QueuedRequest
-from ledger.api.kit.etags import etag, is_known
-from ledger.api.kit.queries import read_query
-from ledger.api.kit.rendering import Response, json_response
+from ledger.api.kit.reading import cursors
+from ledger.api.kit.reading.etags import etag, is_known
+from ledger.api.kit.reading.queries import read_query
 from ledger.api.kit.schema import (
     ETAG_HEADER,
     HOLDER_PATH,
@@ -23,6 +22,7 @@ from ledger.api.kit.schema import (
     page_example,
     page_of,
 )
+from ledger.api.kit.writing.rendering import Response, json_response
 from ledger.reads import Balance
 
 HISTORY = "History"

@@ -13,17 +13,17 @@ from ledger import services
 from ledger.api import examples, request_schemas, response_schemas
 from ledger.api.credits import Grants, Refunds, Revocations, Spends, Transfers
 from ledger.api.holds import Captures, Extension, Holds, Release
-from ledger.api.kit import problems
 from ledger.api.kit.authentication import LEDGER_SPEND, Key
 from ledger.api.kit.endpoint import Endpoint, scope_of
-from ledger.api.kit.etags import refuse_condition
-from ledger.api.kit.idempotency import dry_run_key, idempotency_key, shown_key
-from ledger.api.kit.parsing import BATCH_LIMIT_BYTES
-from ledger.api.kit.queries import DryRunQuery, read_query
-from ledger.api.kit.rendering import Response, write_response
+from ledger.api.kit.reading.etags import refuse_condition
+from ledger.api.kit.reading.idempotency import dry_run_key, idempotency_key, shown_key
+from ledger.api.kit.reading.parsing import BATCH_LIMIT_BYTES
+from ledger.api.kit.reading.queries import DryRunQuery, read_query
+from ledger.api.kit.reading.strict_serializers import StrictSerializer
 from ledger.api.kit.request_errors import FieldError, InvalidRequest, NotFound, ScopeMissing
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
-from ledger.api.kit.strict_serializers import StrictSerializer
+from ledger.api.kit.writing import problems
+from ledger.api.kit.writing.rendering import Response, write_response
 from ledger.api.writes import Write, as_told_to
 from ledger.database.pacing import paced
 from ledger.errors import BatchRejected, Invalid, LedgerError

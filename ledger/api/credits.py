@@ -8,9 +8,9 @@ from ledger import reads, services
 from ledger.api import examples, request_schemas, response_schemas
 from ledger.api.kit.authentication import LEDGER_ADMIN, LEDGER_GRANT, LEDGER_READ, LEDGER_REFUND, LEDGER_SPEND, LEDGER_TRANSFER
 from ledger.api.kit.endpoint import InThread, QueuedRequest
-from ledger.api.kit.queries import read_query
-from ledger.api.kit.rendering import Response, json_response
+from ledger.api.kit.reading.queries import read_query
 from ledger.api.kit.schema import HOLDER_PATH, ResponseBody, operation
+from ledger.api.kit.writing.rendering import Response, json_response
 from ledger.api.writes import BALANCE_LIMIT, LOT_LIMIT, NO_SUCH_ENTRY, NOT_ENOUGH, RATE_PROBLEMS, Write, ensure_possible, write
 from ledger.errors import (
     LotLimit,

@@ -6,11 +6,10 @@ from django.http import HttpRequest
 
 from ledger import reads
 from ledger.api import examples, request_schemas, response_schemas
-from ledger.api.kit import cursors, problems
 from ledger.api.kit.authentication import LEDGER_READ
 from ledger.api.kit.endpoint import Endpoint
-from ledger.api.kit.queries import read_query
-from ledger.api.kit.rendering import Response, json_response
+from ledger.api.kit.reading import cursors
+from ledger.api.kit.reading.queries import read_query
 from ledger.api.kit.request_errors import NotFound
 from ledger.api.kit.schema import (
     HOLDER_PATH,
@@ -20,6 +19,8 @@ from ledger.api.kit.schema import (
     page_example,
     page_of,
 )
+from ledger.api.kit.writing import problems
+from ledger.api.kit.writing.rendering import Response, json_response
 from ledger.errors import (
     REFUSALS,
 )

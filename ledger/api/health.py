@@ -9,11 +9,11 @@ from rest_framework import serializers
 
 from ledger import checks
 from ledger.api.kit.endpoint import Endpoint
-from ledger.api.kit.queries import QueryTruthField, read_query
-from ledger.api.kit.rendering import Response, json_response
+from ledger.api.kit.reading.queries import QueryTruthField, read_query
+from ledger.api.kit.reading.strict_serializers import StrictSerializer
 from ledger.api.kit.request_errors import FieldError, InvalidRequest
 from ledger.api.kit.schema import ResponseBody, operation
-from ledger.api.kit.strict_serializers import StrictSerializer
+from ledger.api.kit.writing.rendering import Response, json_response
 from ledger.errors import LedgerError, UnsafeDatabase
 
 log = logging.getLogger(__name__)

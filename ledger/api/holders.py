@@ -9,9 +9,9 @@ from ledger import reads
 from ledger.api import examples, response_schemas
 from ledger.api.kit.authentication import LEDGER_READ
 from ledger.api.kit.endpoint import Endpoint
-from ledger.api.kit.rendering import Response, json_response, time_text
 from ledger.api.kit.request_errors import NotFound
 from ledger.api.kit.schema import HOLDER_PATH, ResponseBody, operation
+from ledger.api.kit.writing.rendering import Response, json_response, time_text
 
 HOLDER: dict[str, Any] = {
     "holder_id": "customer-42",

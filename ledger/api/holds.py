@@ -6,13 +6,13 @@ from django.http import HttpRequest
 
 from ledger import reads
 from ledger.api import examples, request_schemas, response_schemas
-from ledger.api.kit import cursors
 from ledger.api.kit.authentication import LEDGER_HOLD, LEDGER_READ
 from ledger.api.kit.endpoint import InThread, QueuedRequest
-from ledger.api.kit.queries import read_query
-from ledger.api.kit.rendering import Response, json_response
+from ledger.api.kit.reading import cursors
+from ledger.api.kit.reading.queries import read_query
+from ledger.api.kit.reading.strict_serializers import StrictSerializer
 from ledger.api.kit.schema import HOLDER_PATH, SEQUENCE_PATH, ResponseBody, operation, page_example, page_of
-from ledger.api.kit.strict_serializers import StrictSerializer
+from ledger.api.kit.writing.rendering import Response, json_response
 from ledger.api.writes import NO_SUCH_ENTRY, NOT_ENOUGH, RATE_PROBLEMS, Write, write
 from ledger.errors import CaptureExceedsHold, HoldClosed, HoldLimit, NotAHold
 from ledger.rules import CaptureRequest, ExtendRequest, HoldRequest, ReleaseRequest

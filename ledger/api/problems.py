@@ -3,8 +3,9 @@
 from typing import Final
 
 from ledger import errors
-from ledger.api.kit import request_errors, server_errors
-from ledger.api.kit.statuses import UNKNOWN, Kind
+from ledger.api.kit import request_errors
+from ledger.api.kit.writing import server_errors
+from ledger.api.kit.writing.statuses import UNKNOWN, Kind
 
 AGAIN = "Nothing was written. Send the same request again with the same key."
 

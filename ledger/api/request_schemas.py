@@ -1,6 +1,6 @@
 """What the ledger's calls take: bodies of writes and queries of reads."""
 
-from ledger.api.kit.fields import (
+from ledger.api.kit.reading.fields import (
     HOLDER_PATTERN,
     AmountField,
     ChoiceField,
@@ -16,8 +16,8 @@ from ledger.api.kit.fields import (
     TruthField,
     WholeNumberField,
 )
-from ledger.api.kit.queries import ListQuery
-from ledger.api.kit.strict_serializers import AnyOfField, StrictSerializer
+from ledger.api.kit.reading.queries import ListQuery
+from ledger.api.kit.reading.strict_serializers import AnyOfField, StrictSerializer
 from ledger.rules import KINDS
 from ledger.rules.requests import MAX_AMOUNT, MAX_PRIORITY, MAX_REASON_CHARACTERS, MAX_REFERENCE_CHARACTERS, OVER_CAPTURES
 

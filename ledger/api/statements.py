@@ -10,11 +10,11 @@ from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 
 from ledger.api.kit.authentication import LEDGER_READ
 from ledger.api.kit.endpoint import Endpoint, QueuedRequest
-from ledger.api.kit.fields import ChoiceField, CreditTypeField
-from ledger.api.kit.queries import read_query
-from ledger.api.kit.rendering import PDF, Response, pdf_response
+from ledger.api.kit.reading.fields import ChoiceField, CreditTypeField
+from ledger.api.kit.reading.queries import read_query
+from ledger.api.kit.reading.strict_serializers import StrictSerializer
 from ledger.api.kit.schema import HOLDER_PATH, ResponseBody, operation
-from ledger.api.kit.strict_serializers import StrictSerializer
+from ledger.api.kit.writing.rendering import PDF, Response, pdf_response
 from ledger.statements.statements import statement_file_name, statement_pdf
 from ledger.typesetting.languages import LANGUAGES
 from ledger.typesetting.typeset import DOCUMENTS

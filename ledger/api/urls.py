@@ -7,7 +7,7 @@ from django.urls import URLPattern, path, register_converter
 
 from ledger.api import balances, batches, entries, holders, holds, rates, statements
 from ledger.api.credits import Grants, IncomingTransfers, Overdraft, Refunds, Revocations, Spends, Transfers
-from ledger.api.kit.fields import HOLDER_PATTERN, RATE_PATTERN
+from ledger.api.kit.reading.fields import HOLDER_PATTERN, RATE_PATTERN
 from ledger.rules.requests import MAX_SEQUENCE
 
 

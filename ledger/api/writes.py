@@ -11,14 +11,14 @@ from ledger import services
 from ledger.api import response_schemas
 from ledger.api.kit.authentication import LEDGER_READ, Key
 from ledger.api.kit.endpoint import Endpoint, Handler, InThread, QueuedRequest
-from ledger.api.kit.etags import expected_sequence
-from ledger.api.kit.idempotency import dry_run_key, idempotency_key, shown_key
-from ledger.api.kit.parsing import read_body
-from ledger.api.kit.queries import DryRunQuery, read_query
-from ledger.api.kit.rendering import Response, write_response
+from ledger.api.kit.reading.etags import expected_sequence
+from ledger.api.kit.reading.idempotency import dry_run_key, idempotency_key, shown_key
+from ledger.api.kit.reading.parsing import read_body
+from ledger.api.kit.reading.queries import DryRunQuery, read_query
+from ledger.api.kit.reading.strict_serializers import StrictSerializer, read
 from ledger.api.kit.request_errors import NotFound
 from ledger.api.kit.schema import HOLDER_PATH, RequestBody, ResponseBody, operation
-from ledger.api.kit.strict_serializers import StrictSerializer, read
+from ledger.api.kit.writing.rendering import Response, write_response
 from ledger.errors import (
     AmountLimit,
     BalanceLimit,

@@ -5,10 +5,10 @@ from typing import Any
 
 from ledger import errors
 from ledger.api.kit import request_errors
-from ledger.api.kit.problems import MEDIA_TYPE, body
 from ledger.api.kit.schema import PROBLEMS_KEY, TAKES_BODY_KEY
-from ledger.api.kit.server_errors import DatabaseUnavailable
-from ledger.api.kit.statuses import NOT_EXECUTED, UNKNOWN
+from ledger.api.kit.writing.problems import MEDIA_TYPE, body
+from ledger.api.kit.writing.server_errors import DatabaseUnavailable
+from ledger.api.kit.writing.statuses import NOT_EXECUTED, UNKNOWN
 from ledger.rules.holds import HOLD_STATES
 from ledger.rules.lots import LOT_STATES
 

@@ -12,11 +12,11 @@ from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 
 from ledger.api.kit.endpoint import Endpoint
-from ledger.api.kit.problems import TYPE_BASE
-from ledger.api.kit.rendering import Response, json_response
 from ledger.api.kit.request_errors import NotFound
 from ledger.api.kit.schema import SCOPE_KEY, ResponseBody, operation
-from ledger.api.kit.statuses import kind_of
+from ledger.api.kit.writing.problems import TYPE_BASE
+from ledger.api.kit.writing.rendering import Response, json_response
+from ledger.api.kit.writing.statuses import kind_of
 from ledger.errors import LedgerError
 
 METHODS: Final = {"get", "post", "put", "patch", "delete"}

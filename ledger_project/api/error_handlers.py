@@ -7,9 +7,9 @@ from django.contrib import admin
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
-from ledger.api.kit.problems import ProblemResponse, body, problem_response
-from ledger.api.kit.requests import request_id
-from ledger.api.kit.server_errors import Forbidden, InternalError
+from ledger.api.kit.reading.requests import request_id
+from ledger.api.kit.writing.problems import ProblemResponse, body, problem_response
+from ledger.api.kit.writing.server_errors import Forbidden, InternalError
 
 TEXTS: Final = {
     400: ("The request is not valid", "The browser sent something that this page does not take. Go back and try again."),

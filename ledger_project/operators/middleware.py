@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from ledger import staff_log
-from ledger.api.kit.requests import request_id
+from ledger.api.kit.reading.requests import request_id
 from ledger_project.operators.login import two_step
 from ledger_project.operators.preferences import time_zone
 

@@ -12,8 +12,8 @@ from django.urls import get_resolver
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ledger_project.settings")
 django.setup()
 
-from ledger.api.kit import request_log  # noqa: E402 - Django must be set up first
-from ledger.api.kit.front import Front  # noqa: E402
+from ledger.api.kit.front import request_log  # noqa: E402
+from ledger.api.kit.front.application import Front  # noqa: E402
 from ledger_project import logs  # noqa: E402
 from ledger_project.serving.static_files import StaticFiles  # noqa: E402
 

@@ -117,7 +117,8 @@ def _parts() -> dict[str, float]:
 
     from ledger import entry_rows, rules
     from ledger.api import request_schemas, response_schemas
-    from ledger.api.kit import parsing, rendering, strict_serializers
+    from ledger.api.kit.reading import parsing, strict_serializers
+    from ledger.api.kit.writing import rendering
     from ledger.rules import Account, Lot, SpendRequest
     from ledger.rules.lots import decode, encode
 

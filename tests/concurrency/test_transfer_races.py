@@ -11,7 +11,7 @@ import pytest
 from django.db import OperationalError, connection, transaction
 
 from ledger import journal, reads, rules, services
-from ledger.api.kit import front
+from ledger.api.kit.front import application as front
 from ledger.database.locks import WAIT_FOR_HOLDER, holder_key, holder_lock, lock_number, sqlstate
 from ledger.errors import SequenceTaken
 from ledger.models import SCOPES

@@ -20,7 +20,7 @@ import psycopg
 import pytest
 
 from ledger import services
-from ledger.api.kit.front import BODY_SECONDS
+from ledger.api.kit.front.application import BODY_SECONDS
 from ledger.database.locks import holder_key, lock_number
 from ledger.services.group_commit import WAITING_PER_HOLDER
 from tests.conftest import WebProcess, database_url

@@ -8,7 +8,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from billing.documents.printing.printed import PrintedDocument
 from billing.errors import NotFound, SellerMissing
 from ledger import staff_log
-from ledger.api.kit.rendering import pdf_response
+from ledger.api.kit.writing.rendering import pdf_response
 from ledger.errors import DocumentTooLong
 from ledger.typesetting.typeset import NO_GLYPH
 

@@ -18,7 +18,7 @@ from billing.rating.totals import CouponPer
 from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.idempotent_forms import Done, DryRun, amount_field, operation_view, text_field
 from ledger.admin.kit.pages import ReadOnlyAdmin
-from ledger.api.kit.fields import HOLDER_PATTERN
+from ledger.api.kit.reading.fields import HOLDER_PATTERN
 
 KINDS: Final = [("percentage", "a percentage"), ("amount", "an amount")]
 NAME: Final = re.compile(HOLDER_PATTERN, re.ASCII)

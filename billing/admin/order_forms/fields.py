@@ -19,7 +19,7 @@ from billing.rating.limits import MAX_MONEY, zones
 from billing.rating.money import MINOR_DIGITS
 from ledger.admin.kit.idempotent_forms import KeyedForm
 from ledger.admin.kit.pages import MAX_REASON_CHARACTERS
-from ledger.api.kit.fields import HOLDER_PATTERN
+from ledger.api.kit.reading.fields import HOLDER_PATTERN
 
 DECIMAL_PLACES: Final = 12
 CREDIT_TYPE: Final = r"[a-z0-9_]{1,32}"

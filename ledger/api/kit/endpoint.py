@@ -14,12 +14,12 @@ from django.http import HttpRequest
 from rest_framework.views import APIView
 
 from ledger.api.kit.authentication import Key
-from ledger.api.kit.parsing import BODY_LIMIT_BYTES, read_body
-from ledger.api.kit.queries import refuse_query
-from ledger.api.kit.rendering import AnyResponse, Response
+from ledger.api.kit.reading.parsing import BODY_LIMIT_BYTES, read_body
+from ledger.api.kit.reading.queries import refuse_query
+from ledger.api.kit.reading.requests import Request
+from ledger.api.kit.reading.strict_serializers import StrictSerializer, read
 from ledger.api.kit.request_errors import MethodNotAllowed, NotAcceptable, NotFound, ScopeMissing
-from ledger.api.kit.requests import Request
-from ledger.api.kit.strict_serializers import StrictSerializer, read
+from ledger.api.kit.writing.rendering import AnyResponse, Response
 from ledger.database.queues import Queue
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])

@@ -14,10 +14,10 @@ from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiRespo
 from rest_framework import serializers
 
 from ledger.api.kit.endpoint import Handler, requires
-from ledger.api.kit.fields import CREDIT_TYPE_PATTERN, HOLDER_PATTERN, RATE_PATTERN
-from ledger.api.kit.queries import DryRunQuery
+from ledger.api.kit.reading.fields import CREDIT_TYPE_PATTERN, HOLDER_PATTERN, RATE_PATTERN
+from ledger.api.kit.reading.queries import DryRunQuery
+from ledger.api.kit.reading.strict_serializers import AnyOfField, ListOfField, MapField, StrictSerializer, choice_text
 from ledger.api.kit.request_errors import ScopeMissing
-from ledger.api.kit.strict_serializers import AnyOfField, ListOfField, MapField, StrictSerializer, choice_text
 from ledger.errors import AccountMovedOn, LedgerError
 from ledger.rules.requests import MAX_SEQUENCE
 
@@ -222,7 +222,7 @@ CREDIT_TYPE_SCHEMA = {"type": "string", "pattern": f"^{CREDIT_TYPE_PATTERN}$"}
 class StrictFieldSchema(OpenApiSerializerFieldExtension):
     """A strict field says itself what it takes."""
 
-    target_class = "ledger.api.kit.fields.StrictField"
+    target_class = "ledger.api.kit.reading.fields.StrictField"
     match_subclasses = True
 
     def map_serializer_field(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
@@ -260,7 +260,7 @@ def _one_of(auto_schema: Any, field: AnyOfField, direction: Any) -> ResolvedComp
 class StrictSerializerSchema(OpenApiSerializerExtension):
     """A strict body takes no other fields than those declared."""
 
-    target_class = "ledger.api.kit.strict_serializers.StrictSerializer"
+    target_class = "ledger.api.kit.reading.strict_serializers.StrictSerializer"
     match_subclasses = True
 
     def map_serializer(self, auto_schema: Any, direction: Any) -> dict[str, Any]:

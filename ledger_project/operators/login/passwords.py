@@ -1,7 +1,7 @@
 """Passwords are hashed one at a time in each process, at low priority.
 
 One hash takes a third of a second of CPU, because it is meant to be slow. So a single thread of the process does it, with
-lower priority than the others. `ledger.api.kit.page_budget` bounds how often strangers may try.
+lower priority than the others. `ledger.api.kit.front.page_budget` bounds how often strangers may try.
 """
 
 import os
@@ -15,7 +15,7 @@ from typing import Any
 
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 
-from ledger.api.kit.page_budget import add_work
+from ledger.api.kit.front.page_budget import add_work
 
 NICENESS = 10
 """How much the priority is lowered: beside busy threads, the hashing thread gets a tenth of a processor."""

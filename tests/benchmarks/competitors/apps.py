@@ -2,7 +2,7 @@
 
 from django.apps import AppConfig
 
-from ledger.api.kit.page_budget import PageBudget
+from ledger.api.kit.front.page_budget import PageBudget
 
 
 def is_operator(budget: PageBudget, session: str | None) -> bool:

@@ -21,7 +21,7 @@ from billing.orders.subscriptions import Wish
 from billing.rating import limits
 from billing.rating.aggregation import MICROSECOND
 from billing.rating.periods import Interval, IntervalUnit, Schedule
-from ledger.api.kit import fields
+from ledger.api.kit.reading import fields
 from ledger.database.locks import sqlstate
 from ledger.errors import Invalid
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use

@@ -28,7 +28,7 @@ from billing.orders.subscriptions import Wish
 from billing.rating.periods import Interval, IntervalUnit
 from billing.reads import invoice_documents
 from ledger import reads, services
-from ledger.api.kit.rendering import time_text
+from ledger.api.kit.writing.rendering import time_text
 from tests.billing.factories import transition, unique
 from tests.billing.random_subscriptions import calculator as slow
 

@@ -23,7 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from billing.models import Run, ScheduledTask, SuspendedBilling
 from ledger import services
 from ledger.api.kit import authentication
-from ledger.api.kit.request_metrics import route_label
+from ledger.api.kit.front.request_metrics import route_label
 from ledger.database.transactions import TRIES, in_transaction
 from ledger.errors import InsufficientCredits, SequenceTaken
 from ledger.models import Entry

@@ -17,7 +17,7 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.test import Client
 
-from ledger.api.kit.page_budget import measured_work
+from ledger.api.kit.front.page_budget import measured_work
 from ledger_project.operators.login.passwords import NICENESS, LowPriorityHasher
 from ledger_project.settings import AXES_FAILURE_LIMIT
 from tests.conftest import WebProcess

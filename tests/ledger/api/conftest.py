@@ -139,6 +139,8 @@ def _forget_keys() -> Iterator[None]:
 @pytest.fixture
 def make_api() -> Callable[..., ApiClient]:
     """Makes a client with a new key: `make_api("ledger:read", holder_id=None)`; all the ledger's scopes by default."""
+    # Loading it sets logging up once more, which would take `caplog` away from a test that has begun.
+    import ledger_project.serving.application  # noqa: F401
 
     def make(*scopes: str, holder_id: str | None = None, name: str = "") -> ApiClient:
         number = next(_numbers)

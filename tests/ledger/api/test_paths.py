@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from ledger.api.kit.requests import new_request_id
+from ledger.api.kit.reading.requests import new_request_id
 from tests.asgi_client import AsgiClient
 from tests.ledger.api.conftest import ApiClient
 

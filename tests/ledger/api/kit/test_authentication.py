@@ -15,7 +15,7 @@ from rest_framework.views import APIView
 from ledger import services
 from ledger.api.kit import authentication
 from ledger.api.kit.endpoint import Endpoint
-from ledger.api.kit.front import API_PATHS
+from ledger.api.kit.front.application import API_PATHS
 from ledger.models import SCOPES, Rate
 from tests.asgi_client import AsgiClient
 from tests.ledger.api.conftest import ApiClient, nothing_written

@@ -18,7 +18,7 @@ from django.conf import settings
 from django.db import connection
 from django.test import RequestFactory
 
-from ledger.api.kit.request_log import client_address
+from ledger.api.kit.front.request_log import client_address
 from ledger_project import logs
 from tests.asgi_client import AsgiClient
 from tests.conftest import WebProcess

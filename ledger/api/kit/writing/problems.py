@@ -18,13 +18,14 @@ from django.http.request import UnreadablePostError
 from rest_framework.exceptions import APIException
 
 from ledger import errors
-from ledger.api.kit import request_errors, server_errors
-from ledger.api.kit.rendering import in_key_order
-from ledger.api.kit.requests import request_id
-from ledger.api.kit.statuses import kind_of
+from ledger.api.kit import request_errors
+from ledger.api.kit.reading.requests import request_id
+from ledger.api.kit.writing import server_errors
+from ledger.api.kit.writing.rendering import in_key_order
+from ledger.api.kit.writing.statuses import kind_of
 from ledger.database.locks import sqlstate
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("ledger.problems")
 
 TYPE_BASE = "https://credit-ledger.example/problems/"
 """The beginning of every `type`: only a name, since no such host can exist. `/problems/<slug>` on any server explains it."""

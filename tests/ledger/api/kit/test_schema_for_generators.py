@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from ledger import services
-from ledger.api.kit import problems
+from ledger.api.kit.writing import problems
 from ledger_project.api.documents import openapi_document
 from tests.ledger.api.conftest import ApiClient
-from tests.ledger.api.test_schema import documented_operations
+from tests.ledger.api.kit.test_schema import documented_operations
 
 REF = "#/components/schemas/"
 IN_PATHS = {"holder": "ada", "sequence": "1", "ref": "NONE", "code": "NONE", "invoice_id": "999999"}

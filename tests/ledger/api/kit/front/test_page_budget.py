@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from django.http import HttpRequest, HttpResponse
 
-from ledger.api.kit import page_budget
-from ledger.api.kit.front import Front
-from ledger.api.kit.interpreter import SHORT_TURN_S, short_turns
-from ledger.api.kit.page_budget import ADDRESS_SAVINGS_S, LARGEST_PRICE_S, PER_ADDRESS_S_PER_S, PageBudget, add_work
+from ledger.api.kit.front import page_budget
+from ledger.api.kit.front.application import Front
+from ledger.api.kit.front.interpreter import SHORT_TURN_S, short_turns
+from ledger.api.kit.front.page_budget import ADDRESS_SAVINGS_S, LARGEST_PRICE_S, PER_ADDRESS_S_PER_S, PageBudget, add_work
 from ledger.api.kit.request_errors import TooManyRequests
-from tests.ledger.api.test_front import Exchange, problem_of
+from tests.ledger.api.kit.front.test_front import Exchange, problem_of
 
 GUESS_S = 0.3
 """What a guess of a password costs: seconds of CPU."""

@@ -6,10 +6,10 @@ from urllib.parse import parse_qsl
 
 from django.http import HttpRequest
 
-from ledger.api.kit.fields import InvalidValue, TextField, TruthField, WholeNumberField
-from ledger.api.kit.parsing import is_storable, pointer_part
+from ledger.api.kit.reading.fields import InvalidValue, TextField, TruthField, WholeNumberField
+from ledger.api.kit.reading.parsing import is_storable, pointer_part
+from ledger.api.kit.reading.strict_serializers import StrictSerializer, read
 from ledger.api.kit.request_errors import FieldError, MalformedRequest
-from ledger.api.kit.strict_serializers import StrictSerializer, read
 
 
 class QueryNumberField(WholeNumberField):

@@ -13,7 +13,7 @@ from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest
 from django.http.request import split_domain_port, validate_host
 
-from ledger.api.kit.parsing import is_storable
+from ledger.api.kit.reading.parsing import is_storable
 from ledger.api.kit.request_errors import FieldError, MalformedRequest
 from ledger.errors import LedgerError
 

@@ -8,8 +8,8 @@ from typing import Any
 from django.conf import settings
 from django.http import HttpRequest
 
-from ledger.api.kit.rendering import AnyResponse
-from ledger.api.kit.requests import Request
+from ledger.api.kit.reading.requests import Request
+from ledger.api.kit.writing.rendering import AnyResponse
 
 log = logging.getLogger("ledger.requests")
 

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, NamedTuple
 from rest_framework import serializers
 from rest_framework.fields import empty
 
-from ledger.api.kit.fields import InvalidValue, StrictField, json_name
-from ledger.api.kit.parsing import pointer_part
+from ledger.api.kit.reading.fields import InvalidValue, StrictField, json_name
+from ledger.api.kit.reading.parsing import pointer_part
 from ledger.api.kit.request_errors import FieldError, InvalidRequest
 
 

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from django.core.signing import BadSignature, Signer
 from django.http import HttpRequest
 
-from ledger.api.kit.queries import query_parameters
+from ledger.api.kit.reading.queries import query_parameters
 from ledger.api.kit.request_errors import FieldError, InvalidRequest
 
 Row = TypeVar("Row")
@@ -89,7 +89,7 @@ def _list_name(request: HttpRequest, parameters: Mapping[str, str]) -> str:
 
 
 def _signer(list_name: str) -> Signer:
-    return Signer(salt=f"ledger.api.kit.cursors {list_name}", sep=".")
+    return Signer(salt=f"ledger.api.kit.reading.cursors {list_name}", sep=".")
 
 
 def _encoded(backwards: bool, keyset: Keyset, list_name: str) -> str:

@@ -22,19 +22,19 @@ from django.conf import settings
 from django.http import HttpResponse, StreamingHttpResponse
 from django.urls import Resolver404, get_resolver
 
-from ledger.api.kit import problems
 from ledger.api.kit.authentication import LOOKUPS, Key, known_key, secret_of
 from ledger.api.kit.endpoint import Endpoint, QueuedRequest
-from ledger.api.kit.interpreter import short_turns
-from ledger.api.kit.limits import admitted
-from ledger.api.kit.page_budget import PageBudget, measured_work
-from ledger.api.kit.parsing import BODY_LIMIT_BYTES
-from ledger.api.kit.rendering import AnyResponse, Response
+from ledger.api.kit.front.interpreter import short_turns
+from ledger.api.kit.front.limits import admitted
+from ledger.api.kit.front.page_budget import PageBudget, measured_work
+from ledger.api.kit.front.request_log import client_address, log_request
+from ledger.api.kit.front.request_metrics import count_request, route_label
+from ledger.api.kit.front.request_traces import respond_in_span
+from ledger.api.kit.reading.parsing import BODY_LIMIT_BYTES
+from ledger.api.kit.reading.requests import Request
 from ledger.api.kit.request_errors import BodyTimeout, BodyTooLarge, FieldError, MalformedRequest, NotFound
-from ledger.api.kit.request_log import client_address, log_request
-from ledger.api.kit.request_metrics import count_request, route_label
-from ledger.api.kit.request_traces import respond_in_span
-from ledger.api.kit.requests import Request
+from ledger.api.kit.writing import problems
+from ledger.api.kit.writing.rendering import AnyResponse, Response
 from ledger.database.pacing import giving_way
 from ledger.database.queues import PATIENCE_SECONDS, Pending, Queue, threads
 from ledger.errors import ServerBusy

@@ -17,7 +17,7 @@ from rest_framework import exceptions as drf
 
 from billing import errors as billing_errors
 from ledger import errors
-from ledger.api.kit import problems, server_errors, statuses
+from ledger.api.kit.writing import problems, server_errors, statuses
 from tests.asgi_client import AsgiClient
 from tests.ledger.api.conftest import ApiClient, nothing_written
 
@@ -185,7 +185,7 @@ def test_an_unforeseen_error_is_logged_and_not_shown_to_the_caller(
         "request_id": "r-1",
         "outcome": "unknown",
     }
-    logged = [record for record in caplog.records if record.name == "ledger.api.kit.problems"]
+    logged = [record for record in caplog.records if record.name == "ledger.problems"]
     assert [(record.levelname, record.facts == {"request_id": "r-1"}, record.exc_info is not None) for record in logged] == [
         ("ERROR", True, True)
     ]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from ledger.api.kit import limits
 from ledger.api.kit.authentication import Key
+from ledger.api.kit.front import limits
 from ledger.api.kit.request_errors import TooManyRequests
 from tests.ledger.api.conftest import ApiClient, nothing_written
 

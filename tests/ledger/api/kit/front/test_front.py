@@ -15,10 +15,10 @@ import pytest
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 
 from ledger import services
-from ledger.api.kit import front
-from ledger.api.kit.front import PAGE_BODY_LIMIT_BYTES, Front
-from ledger.api.kit.interpreter import SHORT_TURN_S
-from ledger.api.kit.parsing import BATCH_LIMIT_BYTES, BODY_LIMIT_BYTES
+from ledger.api.kit.front import application as front
+from ledger.api.kit.front.application import PAGE_BODY_LIMIT_BYTES, Front
+from ledger.api.kit.front.interpreter import SHORT_TURN_S
+from ledger.api.kit.reading.parsing import BATCH_LIMIT_BYTES, BODY_LIMIT_BYTES
 from ledger.database import pacing
 from ledger.services import execute
 from tests import asgi_client

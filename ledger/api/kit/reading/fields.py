@@ -13,7 +13,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from ledger.api.kit.parsing import pointer_part
+from ledger.api.kit.reading.parsing import pointer_part
 from ledger.api.kit.request_errors import FieldError
 from ledger.rules import requests
 from ledger.rules.requests import MAX_AMOUNT, MAX_SEQUENCE

@@ -18,8 +18,8 @@ from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
 from billing.api import request_schemas
-from ledger.api.kit import problems, statuses
-from ledger.api.kit.strict_serializers import StrictSerializer
+from ledger.api.kit.reading.strict_serializers import StrictSerializer
+from ledger.api.kit.writing import problems, statuses
 from ledger_project.api import documents
 from ledger_project.api.documents import openapi_document
 from tests.asgi_client import AsgiClient
