@@ -7,7 +7,7 @@ connection; every process calls it once, when it first connects. See docs/OPERAT
 import secrets
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error
@@ -19,12 +19,23 @@ from django.db.backends.signals import connection_created
 from django.db.migrations.executor import MigrationExecutor
 from psycopg import IsolationLevel
 
-from ledger.database.cluster import CAN_BE_LOST, DURABLE, verify_cluster, verify_coordinator
+from ledger.database.cluster import on_cluster
 from ledger.database.locks import holder_key, lock_number
 from ledger.database.schema_versions import verify_schema
 from ledger.database.transactions import REPEATABLE_SNAPSHOT
 from ledger.errors import UnsafeDatabase
 
+CAN_BE_LOST: Final = "a crash could lose a spend that a client has seen succeed"
+DURABLE: Final[dict[str, tuple[str, ...]]] = {
+    "fsync": ("on",),
+    "full_page_writes": ("on",),
+    "synchronous_commit": ("on", "local", "remote_write", "remote_apply"),
+}
+"""The settings of a server that keep what is committed, with the values that do."""
+IS_A_CLUSTER: Final = "SELECT to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL"
+LEDGER_HAS_SHARDS: Final = (
+    "SELECT EXISTS (SELECT FROM pg_catalog.pg_dist_partition WHERE logicalrelid = to_regclass('ledger_entry'))"
+)
 TAKES_NO_WRITES = "SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on'"
 SERVER_SETTINGS = """
     SELECT name, setting
@@ -95,13 +106,32 @@ def verify_database(connection: BaseDatabaseWrapper, *, needs_lock_timeout: bool
     found = server_settings(connection)
     verify_isolation(connection, found)
     verify_durability(found)
-    if settings.LEDGER["DISTRIBUTED"]:
-        verify_coordinator(connection)
+    verify_coordinator(connection)
     verify_schema(connection)
     if needs_lock_timeout:
         verify_lock_timeout(found)
-        verify_cluster(connection, is_wanted=settings.LEDGER["DISTRIBUTED"])
+        verify_cluster(connection)
     verify_advisory_locks(connection)
+
+
+@on_cluster("checks.verify_coordinator")
+def verify_coordinator(connection: BaseDatabaseWrapper) -> None:
+    """Return, or raise UnsafeDatabase if this server is not the one of a cluster to connect to; without a cluster, return."""
+
+
+@on_cluster("checks.verify_cluster")
+def verify_cluster(connection: BaseDatabaseWrapper) -> None:
+    """Return if the ledger is distributed as the settings say, and every node is set up for it; or raise UnsafeDatabase."""
+    with connection.cursor() as cursor:
+        if is_so(cursor, IS_A_CLUSTER) and is_so(cursor, LEDGER_HAS_SHARDS):
+            raise UnsafeDatabase(what="LEDGER_DISTRIBUTED is off", why="the ledger of this database is distributed over nodes")
+
+
+def is_so(cursor: Any, question: str, parameters: list[str] | None = None) -> bool:
+    """Return what the server says to a question of one row with one boolean."""
+    cursor.execute(question, parameters)
+    (found,) = cursor.fetchone()
+    return bool(found)
 
 
 def verify_version(connection: BaseDatabaseWrapper) -> None:

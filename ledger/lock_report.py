@@ -11,11 +11,10 @@ from datetime import datetime
 from typing import Any, Final
 
 from django.apps import apps
-from django.conf import settings
 from django.db import connections
 
 from ledger.database.batch_slots import slot_names
-from ledger.database.cluster import ask_all_nodes
+from ledger.database.cluster import ask_all_nodes, sql_of
 from ledger.database.lock_names import HOLDER, INVOICE_GENERATION
 from ledger.database.locks import lock_number
 
@@ -49,6 +48,7 @@ SELECT lock.classid::bigint << 32 | lock.objid::bigint AS number,
 
 # On a cluster a session of Citus holds the lock, on the holder's node. `client_at` names its client's session: the number of the
 # node to which the client is connected, and the pid there, as one number.
+SESSIONS_OF_CLIENTS: Final = "(SELECT NULL::integer AS process_id, NULL::bigint AS global_pid)"
 OF_A_NODE: Final = f"""
 SELECT json_build_object(
     'locks', (
@@ -56,7 +56,7 @@ SELECT json_build_object(
           FROM (
               SELECT found.*, backend.global_pid AS client_at
                 FROM ({CURRENT_LOCKS}) AS found
-                LEFT JOIN get_all_active_transactions() AS backend ON backend.process_id = found.pid
+                LEFT JOIN {sql_of("sessions of clients", SESSIONS_OF_CLIENTS)} AS backend ON backend.process_id = found.pid
           ) AS lock
     ),
     'sessions', (
@@ -120,20 +120,10 @@ def current_locks(*, names: Iterable[str] = (), using: str = "default") -> list[
     Args:
         names: names to match with the numbers, in addition to those found in the sessions' queries.
     """
-    rows = _of_all_nodes(using) if settings.LEDGER["DISTRIBUTED"] else _of_this_server(using)
+    rows = _of_all_nodes(using)
     queries = [row["query"] for row in rows] + [row.pop("query_on_node", "") for row in rows]
     known = _numbered(names) | _numbered(_names_in_queries(queries)) if rows else {}
     return [SessionLock(name=None if row["two_part"] else known.get(row["number"]), **row) for row in rows]
-
-
-def _of_this_server(using: str) -> list[dict[str, Any]]:
-    with connections[using].cursor() as cursor:
-        # Inside a transaction the server would otherwise repeat the statistics that it showed first.
-        cursor.execute("SELECT pg_stat_clear_snapshot()")
-        cursor.execute(CURRENT_LOCKS)
-        columns = [column.name for column in cursor.description]
-        rows = [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
-    return [row | {"blocked_by": tuple(row["blocked_by"])} for row in rows]
 
 
 def _of_all_nodes(using: str) -> list[dict[str, Any]]:

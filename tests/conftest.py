@@ -29,11 +29,11 @@ from psycopg import sql
 from pytest_django.plugin import DjangoDbBlocker
 
 from billing.orders import plans
+from ledger.cluster.distribution import distribute
 from ledger_project.database import connection_urls
 from ledger_project.database.catalogue import record_catalogue
-from ledger_project.database.distribution import distribute
 from ledger_project.serving import postgres
-from ledger_project.serving.bootstrap import provision, wanted_settings_of_role
+from ledger_project.serving.bootstrap import SETTINGS_OF_ROLE, provision
 from ledger_project.serving.web import command
 from tests import asgi_client, nodes
 from tests.distributed.cluster import RunningCluster, StartedCluster
@@ -179,7 +179,7 @@ def _provision() -> None:
         database = connection.settings_dict["NAME"]
         with nodes.cluster.coordinator.connect(database) as superuser:
             for role in (postgres.OWNER, postgres.APPLICATION):
-                for name, value in wanted_settings_of_role().items():
+                for name, value in SETTINGS_OF_ROLE.items():
                     change = sql.SQL("ALTER ROLE {} IN DATABASE {} SET {} = {}")
                     superuser.execute(change.format(*map(sql.Identifier, (role, database, name)), sql.Literal(value)))
 

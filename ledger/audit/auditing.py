@@ -5,22 +5,22 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from datetime import datetime
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
 import psycopg
-from django.conf import settings
 
 from ledger.audit.anchors import AnchorLine, AnchorWriter, check_seal, read_anchor
 from ledger.audit.chains import MARK, registered, registered_tables
 from ledger.audit.laws import ACCOUNTS, BY_ENTRY, BY_HOLDER, LAWS, SUMS
 from ledger.audit.reports import Finding, Report
-from ledger.audit.shards import Session, between_shards, gathered, reading, shards_of
-from ledger.audit.slices import EVERYTHING, Slice, slices_of
+from ledger.audit.sessions import Session, one_snapshot
+from ledger.audit.slices import Slice, slices_of
 from ledger.audit.totals import Counted, read_totals, wrong_totals
+from ledger.database.cluster import on_cluster
 from ledger.errors import RECORDED
 from ledger.rules.requests import CREDIT_TYPE, HOLDER_ID, Request
 
@@ -30,14 +30,6 @@ Progress = Callable[[int, int], None]
 SLICE_ENTRIES = 20_000
 ANCHORS_PER_STATEMENT = 1_000
 ACCOUNTS_PER_FETCH = 2_000
-
-BEGIN = """
-BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
-SET LOCAL statement_timeout = 0;
-SET LOCAL idle_in_transaction_session_timeout = 0;
-SET LOCAL jit = off;
-SET LOCAL work_mem = '64MB';
-"""
 
 ANCHORED = """
 SELECT a.holder_id, a.credit_type, a.sequence, a.digest, encode(e.digest, 'hex'), last.sequence
@@ -56,25 +48,22 @@ NEVER_REGISTERED = "SELECT of_table, row_key FROM ledger_register WHERE NOT of_t
 BELONGS_ON_SHARD = "get_shard_id_for_distribution_column('ledger_entry', a.holder_id)"
 
 
-@contextmanager
-def one_snapshot(connect: Callable[[], AbstractContextManager[Session]], count: int) -> Iterator[list[Session]]:
-    """Yield `count` read-only sessions that all see the ledger as of this moment; later writes stay invisible to them.
+@on_cluster("auditing.audit_ledger")
+def audit_ledger(connect: Callable[..., Callable[[], Session]], count: int, *, holder_id: str | None, **options: Any) -> Report:
+    """Check every law as `audit` does, by `count` sessions of one snapshot.
 
-    REPEATABLE READ is right here. It is forbidden only to code that decides and writes, and an audit does neither.
+    Args:
+        connect: makes from the address of a node, by default the one that Django is connected to, what opens sessions with it.
+        options: as of `audit`.
     """
-    with ExitStack() as stack:
-        first = stack.enter_context(connect())
-        first.execute(BEGIN)
-        sessions = [first]
-        if count > 1:
-            [(snapshot,)] = first.execute("SELECT pg_export_snapshot()")
-            for _ in range(count - 1):
-                session = stack.enter_context(connect())
-                # The snapshot must be set before the first query, and SET TRANSACTION takes no parameter.
-                session.execute(f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT '{snapshot}'")
-                session.execute(BEGIN.partition(";")[2])
-                sessions.append(session)
-        yield sessions
+    with one_snapshot(connect(), count) as sessions:
+        return audit(sessions, holder_id=holder_id, **options)
+
+
+@on_cluster("shards.in_one_table")
+def _in_one_table(sessions: Sequence[Session], holder_id: str | None) -> AbstractContextManager[Sequence[Session]]:
+    """For the block, return sessions that read the entries of the holder, or all, in one table."""
+    return nullcontext(sessions)
 
 
 def audit(
@@ -103,21 +92,20 @@ def audit(
         psycopg.Error: the database could not be read; the audit has no result.
     """
     started = time.monotonic()
-    report = Report(as_of=_now(sessions[0]), holder_id=holder_id, findings_kept=findings_kept)
+    report = Report(as_of=now(sessions[0]), holder_id=holder_id, findings_kept=findings_kept)
     with ExitStack() as stack:
-        if settings.LEDGER["DISTRIBUTED"]:
-            sessions = [stack.enter_context(gathered(sessions[0], holder_id))]
+        sessions = stack.enter_context(_in_one_table(sessions, holder_id))
         writer = stack.enter_context(AnchorWriter(anchor_to_write, report.as_of)) if anchor_to_write else None
         if anchor_to_check:
-            _check_anchor(sessions[0], report, anchor_to_check)
+            check_anchor(sessions[0], report, anchor_to_check)
         counted = read_totals(sessions[0])
-        slices = _plan(sessions[0], report, writer, slice_entries)
-        _run(sessions, report, counted, slices, progress)
-        _check_identities(report)
+        slices = plan(sessions[0], report, writer, slice_entries)
+        run(sessions, report, counted, slices, progress)
+        check_identities(report)
         if holder_id is None:
             report.add(wrong_totals(counted))
-            _check_register(sessions[0], report)
-            _check_chains(sessions[0], report, writer)
+            check_register(sessions[0], report)
+            check_chains(sessions[0], report, writer)
         if writer and report.is_clean:
             seal = writer.seal()
             report.anchor = (report.anchor or {}) | {"written_to": str(anchor_to_write), "seal": seal.digest}
@@ -125,56 +113,7 @@ def audit(
     return report
 
 
-def audit_shards(
-    connect: Callable[..., Callable[[], Session]],
-    count: int,
-    *,
-    anchor_to_write: Path | None = None,
-    anchor_to_check: Path | None = None,
-    findings_kept: int = 100,
-    slice_entries: int = SLICE_ENTRIES,
-    progress: Progress = lambda done, total: None,
-) -> Report:
-    """As `audit`, of a whole ledger that is distributed over nodes: shard after shard, then what is between them.
-
-    Args:
-        connect: makes from the address of a node, by default the one that Django is connected to, what opens sessions with it.
-        count: how many sessions read a shard.
-
-    Raises: as `audit`; and
-        NotComparable: the transfers between shards could not be compared; the audit has no result.
-    """
-    started = time.monotonic()
-    with connect()() as session:
-        report = Report(as_of=_now(session), findings_kept=findings_kept)
-        with ExitStack() as stack:
-            writer = stack.enter_context(AnchorWriter(anchor_to_write, report.as_of)) if anchor_to_write else None
-            if anchor_to_check:
-                _check_anchor(session, report, anchor_to_check, of_accounts=False)
-            session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            counted = read_totals(session)
-            session.execute("COMMIT")
-            for shard, lend in shards_of(session, connect):
-                with one_snapshot(lend, count) as sessions:
-                    for each in sessions:
-                        reading(each, shard.table)
-                    if anchor_to_check:
-                        _check_anchored_accounts(sessions[0], report, anchor_to_check, on_shard=shard.number)
-                    slices = _plan(sessions[0], report, writer, slice_entries)
-                    _run(sessions, report, counted, slices, progress, but="transfers")
-            _check_identities(report, is_one_snapshot=False)
-            report.add(between_shards(connect(), report.as_of, lambda found: _broken(found, "transfers", EVERYTHING)))
-            report.add(wrong_totals(counted))
-            _check_register(session, report)
-            _check_chains(session, report, writer)
-            if writer and report.is_clean:
-                seal = writer.seal()
-                report.anchor = (report.anchor or {}) | {"written_to": str(anchor_to_write), "seal": seal.digest}
-    report.seconds = time.monotonic() - started
-    return report
-
-
-def _now(session: Session) -> datetime:
+def now(session: Session) -> datetime:
     now: datetime
     [(now,)] = session.execute("SELECT transaction_timestamp()")
     return now
@@ -183,7 +122,7 @@ def _now(session: Session) -> datetime:
 # Slices ----------------------------------------------------------------------------------------------
 
 
-def _plan(session: Session, report: Report, writer: AnchorWriter | None, slice_entries: int) -> list[Slice]:
+def plan(session: Session, report: Report, writer: AnchorWriter | None, slice_entries: int) -> list[Slice]:
     """Walk the accounts once: count them, sum their balances, write their lines to the anchor, and cut the ledger into slices."""
 
     def holders() -> Iterator[tuple[str, int]]:
@@ -223,7 +162,7 @@ def _misnamed(holder_id: str, credit_type: str) -> Iterable[Finding]:
         yield Finding("form", holder_id, credit_type, None, f"{holder_id!r}, {credit_type!r}", "a holder's id and a credit type")
 
 
-def _run(
+def run(
     sessions: Sequence[Session],
     report: Report,
     counted: Counted,
@@ -275,10 +214,10 @@ def _audit_slice(
     with session.cursor(row_factory=psycopg.rows.dict_row) as cursor:
         sums = cursor.execute(SUMS, part.parameters | {"counted_until": counted_until}).fetchall()
     checks = [*BY_ENTRY, *(BY_HOLDER if part.is_start else ())]
-    return [finding for name in checks if name != but for finding in _broken(session, name, part)], sums
+    return [finding for name in checks if name != but for finding in broken(session, name, part)], sums
 
 
-def _broken(session: Session, check: str, part: Slice) -> list[Finding]:
+def broken(session: Session, check: str, part: Slice) -> list[Finding]:
     parameters = part.parameters | {"codes": list(RECORDED), "operations": sorted(_operations(Request))}
     rows = session.execute((BY_ENTRY | BY_HOLDER)[check], parameters).fetchall()
     return [
@@ -321,7 +260,7 @@ def _merge(report: Report, counted: Counted, findings: list[Finding], sums: list
 # The whole -------------------------------------------------------------------------------------------
 
 
-def _check_identities(report: Report, *, is_one_snapshot: bool = True) -> None:
+def check_identities(report: Report, *, is_one_snapshot: bool = True) -> None:
     for credit_type, each in sorted(report.identities.items()):
         if each.came_in != each.explained:
             finding = Finding("identity", report.holder_id, credit_type, None, str(each.explained), str(each.came_in))
@@ -331,7 +270,7 @@ def _check_identities(report: Report, *, is_one_snapshot: bool = True) -> None:
             report.add([Finding("identity", None, credit_type, None, found, f"{each.transferred_out} left")])
 
 
-def _check_register(session: Session, report: Report) -> None:
+def check_register(session: Session, report: Report) -> None:
     """Compare each row of the registered tables with the register."""
     session.execute("SET timezone = 'UTC'")
     for name, key in session.execute(NEVER_REGISTERED, [[table.name for table in registered_tables()]]).fetchall():
@@ -341,7 +280,7 @@ def _check_register(session: Session, report: Report) -> None:
             report.add([Finding("register", MARK + table.name, key, None, found, expected)])
 
 
-def _check_chains(session: Session, report: Report, writer: AnchorWriter | None) -> None:
+def check_chains(session: Session, report: Report, writer: AnchorWriter | None) -> None:
     """Verify the chains of other applications, and write the last document of each series to the anchor, after the accounts."""
     for chain in registered():
         heads = session.execute(chain.heads).fetchall()
@@ -353,16 +292,16 @@ def _check_chains(session: Session, report: Report, writer: AnchorWriter | None)
                 writer.add(AnchorLine(MARK + chain.name, series, number, digest))
 
 
-def _check_anchor(session: Session, report: Report, path: Path, *, of_accounts: bool = True) -> None:
+def check_anchor(session: Session, report: Report, path: Path, *, of_accounts: bool = True) -> None:
     as_of, seal = check_seal(path)
     report.anchor = {"checked": str(path), "written_at": f"{as_of:%Y-%m-%d %H:%M:%S} UTC", "accounts": seal.accounts}
     if report.holder_id is None:
         _check_anchored_chains(session, report, path)
     if of_accounts:
-        _check_anchored_accounts(session, report, path)
+        check_anchored_accounts(session, report, path)
 
 
-def _check_anchored_accounts(session: Session, report: Report, path: Path, *, on_shard: int | None = None) -> None:
+def check_anchored_accounts(session: Session, report: Report, path: Path, *, on_shard: int | None = None) -> None:
     """Compare the accounts of the anchor, or those of its holders that belong on a shard, with what the session reads."""
     query = ANCHORED if on_shard is None else f"{ANCHORED} AND {BELONGS_ON_SHARD} = {on_shard}"
     accounts = (each for each in read_anchor(path) if each.chain is None)

@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime
 from typing import Any, Final
 
 from ledger.audit.reports import Finding
-from ledger.audit.shards import Session
+from ledger.audit.sessions import Session
 
 STATE: Final = "SELECT counted_until, entries::text, clock_timestamp() FROM ledger_total_state"
 COLUMNS: Final = (

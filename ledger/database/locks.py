@@ -22,6 +22,7 @@ from django.db import DEFAULT_DB_ALIAS, OperationalError, connections, transacti
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ledger.database import lock_keys, lock_names
+from ledger.database.cluster import on_cluster
 from ledger.errors import HolderBusy, LockBusy, LockNotHeld, LocksOutOfOrder, NotInTransaction
 
 LOCK_NOT_AVAILABLE: Final = "55P03"
@@ -30,8 +31,6 @@ LOCK_TIMEOUT_MS: Final = 2_000
 """The `lock_timeout` that `manage.py prepare_database` sets on the database."""
 WAIT_SECONDS: Final = 2.5
 """How long a use-case waits for all its locks together."""
-CALL_SECONDS: Final = 0.01
-"""What the call that opens an account on its node may take on a cluster, if nobody has the lock."""
 HARMLESS_IN_A_COMMENT: Final = re.compile(r"[A-Za-z0-9_.:@+/-]{1,160}", re.ASCII)
 
 WAIT = "SELECT pg_advisory_xact_lock(%s)"
@@ -199,12 +198,10 @@ def waiting_for(name: str) -> Iterator[None]:
 #     no further statement.
 
 
+@on_cluster("queries.wait_seconds")
 def wait_seconds(accounts: int) -> float:
-    """Return how long a use-case may wait that opens this many accounts by one statement.
-
-    A cluster calls their nodes one after the other, and the bound of the statement includes these calls.
-    """
-    return WAIT_SECONDS + (CALL_SECONDS * accounts if settings.LEDGER["DISTRIBUTED"] else 0)
+    """Return how long a use-case may wait that opens this many accounts by one statement."""
+    return WAIT_SECONDS
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, Error, connections
 from psycopg import pq
 
+from ledger.database.cluster import on_cluster, sql_of
 from ledger.database.locks import sqlstate
 
 UTF8 = "utf-8"
@@ -98,20 +99,14 @@ def wait_at_most(milliseconds: int) -> None:
     with database.wrap_database_errors:
         bound = f"SET LOCAL lock_timeout = {milliseconds:d}"
         is_idle = driver.pgconn.transaction_status == pq.TransactionStatus.IDLE
-        for message in _with_begin(bound) if is_idle else [bound]:
+        for message in _messages_that_begin(bound) if is_idle else [bound]:
             _checked(driver.pgconn.exec_(message.encode()))
 
 
-def _begin_in_one_message(statement: str) -> list[str]:
+@on_cluster("queries.messages_that_begin")
+def _messages_that_begin(statement: str) -> list[str]:
+    """Return the messages that begin a transaction and execute the statement in it."""
     return [f"BEGIN; {statement}"]
-
-
-def _begin_in_a_message_before(statement: str) -> list[str]:
-    """For a cluster: Citus sends the whole message of a SET LOCAL to other nodes, in a transaction that it has begun there."""
-    return ["BEGIN", statement]
-
-
-_with_begin = _begin_in_a_message_before if settings.LEDGER["DISTRIBUTED"] else _begin_in_one_message
 
 
 class Statement:
@@ -124,7 +119,6 @@ class Statement:
         loaders: Sequence[Loader] = (),
         *,
         row: Callable[[list[Any]], Any] = lambda row: row,
-        distributed: str | None = None,
     ) -> None:
         """Describe the statement; nothing is sent.
 
@@ -133,10 +127,8 @@ class Statement:
             sql: has %s for each parameter, or %(name)s for each place of a named one, and no other percent sign.
             loaders: one for each column of the result, from PostgreSQL's binary form to the value. None is not loaded.
             row: makes the row from the list of its values, such as a named tuple's `_make`.
-            distributed: what is sent instead where the ledger is distributed over nodes, which do not run every query.
         """
-        if distributed is not None and settings.LEDGER["DISTRIBUTED"]:
-            sql = distributed
+        sql = sql_of(name, sql)
         self._name = name
         self.parameters = tuple(dict.fromkeys(name for name in _PARAMETER.findall(sql) if name))
         places = count(1)

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from django.db import Error, OperationalError, connection, transaction
 
+from ledger.database.cluster import return_to_coordinator
 from ledger.database.locks import (
     LOCK_TIMEOUT_MS,
     ensure_order,
@@ -20,7 +21,6 @@ from ledger.database.locks import (
     wait_no_longer_than,
     waits_bounded,
 )
-from ledger.database.nodes import return_to_coordinator
 from ledger.database.statements import PREPARED_IS_GONE
 from ledger.errors import HolderBusy, LedgerError, OutcomeUnknown, SequenceTaken, UnsafeDatabase
 from ledger.telemetry.metrics import RETRIES

@@ -12,7 +12,7 @@
 --
 -- ledger_entry can be distributed by holder: each of its unique keys begins with holder_id, no foreign key points to or from it, and no
 -- column takes its values from a database sequence. Keys, credit types, rates and batches are then copied to all nodes; the other tables
--- stay on the coordinator (ledger_project/database/distribution.py).
+-- stay on the coordinator (ledger/cluster/distribution.py).
 
 -- Entries ----------------------------------------------------------------------------------------------------------------------------------
 

@@ -88,7 +88,6 @@ LEFT JOIN LATERAL (
 """,
     ACCOUNT_LOADERS,
     row=AccountRow._make,
-    distributed="SELECT * FROM ledger_states(%s::text[], %s::text[])",
 )
 
 LAST_ENTRY_AT = Statement(

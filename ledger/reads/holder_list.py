@@ -49,25 +49,17 @@ CROSS JOIN LATERAL (
 ) AS e
 ORDER BY account.holder_id {{direction}}, account.credit_type {{direction}}
 """
-DISTRIBUTED_PAGE = """
-SELECT *
-FROM ledger_page_of_accounts(
-    {is_after}, %(holder_id)s, %(credit_type)s, %(prefix)s, %(beyond)s, %(type)s, %(limit)s::integer
-)
-"""
 ACCOUNTS_AFTER = Statement(
     "accounts_after",
     PAGE.format(comparison=">", direction="ASC"),
     ACCOUNT_LOADERS,
     row=AccountRow._make,
-    distributed=DISTRIBUTED_PAGE.format(is_after=True),
 )
 ACCOUNTS_BEFORE = Statement(
     "accounts_before",
     PAGE.format(comparison="<", direction="DESC"),
     ACCOUNT_LOADERS,
     row=AccountRow._make,
-    distributed=DISTRIBUTED_PAGE.format(is_after=False),
 )
 BEHIND_ALL_CHARACTERS = "\x7f"
 """Sorts behind each character that a holder's id may have."""

@@ -13,6 +13,7 @@ from django.conf import settings
 from django.db import transaction
 
 from ledger import earlier_entries, journal, rules
+from ledger.database.cluster import on_cluster
 from ledger.database.locks import Lock, holder_lock
 from ledger.database.statements import wait_at_most
 from ledger.database.transactions import in_transaction, when_committed
@@ -20,7 +21,6 @@ from ledger.errors import AccountMovedOn, IdempotencyKeyReused, Invalid, LedgerE
 from ledger.journal import LockedAccount, LockedAccounts, Result
 from ledger.rules import Entry, Request
 from ledger.services.group_commit import GroupCommit, ResultOrError
-from ledger.services.group_commit_by_node import GroupCommitByNode
 from ledger.services.operation_counts import count_group, count_operations
 from ledger.services.rates import priced
 from ledger.services.refusal_log import log_refusals
@@ -136,9 +136,12 @@ def execute_under(lock: Lock, request: Request) -> Entry:
     return unwrap(_logged(request, outcome))
 
 
-GROUP_COMMIT = (GroupCommitByNode if settings.LEDGER["DISTRIBUTED"] else GroupCommit)(
-    execute_group, execute_after_waiting, most=lambda: settings.LEDGER["REQUESTS_PER_TRANSACTION"]
-)
+@on_cluster("group_commit.GroupCommitByNode")
+def _queue(*ways: Any, most: Callable[[], int]) -> GroupCommit:
+    return GroupCommit(*ways, most=most)
+
+
+GROUP_COMMIT = _queue(execute_group, execute_after_waiting, most=lambda: settings.LEDGER["REQUESTS_PER_TRANSACTION"])
 """The queue of this process's API calls. A use-case called from Python is executed in the caller's thread."""
 
 

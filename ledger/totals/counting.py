@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from django.conf import settings
 from django.db import connection, transaction
 
+from ledger.database.cluster import sql_of
 from ledger.database.lock_names import TOTALS
 from ledger.database.locks import try_advisory_lock
 from ledger.rules import KINDS
@@ -100,28 +100,7 @@ WRITERS: Final = """
         AND (locktype = 'advisory' OR relation = 'ledger_entry'::regclass AND mode = 'RowExclusiveLock')
 """
 
-# The same of all nodes of a cluster, where a writer holds its lock on its holder's node, but for this session's part. A node
-# that does not answer counts as a writer that does not end.
-WRITERS_OF_ALL_NODES: Final = """
-    SELECT DISTINCT node.nodeid || ':' || writer
-    FROM run_command_on_all_nodes(replace($$
-        SELECT COALESCE(string_agg(DISTINCT virtualtransaction, ','), '') FROM pg_locks
-        WHERE granted AND virtualtransaction NOT LIKE '%%/0'
-            AND pid NOT IN (SELECT process_id FROM get_all_active_transactions() WHERE global_pid = :own)
-            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-            AND (
-                locktype = 'advisory'
-                OR mode = 'RowExclusiveLock'
-                    AND relation IN (SELECT oid FROM pg_class WHERE relname ~ '^ledger_entry(_[0-9]+)?$')
-            )
-    $$, ':own', citus_backend_gpid()::text)) AS node
-    CROSS JOIN LATERAL unnest(
-        CASE WHEN node.success THEN string_to_array(node.result, ',') ELSE ARRAY['down'] END
-    ) AS writer
-"""
 CLOCK: Final = "SELECT clock_timestamp()"
-EARLIEST_CLOCK: Final = "SELECT min(result::timestamptz) FROM run_command_on_all_nodes('SELECT clock_timestamp()') WHERE success"
-"""Of all nodes: each gives the entries of its holders their time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +167,7 @@ def _horizon(patience_seconds: float) -> datetime | None:
     """An instant before which no entry can appear any more; None where a writer goes on. See Note [Who may still write …]."""
     deadline = time.monotonic() + patience_seconds
     with connection.cursor() as cursor:
-        cursor.execute(EARLIEST_CLOCK if settings.LEDGER["DISTRIBUTED"] else CLOCK)
+        cursor.execute(sql_of("clock", CLOCK))
         (until,) = cursor.fetchone()
         writers = _writers(cursor)
         while writers:
@@ -200,7 +179,7 @@ def _horizon(patience_seconds: float) -> datetime | None:
 
 
 def _writers(cursor: Any) -> set[str]:
-    cursor.execute(WRITERS_OF_ALL_NODES if settings.LEDGER["DISTRIBUTED"] else WRITERS, [])
+    cursor.execute(sql_of("writers", WRITERS), [])
     return {name for (name,) in cursor.fetchall()}
 
 

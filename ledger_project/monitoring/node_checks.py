@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import psycopg
-from django.conf import settings
 from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ledger.database.cluster import verify_cluster
+from ledger.checks import verify_cluster
+from ledger.database.cluster import on_cluster
 from ledger.errors import UnsafeDatabase
 from ledger_project.monitoring.findings import Finding, failed, ok, warning
 from ledger_project.monitoring.server_checks import CLOCK_FAILED, CLOCK_WARNING, PREPARE
@@ -22,12 +22,6 @@ RECOVERY_SECONDS: Final = 5.0
 """How often Citus should look for them: until then their holders are locked."""
 FULL: Final = 0.9
 
-LISTED: Final = """
-SELECT nodename, nodeport, groupid, isactive, groupid = (SELECT groupid FROM pg_dist_local_group)
-FROM pg_dist_node
-WHERE noderole = 'primary'
-ORDER BY groupid
-"""
 STATE: Final = """
 SELECT
     clock_timestamp(),
@@ -71,11 +65,15 @@ class NodeState:
     most_connections: int = 0
 
 
+@on_cluster("nodes.listed_nodes")
+def listed_nodes(connection: BaseDatabaseWrapper) -> list[tuple[Any, ...]] | None:
+    """Return of each node host, port, group, whether it is active, and whether it is this one; None without a cluster."""
+    return None
+
+
 def node_states(connection: BaseDatabaseWrapper) -> Iterator[NodeState]:
     """Yield the state of each node that the coordinator lists; without a cluster none. Asks each directly, for some seconds."""
-    if not settings.LEDGER["DISTRIBUTED"]:
-        return
-    for host, port, group, is_active, is_here in _rows(connection, LISTED):
+    for host, port, group, is_active, is_here in listed_nodes(connection) or ():
         known: dict[str, Any] = {"name": f"{host}:{port}", "is_active": is_active}
         before = datetime.now(UTC)
         try:
@@ -111,10 +109,10 @@ def nodes(connection: BaseDatabaseWrapper) -> Iterator[Finding]:
 
     Without a cluster it yields nothing.
     """
-    if not settings.LEDGER["DISTRIBUTED"]:
+    if listed_nodes(connection) is None:
         return
     try:
-        verify_cluster(connection, is_wanted=True)
+        verify_cluster(connection)
         yield ok("Cluster", "This is the coordinator, and all nodes that answer have the settings that the ledger needs.")
     except UnsafeDatabase as unsafe:
         yield failed("Cluster", f"{unsafe.facts['what']}: {unsafe.facts['why']}.", PREPARE)

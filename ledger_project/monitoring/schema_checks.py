@@ -7,11 +7,11 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from billing.metering.partitions import PREFIX
 from ledger import checks
+from ledger.cluster.distribution import ENTRIES
 from ledger.database import schema_versions
 from ledger.database.cluster import ask_all_nodes
 from ledger.errors import UnsafeDatabase
 from ledger_project.database import catalogue
-from ledger_project.database.distribution import ENTRIES
 from ledger_project.database.rights import RIGHTS
 from ledger_project.database.triggers import ALWAYS, PARTITIONS_HAVE, TRIGGERS, enabled_as
 from ledger_project.monitoring.findings import Finding, failed, ok, warning

@@ -11,11 +11,12 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ledger import checks
 from ledger.database.batch_slots import SERVER_SLOTS, SLOT_LOCKS
+from ledger.database.cluster import on_cluster
 from ledger.errors import UnsafeDatabase
 from ledger_project.monitoring.findings import Finding, failed, ok, warning
 from ledger_project.monitoring.version import VERSION
-from ledger_project.serving.bootstrap import TIMEOUTS, wanted_settings, wanted_settings_of_role
-from ledger_project.serving.web import CONNECTIONS_TO_DATABASE, CONNECTIONS_TO_NODE, workers_from_environment
+from ledger_project.serving.bootstrap import SETTINGS_OF_DATABASE, SETTINGS_OF_ROLE, TIMEOUTS
+from ledger_project.serving.web import CONNECTIONS_TO_DATABASE, workers_from_environment
 
 CLOCK_WARNING, CLOCK_FAILED = timedelta(seconds=1), timedelta(seconds=60)
 BATCH_HOLDERS = 1_000
@@ -87,9 +88,11 @@ def timeouts(connection: BaseDatabaseWrapper) -> Finding:
         return failed("Timeouts", _said(unsafe), PREPARE)
     of_database, of_role = (dict(each.split("=", 1) for each in found) for found in _row(connection, OF_DATABASE))
     wrong = [
-        f"on the database, {name} is not {value}" for name, value in wanted_settings().items() if of_database.get(name) != value
+        f"on the database, {name} is not {value}"
+        for name, value in SETTINGS_OF_DATABASE.items()
+        if of_database.get(name) != value
     ]
-    for name, value in wanted_settings_of_role().items():
+    for name, value in SETTINGS_OF_ROLE.items():
         if of_role.get(name) != value:
             wrong.append(f"for this role, {name} is not {value}")
         if name in of_database:
@@ -116,11 +119,17 @@ def locks(connection: BaseDatabaseWrapper) -> Finding:
     return ok("Locks", f"Two connections exclude each other, {way}.")
 
 
+@on_cluster("group_commit.connections_to_a_node")
+def _connections_to_a_node() -> int:
+    """Return the most connections that a web process opens to a worker of a cluster."""
+    return 0
+
+
 def connections(connection: BaseDatabaseWrapper) -> Finding:
     """Whether the server, or a worker of a cluster, has the connections that the web processes of this machine may need."""
     used, most = _row(connection, CONNECTIONS)
     workers = workers_from_environment()
-    needed = workers * (CONNECTIONS_TO_DATABASE + (CONNECTIONS_TO_NODE if settings.LEDGER["DISTRIBUTED"] else 0))
+    needed = workers * (CONNECTIONS_TO_DATABASE + _connections_to_a_node())
     is_pooled = bool(connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"))
     text = f"{used} of {most} are in use; {workers} web processes need at most {needed}{', which PgBouncer shares' * is_pooled}."
     advice = "Put PgBouncer in between, start fewer web processes, or raise max_connections."

@@ -31,6 +31,7 @@ from psycopg.errors import InsufficientPrivilege
 
 from ledger import services
 from ledger.checks import verify_database
+from ledger.database.cluster import NoCluster, on_cluster
 from ledger.database.lock_names import MIGRATION
 from ledger.database.locks import lock_number
 from ledger.database.schema_versions import verify_schema
@@ -38,8 +39,6 @@ from ledger.errors import Invalid, UnsafeDatabase
 from ledger.models import SCOPES, ApiKey
 from ledger_project.database import connection_urls
 from ledger_project.database.catalogue import changed_since_prepared, record_catalogue
-from ledger_project.database.distribution import SETTINGS as SETTINGS_OF_A_CLUSTER
-from ledger_project.database.distribution import NoCluster, distribute
 from ledger_project.database.rights import FUNCTIONS, READ, RIGHTS, SEQUENCES
 from ledger_project.operators.login.two_step import UnknownGroups, ensure_groups_exist
 from ledger_project.serving import postgres
@@ -81,7 +80,7 @@ def migrate_and_grant_rights(
 ) -> int:
     """Migrate, then give the application's rights and the timeouts; or raise, with whole migrations applied or not.
 
-    With LEDGER_DISTRIBUTED it also distributes the ledger, on the coordinator of a Citus cluster.
+    On the coordinator of a Citus cluster it also distributes the ledger.
 
     Several machines may do so at once: one works, the others wait for it and find nothing left to do.
 
@@ -96,7 +95,7 @@ def migrate_and_grant_rights(
     Raises:
         NotTheOwner: SQLSTATE 42501, on migrating or on giving rights.
         UnsafeDatabase: this version cannot prepare the database; nothing was changed.
-        NoCluster: the ledger shall be distributed, and this is no coordinator with workers.
+        NoCluster: LEDGER_DISTRIBUTED is set, and this is no coordinator with workers.
     """
     number = lock_number(MIGRATION())
     try:
@@ -110,14 +109,9 @@ def migrate_and_grant_rights(
         # By another connection the process may know it already; another machine may have prepared it meanwhile.
         verify_schema(connection)
         applied = _migrate(connection, verbosity)
-        if settings.LEDGER["DISTRIBUTED"]:
-            # Sessions that copy to the workers must not have the timeouts of a database that was on one server before.
-            set_settings(connection)
-            for done in distribute(connection):
-                tell(done)
+        are_functions_replaced = _distribute(connection, set_settings, tell)
         provision(connection)
-        # What a cluster has instead of the first functions is executed each time.
-        if applied or settings.LEDGER["DISTRIBUTED"] or changed_since_prepared(connection) is None:
+        if applied or are_functions_replaced or changed_since_prepared(connection) is None:
             record_catalogue(connection)
         return applied
     except DatabaseError as error:
@@ -127,6 +121,14 @@ def migrate_and_grant_rights(
     finally:
         # The lock ends with the session.
         connection.close()
+
+
+@on_cluster("distribution.prepare")
+def _distribute(
+    connection: BaseDatabaseWrapper, set_settings: Callable[[BaseDatabaseWrapper], None], tell: Callable[[str], None]
+) -> bool:
+    """Distribute the ledger over the nodes of a cluster, and return whether functions of the database were replaced."""
+    return False
 
 
 def _migrate(connection: BaseDatabaseWrapper, verbosity: int) -> int:
@@ -155,6 +157,15 @@ SETTINGS = {
     # Statements on arrays would be planned again each time, which costs more than to run them: ADR 0014.
     "plan_cache_mode": "force_generic_plan",
 }
+
+
+@on_cluster("distribution.placed")
+def _placed(wanted: dict[str, str], timeouts: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the settings of the database, and those of the application's role in it."""
+    return wanted | timeouts, {}
+
+
+SETTINGS_OF_DATABASE, SETTINGS_OF_ROLE = _placed(SETTINGS, TIMEOUTS)
 
 RELATIONS = """
     SELECT c.relname, c.relkind
@@ -185,36 +196,26 @@ def provision(connection: BaseDatabaseWrapper) -> None:
             grant_rights(connection, settings.LEDGER_APP_ROLE)
 
 
-def wanted_settings() -> dict[str, str]:
-    """Return the settings of the database: on a cluster without the timeouts, and with those that a cluster needs."""
-    return SETTINGS | (SETTINGS_OF_A_CLUSTER if settings.LEDGER["DISTRIBUTED"] else TIMEOUTS)
-
-
-def wanted_settings_of_role() -> dict[str, str]:
-    """Return the settings of the application's role in the database."""
-    return TIMEOUTS if settings.LEDGER["DISTRIBUTED"] else {}
-
-
 def set_settings(connection: BaseDatabaseWrapper) -> None:
-    """Set `wanted_settings` on the connected database, for all that connect from now on."""
+    """Set SETTINGS_OF_DATABASE on the connected database, for all that connect from now on."""
     database = sql.Identifier(connection.get_connection_params()["dbname"])
     with connection.cursor() as cursor:
-        for name, value in wanted_settings().items():
+        for name, value in SETTINGS_OF_DATABASE.items():
             statement = sql.SQL("ALTER DATABASE {} SET {} = {}")
             cursor.execute(statement.format(database, sql.SQL(name), sql.Literal(value)))
-        for name in wanted_settings_of_role():
+        for name in SETTINGS_OF_ROLE:
             cursor.execute(sql.SQL("ALTER DATABASE {} RESET {}").format(database, sql.SQL(name)))
 
 
 def set_settings_of_role(connection: BaseDatabaseWrapper) -> None:
-    """Set `wanted_settings_of_role` for the connected role, on all nodes, and close the connection: the next one has them.
+    """Set SETTINGS_OF_ROLE for the connected role, on all nodes, and close the connection: the next one has them.
 
     Args:
         connection: the application's: a role may set this for itself, and the owner of the database may not.
     """
     database = sql.Identifier(connection.get_connection_params()["dbname"])
     with connection.cursor() as cursor:
-        for name, value in wanted_settings_of_role().items():
+        for name, value in SETTINGS_OF_ROLE.items():
             statement = sql.SQL("ALTER ROLE CURRENT_USER IN DATABASE {} SET {} = {}")
             cursor.execute(statement.format(database, sql.SQL(name), sql.Literal(value)))
     connection.close()
@@ -273,10 +274,10 @@ def prepare(server: postgres.Server | None) -> "Secrets":
         ensure_groups_exist()
     except OperationalError as error:
         raise NotPrepared(f"serve cannot reach the database: {error}") from error
+    except NoCluster as error:
+        raise NotPrepared(str(error)) from error
     except UnsafeDatabase as error:
         raise NotPrepared(f"serve refuses this database. {error}.") from error
-    except NoCluster as error:
-        raise NotPrepared(f"LEDGER_DISTRIBUTED is set, but {error}") from error
     except UnknownGroups as error:
         raise NotPrepared(f"{error}.") from error
     except Invalid as error:

@@ -29,8 +29,6 @@ BASE_DIR = Path(__file__).resolve().parents[2]
 WORKERS = 2
 CONNECTIONS_TO_DATABASE = 28
 """The most that a process opens: committer, keys, balances, 8 waiters, 17 threads, and one for /metrics (ADR 0020, 0037)."""
-CONNECTIONS_TO_NODE = 9
-"""The most that it opens to a worker of a cluster, besides those that Citus opens for its others: committer and 8 waiters."""
 BACKLOG = 1024
 CONNECTIONS = 8192
 """Open connections per process, slow and idle ones included: each costs some memory and no thread."""

@@ -13,8 +13,8 @@ from django.core.management import call_command
 from django.db import connection, connections
 
 from ledger import reads, services
-from ledger.database.cluster import verify_cluster
-from ledger_project.database.distribution import distribute
+from ledger.cluster.checks import verify_cluster
+from ledger.cluster.distribution import distribute
 from ledger_project.serving.bootstrap import provision, set_settings_of_role
 from tests.benchmarks.server import ROOT
 from tests.deployment.serving.test_serve import wait_until
@@ -74,7 +74,7 @@ def test_an_added_node_takes_shards_while_holders_spend(own_cluster, another_dat
         spends = sum(each.result() for each in spending)
         assert superuser.execute(SHARDS_OF, [third.host, third.port]).fetchone()[0] >= 4
     assert sum(reads.balance(holder).balance for holder in HOLDERS) == 24 * 10_000 - spends
-    verify_cluster(connection, is_wanted=True)
+    verify_cluster(connection)
     for holder in HOLDERS:
         assert services.spend(holder_id=holder, amount=1, idempotency_key="afterwards").amount == -1
 

@@ -3,6 +3,7 @@
 import pytest
 
 from ledger import reads, services
+from ledger.cluster import queries
 from ledger.database import locks
 from ledger.errors import HolderBusy
 from ledger.rules import GrantRequest
@@ -17,7 +18,7 @@ def test_a_batch_has_time_for_the_calls_to_its_holders_nodes(committed_db, new_h
     if has_time_for_calls:
         assert not services.batch(requests, mode="atomic", idempotency_key=key).is_rejected
     else:
-        monkeypatch.setattr(locks, "CALL_SECONDS", 0)
+        monkeypatch.setattr(queries, "CALL_SECONDS", 0)
         with pytest.raises(HolderBusy):
             services.batch(requests, mode="atomic", idempotency_key=key)
     written = sum(reads.balance(request.holder_id).sequence for request in requests)

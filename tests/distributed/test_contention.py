@@ -22,8 +22,8 @@ import pytest
 from django.db import connection, connections
 
 from ledger import services
-from ledger.audit.auditing import audit_shards
-from ledger.audit.shards import connector
+from ledger.audit.sessions import connector
+from ledger.cluster.auditing import audit_shards
 from ledger.models import SCOPES
 from tests.concurrency.http_clients import HttpClient, Response
 from tests.conftest import web_servers

@@ -10,13 +10,13 @@ import pytest
 from django.db import connection, connections
 
 from ledger import reads
+from ledger.cluster.group_commit import GroupCommitByNode
+from ledger.cluster.nodes import Node, Nodes
 from ledger.database.locks import holder_key, lock_number
-from ledger.database.nodes import Node, Nodes
 from ledger.database.queues import Pending
 from ledger.database.statements import wait_at_most
 from ledger.rules import GrantRequest, Request
 from ledger.services import execute
-from ledger.services.group_commit_by_node import GroupCommitByNode
 from ledger_project.serving import postgres
 from tests.deployment.serving.test_serve import wait_until
 from tests.distributed.cluster import Cluster

@@ -10,7 +10,7 @@ from django.core.management import call_command
 from django.db import connection
 
 from ledger import services
-from ledger.database.cluster import verify_cluster
+from ledger.cluster.checks import verify_cluster
 from ledger.entry_rows import COLUMNS
 from ledger.errors import UnsafeDatabase
 from ledger_project.serving import bootstrap, postgres
@@ -92,12 +92,12 @@ def ensure_bound(cluster, database: str, added) -> None:
     for node in (*cluster.nodes, added):
         with node.connect(database, postgres.OWNER) as session, pytest.raises(psycopg.errors.QueryCanceled):
             session.execute("SELECT pg_sleep(2)")
-    verify_cluster(connection, is_wanted=True)
+    verify_cluster(connection)
     with added.connect(database) as superuser:
         superuser.execute("SET citus.enable_ddl_propagation = off; SET citus.enable_alter_role_set_propagation = off")
         superuser.execute(f"ALTER ROLE {postgres.OWNER} IN DATABASE {database} RESET statement_timeout")
     connection.close()
     with pytest.raises(UnsafeDatabase, match=f"statement_timeout = 0 on {added.host}:{added.port}"):
-        verify_cluster(connection, is_wanted=True)
+        verify_cluster(connection)
     prepare()
-    verify_cluster(connection, is_wanted=True)
+    verify_cluster(connection)

@@ -8,9 +8,10 @@ from django.db import connection
 
 from ledger import reads, services
 from ledger.checks import verify_database
-from ledger.database.cluster import verify_cluster
+from ledger.cluster.checks import verify_cluster
+from ledger.cluster.distribution import distribute
+from ledger.database.cluster import REPLACED, NoCluster
 from ledger.errors import UnsafeDatabase
-from ledger_project.database.distribution import NoCluster, distribute
 from ledger_project.serving.bootstrap import provision
 from tests.conftest import _switch_database
 from tests.distributed.cluster import Cluster
@@ -47,7 +48,7 @@ def test_a_ledger_with_data_is_distributed_with_it(another_database):
         services.spend(holder_id=holder, amount=30, idempotency_key="s")
     before = [reads.entry(holder, "credits", 2) for holder in holders]
     with pytest.raises(UnsafeDatabase, match="the ledger is not distributed"):
-        verify_cluster(connection, is_wanted=True)
+        verify_cluster(connection)
 
     told = distribute(connection)
     provision(connection)
@@ -82,16 +83,16 @@ def test_the_cluster_passes_the_start_checks(committed_db):
 
 def test_a_distributed_ledger_is_refused_without_the_setting(committed_db):
     with pytest.raises(UnsafeDatabase, match="LEDGER_DISTRIBUTED is off"):
-        verify_cluster(connection, is_wanted=False)
+        REPLACED["checks.verify_cluster"](connection)
 
 
 def test_a_lock_that_would_be_taken_on_the_connected_node_is_refused_until_the_database_is_prepared(cluster, committed_db):
     with cluster.coordinator.connect(connection.settings_dict["NAME"]) as superuser:
         superuser.execute(NOT_FORCED)
     with pytest.raises(UnsafeDatabase, match="ledger_lock is not delegated"):
-        verify_cluster(connection, is_wanted=True)
+        verify_cluster(connection)
     assert distribute(connection) == ["ledger_lock(bigint, text, boolean): runs where the holder is"]
-    verify_cluster(connection, is_wanted=True)
+    verify_cluster(connection)
 
 
 @pytest.mark.parametrize(
@@ -112,9 +113,9 @@ def test_an_unsafe_setting_of_any_node_is_refused(cluster, committed_db, setting
             superuser.execute("SET citus.enable_ddl_propagation = off")
             superuser.execute(f"ALTER DATABASE {database} SET {name} = {value}")
         with pytest.raises(UnsafeDatabase, match=f"{name} = {value} on {node.host}:{node.port}"):
-            verify_cluster(connection, is_wanted=True)
+            verify_cluster(connection)
         with node.connect(database) as superuser:
             superuser.execute("SET citus.enable_ddl_propagation = off")
             superuser.execute(f"ALTER DATABASE {database} RESET {name}")
         provision(connection)
-    verify_cluster(connection, is_wanted=True)
+    verify_cluster(connection)

@@ -11,10 +11,10 @@ from django.db import DatabaseError, connection
 from ledger import reads, services
 from ledger.api.health import forget_checks, readiness
 from ledger.checks import verify_database
+from ledger.cluster.distribution import distribute
+from ledger.cluster.nodes import Node as Place
 from ledger.database.locks import sqlstate
-from ledger.database.nodes import Node as Place
 from ledger.errors import UnsafeDatabase
-from ledger_project.database.distribution import distribute
 from ledger_project.serving.bootstrap import provision
 from tests.deployment.serving.test_serve import wait_until
 from tests.distributed.cluster import Cluster, Node, StartedNode

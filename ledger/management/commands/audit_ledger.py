@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from django.conf import settings
 from django.core.management.base import CommandError
 from django.db import Error, connections
 
-from ledger.audit import AnchorUnreadable, Report, audit
-from ledger.audit.auditing import audit_shards, one_snapshot
-from ledger.audit.shards import connector, one_copying_session
+from ledger.audit import AnchorUnreadable, Report
+from ledger.audit.auditing import audit_ledger
+from ledger.audit.sessions import connector
 from ledger.errors import Invalid
 from ledger.management.examples import CommandWithExamples
 from ledger.management.progress import progress_bar
@@ -109,8 +108,4 @@ def _audited(options: dict[str, Any], *, shows_progress: bool) -> Report:
         "findings_kept": options["findings"],
     }
     with progress_bar("Auditing", "entries", shown=shows_progress) as progress:
-        if settings.LEDGER["DISTRIBUTED"] and options["holder"] is None:
-            return audit_shards(connect, options["workers"], progress=progress, **of_all)
-        several = one_snapshot(connect(), options["workers"])
-        with one_copying_session(connect()) if settings.LEDGER["DISTRIBUTED"] else several as sessions:
-            return audit(sessions, holder_id=options["holder"], progress=progress, **of_all)
+        return audit_ledger(connect, options["workers"], holder_id=options["holder"], progress=progress, **of_all)

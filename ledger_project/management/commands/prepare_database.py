@@ -7,8 +7,8 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from django.db import DEFAULT_DB_ALIAS, connections
 
+from ledger.database.cluster import NoCluster
 from ledger.management.examples import CommandWithExamples
-from ledger_project.database.distribution import NoCluster
 from ledger_project.operators.login.two_step import UnknownGroups, ensure_groups_exist
 from ledger_project.serving.bootstrap import (
     NotTheOwner,
@@ -51,7 +51,7 @@ class Command(CommandWithExamples):
                     "Set LEDGER_OWNER_DATABASE_URL to the URL of the role that owns the database and its tables."
                 ) from error
             except NoCluster as error:
-                raise CommandError(f"LEDGER_DISTRIBUTED is set, but {error}.") from error
+                raise CommandError(f"{error}.") from error
             ensure_bootstrap_key()
             try:
                 ensure_groups_exist()

@@ -6,6 +6,7 @@ nodes themselves. A node refuses requests for holders that it does not have (LG0
 what is known here may be out of date; that costs speed only.
 """
 
+import json
 import logging
 import time
 from bisect import bisect_right
@@ -15,6 +16,7 @@ from struct import iter_unpack, unpack
 from typing import Any, Final, NamedTuple
 
 from django.db import DEFAULT_DB_ALIAS, Error, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +37,21 @@ SHARDS: Final = """
 """
 """The shards of the ledger's entries in the order of the hashes, each with its node and its least hash."""
 
+LISTED: Final = """
+SELECT nodename, nodeport, groupid, isactive, groupid = (SELECT groupid FROM pg_dist_local_group)
+FROM pg_dist_node
+WHERE noderole = 'primary'
+ORDER BY groupid
+"""
+
 WORD: Final = 0xFFFFFFFF
+
+
+ON_EACH_NODE: Final = """
+    SELECT n.nodeid, n.nodename || ':' || n.nodeport, r.success, r.result
+      FROM run_command_on_all_nodes(%s) r
+      JOIN pg_dist_node n USING (nodeid)
+"""
 
 
 class Node(NamedTuple):
@@ -114,6 +130,24 @@ class Nodes:
                 logger.warning("Cannot connect to the node %s:%s, so its holders cost more: %s", *node, error)
                 self._try_again_at[node] = time.monotonic() + UNREACHABLE_SECONDS
                 connection.settings_dict = configured
+
+
+def ask_all_nodes(command: str, using: str = "default") -> dict[int, tuple[str, Any]]:
+    """Replaces `ledger.database.cluster.ask_all_nodes`."""
+    with connections[using].cursor() as cursor:
+        cursor.execute(ON_EACH_NODE, [command])
+        replies = cursor.fetchall()
+    for _, node, has_replied, reply in replies:
+        if not has_replied:
+            logger.warning("The node %s does not answer: %s", node, reply)
+    return {number: (node, json.loads(reply)) for number, node, has_replied, reply in replies if has_replied}
+
+
+def listed_nodes(connection: BaseDatabaseWrapper) -> list[tuple[Any, ...]]:
+    """Replaces `ledger_project.monitoring.node_checks.listed_nodes`."""
+    with connection.cursor() as cursor:
+        cursor.execute(LISTED)
+        return list(cursor.fetchall())
 
 
 def return_to_coordinator() -> None:

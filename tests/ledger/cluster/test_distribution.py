@@ -3,9 +3,11 @@
 import pytest
 from django.db import connection
 
-from ledger.database.cluster import verify_cluster
+from ledger import checks
+from ledger.cluster.checks import verify_cluster
+from ledger.cluster.distribution import distribute
+from ledger.database.cluster import NoCluster
 from ledger.errors import UnsafeDatabase
-from ledger_project.database.distribution import NoCluster, distribute
 
 pytestmark = pytest.mark.one_node("the database is no cluster's")
 
@@ -17,8 +19,8 @@ def test_a_server_without_the_extension_is_not_distributed(db: None) -> None:
 
 def test_the_start_checks_refuse_it(db: None) -> None:
     with pytest.raises(UnsafeDatabase, match="the ledger is not distributed"):
-        verify_cluster(connection, is_wanted=True)
+        verify_cluster(connection)
 
 
 def test_control_they_pass_without_the_setting(db: None) -> None:
-    verify_cluster(connection, is_wanted=False)
+    checks.verify_cluster(connection)

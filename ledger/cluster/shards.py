@@ -1,4 +1,4 @@
-"""The audit's own sessions, and how it reads a ledger that is distributed over nodes: each shard, then what is between shards.
+"""How the audit reads a ledger that is distributed over nodes: each shard, then what is between shards.
 
 All laws but `transfers` are about one holder, and a holder is on one shard. So the audit's SQL runs on each shard, with the
 shard's name instead of the table's. There is no snapshot of all nodes. What is between holders is compared up to a cut in time:
@@ -7,22 +7,19 @@ an instant before which every transaction has ended when it is compared.
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import datetime
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 import psycopg
-from django.db import connections
 from psycopg import sql
 
 from ledger.audit.reports import Finding
-from ledger.database.nodes import SHARDS
+from ledger.audit.sessions import Session
+from ledger.cluster.nodes import SHARDS
 
-Session = psycopg.Connection[Any]
-
-DJANGO_ONLY: Final = {"cursor_factory", "context"}
 PATIENCE_SECONDS: Final = 60.0
 LOOK_EVERY_SECONDS: Final = 0.1
 GATHERED: Final = "audited_entry"
@@ -92,22 +89,6 @@ NOT_ARRIVED: Final = f"""
     WHERE o.kind = 'transfer_out' AND o.recorded_at < %s AND -o.amount <> COALESCE(i.amount, 0)
     ORDER BY 1, 2, 3
 """
-
-
-def connector(using: str = "default", **address: Any) -> Callable[[], Session]:
-    """Return a function that opens a session to the same database with the same role, without Django's settings.
-
-    The audit needs another isolation level than Django's connection, and several sessions.
-
-    Args:
-        address: `host` and `port` of another node.
-    """
-    given = connections[using].get_connection_params()
-    parameters = {name: value for name, value in given.items() if name not in DJANGO_ONLY}
-    # No prepared statements: behind a pooler the next transaction may run on another server connection.
-    parameters["prepare_threshold"] = None
-    # Transactions are begun and ended by hand.
-    return lambda: psycopg.connect(**(parameters | address), autocommit=True)
 
 
 class NotComparable(psycopg.OperationalError):
@@ -180,6 +161,13 @@ def on_table(query: str, table: str) -> str:
     query = query.replace("FROM ledger_account", f"FROM {LAST_ENTRIES}")
     query = re.sub(r"(ledger_entry_digest\(COALESCE\(.*?'hex'\)\)), e\)", r"\1, ROW(e.*)::ledger_entry)", query)
     return re.sub(r"\b(FROM|JOIN) ledger_entry\b", rf"\1 {table}", query)
+
+
+@contextmanager
+def in_one_table(sessions: Sequence[Session], holder_id: str | None) -> Iterator[list[Session]]:
+    """Replaces `ledger.audit.auditing._in_one_table`."""
+    with gathered(sessions[0], holder_id) as session:
+        yield [session]
 
 
 @contextmanager

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from ledger.database.nodes import Node, Nodes
+from ledger.cluster.group_commit import GroupCommitByNode
+from ledger.cluster.nodes import Node, Nodes
 from ledger.database.queues import Pending
 from ledger.errors import ServerBusy
 from ledger.journal import Result
 from ledger.rules import Request, SpendRequest
 from ledger.services.group_commit import ResultOrError
-from ledger.services.group_commit_by_node import GroupCommitByNode
 
 TIMEOUT_S = 30
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ledger.database.cluster import BOUND, NEEDED, _verify_settings
+from ledger.cluster.checks import BOUND, NEEDED, _verify_settings
 from ledger.errors import UnsafeDatabase
 
 SAFE = {name: values[0] for name, (values, _) in NEEDED.items()} | dict.fromkeys(BOUND, "2s")

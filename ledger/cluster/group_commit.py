@@ -8,13 +8,21 @@ node refuses because it no longer has the holder, they execute at the coordinato
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
-from ledger.database.nodes import Node, Nodes
+from ledger.cluster.nodes import Node, Nodes
 from ledger.database.queues import Notify, Pending, threads
 from ledger.errors import ServerBusy
 from ledger.rules import Request
 from ledger.services.group_commit import ExecuteAfterWaiting, GroupCommit, ResultOrError
+
+CONNECTIONS_TO_NODE: Final = 9
+"""The most that a process opens to a worker, besides those that Citus opens for its others: committer and 8 waiters."""
+
+
+def connections_to_a_node() -> int:
+    """Replaces `ledger_project.monitoring.server_checks._connections_to_a_node`."""
+    return CONNECTIONS_TO_NODE
 
 
 class GroupCommitByNode(GroupCommit):

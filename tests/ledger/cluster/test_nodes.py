@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 from django.db import DatabaseError, connection, connections
 
-from ledger.database import nodes
-from ledger.database.nodes import Node, Nodes, hash_of
+from ledger.cluster import nodes
+from ledger.cluster.nodes import Node, Nodes, hash_of
 
 SHARDS_OF_TWO_NODES = """
     SELECT shard, host, 5432, least

@@ -3,7 +3,7 @@
 Billing, the admin and its sessions stay with the coordinator. docs/OPERATIONS.md, "More than one machine", and adr/0043.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +12,8 @@ from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ledger import migrations
+from ledger.checks import is_so
+from ledger.database.cluster import NoCluster
 
 FUNCTIONS_FILE: Final = Path(next(iter(migrations.__path__))) / "distributed.sql"
 ENTRIES: Final = "ledger_entry"
@@ -56,11 +58,24 @@ DISTRIBUTE_ENTRIES: Final = (
     f"SELECT create_distributed_table('{ENTRIES}', '{BY}')",
     f"ALTER TABLE {ENTRIES} ENABLE ALWAYS TRIGGER follows",
 )
-IS_DISTRIBUTED = "SELECT EXISTS (SELECT FROM pg_dist_partition WHERE logicalrelid = %s::regclass)"
+HAS_SHARDS: Final = "SELECT EXISTS (SELECT FROM pg_dist_partition WHERE logicalrelid = %s::regclass)"
 
 
-class NoCluster(Exception):
-    """LEDGER_DISTRIBUTED is set, and the database is not the coordinator of a Citus cluster with workers."""
+def prepare(
+    connection: BaseDatabaseWrapper, set_settings: Callable[[BaseDatabaseWrapper], None], tell: Callable[[str], None]
+) -> bool:
+    """Replaces `ledger_project.serving.bootstrap._distribute`."""
+    # Sessions that copy to the workers must not have the timeouts of a database that was on one server before.
+    set_settings(connection)
+    for done in distribute(connection):
+        tell(done)
+    # Those that differ on a cluster are made again each time.
+    return True
+
+
+def placed(wanted: dict[str, str], timeouts: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """On the database the timeouts would also end moves of shards: the application's role has them."""
+    return wanted | SETTINGS, timeouts
 
 
 def distribute(connection: BaseDatabaseWrapper) -> list[str]:
@@ -78,11 +93,11 @@ def distribute(connection: BaseDatabaseWrapper) -> list[str]:
 
 
 def _ensure_cluster(cursor: Any) -> None:
-    if not _is(cursor, "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"):
+    if not is_so(cursor, "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"):
         raise NoCluster("the database has no extension citus: a superuser makes it on each node, by CREATE EXTENSION citus")
-    if not _is(cursor, "SELECT EXISTS (SELECT FROM pg_dist_node WHERE isactive AND shouldhaveshards)"):
+    if not is_so(cursor, "SELECT EXISTS (SELECT FROM pg_dist_node WHERE isactive AND shouldhaveshards)"):
         raise NoCluster("no node may have shards: a superuser adds workers, by SELECT citus_add_node('host', 5432)")
-    if not _is(cursor, "SELECT citus_is_coordinator()"):
+    if not is_so(cursor, "SELECT citus_is_coordinator()"):
         raise NoCluster("the database is on a worker; prepare it by its coordinator")
 
 
@@ -104,17 +119,11 @@ def _distributed(cursor: Any) -> Iterator[str]:
         cursor.execute("SELECT create_distributed_function(%s::regprocedure)", [function])
         yield f"{function}: on all nodes"
     for function, by in DELEGATED.items():
-        if _is(cursor, NOT_DELEGATED, [function]):
+        if is_so(cursor, NOT_DELEGATED, [function]):
             options = "colocate_with => %s, force_delegation => true"
             cursor.execute(f"SELECT create_distributed_function(%s::regprocedure, %s, {options})", [function, by, ENTRIES])
             yield f"{function}: runs where the holder is"
 
 
 def _is_distributed(cursor: Any, table: str) -> bool:
-    return _is(cursor, IS_DISTRIBUTED, [table])
-
-
-def _is(cursor: Any, question: str, parameters: list[str] | None = None) -> bool:
-    cursor.execute(question, parameters)
-    (found,) = cursor.fetchone()
-    return bool(found)
+    return is_so(cursor, HAS_SHARDS, [table])

@@ -1,0 +1,78 @@
+"""Whether the nodes of a Citus cluster are set up so that the ledger can rely on them. See docs/adr/0043."""
+
+from typing import Final
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from ledger.checks import CAN_BE_LOST, DURABLE, IS_A_CLUSTER, LEDGER_HAS_SHARDS, is_so
+from ledger.cluster.nodes import ask_all_nodes
+from ledger.errors import UnsafeDatabase
+
+DELEGATED: Final = ("ledger_lock", "ledger_open_at")
+"""The functions that take a holder's lock: they run where the holder's rows are."""
+
+BOUND: Final = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
+"""The settings that bound how long a session of this role waits or works; 0 is no bound."""
+NEEDED: Final[dict[str, tuple[tuple[str, ...], str]]] = {
+    "plan_cache_mode": (("auto", "force_custom_plan"), "a holder's lock would be taken where one is connected"),
+    "citus.enable_unsafe_triggers": (("on",), "no entry could be checked against the one before it"),
+    "citus.propagate_set_commands": (("local",), "a wait on another node would not end with the request's time"),
+    "citus.distributed_deadlock_detection_factor": (("-1",), "waits of clients of workers are taken for deadlocks and ended"),
+    **{name: (safe, CAN_BE_LOST) for name, safe in DURABLE.items()},
+    "default_transaction_isolation": (("read committed",), "the snapshot would be older than the lock"),
+}  # fmt: skip
+"""Each setting with the values that are safe on every node, and what happens with others."""
+
+IS_COORDINATOR = "SELECT citus_is_coordinator()"
+NOT_DELEGATED = """
+    SELECT wanted
+      FROM unnest(%s::text[]) AS wanted
+     WHERE NOT EXISTS (
+         SELECT
+           FROM pg_catalog.pg_dist_object o
+           JOIN pg_proc p ON o.classid = 'pg_proc'::regclass AND o.objid = p.oid
+          WHERE p.proname = wanted AND o.force_delegation
+     )
+"""
+
+
+def verify_cluster(connection: BaseDatabaseWrapper) -> None:
+    """Return if the ledger is distributed, and every node that answers is set up for it; or raise.
+
+    Args:
+        connection: to the coordinator, after `manage.py prepare_database`.
+
+    Raises:
+        UnsafeDatabase: the ledger is not distributed, or a node has a setting that is not safe.
+    """
+    with connection.cursor() as cursor:
+        if not (is_so(cursor, IS_A_CLUSTER) and is_so(cursor, LEDGER_HAS_SHARDS)):
+            raise UnsafeDatabase(what="the ledger is not distributed", why="run `manage.py prepare_database`")
+        cursor.execute(NOT_DELEGATED, [list(DELEGATED)])
+        for (function,) in cursor.fetchall():
+            raise UnsafeDatabase(what=f"{function} is not delegated", why="sessions of two nodes would not exclude each other")
+    shown = ", ".join(f"'{name}', current_setting('{name}', true)" for name in (*NEEDED, *BOUND))
+    for node, found in ask_all_nodes(f"SELECT json_build_object({shown})", connection.alias).values():
+        _verify_settings(node, found)
+
+
+def verify_coordinator(connection: BaseDatabaseWrapper) -> None:
+    """Return, or raise UnsafeDatabase if the connection leads to a worker of a cluster, also to one that was taken out.
+
+    Such a worker does not know that it was taken out, and that shards have moved since.
+    """
+    with connection.cursor() as cursor:
+        if is_so(cursor, IS_A_CLUSTER) and not is_so(cursor, IS_COORDINATOR):
+            raise UnsafeDatabase(
+                what="DATABASE_URL leads to a worker of the cluster, or to a server that was one",
+                why="only the coordinator has billing, and knows where every holder is",
+            )
+
+
+def _verify_settings(node: str, found: dict[str, str | None]) -> None:
+    for name, (safe, otherwise) in NEEDED.items():
+        if found[name] not in safe:
+            raise UnsafeDatabase(what=f"{name} = {found[name]} on {node}", why=otherwise)
+    for name in BOUND:
+        if found[name] == "0":
+            raise UnsafeDatabase(what=f"{name} = 0 on {node}", why="run `manage.py prepare_database`, also after adding a node")

@@ -1,0 +1,49 @@
+"""Each function that a cluster replaces has a replacement that takes the same arguments; one server calls none of them."""
+
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.utils.module_loading import import_string
+
+import ledger.lock_report
+import ledger.services
+from ledger.cluster.queries import SQL
+from ledger.database.cluster import REPLACED, on_cluster
+
+
+def parameters(function: Callable[..., Any]) -> list[tuple[str, Any, Any]]:
+    return [(each.name, each.kind, each.default) for each in inspect.signature(function).parameters.values()]
+
+
+@pytest.mark.parametrize("path", sorted(REPLACED))
+def test_a_replacement_takes_the_same_arguments(path: str) -> None:
+    replacement = import_string(f"ledger.cluster.{path}")
+    if inspect.isclass(replacement):
+        replacement(*[lambda: None] * 2, most=lambda: 1).close()
+    else:
+        assert parameters(replacement) == parameters(REPLACED[path])
+
+
+def one_server(accounts: int) -> float:
+    return -1.0
+
+
+@pytest.mark.parametrize("distributed", [True, False], ids=["cluster", "control: one server"])
+def test_only_a_cluster_calls_the_replacement(monkeypatch: pytest.MonkeyPatch, distributed: bool) -> None:
+    monkeypatch.setitem(settings.LEDGER, "DISTRIBUTED", distributed)
+    monkeypatch.setitem(REPLACED, "queries.wait_seconds", REPLACED["queries.wait_seconds"])
+    waits = on_cluster("queries.wait_seconds")(one_server)
+    assert (waits is one_server) == (not distributed)
+    assert waits(100) == (3.5 if distributed else -1.0)
+
+
+@pytest.mark.parametrize("name", sorted(SQL))
+def test_every_statement_that_a_cluster_replaces_exists(name: str) -> None:
+    """Under another name it would be sent to a cluster as to one server."""
+    elsewhere = [path for path in Path(ledger.__path__[0]).rglob("*.py") if path.parent.name != "cluster"]
+    assert [path.name for path in elsewhere if re.search(rf'(Statement|sql_of)\(\s*"{name}",', path.read_text())]
