@@ -9,9 +9,8 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from functools import cache
+from struct import iter_unpack, unpack
 from typing import Final
-
-from siphashc import siphash
 
 Numbering = Callable[[str], int]
 
@@ -30,7 +29,7 @@ def siphash24_guava(name: str) -> int:
 
     Source: Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012; Guava's Hashing.sipHash24().
     """
-    return signed(siphash(GUAVA_DEFAULT_KEY, name.encode()), bits=64)
+    return signed(siphash24(GUAVA_DEFAULT_KEY, name.encode()), bits=64)
 
 
 def fnv1_64(name: str) -> int:
@@ -118,6 +117,27 @@ def _namespace_number(namespace: str | int | None) -> int:
             f"which {NAMESPACED} needs; for no namespace use the scheme fnv1-64"
         )
     return int(digits)
+
+
+def siphash24(key: bytes, data: bytes) -> int:
+    """Return SipHash-2-4 of the bytes under a key of 16 bytes, 0 .. 2^64-1."""
+    first, second = unpack("<2Q", key)
+    v = first ^ 0x736F6D6570736575, second ^ 0x646F72616E646F6D, first ^ 0x6C7967656E657261, second ^ 0x7465646279746573
+    for (word,) in iter_unpack("<Q", data + bytes(7 - len(data) % 8) + bytes([len(data) & 0xFF])):
+        v = _siphash_rounds(2, *v[:3], v[3] ^ word)
+        v = v[0] ^ word, *v[1:]
+    a, b, c, d = _siphash_rounds(4, *v[:2], v[2] ^ 0xFF, v[3])
+    return a ^ b ^ c ^ d
+
+
+def _siphash_rounds(rounds: int, a: int, b: int, c: int, d: int) -> tuple[int, int, int, int]:
+    mask = 2**64 - 1
+    for _ in range(rounds):
+        a, c = (a + b) & mask, (c + d) & mask
+        b, d = (b << 13 & mask | b >> 51) ^ a, (d << 16 & mask | d >> 48) ^ c
+        a, c = ((a << 32 & mask | a >> 32) + d) & mask, (c + b) & mask
+        b, d, c = (b << 17 & mask | b >> 47) ^ c, (d << 21 & mask | d >> 43) ^ a, c << 32 & mask | c >> 32
+    return a, b, c, d
 
 
 def fnv1(data: bytes, *, offset_basis: int, prime: int, bits: int) -> int:

@@ -3,7 +3,7 @@
     python -m ledger_project.serving.web
     python -m ledger_project.serving.web granian ledger_project.asgi:application --interface asgi ...
 
-Without arguments, LEDGER_HOST, PORT, LEDGER_WEB_SERVER and LEDGER_WEB_WORKERS say how. The process loads the application before
+Without arguments, LEDGER_HOST, PORT and LEDGER_WEB_WORKERS say how. The process loads the application before
 it becomes the server, so the forked workers need not: that saves a second of CPU for each, and they share its memory, with two
 workers a quarter of the total (docs/PERFORMANCE.md). It prepares and starts nothing else; `manage.py serve` does that.
 """
@@ -52,34 +52,21 @@ PROGRAM = [sys.executable, "-m", "ledger_project.serving.web"]
 APPLICATION = "ledger_project.asgi:application"
 
 
-def command(*, port: int, host: str = "127.0.0.1", server: str = "granian", workers: int = WORKERS) -> list[str]:
-    """The command line that serves `ledger_project.asgi`.
+def command(*, port: int, host: str = "127.0.0.1", workers: int = WORKERS) -> list[str]:
+    """Return the command line by which granian serves `ledger_project.asgi`.
 
     Args:
         port: TCP port to listen on; host: the address.
-        server: `granian`, or `gunicorn` as the alternative.
         workers: processes.
-
-    Raises:
-        ValueError: `server` is another name.
     """
-    if server == "granian":
-        return [
-            *PROGRAM, "granian", APPLICATION, "--interface", "asgi",
-            "--host", host, "--port", str(port), "--workers", str(workers), "--loop", "uvloop",
-            "--backlog", str(BACKLOG), "--backpressure", str(CONNECTIONS), "--http", "1", "--no-ws",
-            "--http1-buffer-size", str(HTTP1_BUFFER_BYTES), "--http1-header-read-timeout", str(HEADER_TIMEOUT_MS),
-            "--respawn-failed-workers", "--workers-kill-timeout", str(SHUTDOWN_TIMEOUT_S), "--working-dir", str(BASE_DIR),
-            "--log-level", "error", "--log-config", str(GRANIAN_LOG_CONFIG),
-        ]  # fmt: skip
-    if server == "gunicorn":
-        return [
-            *PROGRAM, "gunicorn", APPLICATION, "--worker-class", "asgi", "--asgi-lifespan", "on",
-            "--bind", f"{host}:{port}", "--workers", str(workers), "--worker-connections", str(CONNECTIONS),
-            "--backlog", str(BACKLOG), "--graceful-timeout", str(SHUTDOWN_TIMEOUT_S), "--chdir", str(BASE_DIR),
-            "--log-level", "warning",
-        ]  # fmt: skip
-    raise ValueError(f"LEDGER_WEB_SERVER is {server!r}: granian or gunicorn")
+    return [
+        *PROGRAM, "granian", APPLICATION, "--interface", "asgi",
+        "--host", host, "--port", str(port), "--workers", str(workers), "--loop", "uvloop",
+        "--backlog", str(BACKLOG), "--backpressure", str(CONNECTIONS), "--http", "1", "--no-ws",
+        "--http1-buffer-size", str(HTTP1_BUFFER_BYTES), "--http1-header-read-timeout", str(HEADER_TIMEOUT_MS),
+        "--respawn-failed-workers", "--workers-kill-timeout", str(SHUTDOWN_TIMEOUT_S), "--working-dir", str(BASE_DIR),
+        "--log-level", "error", "--log-config", str(GRANIAN_LOG_CONFIG),
+    ]  # fmt: skip
 
 
 def port_from_environment() -> int:
@@ -104,12 +91,11 @@ def command_from_environment() -> list[str]:
     """The command line for the environment.
 
     Raises:
-        ValueError: a number is invalid, or the server's name is unknown.
+        ValueError: a number is invalid.
     """
     return command(
         host=os.environ.get("LEDGER_HOST") or "127.0.0.1",
         port=port_from_environment(),
-        server=os.environ.get("LEDGER_WEB_SERVER") or "granian",
         workers=workers_from_environment(),
     )
 

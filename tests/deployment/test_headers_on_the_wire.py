@@ -22,10 +22,10 @@ TWICE = [
 UNDERSCORES = ["Idempotency_Key: k1", "idempotency_key: k1", "IDEMPOTENCY_KEY: k1"]
 
 
-@pytest.fixture(params=["granian", "gunicorn"])
-def send(request: pytest.FixtureRequest, committed_db: None, server_processes: Callable[..., list[Any]]) -> Send:
+@pytest.fixture
+def send(committed_db: None, server_processes: Callable[..., list[Any]]) -> Send:
     """Sends a grant of 5 with these header lines, byte for byte; returns the status and the body."""
-    (web,) = server_processes(1, server=request.param)
+    (web,) = server_processes(1)
     address = urlsplit(web.url)
 
     def exchange(holder: str, key: str, lines: list[str]) -> tuple[int, dict[str, Any]]:

@@ -158,11 +158,10 @@ def test_a_stuck_holder_costs_the_others_nothing_and_beyond_a_bound_its_callers_
     assert server.spend(stuck)[0] == 201
 
 
-@pytest.mark.parametrize("program", ["granian", "gunicorn"])
 def test_a_server_that_gets_sigterm_finishes_what_it_has_taken_in(
-    server_processes: Start, rich_holder: Callable[[], str], raw_connection: Connect, program: str
+    server_processes: Start, rich_holder: Callable[[], str], raw_connection: Connect
 ) -> None:
-    (web,) = server_processes(1, server=program)
+    (web,) = server_processes(1)
     server, holder = Server(web), rich_holder()
     gate, observer = raw_connection(), raw_connection(autocommit=True)
     number = lock_number(holder_key(holder))

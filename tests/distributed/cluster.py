@@ -97,7 +97,7 @@ class StartedNode(Node, postgres.Server):
         """Have it running, with the other one's passwords."""
         if not (self.data_dir / "server.json").exists():
             self.data_dir.mkdir(parents=True, exist_ok=True)
-            own = {"port": free_port(), "socket_dir": str(self.data_dir / "socket")}
+            own = {"port": free_port(), "socket_dir": str(self.data_dir / "socket"), "has_cluster": False}
             keep(self.data_dir, replace(other.credentials, **own))
         self.start()
 

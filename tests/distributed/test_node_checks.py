@@ -7,6 +7,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection, connections
 
+from ledger.cluster import nodes
 from ledger_project.monitoring import gauges, node_checks
 from ledger_project.monitoring.examination import examine
 from ledger_project.monitoring.findings import Finding, State
@@ -82,13 +83,13 @@ def test_a_node_that_only_this_machine_does_not_reach_is_a_warning(
 
 
 def test_a_server_that_is_not_the_listed_one_is_found(as_application, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_checks, "LISTED", node_checks.LISTED.replace("groupid, isactive", "groupid + 7, isactive"))
+    monkeypatch.setattr(nodes, "LISTED", nodes.LISTED.replace("groupid, isactive", "groupid + 7, isactive"))
     found = findings("Node")
     assert {(each.state, each.text.partition(" is ")[2][:14]) for each in found} == {(State.FAILED, "another server")}
 
 
 def test_an_inactive_node_is_found(as_application, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_checks, "LISTED", node_checks.LISTED.replace(" isactive,", " false,"))
+    monkeypatch.setattr(nodes, "LISTED", nodes.LISTED.replace(" isactive,", " false,"))
     assert {(each.state, "not active" in each.text) for each in findings("Node")} == {(State.FAILED, True)}
 
 
