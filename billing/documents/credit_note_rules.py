@@ -4,6 +4,7 @@ Tax is computed on everything that was credited of a category so far, not per no
 tax as a single note, and the note that takes the last cent of the base takes the last cent of the tax.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -22,6 +23,7 @@ class LineRest:
     Args:
         net_minor: after its discounts, before tax; negative for a credit.
         left_minor: the net amount less what was credited of it.
+        item_id: the item that the line charges or gives back.
     """
 
     position: int
@@ -30,6 +32,7 @@ class LineRest:
     rate: Decimal
     net_minor: int
     left_minor: int
+    item_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ class TaxRest:
 
 @dataclass(frozen=True, slots=True)
 class CreditedLine:
-    """What a note takes back of a line; negative where it takes back a credit together with its charge."""
+    """What a note takes back of a line with a charge: above 0."""
 
     position: int
     description: str
@@ -108,12 +111,12 @@ def creditable(lines: Iterable[LineRest]) -> dict[int, int]:
 
 
 def whole_rest(lines: Sequence[LineRest], taxes: Sequence[TaxRest]) -> CreditNoteAmounts:
-    """The whole rest of the invoice; without lines where nothing is left."""
-    rests = _rests(lines)
+    """The whole rest of the invoice, its charges less its credits; without lines where nothing is left."""
+    left = _less_credits(lines)
     taken = [
-        CreditedLine(line.position, line.description, line.category, line.rate, line.left_minor)
+        CreditedLine(line.position, line.description, line.category, line.rate, left[line.position])
         for line in lines
-        if line.left_minor and rests[line.category, line.rate] > 0
+        if left[line.position]
     ]
     return CreditNoteAmounts(tuple(taken), _taxes(taken, taxes))
 
@@ -160,6 +163,30 @@ def given_back(
     count = back_minor * credits_left // credits_left_minor if back_minor else 0
     worth = -(-count * credits_left_minor // credits_left) if count else 0
     return NoteSettlement(lowers, count, worth, total_minor - lowers - worth)
+
+
+def _less_credits(lines: Sequence[LineRest]) -> dict[int, int]:
+    """The rest of each charge, by position, less the credits beside it.
+
+    A credit lowers the charges of its item after it: these bill the time that it gave back. What is left of it lowers the other
+    charges of its category, from the first one on.
+    """
+    left = {line.position: max(line.left_minor, 0) for line in lines}
+    of_items: Counter[tuple[str, Decimal, int | None]] = Counter()
+    for line in lines:
+        item = (line.category, line.rate, line.item_id)
+        of_items[item] += max(-line.left_minor, 0)
+        lowered = min(of_items[item], left[line.position])
+        of_items[item] -= lowered
+        left[line.position] -= lowered
+    of_categories: Counter[Category] = Counter()
+    for (category, rate, _), amount in of_items.items():
+        of_categories[category, rate] += amount
+    for line in lines:
+        lowered = min(of_categories[line.category, line.rate], left[line.position])
+        of_categories[line.category, line.rate] -= lowered
+        left[line.position] -= lowered
+    return left
 
 
 def _rests(lines: Iterable[LineRest]) -> dict[Category, int]:

@@ -68,6 +68,31 @@ NUMBER = """
     RETURNING number
 """
 
+# What credit notes have credited of lines, less what later invoices have taken into account of it: by so much they credited less
+# than what claims of the line no longer bill.
+NOTED = """
+    SELECT noted.invoice_id, noted.position, (noted.minor - coalesce(used.minor, 0))::bigint
+    FROM (
+        SELECT note.subscription_id, note.invoice_id, part.position, sum(part.amount_minor) AS minor
+        FROM billing_creditnote AS note JOIN billing_creditnoteline AS part ON part.credit_note_id = note.id
+        WHERE note.subscription_id = %(subscription)s AND note.released_at IS NULL AND note.invoice_id = ANY(%(invoices)s)
+        GROUP BY note.subscription_id, note.invoice_id, part.position
+    ) AS noted
+    LEFT JOIN LATERAL (
+        SELECT sum(CASE
+            WHEN c.made_by = c.invoice_id AND c.restores IS NULL THEN c.amount_minor ELSE 0 END
+            - CASE WHEN c.released_at IS NULL THEN c.amount_minor ELSE 0 END
+            + coalesce((
+                SELECT sum(credit.amount_minor - credit.discount_minor)
+                FROM billing_line AS credit JOIN billing_invoice AS later ON later.id = credit.invoice_id
+                WHERE credit.invoice_id = c.released_by AND credit.kind = 'credit' AND credit.item_id = c.item_id
+                    AND credit.starts_at >= c.starts_at AND credit.ends_at <= c.ends_at AND later.state <> 'void'), 0)) AS minor
+        FROM billing_claim AS c
+        WHERE c.subscription_id = noted.subscription_id AND c.invoice_id = noted.invoice_id
+            AND c.line_position = noted.position AND c.kind = 1
+    ) AS used ON true
+"""
+
 LOWER_DUE = """
     UPDATE billing_invoice
     SET credit_notes_minor = credit_notes_minor + %(amount)s, amount_due_minor = amount_due_minor - %(amount)s,
@@ -174,14 +199,16 @@ def _issue_under(lock: Lock, invoice_id: int, wanted: Sequence[LineCredit] | Non
 # What is left ----------------------------------------------------------------------------------------
 
 
+def noted_minor(subscription_id: int, invoice_ids: Sequence[int]) -> dict[tuple[int, int], int]:
+    """What credit notes have credited of lines beside what later invoices have given back, by invoice and position."""
+    with connection.cursor() as cursor:
+        cursor.execute(NOTED, {"subscription": subscription_id, "invoices": list(invoice_ids)})
+        return {(invoice_id, position): minor for invoice_id, position, minor in cursor.fetchall()}
+
+
 def _lines_left(invoice: Invoice) -> list[LineRest]:
     """The invoice's lines with their rest: less what credit notes and later invoices have given back."""
-    noted = dict(
-        CreditNoteLine.objects.filter(credit_note__invoice_id=invoice.pk, credit_note__released_at=None)
-        .values("position")
-        .annotate(credited_minor=Sum("amount_minor"))
-        .values_list("position", "credited_minor")
-    )
+    noted = noted_minor(invoice.subscription_id, [invoice.pk])
     lines = list(Line.objects.filter(invoice_id=invoice.pk).order_by("position"))
     claims = _claims_of(invoice, lines)
     return [
@@ -191,7 +218,8 @@ def _lines_left(invoice: Invoice) -> list[LineRest]:
             line.tax_category,
             line.tax_rate,
             line.amount_minor - line.discount_minor,
-            _claimed_minor(line, claims) - noted.get(line.position, 0),
+            _claimed_minor(line, claims) - noted.get((invoice.pk, line.position), 0),
+            line.item_id,
         )
         for line in lines
     ]

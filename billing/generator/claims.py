@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from django.db import connection
 
+from billing.documents.credit_notes import noted_minor
 from billing.documents.invoice_locks import invoice_key
 from billing.generator.claim_credits import OpenClaim
 from billing.generator.draft_lines import OneOffCharge
@@ -29,14 +30,6 @@ CLAIMS_SQL = """
     FROM billing_claim
     WHERE subscription_id = %s AND released_at IS NULL AND kind IN (1, 2, 4) AND ends_at > %s
     ORDER BY item_id, starts_at
-"""
-
-# What credit notes on request have given back of the lines of these invoices.
-NOTED = """
-    SELECT note.invoice_id, line.position, sum(line.amount_minor)
-    FROM billing_creditnote AS note JOIN billing_creditnoteline AS line ON line.credit_note_id = note.id
-    WHERE note.subscription_id = %s AND note.released_at IS NULL AND note.invoice_id = ANY(%s)
-    GROUP BY note.invoice_id, line.position
 """
 
 CHARGES = """
@@ -143,9 +136,7 @@ def read_claims(
 def _subtract_noted(subscription: SubscriptionState, by_item: dict[int, list[OpenClaim]]) -> None:
     """Give each claim the part of its line that credit notes have given back, the latest claim of the line first."""
     invoices = {claim.invoice_id for claims in by_item.values() for claim in claims if claim.invoice_id is not None}
-    with connection.cursor() as cursor:
-        cursor.execute(NOTED, [subscription.id, list(invoices)])
-        left = {(invoice_id, position): int(noted) for invoice_id, position, noted in cursor.fetchall()}
+    left = noted_minor(subscription.id, list(invoices))
     if not left:
         return
     for claims in by_item.values():

@@ -1,5 +1,6 @@
 """Credit notes in figures: parts that add up to the invoice, tax to the cent, and the way back of the money."""
 
+from dataclasses import replace
 from decimal import Decimal
 
 from hypothesis import given
@@ -11,9 +12,14 @@ from billing.rating.tax import TaxLine, tax_minor
 S20, S7 = ("S", Decimal(20)), ("S", Decimal(7))
 
 
-def line_rest(position, net, left=None, group=S20):
+def line_rest(position, net, left=None, group=S20, item=None):
     """A line of that net amount, and how much of it is not credited yet."""
-    return LineRest(position, f"line {position}", *group, net, net if left is None else left)
+    return LineRest(position, f"line {position}", *group, net, net if left is None else left, item)
+
+
+def amounts(note):
+    """What a note takes back, by position."""
+    return {line.position: line.amount_minor for line in note.lines}
 
 
 def tax_rest(base, group=S20, credited=0):
@@ -47,8 +53,28 @@ def test_a_charge_is_not_credited_beyond_the_credit_beside_it():
     assert parts(lines, taxes, {2: 969}) is None
     assert parts(lines, taxes, {2: 968}).total_minor == 968 + 194
     rest = whole_rest(lines, taxes)
-    assert ([one.amount_minor for one in rest.lines], rest.subtotal_minor, rest.tax_minor) == ([-484, 1452], 968, 194)
+    assert (amounts(rest), rest.subtotal_minor, rest.tax_minor) == ({2: 968}, 968, 194)
     assert whole_rest([line_rest(1, -484), line_rest(2, 1452, 484)], [tax_rest(968, credited=968)]).lines == ()
+
+
+def test_a_credit_lowers_the_charge_that_bills_its_time_again_and_then_the_others_of_its_category():
+    changed = [line_rest(1, -500, item=1), line_rest(2, -300, item=2), line_rest(3, 900, item=1), line_rest(4, 700, item=2)]
+    assert amounts(whole_rest(changed, [tax_rest(800)])) == {3: 400, 4: 400}
+    # 5.00 at 7 % have nothing to do with the credit; 4.00 of 9.00 have no charge of their item after them.
+    lines = [line_rest(1, 1000, item=2), line_rest(2, -900, item=1), line_rest(3, 500, item=1), line_rest(4, 500, group=S7)]
+    assert amounts(whole_rest(lines, [tax_rest(600), tax_rest(500, S7)])) == {1: 600, 4: 500}
+
+
+@given(
+    st.lists(st.builds(line_rest, st.just(0), st.integers(-999, 999), group=st.sampled_from([S20, S7]), item=st.integers(1, 2)))
+)
+def test_a_whole_note_takes_back_what_is_left_of_each_category_from_its_charges(lines):
+    lines = [replace(line, position=position) for position, line in enumerate(lines, 1)]
+    taken = amounts(whole_rest(lines, []))
+    assert all(0 < amount <= lines[position - 1].left_minor for position, amount in taken.items())
+    for category in (S20, S7):
+        of_it = [line for line in lines if (line.category, line.rate) == category]
+        assert sum(taken.get(line.position, 0) for line in of_it) == max(sum(line.left_minor for line in of_it), 0)
 
 
 def test_two_lines_together_are_not_credited_beyond_their_category():

@@ -30,6 +30,7 @@ from tests.billing.factories import (
     CustomerFactory,
     PlanFactory,
     SubscriptionFactory,
+    amend,
     at,
     metered,
     recurring,
@@ -37,6 +38,7 @@ from tests.billing.factories import (
     unique,
     use,
 )
+from tests.billing.findings import findings_of
 from tests.billing.generator.test_generate import bill
 from tests.ledger.admin.admin_site import hidden_key, operator
 from tests.ledger.api.conftest import ApiClient
@@ -62,6 +64,11 @@ def issue_note(invoice_id, *lines, reason="as agreed"):
     """Issue a credit note for (position, amount) of lines, or for the whole invoice."""
     wanted = [LineCredit(*line) for line in lines] or None
     return credit_notes.issue_in(invoice_id=invoice_id, lines=wanted, reason=reason, actor="key:shop")
+
+
+def amounts_of(invoice):
+    """Kind and amount of each line of an invoice."""
+    return [(line["kind"], line["amount_minor"]) for line in invoice["lines"]]
 
 
 def rows_of_notes():
@@ -328,6 +335,52 @@ def test_goodwill_beside_an_unused_rest_leaves_the_rest_whole():
         issue_note(invoice["id"], (1, 501))
     assert refused.value.facts["lines"] == [{"position": 1, "creditable_minor": 500}]
     assert issue_note(invoice["id"]).subtotal_minor == 500
+
+
+def test_a_note_over_a_whole_change_takes_back_what_the_change_cost_and_no_more():
+    subscription = subscribed(recurring(unit_amount="31.00"))
+    bill(subscription, at(1, 1))
+    amend(subscription, at(1, 11), quantities={"base": Decimal(3)})
+    [changed] = bill(subscription, at(1, 11))
+    assert amounts_of(changed) == [("credit", -2100), ("recurring", 6300)]
+    note = issue_note(changed["id"])
+    assert list(CreditNoteLine.objects.filter(credit_note=note).values_list("position", "amount_minor")) == [(2, 4200)]
+    amend(subscription, at(1, 11), quantities={"base": Decimal(1)})
+    # 63.00 less the 42.00 of the note go back, and 21.00 are charged: with January's first invoice that is 31.00 in all.
+    [back] = bill(subscription, at(1, 12))
+    assert amounts_of(back) == [("credit", -2100), ("recurring", 2100)]
+    assert findings_of("claims do not add up") == []
+
+
+def test_a_note_lowers_what_later_invoices_give_back_of_a_line_once():
+    subscription = subscribed(recurring(unit_amount="31.00"))
+    [invoice] = bill(subscription, at(1, 1))
+    issue_note(invoice["id"], (1, 500))
+    amend(subscription, at(1, 11), paused=True)
+    amend(subscription, at(1, 21), paused=False)
+    assert amounts_of(*bill(subscription, at(1, 21)))[0] == ("credit", -1000)
+    amend(subscription, at(1, 21), paused=True)
+    # Of 11.00 for the rest of January the note has given back 5.00. What was used until the 11th has not been credited.
+    assert amounts_of(*bill(subscription, at(1, 22)))[0] == ("credit", -600)
+    assert credit_notes.left_of(Invoice.objects.get(pk=invoice["id"])) == (1000, {1: 1000})
+    amend(subscription, at(1, 1), paused=True)
+    assert amounts_of(*bill(subscription, at(1, 23)))[0] == ("credit", -1000)
+    assert credit_notes.left_of(Invoice.objects.get(pk=invoice["id"])) == (0, {1: 0})
+    assert findings_of("claims do not add up") == []
+
+
+def test_a_line_that_a_note_and_an_invoice_have_given_back_takes_nothing_from_a_note_over_the_rest():
+    subscription = subscribed(recurring(unit_amount="31.00"), recurring("support", "5.00"))
+    [invoice] = bill(subscription, at(1, 1))
+    issue_note(invoice["id"], (1, 500))
+    amend(subscription, at(1, 1), quantities={"base": Decimal(2)})
+    # 26.00 and the 5.00 of the note: nothing is left of line 1.
+    [changed] = bill(subscription, at(1, 2))
+    assert amounts_of(changed) == [("credit", -2600), ("recurring", 6200)]
+    assert issue_note(invoice["id"]).subtotal_minor == 500
+    # Voiding the change bills the 26.00 again.
+    transition(changed["id"], "void")
+    assert issue_note(invoice["id"]).subtotal_minor == 2600
 
 
 def test_usage_that_was_taken_back_later_is_not_credited():

@@ -162,6 +162,15 @@ def test_a_minimum_is_given_back_when_the_plan_turns_out_to_have_been_another():
     assert bill(subscription, at(2, 3)) == []
 
 
+def test_a_minimum_is_given_back_when_its_whole_period_turns_out_to_be_a_pause():
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[metered()], minimum=Decimal("31.00")).code)
+    bill(subscription, at(2, 1))
+    amend(subscription, at(1, 1), paused=True)
+    # Time when the subscription was not active is never billed, and nothing else of this currency is.
+    assert line_amounts(bill(subscription, at(2, 2))) == [[("minimum", -3100), ("carried", 3100)]]
+    assert bill(subscription, at(2, 3)) == []
+
+
 def test_a_credit_counts_in_the_period_of_what_it_gives_back_whichever_way_the_bounds_are_looked_at():
     yearly = PlanFactory(prices=[recurring(unit_amount="365.00")], interval=Interval(IntervalUnit.YEAR))
     monthly = PlanFactory(prices=[recurring(unit_amount="1.00")], minimum=Decimal("10.00"))

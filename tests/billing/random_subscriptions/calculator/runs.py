@@ -63,6 +63,8 @@ class Run:
         if only != "usage":
             self._one_offs()
         bounded = {span.plan.currency for span in self.of.spans("") if span.plan.minimum or span.plan.maximum}
+        # A bound may be billed of a period that no longer counts, so that nothing else of its currency is.
+        bounded |= {billed.currency for billed in self.of.live("bound", "")}
         made = [self._document(currency) for currency in sorted(bounded | {line.currency for line in self.lines})]
         for billed, line in self.freed:
             billed.free(line.document if line else None)
