@@ -14,6 +14,7 @@ from django.utils.safestring import SafeString
 from billing.models import Customer, Invoice, Plan, Subscription
 from billing.rating.money import MINOR_DIGITS, minor_digits
 from ledger.admin.kit.cells import digits, link, row_link, timestamp
+from ledger.admin.kit.columns import Column, Value, getter
 from ledger.units import unit_of
 
 MORE_ROWS = 100
@@ -32,6 +33,14 @@ def money_text(amount_minor: int, currency: str) -> str:
         return f"{amount_minor:,} {currency} in minor units"
     major, decimals = Decimal(amount_minor).scaleb(-minor_digits(currency)), minor_digits(currency)
     return f"{major:,.{decimals}f} {currency}".replace("-", "−")
+
+
+def money_column(title: str, value: Value, *, csv_title: str = "") -> Column:
+    """An amount of minor units in the row's `currency`; in major units in a file."""
+    get = getter(value)
+    return Column(
+        title, lambda row: money(get(row), row.currency), lambda row: decimal(get(row), row.currency), csv_title=csv_title
+    )
 
 
 def decimal(amount_minor: int, currency: str) -> Decimal:

@@ -1,12 +1,11 @@
 """Pages of the invoice generator's runs, with the outcomes that need attention."""
 
-from collections.abc import Callable, Collection, Sequence
-from operator import attrgetter
+from collections.abc import Callable, Collection
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
 from django.contrib import admin, messages
-from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse
@@ -15,15 +14,15 @@ from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
-from unfold.decorators import display
 
 from billing.admin.cells import credits_text, money, pairs, subscription_link
 from billing.admin.run_sentences import outcome_words, outcomes_of, run_sentences, words
 from billing.generator.outcomes import Outcome
 from billing.models import Run, RunResult, Subscription
+from ledger.admin.kit import columns
 from ledger.admin.kit.bounded_reads import Order, Wanted
 from ledger.admin.kit.cells import instant_words, number, number_text, table, timestamp
-from ledger.admin.kit.csv_files import Column
+from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import WrongFilter, choice, instant, read_instant, read_number
 from ledger.admin.kit.pages import PAGE_ROWS, Page, ReadOnlyAdmin, UncountedList
 
@@ -39,31 +38,38 @@ ENDED = {
     "badly": Q(exit_code__isnull=False) & ~Q(exit_code=0),
     "not yet": Q(finished_at__isnull=True),
 }
-CSV: Sequence[Column] = (
-    ("Started (UTC)", attrgetter("started_at")),
-    ("Finished (UTC)", attrgetter("finished_at")),
-    ("Host", attrgetter("host")),
-    ("Bills up to (UTC)", attrgetter("as_of")),
-    ("Exit code", attrgetter("exit_code")),
-    ("Outcomes", outcome_words),
-)
+
+
+def _figures(row: Run) -> SafeString:
+    found = {words(name): value for name, value in row.summary.items() if isinstance(value, int | float | str)}
+    for name in ("credits_granted", "credits_spent_on_usage"):
+        if moved := row.summary.get(name):
+            found[words(name)] = ", ".join(credits_text(amount, one) for one, amount in sorted(moved.items()))
+    took = row.summary.get("milliseconds", {})
+    return pairs(found | {f"{name} of an invoice": f"{value} ms" for name, value in sorted(took.items(), reverse=True)})
 
 
 @admin.register(Run)
 class RunAdmin(ReadOnlyAdmin):
     """Calls of generate_invoices, latest first."""
 
+    started = columns.instant("Started", "started_at")
+    finished = Column(
+        "Finished", lambda row: timestamp(row.finished_at) or "running or killed", "finished_at", csv_title="Finished (UTC)"
+    )
+    until = columns.instant("Bills up to", "as_of")
+    summary_text = Column("Summary", outcome_words, csv_title="Outcomes")
+    summary_lines = Column("Outcomes", lambda row: pairs({words(name): number_text(value) for name, value in outcomes_of(row)}))
+    figures = Column("Figures", _figures)
+
     list_display = ("started", "host", "until", "finished", "exit_code", "summary_text")
     starts = "manage.py generate_invoices makes invoices; manage.py work runs it by its timetable."
-    csv_columns = CSV
+    csv_columns = ("started", "finished", "host", "until", "exit_code", "summary_text")
     list_filter = (choice("ended", ["well", "badly", "not yet"]), instant("since", title="started from"))
-    change_form_outer_before_template = "admin/ledger/kit/sentences.html"
-    change_form_outer_after_template = "admin/ledger/kit/details.html"
     fieldsets = (
         (None, {"fields": (("started", "finished"),)}),
         ("Figures", {"classes": ("collapse",), "fields": (("summary_lines", "figures"), ("host", "exit_code", "run_id"))}),
     )
-    readonly_fields = ("started", "finished", "until", "summary_text", "summary_lines", "figures", "run_id")
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
         """By when they started."""
@@ -73,28 +79,20 @@ class RunAdmin(ReadOnlyAdmin):
         fits = ENDED[values["ended"]] if "ended" in values else Q()
         return Wanted(rows=rows, fits=fits, order=BY_START).page(cursor, most=cl.page_rows)
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        """Show the run and the outcomes that need attention."""
-        context = {**(extra_context or {}), "subtitle": ""}
-        run = self.get_object(request, unquote(object_id))
-        if run is not None:
-            # By the index on (run_id, outcome, id), in its order.
-            looked_for = RunResult.objects.filter(run_id=run.pk, outcome__in=TO_LOOK_AT)
-            outcomes = list(looked_for.order_by("outcome", "pk")[:OUTCOMES_SHOWN])
-            context |= {
-                "title": f"Run of {instant_words(run.started_at)}",
-                "sentences": run_sentences(run),
-                "links": [(reverse("admin:billing_outcomes", args=[run.pk]), "All outcomes")],
-                "parts": [
-                    ("Money", _money_table(run)),
-                    ("Needs attention: failed, conflict, suspended, busy, deferred", _outcomes_table(outcomes)),
-                    ("Slowest", _slowest_table(run)),
-                ],
-            }
-        response: HttpResponse = super().change_view(request, object_id, form_url, context)
-        return response
+    def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """The run in sentences, and the outcomes that need attention."""
+        # By the index on (run_id, outcome, id), in its order.
+        outcomes = RunResult.objects.filter(run_id=row.pk, outcome__in=TO_LOOK_AT).order_by("outcome", "pk")[:OUTCOMES_SHOWN]
+        return {
+            "title": f"Run of {instant_words(row.started_at)}",
+            "sentences": run_sentences(row),
+            "links": [(reverse("admin:billing_outcomes", args=[row.pk]), "All outcomes")],
+            "parts": [
+                ("Money", _money_table(row)),
+                ("Needs attention: failed, conflict, suspended, busy, deferred", _outcomes_table(list(outcomes))),
+                ("Slowest", _slowest_table(row)),
+            ],
+        }
 
     def get_urls(self) -> list[URLPattern]:
         """Add the addresses of a run's outcomes."""
@@ -141,48 +139,14 @@ class RunAdmin(ReadOnlyAdmin):
         }
         return TemplateResponse(request, "admin/billing/rows.html", context)
 
-    @display(description="Started")
-    def started(self, row: Run) -> SafeString | str:
-        return timestamp(row.started_at)
-
-    @display(description="Finished")
-    def finished(self, row: Run) -> SafeString | str:
-        return timestamp(row.finished_at) or "running or killed"
-
-    @display(description="Bills up to")
-    def until(self, row: Run) -> SafeString | str:
-        return timestamp(row.as_of)
-
-    @display(description="Summary")
-    def summary_text(self, row: Run) -> str:
-        return outcome_words(row)
-
-    @display(description="Outcomes")
-    def summary_lines(self, row: Run) -> SafeString:
-        return pairs({words(name): number_text(value) for name, value in outcomes_of(row)})
-
-    @display(description="Figures")
-    def figures(self, row: Run) -> SafeString:
-        found = {words(name): value for name, value in row.summary.items() if isinstance(value, int | float | str)}
-        for name in ("credits_granted", "credits_spent_on_usage"):
-            if moved := row.summary.get(name):
-                found[words(name)] = ", ".join(credits_text(amount, one) for one, amount in sorted(moved.items()))
-        took = row.summary.get("milliseconds", {})
-        return pairs(found | {f"{name} of an invoice": f"{value} ms" for name, value in sorted(took.items(), reverse=True)})
-
 
 def _money_table(run: Run) -> dict[str, Any]:
-    return table(
-        ["Currency", "Invoices", "Total", "Paid with credits"],
-        [
-            (
-                currency,
-                number(sums["invoices"]),
-                money(sums["total_minor"], currency),
-                money(sums["credits_applied_minor"], currency),
-            )
-            for currency, sums in sorted(run.summary.get("money", {}).items())
-        ],
+    return table_of(
+        [{"currency": currency, **sums} for currency, sums in sorted(run.summary.get("money", {}).items())],
+        ("Currency", itemgetter("currency")),
+        ("Invoices", lambda row: number(row["invoices"])),
+        ("Total", lambda row: money(row["total_minor"], row["currency"])),
+        ("Paid with credits", lambda row: money(row["credits_applied_minor"], row["currency"])),
     )
 
 
@@ -210,9 +174,12 @@ def _outcomes_page(run: Run, kind: str, cursor: str) -> tuple[list[RunResult], s
 
 def _outcomes_table(outcomes: list[RunResult]) -> dict[str, Any]:
     subscription = _linked({row.subscription_ref for row in outcomes})
-    return table(
-        ["Subscription", "Outcome", "Detail", "Recorded"],
-        [(subscription(row.subscription_ref), words(row.outcome), _detail(row), timestamp(row.recorded_at)) for row in outcomes],
+    return table_of(
+        outcomes,
+        ("Subscription", lambda row: subscription(row.subscription_ref)),
+        ("Outcome", lambda row: words(row.outcome)),
+        ("Detail", _detail),
+        columns.instant("Recorded", "recorded_at"),
     )
 
 

@@ -1,6 +1,6 @@
 """Pages of credit notes, and the form on an invoice's page that issues one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -9,10 +9,10 @@ from django import forms
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
 from django.db.models import Q, QuerySet, Sum
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from unfold.decorators import action, display
+from unfold.decorators import action
 from unfold.widgets import UnfoldAdminDecimalFieldWidget
 
 from billing.admin.cells import (
@@ -20,9 +20,9 @@ from billing.admin.cells import (
     credits_text,
     customer_link,
     customer_names,
-    decimal,
     document_link,
     money,
+    money_column,
     plain,
     subscription_link,
 )
@@ -44,9 +44,10 @@ from billing.models import (
 )
 from billing.rating.money import minor_digits
 from billing.reads import note_left_minor
+from ledger.admin.kit import columns
 from ledger.admin.kit.bounded_reads import Wanted
-from ledger.admin.kit.cells import day_words, digits, row_link, row_url, table, timestamp
-from ledger.admin.kit.csv_files import Column
+from ledger.admin.kit.cells import digits, row_link, row_url
+from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import choice, day, read_day, text
 from ledger.admin.kit.idempotent_forms import Done, KeyedForm, operation_view
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList
@@ -57,26 +58,59 @@ LINES_SHOWN = 100
 STATE_COLOURS = {"issued": "success", "void": "danger"}
 
 
-CSV: Sequence[Column] = (
-    ("Credit note", lambda note: note.number),
-    ("Kind", lambda note: note.kind),
-    ("State", lambda note: "void" if note.released_at else "issued"),
-    ("Invoice", lambda note: note.invoice_row.number if note.invoice_row else None),
-    ("Customer", lambda note: note.invoice_row.customer_ref if note.invoice_row else None),
-    ("Customer name", lambda note: note.customer_name),
-    ("Subscription", lambda note: note.invoice_row.subscription_ref if note.invoice_row else None),
-    ("Issued", lambda note: note.issue_date),
-    ("Currency", lambda note: note.currency),
-    ("Total", lambda note: decimal(note.amount_minor, note.currency)),
-    ("Left", lambda note: decimal(note_left_minor(note, sum(note.used.values())), note.currency)),
-    ("Reason", lambda note: note.reason),
-    ("Recorded (UTC)", lambda note: note.recorded_at),
-)
+def _state(note: CreditNote) -> str:
+    return "void" if note.released_at else "issued"
+
+
+def _left_minor(note: Any) -> int:
+    return note_left_minor(note, sum(note.used.values()))
+
+
+def _subscription(note: Any) -> SafeString | str:
+    invoice = note.invoice_row
+    if invoice is None:
+        return ""
+    return format_html(
+        '{}<div class="beneath">{}</div>',
+        subscription_link(note.subscription_id, invoice.subscription_ref),
+        customer_link(invoice.customer_id, invoice.customer_ref, note.customer_name),
+    )
+
+
+def _of_invoice(attribute: str) -> Callable[[Any], Any]:
+    """What the note's invoice has; None for a note without an invoice."""
+    return lambda note: getattr(note.invoice_row, attribute, None)
+
+
+def _returned(note: CreditNote) -> SafeString | str:
+    paid = CreditPayment.objects.filter(invoice_id=note.invoice_id).first() if note.refund_sequence else None
+    if paid is None or note.refund_sequence is None:
+        return ""
+    return format_html(
+        "{} for {} by {}",
+        digits(credits_text(note.credits_returned, paid.credit_type)),
+        money(note.credits_returned_minor, note.currency),
+        entry_link(paid.holder_id, paid.credit_type, note.refund_sequence),
+    )
 
 
 @admin.register(CreditNote)
 class CreditNoteAdmin(ReadOnlyAdmin):
     """The credit notes, newest first."""
+
+    name = Column("Credit note", str, "number")
+    state_label = columns.badge("State", _state, STATE_COLOURS)
+    invoice_cell = Column("Invoice", lambda note: document_link(note.invoice_row), _of_invoice("number"))
+    customer = Column("Customer", _of_invoice("customer_ref"))
+    customer_name = Column("Customer name", "customer_name")
+    subscription_cell = Column("Subscription", _subscription, _of_invoice("subscription_ref"))
+    issued = columns.day("Issued", "issue_date")
+    total = money_column("Total", "amount_minor")
+    left = money_column("Left for next invoices", _left_minor, csv_title="Left")
+    lowered = money_column("Lowered the amount due by", lambda note: note.used.get(note.invoice_id, 0))
+    returned = Column("Prepaid credits returned", _returned)
+    recorded = columns.instant("Recorded", "recorded_at")
+    released = columns.instant("Void since", "released_at")
 
     list_display = ("name", "kind", "state_label", "invoice_cell", "subscription_cell", "total", "left", "issued", "reason")
     list_display_links = ("name",)
@@ -88,13 +122,15 @@ class CreditNoteAdmin(ReadOnlyAdmin):
         day("since", title="issued from"),
         day("until", title="issued before"),
     )
-    csv_columns = CSV
+    csv_columns = (
+        "name", "kind", "state_label", "invoice_cell", "customer", "customer_name", "subscription_cell", "issued", "currency",
+        "total", "left", "reason", "recorded",
+    )  # fmt: skip
     starts = "A credit note is issued on the page of the invoice that it corrects, or by a run that owes a customer something."
     search_fields = ("number",)
     search_help_text = "Number of the note or its invoice, subscription or customer"
     actions_detail = ("show_pdf",)
     change_form_outer_before_template = "admin/billing/document.html"
-    change_form_outer_after_template = "admin/ledger/kit/details.html"
     fieldsets = (
         (None, {"fields": (("state_label", "invoice_cell", "subscription_cell"),)}),
         (
@@ -102,25 +138,21 @@ class CreditNoteAdmin(ReadOnlyAdmin):
             {"classes": ("collapse",), "fields": (("actor", "recorded", "released"), ("lowered", "returned"))},
         ),
     )
-    readonly_fields = (
-        "name",
-        "state_label",
-        "issued",
-        "total",
-        "left",
-        "invoice_cell",
-        "subscription_cell",
-        "recorded",
-        "released",
-        "lowered",
-        "returned",
-    )
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
-        """The rows with the used part of each, its invoice and its customer, by one query each."""
-        page = _wanted(cl.queryset, cl.values()).page(cursor, most=cl.page_rows)
-        _attach(page.rows)
-        return page
+        """Those that match the filters."""
+        return _wanted(cl.queryset, cl.values()).page(cursor, most=cl.page_rows)
+
+    def prepare(self, rows: Sequence[Any]) -> None:
+        """With the used part of each, its invoice and its customer's name, by one query each."""
+        invoices = by_pk(Invoice, [row.invoice_id for row in rows])
+        used: dict[int, dict[int, int]] = {row.pk: {} for row in rows}
+        for use in CreditNoteUse.objects.filter(credit_note_id__in=list(used), released_at=None):
+            used[use.credit_note_id][use.invoice_id] = use.amount_minor
+        names = customer_names(invoices.values())
+        for row in rows:
+            row.invoice_row, row.used = invoices.get(row.invoice_id), used[row.pk]
+            row.customer_name = names.get(row.invoice_row.customer_id, "") if row.invoice_row else ""
 
     def totals(self, request: HttpRequest, cl: UncountedList) -> Totals:
         """The total of the notes for each currency."""
@@ -128,44 +160,20 @@ class CreditNoteAdmin(ReadOnlyAdmin):
             _wanted(cl.queryset, cl.values()).sums(by="currency", of=(Sum("amount_minor"),)), "credit note", ("in total",)
         )
 
-    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> CreditNote | None:
-        """The note with its used part."""
-        row: CreditNote | None = super().get_object(request, object_id, from_field)
-        if row is not None:
-            _attach([row])
-        return row
-
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[CreditNote], search_term: str
-    ) -> tuple[QuerySet[CreditNote], bool]:
-        """Search by number, or by an invoice, subscription or customer: each has its index."""
-        word = search_term.strip()
-        if not word:
-            return queryset, False
+    def searched(self, word: str) -> Q:
+        """By number, or by an invoice, subscription or customer: each has its index."""
         found = Q(number=word) | Q(subscription_id__in=_subscriptions(word))
         invoice = Invoice.objects.filter(number=word).values_list("pk", flat=True).first()
-        if invoice is not None:
-            found |= Q(invoice_id=invoice)
-        return queryset.filter(found), False
+        return found if invoice is None else found | Q(invoice_id=invoice)
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        """Show the note as a document: lines, taxes, and the invoices that used it."""
-        context = {**(extra_context or {}), "subtitle": ""}
-        note = self.get_object(request, unquote(object_id))
-        if note is not None:
-            used: Any = note
-            context |= {
-                "title": f"Credit note {note.number}" if note.number else "Credit carried to later invoices",
-                "sentences": note_sentences(note, left_minor=note_left_minor(note, sum(used.used.values()))),
-                "document": credit_note_document(note),
-                "parts": [
-                    ("Used on invoices", _uses_table(note)),
-                ],
-            }
-        response: HttpResponse = super().change_view(request, object_id, form_url, context)
-        return response
+    def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """The note as a document: lines, taxes, and the invoices that used it."""
+        return {
+            "title": f"Credit note {row.number}" if row.number else "Credit carried to later invoices",
+            "sentences": note_sentences(row, left_minor=_left_minor(row)),
+            "document": credit_note_document(row),
+            "parts": [("Used on invoices", _uses_table(row))],
+        }
 
     def has_nothing_left(self, request: HttpRequest, object_id: str) -> list[str]:
         """A carried note has no number and no PDF."""
@@ -175,69 +183,8 @@ class CreditNoteAdmin(ReadOnlyAdmin):
     @action(description="PDF", icon="picture_as_pdf", permissions=["view"], url_path="pdf", attrs={"target": "_blank"})
     def show_pdf(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Show the note's PDF."""
-        note = self.get_object(request, unquote(object_id))
-        if note is None:
-            raise Http404
+        note = self.row_of(request, object_id)
         return pdf_view(request, partial(credit_note_pdf, note.pk), back=row_url(CreditNote, note.pk))
-
-    @display(description="Credit note")
-    def name(self, row: CreditNote) -> str:
-        return str(row)
-
-    @display(description="State", label=STATE_COLOURS)
-    def state_label(self, row: CreditNote) -> str:
-        return "void" if row.released_at else "issued"
-
-    @display(description="Invoice")
-    def invoice_cell(self, row: Any) -> SafeString | str:
-        return document_link(row.invoice_row)
-
-    @display(description="Subscription")
-    def subscription_cell(self, row: Any) -> SafeString | str:
-        found = row.invoice_row
-        if found is None:
-            return ""
-        return format_html(
-            '{}<div class="beneath">{}</div>',
-            subscription_link(row.subscription_id, found.subscription_ref),
-            customer_link(found.customer_id, found.customer_ref, row.customer_name),
-        )
-
-    @display(description="Total")
-    def total(self, row: CreditNote) -> SafeString | str:
-        return money(row.amount_minor, row.currency)
-
-    @display(description="Left for next invoices")
-    def left(self, row: Any) -> SafeString | str:
-        return money(note_left_minor(row, sum(row.used.values())), row.currency)
-
-    @display(description="Lowered the amount due by")
-    def lowered(self, row: Any) -> SafeString | str:
-        return money(row.used.get(row.invoice_id, 0), row.currency)
-
-    @display(description="Prepaid credits returned")
-    def returned(self, row: CreditNote) -> SafeString | str:
-        paid = CreditPayment.objects.filter(invoice_id=row.invoice_id).first() if row.refund_sequence else None
-        if paid is None or row.refund_sequence is None:
-            return ""
-        return format_html(
-            "{} for {} by {}",
-            digits(credits_text(row.credits_returned, paid.credit_type)),
-            money(row.credits_returned_minor, row.currency),
-            entry_link(paid.holder_id, paid.credit_type, row.refund_sequence),
-        )
-
-    @display(description="Issued")
-    def issued(self, row: CreditNote) -> str:
-        return day_words(row.issue_date)
-
-    @display(description="Recorded")
-    def recorded(self, row: CreditNote) -> SafeString | str:
-        return timestamp(row.recorded_at)
-
-    @display(description="Void since")
-    def released(self, row: CreditNote) -> SafeString | str:
-        return timestamp(row.released_at)
 
 
 def _wanted(rows: QuerySet[CreditNote], values: Mapping[str, str]) -> Wanted:
@@ -260,31 +207,15 @@ def _subscriptions(word: str) -> QuerySet[Any]:
     return Subscription.objects.filter(Q(ref=word) | Q(customer_id__in=customers_of(word))).values("pk")
 
 
-def _attach(rows: Sequence[Any]) -> None:
-    invoices = by_pk(Invoice, [row.invoice_id for row in rows])
-    used: dict[int, dict[int, int]] = {row.pk: {} for row in rows}
-    for use in CreditNoteUse.objects.filter(credit_note_id__in=list(used), released_at=None):
-        used[use.credit_note_id][use.invoice_id] = use.amount_minor
-    names = customer_names(invoices.values())
-    for row in rows:
-        row.invoice_row, row.used = invoices.get(row.invoice_id), used[row.pk]
-        row.customer_name = names.get(row.invoice_row.customer_id, "") if row.invoice_row else ""
-
-
 def _uses_table(note: CreditNote) -> dict[str, Any]:
     uses = list(CreditNoteUse.objects.filter(credit_note_id=note.pk).order_by("pk"))
     invoices = by_pk(Invoice, [use.invoice_id for use in uses])
-    return table(
-        ["Invoice", "Amount", "Used", "Returned"],
-        [
-            (
-                document_link(invoices.get(use.invoice_id)),
-                money(use.amount_minor, note.currency),
-                timestamp(use.recorded_at),
-                timestamp(use.released_at),
-            )
-            for use in uses
-        ],
+    return table_of(
+        uses,
+        ("Invoice", lambda use: document_link(invoices.get(use.invoice_id))),
+        ("Amount", lambda use: money(use.amount_minor, note.currency)),
+        columns.instant("Used", "recorded_at"),
+        columns.instant("Returned", "released_at"),
     )
 
 
@@ -300,20 +231,15 @@ def notes_table(invoice: Invoice) -> dict[str, Any]:
         .annotate(used_minor=Sum("amount_minor"))
         .values_list("credit_note_id", "used_minor")
     )
-    return table(
-        ["Credit note", "Amount", "Left", "Reason", "Actor", "Created", "Voided"],
-        [
-            (
-                row_link(CreditNote, note.pk, str(note)),
-                money(note.amount_minor, note.currency),
-                money(note_left_minor(note, used.get(note.pk, 0)), note.currency),
-                note.reason,
-                note.actor,
-                timestamp(note.recorded_at),
-                timestamp(note.released_at),
-            )
-            for note in notes
-        ],
+    return table_of(
+        notes,
+        ("Credit note", lambda note: row_link(CreditNote, note.pk, str(note))),
+        money_column("Amount", "amount_minor"),
+        money_column("Left", lambda note: note_left_minor(note, used.get(note.pk, 0))),
+        ("Reason", "reason"),
+        ("Actor", "actor"),
+        columns.instant("Created", "recorded_at"),
+        columns.instant("Voided", "released_at"),
     )
 
 

@@ -1,15 +1,15 @@
 """Pages of invoices with their lines, taxes and payments."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
-from django.db.models import Q, QuerySet, Sum
+from django.db.models import Q, Sum
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
-from unfold.decorators import action, display
+from unfold.decorators import action
 
 from billing.admin.cells import (
     by_pk,
@@ -19,11 +19,12 @@ from billing.admin.cells import (
     document_link,
     list_url,
     money,
+    money_column,
     pdf_link,
     subscription_link,
 )
 from billing.admin.documents.credit_notes import can_be_credited, credit_view, notes_table
-from billing.admin.documents.lists import CSV, STILL_DUE, totals_of, wanted_invoices
+from billing.admin.documents.lists import STILL_DUE, totals_of, wanted_invoices
 from billing.admin.documents.page import invoice_document, invoice_sentences
 from billing.admin.documents.pdfs import pdf_view
 from billing.admin.documents.transitions import deletion_view, impossible, transition_view, transitions_table
@@ -39,9 +40,11 @@ from billing.models import (
     Run,
     Subscription,
 )
-from ledger.admin.kit.cells import day_words, digits, row_link, row_url, table, timestamp
+from ledger.admin.kit import columns
+from ledger.admin.kit.cells import digits, row_link, row_url
+from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import choice, day, text
-from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList
+from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 from ledger.admin.kit.saved_lists import Totals
 from ledger.admin.links import account_link, entry_link
 
@@ -55,36 +58,44 @@ STATE_COLOURS = {
 }
 
 
-def invoices_table(invoices: Iterable[Invoice]) -> dict[str, Any]:
-    """A short table of invoices for other pages."""
-    return table(
-        ["Invoice", "State", "Issued", "Total", "Due", "Created", "File"],
-        [
-            (
-                document_link(row),
-                row.state,
-                day_words(row.issue_date),
-                money(row.total_minor, row.currency),
-                money(row.amount_due_minor, row.currency),
-                timestamp(row.created_at),
-                pdf_link(row),
-            )
-            for row in invoices
-        ],
-    )
-
-
-def _attach_names(rows: Iterable[Any]) -> None:
-    names = customer_names(rows)
-    for row in rows:
-        row.customer_name = names.get(row.customer_id, "")
+def _run(row: Invoice) -> SafeString | str:
+    run = Run.objects.filter(pk=row.run_id).first() if row.run_id else None
+    return "" if run is None else row_link(Run, run.pk, run)
 
 
 @admin.register(Invoice)
 class InvoiceAdmin(ReadOnlyAdmin):
     """The invoices, newest first. Operators can change their state, never their content."""
 
-    list_display = ("name", "state_label", "subscription_cell", "customer_cell", "issued", "total", "due", "due_on", "made")
+    name = Column("Invoice", str, "number")
+    state_label = columns.badge("State", "state", STATE_COLOURS)
+    subscription_cell = Column(
+        "Subscription", lambda row: subscription_link(row.subscription_id, row.subscription_ref), "subscription_ref"
+    )
+    customer_cell = Column(
+        "Customer", lambda row: customer_link(row.customer_id, row.customer_ref, row.customer_name), "customer_ref"
+    )
+    customer_name = Column("Customer name", "customer_name")
+    issued = columns.day("Issued", "issue_date")
+    due_on = columns.day("Payable until", "due_date")
+    subtotal = money_column("Subtotal", "subtotal_minor")
+    discounts = money_column("Discounts", "discount_minor")
+    tax = money_column("Tax", "tax_minor")
+    total = money_column("Total", "total_minor")
+    credit_notes = money_column("Credit notes", "credit_notes_minor")
+    paid_with_credits = money_column("Paid with credits", "credits_applied_minor")
+    due = money_column("Amount due", "amount_due_minor")
+    made = columns.instant("Created", "created_at")
+    finalized = columns.instant("Finalised", "finalized_at")
+    paid = columns.instant("Paid", "paid_at")
+    voided = columns.instant("Voided", "voided_at")
+    uncollectible = columns.instant("Uncollectible since", "uncollectible_at")
+    until = columns.instant("Bills up to", "as_of")
+    run = Column("Run", _run)
+
+    list_display = (
+        "name", "state_label", "subscription_cell", "customer_cell", "issued", "total", "due", "due_on", "made",
+    )  # fmt: skip
     list_display_links = ("name",)
     list_filter = (
         choice("state", Invoice.State.values),
@@ -96,13 +107,15 @@ class InvoiceAdmin(ReadOnlyAdmin):
         day("since", title="issued from"),
         day("until", title="issued before"),
     )
-    csv_columns = CSV
+    csv_columns = (
+        "name", "state_label", "customer_cell", "customer_name", "subscription_cell", "issued", "due_on", "currency", "subtotal",
+        "discounts", "tax", "total", "credit_notes", "paid_with_credits", "due", "paid", "made",
+    )  # fmt: skip
     starts = "A run of the generator makes invoices of what subscriptions owe: manage.py generate_invoices."
     search_fields = ("number",)
     search_help_text = "Number, subscription or customer"
     actions_detail = ("show_pdf", "finalize", "pay", "credit", "void", "mark_uncollectible", "delete_draft")
     change_form_outer_before_template = "admin/billing/document.html"
-    change_form_outer_after_template = "admin/ledger/kit/details.html"
     fieldsets = (
         (None, {"fields": (("state_label", "subscription_cell", "customer_cell"),)}),
         (
@@ -110,100 +123,46 @@ class InvoiceAdmin(ReadOnlyAdmin):
             {"classes": ("collapse",), "fields": (("made", "until"), ("finalized", "paid"), ("voided", "uncollectible"), "run")},
         ),
     )
-    readonly_fields = (
-        "name",
-        "state_label",
-        "subscription_cell",
-        "customer_cell",
-        "made",
-        "finalized",
-        "paid",
-        "voided",
-        "uncollectible",
-        "until",
-        "run",
-    )
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
-        """Read by the index that serves the filters best; the customers' names by one query."""
-        page = wanted_invoices(cl.queryset, cl.values()).page(cursor, most=cl.page_rows)
-        _attach_names(page.rows)
-        return page
+        """Read by the index that serves the filters best."""
+        return wanted_invoices(cl.queryset, cl.values()).page(cursor, most=cl.page_rows)
 
-    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Invoice | None:
-        """The invoice with its customer's name."""
-        row: Invoice | None = super().get_object(request, object_id, from_field)
-        if row is not None:
-            _attach_names([row])
-        return row
+    def prepare(self, rows: Sequence[Any]) -> None:
+        """With the name of each customer."""
+        names = customer_names(rows)
+        for row in rows:
+            row.customer_name = names.get(row.customer_id, "")
 
     def totals(self, request: HttpRequest, cl: UncountedList) -> Totals:
         """The invoiced amount and the amount due for each currency."""
         sums = wanted_invoices(cl.queryset, cl.values()).sums(by="currency", of=(Sum("total_minor"), STILL_DUE))
         return totals_of(sums, "invoice", ("in total", "due"))
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Invoice], search_term: str
-    ) -> tuple[QuerySet[Invoice], bool]:
-        """Search by number, or by a subscription or customer: each has its index."""
-        word = search_term.strip()
-        if not word:
-            return queryset, False
+    def searched(self, word: str) -> Q:
+        """By number, or by a subscription or customer: each has its index."""
         subscription = Subscription.objects.filter(ref=word).values_list("pk", flat=True).first()
         found = Q(number=word) | Q(customer_id__in=customers_of(word))
-        if subscription is not None:
-            found |= Q(subscription_id=subscription)
-        return queryset.filter(found), False
+        return found if subscription is None else found | Q(subscription_id=subscription)
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        """Show the invoice as a document: lines, taxes, totals."""
-        context = {**(extra_context or {}), "subtitle": ""}
-        invoice = self.get_object(request, unquote(object_id))
-        if invoice is not None:
-            paid = CreditPayment.objects.filter(invoice_id=invoice.pk).first()
-            context |= {
-                "title": f"Invoice {invoice.number}" if invoice.number else f"Draft for {invoice.subscription_ref}",
-                "sentences": invoice_sentences(invoice),
-                "document": invoice_document(invoice),
-                "parts": [
-                    *([("Paid with credits", _payment_table(paid, invoice.currency))] if paid else []),
-                    ("Coupons used", _coupons_table(invoice)),
-                    ("Credit notes used", _notes_used_table(invoice)),
-                    ("Credit notes about this invoice", notes_table(invoice)),
-                    ("State changes", transitions_table(invoice)),
-                ],
-                "links": [(list_url(Invoice, subscription=invoice.subscription_ref), "All invoices of this subscription")],
-            }
-        response: HttpResponse = super().change_view(request, object_id, form_url, context)
-        return response
+    def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """The invoice as a document: lines, taxes, totals."""
+        paid = CreditPayment.objects.filter(invoice_id=row.pk).first()
+        return {
+            "title": f"Invoice {row.number}" if row.number else f"Draft for {row.subscription_ref}",
+            "sentences": invoice_sentences(row),
+            "document": invoice_document(row),
+            "parts": [
+                *([("Paid with credits", _payment_table(paid, row.currency))] if paid else []),
+                ("Coupons used", _coupons_table(row)),
+                ("Credit notes used", _notes_used_table(row)),
+                ("Credit notes about this invoice", notes_table(row)),
+                ("State changes", transitions_table(row)),
+            ],
+            "links": [(list_url(Invoice, subscription=row.subscription_ref), "All invoices of this subscription")],
+        }
 
     # What can be done ---------------------------------------------------------------------------------
-
-    def has_finalize_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        """Whether the operator may finalise. For a permission by name, Django's checks would query the database."""
-        return bool(request.user.has_perm("billing.finalize_invoice"))
-
-    def has_pay_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        """Whether the operator may mark invoices as paid."""
-        return bool(request.user.has_perm("billing.pay_invoice"))
-
-    def has_void_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        """Whether the operator may void invoices."""
-        return bool(request.user.has_perm("billing.void_invoice"))
-
-    def has_mark_uncollectible_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        """Whether the operator may mark invoices as uncollectible."""
-        return bool(request.user.has_perm("billing.mark_invoice_uncollectible"))
-
-    def has_credit_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        """Whether the operator may issue credit notes."""
-        return bool(request.user.has_perm("billing.credit_invoice"))
-
-    def has_delete_draft_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        """Whether the operator may delete drafts."""
-        return bool(request.user.has_perm("billing.delete_draft"))
 
     def has_nothing_left(self, request: HttpRequest, object_id: str) -> list[str]:
         """Hide the actions that the invoice's state does not allow."""
@@ -215,37 +174,40 @@ class InvoiceAdmin(ReadOnlyAdmin):
     @action(description="PDF", icon="picture_as_pdf", permissions=["view"], url_path="pdf", attrs={"target": "_blank"})
     def show_pdf(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Show the invoice's PDF."""
-        invoice = self._of(request, object_id)
+        invoice = self.row_of(request, object_id)
         return pdf_view(request, partial(invoice_pdf, invoice.pk), back=row_url(Invoice, invoice.pk))
 
-    @action(description="Finalise", icon="task_alt", permissions=["finalize"])
+    @operation("Finalise", icon="task_alt", permission="billing.finalize_invoice")
     def finalize(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Finalise a draft."""
-        return transition_view(self, request, self._of(request, object_id), "finalize")
+        return transition_view(self, request, self.row_of(request, object_id), "finalize")
 
-    @action(description="Mark as paid", icon="payments", permissions=["pay"])
+    @operation("Mark as paid", icon="payments", permission="billing.pay_invoice")
     def pay(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Mark the invoice as paid."""
-        return transition_view(self, request, self._of(request, object_id), "pay")
+        return transition_view(self, request, self.row_of(request, object_id), "pay")
 
-    @action(description="Credit", icon="undo", permissions=["credit"])
+    @operation("Credit", icon="undo", permission="billing.credit_invoice")
     def credit(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Credit lines of the invoice, or its whole rest."""
-        return credit_view(self, request, self._of(request, object_id))
+        return credit_view(self, request, self.row_of(request, object_id))
 
-    @action(description="Void", icon="block", permissions=["void"])
+    @operation("Void", icon="block", permission="billing.void_invoice")
     def void(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Void the invoice."""
-        return transition_view(self, request, self._of(request, object_id), "void")
+        return transition_view(self, request, self.row_of(request, object_id), "void")
 
-    @action(
-        description="Mark as uncollectible", icon="money_off", permissions=["mark_uncollectible"], url_path="mark-uncollectible"
+    @operation(
+        "Mark as uncollectible",
+        icon="money_off",
+        permission="billing.mark_invoice_uncollectible",
+        url_path="mark-uncollectible",
     )
     def mark_uncollectible(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Mark the invoice as uncollectible."""
-        return transition_view(self, request, self._of(request, object_id), "mark_uncollectible")
+        return transition_view(self, request, self.row_of(request, object_id), "mark_uncollectible")
 
-    @action(description="Delete draft", icon="delete", permissions=["delete_draft"], url_path="delete-draft")
+    @operation("Delete draft", icon="delete", permission="billing.delete_draft", url_path="delete-draft")
     def delete_draft(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Delete a draft; the deletion stays on record."""
         draft = self.get_object(request, unquote(object_id))
@@ -257,91 +219,32 @@ class InvoiceAdmin(ReadOnlyAdmin):
             raise Http404
         return deleted
 
-    def _of(self, request: HttpRequest, object_id: str) -> Invoice:
-        invoice: Invoice | None = self.get_object(request, unquote(object_id))
-        if invoice is None:
-            raise Http404
-        return invoice
 
-    # Columns ------------------------------------------------------------------------------------------
-
-    @display(description="Invoice")
-    def name(self, row: Invoice) -> str:
-        return str(row)
-
-    @display(description="State", label=STATE_COLOURS)
-    def state_label(self, row: Invoice) -> str:
-        return row.state
-
-    @display(description="Subscription")
-    def subscription_cell(self, row: Invoice) -> SafeString:
-        return subscription_link(row.subscription_id, row.subscription_ref)
-
-    @display(description="Customer")
-    def customer_cell(self, row: Any) -> SafeString:
-        return customer_link(row.customer_id, row.customer_ref, row.customer_name)
-
-    @display(description="Total")
-    def total(self, row: Invoice) -> SafeString | str:
-        return money(row.total_minor, row.currency)
-
-    @display(description="Amount due")
-    def due(self, row: Invoice) -> SafeString | str:
-        return money(row.amount_due_minor, row.currency)
-
-    @display(description="Issued")
-    def issued(self, row: Invoice) -> str:
-        return day_words(row.issue_date)
-
-    @display(description="Payable until")
-    def due_on(self, row: Invoice) -> str:
-        return day_words(row.due_date)
-
-    @display(description="Created")
-    def made(self, row: Invoice) -> SafeString | str:
-        return timestamp(row.created_at)
-
-    @display(description="Finalised")
-    def finalized(self, row: Invoice) -> SafeString | str:
-        return timestamp(row.finalized_at)
-
-    @display(description="Paid")
-    def paid(self, row: Invoice) -> SafeString | str:
-        return timestamp(row.paid_at)
-
-    @display(description="Voided")
-    def voided(self, row: Invoice) -> SafeString | str:
-        return timestamp(row.voided_at)
-
-    @display(description="Uncollectible since")
-    def uncollectible(self, row: Invoice) -> SafeString | str:
-        return timestamp(row.uncollectible_at)
-
-    @display(description="Bills up to")
-    def until(self, row: Invoice) -> SafeString | str:
-        return timestamp(row.as_of)
-
-    @display(description="Run")
-    def run(self, row: Invoice) -> SafeString | str:
-        run = Run.objects.filter(pk=row.run_id).first() if row.run_id else None
-        return "" if run is None else row_link(Run, run.pk, run)
+def invoices_table(invoices: Iterable[Invoice]) -> dict[str, Any]:
+    """A short table of invoices for other pages."""
+    return table_of(
+        invoices,
+        ("Invoice", document_link),
+        InvoiceAdmin.state_label,
+        InvoiceAdmin.issued,
+        InvoiceAdmin.total,
+        money_column("Due", "amount_due_minor"),
+        InvoiceAdmin.made,
+        ("File", pdf_link),
+    )
 
 
 def _payment_table(paid: CreditPayment, currency: str) -> dict[str, Any]:
     def entry(sequence: int | None) -> SafeString | str:
         return "" if sequence is None else entry_link(paid.holder_id, paid.credit_type, sequence)
 
-    return table(
-        ["Holder", "Credits", "Amount", "Spend", "Returned by"],
-        [
-            (
-                account_link(paid.holder_id, paid.credit_type),
-                digits(credits_text(paid.credits, paid.credit_type)),
-                money(paid.amount_minor, currency),
-                entry(paid.spend_sequence),
-                entry(paid.refund_sequence),
-            )
-        ],
+    return table_of(
+        [paid],
+        ("Holder", lambda row: account_link(row.holder_id, row.credit_type)),
+        ("Credits", lambda row: digits(credits_text(row.credits, row.credit_type))),
+        ("Amount", lambda row: money(row.amount_minor, currency)),
+        ("Spend", lambda row: entry(row.spend_sequence)),
+        ("Returned by", lambda row: entry(row.refund_sequence)),
     )
 
 
@@ -355,35 +258,28 @@ def _coupons_table(invoice: Invoice) -> dict[str, Any]:
         found = None if held is None else coupons.get(held.coupon_id)
         return "" if found is None else row_link(Coupon, found.pk, found.code)
 
-    return table(
-        ["Coupon", "Discount", "Periods", "Used", "Returned"],
-        [
-            (
-                coupon(use),
-                money(use.amount_minor, use.currency),
-                len(use.periods) or "",
-                timestamp(use.used_at),
-                timestamp(use.released_at),
-            )
-            for use in uses
-        ],
+    return table_of(
+        uses,
+        ("Coupon", coupon),
+        money_column("Discount", "amount_minor"),
+        ("Periods", lambda use: len(use.periods) or ""),
+        columns.instant("Used", "used_at"),
+        columns.instant("Returned", "released_at"),
     )
 
 
 def _notes_used_table(invoice: Invoice) -> dict[str, Any]:
     uses = CreditNoteUse.objects.filter(invoice_id=invoice.pk).select_related("credit_note").order_by("pk")
     sources = by_pk(Invoice, [use.credit_note.invoice_id for use in uses])
-    return table(
-        ["Source invoice", "Used on this invoice", "Used", "Returned"],
-        [
-            (
-                "this invoice"
-                if use.credit_note.invoice_id == invoice.pk
-                else document_link(sources.get(use.credit_note.invoice_id)),
-                money(use.amount_minor, use.credit_note.currency),
-                timestamp(use.recorded_at),
-                timestamp(use.released_at),
-            )
-            for use in uses
-        ],
+
+    def source(use: CreditNoteUse) -> SafeString | str:
+        invoice_id = use.credit_note.invoice_id
+        return "this invoice" if invoice_id == invoice.pk else document_link(sources.get(invoice_id))
+
+    return table_of(
+        uses,
+        ("Source invoice", source),
+        ("Used on this invoice", lambda use: money(use.amount_minor, use.credit_note.currency)),
+        columns.instant("Used", "recorded_at"),
+        columns.instant("Returned", "released_at"),
     )

@@ -1,46 +1,18 @@
 """The invoices of a list: their index, their sums, and their columns in a file."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
-from operator import attrgetter
 from typing import Any
 
 from django.db.models import Exists, OuterRef, Q, QuerySet, Sum
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 
-from billing.admin.cells import decimal, money
+from billing.admin.cells import money
 from billing.models import Customer, Invoice, Line, Subscription
 from ledger.admin.kit.bounded_reads import WINDOW_ROWS, Order, Sums, Wanted
 from ledger.admin.kit.cells import day_words, number_text
-from ledger.admin.kit.csv_files import Column
 from ledger.admin.kit.filters import read_day
 from ledger.admin.kit.saved_lists import Totals
-
-CSV: Sequence[Column] = (
-    ("Invoice", attrgetter("number")),
-    ("State", attrgetter("state")),
-    ("Customer", attrgetter("customer_ref")),
-    ("Customer name", attrgetter("customer_name")),
-    ("Subscription", attrgetter("subscription_ref")),
-    ("Issued", attrgetter("issue_date")),
-    ("Payable until", attrgetter("due_date")),
-    ("Currency", attrgetter("currency")),
-    *(
-        (heading, partial(lambda column, row: decimal(getattr(row, column), row.currency), f"{column}_minor"))
-        for heading, column in (
-            ("Subtotal", "subtotal"),
-            ("Discounts", "discount"),
-            ("Tax", "tax"),
-            ("Total", "total"),
-            ("Credit notes", "credit_notes"),
-            ("Paid with credits", "credits_applied"),
-            ("Amount due", "amount_due"),
-        )
-    ),
-    ("Paid (UTC)", attrgetter("paid_at")),
-    ("Created (UTC)", attrgetter("created_at")),
-)
 
 
 def totals_of(sums: Sums, noun: str, words: Sequence[str]) -> Totals:

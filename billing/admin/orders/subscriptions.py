@@ -1,17 +1,16 @@
 """Pages of subscriptions: the order, its amendments, billed periods and usage."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
-from django.db.models import Q, QuerySet
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.db.models import Q
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, reverse
-from django.utils.safestring import SafeString
-from unfold.decorators import action, display
+from unfold.decorators import action
 
 from billing import reads
 from billing.admin.cells import MORE_ROWS, customer_link, list_url
@@ -30,41 +29,33 @@ from billing.orders import suspension
 from billing.rating.periods import Interval, IntervalUnit
 from billing.reads.subscriptions import STATES, SubscriptionDetail, SubscriptionRow
 from ledger import staff_log
+from ledger.admin.kit import columns
 from ledger.admin.kit.cells import contract_time, instant_words
-from ledger.admin.kit.csv_files import Column
+from ledger.admin.kit.columns import Column
 from ledger.admin.kit.filters import choice, instant, read_instant, read_number, text
-from ledger.admin.kit.pages import Page, ReasonForm, UncountedList, actor, said
+from ledger.admin.kit.pages import Page, ReasonForm, UncountedList, actor, operation, said
 from ledger.errors import LedgerError
 from ledger.typesetting.languages import ENGLISH
 
 WINDOW_ROWS = 1_000
 """How many subscriptions a click looks at if a filter has no index, because it computes the state of each."""
 STATE_COLOURS = {"scheduled": "info", "active": "success", "paused": "warning", "ended": "default"}
-CSV: Sequence[Column] = (
-    ("Subscription", lambda row: row.ref),
-    ("Customer", lambda row: row.now.customer),
-    ("Customer name", lambda row: row.now.customer_name),
-    ("Plan", lambda row: row.now.plan),
-    ("Version", lambda row: row.now.plan_version),
-    ("Currency", lambda row: row.now.currency),
-    ("State", lambda row: row.now.state),
-    ("Started (UTC)", lambda row: row.started_at),
-    ("Trial ends (UTC)", lambda row: row.trial_end),
-    ("Ends (UTC)", lambda row: row.now.ends_at),
-    ("Next due (UTC)", lambda row: row.now.due_at),
-    ("Billing suspended", lambda row: row.now.suspended_reason),
-)
 
 
 def _amendment(name: str, icon: str) -> Callable[..., HttpResponse]:
     """The action for a kind of amendment."""
 
-    @action(description=WAYS[name].title, icon=icon, permissions=["amend"], url_path=name.replace("_", "-"))
+    @operation(WAYS[name].title, icon=icon, permission="billing.add_amendment", url_path=name.replace("_", "-"))
     def amend(self: "SubscriptionAdmin", request: HttpRequest, object_id: str) -> HttpResponse:
-        return amend_view(self, request, self._of(request, object_id), name)
+        return amend_view(self, request, self.row_of(request, object_id), name)
 
-    made: Callable[..., HttpResponse] = amend
-    return made
+    return amend
+
+
+def _contract_time(title: str, value: columns.Value, *, without: str = "") -> Column:
+    """A time that the subscription names, in its zone."""
+    get = columns.getter(value)
+    return Column(title, lambda row: contract_time(get(row), row.time_zone) or without, value, csv_title=f"{title} (UTC)")
 
 
 @admin.register(Subscription)
@@ -72,6 +63,22 @@ class SubscriptionAdmin(CreatableAdmin):
     """The subscriptions. The search takes the beginning of a reference, a customer's reference, or words of a customer's name."""
 
     create_view = order_forms.create_view
+    reference = Column("Subscription", "ref")
+    customer_cell = Column(
+        "Customer", lambda row: customer_link(row.customer_id, row.now.customer, row.now.customer_name), "now.customer"
+    )
+    customer_name = Column("Customer name", "now.customer_name")
+    plan = Column("Plan", lambda row: f"{row.now.plan} v{row.now.plan_version}", "now.plan")
+    version = Column("Version", "now.plan_version")
+    currency = Column("Currency", "now.currency")
+    state_label = columns.badge("State", "now.state", STATE_COLOURS)
+    started = _contract_time("Started", "started_at")
+    anchor = _contract_time("Periods count from", "anchor_at")
+    trial = _contract_time("Trial ends", "trial_end")
+    ends = _contract_time("Ends", "now.ends_at")
+    next_due = _contract_time("Next due", "now.due_at", without="nothing")
+    billing_suspended = Column("Billing suspended", lambda row: row.now.suspended_reason or "")
+
     list_display = ("ref", "customer_cell", "plan", "state_label", "started", "next_due", "billing_suspended")
     list_filter = (
         choice("state", STATES),
@@ -83,18 +90,18 @@ class SubscriptionAdmin(CreatableAdmin):
     )
     search_fields = ("ref__startswith",)
     search_help_text = "Beginning of a subscription's reference, or a customer"
-    csv_columns = CSV
+    csv_columns = (
+        "reference", "customer_cell", "customer_name", "plan", "version", "currency", "state_label", "started", "trial", "ends",
+        "next_due", "billing_suspended",
+    )  # fmt: skip
     starts = "A subscription is a customer on a plan. Create the plan and the customer first."
-    change_form_outer_before_template = "admin/ledger/kit/sentences.html"
-    change_form_outer_after_template = "admin/ledger/kit/details.html"
-    fieldsets = ((None, {"fields": (("customer_cell", "plan", "state_label"), ("started", "anchor", "next_due"))}),)
+    fields = (("customer_cell", "plan", "state_label"), ("started", "anchor", "next_due"))
     actions_detail = (
         {"title": "Amend", "icon": "edit", "items": ["change_plan", "change_quantities", "extend_trial", "pause", "go_on"]},
         "cancel",
         "withdraw_cancellation",
         "resume_billing",
     )
-    readonly_fields = ("customer_cell", "plan", "state_label", "started", "anchor", "next_due", "billing_suspended")
 
     change_plan = _amendment("change_plan", "sell")
     change_quantities = _amendment("change_quantities", "exposure")
@@ -128,18 +135,13 @@ class SubscriptionAdmin(CreatableAdmin):
         note = f"The search covers {WINDOW_ROWS:,} subscriptions, back to {last.ref}. “Older” continues it."
         return Page(rows=shown, older=str(last.pk), note=note)
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Subscription], search_term: str
-    ) -> tuple[QuerySet[Subscription], bool]:
-        """Search by the beginning of the reference, or by the customer: each has its index."""
-        word = search_term.strip()
-        if not word:
-            return queryset, False
-        return queryset.filter(Q(ref__startswith=word) | Q(customer_id__in=customers_of(word))), False
+    def searched(self, word: str) -> Q:
+        """By the beginning of the reference, or by the customer: each has its index."""
+        return Q(ref__startswith=word) | Q(customer_id__in=customers_of(word))
 
-    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Subscription | None:
+    def find(self, request: HttpRequest, key: str) -> Subscription | None:
         """The subscription with its present state and its parts."""
-        row: Subscription | None = super().get_object(request, object_id, from_field)
+        row: Subscription | None = super().find(request, key)
         if row is not None:
             try:
                 row.detail = reads.subscription(row.ref)  # type: ignore[attr-defined]
@@ -148,43 +150,32 @@ class SubscriptionAdmin(CreatableAdmin):
             _with(row, row.detail.row)  # type: ignore[attr-defined]
         return row
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        """Show the subscription with all tables about it."""
-        context = {**(extra_context or {}), "subtitle": ""}
-        row: Any = self.get_object(request, unquote(object_id))
-        if row is not None:
-            may_view_invoices = request.user.has_perm("billing.view_invoice")
-            invoices = Invoice.objects.filter(subscription_id=row.pk).order_by("-pk")[:MORE_ROWS]
-            context |= {
-                "title": f"Subscription {row.ref}",
-                "sentences": subscription_sentences(row.detail),
-                "parts": [
-                    ("Items", items_table(row)),
-                    ("Amendments", amendments_table(row)),
-                    ("One-off charges", charges_table(row)),
-                    *([("Latest invoices", invoices_table(invoices))] if may_view_invoices else []),
-                    ("Latest billed periods", claims_table(row)),
-                    ("Deleted drafts", deletions_table(row.pk)),
-                ],
-                "links": [
-                    (reverse("admin:billing_usage", args=[row.pk]), "Usage events"),
-                    (list_url(Invoice, subscription=row.ref), "All invoices of this subscription"),
-                ],
-            }
-        response: HttpResponse = super().change_view(request, object_id, form_url, context)
-        return response
+    def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """The subscription in sentences, with all tables about it."""
+        may_view_invoices = request.user.has_perm("billing.view_invoice")
+        invoices = Invoice.objects.filter(subscription_id=row.pk).order_by("-pk")[:MORE_ROWS]
+        return {
+            "title": f"Subscription {row.ref}",
+            "sentences": subscription_sentences(row.detail),
+            "parts": [
+                ("Items", items_table(row)),
+                ("Amendments", amendments_table(row)),
+                ("One-off charges", charges_table(row)),
+                *([("Latest invoices", invoices_table(invoices))] if may_view_invoices else []),
+                ("Latest billed periods", claims_table(row)),
+                ("Deleted drafts", deletions_table(row.pk)),
+            ],
+            "links": [
+                (reverse("admin:billing_usage", args=[row.pk]), "Usage events"),
+                (list_url(Invoice, subscription=row.ref), "All invoices of this subscription"),
+            ],
+        }
 
     def get_urls(self) -> list[URLPattern]:
         """Add the address of a subscription's usage events."""
         return [usage.url(self), *super().get_urls()]
 
     # What can be done ---------------------------------------------------------------------------------
-
-    def has_amend_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        """Whether the operator may write amendments."""
-        return bool(request.user.has_perm("billing.add_amendment"))
 
     def has_nothing_left(self, request: HttpRequest, object_id: str) -> list[str]:
         """Hide the actions that its state does not allow, or that would change nothing."""
@@ -225,42 +216,6 @@ class SubscriptionAdmin(CreatableAdmin):
         }
         status = 422 if request.method == "POST" else 200
         return TemplateResponse(request, "admin/ledger/kit/operation.html", context, status=status)
-
-    def _of(self, request: HttpRequest, object_id: str) -> Subscription:
-        row: Subscription | None = self.get_object(request, unquote(object_id))
-        if row is None:
-            raise Http404
-        return row
-
-    # Columns ------------------------------------------------------------------------------------------
-
-    @display(description="Customer")
-    def customer_cell(self, row: Any) -> SafeString | str:
-        return customer_link(row.customer_id, row.now.customer, row.now.customer_name)
-
-    @display(description="Plan")
-    def plan(self, row: Any) -> str:
-        return f"{row.now.plan} v{row.now.plan_version}"
-
-    @display(description="State", label=STATE_COLOURS)
-    def state_label(self, row: Any) -> str:
-        return str(row.now.state)
-
-    @display(description="Started")
-    def started(self, row: Subscription) -> SafeString | str:
-        return contract_time(row.started_at, row.time_zone)
-
-    @display(description="Periods count from")
-    def anchor(self, row: Subscription) -> SafeString | str:
-        return contract_time(row.anchor_at, row.time_zone)
-
-    @display(description="Next due")
-    def next_due(self, row: Any) -> SafeString | str:
-        return contract_time(row.now.due_at, row.time_zone) or "nothing"
-
-    @display(description="Billing suspended")
-    def billing_suspended(self, row: Any) -> str:
-        return row.now.suspended_reason or ""
 
 
 def _with(row: Subscription, now: SubscriptionRow) -> Subscription:

@@ -1,18 +1,20 @@
 """Batches, and the outcome of each of their operations."""
 
 from collections import Counter
+from operator import itemgetter
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.admin.utils import unquote
-from django.http import HttpRequest, HttpResponse
+from django.db.models import Q
+from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.safestring import SafeString
-from unfold.decorators import display
 
 from ledger.admin.entries.tables import facts
 from ledger.admin.history import Conditions, History
-from ledger.admin.kit.cells import instant_words, mono, number, table, timestamp
+from ledger.admin.kit import columns
+from ledger.admin.kit.cells import instant_words
+from ledger.admin.kit.columns import table_of
 from ledger.admin.kit.filters import choice, instant, read_instant
 from ledger.admin.kit.pages import PAGE_ROWS, Page, ReadOnlyAdmin, UncountedList
 from ledger.admin.links import account_link, entries_url, entry_link
@@ -29,6 +31,13 @@ WRITTEN, REFUSED, REJECTED = "written", "refused", "rejected with the batch"
 class BatchAdmin(ReadOnlyAdmin):
     """Batches, newest first."""
 
+    key = columns.code("Idempotency key", "idempotency_key")
+    confined = columns.code("Confined to", "confined_to")
+    operations = columns.count("Operations", lambda row: len(row.outcomes))
+    written = columns.count("Written", lambda row: _counts(row)[WRITTEN])
+    refused = columns.count("Refused", lambda row: _counts(row)[REFUSED])
+    recorded = columns.instant("Recorded", "recorded_at")
+
     list_display = ("key", "confined", "mode", "operations", "written", "refused", "recorded", "actor")
     list_display_links = ("key",)
     list_filter = (
@@ -38,21 +47,7 @@ class BatchAdmin(ReadOnlyAdmin):
     )
     search_fields = ("idempotency_key",)
     search_help_text = "Idempotency key of a batch"
-    change_form_outer_after_template = "admin/ledger/kit/details.html"
-    fieldsets = (
-        (
-            None,
-            {
-                "fields": (
-                    ("mode", "operations"),
-                    ("written", "refused"),
-                    ("recorded", "actor"),
-                    ("key", "confined", "request_id"),
-                )
-            },
-        ),
-    )
-    readonly_fields = ("key", "confined", "operations", "written", "refused", "recorded")
+    fields = (("mode", "operations"), ("written", "refused"), ("recorded", "actor"), ("key", "confined", "request_id"))
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
         """By when they were recorded, or the one of that key."""
@@ -72,56 +67,25 @@ class BatchAdmin(ReadOnlyAdmin):
             wanted.add("mode = %s", values["mode"])
         return HISTORY.page(bounds, wanted)
 
-    def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
-        """Leave it to `read_page`."""
-        return queryset, False
+    def searched(self, word: str) -> Q:
+        """All: `read_page` searches."""
+        return Q()
 
-    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> BatchListing | None:
+    def find(self, request: HttpRequest, key: str) -> BatchListing | None:
         """The batch of that id, `confined to/idempotency key`; a key must not contain NUL."""
-        confined_to, slash, key = object_id.partition("/")
-        if not slash or "\x00" in object_id:
+        confined_to, slash, idempotency_key = key.partition("/")
+        if not slash or "\x00" in key:
             return None
         # By the two columns of the table's key: the view's own has no index.
-        return BatchListing.objects.filter(idempotency_key=key, confined_to=confined_to).first()
+        return BatchListing.objects.filter(idempotency_key=idempotency_key, confined_to=confined_to).first()
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
+    def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """The batch, operation by operation."""
-        row = self.get_object(request, unquote(object_id))
-        context = {**(extra_context or {}), "title": "Batch", "subtitle": ""}
-        if row is not None:
-            context |= {
-                "title": f"Batch of {instant_words(row.recorded_at)}",
-                "parts": [("Operations", _operations_table(row))],
-                "links": [(_entries_then(row), "Entries recorded at that time")],
-            }
-        response: HttpResponse = super().change_view(request, object_id, form_url, context)
-        return response
-
-    @display(description="Idempotency key")
-    def key(self, row: BatchListing) -> SafeString | str:
-        return mono(row.idempotency_key)
-
-    @display(description="Confined to")
-    def confined(self, row: BatchListing) -> SafeString | str:
-        return mono(row.confined_to)
-
-    @display(description="Operations")
-    def operations(self, row: BatchListing) -> SafeString | str:
-        return number(len(row.outcomes))
-
-    @display(description="Written")
-    def written(self, row: BatchListing) -> SafeString | str:
-        return number(_counts(row)[WRITTEN])
-
-    @display(description="Refused")
-    def refused(self, row: BatchListing) -> SafeString | str:
-        return number(_counts(row)[REFUSED])
-
-    @display(description="Recorded")
-    def recorded(self, row: BatchListing) -> SafeString | str:
-        return timestamp(row.recorded_at)
+        return {
+            "title": f"Batch of {instant_words(row.recorded_at)}",
+            "parts": [("Operations", _operations_table(row))],
+            "links": [(_entries_then(row), "Entries recorded at that time")],
+        }
 
 
 def outcome_text(outcome: dict[str, Any]) -> str:
@@ -137,18 +101,13 @@ def _counts(row: BatchListing) -> Counter[str]:
 
 def _operations_table(row: BatchListing) -> dict[str, Any]:
     units = units_of(outcome["credit_type"] for outcome in row.outcomes if "credit_type" in outcome)
-    return table(
-        ["Operation", "Outcome", "Account, entry", "Code", "Facts"],
-        [
-            (
-                place,
-                outcome_text(outcome) + (", by an earlier request" if outcome.get("replayed") else ""),
-                _entry(outcome),
-                outcome.get("code", "wrong input" if "result" in outcome else ""),
-                facts(outcome.get("facts", {}), units.get(outcome.get("credit_type"), WHOLE_NUMBERS)),
-            )
-            for place, outcome in enumerate(row.outcomes)
-        ],
+    return table_of(
+        enumerate(row.outcomes),
+        ("Operation", itemgetter(0)),
+        ("Outcome", lambda each: outcome_text(each[1]) + (", by an earlier request" if each[1].get("replayed") else "")),
+        ("Account, entry", lambda each: _entry(each[1])),
+        ("Code", lambda each: each[1].get("code", "wrong input" if "result" in each[1] else "")),
+        ("Facts", lambda each: facts(each[1].get("facts", {}), units.get(each[1].get("credit_type"), WHOLE_NUMBERS))),
     )
 
 

@@ -10,7 +10,6 @@ from ledger.admin.links import account_link, entries_url, entry_link, refusals_u
 from ledger.models import EntryListing
 from ledger.rules import Entry
 from ledger.rules.credit_units import CreditUnit
-from ledger.units import with_units
 
 
 def entry_details(row: Any, related: Related) -> dict[str, Any]:
@@ -19,7 +18,8 @@ def entry_details(row: Any, related: Related) -> dict[str, Any]:
     assert entry is not None
     arrived = arrivals(row)
     closed = [related.closed] if related.closed else []
-    with_units([row, *related.referring, *closed, *arrived])
+    for other in (*related.referring, *closed, *arrived):
+        other.unit = row.unit
     row.previous_digest = previous_digest(row, related.previous)
     row.digest_is_right = is_digest_right(row)
     row.closed = related.closed

@@ -8,17 +8,18 @@ from django.contrib.admin.utils import unquote
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
-from django.utils.safestring import SafeString
-from unfold.decorators import action, display
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminTextInputWidget
 
 from ledger import services, staff_log
-from ledger.admin.kit.cells import mono, row_url, timestamp
-from ledger.admin.kit.pages import ReadOnlyAdmin, actor
+from ledger.admin.kit import columns
+from ledger.admin.kit.cells import row_url, timestamp
+from ledger.admin.kit.columns import Column
+from ledger.admin.kit.pages import ReadOnlyAdmin, actor, operation
 from ledger.database.transactions import own_or_joined
 from ledger.errors import Invalid, OutcomeUnknown
 from ledger.models import SCOPES, ApiKey
 
+STATE_COLOURS = {"active": "success", "revoked": "danger"}
 LOST_KEY = (
     "The connection broke, so the outcome is unknown. If the list has a new key of this name, revoke it, because its text is "
     "lost. Then create a key of another name."
@@ -52,12 +53,18 @@ class KeyForm(forms.Form):
 class ApiKeyAdmin(ReadOnlyAdmin):
     """Who may call the API. A key's text exists only on the page that is shown when it is made."""
 
+    prefix_text = columns.code("Begins with", lambda row: f"{row.prefix}…")
+    scopes_text = Column("Scopes", lambda row: ", ".join(row.granted_scopes))
+    holder = Column("Confined to", lambda row: row.holder_id or "all holders")
+    created = columns.instant("Created", "created_at")
+    revoked = Column("Revoked", lambda row: timestamp(row.revoked_at) or "no")
+    state = columns.badge("State", lambda row: "active" if row.revoked_at is None else "revoked", STATE_COLOURS)
+
     list_display = ("name", "prefix_text", "scopes_text", "holder", "created", "created_by", "state")
     fieldsets = (
         (None, {"fields": (("name", "state"), ("prefix_text", "holder"), "scopes_text")}),
         ("History", {"fields": (("created", "created_by"), "revoked")}),
     )
-    readonly_fields = ("prefix_text", "scopes_text", "holder", "created", "revoked", "state")
     actions_detail = ("revoke",)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
@@ -103,10 +110,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
         response["Cache-Control"] = "no-store"
         return response
 
-    def has_revoke_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return bool(request.user.has_perm("ledger.revoke_apikey"))
-
-    @action(description="Revoke", icon="block", permissions=["revoke"])
+    @operation("Revoke", icon="block", permission="ledger.revoke_apikey")
     def revoke(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Ask, then make the key worthless."""
         key = self.get_object(request, unquote(object_id))
@@ -133,29 +137,3 @@ class ApiKeyAdmin(ReadOnlyAdmin):
             "back": row_url(ApiKey, key.pk),
         }
         return TemplateResponse(request, "admin/ledger/kit/operation.html", context)
-
-    # Columns ------------------------------------------------------------------------------------------
-
-    @display(description="Begins with")
-    def prefix_text(self, row: ApiKey) -> SafeString | str:
-        return mono(f"{row.prefix}…")
-
-    @display(description="Scopes")
-    def scopes_text(self, row: ApiKey) -> str:
-        return ", ".join(row.granted_scopes)
-
-    @display(description="Confined to")
-    def holder(self, row: ApiKey) -> str:
-        return row.holder_id or "all holders"
-
-    @display(description="Created")
-    def created(self, row: ApiKey) -> SafeString | str:
-        return timestamp(row.created_at)
-
-    @display(description="Revoked")
-    def revoked(self, row: ApiKey) -> SafeString | str:
-        return timestamp(row.revoked_at) or "no"
-
-    @display(description="State", label={"active": "success", "revoked": "danger"})
-    def state(self, row: ApiKey) -> str:
-        return "active" if row.revoked_at is None else "revoked"

@@ -7,13 +7,10 @@ from django import forms
 from django.contrib import admin
 from django.http import HttpRequest
 from django.utils.dateparse import parse_datetime
-from django.utils.html import format_html
-from django.utils.safestring import SafeString
-from unfold.decorators import display
 from unfold.widgets import UnfoldAdminTextInputWidget
 
-from ledger.admin.kit.cells import instant_words
-from ledger.admin.kit.columns import NamedColumns
+from ledger.admin.kit.cells import digits, instant_words
+from ledger.admin.kit.columns import Column, NamedColumns
 from ledger.models import CreditType
 from ledger.rules.credit_units import MAX_SCALE, CreditUnit
 from ledger.rules.refusal_texts import AMOUNTS
@@ -68,6 +65,8 @@ class CreditTypeForm(forms.ModelForm):
 class CreditTypeAdmin(NamedColumns):
     """How credit types are shown. Nothing that the ledger counts or decides depends on it."""
 
+    example = Column("Shown as", lambda row: digits(f"{EXAMPLE:,} is {unit_in(row).amount(EXAMPLE)}"))
+
     form = CreditTypeForm
     list_display = ("code", "name", "unit", "scale", "example")
     fields = ("code", "name", "unit", "scale")
@@ -77,7 +76,3 @@ class CreditTypeAdmin(NamedColumns):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         """The code is the row's key: another code is another type."""
         return () if obj is None else ("code",)
-
-    @display(description="Shown as")
-    def example(self, row: CreditType) -> SafeString:
-        return format_html('<span class="figure">{} is {}</span>', f"{EXAMPLE:,}", unit_in(row).amount(EXAMPLE))

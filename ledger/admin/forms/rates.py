@@ -1,28 +1,30 @@
 """Rates: the versions of what things cost in credits. A new price is published as a new version; none is ever changed."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.admin.utils import unquote
 from django.db.models import Q
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from unfold.decorators import action, display
 
 from ledger import services
 from ledger.admin.forms.credit_amounts import CreditAmountField, CreditAmountsForm
-from ledger.admin.kit.cells import digits, mono, number, number_text, table, timestamp
+from ledger.admin.kit import columns
+from ledger.admin.kit.cells import digits, number, number_text
+from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import WrongFilter, read_number, text
 from ledger.admin.kit.idempotent_forms import Done, amount_field, operation_view, text_field
-from ledger.admin.kit.pages import PAGE_ROWS, Page, ReadOnlyAdmin, UncountedList
+from ledger.admin.kit.pages import PAGE_ROWS, Page, ReadOnlyAdmin, UncountedList, operation
 from ledger.admin.links import rate_link, rate_url
 from ledger.models import Rate, RateListing
 from ledger.units import unit_of, with_units
 
 VERSIONS_SHOWN = 100
+STATE_COLOURS = {"current": "success", "superseded": "default"}
 
 
 class PublishForm(CreditAmountsForm):
@@ -54,9 +56,23 @@ def find(key: str) -> RateListing | None:
     return RateListing.objects.filter(credit_type=parts[0], code=parts[1], version=parts[2]).first()
 
 
+def price_words(row: Any) -> SafeString:
+    """What it costs, as people say it."""
+    units = "unit" if row.per == 1 else format_html("{} units", number(row.per))
+    return format_html("{} per {}", digits(row.unit.amount(row.price)), units)
+
+
 @admin.register(RateListing)
 class RateAdmin(ReadOnlyAdmin):
     """One row per version, by credit type and code, the newest version first."""
+
+    code_cell = Column("Rate", "code")
+    version_cell = Column("Version", lambda row: f"v{row.version}")
+    price_cell = Column("Price", price_words)
+    state = columns.badge("State", lambda row: "current" if row.is_current else "superseded", STATE_COLOURS)
+    published = columns.instant("Published", "published_at")
+    why = columns.short("Reason", "published_because")
+    key = columns.code("Idempotency key", "idempotency_key")
 
     list_display = ("code_cell", "version_cell", "price_cell", "credit_type", "state", "published", "published_by", "why")
     list_display_links = ("code_cell",)
@@ -65,12 +81,10 @@ class RateAdmin(ReadOnlyAdmin):
     further = "Further"
     search_fields = ("code",)
     search_help_text = "Beginning of a code"
-    change_form_outer_after_template = "admin/ledger/kit/details.html"
     fieldsets = (
         (None, {"fields": (("code", "version_cell", "state"), ("price_cell", "credit_type"))}),
         ("Who, why, when", {"fields": (("published", "published_by"), "published_because", "key")}),
     )
-    readonly_fields = ("code_cell", "version_cell", "price_cell", "state", "published", "why", "key")
     actions_list = ("publish",)
     actions_detail = ("publish_next",)
 
@@ -94,46 +108,39 @@ class RateAdmin(ReadOnlyAdmin):
         for row, (before, own) in zip(shown, pairwise(names), strict=True):
             # The newest version comes first.
             row.is_current = before != own
-        with_units(shown)
         return Page(rows=shown, older=shown[-1].pk if len(found) > PAGE_ROWS else None)
 
-    def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
-        """Leave it to `read_page`."""
-        return queryset, False
+    def searched(self, word: str) -> Q:
+        """All: `read_page` searches."""
+        return Q()
 
-    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> RateListing | None:
+    def find(self, request: HttpRequest, key: str) -> RateListing | None:
         """By the primary key of the table: the view's own key has no index."""
-        row = find(object_id)
-        with_units([] if row is None else [row])
+        row = find(key)
+        if row is not None:
+            current = services.current_rate(row.code, row.credit_type)
+            row.is_current = current is not None and current.version == row.version  # type: ignore[attr-defined]
         return row
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        """The version, among the others of its rate."""
-        row = find(unquote(object_id))
-        context = {**(extra_context or {}), "title": "Rate", "subtitle": ""}
-        if row is not None:
-            context |= {"title": f"{row.code} v{row.version}", "parts": [("Versions", _versions_table(row))]}
-        response: HttpResponse = super().change_view(request, object_id, form_url, context)
-        return response
+    def prepare(self, rows: Sequence[Any]) -> None:
+        """With the unit of each."""
+        with_units(rows)
+
+    def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """The version among the others of its rate."""
+        return {"title": f"{row.code} v{row.version}", "parts": [("Versions", _versions_table(row))]}
 
     # What can be done ---------------------------------------------------------------------------------
 
-    def has_publish_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return bool(request.user.has_perm("ledger.publish_rate"))
-
-    @action(description="Publish a rate", icon="add", permissions=["publish"], url_path="publish-rate")
+    @operation("Publish a rate", icon="add", permission="ledger.publish_rate", url_path="publish-rate")
     def publish(self, request: HttpRequest) -> HttpResponse:
         """Give something a price, or a new one."""
         return self._publish(request, initial={"credit_type": "credits"}, back=reverse("admin:ledger_ratelisting_changelist"))
 
-    @action(description="New price", icon="add", permissions=["publish"], url_path="new-price")
+    @operation("New price", icon="add", permission="ledger.publish_rate", url_path="new-price")
     def publish_next(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Publish the next version of this rate."""
-        row = find(unquote(object_id))
-        if row is None:
-            raise Http404
+        row = self.row_of(request, object_id)
         initial = {"code": row.code, "credit_type": row.credit_type, "price": row.price, "per": row.per}
         return self._publish(request, initial=initial, back=rate_url(row.credit_type, row.code, row.version))
 
@@ -150,62 +157,17 @@ class RateAdmin(ReadOnlyAdmin):
             back=back,
         )
 
-    # Columns ------------------------------------------------------------------------------------------
-
-    @display(description="Rate")
-    def code_cell(self, row: RateListing) -> str:
-        return row.code
-
-    @display(description="Version")
-    def version_cell(self, row: RateListing) -> str:
-        return f"v{row.version}"
-
-    @display(description="Price")
-    def price_cell(self, row: RateListing) -> SafeString:
-        return price_words(row)
-
-    @display(description="State", label={"current": "success", "superseded": "default"})
-    def state(self, row: Any) -> str:
-        if not hasattr(row, "is_current"):
-            current = services.current_rate(row.code, row.credit_type)
-            row.is_current = current is not None and current.version == row.version
-        return "current" if row.is_current else "superseded"
-
-    @display(description="Published")
-    def published(self, row: RateListing) -> SafeString | str:
-        return timestamp(row.published_at)
-
-    @display(description="Reason")
-    def why(self, row: RateListing) -> SafeString:
-        words = row.published_because if len(row.published_because) <= 40 else f"{row.published_because[:39]}…"
-        return format_html('<span title="{}">{}</span>', row.published_because, words)
-
-    @display(description="Idempotency key")
-    def key(self, row: RateListing) -> SafeString | str:
-        return mono(row.idempotency_key)
-
-
-def price_words(row: Any) -> SafeString:
-    """What it costs, as people say it."""
-    units = "unit" if row.per == 1 else format_html("{} units", number(row.per))
-    return format_html("{} per {}", digits(row.unit.amount(row.price)), units)
-
 
 def _versions_table(row: RateListing) -> dict[str, Any]:
     versions = list(Rate.objects.filter(credit_type=row.credit_type, code=row.code).order_by("-version")[:VERSIONS_SHOWN])
     with_units(versions)
-    return table(
-        ["Version", "Price", "Published", "Published by", "Reason"],
-        [
-            (
-                rate_link(each.credit_type, each.code, each.version, f"v{each.version}"),
-                price_words(each),
-                timestamp(each.published_at),
-                each.published_by,
-                each.published_because,
-            )
-            for each in versions
-        ],
+    return table_of(
+        versions,
+        ("Version", lambda each: rate_link(each.credit_type, each.code, each.version, f"v{each.version}")),
+        RateAdmin.price_cell,
+        RateAdmin.published,
+        ("Published by", "published_by"),
+        ("Reason", "published_because"),
     )
 
 

@@ -5,25 +5,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from operator import attrgetter
 from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
+from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from unfold.decorators import action, display
 
 from ledger import reads
 from ledger.admin.forms import operations
 from ledger.admin.holders import page, statements
 from ledger.admin.home import current_locks, month_end
-from ledger.admin.kit.cells import digits, number, timestamp
-from ledger.admin.kit.csv_files import Column
+from ledger.admin.kit import columns
+from ledger.admin.kit.cells import digits, timestamp
+from ledger.admin.kit.columns import Column
 from ledger.admin.kit.filters import WrongFilter, choice, instant, read_instant, text
-from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList
+from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 from ledger.admin.kit.saved_lists import Totals
 from ledger.admin.links import account_id, account_url, holder_link, holder_url
 from ledger.models import Account
@@ -116,36 +117,36 @@ def _together(accounts: Sequence[Balance], unit: CreditUnit) -> str:
     return f"{unit.name}: {', '.join([f'{len(accounts):,} {noun} with {unit.amount(available)} available', *besides])}."
 
 
-CSV: Sequence[Column] = (
-    ("Holder", attrgetter("holder_id")),
-    ("Credit type", attrgetter("credit_type")),
-    ("Available", lambda row: row.unit.decimal(row.now.available)),
-    ("Balance", lambda row: row.unit.decimal(row.now.balance)),
-    ("Held", lambda row: row.unit.decimal(row.now.held)),
-    ("Owed", lambda row: row.unit.decimal(row.now.owed)),
-    ("Overdraft limit", lambda row: row.unit.decimal(row.now.overdraft)),
-    ("Unit", lambda row: row.unit.unit),
-    ("Expires next", lambda row: row.now.next_expiry and row.unit.decimal(row.now.next_expiry.amount)),
-    ("Expires next at (UTC)", lambda row: row.now.next_expiry and row.now.next_expiry.at),
-    ("Entries", attrgetter("sequence")),
-)
+def _next_expiry(row: Any) -> SafeString | str:
+    found = row.now.next_expiry
+    return "" if found is None else format_html("{} at {}", digits(row.unit.number(found.amount)), timestamp(found.at))
 
 
 @admin.register(Account)
 class AccountAdmin(ReadOnlyAdmin):
     """Who has how many, by holder and credit type."""
 
-    list_display = (
-        "holder",
-        "credit_type",
-        "available",
-        "balance_now",
-        "held_now",
-        "overdraft",
-        "next_expiry",
-        "open_lots",
-        "entries",
+    holder = Column("Holder", lambda row: holder_link(row.holder_id, type=row.credit_type), "holder_id")
+    available = columns.amount("Available", "now.available")
+    balance_now = columns.amount("Balance", "now.balance")
+    held_now = columns.amount("Held", "now.held")
+    owed = columns.amount("Owed", "now.owed")
+    overdraft = Column("Overdraft", lambda row: digits(row.unit.number(row.now.overdraft)) if row.now.overdraft else "")
+    overdraft_limit = columns.amount("Overdraft limit", "now.overdraft")
+    unit_name = Column("Unit", "unit.unit")
+    next_expiry = Column(
+        "Next expiry",
+        _next_expiry,
+        lambda row: row.now.next_expiry and row.unit.decimal(row.now.next_expiry.amount),
+        csv_title="Expires next",
     )
+    expires_at = columns.instant("Expires next at", lambda row: row.now.next_expiry and row.now.next_expiry.at)
+    open_lots = Column("Open lots", lambda row: len(row.now.lots))
+    entries = columns.count("Entries", "sequence")
+
+    list_display = (
+        "holder", "credit_type", "available", "balance_now", "held_now", "overdraft", "next_expiry", "open_lots", "entries",
+    )  # fmt: skip
     list_filter = (
         text("credit_type", title="credit type"),
         text("holder", title="holder"),
@@ -154,7 +155,10 @@ class AccountAdmin(ReadOnlyAdmin):
         choice("with", STATES, title="with"),
     )
     list_display_links = None
-    csv_columns = CSV
+    csv_columns = (
+        "holder", "credit_type", "available", "balance_now", "held_now", "owed", "overdraft_limit", "unit_name", "next_expiry",
+        "expires_at", "entries",
+    )  # fmt: skip
     starts = "A holder comes into being with the first grant."
     nearest = "Beginning"
     further = "Further"
@@ -201,13 +205,13 @@ class AccountAdmin(ReadOnlyAdmin):
         note = "" if is_whole else f"Of the {ACCOUNTS_LOOKED_AT:,} accounts looked at."
         return Totals(sentences=[_together(by_type[name], units[name]) for name in sorted(by_type)], note=note)
 
-    def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
-        """Leave it to `read_page`."""
-        return queryset, False
+    def searched(self, word: str) -> Q:
+        """All: `read_page` searches."""
+        return Q()
 
-    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Account | None:
+    def find(self, request: HttpRequest, key: str) -> Account | None:
         """By the primary key of the ledger's table; the view's own key has no index."""
-        account = find(object_id)
+        account = find(key)
         if account is not None:
             account.now = reads.balance(account.holder_id, account.credit_type)  # type: ignore[attr-defined]
         return account
@@ -230,86 +234,35 @@ class AccountAdmin(ReadOnlyAdmin):
 
     # What can be done ---------------------------------------------------------------------------------
 
-    def has_grant_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return bool(request.user.has_perm("ledger.grant_credits"))
-
-    @action(description="Grant credits", icon="add", permissions=["grant"], url_path="grant-credits")
+    @operation("Grant credits", icon="add", permission="ledger.grant_credits", url_path="grant-credits")
     def grant_to_anyone(self, request: HttpRequest) -> HttpResponse:
         """Give credits to a holder, also to a new one."""
         return operations.grant_view(self, request)
 
-    @action(description="Grant credits", icon="add", permissions=["grant"])
+    @operation("Grant credits", icon="add", permission="ledger.grant_credits")
     def grant(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Give credits to this holder."""
         holder_id, _, credit_type = unquote(object_id).partition("/")
         return operations.grant_view(self, request, holder_id=holder_id, credit_type=credit_type)
 
-    def has_transfer_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return bool(request.user.has_perm("ledger.transfer_credits"))
-
-    @action(description="Transfer", icon="swap_horiz", permissions=["transfer"])
+    @operation("Transfer", icon="swap_horiz", permission="ledger.transfer_credits")
     def transfer(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Move credits of this holder to another."""
-        now = self._state_of(request, object_id)
+        now: Balance = self.row_of(request, object_id).now
         return operations.transfer_view(
             self, request, holder_id=now.holder_id, credit_type=now.credit_type, available=now.available
         )
 
-    @action(description="Incoming transfers", icon="block", permissions=["transfer"], url_path="incoming-transfers")
+    @operation("Incoming transfers", icon="block", permission="ledger.transfer_credits", url_path="incoming-transfers")
     def incoming_transfers(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Say whether others may transfer credits into this account."""
-        now = self._state_of(request, object_id)
+        now: Balance = self.row_of(request, object_id).now
         return operations.incoming_transfers_view(self, request, holder_id=now.holder_id, credit_type=now.credit_type)
 
-    def has_set_overdraft_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return bool(request.user.has_perm("ledger.set_overdraft"))
-
-    @action(description="Set overdraft", icon="money_off", permissions=["set_overdraft"], url_path="set-overdraft")
+    @operation("Set overdraft", icon="money_off", permission="ledger.set_overdraft", url_path="set-overdraft")
     def set_overdraft(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Agree how far below 0 spends may take this account."""
-        now = self._state_of(request, object_id)
+        now: Balance = self.row_of(request, object_id).now
         return operations.overdraft_view(
             self, request, holder_id=now.holder_id, credit_type=now.credit_type, overdraft=now.overdraft
         )
-
-    def _state_of(self, request: HttpRequest, object_id: str) -> Balance:
-        account: Any = self.get_object(request, unquote(object_id))
-        if account is None:
-            raise Http404
-        found: Balance = account.now
-        return found
-
-    # Columns ------------------------------------------------------------------------------------------
-
-    @display(description="Holder")
-    def holder(self, row: Any) -> SafeString:
-        return holder_link(row.holder_id, type=row.credit_type)
-
-    @display(description="Available")
-    def available(self, row: Any) -> SafeString | str:
-        return digits(row.unit.number(row.now.available))
-
-    @display(description="Balance")
-    def balance_now(self, row: Any) -> SafeString | str:
-        return digits(row.unit.number(row.now.balance))
-
-    @display(description="Held")
-    def held_now(self, row: Any) -> SafeString | str:
-        return digits(row.unit.number(row.now.held))
-
-    @display(description="Overdraft")
-    def overdraft(self, row: Any) -> SafeString | str:
-        return digits(row.unit.number(row.now.overdraft)) if row.now.overdraft else ""
-
-    @display(description="Next expiry")
-    def next_expiry(self, row: Any) -> SafeString | str:
-        found = row.now.next_expiry
-        return "" if found is None else SafeString(f"{digits(row.unit.number(found.amount))} at {timestamp(found.at)}")
-
-    @display(description="Open lots")
-    def open_lots(self, row: Any) -> int:
-        return len(row.now.lots)
-
-    @display(description="Entries")
-    def entries(self, row: Any) -> SafeString | str:
-        return number(row.sequence)

@@ -4,11 +4,10 @@ from typing import Any
 
 from django.contrib import admin
 from django.http import HttpRequest
-from django.utils.safestring import SafeString
-from unfold.decorators import display
 
 from ledger.admin.history import Conditions, History
-from ledger.admin.kit.cells import mono, timestamp
+from ledger.admin.kit import columns
+from ledger.admin.kit.columns import Column
 from ledger.admin.kit.filters import Choice, instant, read_instant, text
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList
 from ledger.models import StaffEvent
@@ -31,6 +30,10 @@ class ActionFilter(Choice):
 class StaffEventAdmin(ReadOnlyAdmin):
     """What operators did, newest first."""
 
+    recorded = columns.instant("Recorded", "recorded_at")
+    action_words = Column("Action", lambda row: ACTIONS.get(row.action, row.action))
+    request_text = columns.code("Request", "request_id")
+
     list_display = ("recorded", "actor", "action_words", "object", "details", "address", "request_text")
     list_display_links = None
     list_filter = (
@@ -52,15 +55,3 @@ class StaffEventAdmin(ReadOnlyAdmin):
             if column in values:
                 wanted.add(f"{column} = %s", values[column])
         return HISTORY.page(bounds, wanted)
-
-    @display(description="Recorded")
-    def recorded(self, row: StaffEvent) -> SafeString | str:
-        return timestamp(row.recorded_at)
-
-    @display(description="Action")
-    def action_words(self, row: StaffEvent) -> str:
-        return ACTIONS.get(row.action, row.action)
-
-    @display(description="Request")
-    def request_text(self, row: StaffEvent) -> SafeString | str:
-        return mono(row.request_id)

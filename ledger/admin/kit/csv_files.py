@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from django.http import StreamingHttpResponse
 
-Column = tuple[str, Callable[[Any], Any]]
+FileColumn = tuple[str, Callable[[Any], Any]]
 """A column's heading, and its value for a row: text, a whole number, a decimal, a day, an instant, or None."""
 
 BYTE_ORDER_MARK: Final = "\ufeff"
@@ -18,7 +18,7 @@ BYTE_ORDER_MARK: Final = "\ufeff"
 STARTS_A_FORMULA: Final = ("=", "+", "-", "@")
 
 
-def csv_response(file_name: str, columns: Sequence[Column], pages: Iterable[Sequence[Any]]) -> StreamingHttpResponse:
+def csv_response(file_name: str, columns: Sequence[FileColumn], pages: Iterable[Sequence[Any]]) -> StreamingHttpResponse:
     """Send a file of these columns, page by page: only one page is in memory at a time, however long the file is.
 
     Args:
@@ -29,7 +29,7 @@ def csv_response(file_name: str, columns: Sequence[Column], pages: Iterable[Sequ
     return response
 
 
-def _pieces(columns: Sequence[Column], pages: Iterable[Sequence[Any]]) -> Iterator[str]:
+def _pieces(columns: Sequence[FileColumn], pages: Iterable[Sequence[Any]]) -> Iterator[str]:
     yield BYTE_ORDER_MARK + written([[heading for heading, _ in columns]])
     for rows in pages:
         # Also where a page has no rows: the thread that reads is free between pages.

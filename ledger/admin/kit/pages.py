@@ -7,17 +7,20 @@ The billing app builds its pages from these too.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partialmethod
 from typing import Any
 
 from django import forms
 from django.contrib import messages
 from django.contrib.admin import ShowFacets
+from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import PAGE_VAR
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
-from django.db.models import Model, QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.db.models import Model, Q, QuerySet
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
+from unfold.decorators import action
 from unfold.views import ChangeList
 from unfold.widgets import UnfoldAdminTextInputWidget
 
@@ -92,6 +95,7 @@ class UncountedList(ChangeList):
             messages.error(request, str(error))
             self.is_refused = True
             page = Page(rows=[])
+        self.model_admin.prepare(page.rows)
         self.page = page
         self.result_list = list(page.rows)
         self.result_count = len(self.result_list)
@@ -121,6 +125,23 @@ class _Named:
         return f"{self._row._meta.verbose_name} {self._row}"
 
 
+def operation(
+    title: str, *, icon: str, permission: str, url_path: str | None = None
+) -> Callable[[Callable[..., HttpResponse]], Callable[..., HttpResponse]]:
+    """An action that takes a permission, such as ledger.grant_credits; given its name, unfold would look in the database."""
+
+    def decorate(method: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+        made: Any = action(description=title, icon=icon, permissions=[permission.partition(".")[2]], url_path=url_path)(method)
+        made.permission = permission
+        return made
+
+    return decorate
+
+
+def _has_permission(model_admin: Any, permission: str, request: HttpRequest, object_id: str | None = None) -> bool:
+    return bool(request.user.has_perm(permission))
+
+
 class ReadOnlyAdmin(SavedList):
     """Pages to look at. Nobody may add, change or delete here, a superuser neither."""
 
@@ -134,6 +155,14 @@ class ReadOnlyAdmin(SavedList):
     nearest = "Newest"
     further = "Older"
     compressed_fields = True
+    change_form_outer_before_template = "admin/ledger/kit/sentences.html"
+    change_form_outer_after_template = "admin/ledger/kit/details.html"
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Define the methods that Django asks for the permissions of `operation`s."""
+        super().__init_subclass__(**options)
+        for permission in {each.permission for each in vars(cls).values() if hasattr(each, "permission")}:
+            setattr(cls, f"has_{permission.partition('.')[2]}_permission", partialmethod(_has_permission, permission))
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -164,6 +193,55 @@ class ReadOnlyAdmin(SavedList):
         rows = list(queryset[: cl.page_rows + 1])
         shown = rows[: cl.page_rows]
         return Page(rows=shown, older=str(shown[-1].pk) if len(rows) > cl.page_rows else None)
+
+    def get_search_results(self, request: HttpRequest, queryset: QuerySet[Any], search_term: str) -> tuple[QuerySet[Any], bool]:
+        """Narrow the rows to those that `searched` finds."""
+        word = search_term.strip()
+        found = self.searched(word) if word else Q()
+        return (queryset.filter(found), False) if found is not None else super().get_search_results(request, queryset, word)
+
+    def searched(self, word: str) -> Q | None:
+        """The rows that a word in the search box finds; None: those that Django finds by `search_fields`.
+
+        Q(), for all of them, where `read_page` does the search.
+        """
+        return None
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        """The row with what its columns need; read once a request."""
+        rows: dict[str, Any] = request.__dict__.setdefault("_rows", {})
+        if object_id not in rows:
+            row = rows[object_id] = self.find(request, object_id)
+            self.prepare([] if row is None else [row])
+        return rows[object_id]
+
+    def find(self, request: HttpRequest, key: str) -> Any:
+        """The row of that key; None if there is none."""
+        return super().get_object(request, key)
+
+    def prepare(self, rows: Sequence[Any]) -> None:
+        """Give the rows what their columns need, by a number of queries that does not depend on the number of rows."""
+
+    def row_of(self, request: HttpRequest, object_id: str) -> Any:
+        """The row of an action's address; or raise Http404."""
+        row = self.get_object(request, unquote(object_id))
+        if row is None:
+            raise Http404
+        return row
+
+    def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """What the page of a row shows beside its columns: the page's `title`, `sentences`, tables as `parts`, `links`."""
+        return {}
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show the row with its details."""
+        row = self.get_object(request, unquote(object_id))
+        details = {} if row is None else self.details(request, row)
+        context = {**(extra_context or {}), **({"subtitle": ""} if details else {}), **details}
+        response: HttpResponse = super().change_view(request, object_id, form_url, context)
+        return response
 
     def changeform_view(
         self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: dict[str, Any] | None = None

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
+from operator import attrgetter
 from typing import Any, ClassVar
 
 from django.contrib.admin.options import IncorrectLookupParameters
@@ -13,8 +14,8 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 
 from ledger import staff_log
-from ledger.admin.kit.columns import NamedColumns
-from ledger.admin.kit.csv_files import Column, csv_response
+from ledger.admin.kit.columns import Column, NamedColumns
+from ledger.admin.kit.csv_files import FileColumn, csv_response
 
 ROWS_PER_PIECE = 1_000
 
@@ -40,8 +41,8 @@ class SavedList(NamedColumns):
     """A list that every operator who may see it can save as CSV, and that shows the sums of its rows."""
 
     list_before_template = "admin/ledger/kit/list_head.html"
-    csv_columns: ClassVar[Sequence[Column]] = ()
-    """The columns of the file; without columns the list cannot be saved."""
+    csv_columns: ClassVar[Sequence[str]] = ()
+    """The columns of the file, by name, fields of the model among them; without columns the list cannot be saved."""
     starts = ""
     """Says on an empty list how to make the first row."""
 
@@ -85,7 +86,14 @@ class SavedList(NamedColumns):
         name = str(self.opts.verbose_name_plural)
         file_name = f"{name.replace(' ', '-')}-{timezone.now():%Y-%m-%d}.csv"
         staff_log.record(request, "exported", about=file_name, details=_filtered(cl))
-        return csv_response(file_name, self.csv_columns, self._pages(request, cl, timezone.get_current_timezone()))
+        return csv_response(file_name, self._columns_of_file(), self._pages(request, cl, timezone.get_current_timezone()))
+
+    def _columns_of_file(self) -> Sequence[FileColumn]:
+        found = [(name, getattr(self, name, None)) for name in self.csv_columns]
+        return [
+            column.in_file if isinstance(column, Column) else (str(self.opts.get_field(name).verbose_name), attrgetter(name))
+            for name, column in found
+        ]
 
     def _pages(self, request: HttpRequest, cl: Any, zone: tzinfo) -> Iterator[Sequence[Any]]:
         """The rows; pages after the first one are read when the view and its middleware are over, so `zone` is the operator's."""
@@ -94,6 +102,7 @@ class SavedList(NamedColumns):
         while page.older:
             with timezone.override(zone):
                 page = self.read_page(request, cl, page.older)
+                self.prepare(page.rows)
             yield page.rows
 
 
