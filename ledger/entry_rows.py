@@ -9,7 +9,7 @@ from ledger.rules import Entry
 from ledger.rules.holds import decode_holds, encode_holds
 from ledger.rules.instants import to_text, to_us
 from ledger.rules.lots import decode, decode_drawn, encode, encode_drawn
-from ledger.rules.requests import encode_json
+from ledger.values import encode_json
 
 COLUMNS = (
     "holder_id, credit_type, sequence, kind, amount, balance, held, lots, drawn, holds, overdraft, refers_to, refunded_total, "

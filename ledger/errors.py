@@ -9,7 +9,18 @@
 Statuses are given in `ledger.api.problems`, nowhere else.
 """
 
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
+
+
+class FieldError(NamedTuple):
+    """One thing that is wrong with a request.
+
+    `pointer` is a JSON pointer into the body ("" is the body itself); for a query parameter or a header it is "/" and its name.
+    """
+
+    pointer: str
+    code: str
+    detail: str
 
 
 class LedgerError(Exception):

@@ -10,6 +10,7 @@ from billing.orders import coupons
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.api.kit.writing.rendering import Response, json_response
+from ledger.records import shape_of
 
 
 class Coupons(WriteEndpoint):
@@ -24,7 +25,7 @@ class Coupons(WriteEndpoint):
 
     @operation(
         "createCoupon", "Create a coupon", tag=CATALOGUE, scope=BILLING_WRITE, idempotent=True, dry_run=True,
-        takes=RequestBody(request_schemas.NewCouponSerializer, {"a percentage": examples.COUPON_BODY}),
+        takes=RequestBody(shape_of(request_schemas.NewCoupon), {"a percentage": examples.COUPON_BODY}),
         responses={201: ResponseBody(response_schemas.CouponSerializer, examples.COUPON, "The coupon.")},
         problems=[AlreadyExists(resource="coupon", ref="WELCOME")],
     )  # fmt: skip
@@ -32,7 +33,7 @@ class Coupons(WriteEndpoint):
         """Create a coupon."""
         return self.once(
             request,
-            request_schemas.NewCouponSerializer,
+            request_schemas.NewCoupon,
             lambda fields: (201, response_schemas.CouponSerializer.body(coupons.create_coupon(**fields))),
         )
 

@@ -25,6 +25,7 @@ from billing.reads import document_schemas
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.api.kit.writing.rendering import Response, json_response
+from ledger.records import shape_of
 
 
 class InvoiceCreditNotes(WriteEndpoint):
@@ -38,7 +39,7 @@ class InvoiceCreditNotes(WriteEndpoint):
         "against the next invoices of the subscription, and prepaid credits go back to the holder.",
         tag=INVOICES, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[INVOICE_PATH],
         takes=RequestBody(
-            request_schemas.NewCreditNoteSerializer, {"a line": examples.CREDIT_NOTE_BODY,
+            shape_of(request_schemas.NewCreditNote), {"a line": examples.CREDIT_NOTE_BODY,
             "the rest": {"reason": "Cancelled as agreed"}}
         ),
         responses={201: ResponseBody(document_schemas.CreditNoteSerializer, examples.CREDIT_NOTE, "The credit note.")},
@@ -58,7 +59,7 @@ class InvoiceCreditNotes(WriteEndpoint):
             note = credit_notes.issue_in(invoice_id=invoice_id, lines=wanted, reason=fields["reason"], actor=self.key.actor)
             return 201, reads.credit_note_document(note.pk)
 
-        return self.once(request, request_schemas.NewCreditNoteSerializer, act)
+        return self.once(request, request_schemas.NewCreditNote, act)
 
 
 class CreditNotes(BillingEndpoint):

@@ -14,6 +14,7 @@ from billing.orders.customers import CreditTerms
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.api.kit.writing.rendering import Response, json_response
+from ledger.records import shape_of
 
 
 class Customers(WriteEndpoint):
@@ -28,7 +29,7 @@ class Customers(WriteEndpoint):
 
     @operation(
         "createCustomer", "Create a customer", tag=CATALOGUE, scope=BILLING_WRITE, idempotent=True, dry_run=True,
-        takes=RequestBody(request_schemas.NewCustomerSerializer, {"a customer": examples.CUSTOMER_BODY}),
+        takes=RequestBody(shape_of(request_schemas.NewCustomer), {"a customer": examples.CUSTOMER_BODY}),
         responses={201: ResponseBody(response_schemas.CustomerSerializer, examples.CUSTOMER, "The customer.")},
         problems=[AlreadyExists(resource="customer", ref="CUST-7")],
     )  # fmt: skip
@@ -40,7 +41,7 @@ class Customers(WriteEndpoint):
             customer = customers.create_customer(**fields, credits=CreditTerms(**terms) if terms else None)
             return 201, response_schemas.CustomerSerializer.body(customer)
 
-        return self.once(request, request_schemas.NewCustomerSerializer, act)
+        return self.once(request, request_schemas.NewCustomer, act)
 
 
 class OneCustomer(WriteEndpoint):
@@ -63,7 +64,7 @@ class OneCustomer(WriteEndpoint):
         "change: what was billed depends on them.",
         tag=CATALOGUE, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[REF_PATH],
         takes=RequestBody(
-            request_schemas.CustomerChangeSerializer, {"moved": {"address": {"line1": "1 New St", "city": "Berlin"}}}
+            shape_of(request_schemas.CustomerChange), {"moved": {"address": {"line1": "1 New St", "city": "Berlin"}}}
         ),
         responses={200: ResponseBody(response_schemas.CustomerSerializer, examples.CUSTOMER, "The customer as it is then.")},
         problems=[NO_CUSTOMER],
@@ -74,7 +75,7 @@ class OneCustomer(WriteEndpoint):
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
             return 200, response_schemas.CustomerSerializer.body(customers.change_customer(ref=ref, **fields))
 
-        return self.once(request, request_schemas.CustomerChangeSerializer, act)
+        return self.once(request, request_schemas.CustomerChange, act)
 
 
 class CustomerCoupons(WriteEndpoint):
@@ -91,7 +92,7 @@ class CustomerCoupons(WriteEndpoint):
     @operation(
         "giveCoupon", "Give a coupon to a customer", tag=CATALOGUE, scope=BILLING_WRITE, idempotent=True, dry_run=True,
         parameters=[REF_PATH],
-        takes=RequestBody(request_schemas.NewGivenCouponSerializer, {"a coupon": {"coupon": "WELCOME"}}),
+        takes=RequestBody(shape_of(request_schemas.NewGivenCoupon), {"a coupon": {"coupon": "WELCOME"}}),
         responses={
             201: ResponseBody(
                 response_schemas.GivenCouponSerializer, examples.GIVEN_COUPON, "It is used from the next invoice on."
@@ -113,7 +114,7 @@ class CustomerCoupons(WriteEndpoint):
             given.refresh_from_db()
             return 201, response_schemas.GivenCouponSerializer.body(given, customer=ref, coupon=fields["coupon"])
 
-        return self.once(request, request_schemas.NewGivenCouponSerializer, act)
+        return self.once(request, request_schemas.NewGivenCoupon, act)
 
 
 class OneCustomerCoupon(WriteEndpoint):
@@ -139,4 +140,4 @@ class OneCustomerCoupon(WriteEndpoint):
             [given] = reads.customer_coupons(ref, before=taken_off.pk + 1, limit=1)
             return 200, response_schemas.customer_coupon(given, ref)
 
-        return self.once(request, request_schemas.NothingSerializer, act)
+        return self.once(request, request_schemas.Nothing, act)

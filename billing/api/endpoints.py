@@ -12,20 +12,20 @@ from urllib.parse import urlencode
 from django.http import HttpRequest
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 
-from billing.api.request_fields import REF_PATTERN
 from billing.errors import InvoiceGenerationBusy, NotFound
 from billing.request_keys import WriteResult, dry_run_once, execute_once
 from ledger.api.kit.authentication import BILLING_READ, Key
 from ledger.api.kit.endpoint import Endpoint
 from ledger.api.kit.reading import cursors
 from ledger.api.kit.reading.idempotency import dry_run_key, idempotency_key
-from ledger.api.kit.reading.parsing import read_body
+from ledger.api.kit.reading.parsing import read, read_body
 from ledger.api.kit.reading.queries import DryRunQuery, query_parameters, read_query
-from ledger.api.kit.reading.strict_serializers import StrictSerializer, read
 from ledger.api.kit.request_errors import NotFound as NoSuchPath
 from ledger.api.kit.schema import ResponseBody, operation, page_example, page_of
 from ledger.api.kit.writing.rendering import Response, in_key_order, json_response, write_response
 from ledger.errors import LedgerError, Refused
+from ledger.records import Record, shape_of
+from ledger.values import HOLDER_ID
 
 Row = TypeVar("Row")
 
@@ -36,7 +36,7 @@ INVOICES = "Invoices"
 
 REF_PATH = OpenApiParameter(
     "ref",
-    {"type": "string", "pattern": f"^{REF_PATTERN}$", "minLength": 1, "maxLength": 64},
+    {"type": "string", "pattern": f"^{HOLDER_ID.pattern}$", "minLength": 1, "maxLength": 64},
     OpenApiParameter.PATH,
     description="Your name for it.",
     examples=[OpenApiExample("ref", "SUB-1234")],
@@ -89,7 +89,7 @@ class WriteEndpoint(BillingEndpoint):
     def once(
         self,
         request: HttpRequest,
-        shape: type[StrictSerializer],
+        shape: type[Record],
         act: Callable[[dict[str, Any]], tuple[int, Any]],
         *,
         dry_run: bool | None = None,
@@ -107,7 +107,7 @@ class WriteEndpoint(BillingEndpoint):
         if dry_run is None:
             dry_run = read_query(DryRunQuery, request)["dry_run"]
         key = dry_run_key(request) if dry_run else idempotency_key(request)
-        fields = read(shape, self._raw(request))
+        fields = read(shape_of(shape), self._raw(request))
         asked: dict[str, Any] = {
             "collection": self.collection,
             "idempotency_key": key,
@@ -138,7 +138,7 @@ def list_operation(
     *,
     tag: str,
     path: str,
-    query: type[StrictSerializer],
+    query: type[Record],
     shape: Any,
     example: Any,
     rows: Callable[..., Sequence[Row]],

@@ -17,6 +17,7 @@ from ledger.api.kit.writing.rendering import Response
 from ledger.database.lock_decorators import locked, on
 from ledger.database.lock_names import INVOICE_GENERATION
 from ledger.database.locks import Lock
+from ledger.records import shape_of
 
 
 class SubscriptionInvoices(WriteEndpoint):
@@ -29,7 +30,7 @@ class SubscriptionInvoices(WriteEndpoint):
         "Does the same as the command, for one subscription, up to `as_of`: 400 if that lies in the future, except in a dry run. "
         "The response is 409 at once if another process is generating its invoices; try again later.",
         tag=INVOICES, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[REF_PATH],
-        takes=RequestBody(request_schemas.GenerationSerializer, {"all that is due": examples.GENERATION_BODY}),
+        takes=RequestBody(shape_of(request_schemas.Generation), {"all that is due": examples.GENERATION_BODY}),
         responses={
             201: ResponseBody(response_schemas.GeneratedInvoicesSerializer, {"invoices": [examples.INVOICE]}, "What was made."),
             200: ResponseBody(
@@ -48,7 +49,7 @@ class SubscriptionInvoices(WriteEndpoint):
             generate.check_as_of(fields["as_of"], dry_run=fields["dry_run"])
             return self.make(ref=ref, fields=fields)
 
-        return self.once(request, request_schemas.GenerationSerializer, act, dry_run=dry_run, on_refusal=generate.suspend_refused)
+        return self.once(request, request_schemas.Generation, act, dry_run=dry_run, on_refusal=generate.suspend_refused)
 
     @staticmethod
     @locked(on(INVOICE_GENERATION, "{ref}"), wait=False, busy=InvoiceGenerationBusy)

@@ -17,6 +17,7 @@ from ledger.api.kit.reading.parsing import BODY_LIMIT_BYTES
 from ledger.api.kit.reading.queries import read_query
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.api.kit.writing.rendering import Response, json_response
+from ledger.records import shape_of
 
 
 class Invoices(BillingEndpoint):
@@ -63,7 +64,7 @@ class OneInvoice(WriteEndpoint):
                 transitions.delete_draft_in(invoice_id=invoice_id, actor=self.key.actor, **why)
             )
 
-        return self.once(request, request_schemas.NothingSerializer, act, dry_run=dry_run)
+        return self.once(request, request_schemas.Nothing, act, dry_run=dry_run)
 
 
 class InvoiceTransitions(BillingEndpoint):
@@ -93,13 +94,13 @@ class _TransitionEndpoint(WriteEndpoint):
             transitions.apply_in(invoice_id=invoice_id, kind=kind, actor=self.key.actor, **fields)
             return 200, reads.invoice_document(invoice_id)
 
-        return self.once(request, request_schemas.TransitionSerializer, act)
+        return self.once(request, request_schemas.Transition, act)
 
 
 def _transition_operation(name: str, summary: str, description: str) -> Callable[[Any], Any]:
     return operation(
         name, summary, description, tag=INVOICES, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[INVOICE_PATH],
-        takes=RequestBody(request_schemas.TransitionSerializer, {"with a reason": {"reason": "Told so by phone"}, "nothing": {}}),
+        takes=RequestBody(shape_of(request_schemas.Transition), {"with a reason": {"reason": "Told so by phone"}, "nothing": {}}),
         responses={200: ResponseBody(document_schemas.InvoiceSerializer, examples.INVOICE, "The invoice as it is then.")},
         problems=[NO_INVOICE, InvalidTransition(invoice=1, state="paid", wanted="void"), BUSY],
     )  # fmt: skip

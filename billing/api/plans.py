@@ -15,6 +15,7 @@ from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.reading.queries import read_query
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.api.kit.writing.rendering import Response, json_response
+from ledger.records import shape_of
 
 
 class Plans(WriteEndpoint):
@@ -31,7 +32,7 @@ class Plans(WriteEndpoint):
         "createPlan", "Create a plan", "Or the next version of one: versions never change, subscriptions stay on theirs.",
         tag=CATALOGUE, scope=BILLING_WRITE, idempotent=True, dry_run=True,
         takes=RequestBody(
-            request_schemas.NewPlanSerializer,
+            shape_of(request_schemas.NewPlan),
             {"a plan": examples.PLAN_BODY, "usage paid in credits first": examples.PLAN_IN_CREDITS_BODY},
         ),
         responses={201: ResponseBody(response_schemas.PlanSerializer, examples.PLAN, "The version that was made.")},
@@ -46,7 +47,7 @@ class Plans(WriteEndpoint):
             prices = [price_dict(price) for price in parse_prices(fields["prices"])]
             return 201, response_schemas.PlanSerializer.body(plan, prices=prices)
 
-        return self.once(request, request_schemas.NewPlanSerializer, act)
+        return self.once(request, request_schemas.NewPlan, act)
 
 
 class OnePlan(BillingEndpoint):

@@ -19,6 +19,7 @@ from ledger.api.kit.reading.parsing import BATCH_LIMIT_BYTES
 from ledger.api.kit.request_errors import FieldError, InvalidRequest
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.api.kit.writing.rendering import Response, json_response
+from ledger.records import shape_of
 
 
 class Ratings(BillingEndpoint):
@@ -30,14 +31,14 @@ class Ratings(BillingEndpoint):
         "rate", "Rate usage", "What a quantity or some events would cost at a price; nothing is stored, so no key is needed.",
         tag=CATALOGUE, scope=BILLING_READ,
         takes=RequestBody(
-            request_schemas.NewRatingSerializer,
+            shape_of(request_schemas.NewRating),
             {"a quantity": examples.RATING_BODY, "with this many credits": examples.RATING_IN_CREDITS_BODY},
         ),
         responses={200: ResponseBody(response_schemas.RatingSerializer, examples.RATING, "The amount and how it comes about.")},
     )  # fmt: skip
     def post(self, request: HttpRequest) -> Response:
         """Rate a quantity or events."""
-        fields = self.body(request, request_schemas.NewRatingSerializer)
+        fields = self.body(request, shape_of(request_schemas.NewRating))
         price = parse_price(fields["price"])
         known: Any = _rated(fields, price)
         billed = fields.get("already_billed", Decimal(0))

@@ -1,8 +1,10 @@
 """What billing's calls take: bodies of writes and queries of reads."""
 
-from typing import Any
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Annotated, Any
 
-from billing.api.request_fields import CurrencyField, PriceField, RawEventField, RefField, ZoneField, money, units, used
 from billing.generator.options import Scope
 from billing.metering.usage import MAX_EVENTS
 from billing.models import Invoice
@@ -10,363 +12,434 @@ from billing.rating.limits import MAX_COUPON_PERIODS, MAX_GRACE_DAYS, MAX_MONEY,
 from billing.rating.periods import MAX_INTERVAL_COUNT, IntervalUnit
 from billing.rating.tax import VatStatus
 from billing.rating.totals import CouponPer
+from billing.rating.values import Currency, Money, PriceValue, Ref, Units, Used, Zone
 from billing.reads.subscriptions import STATES
-from ledger.api.kit.reading.fields import (
-    MAX_AMOUNT,
-    ChoiceField,
-    CreditTypeField,
-    DayField,
-    DecimalStringField,
-    HolderField,
-    MetadataField,
-    StrictField,
-    TextField,
-    TimeField,
-    TruthField,
-    WholeNumberField,
+from ledger.api.kit.reading.queries import DryRunQuery, ListQuery, QueryBoolean, QueryInteger
+from ledger.records import Nested, Record
+from ledger.values import (
+    Amount,
+    Boolean,
+    Choice,
+    CreditType,
+    Day,
+    Holder,
+    Integer,
+    ListOf,
+    MapOf,
+    Metadata,
+    Number,
+    Text,
+    Time,
+    Value,
 )
-from ledger.api.kit.reading.queries import DryRunQuery, ListQuery, QueryNumberField, QueryTruthField
-from ledger.api.kit.reading.strict_serializers import ListOfField, MapField, StrictSerializer
-from ledger.api.kit.request_errors import FieldError
+
+Quantities = dict[str, Decimal]
 
 
-class NewCreditsSerializer(StrictSerializer):
+@dataclass(frozen=True, kw_only=True)
+class NewCredits(Record):
     """Which credits of the holder pay."""
 
-    credit_type = CreditTypeField(default="credits", help_text="What is counted.")
-    unit_value = DecimalStringField(
-        min_value=SMALLEST_MONEY, max_value=MAX_MONEY, help_text="Money that one credit pays, in major units; above 0."
-    )
+    credit_type: Annotated[str, CreditType()] = "credits"
+    unit_value: Annotated[
+        Decimal, Number("Money that one credit pays, in major units; above 0.", least=SMALLEST_MONEY, most=MAX_MONEY)
+    ]
 
 
-class NewCustomerSerializer(StrictSerializer):
+@dataclass(frozen=True, kw_only=True)
+class NewCustomer(Record):
     """Who pays."""
 
-    ref = RefField(help_text="Your name for the customer.")
-    name = TextField(max_length=200, min_length=1, help_text="As printed on the invoice.")
-    currency = CurrencyField(help_text="ISO 4217.")
-    time_zone = ZoneField(default="UTC", help_text="For dates on documents.")
-    language = TextField(max_length=16, min_length=2, default="en", help_text="BCP 47.")
-    address = MetadataField(required=False, help_text="As printed on the invoice.")
-    vat_id = TextField(max_length=32, default="", help_text="VAT identification number; needed for reverse charge.")
-    vat_status = ChoiceField(
-        choices=[status.value for status in VatStatus], default=VatStatus.TAXABLE.value,
-        help_text="What is standard-rated is charged without tax under reverse charge (category AE) and to the exempt (E).",
-    )  # fmt: skip
-    terms_days = WholeNumberField(min_value=0, max_value=MAX_TERMS_DAYS, default=30, help_text="Days from issue to due date.")
-    grace_days = WholeNumberField(
-        min_value=0,
-        max_value=MAX_GRACE_DAYS,
-        default=0,
-        help_text="Days for which an invoice stays a draft; each run rates it again.",
-    )
-    holder_id = HolderField(required=False, allow_null=True, help_text="Whose credits pay first.")
-    credits = NewCreditsSerializer(required=False, allow_null=True, help_text="Which of them, and what one is worth.")
+    ref: Annotated[str, Ref("Your name for the customer.")]
+    name: Annotated[str, Text("As printed on the invoice.", most=200, least=1)]
+    currency: Annotated[str, Currency()]
+    time_zone: Annotated[str, Zone("For dates on documents.")] = "UTC"
+    language: Annotated[str, Text("BCP 47.", most=16, least=2)] = "en"
+    address: Annotated[dict[str, Any], Metadata("As printed on the invoice.")] = field(default_factory=dict)
+    vat_id: Annotated[str, Text("VAT identification number; needed for reverse charge.", most=32)] = ""
+    vat_status: Annotated[
+        str,
+        Choice(
+            VatStatus,
+            "What is standard-rated is charged without tax under reverse charge (category AE) and to the exempt (E).",
+        ),
+    ] = VatStatus.TAXABLE.value
+    terms_days: Annotated[int, Integer("Days from issue to due date.", least=0, most=MAX_TERMS_DAYS)] = 30
+    grace_days: Annotated[
+        int, Integer("Days for which an invoice stays a draft; each run rates it again.", least=0, most=MAX_GRACE_DAYS)
+    ] = 0
+    holder_id: Annotated[str | None, Holder("Whose credits pay first.", null=True)] = None
+    credits: Annotated[NewCredits | None, Nested(NewCredits, "Which of them, and what one is worth.", null=True)] = None
 
 
-class NewIntervalSerializer(StrictSerializer):
+@dataclass(frozen=True, kw_only=True)
+class NewInterval(Record):
     """How long a period is."""
 
-    unit = ChoiceField(choices=[unit.value for unit in IntervalUnit], help_text="What is counted.")
-    count = WholeNumberField(min_value=1, max_value=MAX_INTERVAL_COUNT, default=1, help_text="How many.")
+    unit: Annotated[str, Choice(IntervalUnit, "What is counted.")]
+    count: Annotated[int, Integer("How many.", least=1, most=MAX_INTERVAL_COUNT)] = 1
 
 
-class NewAllowanceSerializer(StrictSerializer):
+@dataclass(frozen=True, kw_only=True)
+class NewAllowance(Record):
     """Credits that the customer's holder is given each period."""
 
-    credit_type = CreditTypeField(default="credits", help_text="What is granted.")
-    amount = WholeNumberField(min_value=1, max_value=MAX_AMOUNT, help_text="Per full period; part of one gets its share of days.")
-    rollover_cap = WholeNumberField(
-        min_value=0, max_value=MAX_AMOUNT, required=False, allow_null=True,
-        help_text="How many unspent ones are taken along into the next period; without it they expire with their period.",
-    )  # fmt: skip
+    credit_type: Annotated[str, CreditType("What is granted.")] = "credits"
+    amount: Annotated[int, Amount("Per full period; part of one gets its share of days.")]
+    rollover_cap: Annotated[
+        int | None,
+        Amount(
+            "How many unspent ones are taken along into the next period; without it they expire with their period.",
+            least=0,
+            null=True,
+        ),
+    ] = None
 
 
-class NewPlanSerializer(StrictSerializer):
+@dataclass(frozen=True, kw_only=True)
+class NewPlan(Record):
     """A plan, or the next version of it."""
 
-    code = RefField(help_text="A code that is there already gets a new version.")
-    name = TextField(max_length=200, min_length=1, help_text="For people.")
-    currency = CurrencyField(help_text="ISO 4217.")
-    interval = NewIntervalSerializer(help_text="The billing period.")
-    prices = ListOfField(child=PriceField(), min_items=1, max_items=100, help_text="With distinct keys.")
-    minimum = money(required=False, allow_null=True, help_text="Least per subscription and period, before tax.")
-    maximum = money(required=False, allow_null=True, help_text="Most per subscription and period, before tax.")
-    allowance = NewAllowanceSerializer(required=False, allow_null=True, help_text="Credits granted each period.")
+    code: Annotated[str, Ref("A code that is there already gets a new version.")]
+    name: Annotated[str, Text("For people.", most=200, least=1)]
+    currency: Annotated[str, Currency()]
+    interval: Annotated[NewInterval, Nested(NewInterval, "The billing period.")]
+    prices: Annotated[list[Any], ListOf(PriceValue(), "With distinct keys.", least=1, most=100)]
+    minimum: Annotated[Decimal | None, Money("Least per subscription and period, before tax.", null=True)] = None
+    maximum: Annotated[Decimal | None, Money("Most per subscription and period, before tax.", null=True)] = None
+    allowance: Annotated[NewAllowance | None, Nested(NewAllowance, "Credits granted each period.", null=True)] = None
 
 
-class RatedEventSerializer(StrictSerializer):
+@dataclass(frozen=True, kw_only=True)
+class RatedEvent(Record):
     """A usage event to rate."""
 
-    value = used(help_text="What was used.")
-    occurred_at = TimeField(help_text="When.")
-    properties = MetadataField(required=False, help_text="What filters look at.")
+    value: Annotated[Decimal, Used("What was used.")]
+    occurred_at: Annotated[datetime, Time("When.")]
+    properties: Annotated[dict[str, Any], Metadata("What filters look at.")] = field(default_factory=dict)
 
 
-class NewRatingSerializer(StrictSerializer):
+@dataclass(frozen=True, kw_only=True)
+class NewRating(Record):
     """What to rate: a quantity, or events."""
 
-    currency = CurrencyField(help_text="ISO 4217.")
-    price = PriceField(help_text="The price.")
-    quantity = units(required=False, help_text="All units of the period so far, what was billed before included.")
-    events = ListOfField(
-        child=RatedEventSerializer(), max_items=MAX_EVENTS, required=False, help_text="Or all events of the period so far."
-    )
-    already_billed = units(
-        required=False, help_text="How many of these units were billed before; the response is what the rest costs."
-    )
-    credits_available = WholeNumberField(
-        min_value=0, max_value=MAX_AMOUNT, required=False,
-        help_text="Of a price that takes credits: how many there are to cover units first.",
-    )  # fmt: skip
+    currency: Annotated[str, Currency()]
+    price: Annotated[Any, PriceValue("The price.")]
+    quantity: Annotated[Decimal | None, Units("All units of the period so far, what was billed before included.")] = None
+    events: Annotated[
+        list[RatedEvent] | None, ListOf(Nested(RatedEvent), "Or all events of the period so far.", most=MAX_EVENTS)
+    ] = None
+    already_billed: Annotated[
+        Decimal | None, Units("How many of these units were billed before; the response is what the rest costs.")
+    ] = None
+    credits_available: Annotated[
+        int | None, Amount("Of a price that takes credits: how many there are to cover units first.", least=0)
+    ] = None
 
 
-class NewSubscriptionSerializer(StrictSerializer):
+@dataclass(frozen=True, kw_only=True)
+class NewSubscription(Record):
     """What a customer orders."""
 
-    ref = RefField(help_text='Your name for it, e.g. "SUB-1234".')
-    customer = RefField(help_text="Who pays.")
-    plan = RefField(help_text="The newest version of this plan.")
-    started_at = TimeField(help_text="From when on it is billed.")
-    anchor_at = TimeField(required=False, allow_null=True, help_text="What periods are counted from; the start by default.")
-    time_zone = ZoneField(default="UTC", help_text="In which days and months are counted.")
-    quantities = MapField(
-        child=units(),
-        max_keys=100,
-        required=False,
-        help_text="By price key; 1 by default.",
-    )
-    trial_end = TimeField(required=False, allow_null=True, help_text="Nothing is charged before.")
-    ends_at = TimeField(required=False, allow_null=True, help_text="The end; never by default.")
+    ref: Annotated[str, Ref('Your name for it, e.g. "SUB-1234".')]
+    customer: Annotated[str, Ref("Who pays.")]
+    plan: Annotated[str, Ref("The newest version of this plan.")]
+    started_at: Annotated[datetime, Time("From when on it is billed.")]
+    anchor_at: Annotated[datetime | None, Time("What periods are counted from; the start by default.", null=True)] = None
+    time_zone: Annotated[str, Zone("In which days and months are counted.")] = "UTC"
+    quantities: Annotated[Quantities | None, MapOf(Units(), "By price key; 1 by default.", max_keys=100)] = None
+    trial_end: Annotated[datetime | None, Time("Nothing is charged before.", null=True)] = None
+    ends_at: Annotated[datetime | None, Time("The end; never by default.", null=True)] = None
 
 
-class NewAmendmentSerializer(StrictSerializer):
+@dataclass(frozen=True, kw_only=True)
+class NewAmendment(Record):
     """One change from an instant on."""
 
-    effective_at = TimeField(help_text="Past or future.")
-    plan = RefField(required=False, help_text="The newest version of this plan.")
-    quantities = MapField(child=units(), max_keys=100, required=False, help_text="By price key.")
-    ends_at = TimeField(
-        required=False,
-        allow_null=True,
-        help_text="When the subscription ends; null withdraws a planned end. An ended subscription becomes active again "
-        "from `effective_at`; billing skips the time between.",
-    )
-    paused = TruthField(required=False, help_text="True stops it, false resumes it.")
-    trial_end = TimeField(required=False, help_text="Extends a trial that has not ended yet; later than its end is now.")
+    keeps_null = frozenset({"ends_at"})
 
-    @classmethod
-    def take_fields(cls, value: dict[str, Any], pointer: str, field_errors: list[FieldError]) -> dict[str, Any]:
-        """As in the base class, but an `ends_at` of null is kept: it means that there is no end."""
-        taken = super().take_fields(value, pointer, field_errors)
-        return {**taken, "ends_at": None} if value.get("ends_at", "") is None else taken
+    effective_at: Annotated[datetime, Time("Past or future.")]
+    plan: Annotated[str | None, Ref("The newest version of this plan.")] = None
+    quantities: Annotated[Quantities | None, MapOf(Units(), "By price key.", max_keys=100)] = None
+    ends_at: Annotated[
+        datetime | None,
+        Time(
+            "When the subscription ends; null withdraws a planned end. An ended subscription becomes active again "
+            "from `effective_at`; billing skips the time between.",
+            null=True,
+        ),
+    ] = None
+    paused: Annotated[bool | None, Boolean("True stops it, false resumes it.")] = None
+    trial_end: Annotated[datetime | None, Time("Extends a trial that has not ended yet; later than its end is now.")] = None
 
 
+@dataclass(frozen=True, kw_only=True)
 class AmendmentQuery(DryRunQuery):
     """How to amend."""
 
-    as_of = TimeField(
-        required=False,
-        help_text="With `dry_run`: up to when, past or future; when the amendment takes effect by default, now if that is past.",
-    )
+    as_of: Annotated[
+        datetime | None,
+        Time("With `dry_run`: up to when, past or future; when the amendment takes effect by default, now if that is past."),
+    ] = None
 
 
-class NewChargeSerializer(StrictSerializer):
+@dataclass(frozen=True, kw_only=True)
+class NewCharge(Record):
     """A one-off charge."""
 
-    amount_minor = WholeNumberField(min_value=1, max_value=MAX_AMOUNT, help_text="In minor units of the customer's currency.")
-    description = TextField(max_length=500, min_length=1, help_text="As printed on the invoice.")
-    tax_rate = DecimalStringField(default="0", min_value=0, max_value=100, help_text="Percent.")
+    amount_minor: Annotated[int, Amount("In minor units of the customer's currency.")]
+    description: Annotated[str, Text("As printed on the invoice.", most=500, least=1)]
+    tax_rate: Annotated[Decimal, Number("Percent.", least=0, most=100)] = Decimal(0)
 
 
-class NewCouponSerializer(StrictSerializer):
+@dataclass(frozen=True, kw_only=True)
+class NewCoupon(Record):
     """A discount."""
 
-    code = RefField(help_text="What it is called.")
-    kind = ChoiceField(choices=["amount", "percentage"], help_text="What `value` is.")
-    value = money(help_text="Money in major units, or percent.")
-    currency = CurrencyField(required=False, allow_null=True, help_text="Of an amount.")
-    duration = ChoiceField(choices=["once", "recurring", "forever"], help_text="How long it lasts.")
-    periods = WholeNumberField(
-        min_value=1, max_value=MAX_COUPON_PERIODS, required=False, allow_null=True, help_text="Of a recurring one."
-    )
-    per = ChoiceField(
-        choices=[per.value for per in CouponPer], required=False, allow_null=True,
-        help_text="Whose periods a recurring one counts: of each `subscription` by itself, the default, or of the `customer`.",
-    )  # fmt: skip
-    prices = ListOfField(
-        child=RefField(), max_items=100, required=False, help_text="The coupon applies only to these price keys."
-    )
-    plans = ListOfField(child=RefField(), max_items=100, required=False, help_text="The coupon applies only to these plans.")
+    code: Annotated[str, Ref("What it is called.")]
+    kind: Annotated[str, Choice(("amount", "percentage"), "What `value` is.")]
+    value: Annotated[Decimal, Money("Money in major units, or percent.")]
+    currency: Annotated[str | None, Currency("Of an amount.", null=True)] = None
+    duration: Annotated[str, Choice(("once", "recurring", "forever"), "How long it lasts.")]
+    periods: Annotated[int | None, Integer("Of a recurring one.", least=1, most=MAX_COUPON_PERIODS, null=True)] = None
+    per: Annotated[
+        str | None,
+        Choice(
+            CouponPer,
+            "Whose periods a recurring one counts: of each `subscription` by itself, the default, or of the `customer`.",
+            null=True,
+        ),
+    ] = None
+    prices: Annotated[list[str] | None, ListOf(Ref(), "The coupon applies only to these price keys.", most=100)] = None
+    plans: Annotated[list[str] | None, ListOf(Ref(), "The coupon applies only to these plans.", most=100)] = None
 
 
-class NewGivenCouponSerializer(StrictSerializer):
+@dataclass(frozen=True, kw_only=True)
+class NewGivenCoupon(Record):
     """A coupon for a customer."""
 
-    coupon = RefField(help_text="Its code.")
+    coupon: Annotated[str, Ref("Its code.")]
 
 
-class UsageEventSerializer(StrictSerializer):
+@dataclass(frozen=True, kw_only=True)
+class UsageEvent(Record):
     """One thing that was used."""
 
-    idempotency_key = TextField(max_length=255, min_length=1, pattern=r"[\x20-\x7e]+", help_text="Permanently unique.")
-    subscription = RefField(help_text="Whose use it is.")
-    meter = RefField(help_text="What was used.")
-    value = used(help_text="How much.")
-    occurred_at = TimeField(help_text="When.")
-    properties = MetadataField(required=False, help_text="What filters look at.")
+    idempotency_key: Annotated[str, Text("Permanently unique.", most=255, least=1, pattern=r"[\x20-\x7e]+")]
+    subscription: Annotated[str, Ref("Whose use it is.")]
+    meter: Annotated[str, Ref("What was used.")]
+    value: Annotated[Decimal, Used("How much.")]
+    occurred_at: Annotated[datetime, Time("When.")]
+    properties: Annotated[dict[str, Any], Metadata("What filters look at.")] = field(default_factory=dict)
 
 
-class UsageSerializer(StrictSerializer):
+class RawEvent(Value):
+    """An event that is validated separately, so that a bad event does not spoil the others."""
+
+    def take(self, value: Any, pointer: str, field_errors: Any) -> Any:
+        return value
+
+    def openapi(self) -> dict[str, Any]:
+        return {
+            "type": "object",
+            "required": ["idempotency_key", "subscription", "meter", "value", "occurred_at"],
+            "properties": {
+                "idempotency_key": {"type": "string", "minLength": 1, "maxLength": 255},
+                "subscription": {"type": "string", "maxLength": 64},
+                "meter": {"type": "string", "maxLength": 64},
+                "value": {"oneOf": [{"type": "string"}, {"type": "integer"}]},
+                "occurred_at": {"type": "string", "format": "date-time"},
+                "properties": {"type": "object"},
+            },
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage(Record):
     """Usage events."""
 
-    events = ListOfField(child=RawEventField(), min_items=1, max_items=MAX_EVENTS, help_text="Each is validated separately.")
+    events: Annotated[list[Any], ListOf(RawEvent(), "Each is validated separately.", least=1, most=MAX_EVENTS)]
 
 
-class GenerationSerializer(StrictSerializer):
+@dataclass(frozen=True, kw_only=True)
+class Generation(Record):
     """Make invoices."""
 
-    as_of = TimeField(help_text="Up to when.")
-    only = ChoiceField(choices=[scope.value for scope in Scope], required=False, allow_null=True, help_text="Both by default.")
-    finalize = TruthField(default=True, help_text="Give numbers; else leave drafts.")
-    dry_run = TruthField(default=False, help_text="The same as `dry_run=true` in the query.")
+    as_of: Annotated[datetime, Time("Up to when.")]
+    only: Annotated[str | None, Choice(Scope, "Both by default.", null=True)] = None
+    finalize: Annotated[bool, Boolean("Give numbers; else leave drafts.")] = True
+    dry_run: Annotated[bool, Boolean("The same as `dry_run=true` in the query.")] = False
 
 
-class NothingSerializer(StrictSerializer):
+@dataclass(frozen=True, kw_only=True)
+class Nothing(Record):
     """No fields."""
 
 
-class TransitionSerializer(StrictSerializer):
+@dataclass(frozen=True, kw_only=True)
+class Transition(Record):
     """Why the state of an invoice changes."""
 
-    reason = TextField(max_length=500, default="", help_text="For those who ask later.")
+    reason: Annotated[str, Text("For those who ask later.", most=500)] = ""
 
 
-class CreditLineSerializer(StrictSerializer):
+@dataclass(frozen=True, kw_only=True)
+class CreditLine(Record):
     """What to credit of a line."""
 
-    position = WholeNumberField(min_value=1, max_value=2**31 - 1, help_text="Of the invoice's line.")
-    amount_minor = WholeNumberField(min_value=1, max_value=MAX_AMOUNT, help_text="In minor units, after discounts, before tax.")
+    position: Annotated[int, Integer("Of the invoice's line.", least=1, most=2**31 - 1)]
+    amount_minor: Annotated[int, Amount("In minor units, after discounts, before tax.")]
 
 
-class NewCreditNoteSerializer(StrictSerializer):
+@dataclass(frozen=True, kw_only=True)
+class NewCreditNote(Record):
     """What to credit of an invoice, and why."""
 
-    lines = ListOfField(
-        child=CreditLineSerializer(), min_items=1, max_items=1000, required=False, allow_null=True,
-        help_text="The lines to credit; the whole rest of the invoice by default.",
-    )  # fmt: skip
-    reason = TextField(max_length=500, min_length=1, help_text="As printed on the credit note.")
+    lines: Annotated[
+        list[CreditLine] | None,
+        ListOf(
+            Nested(CreditLine),
+            "The lines to credit; the whole rest of the invoice by default.",
+            least=1,
+            most=1000,
+            null=True,
+        ),
+    ] = None
+    reason: Annotated[str, Text("As printed on the credit note.", most=500, least=1)]
 
 
-class CreditNotesQuery(ListQuery):
-    """Which credit notes."""
+@dataclass(frozen=True, kw_only=True)
+class ResumeBilling(Record):
+    """Why billing is resumed."""
 
-    customer = RefField(required=False, help_text="Of this customer.")
-    subscription = RefField(required=False, help_text="Of this subscription.")
-    number = TextField(max_length=64, min_length=1, required=False, help_text="With this number.")
-    since = DayField(required=False, help_text="Issued on this day or later.")
-    until = DayField(required=False, help_text="Issued before this day.")
-    invoice = QueryNumberField(min_value=1, max_value=2**63 - 1, required=False, help_text="Of the invoice with this id.")
+    reason: Annotated[str, Text("For those who ask later.", most=500, least=1)]
 
 
+@dataclass(frozen=True, kw_only=True)
+class CustomerChange(Record):
+    """The changes, from the next document on. Other fields stay."""
+
+    name: Annotated[str | None, Text("As printed on the invoice.", most=200, least=1)] = None
+    language: Annotated[str | None, Text("BCP 47.", most=16, least=2)] = None
+    address: Annotated[dict[str, Any] | None, Metadata("As printed on the invoice; replaces the whole address.")] = None
+    vat_id: Annotated[str | None, Text("VAT identification number; needed for reverse charge.", most=32)] = None
+    vat_status: Annotated[str | None, Choice(VatStatus, "See the creation.")] = None
+    terms_days: Annotated[int | None, Integer("Days from issue to due date.", least=0, most=MAX_TERMS_DAYS)] = None
+    grace_days: Annotated[int | None, Integer("Days for which an invoice stays a draft.", least=0, most=MAX_GRACE_DAYS)] = None
+
+
+# Queries ---------------------------------------------------------------------------------------------
+
+OfCustomer = Annotated[str | None, Ref("Of this customer.")]
+OfSubscription = Annotated[str | None, Ref("Of this subscription.")]
+OfNumber = Annotated[str | None, Text("With this number.", most=64, least=1)]
+InCurrency = Annotated[str | None, Currency("In this currency.")]
+IssuedSince = Annotated[date | None, Day("Issued on this day or later.")]
+IssuedUntil = Annotated[date | None, Day("Issued before this day.")]
+CreatedSince = Annotated[datetime | None, Time("Created at this time or later.")]
+CreatedUntil = Annotated[datetime | None, Time("Created before this time.")]
+ByName = Annotated[
+    str | None,
+    Text(
+        "The beginnings of words of the name, without regard to case and accents: `mull` finds Jörg Müller and Mueller GmbH.",
+        most=200,
+        least=1,
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
 class DeletionQuery(DryRunQuery):
     """Why a draft is deleted; in the query, because the body of a DELETE has no meaning."""
 
-    reason = TextField(max_length=500, default="", help_text="For those who ask later.")
+    reason: Annotated[str, Text("For those who ask later.", most=500)] = ""
 
 
-class TransitionsQuery(ListQuery):
-    """All transitions."""
+@dataclass(frozen=True, kw_only=True)
+class PlanQuery(Record):
+    """Which version of a plan."""
+
+    version: Annotated[int | None, QueryInteger("The newest by default.", least=1, most=2**31 - 1)] = None
 
 
-class ResumeBillingSerializer(StrictSerializer):
-    """Why billing is resumed."""
+@dataclass(frozen=True, kw_only=True)
+class CreditNotesQuery(ListQuery):
+    """Which credit notes."""
 
-    reason = TextField(max_length=500, min_length=1, help_text="For those who ask later.")
+    customer: OfCustomer = None
+    subscription: OfSubscription = None
+    number: OfNumber = None
+    since: IssuedSince = None
+    until: IssuedUntil = None
+    invoice: Annotated[int | None, QueryInteger("Of the invoice with this id.", least=1, most=2**63 - 1)] = None
 
 
+@dataclass(frozen=True, kw_only=True)
 class InvoicesQuery(ListQuery):
     """Which invoices."""
 
-    subscription = RefField(required=False, help_text="Of this subscription.")
-    customer = RefField(required=False, help_text="Of this customer.")
-    number = TextField(max_length=64, min_length=1, required=False, help_text="With this number.")
-    currency = CurrencyField(required=False, help_text="In this currency.")
-    since = DayField(required=False, help_text="Issued on this day or later.")
-    until = DayField(required=False, help_text="Issued before this day.")
-    state = ChoiceField(choices=[state.value for state in Invoice.State], required=False, help_text="In this state.")
+    subscription: OfSubscription = None
+    customer: OfCustomer = None
+    number: OfNumber = None
+    currency: InCurrency = None
+    since: IssuedSince = None
+    until: IssuedUntil = None
+    state: Annotated[str | None, Choice(Invoice.State.values, "In this state.")] = None
 
 
-# Lists of what was created ---------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True)
+class CustomersQuery(ListQuery):
+    """Which customers."""
+
+    name: ByName = None
+    holder: Annotated[str | None, Holder("Whose credits of this holder pay first.")] = None
+    currency: Annotated[str | None, Currency("Invoiced in this currency.")] = None
+    since: CreatedSince = None
+    until: CreatedUntil = None
 
 
-def _created() -> dict[str, TimeField]:
-    return {
-        "since": TimeField(required=False, help_text="Created at this time or later."),
-        "until": TimeField(required=False, help_text="Created before this time."),
-    }
+@dataclass(frozen=True, kw_only=True)
+class PlansQuery(ListQuery):
+    """Which versions of plans."""
+
+    code: Annotated[str | None, Ref("Of this plan.")] = None
+    name: ByName = None
+    currency: InCurrency = None
+    newest: Annotated[bool, QueryBoolean("True: of each plan only its newest version.")] = False
+    since: CreatedSince = None
+    until: CreatedUntil = None
 
 
-def _query(name: str, doc: str, /, **filters: StrictField) -> type[ListQuery]:
-    return type(name, (ListQuery,), {"__doc__": doc, **filters})
+@dataclass(frozen=True, kw_only=True)
+class CouponsQuery(ListQuery):
+    """Which coupons."""
+
+    kind: Annotated[str | None, Choice(("amount", "percentage"), "Of this kind.")] = None
+    currency: Annotated[str | None, Currency("Over an amount in this currency.")] = None
+    since: CreatedSince = None
+    until: CreatedUntil = None
 
 
-def _name() -> TextField:
-    text = "The beginnings of words of the name, without regard to case and accents: `mull` finds Jörg Müller and Mueller GmbH."
-    return TextField(max_length=200, min_length=1, required=False, help_text=text)
+@dataclass(frozen=True, kw_only=True)
+class SubscriptionsQuery(ListQuery):
+    """Which subscriptions."""
+
+    customer: OfCustomer = None
+    plan: Annotated[str | None, Ref("On any version of this plan now.")] = None
+    state: Annotated[str | None, Choice(STATES, "In this state now.")] = None
+    suspended: Annotated[bool | None, QueryBoolean("True: those whose billing is suspended; false: the others.")] = None
+    since: Annotated[datetime | None, Time("Started at this time or later.")] = None
+    until: Annotated[datetime | None, Time("Started before this time.")] = None
 
 
-CustomersQuery = _query(
-    "CustomersQuery", "Which customers.", name=_name(),
-    holder=HolderField(required=False, help_text="Whose credits of this holder pay first."),
-    currency=CurrencyField(required=False, help_text="Invoiced in this currency."), **_created(),
-)  # fmt: skip
-PlansQuery = _query(
-    "PlansQuery", "Which versions of plans.",
-    code=RefField(required=False, help_text="Of this plan."), name=_name(),
-    currency=CurrencyField(required=False, help_text="In this currency."),
-    newest=QueryTruthField(default=False, help_text="True: of each plan only its newest version."), **_created(),
-)  # fmt: skip
-CouponsQuery = _query(
-    "CouponsQuery", "Which coupons.",
-    kind=ChoiceField(choices=["amount", "percentage"], required=False, help_text="Of this kind."),
-    currency=CurrencyField(required=False, help_text="Over an amount in this currency."), **_created(),
-)  # fmt: skip
-SubscriptionsQuery = _query(
-    "SubscriptionsQuery", "Which subscriptions.",
-    customer=RefField(required=False, help_text="Of this customer."),
-    plan=RefField(required=False, help_text="On any version of this plan now."),
-    state=ChoiceField(choices=list(STATES), required=False, help_text="In this state now."),
-    suspended=QueryTruthField(required=False, help_text="True: those whose billing is suspended; false: the others."),
-    since=TimeField(required=False, help_text="Started at this time or later."),
-    until=TimeField(required=False, help_text="Started before this time."),
-)  # fmt: skip
-UsageEventsQuery = _query(
-    "UsageEventsQuery", "Which usage events.",
-    subscription=RefField(help_text="Of this subscription."),
-    meter=TextField(max_length=64, min_length=1, required=False, help_text="Of this meter."),
-    since=TimeField(required=False, help_text="Occurred at this time or later."),
-    until=TimeField(required=False, help_text="Occurred before this time."),
-)  # fmt: skip
-AllQuery = _query("AllQuery", "All of them.")
+@dataclass(frozen=True, kw_only=True)
+class UsageEventsQuery(ListQuery):
+    """Which usage events."""
+
+    subscription: Annotated[str, Ref("Of this subscription.")]
+    meter: Annotated[str | None, Text("Of this meter.", most=64, least=1)] = None
+    since: Annotated[datetime | None, Time("Occurred at this time or later.")] = None
+    until: Annotated[datetime | None, Time("Occurred before this time.")] = None
 
 
-class PlanQuery(StrictSerializer):
-    """Which version of a plan."""
-
-    version = QueryNumberField(min_value=1, max_value=2**31 - 1, required=False, help_text="The newest by default.")
-
-
-class CustomerChangeSerializer(StrictSerializer):
-    """The changes, from the next document on. Other fields stay."""
-
-    name = TextField(max_length=200, min_length=1, required=False, help_text="As printed on the invoice.")
-    language = TextField(max_length=16, min_length=2, required=False, help_text="BCP 47.")
-    address = MetadataField(required=False, help_text="As printed on the invoice; replaces the whole address.")
-    vat_id = TextField(max_length=32, required=False, help_text="VAT identification number; needed for reverse charge.")
-    vat_status = ChoiceField(choices=[status.value for status in VatStatus], required=False, help_text="See the creation.")
-    terms_days = WholeNumberField(min_value=0, max_value=MAX_TERMS_DAYS, required=False, help_text="Days from issue to due date.")
-    grace_days = WholeNumberField(
-        min_value=0, max_value=MAX_GRACE_DAYS, required=False, help_text="Days for which an invoice stays a draft."
-    )
+AllQuery = TransitionsQuery = ListQuery

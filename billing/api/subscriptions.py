@@ -28,6 +28,7 @@ from ledger.api.kit.reading.queries import read_query
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.api.kit.writing.rendering import Response, json_response
 from ledger.errors import Invalid
+from ledger.records import shape_of
 
 
 class Subscriptions(WriteEndpoint):
@@ -43,7 +44,7 @@ class Subscriptions(WriteEndpoint):
 
     @operation(
         "createSubscription", "Create a subscription", tag=SUBSCRIPTIONS, scope=BILLING_WRITE, idempotent=True, dry_run=True,
-        takes=RequestBody(request_schemas.NewSubscriptionSerializer, {"a subscription": examples.SUBSCRIPTION_BODY}),
+        takes=RequestBody(shape_of(request_schemas.NewSubscription), {"a subscription": examples.SUBSCRIPTION_BODY}),
         responses={201: ResponseBody(response_schemas.SubscriptionSerializer, examples.SUBSCRIPTION, "The subscription.")},
         problems=[AlreadyExists(resource="subscription", ref="SUB-1234")],
     )  # fmt: skip
@@ -55,7 +56,7 @@ class Subscriptions(WriteEndpoint):
             body = response_schemas.SubscriptionSerializer.body(subscription, customer=fields["customer"], plan=fields["plan"])
             return 201, body
 
-        return self.once(request, request_schemas.NewSubscriptionSerializer, act)
+        return self.once(request, request_schemas.NewSubscription, act)
 
 
 class OneSubscription(BillingEndpoint):
@@ -93,7 +94,7 @@ class Amendments(WriteEndpoint):
         "invoices that a run at `as_of` would make with it.",
         tag=SUBSCRIPTIONS, scope=BILLING_WRITE, idempotent=True, dry_run=True,
         parameters=[REF_PATH], query=request_schemas.AmendmentQuery,
-        takes=RequestBody(request_schemas.NewAmendmentSerializer, {"more": examples.AMENDMENT_BODY}),
+        takes=RequestBody(shape_of(request_schemas.NewAmendment), {"more": examples.AMENDMENT_BODY}),
         responses={
             201: ResponseBody(response_schemas.AmendmentSerializer, examples.AMENDMENT, "The amendment."),
             200: ResponseBody(
@@ -129,9 +130,7 @@ class Amendments(WriteEndpoint):
             options = Options(as_of=as_of, finalize=False, dry_run=True, render=reads.invoice_document)
             return 200, {"invoices": generate.generate_in(ref=ref, options=options).documents}
 
-        return self.once(
-            request, request_schemas.NewAmendmentSerializer, show if dry_run else act, dry_run=dry_run, shows_effect=True
-        )
+        return self.once(request, request_schemas.NewAmendment, show if dry_run else act, dry_run=dry_run, shows_effect=True)
 
 
 class Charges(WriteEndpoint):
@@ -148,7 +147,7 @@ class Charges(WriteEndpoint):
     @operation(
         "chargeOnce", "Add a one-off charge", "It is on the next invoice of the subscription, once.",
         tag=SUBSCRIPTIONS, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[REF_PATH],
-        takes=RequestBody(request_schemas.NewChargeSerializer, {"a set-up fee": examples.CHARGE_BODY}),
+        takes=RequestBody(shape_of(request_schemas.NewCharge), {"a set-up fee": examples.CHARGE_BODY}),
         responses={201: ResponseBody(response_schemas.ChargeSerializer, examples.CHARGE, "The charge.")},
         problems=[NO_SUBSCRIPTION],
     )  # fmt: skip
@@ -159,14 +158,14 @@ class Charges(WriteEndpoint):
             charge = subscriptions.charge_once(ref=ref, **fields, actor=self.key.actor)
             return 201, response_schemas.ChargeSerializer.body(charge, subscription=ref)
 
-        return self.once(request, request_schemas.NewChargeSerializer, act)
+        return self.once(request, request_schemas.NewCharge, act)
 
 
 def _resuming(name: str, *, deprecated: bool = False) -> Callable[[Any], Any]:
     return operation(
         name, "Resume the billing of a subscription", tag=SUBSCRIPTIONS, scope=BILLING_WRITE, idempotent=True, dry_run=True,
         parameters=[REF_PATH], deprecated=deprecated,
-        takes=RequestBody(request_schemas.ResumeBillingSerializer, {"checked": {"reason": "Checked by hand"}}),
+        takes=RequestBody(shape_of(request_schemas.ResumeBilling), {"checked": {"reason": "Checked by hand"}}),
         responses={
             200: ResponseBody(
                 response_schemas.SuspendedBillingSerializer, examples.SUSPENDED_BILLING, "Why billing was suspended."
@@ -189,7 +188,7 @@ class ResumeBilling(WriteEndpoint):
             resumed = suspension.resume(ref=ref, actor=self.key.actor, **fields)
             return 200, response_schemas.SuspendedBillingSerializer.body(resumed, subscription=ref)
 
-        return self.once(request, request_schemas.ResumeBillingSerializer, act)
+        return self.once(request, request_schemas.ResumeBilling, act)
 
 
 class EarlierResumeBilling(ResumeBilling):

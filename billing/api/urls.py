@@ -3,13 +3,13 @@
 from django.urls import URLPattern, path, register_converter
 
 from billing.api import coupons, credit_notes, customers, generation, invoices, pdfs, plans, ratings, subscriptions, usage
-from billing.api.request_fields import REF_PATTERN
+from ledger.values import HOLDER_ID
 
 
 class RefConverter:
     """A ref in a path."""
 
-    regex = REF_PATTERN
+    regex = HOLDER_ID.pattern
 
     def to_python(self, value: str) -> str:
         """Return the ref."""

@@ -11,13 +11,13 @@ from billing.errors import NotFound
 from billing.metering import usage
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.reading import cursors
-from ledger.api.kit.reading.parsing import BATCH_LIMIT_BYTES
+from ledger.api.kit.reading.parsing import BATCH_LIMIT_BYTES, read
 from ledger.api.kit.reading.queries import read_query
-from ledger.api.kit.reading.strict_serializers import read
 from ledger.api.kit.request_errors import InvalidRequest
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation, page_example, page_of
 from ledger.api.kit.writing.rendering import Response, json_response
 from ledger.database.pacing import paced
+from ledger.records import shape_of
 
 
 class OneUsageEvent(BillingEndpoint):
@@ -62,13 +62,13 @@ class UsageEvents(WriteEndpoint):
     @operation(
         "takeInUsage", "Send usage events", "Up to 1,000 events, each with a result. An event's key is permanently unique.",
         tag=USAGE, scope=BILLING_WRITE, idempotent=True, dry_run=True,
-        takes=RequestBody(request_schemas.UsageSerializer, {"one event": examples.USAGE_BODY}),
+        takes=RequestBody(shape_of(request_schemas.Usage), {"one event": examples.USAGE_BODY}),
         responses={200: ResponseBody(response_schemas.UsageResultsSerializer, examples.USAGE,
         "accepted, duplicate, conflict or invalid, for each.")},
     )  # fmt: skip
     def post(self, request: HttpRequest) -> Response:
         """Take usage events in."""
-        return self.once(request, request_schemas.UsageSerializer, lambda fields: (200, {"results": _taken_in(fields["events"])}))
+        return self.once(request, request_schemas.Usage, lambda fields: (200, {"results": _taken_in(fields["events"])}))
 
 
 def _taken_in(raw_events: list[Any]) -> list[dict[str, Any]]:
@@ -76,7 +76,7 @@ def _taken_in(raw_events: list[Any]) -> list[dict[str, Any]]:
     results: list[dict[str, Any] | None] = []
     for raw in paced(raw_events):
         try:
-            fields = read(request_schemas.UsageEventSerializer, raw)
+            fields = read(shape_of(request_schemas.UsageEvent), raw)
         except InvalidRequest as invalid:
             results.append(_invalid(raw, invalid))
             continue

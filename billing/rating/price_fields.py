@@ -3,9 +3,10 @@
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any
 
 from billing.rating.limits import MAX_MONEY, MAX_QUANTITY
+from ledger.errors import FieldError
 
 DECIMAL_PLACES = 12
 
@@ -15,14 +16,6 @@ _DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?", re.ASCII)
 def pointer_part(name: object) -> str:
     """Return a name as part of a JSON pointer. Source: RFC 6901."""
     return str(name).replace("~", "~0").replace("/", "~1")
-
-
-class FieldError(NamedTuple):
-    """One fault of the input: where (RFC 6901), which rule, and what a person should know."""
-
-    pointer: str
-    code: str
-    detail: str
 
 
 class PriceInvalid(ValueError):

@@ -16,8 +16,9 @@ from billing.rating.aggregation import Aggregation, Filters
 from billing.rating.limits import SMALLEST_PACKAGE
 from billing.rating.money import MINOR_DIGITS, decimal_text
 from billing.rating.periods import Timing
-from billing.rating.price_fields import FieldError, FieldReader, PriceInvalid, pointer_part
+from billing.rating.price_fields import FieldReader, PriceInvalid, pointer_part
 from billing.rating.prices import PERCENTAGES, CreditPrice, Price, PriceKind, PriceModel, Proration, Tier
+from ledger.errors import FieldError
 
 MAX_TIERS = 100
 MAX_PRICES = 100

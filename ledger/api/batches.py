@@ -19,63 +19,36 @@ from ledger.api.kit.reading.etags import refuse_condition
 from ledger.api.kit.reading.idempotency import dry_run_key, idempotency_key, shown_key
 from ledger.api.kit.reading.parsing import BATCH_LIMIT_BYTES
 from ledger.api.kit.reading.queries import DryRunQuery, read_query
-from ledger.api.kit.reading.strict_serializers import StrictSerializer
-from ledger.api.kit.request_errors import FieldError, InvalidRequest, NotFound, ScopeMissing
+from ledger.api.kit.request_errors import InvalidRequest, NotFound, ScopeMissing
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.api.kit.writing import problems
 from ledger.api.kit.writing.rendering import Response, write_response
+from ledger.api.request_schemas import OPERATIONS
 from ledger.api.writes import Write, as_told_to
 from ledger.database.pacing import paced
-from ledger.errors import BatchRejected, Invalid, LedgerError
-from ledger.rules import (
-    CaptureRequest,
-    ExtendRequest,
-    GrantRequest,
-    HoldRequest,
-    RefundRequest,
-    ReleaseRequest,
-    Request,
-    RevokeRequest,
-    SpendRequest,
-    TransferRequest,
-)
-from ledger.rules.requests import MAX_SEQUENCE
+from ledger.errors import BatchRejected, FieldError, Invalid, LedgerError
+from ledger.records import Shape, shape_of
+from ledger.rules import Request
 from ledger.services import BatchResult, Mode, Outcome, RejectedOperation
 
 KEY_LIMIT = 255
+BATCH = shape_of(request_schemas.Batch)
 GIVEN_UP = {"status": 424}
 """What is said of the operations of an atomic batch that were not at fault."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """How an operation is read, what it becomes, and the call that it does the same as, whose scope it needs.
-
-    `names` is the field that names an entry.
-    """
-
-    shape: type[StrictSerializer]
-    request: type[Request]
-    call: type[Write]
-    names: str = ""
-
-    @property
-    def scope(self) -> str:
-        """The scope that a key needs."""
-        return scope_of(self.call, "post")
-
-
-KINDS = {
-    "grant": Kind(request_schemas.GrantOperationSerializer, GrantRequest, Grants),
-    "spend": Kind(request_schemas.SpendOperationSerializer, SpendRequest, Spends),
-    "refund": Kind(request_schemas.RefundOperationSerializer, RefundRequest, Refunds, "spend"),
-    "revoke": Kind(request_schemas.RevocationOperationSerializer, RevokeRequest, Revocations, "grant"),
-    "hold": Kind(request_schemas.HoldOperationSerializer, HoldRequest, Holds),
-    "capture": Kind(request_schemas.CaptureOperationSerializer, CaptureRequest, Captures, "hold"),
-    "release": Kind(request_schemas.ReleaseOperationSerializer, ReleaseRequest, Release, "hold"),
-    "extend": Kind(request_schemas.ExtensionOperationSerializer, ExtendRequest, Extension, "hold"),
-    "transfer": Kind(request_schemas.TransferOperationSerializer, TransferRequest, Transfers),
+CALLS: dict[str, type[Write]] = {
+    "grant": Grants,
+    "spend": Spends,
+    "refund": Refunds,
+    "revoke": Revocations,
+    "hold": Holds,
+    "capture": Captures,
+    "release": Release,
+    "extend": Extension,
+    "transfer": Transfers,
 }
+"""The call that an operation does the same as, and whose scope it needs."""
 
 
 class Batches(Endpoint):
@@ -94,9 +67,7 @@ class Batches(Endpoint):
         "At most 4 MiB.",
         tag="Batches",
         scope="",
-        takes=RequestBody(
-            request_schemas.BatchSerializer, {"atomic": examples.BATCH_BODY, "each": {**examples.BATCH_BODY, "mode": "each"}}
-        ),
+        takes=RequestBody(BATCH, {"atomic": examples.BATCH_BODY, "each": {**examples.BATCH_BODY, "mode": "each"}}),
         responses={200: ResponseBody(response_schemas.BatchBodySerializer, examples.BATCH, "The outcome of each operation.")},
         problems=[
             ScopeMissing(scope=LEDGER_SPEND),
@@ -110,7 +81,7 @@ class Batches(Endpoint):
         self.dry_run = dry_run = read_query(DryRunQuery, request)["dry_run"]
         key = dry_run_key(request) if dry_run else idempotency_key(request)
         refuse_condition(request)
-        batch = self.body(request, request_schemas.BatchSerializer)
+        batch = self.body(request, BATCH)
         reader = Reader(self.key, key, self.request_id)
         asked = [reader.read(value, index) for index, value in paced(enumerate(batch["operations"]))]
         mode: Mode = batch["mode"]
@@ -203,21 +174,21 @@ class Reader:
         if type(value) is not dict:
             return InvalidRequest([FieldError(pointer, "not-an-object", "This must be an object.")])
         name = value.get("operation")
-        kind = KINDS.get(name) if type(name) is str else None
-        if kind is None:
+        if type(name) is not str or name not in OPERATIONS:
             code = "not-a-choice" if "operation" in value else "required"
-            return InvalidRequest([FieldError(f"{pointer}/operation", code, f"This must be one of {', '.join(KINDS)}.")])
-        if not self.key.may(kind.scope):
-            return ScopeMissing(scope=kind.scope)
-        return self._request(kind, value, pointer, index)
+            return InvalidRequest([FieldError(f"{pointer}/operation", code, f"This must be one of {', '.join(OPERATIONS)}.")])
+        scope = scope_of(CALLS[name], "post")
+        if not self.key.may(scope):
+            return ScopeMissing(scope=scope)
+        return self._request(OPERATIONS[name], value, pointer, index)
 
-    def _request(self, kind: Kind, value: dict[str, Any], pointer: str, index: int) -> Request | LedgerError:
+    def _request(self, shape: Shape[Request], value: dict[str, Any], pointer: str, index: int) -> Request | LedgerError:
         field_errors: list[FieldError] = []
-        fields = kind.shape.take_fields(value, pointer, field_errors)
+        fields = shape.take(value, pointer, field_errors)
         holder_id = fields.pop("holder", None)
         if holder_id is not None and not self.key.sees(holder_id):
             return NotFound()
-        key = fields.pop("idempotency_key", None) or f"{self.batch_key}/{index}"
+        key = fields.get("idempotency_key") or f"{self.batch_key}/{index}"
         if len(key) > KEY_LIMIT:
             field_errors.append(
                 FieldError(
@@ -228,13 +199,12 @@ class Reader:
             )
         if field_errors:
             return InvalidRequest(field_errors)
-        if kind.names and fields[kind.names] > MAX_SEQUENCE:
+        if request_schemas.names_no_entry(shape, fields):
             return NotFound()
         del fields["operation"]
+        fields |= {"holder_id": holder_id, "idempotency_key": key, "actor": self.key.actor, "request_id": self.request_id}
         try:
-            return kind.request(
-                holder_id=holder_id, idempotency_key=key, actor=self.key.actor, request_id=self.request_id, **fields
-            )
+            return shape.make(fields)
         except Invalid as error:
             found = error.facts
             return InvalidRequest([FieldError(pointer + found["pointer"], found["rule"], found["detail"])])

@@ -2,6 +2,8 @@
 
 import logging
 import time
+from dataclasses import dataclass
+from typing import Annotated
 
 from django.db import Error, connection
 from django.http import HttpRequest
@@ -9,12 +11,12 @@ from rest_framework import serializers
 
 from ledger import checks
 from ledger.api.kit.endpoint import Endpoint
-from ledger.api.kit.reading.queries import QueryTruthField, read_query
-from ledger.api.kit.reading.strict_serializers import StrictSerializer
+from ledger.api.kit.reading.queries import QueryBoolean, read_query
 from ledger.api.kit.request_errors import FieldError, InvalidRequest
 from ledger.api.kit.schema import ResponseBody, operation
 from ledger.api.kit.writing.rendering import Response, json_response
 from ledger.errors import LedgerError, UnsafeDatabase
+from ledger.records import Record
 
 log = logging.getLogger(__name__)
 
@@ -40,12 +42,13 @@ class ReadinessSerializer(serializers.Serializer):
     )
 
 
-class ReadinessQuery(StrictSerializer):
+@dataclass(frozen=True, kw_only=True)
+class ReadinessQuery(Record):
     """What the process shall be ready for."""
 
-    reads_only = QueryTruthField(
-        default=False, help_text="Ready although the server takes no writes, as a standby: for a balancer of reads."
-    )
+    reads_only: Annotated[
+        bool, QueryBoolean("Ready although the server takes no writes, as a standby: for a balancer of reads.")
+    ] = False
 
 
 class Health(Endpoint):

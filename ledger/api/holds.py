@@ -1,17 +1,13 @@
 """Holds: credits are set aside for something whose price is not known yet, then captured, released or extended."""
 
-from typing import Any
-
 from django.http import HttpRequest
 
 from ledger import reads
 from ledger.api import examples, request_schemas, response_schemas
 from ledger.api.kit.authentication import LEDGER_HOLD, LEDGER_READ
-from ledger.api.kit.endpoint import InThread, QueuedRequest
 from ledger.api.kit.reading import cursors
 from ledger.api.kit.reading.queries import read_query
-from ledger.api.kit.reading.strict_serializers import StrictSerializer
-from ledger.api.kit.schema import HOLDER_PATH, SEQUENCE_PATH, ResponseBody, operation, page_example, page_of
+from ledger.api.kit.schema import HOLDER_PATH, ResponseBody, operation, page_example, page_of
 from ledger.api.kit.writing.rendering import Response, json_response
 from ledger.api.writes import NO_SUCH_ENTRY, NOT_ENOUGH, RATE_PROBLEMS, Write, write
 from ledger.errors import CaptureExceedsHold, HoldClosed, HoldLimit, NotAHold
@@ -27,7 +23,8 @@ class Holds(Write):
 
     reads_quickly = True
 
-    @write(
+    post = write(
+        HoldRequest,
         "holdCredits",
         "Hold credits",
         "Sets credits aside: out of the balance, into `held`. The entry's sequence names the hold. From `expires_at` on it "
@@ -35,14 +32,10 @@ class Holds(Write):
         "and a quantity may be given.",
         tag=HOLDS,
         scope=LEDGER_HOLD,
-        takes=request_schemas.HoldSerializer,
         examples={"a call of unknown length": examples.HOLD_BODY, "the least": {"amount": 1}},
         response=examples.HOLD,
         problems=[NOT_ENOUGH, HoldLimit(held_lots=500, limit=500), *RATE_PROBLEMS],
     )
-    def post(self, request: HttpRequest, holder: str) -> QueuedRequest | InThread:
-        """Hold credits of the holder."""
-        return self.ask(HoldRequest, self.arguments(request, holder, request_schemas.HoldSerializer))
 
     @operation(
         "listHolds",
@@ -74,26 +67,17 @@ def _hold_keyset(hold: reads.ShownHold) -> cursors.Keyset:
     return (hold.hold,)
 
 
-class _OfAHold(Write):
-    """A call on one hold."""
-
-    def arguments_of(self, request: HttpRequest, holder: str, sequence: int, shape: type[StrictSerializer]) -> dict[str, Any]:
-        """Return what the use-case is called with, or raise."""
-        return {**self.arguments(request, holder, shape), "hold": sequence}
-
-
-class Captures(_OfAHold):
+class Captures(Write):
     """What is held is spent."""
 
-    @write(
+    post = write(
+        CaptureRequest,
         "captureHold",
         "Capture a hold",
         "Spends the held credits, or a part of them. The rest returns to its lots, or stays held for more captures with "
         "`final`: false. A capture can also use a lot that expired during the hold. You refund a capture like a spend.",
         tag=HOLDS,
         scope=LEDGER_HOLD,
-        parameters=[SEQUENCE_PATH],
-        takes=request_schemas.CaptureSerializer,
         examples={
             "what it came to": examples.CAPTURE_BODY,
             "all": {},
@@ -103,46 +87,35 @@ class Captures(_OfAHold):
         response=examples.CAPTURE,
         problems=[*CLOSED, CaptureExceedsHold(sequence=5, held=30, requested=31), NOT_ENOUGH],
     )
-    def post(self, request: HttpRequest, holder: str, sequence: int) -> QueuedRequest | InThread:
-        """Capture a hold of the holder."""
-        return self.ask(CaptureRequest, self.arguments_of(request, holder, sequence, request_schemas.CaptureSerializer))
 
 
-class Release(_OfAHold):
+class Release(Write):
     """What is held is given back."""
 
-    @write(
+    post = write(
+        ReleaseRequest,
         "releaseHold",
         "Release a hold",
         "Returns all held credits to their lots. Credits of a lot that expired during the hold expire at once.",
         tag=HOLDS,
         scope=LEDGER_HOLD,
-        parameters=[SEQUENCE_PATH],
-        takes=request_schemas.ReleaseSerializer,
         examples={"cancelled": examples.RELEASE_BODY, "the least": {}},
         response=examples.RELEASE,
         problems=CLOSED,
     )
-    def post(self, request: HttpRequest, holder: str, sequence: int) -> QueuedRequest | InThread:
-        """Release a hold of the holder."""
-        return self.ask(ReleaseRequest, self.arguments_of(request, holder, sequence, request_schemas.ReleaseSerializer))
 
 
-class Extension(_OfAHold):
+class Extension(Write):
     """A hold gets another expiry."""
 
-    @write(
+    post = write(
+        ExtendRequest,
         "extendHold",
         "Extend a hold",
         "Lets an open hold expire at another instant: an entry of kind `hold` and amount 0 that refers to the first one.",
         tag=HOLDS,
         scope=LEDGER_HOLD,
-        parameters=[SEQUENCE_PATH],
-        takes=request_schemas.ExtensionSerializer,
         examples={"it takes longer": examples.EXTENSION_BODY},
         response=examples.EXTENSION,
         problems=CLOSED,
     )
-    def post(self, request: HttpRequest, holder: str, sequence: int) -> QueuedRequest | InThread:
-        """Extend a hold of the holder."""
-        return self.ask(ExtendRequest, self.arguments_of(request, holder, sequence, request_schemas.ExtensionSerializer))

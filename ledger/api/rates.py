@@ -15,8 +15,11 @@ from ledger.api.kit.schema import RATE_PATH, RequestBody, ResponseBody, operatio
 from ledger.api.kit.writing.rendering import Response, json_response, write_response
 from ledger.api.writes import RATE_PROBLEMS
 from ledger.models import Rate
+from ledger.rules import QuoteRequest, RateRequest
 
 RATES = "Rates"
+RATE = request_schemas.body_of(RateRequest)
+QUOTE = request_schemas.body_of(QuoteRequest)
 RATE_PAGE = page_of(response_schemas.RateBodySerializer)
 
 
@@ -30,7 +33,7 @@ class Rates(Endpoint):
         "holder cannot publish rates. All rates share one space of Idempotency-Keys.",
         tag=RATES,
         scope=LEDGER_ADMIN,
-        takes=RequestBody(request_schemas.RateSerializer, {"3 per 1,000 tokens": examples.RATE_BODY}),
+        takes=RequestBody(RATE, {"3 per 1,000 tokens": examples.RATE_BODY}),
         responses={201: ResponseBody(response_schemas.RateBodySerializer, examples.RATE, "The version.")},
         idempotent=True,
         dry_run=True,
@@ -42,8 +45,9 @@ class Rates(Endpoint):
         dry_run = read_query(DryRunQuery, request)["dry_run"]
         key = dry_run_key(request) if dry_run else idempotency_key(request)
         refuse_condition(request)
-        body = self.body(request, request_schemas.RateSerializer)
-        published = services.publish_rate(**body, actor=self.key.actor, idempotency_key=key, dry_run=dry_run)
+        body = self.body(request, RATE)
+        body |= {"actor": self.key.actor, "idempotency_key": key, "dry_run": dry_run}
+        published = services.publish_rate.execute(RATE.make(body))
         rate = response_schemas.RateBodySerializer.body(published.rate)
         return write_response(rate, replayed=published.replayed, status=200 if dry_run else 201)
 
@@ -110,11 +114,11 @@ class Quotes(Endpoint):
         "The price of a quantity at the current rate. The call stores nothing, so it needs no Idempotency-Key.",
         tag=RATES,
         scope=LEDGER_READ,
-        takes=RequestBody(request_schemas.QuoteSerializer, {"1,250 tokens": examples.QUOTE_BODY}),
+        takes=RequestBody(QUOTE, {"1,250 tokens": examples.QUOTE_BODY}),
         responses={200: ResponseBody(response_schemas.QuoteBodySerializer, examples.QUOTE, "The quote.")},
         problems=RATE_PROBLEMS,
     )
     def post(self, request: HttpRequest) -> Response:
         """Quote a quantity."""
-        amount, rating = services.quote(**self.body(request, request_schemas.QuoteSerializer))
+        amount, rating = services.quote.execute(QUOTE.make(self.body(request, QUOTE)))
         return json_response(response_schemas.QuoteBodySerializer.body(rating, amount=amount))

@@ -1,8 +1,9 @@
 """Statements of an account on paper."""
 
+from dataclasses import dataclass
 from datetime import date
 from functools import partial
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from django.http import HttpRequest
 from drf_spectacular.types import OpenApiTypes
@@ -10,14 +11,14 @@ from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 
 from ledger.api.kit.authentication import LEDGER_READ
 from ledger.api.kit.endpoint import Endpoint, QueuedRequest
-from ledger.api.kit.reading.fields import ChoiceField, CreditTypeField
 from ledger.api.kit.reading.queries import read_query
-from ledger.api.kit.reading.strict_serializers import StrictSerializer
 from ledger.api.kit.schema import HOLDER_PATH, ResponseBody, operation
 from ledger.api.kit.writing.rendering import PDF, Response, pdf_response
+from ledger.api.request_schemas import EntryQuery
 from ledger.statements.statements import statement_file_name, statement_pdf
 from ledger.typesetting.languages import LANGUAGES
 from ledger.typesetting.typeset import DOCUMENTS
+from ledger.values import Choice
 
 MONTH_PATTERN = "2[01][0-9]{2}-(?:0[1-9]|1[0-2])"
 MONTH_PATH = OpenApiParameter(
@@ -29,15 +30,13 @@ MONTH_PATH = OpenApiParameter(
 )
 
 
-class StatementQuery(StrictSerializer):
+@dataclass(frozen=True, kw_only=True)
+class StatementQuery(EntryQuery):
     """Which account, in which language."""
 
-    credit_type = CreditTypeField(default="credits", help_text="What is counted.")
-    language = ChoiceField(
-        choices=[one.code for one in LANGUAGES],
-        required=False,
-        help_text="Of words and numbers; default: the customer's, else en.",
-    )
+    language: Annotated[
+        str | None, Choice([one.code for one in LANGUAGES], "Of words and numbers; default: the customer's, else en.")
+    ] = None
 
 
 class StatementPdf(Endpoint):

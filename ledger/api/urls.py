@@ -7,14 +7,13 @@ from django.urls import URLPattern, path, register_converter
 
 from ledger.api import balances, batches, entries, holders, holds, rates, statements
 from ledger.api.credits import Grants, IncomingTransfers, Overdraft, Refunds, Revocations, Spends, Transfers
-from ledger.api.kit.reading.fields import HOLDER_PATTERN, RATE_PATTERN
-from ledger.rules.requests import MAX_SEQUENCE
+from ledger.values import HOLDER_ID, MAX_SEQUENCE, RATE_CODE
 
 
 class HolderConverter:
     """A holder in a path."""
 
-    regex = HOLDER_PATTERN
+    regex = HOLDER_ID.pattern
 
     def to_python(self, value: str) -> str:
         """Return the holder."""
@@ -45,7 +44,7 @@ class SequenceConverter:
 class RateConverter(HolderConverter):
     """The name of a rate in a path."""
 
-    regex = RATE_PATTERN
+    regex = RATE_CODE.pattern
 
 
 class MonthConverter:

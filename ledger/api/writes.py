@@ -5,20 +5,19 @@ from functools import partial
 from typing import Any
 
 from django.http import HttpRequest
-from drf_spectacular.utils import OpenApiParameter
 
 from ledger import services
 from ledger.api import response_schemas
 from ledger.api.kit.authentication import LEDGER_READ, Key
-from ledger.api.kit.endpoint import Endpoint, Handler, InThread, QueuedRequest
+from ledger.api.kit.endpoint import Endpoint, InThread, QueuedRequest
 from ledger.api.kit.reading.etags import expected_sequence
 from ledger.api.kit.reading.idempotency import dry_run_key, idempotency_key, shown_key
-from ledger.api.kit.reading.parsing import read_body
+from ledger.api.kit.reading.parsing import read, read_body
 from ledger.api.kit.reading.queries import DryRunQuery, read_query
-from ledger.api.kit.reading.strict_serializers import StrictSerializer, read
 from ledger.api.kit.request_errors import NotFound
-from ledger.api.kit.schema import HOLDER_PATH, RequestBody, ResponseBody, operation
+from ledger.api.kit.schema import HOLDER_PATH, SEQUENCE_PATH, RequestBody, ResponseBody, operation
 from ledger.api.kit.writing.rendering import Response, write_response
+from ledger.api.request_schemas import HOLD, body_of, names_no_entry
 from ledger.errors import (
     AmountLimit,
     BalanceLimit,
@@ -29,8 +28,9 @@ from ledger.errors import (
     Shortfall,
     UnknownRate,
 )
-from ledger.rules import Entry, Request
-from ledger.rules.requests import MAX_RECEIVED, MAX_SEQUENCE
+from ledger.records import Shape, declared_fields
+from ledger.rules import Entry, Request, TransferRequest
+from ledger.rules.requests import MAX_RECEIVED
 
 NO_SUCH_ENTRY = EntryNotFound(sequence=7, credit_type="credits")
 LOT_LIMIT = LotLimit(open_lots=500, limit=500)
@@ -77,22 +77,25 @@ class Write(Endpoint):
 
     in_loop = frozenset({"post"})
 
-    def arguments(self, request: HttpRequest, holder: str, shape: type[StrictSerializer]) -> dict[str, Any]:
-        """Return what a request is made of, or raise."""
-        asked: dict[str, Any] = {"holder_id": holder, "actor": self.key.actor, "request_id": self.request_id}
-        if request.META["QUERY_STRING"] and read_query(DryRunQuery, request)["dry_run"]:
-            asked |= {"idempotency_key": dry_run_key(request), "dry_run": True}
-        else:
-            asked["idempotency_key"] = idempotency_key(request)
-        if "HTTP_IF_MATCH" in request.META:
-            asked["expected_sequence"] = expected_sequence(request)
-        return {**read(shape, read_body(request)), **asked}
+    def ask(self, request: HttpRequest, body: Shape[Request], **named: Any) -> QueuedRequest | InThread:
+        """Have a request of one account executed: with those that arrive beside it; a dry run or a transfer by itself.
 
-    def ask(self, request_class: type[Request], arguments: dict[str, Any]) -> QueuedRequest | InThread:
-        """Have a request of one account executed: with those that arrive beside it; a dry run by itself."""
-        asked = request_class(**arguments)
-        if asked.dry_run:
-            return lambda: self.respond(partial(services.execute_once, asked), dry_run=True)
+        Args:
+            named: the fields that the path gives.
+        """
+        named |= {"actor": self.key.actor, "request_id": self.request_id}
+        if request.META["QUERY_STRING"] and read_query(DryRunQuery, request)["dry_run"]:
+            named |= {"idempotency_key": dry_run_key(request), "dry_run": True}
+        else:
+            named["idempotency_key"] = idempotency_key(request)
+        if "HTTP_IF_MATCH" in request.META:
+            named["expected_sequence"] = expected_sequence(request)
+        fields = read(body, read_body(request))
+        if body.entry_numbers and names_no_entry(body, fields):
+            raise NotFound
+        asked = body.make(fields | named)
+        if asked.dry_run or isinstance(asked, TransferRequest):
+            return lambda: self.respond(partial(services.execute_once, asked), dry_run=asked.dry_run)
         return QueuedRequest(services.GROUP_COMMIT, asked, lambda recorded: self.respond(recorded.unwrap))
 
     def respond(self, executed: Callable[[], Entry], *, dry_run: bool = False) -> Response:
@@ -125,42 +128,44 @@ def as_told_to(key: Key, error: LedgerError, *, dry_run: bool) -> LedgerError:
     return told
 
 
-def ensure_possible(sequence: int) -> None:
-    """Return, or raise `NotFound` for a number that no entry can have; it does not fit into the record of a refusal."""
-    if sequence > MAX_SEQUENCE:
-        raise NotFound
-
-
 def write(
+    declared: type[Request],
     name: str,
     summary: str,
     description: str,
     *,
     tag: str,
     scope: str,
-    takes: type[StrictSerializer],
     examples: Mapping[str, Any],
     response: Mapping[str, Any],
     problems: Sequence[LedgerError] = (),
-    parameters: Sequence[OpenApiParameter] = (),
-) -> Callable[[Handler], Handler]:
-    """Document a write of one account; see `schema.operation`.
+) -> Callable[..., QueuedRequest | InThread]:
+    """Return the `post` of a write of one account; see `schema.operation`.
 
     Args:
+        declared: the request; one about a hold has the hold's sequence in its path.
         examples: bodies that it takes, by name. response: the entry that the first one gets.
-        parameters: in the path, behind the holder.
     """
-    return operation(
+    body = body_of(declared)
+    is_of_hold = any(field.name == HOLD for field in declared_fields(declared))
+
+    @operation(
         name,
         summary,
         description,
         tag=tag,
         scope=scope,
-        parameters=[HOLDER_PATH, *parameters],
-        takes=RequestBody(takes, examples),
+        parameters=[HOLDER_PATH, SEQUENCE_PATH] if is_of_hold else [HOLDER_PATH],
+        takes=RequestBody(body, examples),
         responses={201: ResponseBody(response_schemas.EntrySerializer, response, "The entry.")},
         problems=problems,
         idempotent=True,
         dry_run=True,
         conditional=True,
     )
+    def post(self: Write, request: HttpRequest, holder: str, sequence: int = 0) -> QueuedRequest | InThread:
+        if is_of_hold:
+            return self.ask(request, body, holder_id=holder, hold=sequence)
+        return self.ask(request, body, holder_id=holder)
+
+    return post

@@ -22,7 +22,8 @@ from ledger.audit.slices import Slice, slices_of
 from ledger.audit.totals import Counted, read_totals, wrong_totals
 from ledger.database.cluster import on_cluster
 from ledger.errors import RECORDED
-from ledger.rules.requests import CREDIT_TYPE, HOLDER_ID, Request
+from ledger.rules.requests import Request
+from ledger.values import CREDIT_TYPE, HOLDER_ID
 
 Progress = Callable[[int, int], None]
 """Called with the number of entries checked so far and of all entries, from any thread."""

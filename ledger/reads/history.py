@@ -13,7 +13,7 @@ from ledger.rules import Entry
 from ledger.rules.entries import accepts_transfers_by
 from ledger.rules.instants import from_us
 from ledger.rules.lots import Drawn, decode_drawn
-from ledger.rules.requests import MAX_SEQUENCE
+from ledger.values import MAX_SEQUENCE
 
 EntryPosition = tuple[datetime, str, int]
 """Where an entry is in a listing: recorded_at, credit_type, sequence."""

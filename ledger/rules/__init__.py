@@ -12,7 +12,6 @@ from ledger.rules.holds import Hold
 from ledger.rules.lots import MAX_OPEN_LOTS, Lot
 from ledger.rules.refunds import debt_of, refund
 from ledger.rules.requests import (
-    MAX_AMOUNT,
     MAX_BALANCE,
     CaptureRequest,
     ExtendRequest,
@@ -21,6 +20,8 @@ from ledger.rules.requests import (
     IncomingTransfersRequest,
     OverdraftRequest,
     PricedRequest,
+    QuoteRequest,
+    RateRequest,
     RefundRequest,
     ReleaseRequest,
     Request,
@@ -30,6 +31,7 @@ from ledger.rules.requests import (
 )
 from ledger.rules.settlement import settle_due
 from ledger.rules.transfers import set_incoming_transfers, transfer
+from ledger.values import MAX_AMOUNT
 
 __all__ = [
     "KINDS",
@@ -47,6 +49,8 @@ __all__ = [
     "Lot",
     "OverdraftRequest",
     "PricedRequest",
+    "QuoteRequest",
+    "RateRequest",
     "RefundRequest",
     "ReleaseRequest",
     "Request",

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ledger.rules.holds import Hold, Holds, encode_holds
 from ledger.rules.instants import from_us
 from ledger.rules.lots import Drawn, Lots, encode, encode_drawn
-from ledger.rules.requests import encode_json
+from ledger.values import encode_json
 
 KINDS = (
     "grant",

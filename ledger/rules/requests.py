@@ -1,90 +1,76 @@
-"""Requests to one account, with all checks that do not need the account's state."""
+"""Requests to one account, each declared once: its fields, and all checks that do not need the account's state."""
 
 import hashlib
-import json
-import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 from operator import attrgetter
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import orjson
 
 from ledger.errors import Invalid
+from ledger.records import Record, declared_fields
 from ledger.rules.instants import to_us
 from ledger.rules.lots import DEFAULT_PRIORITY, MAX_OPEN_LOTS, MAX_RECEIVED_LOTS, PURCHASED, SOURCES
+from ledger.values import (
+    MAX_ACTOR_CHARACTERS,
+    MAX_AMOUNT,
+    MAX_REASON_CHARACTERS,
+    MAX_REFERENCE_CHARACTERS,
+    Amount,
+    Boolean,
+    Choice,
+    CreditType,
+    EntryNumber,
+    Holder,
+    IdempotencyKey,
+    Integer,
+    Metadata,
+    RateCode,
+    Text,
+    Time,
+    encode_json,
+)
 
-MAX_AMOUNT = 2**53 - 1
-"""The largest amount of one operation: the largest integer that every JSON implementation carries exactly."""
 MAX_RECEIVED = MAX_RECEIVED_LOTS * MAX_AMOUNT
 """The largest number of credits in lots that transfers opened, held credits included."""
 MAX_BALANCE = MAX_OPEN_LOTS * MAX_AMOUNT + MAX_RECEIVED
 """The largest balance, held credits included: 500 lots of MAX_AMOUNT, and what others sent. It is below 2^63."""
-MAX_SEQUENCE = 2**63 - 1
-MAX_METADATA_BYTES = 8192
-MAX_METADATA_KEYS = 50
-MAX_METADATA_KEY_CHARACTERS = 64
-MAX_REASON_CHARACTERS = 500
-MAX_REFERENCE_CHARACTERS = 200
-MAX_ACTOR_CHARACTERS = 200
 MAX_PRIORITY = 32_767
-MIN_KEY_CHARACTERS = 20
-"""Of an API key that somebody chooses."""
-
-HOLDER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,63}")
-HOLDER_ID_RULE = "1 to 64 characters of A-Z a-z 0-9 . _ : @ -, beginning with a letter or digit"
-RATE_CODE = re.compile(r"[a-z0-9][a-z0-9._:-]{0,63}")
-RATE_CODE_RULE = "1 to 64 characters of a-z 0-9 . _ : -, beginning with a letter or digit"
 OVER_CAPTURES = ("refuse", "if_available")
-CREDIT_TYPE = re.compile(r"[a-z0-9_]{1,32}")
-CREDIT_TYPE_RULE = "1 to 32 characters of a-z 0-9 _"
-IDEMPOTENCY_KEY = re.compile(r"[ -~]{1,255}")
-UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-"""NUL and lone surrogates, which PostgreSQL's text cannot store."""
-
-
-def encode_json(value: Any) -> str:
-    """Return the form in which JSON is stored and digested: keys sorted, no spaces, only necessary escapes."""
-    return "null" if value is None else _ENCODER.encode(value)
-
-
-_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
-
 
 CIRCUMSTANCES = frozenset({"idempotency_key", "actor", "request_id", "expected_sequence", "dry_run"})
 """The fields of a request that do not belong to its content: two requests that differ only in these are the same."""
 
+Reason = Annotated[str, Text("Why, for people.", most=MAX_REASON_CHARACTERS)]
+CountedIn = Annotated[str, CreditType()]
+
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class Request(Record):
     """The fields of all requests. An invalid value raises `Invalid`, with the field and the rule."""
 
     operation: ClassVar[str]
+    noun: ClassVar[str] = ""
+    """What the request is called, where the operation's name is not a noun."""
 
-    holder_id: str
-    idempotency_key: str
-    credit_type: str = "credits"
-    reason: str = ""
-    reference: str = ""
-    metadata: dict[str, Any] = field(default_factory=dict)
-    actor: str = ""
+    holder_id: Annotated[str, Holder()]
+    idempotency_key: Annotated[str, IdempotencyKey()]
+    """The request takes effect at most once per holder and key."""
+    credit_type: CountedIn = "credits"
+    reason: Reason = ""
+    reference: Annotated[str, Text("What it belongs to in your books: an order, a message.", most=MAX_REFERENCE_CHARACTERS)] = ""
+    metadata: Annotated[dict[str, Any], Metadata("Yours: at most 50 keys of at most 64 characters, 8 KiB in all.")] = field(
+        default_factory=dict
+    )
+    actor: Annotated[str, Text(most=MAX_ACTOR_CHARACTERS)] = ""
     request_id: str = ""
     expected_sequence: int | None = None
     """Execute only if the account's last entry has this sequence; 0 for an account without entries."""
     dry_run: bool = False
     """Return the result without writing anything."""
-
-    def __post_init__(self) -> None:
-        check_pattern("/holder_id", self.holder_id, HOLDER_ID, HOLDER_ID_RULE)
-        check_pattern("/credit_type", self.credit_type, CREDIT_TYPE, CREDIT_TYPE_RULE)
-        check_pattern("/idempotency_key", self.idempotency_key, IDEMPOTENCY_KEY, "1 to 255 printable ASCII characters")
-        check_text("/reason", self.reason, MAX_REASON_CHARACTERS)
-        check_text("/reference", self.reference, MAX_REFERENCE_CHARACTERS)
-        check_text("/actor", self.actor, MAX_ACTOR_CHARACTERS)
-        if self.metadata:
-            check_metadata(self.metadata)
 
     def asked(self) -> dict[str, Any]:
         """Return the content as plain JSON values. Requests with the same content are the same for every sender."""
@@ -117,253 +103,214 @@ class _Content(NamedTuple):
 
 @cache
 def _content(kind: type[Request]) -> _Content:
-    content = [item for item in fields(kind) if item.name not in CIRCUMSTANCES]
+    content = [item for item in declared_fields(kind) if item.name not in CIRCUMSTANCES]
     names = tuple(item.name for item in content)
-    return _Content(names, attrgetter(*names), tuple(item.name for item in content if item.type in (datetime, datetime | None)))
+    return _Content(names, attrgetter(*names), tuple(item.name for item in content if isinstance(item.value, Time)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class GrantRequest(Request):
-    """Put `amount` credits in, as a new lot."""
+    """Credits to put in.
+
+    Raises: LotLimit.
+    """
 
     operation: ClassVar[str] = "grant"
 
-    amount: int
-    source: str = PURCHASED
-    effective_at: datetime | None = None
-    expires_at: datetime | None = None
-    priority: int = DEFAULT_PRIORITY
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_amount("/amount", self.amount)
-        check_integer("/priority", self.priority, 0, MAX_PRIORITY)
-        if self.source not in SOURCES:
-            raise Invalid(pointer="/source", rule="choice", detail=f"must be one of {', '.join(SOURCES)}")
-        check_instant("/effective_at", self.effective_at)
-        check_instant("/expires_at", self.expires_at)
+    amount: Annotated[int, Amount("How many, in the smallest unit.")]
+    source: Annotated[str, Choice(SOURCES, "Paid for, or given. Given ones are spent first.")] = PURCHASED
+    effective_at: Annotated[datetime | None, Time("When they can be spent from; now by default.", null=True)] = None
+    expires_at: Annotated[datetime | None, Time("When they expire; never by default.", null=True)] = None
+    priority: Annotated[int, Integer("Lower ones are spent first.", least=0, most=MAX_PRIORITY)] = DEFAULT_PRIORITY
 
 
 @dataclass(frozen=True, kw_only=True)
 class PricedRequest(Request):
     """A request with an amount, or with a rate and a quantity that give the amount."""
 
-    amount: int | None = None
-    rate: str | None = None
-    quantity: int | None = None
+    either = (("amount",), ("rate", "quantity"))
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if (self.amount is None) == (self.rate is None):
-            raise Invalid(pointer="/amount", rule="required", detail="give either amount, or rate and quantity")
-        if (self.quantity is None) != (self.rate is None):
-            raise Invalid(pointer="/quantity", rule="required", detail="give rate and quantity together")
-        if self.amount is not None:
-            check_amount("/amount", self.amount)
-        if self.rate is not None:
-            check_pattern("/rate", self.rate, RATE_CODE, RATE_CODE_RULE)
-            check_amount("/quantity", self.quantity)
+    amount: Annotated[int | None, Amount("How many, in the smallest unit.")] = None
+    rate: Annotated[str | None, RateCode("Instead of the amount: the rate that it is priced by …")] = None
+    quantity: Annotated[int | None, Amount("… and how much of what it prices was used.")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpendRequest(PricedRequest):
-    """Take `amount` credits out."""
+    """Credits to take out: an amount, or a quantity of something that has a rate.
+
+    Raises: InsufficientCredits if fewer credits are available now; UnknownRate, AmountLimit.
+    """
 
     operation: ClassVar[str] = "spend"
 
 
 @dataclass(frozen=True, kw_only=True)
 class HoldRequest(PricedRequest):
-    """Set `amount` credits aside until `expires_at`, an hour from now by default."""
+    """Credits to set aside: an amount, or a quantity of something that has a rate.
+
+    From `expires_at` on the hold withholds nothing; no job is needed for that.
+
+    Raises: InsufficientCredits (an overdraft does not count), HoldLimit, UnknownRate, AmountLimit.
+    """
 
     operation: ClassVar[str] = "hold"
 
-    expires_at: datetime | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_instant("/expires_at", self.expires_at)
+    expires_at: Annotated[
+        datetime | None, Time("When they are no longer held: within 31 days; in an hour by default.", null=True)
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class CaptureRequest(Request):
-    """Spend `amount`, or all held credits, of the hold with this sequence; `final` releases the rest."""
+    """How much of a hold is spent.
+
+    The entry's amount is 0 or below: what it took from the balance beyond the hold.
+
+    Raises: EntryNotFound, NotAHold, HoldClosed, CaptureExceedsHold, InsufficientCredits.
+    """
 
     operation: ClassVar[str] = "capture"
 
-    hold: int
-    amount: int | None = None
-    final: bool = True
-    over_capture: str = "refuse"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_integer("/hold", self.hold, 1, MAX_SEQUENCE)
-        if self.amount is not None:
-            check_amount("/amount", self.amount)
-        if self.over_capture not in OVER_CAPTURES:
-            raise Invalid(pointer="/over_capture", rule="choice", detail=f"must be one of {', '.join(OVER_CAPTURES)}")
+    hold: Annotated[int, EntryNumber("The hold, by its sequence.")]
+    amount: Annotated[int | None, Amount("How many; all that is held by default.")] = None
+    final: Annotated[bool, Boolean("Release the rest; else it stays held, for more captures.")] = True
+    over_capture: Annotated[
+        str,
+        Choice(
+            OVER_CAPTURES,
+            "For an amount above what is held: refuse it, or take the difference from the balance if it is available.",
+        ),
+    ] = "refuse"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseRequest(Request):
-    """Give back all credits that the hold with this sequence still holds."""
+    """A hold to give back.
+
+    Raises: EntryNotFound, NotAHold, HoldClosed.
+    """
 
     operation: ClassVar[str] = "release"
 
-    hold: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_integer("/hold", self.hold, 1, MAX_SEQUENCE)
+    hold: Annotated[int, EntryNumber("The hold, by its sequence.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExtendRequest(Request):
-    """Change the expiry of the hold with this sequence."""
+    """When a hold is to expire instead.
+
+    Makes a `hold` entry of amount 0 that refers to the hold.
+
+    Raises: EntryNotFound, NotAHold, HoldClosed.
+    """
 
     operation: ClassVar[str] = "extend"
+    noun: ClassVar[str] = "extension of a hold"
 
-    hold: int
-    expires_at: datetime
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_integer("/hold", self.hold, 1, MAX_SEQUENCE)
-        check_instant("/expires_at", self.expires_at)
+    hold: Annotated[int, EntryNumber("The hold, by its sequence.")]
+    expires_at: Annotated[datetime, Time("Within 31 days from now; sooner than before is possible too.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TransferRequest(Request):
-    """Move `amount` credits to another holder; their lots keep expiry, priority and source."""
+    """Credits to move to another holder.
+
+    Their lots keep expiry, priority and source. Both locks are taken in the order of their numbers, and both sides are written in
+    one transaction. Makes a `transfer_out` entry, whose counterpart is the other holder.
+
+    Raises: InsufficientCredits (an overdraft does not count); TransfersRefused, LotLimit, BalanceLimit of the other holder.
+    """
 
     operation: ClassVar[str] = "transfer"
 
-    to: str
-    amount: int
+    to: Annotated[str, Holder("The holder who gets them.")]
+    amount: Annotated[int, Amount("How many, in the smallest unit.")]
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_amount("/amount", self.amount)
-        check_pattern("/to", self.to, HOLDER_ID, HOLDER_ID_RULE)
+    def check_whole(self) -> None:
         if self.to == self.holder_id:
             raise Invalid(pointer="/to", rule="other", detail="must be another holder")
 
 
 @dataclass(frozen=True, kw_only=True)
 class IncomingTransfersRequest(Request):
-    """Accept transfers from others into the account, as by default, or refuse them."""
+    """Whether others may transfer credits into the account.
+
+    Makes an `adjust` entry of amount 0 with the new `accepts_transfers`.
+    """
 
     operation: ClassVar[str] = "incoming_transfers"
 
-    accepted: bool
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if type(self.accepted) is not bool:
-            raise Invalid(pointer="/accepted", rule="type", detail="must be a boolean")
+    accepted: Annotated[bool, Boolean("False refuses them from now on; accounts accept them until they are told otherwise.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class OverdraftRequest(Request):
-    """Let spends take the balance down to `-limit`."""
+    """How far below zero spends may take the balance.
+
+    Makes an `adjust` entry of amount 0 with the new `overdraft`. A lower limit leaves an existing debt as it is; later grants
+    repay it first.
+    """
 
     operation: ClassVar[str] = "overdraft"
 
-    limit: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_integer("/limit", self.limit, 0, MAX_AMOUNT)
+    limit: Annotated[int, Amount("0 for no overdraft. What is owed stays owed.", least=0)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RefundRequest(Request):
-    """Give back `amount`, or the whole rest, of the spend with this sequence."""
+    """A spend to give back, whole or in part.
+
+    The credits go to the lots that they came from. Those of an expired lot form a new lot for
+    settings.LEDGER["REFUND_LOT_DAYS"] days, or expire at once, as settings.LEDGER["REFUND_TO_EXPIRED_LOT"] says. New lots with
+    different terms need one entry each; the last one is returned, and its `refunded_total` covers all of them.
+
+    Raises: EntryNotFound, NotRefundable, RefundExceedsSpend, LotLimit.
+    """
 
     operation: ClassVar[str] = "refund"
 
-    spend: int
-    amount: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_integer("/spend", self.spend, 1, MAX_SEQUENCE)
-        if self.amount is not None:
-            check_amount("/amount", self.amount)
+    spend: Annotated[int, EntryNumber("The spend, by its sequence.")]
+    amount: Annotated[int | None, Amount("How many; all that is left of the spend by default.")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class RevokeRequest(Request):
-    """Take back `amount`, or the whole unspent rest, of the grant with this sequence."""
+    """A grant whose unspent rest is to be taken back, whole or in part.
+
+    Raises: EntryNotFound, NotRevocable, RevocationExceedsGrant.
+    """
 
     operation: ClassVar[str] = "revoke"
+    noun: ClassVar[str] = "revocation"
 
-    grant: int
-    amount: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_integer("/grant", self.grant, 1, MAX_SEQUENCE)
-        if self.amount is not None:
-            check_amount("/amount", self.amount)
+    grant: Annotated[int, EntryNumber("The grant, by its sequence.")]
+    amount: Annotated[int | None, Amount("How many; all that is unspent by default.")] = None
 
 
-def check_holder_id(value: Any) -> None:
-    check_pattern("/holder_id", value, HOLDER_ID, HOLDER_ID_RULE)
+# Rates -----------------------------------------------------------------------------------------------
 
 
-def check_credit_type(value: Any) -> None:
-    check_pattern("/credit_type", value, CREDIT_TYPE, CREDIT_TYPE_RULE)
+@dataclass(frozen=True, kw_only=True)
+class RateRequest(Record):
+    """The next version of a rate."""
+
+    code: Annotated[str, RateCode("Its name.")]
+    price: Annotated[int, Amount("This many credits …")]
+    per: Annotated[int, Amount("Units per price; the ledger rounds up to whole credits.")]
+    credit_type: CountedIn = "credits"
+    reason: Reason = ""
+    actor: Annotated[str, Text(most=MAX_ACTOR_CHARACTERS)] = ""
+    idempotency_key: Annotated[str | None, IdempotencyKey()] = None
+    """The request takes effect at most once per key, over all rates; without a key each call makes a version."""
+    dry_run: bool = False
+    """Return the version that would be published, and write nothing."""
 
 
-def check_pattern(pointer: str, value: Any, pattern: re.Pattern[str], rule: str) -> None:
-    if not isinstance(value, str):
-        raise Invalid(pointer=pointer, rule="type", detail="must be a string")
-    if not pattern.fullmatch(value):
-        raise Invalid(pointer=pointer, rule="pattern", detail=f"must be {rule}")
+@dataclass(frozen=True, kw_only=True)
+class QuoteRequest(Record):
+    """A quantity to be priced."""
 
-
-def check_integer(pointer: str, value: Any, least: int, most: int) -> None:
-    # bool is a subclass of int, and True is not an amount.
-    if type(value) is not int:
-        raise Invalid(pointer=pointer, rule="type", detail="must be an integer")
-    if not least <= value <= most:
-        raise Invalid(pointer=pointer, rule="range", detail=f"must be {least} .. {most}")
-
-
-def check_amount(pointer: str, value: Any) -> None:
-    check_integer(pointer, value, 1, MAX_AMOUNT)
-
-
-def check_text(pointer: str, value: Any, most_characters: int) -> None:
-    if not isinstance(value, str):
-        raise Invalid(pointer=pointer, rule="type", detail="must be a string")
-    if len(value) > most_characters:
-        raise Invalid(pointer=pointer, rule="max_length", detail=f"must have at most {most_characters} characters")
-    if UNSTORABLE.search(value):
-        raise Invalid(pointer=pointer, rule="characters", detail="must not contain NUL or lone surrogates")
-
-
-def check_metadata(value: Any) -> None:
-    if not isinstance(value, dict):
-        raise Invalid(pointer="/metadata", rule="type", detail="must be an object")
-    if len(value) > MAX_METADATA_KEYS:
-        raise Invalid(pointer="/metadata", rule="max_keys", detail=f"must have at most {MAX_METADATA_KEYS} keys")
-    for key in value:
-        check_text("/metadata", key, MAX_METADATA_KEY_CHARACTERS)
-    try:
-        text = encode_json(value)
-    except (TypeError, ValueError) as error:
-        raise Invalid(pointer="/metadata", rule="type", detail="must be plain JSON") from error
-    if UNSTORABLE.search(text) or "\\u0000" in text:
-        raise Invalid(pointer="/metadata", rule="characters", detail="must not contain NUL or lone surrogates")
-    if len(text.encode()) > MAX_METADATA_BYTES:
-        raise Invalid(pointer="/metadata", rule="max_bytes", detail=f"must have at most {MAX_METADATA_BYTES} bytes as JSON")
-
-
-def check_instant(pointer: str, value: Any) -> None:
-    if value is None:
-        return
-    if not isinstance(value, datetime) or value.utcoffset() is None:
-        raise Invalid(pointer=pointer, rule="type", detail="must be a time with an offset")
+    rate: Annotated[str, RateCode("The rate, by its name.")]
+    quantity: Annotated[int, Amount("How much of what it prices.")]
+    credit_type: CountedIn = "credits"

@@ -14,20 +14,24 @@ from ledger.services.batches import MAX_OPERATIONS, BatchResult, Mode, Outcome, 
 from ledger.services.credits import (
     available_under,
     book_expirations,
+    capture,
+    extend,
     grant,
     grant_under,
+    hold,
     refund,
     refund_under,
+    release,
     revoke,
     revoke_under,
+    set_incoming_transfers,
     set_overdraft,
     spend,
     spend_under,
+    transfer,
 )
 from ledger.services.execute import GROUP_COMMIT, execute_once, execute_under
-from ledger.services.holds import capture, extend, hold, release
 from ledger.services.rates import PublishedRate, current_rate, publish_rate, quote
-from ledger.services.transfers import set_incoming_transfers, transfer
 
 __all__ = [
     "GROUP_COMMIT",

@@ -10,7 +10,8 @@ from django.utils import timezone
 from ledger.database.transactions import own_or_joined
 from ledger.errors import Invalid
 from ledger.models import SCOPES, ApiKey
-from ledger.rules.requests import MIN_KEY_CHARACTERS, check_holder_id
+from ledger.records import check
+from ledger.values import MIN_KEY_CHARACTERS, Holder
 
 
 def create_api_key(
@@ -34,7 +35,7 @@ def create_api_key(
     if unknown or not scopes:
         raise Invalid(pointer="/scopes", rule="choice", detail=f"must be one or more of {', '.join(SCOPES)}")
     if holder_id is not None:
-        check_holder_id(holder_id)
+        check(Holder(), holder_id, "/holder_id")
     if not 1 <= len(name) <= 100:
         raise Invalid(pointer="/name", rule="length", detail="must have 1 to 100 characters")
     text = secrets.token_urlsafe(32) if key is None else key

@@ -7,7 +7,7 @@ own entry.
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, TypedDict
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
@@ -24,33 +24,6 @@ from ledger.services.group_commit import GroupCommit, ResultOrError
 from ledger.services.operation_counts import count_group, count_operations
 from ledger.services.rates import priced
 from ledger.services.refusal_log import log_refusals
-
-
-class Circumstances(TypedDict, total=False):
-    """The optional arguments of every use-case.
-
-    credit_type: "credits" by default. reason: at most 500 characters. reference: the caller's id, at most 200 characters.
-    metadata: at most 50 keys and 8 KiB. actor: the sender of the request. request_id: stored with a refusal. expected_sequence:
-    execute only if the account's last entry has this sequence. dry_run: return the result and write nothing.
-    """
-
-    credit_type: str
-    reason: str
-    reference: str
-    metadata: dict[str, Any] | None
-    actor: str
-    request_id: str
-    expected_sequence: int | None
-    dry_run: bool
-
-
-def plain(circumstances: Circumstances) -> dict[str, Any]:
-    """Return the circumstances in the form that a request takes: metadata of None becomes an empty object."""
-    values: dict[str, Any] = dict(circumstances)
-    if values.get("metadata", False) is None:
-        del values["metadata"]
-    return values
-
 
 # Transactions ----------------------------------------------------------------------------------------
 

@@ -134,7 +134,7 @@ def refusal_of_bootstrap_key() -> str:
     given = os.environ.get("LEDGER_BOOTSTRAP_API_KEY", "")
     if not given:
         return ""
-    from ledger.rules.requests import MIN_KEY_CHARACTERS
+    from ledger.values import MIN_KEY_CHARACTERS
 
     if len(given) >= MIN_KEY_CHARACTERS:
         return ""

@@ -26,7 +26,7 @@ from ledger.rules import Account, Entry, GrantRequest, RefundRequest, SpendReque
 from ledger.rules.holds import encode_holds
 from ledger.rules.instants import DAY_US, SECOND_US, from_us, to_us
 from ledger.rules.lots import Lot, encode, encode_drawn
-from ledger.rules.requests import encode_json
+from ledger.values import encode_json
 
 ROWS_PER_STATEMENT = 5_000
 START_US = to_us(datetime(2025, 1, 1, tzinfo=UTC))

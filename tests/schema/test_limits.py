@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from ledger import reads
+from ledger import reads, values
 from ledger.database.locks import sqlstate
 from ledger.database.rows import fetch_value
 from ledger.entry_rows import COLUMNS
-from ledger.rules import MAX_AMOUNT, MAX_BALANCE, Account, Entry, Lot, requests
+from ledger.rules import MAX_AMOUNT, MAX_BALANCE, Account, Entry, Lot
 from ledger.rules.entries import GENESIS
 from ledger.rules.instants import to_us
-from ledger.rules.requests import encode_json
+from ledger.values import encode_json
 from tests.benchmarks.histories import row
 
 pytestmark = pytest.mark.django_db
@@ -21,9 +21,9 @@ LENGTHS = {
     "holder_id": 64,
     "credit_type": 32,
     "idempotency_key": 255,
-    "actor": requests.MAX_ACTOR_CHARACTERS,
-    "reason": requests.MAX_REASON_CHARACTERS,
-    "reference": requests.MAX_REFERENCE_CHARACTERS,
+    "actor": values.MAX_ACTOR_CHARACTERS,
+    "reason": values.MAX_REASON_CHARACTERS,
+    "reference": values.MAX_REFERENCE_CHARACTERS,
 }
 
 
@@ -63,7 +63,7 @@ def test_a_reason_of_a_megabyte_is_refused():
 
 
 def test_metadata_have_a_limit_in_bytes():
-    longest = requests.MAX_METADATA_BYTES - len(encode_json({"k": ""}))
+    longest = values.MAX_METADATA_BYTES - len(encode_json({"k": ""}))
     insert_entry(grant_entry("ada", metadata={"k": "x" * longest}))
     assert_refused(grant_entry("bob", metadata={"k": "x" * (longest + 1)}), "ledger_entry_texts_in_limits")
     assert_refused(grant_entry("bob", metadata={"k": "\u00e9" * (longest // 2 + 1)}), "ledger_entry_texts_in_limits")
@@ -82,18 +82,18 @@ def test_the_table_of_rates_has_the_limits_of_the_rules():
         ("credit_type", LENGTHS["credit_type"]),
         ("code", 64),
         ("idempotency_key", LENGTHS["idempotency_key"]),
-        ("published_by", requests.MAX_ACTOR_CHARACTERS),
-        ("published_because", requests.MAX_REASON_CHARACTERS),
+        ("published_by", values.MAX_ACTOR_CHARACTERS),
+        ("published_because", values.MAX_REASON_CHARACTERS),
     ):
         assert f"(char_length({column}) <= {most})" in found
 
 
 def test_the_patterns_of_the_rules_have_the_same_limits():
     for pattern, most in (
-        (requests.HOLDER_ID, LENGTHS["holder_id"]),
-        (requests.CREDIT_TYPE, LENGTHS["credit_type"]),
-        (requests.IDEMPOTENCY_KEY, LENGTHS["idempotency_key"]),
-        (requests.RATE_CODE, 64),
+        (values.HOLDER_ID, LENGTHS["holder_id"]),
+        (values.CREDIT_TYPE, LENGTHS["credit_type"]),
+        (values.IDEMPOTENCY_KEY, LENGTHS["idempotency_key"]),
+        (values.RATE_CODE, 64),
     ):
         assert pattern.fullmatch("a" * most)
         assert not pattern.fullmatch("a" * (most + 1))

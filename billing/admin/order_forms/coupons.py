@@ -18,10 +18,10 @@ from billing.rating.totals import CouponPer
 from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.idempotent_forms import Done, DryRun, amount_field, operation_view, text_field
 from ledger.admin.kit.pages import ReadOnlyAdmin
-from ledger.api.kit.reading.fields import HOLDER_PATTERN
+from ledger.values import HOLDER_ID
 
 KINDS: Final = [("percentage", "a percentage"), ("amount", "an amount")]
-NAME: Final = re.compile(HOLDER_PATTERN, re.ASCII)
+NAME: Final = re.compile(HOLDER_ID.pattern, re.ASCII)
 MAX_NAMES: Final = 100
 DURATIONS: Final = [("once", "once"), ("recurring", "for some periods"), ("forever", "for every invoice")]
 PER: Final = [("", "each subscription"), (CouponPer.CUSTOMER.value, "the customer")]

@@ -19,7 +19,7 @@ from billing.rating.limits import MAX_MONEY, zones
 from billing.rating.money import MINOR_DIGITS
 from ledger.admin.kit.idempotent_forms import KeyedForm
 from ledger.admin.kit.pages import MAX_REASON_CHARACTERS
-from ledger.api.kit.reading.fields import HOLDER_PATTERN
+from ledger.values import HOLDER_ID
 
 DECIMAL_PLACES: Final = 12
 CREDIT_TYPE: Final = r"[a-z0-9_]{1,32}"
@@ -48,7 +48,7 @@ def ref_field(*, label: str, required: bool = True, help_text: str = "", **optio
         help_text=help_text,
         max_length=64,
         widget=UnfoldAdminTextInputWidget(attrs={"autocomplete": "off"}),
-        validators=[_pattern(HOLDER_PATTERN, "Use 1 to 64 letters, digits and . _ : @ -, without spaces.")],
+        validators=[_pattern(HOLDER_ID.pattern, "Use 1 to 64 letters, digits and . _ : @ -, without spaces.")],
         **options,
     )
 

@@ -17,8 +17,8 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 
 from ledger.admin.kit.idempotent_forms import KeyedForm
 from ledger.models import CreditType
-from ledger.rules.requests import CREDIT_TYPE, MAX_AMOUNT
 from ledger.units import CreditUnit, plain_unit, unit_in, units_of
+from ledger.values import CREDIT_TYPE, MAX_AMOUNT
 
 DEFAULT_TYPE: Final = "credits"
 MAX_DECIMALS: Final = 12

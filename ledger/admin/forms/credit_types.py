@@ -14,8 +14,8 @@ from ledger.admin.kit.columns import Column, NamedColumns
 from ledger.models import CreditType
 from ledger.rules.credit_units import MAX_SCALE, CreditUnit
 from ledger.rules.refusal_texts import AMOUNTS
-from ledger.rules.requests import CREDIT_TYPE
 from ledger.units import unit_in
+from ledger.values import CREDIT_TYPE
 
 EXAMPLE = 1_234_567
 

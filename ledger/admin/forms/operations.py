@@ -21,8 +21,9 @@ from ledger.errors import LedgerError
 from ledger.models import EntryListing
 from ledger.rules import Entry
 from ledger.rules.refusal_texts import are
-from ledger.rules.requests import HOLDER_ID, MAX_PRIORITY
+from ledger.rules.requests import MAX_PRIORITY
 from ledger.units import unit_of
+from ledger.values import HOLDER_ID
 
 EXPIRY_PRESETS = [("", "never"), ("7", "in 7 days"), ("30", "in 30 days"), ("90", "in 90 days"), ("365", "in a year")]
 """Days, and what they are called."""

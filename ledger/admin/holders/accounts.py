@@ -30,8 +30,8 @@ from ledger.admin.links import account_id, account_url, holder_link, holder_url
 from ledger.models import Account
 from ledger.reads import Balance
 from ledger.rules.credit_units import CreditUnit
-from ledger.rules.requests import HOLDER_ID
 from ledger.units import units_of
+from ledger.values import HOLDER_ID
 
 ACCOUNTS_LOOKED_AT = 2_000
 SHOWN_NUMBER = re.compile(r"([0-9]{1,3}(,[0-9]{3})+|[0-9]+)(\.[0-9]+)?", re.ASCII)

@@ -30,9 +30,9 @@ from ledger.rules.entry_texts import REASONS_OF_THE_LEDGER, entry_text
 from ledger.rules.instants import from_us, to_us
 from ledger.rules.lots import Lot
 from ledger.rules.refusal_texts import when
-from ledger.rules.requests import CREDIT_TYPE, HOLDER_ID, MAX_SEQUENCE
 from ledger.rules.usage_rates import BurnRate
 from ledger.units import units_of
+from ledger.values import CREDIT_TYPE, HOLDER_ID, MAX_SEQUENCE
 
 TYPES_SHOWN = 50
 LOTS_SHOWN = 50

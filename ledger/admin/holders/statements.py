@@ -13,9 +13,9 @@ from ledger import staff_log
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.admin.links import holder_url
 from ledger.errors import Invalid
-from ledger.rules.requests import CREDIT_TYPE, HOLDER_ID
 from ledger.statements.statements import statement_file_name, statement_pdf
 from ledger.totals.closing import month_before
+from ledger.values import CREDIT_TYPE, HOLDER_ID
 
 
 def url(model_admin: ReadOnlyAdmin) -> URLPattern:

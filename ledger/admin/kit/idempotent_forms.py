@@ -30,7 +30,7 @@ from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminTextInputWi
 from ledger import staff_log
 from ledger.admin.kit.pages import ReadOnlyAdmin, ReasonForm, actor, said
 from ledger.errors import IdempotencyKeyReused, Invalid, LedgerError, OutcomeUnknown, Refused, Retryable
-from ledger.rules.requests import MAX_AMOUNT, MAX_REFERENCE_CHARACTERS
+from ledger.values import MAX_AMOUNT, MAX_REFERENCE_CHARACTERS
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 from ledger.admin.kit.filters import WrongFilter, read_number
 from ledger.admin.kit.saved_lists import SavedList
 from ledger.errors import LedgerError
-from ledger.rules.requests import MAX_ACTOR_CHARACTERS, MAX_REASON_CHARACTERS
+from ledger.values import MAX_ACTOR_CHARACTERS, MAX_REASON_CHARACTERS
 
 PAGE_ROWS = 50
 NOTHING_AT_ZERO = {"held", "expired", "not_yet_effective"}

@@ -14,13 +14,13 @@ from django.http import HttpRequest
 from rest_framework.views import APIView
 
 from ledger.api.kit.authentication import Key
-from ledger.api.kit.reading.parsing import BODY_LIMIT_BYTES, read_body
+from ledger.api.kit.reading.parsing import BODY_LIMIT_BYTES, read, read_body
 from ledger.api.kit.reading.queries import refuse_query
 from ledger.api.kit.reading.requests import Request
-from ledger.api.kit.reading.strict_serializers import StrictSerializer, read
 from ledger.api.kit.request_errors import MethodNotAllowed, NotAcceptable, NotFound, ScopeMissing
 from ledger.api.kit.writing.rendering import AnyResponse, Response
 from ledger.database.queues import Queue
+from ledger.records import Shape
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
@@ -126,9 +126,9 @@ class Endpoint(APIView):
         """The methods that exist here, as the Allow header names them."""
         return [method.upper() for method in self.http_method_names if hasattr(self, method)]
 
-    def body(self, request: HttpRequest, serializer_class: type[StrictSerializer]) -> dict[str, Any]:
-        """Return the clean fields of the request's body, or raise; see `read_body` and `read`."""
-        return read(serializer_class, read_body(request))
+    def body(self, request: HttpRequest, shape: Shape[Any]) -> dict[str, Any]:
+        """Return the fields of the request's body, or raise; see `read_body` and `read`."""
+        return read(shape, read_body(request))
 
 
 def ensure_acceptable(accept: str | None, served: str = "application/json") -> None:

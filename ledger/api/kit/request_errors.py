@@ -4,20 +4,8 @@ Statuses are given in `ledger.api.problems`, nowhere else.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from ledger.errors import LedgerError
-
-
-class FieldError(NamedTuple):
-    """One thing that is wrong with a request.
-
-    `pointer` is a JSON pointer into the body ("" is the body itself); for a query parameter or a header it is "/" and its name.
-    """
-
-    pointer: str
-    code: str
-    detail: str
+from ledger.errors import FieldError, LedgerError
 
 
 class RequestError(LedgerError):

@@ -5,21 +5,21 @@ responses of them, with their statuses, when the document is made.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple
 
-from drf_spectacular.extensions import OpenApiSerializerExtension, OpenApiSerializerFieldExtension
+from drf_spectacular.extensions import OpenApiSerializerExtension
 from drf_spectacular.openapi import AutoSchema
-from drf_spectacular.plumbing import ResolvedComponent
+from drf_spectacular.plumbing import ResolvedComponent, append_meta
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import serializers
 
 from ledger.api.kit.endpoint import Handler, requires
-from ledger.api.kit.reading.fields import CREDIT_TYPE_PATTERN, HOLDER_PATTERN, RATE_PATTERN
 from ledger.api.kit.reading.queries import DryRunQuery
-from ledger.api.kit.reading.strict_serializers import AnyOfField, ListOfField, MapField, StrictSerializer, choice_text
 from ledger.api.kit.request_errors import ScopeMissing
 from ledger.errors import AccountMovedOn, LedgerError
-from ledger.rules.requests import MAX_SEQUENCE
+from ledger.records import Field, OneOf, Record, Shape, choice_text, shape_of
+from ledger.values import CREDIT_TYPE, HOLDER_ID, MAX_SEQUENCE, RATE_CODE
 
 PROBLEMS_KEY = "x-problems"
 """Where an operation carries its errors until the hook turns them into responses; it is not in the finished document."""
@@ -29,7 +29,7 @@ SCOPE_KEY = "x-scope"
 
 HOLDER_PATH = OpenApiParameter(
     "holder",
-    {"type": "string", "pattern": f"^{HOLDER_PATTERN}$", "minLength": 1, "maxLength": 64},
+    {"type": "string", "pattern": f"^{HOLDER_ID.pattern}$", "minLength": 1, "maxLength": 64},
     OpenApiParameter.PATH,
     description="The owner of the credits. A new holder has no credits; its first grant creates it.",
     examples=[OpenApiExample("holder", "customer-42")],
@@ -43,7 +43,7 @@ SEQUENCE_PATH = OpenApiParameter(
 )
 RATE_PATH = OpenApiParameter(
     "code",
-    {"type": "string", "pattern": f"^{RATE_PATTERN}$", "minLength": 1, "maxLength": 64},
+    {"type": "string", "pattern": f"^{RATE_CODE.pattern}$", "minLength": 1, "maxLength": 64},
     OpenApiParameter.PATH,
     description="The name of the rate.",
     examples=[OpenApiExample("code", "gpt-4o.output")],
@@ -112,7 +112,7 @@ class ResponseBody(NamedTuple):
 class RequestBody(NamedTuple):
     """A body that a call takes; `examples` by name."""
 
-    shape: type[StrictSerializer]
+    shape: Shape[Any]
     examples: Mapping[str, Any]
 
 
@@ -125,7 +125,7 @@ def operation(
     scope: str,
     responses: Mapping[int, ResponseBody],
     takes: RequestBody | None = None,
-    query: type[StrictSerializer] | None = None,
+    query: type[Record] | None = None,
     parameters: Sequence[OpenApiParameter] = (),
     problems: Sequence[LedgerError] = (),
     idempotent: bool = False,
@@ -154,6 +154,7 @@ def operation(
     ]
     headers += [IF_MATCH_HEADER] if conditional else []
     query = query or (DryRunQuery if dry_run else None)
+    queries: list[Any] = [shape_of(query)] if query else []
     if conditional:
         problems = [*problems, AccountMovedOn(expected=7, sequence=8)]
     if dry_run and 200 not in responses:
@@ -165,7 +166,7 @@ def operation(
         description=f"{description}\n\nScope: `{scope}`.".strip() if scope else description,
         tags=[tag],
         deprecated=deprecated or None,
-        parameters=[*parameters, *([query] if query else []), *headers],
+        parameters=[*parameters, *queries, *headers],
         request=takes.shape if takes else None,
         responses={
             (status, body.media_type): OpenApiResponse(body.shape, body.description or summary)
@@ -213,64 +214,66 @@ def page_example(*results: Any, path: str) -> dict[str, Any]:
     return {"results": list(results), "next": f"https://ledger.example{path}?cursor=Zm9sbG93aW5n&limit=1", "previous": None}
 
 
-CREDIT_TYPE_SCHEMA = {"type": "string", "pattern": f"^{CREDIT_TYPE_PATTERN}$"}
+CREDIT_TYPE_SCHEMA = {"type": "string", "pattern": f"^{CREDIT_TYPE.pattern}$"}
 
 
 # What drf-spectacular is to make of our declarations -------------------------------------------------
 
 
-class StrictFieldSchema(OpenApiSerializerFieldExtension):
-    """A strict field says itself what it takes."""
+class ShapeSchema(OpenApiSerializerExtension):
+    """A shape says itself what it takes, and takes no other fields."""
 
-    target_class = "ledger.api.kit.reading.fields.StrictField"
-    match_subclasses = True
+    target_class = "ledger.records.Shape"
 
-    def map_serializer_field(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
-        """Return the field's JSON schema."""
-        field = self.target
-        schema: dict[str, Any] = dict(field.openapi())
-        if isinstance(field, ListOfField):
-            schema["items"] = _child_schema(auto_schema, field.child, direction)
-        elif isinstance(field, AnyOfField):
-            schema["items"] = _one_of(auto_schema, field, direction).ref
-        elif isinstance(field, MapField):
-            schema["additionalProperties"] = _child_schema(auto_schema, field.child, direction)
+    def get_name(self, auto_schema: Any, direction: Any) -> str:
+        """Return the name of the shape's component."""
+        name: str = self.target.name
+        return name
+
+    def map_serializer(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
+        """Return the JSON schema of the shape."""
+        shape: Shape[Any] = self.target
+        # Not as a `oneOf` of lists of required fields: client generators make a type of nothing of each of them.
+        choice = f"\n\nGive {choice_text(shape.either)}." if shape.either else ""
+        required = sorted(field.name for field in shape.fields if field.required)
+        return {
+            "type": "object",
+            "description": shape.text + choice,
+            "properties": {field.name: _field_schema(auto_schema, field, direction) for field in shape.fields},
+            **({"required": required} if required else {}),
+            "additionalProperties": False,
+        }
+
+
+def _field_schema(auto_schema: Any, field: Field, direction: Any) -> Any:
+    meta = {"description": field.value.text} | ({"nullable": True} if field.value.null else {})
+    if field.default is not None:
+        meta["default"] = str(field.default) if isinstance(field.default, Decimal) else field.default
+    return append_meta(_with_references(auto_schema, field.value.openapi(), direction), meta)
+
+
+def _with_references(auto_schema: Any, schema: Any, direction: Any) -> Any:
+    """Return the schema of a value with references to the components of the shapes in it."""
+    if isinstance(schema, Shape):
+        return auto_schema.resolve_serializer(schema, direction).ref
+    if isinstance(schema, OneOf):
+        return _one_of(auto_schema, schema, direction).ref
+    if not isinstance(schema, dict):
         return schema
+    return {name: _with_references(auto_schema, part, direction) for name, part in schema.items()}
 
 
-def _child_schema(auto_schema: Any, child: Any, direction: Any) -> Any:
-    if isinstance(child, serializers.Serializer):
-        return auto_schema.resolve_serializer(child, direction).ref
-    return auto_schema._map_serializer_field(child, direction)
-
-
-def _one_of(auto_schema: Any, field: AnyOfField, direction: Any) -> ResolvedComponent:
-    refs = {name: auto_schema.resolve_serializer(shape, direction).ref for name, shape in field.shapes.items()}
+def _one_of(auto_schema: Any, value: OneOf, direction: Any) -> ResolvedComponent:
+    refs = {name: auto_schema.resolve_serializer(shape, direction).ref for name, shape in value.shapes.items()}
     mapping = {name: ref["$ref"] for name, ref in refs.items()}
     component = ResolvedComponent(
-        name=field.item_name,
+        name=value.item_name,
         type=ResolvedComponent.SCHEMA,
-        schema={"oneOf": list(refs.values()), "discriminator": {"propertyName": field.by, "mapping": mapping}},
-        object=field.item_name,
+        schema={"oneOf": list(refs.values()), "discriminator": {"propertyName": value.by, "mapping": mapping}},
+        object=value.item_name,
     )
     auto_schema.registry.register_on_missing(component)
     return component
-
-
-class StrictSerializerSchema(OpenApiSerializerExtension):
-    """A strict body takes no other fields than those declared."""
-
-    target_class = "ledger.api.kit.reading.strict_serializers.StrictSerializer"
-    match_subclasses = True
-
-    def map_serializer(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
-        """Return the JSON schema of the body."""
-        schema: dict[str, Any] = auto_schema._map_serializer(self.target, direction, bypass_extensions=True)
-        schema["additionalProperties"] = False
-        if self.target.either:
-            # Not as a `oneOf` of lists of required fields: client generators make a type of nothing of each of them.
-            schema["description"] = f"{schema['description']}\n\nGive {choice_text(self.target.either)}."
-        return schema
 
 
 class CallSchema(AutoSchema):

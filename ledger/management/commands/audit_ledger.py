@@ -18,7 +18,8 @@ from ledger.audit.sessions import connector
 from ledger.errors import Invalid
 from ledger.management.examples import CommandWithExamples
 from ledger.management.progress import progress_bar
-from ledger.rules.requests import check_holder_id
+from ledger.records import check
+from ledger.values import Holder
 
 FOUND_SOMETHING = 1
 BAD_ARGUMENTS = 2
@@ -95,7 +96,7 @@ def _check(options: dict[str, Any]) -> None:
         raise CommandError("--anchor-write covers all holders; omit --holder", returncode=BAD_ARGUMENTS)
     try:
         if options["holder"] is not None:
-            check_holder_id(options["holder"])
+            check(Holder(), options["holder"], "/holder_id")
     except Invalid as error:
         raise CommandError(f"--holder {error.facts['detail']}", returncode=BAD_ARGUMENTS) from error
 

@@ -9,7 +9,7 @@ import psycopg
 from ledger import services
 from ledger.entry_rows import COLUMNS
 from ledger.rules import GrantRequest, SpendRequest
-from ledger.rules.requests import encode_json
+from ledger.values import encode_json
 from tests.benchmarks.measuring import Result, result, seconds
 from tests.benchmarks.server import BenchmarkServer
 

@@ -21,7 +21,7 @@ from billing.orders.subscriptions import Wish
 from billing.rating import limits
 from billing.rating.aggregation import MICROSECOND
 from billing.rating.periods import Interval, IntervalUnit, Schedule
-from ledger.api.kit.reading import fields
+from ledger import values
 from ledger.database.locks import sqlstate
 from ledger.errors import Invalid
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
@@ -56,8 +56,8 @@ def why_suspended(subscription: Subscription) -> tuple[str, dict[str, Any]]:
 
 def test_the_fields_of_the_api_have_the_bounds_of_the_rules() -> None:
     years = limits.EARLIEST.year, limits.LATEST.year - 1
-    assert (fields.EARLIEST_YEAR, fields.LATEST_YEAR) == years == (2000, 2200)
-    assert fields.MAX_AMOUNT == limits.MAX_MINOR
+    assert (values.EARLIEST_YEAR, values.LATEST_YEAR) == years == (2000, 2200)
+    assert values.MAX_AMOUNT == limits.MAX_MINOR
     assert limits.MAX_MONEY * 1000 <= limits.MAX_MINOR
     assert limits.MAX_QUANTITY < 2**63
 

@@ -22,7 +22,8 @@ from ledger.rules import (
     SpendRequest,
     TransferRequest,
 )
-from ledger.rules.requests import CIRCUMSTANCES, OverdraftRequest, encode_json
+from ledger.rules.requests import CIRCUMSTANCES, OverdraftRequest
+from ledger.values import encode_json
 from tests.ledger.test_digest import NASTY
 
 AT = datetime(2026, 1, 31, 12, 0, 0, 1, tzinfo=timezone(timedelta(hours=5, minutes=30)))

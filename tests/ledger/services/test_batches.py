@@ -11,8 +11,8 @@ from ledger import reads, services
 from ledger.errors import IdempotencyKeyReused, InsufficientCredits
 from ledger.models import Batch, Entry
 from ledger.rules import GrantRequest, RefundRequest, SpendRequest, TransferRequest
-from ledger.rules.requests import encode_json
 from ledger.services import batches
+from ledger.values import encode_json
 
 pytestmark = pytest.mark.django_db
 

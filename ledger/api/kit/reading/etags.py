@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from django.utils.http import parse_etags
 
 from ledger.api.kit.request_errors import FieldError, InvalidRequest
-from ledger.rules.requests import MAX_SEQUENCE
+from ledger.values import MAX_SEQUENCE
 
 _TAG = re.compile(r'"(0|[1-9][0-9]{0,18})"')
 

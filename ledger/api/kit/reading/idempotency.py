@@ -5,7 +5,7 @@ import secrets
 from django.http import HttpRequest
 
 from ledger.api.kit.request_errors import IdempotencyKeyInvalid, IdempotencyKeyMissing
-from ledger.rules.requests import IDEMPOTENCY_KEY
+from ledger.values import IDEMPOTENCY_KEY
 
 
 def idempotency_key(request: HttpRequest) -> str:

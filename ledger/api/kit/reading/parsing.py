@@ -7,7 +7,10 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from ledger.api.kit.request_errors import FieldError, MalformedRequest, UnsupportedMediaType
+from ledger.api.kit.request_errors import InvalidRequest, MalformedRequest, UnsupportedMediaType
+from ledger.errors import FieldError
+from ledger.records import Shape
+from ledger.values import json_name, pointer_part
 
 JSON = "application/json"
 BODY_LIMIT_BYTES = 64 * 1024
@@ -59,6 +62,21 @@ def ensure_json(request: HttpRequest) -> None:
         raise UnsupportedMediaType(accepted="application/json")
 
 
+def read(shape: Shape[Any], data: Any) -> dict[str, Any]:
+    """Return the fields of a body or query, or raise `InvalidRequest` with everything that is wrong with it.
+
+    Returns:
+        Fields that were given or have a default. An optional field that was left out or null is not in it.
+    """
+    if type(data) is not dict:
+        raise InvalidRequest([FieldError("", "not-an-object", f"This must be an object, not {json_name(data)}.")])
+    field_errors: list[FieldError] = []
+    taken = shape.take(data, "", field_errors)
+    if field_errors:
+        raise InvalidRequest(field_errors)
+    return taken
+
+
 # From bytes to an object -----------------------------------------------------------------------------
 
 
@@ -94,12 +112,6 @@ def parse_object(body: bytes) -> dict[str, Any]:
         if field_errors:
             raise MalformedRequest(*field_errors)
     return value
-
-
-def pointer_part(key: str) -> str:
-    """Return a key as part of a JSON pointer, with unprintable characters replaced. Source: RFC 6901."""
-    printable = key.encode("utf-8", "replace").decode("utf-8").replace("\0", "?")
-    return "/" + printable[:200].replace("~", "~0").replace("/", "~1")
 
 
 def _malformed(code: str, detail: str) -> MalformedRequest:

@@ -18,8 +18,8 @@ from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
 from billing.api import request_schemas
-from ledger.api.kit.reading.strict_serializers import StrictSerializer
 from ledger.api.kit.writing import problems, statuses
+from ledger.records import Record, declared_fields
 from ledger_project.api import documents
 from ledger_project.api.documents import openapi_document
 from tests.asgi_client import AsgiClient
@@ -244,10 +244,10 @@ def test_a_field_that_takes_null_takes_it_in_the_document_too(
 ) -> None:
     schemas = document["components"]["schemas"]
     nullable = {
-        (body.__name__.removesuffix("Serializer"), name): field.allow_null
+        (body.__name__, field.name): field.value.null
         for body in vars(request_schemas).values()
-        if isinstance(body, type) and issubclass(body, StrictSerializer)
-        for name, field in body().fields.items()
+        if isinstance(body, type) and issubclass(body, Record)
+        for field in declared_fields(body)
     }
     taken = {
         (body, name): validator(schemas[body]["properties"][name]).is_valid(None)
@@ -284,7 +284,7 @@ def test_which_calls_need_a_key_is_documented(document: dict[str, Any]) -> None:
 def test_every_problem_is_explained_in_the_documentation() -> None:
     from ledger_project.api.documents import problems_by_slug
 
-    text = (Path(__file__).resolve().parents[3] / "docs" / "API.md").read_text(encoding="utf-8")
+    text = (Path(__file__).resolve().parents[4] / "docs" / "API.md").read_text(encoding="utf-8")
     named = set(re.findall(r"^\| `([a-z0-9-]+)` \| \d{3} ", text, re.MULTILINE))
     bases = {"ledger-error", "refused", "retryable", "misuse", "rejected"}
     bugs = {slug for slug, error in problems_by_slug().items() if statuses.kind_of(error).status == 500} - {"internal-error"}

@@ -1,0 +1,533 @@
+"""Types of values in requests: which JSON each takes, which Python, and how the OpenAPI document describes it.
+
+A request declares its fields with them: `amount: Annotated[int, Amount("How many.")]`; see `ledger.records`. Nothing is converted
+by guess: 1.0, "1" and true are not integers. Knows no HTTP and no Django.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+from ledger.errors import FieldError
+
+MAX_AMOUNT = 2**53 - 1
+"""The largest amount of one operation: the largest integer that every JSON implementation carries exactly."""
+MAX_SEQUENCE = 2**63 - 1
+MAX_METADATA_BYTES = 8192
+MAX_METADATA_KEYS = 50
+MAX_METADATA_KEY_CHARACTERS = 64
+MAX_REASON_CHARACTERS = 500
+MAX_REFERENCE_CHARACTERS = 200
+MAX_ACTOR_CHARACTERS = 200
+MIN_KEY_CHARACTERS = 20
+"""Of an API key that somebody chooses."""
+EARLIEST_YEAR, LATEST_YEAR = 2000, 2200
+"""The years, in UTC, in which the times of a request must lie."""
+
+HOLDER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,63}")
+RATE_CODE = re.compile(r"[a-z0-9][a-z0-9._:-]{0,63}")
+CREDIT_TYPE = re.compile(r"[a-z0-9_]{1,32}")
+IDEMPOTENCY_KEY = re.compile(r"[ -~]{1,255}")
+UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+"""NUL and lone surrogates, which PostgreSQL's text cannot store."""
+
+JSON_NAMES = {dict: "an object", list: "a list", str: "a string", int: "a number", float: "a number", bool: "a boolean"}
+
+
+class InvalidValue(Exception):
+    """A value is not of its type; becomes a `FieldError` or an `Invalid` with the field's pointer."""
+
+    def __init__(self, code: str, detail: str, at: str = "") -> None:
+        super().__init__(code)
+        self.code = code
+        self.detail = detail
+        self.at = at
+
+
+class Value:
+    """A type of values. `read` takes JSON and `check` what Python code passes: they return the value, or raise `InvalidValue`."""
+
+    def __init__(self, text: str = "", *, null: bool = False) -> None:
+        """Declare a value.
+
+        Args:
+            text: what it means, for the OpenAPI document.
+            null: JSON may say null for it, which is the same as leaving it out.
+        """
+        self.text = text
+        self.null = null
+
+    def read(self, value: Any) -> Any:
+        """Return the value as rules and services take it."""
+        raise NotImplementedError
+
+    def check(self, value: Any) -> Any:
+        """Return the value, which Python code passes, as `read` would return it."""
+        return self.read(value)
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the JSON schema of what `read` takes; a shape in it stands for a reference to its component."""
+        raise NotImplementedError
+
+    def take(self, value: Any, pointer: str, field_errors: list[FieldError]) -> Any:
+        """Return the value of a field; or add to `field_errors` and return None."""
+        if value is None:
+            if not self.null:
+                field_errors.append(FieldError(pointer, "null", "This may not be null."))
+            return None
+        try:
+            return self.read(value)
+        except InvalidValue as invalid:
+            field_errors.append(FieldError(pointer + invalid.at, invalid.code, invalid.detail))
+            return None
+
+
+def json_name(value: Any) -> str:
+    """Return what a JSON value is, for people."""
+    return "null" if value is None else JSON_NAMES.get(type(value), "this")
+
+
+def pointer_part(key: str) -> str:
+    """Return a key as part of a JSON pointer, with unprintable characters replaced. Source: RFC 6901."""
+    printable = key.encode("utf-8", "replace").decode("utf-8").replace("\0", "?")
+    return "/" + printable[:200].replace("~", "~0").replace("/", "~1")
+
+
+# Numbers ---------------------------------------------------------------------------------------------
+
+
+class Integer(Value):
+    """A JSON integer within bounds; 1.0, "1" and true are refused."""
+
+    def __init__(self, text: str = "", *, least: int, most: int, **options: Any) -> None:
+        super().__init__(text, **options)
+        self.least = least
+        self.most = most
+
+    def read(self, value: Any) -> int:
+        if type(value) is not int:
+            raise InvalidValue("not-an-integer", f"This must be a JSON integer, not {json_name(value)}.")
+        if value < self.least:
+            raise InvalidValue("too-small", f"This must be at least {self.least}.")
+        if value > self.most:
+            raise InvalidValue("too-large", f"This must be at most {self.most}.")
+        return value
+
+    def openapi(self) -> dict[str, Any]:
+        return {"type": "integer", "format": "int64", "minimum": self.least, "maximum": self.most}
+
+
+class Amount(Integer):
+    """How many credits, in the smallest unit: 1 .. 2^53 - 1."""
+
+    def __init__(self, text: str = "", *, least: int = 1, **options: Any) -> None:
+        super().__init__(text, least=least, most=MAX_AMOUNT, **options)
+
+
+class EntryNumber(Integer):
+    """The sequence of an entry. A number that no entry can have is read as one too many: that entry does not exist."""
+
+    def __init__(self, text: str = "", **options: Any) -> None:
+        super().__init__(text, least=1, most=MAX_SEQUENCE, **options)
+
+    def read(self, value: Any) -> int:
+        return self.most + 1 if type(value) is int and value > self.most else super().read(value)
+
+    def check(self, value: Any) -> int:
+        return super().read(value)
+
+
+class Number(Value):
+    """An exact number, in JSON a string in plain notation such as "0.0015"; with `or_integer`, a JSON integer too.
+
+    Args:
+        max_digits: digits before and behind the point together.
+        decimal_places: digits behind the point.
+        least, most: bounds, inclusive; None for none but that of the digits.
+    """
+
+    def __init__(
+        self,
+        text: str = "",
+        *,
+        max_digits: int = 38,
+        decimal_places: int = 12,
+        least: Decimal | int | None = None,
+        most: Decimal | int | None = None,
+        or_integer: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(text, **options)
+        self.max_digits = max_digits
+        self.decimal_places = decimal_places
+        self.least = least
+        self.most = most
+        self.or_integer = or_integer
+        places = rf"(?:\.[0-9]{{1,{decimal_places}}})?" if decimal_places else ""
+        self.pattern = rf"-?(?:0|[1-9][0-9]{{0,{max_digits - decimal_places - 1}}}){places}"
+        self._matches = re.compile(self.pattern).fullmatch
+
+    def read(self, value: Any) -> Decimal:
+        if type(value) is int and self.or_integer:
+            value = str(value)
+        if type(value) is not str:
+            raise InvalidValue("not-a-decimal", f'This must be a string such as "12.50", not {json_name(value)}.')
+        if len(value) > self.max_digits + 2 or self._matches(value) is None:
+            whole = self.max_digits - self.decimal_places
+            raise InvalidValue(
+                "not-a-decimal",
+                f'This must be plain digits such as "12.50", at most {whole} before and {self.decimal_places} behind the point.',
+            )
+        return self._within_bounds(Decimal(value))
+
+    def check(self, value: Any) -> Decimal:
+        if not isinstance(value, Decimal) or not value.is_finite():
+            raise InvalidValue("not-a-decimal", "This must be a finite decimal number.")
+        return self._within_bounds(value)
+
+    def _within_bounds(self, number: Decimal) -> Decimal:
+        if self.least is not None and number < self.least:
+            raise InvalidValue("too-small", f"This must be at least {self.least}.")
+        if self.most is not None and number > self.most:
+            raise InvalidValue("too-large", f"This must be at most {self.most}.")
+        return number
+
+    def openapi(self) -> dict[str, Any]:
+        text: dict[str, Any] = {"type": "string", "pattern": f"^{self.pattern}$"}
+        # Beside an integer without the format: clients would take the string for a number type of theirs, and mix up the two.
+        return {"oneOf": [text, {"type": "integer"}]} if self.or_integer else {**text, "format": "decimal"}
+
+
+class Boolean(Value):
+    """A JSON true or false."""
+
+    def read(self, value: Any) -> bool:
+        if type(value) is not bool:
+            raise InvalidValue("not-a-boolean", f"This must be true or false, not {json_name(value)}.")
+        return value
+
+    def openapi(self) -> dict[str, Any]:
+        return {"type": "boolean"}
+
+
+# Texts -----------------------------------------------------------------------------------------------
+
+
+class Text(Value):
+    """A JSON string of bounded length, kept as it is; with `pattern`, one that matches it whole.
+
+    Args:
+        rule: what matches, for people: "1 to 3 letters".
+    """
+
+    def __init__(self, text: str = "", *, most: int, least: int = 0, pattern: str = "", rule: str = "", **options: Any) -> None:
+        super().__init__(text, **options)
+        self.rule = rule
+        self.most = most
+        self.least = least
+        self.pattern = pattern
+        self._matches: Callable[[str], Any] | None = re.compile(pattern).fullmatch if pattern else None
+
+    def read(self, value: Any) -> str:
+        if type(value) is not str:
+            raise InvalidValue("not-a-string", f"This must be a string, not {json_name(value)}.")
+        if len(value) > self.most:
+            raise InvalidValue("too-long", f"This must be at most {self.most} characters.")
+        if len(value) < self.least:
+            raise InvalidValue("too-short", f"This must be at least {self.least} characters.")
+        if self._matches is not None and self._matches(value) is None:
+            raise InvalidValue("pattern", f"This must match ^{self.pattern}$.")
+        return value
+
+    def check(self, value: Any) -> str:
+        # The parser of JSON has refused them already.
+        if isinstance(value, str) and UNSTORABLE.search(value):
+            raise InvalidValue("forbidden-character", "NUL and unpaired surrogates are refused.")
+        if self.rule and isinstance(value, str) and self._matches is not None and self._matches(value) is None:
+            raise InvalidValue("pattern", f"This must be {self.rule}.")
+        return self.read(str(value) if isinstance(value, str) else value)
+
+    def openapi(self) -> dict[str, Any]:
+        schema: dict[str, Any] = {"type": "string", "maxLength": self.most}
+        if self.least:
+            schema["minLength"] = self.least
+        if self.pattern:
+            schema["pattern"] = f"^{self.pattern}$"
+        return schema
+
+
+class Holder(Text):
+    """Who owns credits."""
+
+    def __init__(self, text: str = "", **options: Any) -> None:
+        rule = "1 to 64 characters of A-Z a-z 0-9 . _ : @ -, beginning with a letter or digit"
+        super().__init__(text, most=64, least=1, pattern=HOLDER_ID.pattern, rule=rule, **options)
+
+
+class RateCode(Text):
+    """The name of a rate."""
+
+    def __init__(self, text: str = "", **options: Any) -> None:
+        rule = "1 to 64 characters of a-z 0-9 . _ : -, beginning with a letter or digit"
+        super().__init__(text, most=64, least=1, pattern=RATE_CODE.pattern, rule=rule, **options)
+
+
+class IdempotencyKey(Text):
+    """The name of a request, which takes effect at most once."""
+
+    def __init__(self, text: str = "", **options: Any) -> None:
+        rule = "1 to 255 printable ASCII characters"
+        super().__init__(text, most=255, least=1, pattern=IDEMPOTENCY_KEY.pattern, rule=rule, **options)
+
+
+class CreditType(Text):
+    """What is counted."""
+
+    def __init__(self, text: str = "What is counted.", **options: Any) -> None:
+        rule = "1 to 32 characters of a-z 0-9 _"
+        super().__init__(text, most=32, least=1, pattern=CREDIT_TYPE.pattern, rule=rule, **options)
+
+
+class Choice(Value):
+    """One of a few strings."""
+
+    def __init__(self, choices: Iterable[str], text: str = "", **options: Any) -> None:
+        super().__init__(text, **options)
+        self.choices = tuple(str(choice) for choice in choices)
+
+    def read(self, value: Any) -> str:
+        if type(value) is not str:
+            raise InvalidValue("not-a-string", f"This must be a string, not {json_name(value)}.")
+        if value not in self.choices:
+            raise InvalidValue("not-a-choice", f"This must be one of {', '.join(self.choices)}.")
+        return value
+
+    def check(self, value: Any) -> str:
+        return self.read(str(value) if isinstance(value, str) else value)
+
+    def openapi(self) -> dict[str, Any]:
+        # drf-spectacular makes a choice of null out of the None.
+        return {"type": "string", "enum": [*self.choices, None] if self.null else list(self.choices)}
+
+
+class Constant(Value):
+    """One fixed string, which distinguishes one kind of object from the others."""
+
+    def __init__(self, only: str, text: str = "", **options: Any) -> None:
+        super().__init__(text, **options)
+        self.only = only
+
+    def read(self, value: Any) -> str:
+        if value != self.only:
+            raise InvalidValue("not-a-choice", f"This must be {self.only}.")
+        return self.only
+
+    def openapi(self) -> dict[str, Any]:
+        return {"type": "string", "const": self.only}
+
+
+# Times -----------------------------------------------------------------------------------------------
+
+
+class Time(Value):
+    """A time in the years 2000 to 2200: RFC 3339 with an offset, to the microsecond; is read in UTC."""
+
+    _FORM = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.(?P<fraction>\d+))?(?P<offset>[Zz]|[+-]\d\d:\d\d)?", re.ASCII)
+
+    def read(self, value: Any) -> datetime:
+        if type(value) is not str:
+            raise InvalidValue("not-a-string", f"This must be a string, not {json_name(value)}.")
+        form = self._FORM.fullmatch(value) if len(value) <= 40 else None
+        if form is None:
+            raise InvalidValue(
+                "not-a-time", "This must be an RFC 3339 time such as 2026-01-31T09:30:00Z; in a URL, + is written %2B."
+            )
+        if form["offset"] is None:
+            raise InvalidValue("no-offset", "This must end in Z or an offset such as +02:00.")
+        if len((form["fraction"] or "").rstrip("0")) > 6:
+            raise InvalidValue("too-precise", "This must not be more precise than a microsecond.")
+        try:
+            found = datetime.fromisoformat(value.upper()).astimezone(UTC)
+        except (ValueError, OverflowError) as error:
+            raise InvalidValue("not-a-time", "This time does not exist in the calendar.") from error
+        if not EARLIEST_YEAR <= found.year <= LATEST_YEAR:
+            raise InvalidValue("out-of-range", f"This must be in the years {EARLIEST_YEAR} to {LATEST_YEAR}, in UTC.")
+        return found
+
+    def check(self, value: Any) -> datetime:
+        if not isinstance(value, datetime) or value.utcoffset() is None:
+            raise InvalidValue("no-offset", "This must be a time with an offset.")
+        return value
+
+    def openapi(self) -> dict[str, Any]:
+        return {"type": "string", "format": "date-time", "maxLength": 40}
+
+
+class Day(Value):
+    """A calendar day: YYYY-MM-DD."""
+
+    _FORM = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+
+    def read(self, value: Any) -> date:
+        if type(value) is not str:
+            raise InvalidValue("not-a-string", f"This must be a string, not {json_name(value)}.")
+        try:
+            if self._FORM.fullmatch(value) is None:
+                raise ValueError(value)
+            return date.fromisoformat(value)
+        except ValueError as error:
+            raise InvalidValue("not-a-day", "This must be a day such as 2026-01-31.") from error
+
+    def openapi(self) -> dict[str, Any]:
+        return {"type": "string", "format": "date"}
+
+
+# Objects and lists -----------------------------------------------------------------------------------
+
+
+def encode_json(value: Any) -> str:
+    """Return the form in which JSON is stored and digested: keys sorted, no spaces, only necessary escapes."""
+    return "null" if value is None else _ENCODER.encode(value)
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
+
+
+class Metadata(Value):
+    """A JSON object for the caller: at most 50 keys of at most 64 characters, 8 KiB in all.
+
+    Integers in it must be exact in every reader (within 2^53); so must the whole part of other numbers.
+    """
+
+    def read(self, value: Any) -> dict[str, Any]:
+        self._ensure_object(value)
+        if value and _json_length_bytes(value) > MAX_METADATA_BYTES:
+            raise InvalidValue("too-large", f"This must be at most {MAX_METADATA_BYTES} bytes as JSON.")
+        return {key: self._kept(key, item, "") for key, item in value.items()}
+
+    def check(self, value: Any) -> dict[str, Any]:
+        self._ensure_object(value)
+        try:
+            text = encode_json(value)
+        except (TypeError, ValueError) as error:
+            raise InvalidValue("not-json", "This must be plain JSON.") from error
+        if UNSTORABLE.search(text) or "\\u0000" in text:
+            raise InvalidValue("forbidden-character", "NUL and unpaired surrogates are refused.")
+        if any(len(key) > MAX_METADATA_KEY_CHARACTERS for key in value):
+            raise InvalidValue("too-long", f"A key must be at most {MAX_METADATA_KEY_CHARACTERS} characters.")
+        if len(text.encode()) > MAX_METADATA_BYTES:
+            raise InvalidValue("too-large", f"This must be at most {MAX_METADATA_BYTES} bytes as JSON.")
+        return dict(value)
+
+    @staticmethod
+    def _ensure_object(value: Any) -> None:
+        if type(value) is not dict:
+            raise InvalidValue("not-an-object", f"This must be an object, not {json_name(value)}.")
+        if len(value) > MAX_METADATA_KEYS:
+            raise InvalidValue("too-many-keys", f"This must have at most {MAX_METADATA_KEYS} keys.")
+
+    def _kept(self, key: str, value: Any, at: str) -> Any:
+        at += pointer_part(key)
+        if len(key) > MAX_METADATA_KEY_CHARACTERS:
+            raise InvalidValue("too-long", f"A key must be at most {MAX_METADATA_KEY_CHARACTERS} characters.", at)
+        return self._kept_value(value, at)
+
+    def _kept_value(self, value: Any, at: str) -> Any:
+        if type(value) is dict:
+            return {key: self._kept(key, item, at) for key, item in value.items()}
+        if type(value) is list:
+            return [self._kept_value(item, f"{at}/{number}") for number, item in enumerate(value)]
+        if type(value) in (int, float) and not (math.isfinite(value) and abs(value) <= MAX_AMOUNT):
+            raise InvalidValue("too-large", f"A number must be within plus and minus {MAX_AMOUNT}.", at)
+        return value
+
+    def openapi(self) -> dict[str, Any]:
+        return {
+            "type": "object",
+            "additionalProperties": {},
+            "maxProperties": MAX_METADATA_KEYS,
+            "propertyNames": {"maxLength": MAX_METADATA_KEY_CHARACTERS},
+        }
+
+
+def _json_length_bytes(value: Any) -> int:
+    """Return how long the value is as compact JSON in UTF-8."""
+    return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8"))
+
+
+class MapOf(Value):
+    """An object whose keys are free and whose values are all of one type."""
+
+    def __init__(self, child: Value, text: str = "", *, max_keys: int, key_length: int = 64, **options: Any) -> None:
+        super().__init__(text, **options)
+        self.child = child
+        self.max_keys = max_keys
+        self.key_length = key_length
+
+    def take(self, value: Any, pointer: str, field_errors: list[FieldError]) -> Any:
+        if value is None:
+            return super().take(value, pointer, field_errors)
+        if type(value) is not dict:
+            field_errors.append(FieldError(pointer, "not-an-object", f"This must be an object, not {json_name(value)}."))
+            return None
+        if len(value) > self.max_keys:
+            field_errors.append(FieldError(pointer, "too-many-keys", f"This must have at most {self.max_keys} keys."))
+            return None
+        detail = f"A key must be 1 to {self.key_length} characters."
+        misfits = [key for key in value if not 1 <= len(key) <= self.key_length]
+        field_errors.extend(FieldError(pointer + pointer_part(key), "too-long", detail) for key in misfits)
+        return {key: self.child.take(item, pointer + pointer_part(key), field_errors) for key, item in value.items()}
+
+    def check(self, value: Any) -> Any:
+        return {key: _checked_at(self.child, item, pointer_part(key)) for key, item in value.items()}
+
+    def openapi(self) -> dict[str, Any]:
+        return {
+            "type": "object",
+            "maxProperties": self.max_keys,
+            "propertyNames": {"minLength": 1, "maxLength": self.key_length},
+            "additionalProperties": self.child.openapi(),
+        }
+
+
+class ListOf(Value):
+    """A list whose items are all of one type."""
+
+    def __init__(self, child: Value, text: str = "", *, most: int, least: int = 0, **options: Any) -> None:
+        super().__init__(text, **options)
+        self.child = child
+        self.most = most
+        self.least = least
+
+    def take(self, value: Any, pointer: str, field_errors: list[FieldError]) -> Any:
+        if value is None:
+            return super().take(value, pointer, field_errors)
+        if type(value) is not list:
+            field_errors.append(FieldError(pointer, "not-a-list", f"This must be a list, not {json_name(value)}."))
+            return None
+        if len(value) > self.most:
+            field_errors.append(FieldError(pointer, "too-many-items", f"This must have at most {self.most} items."))
+            return None
+        if len(value) < self.least:
+            field_errors.append(FieldError(pointer, "too-few-items", f"This must have at least {self.least} items."))
+        return [self.child.take(item, f"{pointer}/{number}", field_errors) for number, item in enumerate(value)]
+
+    def check(self, value: Any) -> Any:
+        return [_checked_at(self.child, item, f"/{number}") for number, item in enumerate(value)]
+
+    def openapi(self) -> dict[str, Any]:
+        schema: dict[str, Any] = {"type": "array", "maxItems": self.most}
+        if self.least:
+            schema["minItems"] = self.least
+        return {**schema, "items": self.child.openapi()}
+
+
+def _checked_at(child: Value, item: Any, at: str) -> Any:
+    try:
+        return child.check(item)
+    except InvalidValue as invalid:
+        raise InvalidValue(invalid.code, invalid.detail, at + invalid.at) from invalid
