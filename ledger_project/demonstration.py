@@ -17,8 +17,8 @@ from django.utils import timezone
 
 from billing.documents.sellers import current_seller, record_seller
 from billing.errors import AlreadyExists, NotFound
-from billing.generator import generate
 from billing.generator.options import Options
+from billing.generator.run import generate
 from billing.metering import usage
 from billing.models import Invoice
 from billing.orders import customers, plans, subscriptions

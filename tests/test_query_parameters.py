@@ -12,8 +12,8 @@ import pytest
 from django.db import connection
 from django.urls import URLPattern, URLResolver, get_resolver
 
-from billing.generator.generate import generate_in
 from billing.generator.options import Options
+from billing.generator.run.generate import generate_in
 from billing.models import RequestKey
 from ledger.api.kit.endpoint import Endpoint
 from ledger_project.api.documents import openapi_document

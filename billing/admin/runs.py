@@ -17,7 +17,7 @@ from django.utils.safestring import SafeString
 
 from billing.admin.cells import credits_text, money, pairs, subscription_link
 from billing.admin.run_sentences import outcome_words, outcomes_of, run_sentences, words
-from billing.generator.outcomes import Outcome
+from billing.generator.run.outcomes import Outcome
 from billing.models import Run, RunResult, Subscription
 from ledger.admin.kit import columns
 from ledger.admin.kit.bounded_reads import Order, Wanted

@@ -8,8 +8,8 @@ from billing import reads
 from billing.api import examples, request_schemas, response_schemas
 from billing.api.endpoints import BUSY, INVOICES, NO_SUBSCRIPTION, REF_PATH, WriteEndpoint
 from billing.errors import InvoiceGenerationBusy
-from billing.generator import generate
 from billing.generator.options import Options, Scope
+from billing.generator.run import generate
 from ledger.api.kit.authentication import BILLING_WRITE
 from ledger.api.kit.reading.queries import DryRunQuery, read_query
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation

@@ -19,8 +19,8 @@ from billing.api.endpoints import (
     list_operation,
 )
 from billing.errors import AlreadyExists, BillingNotSuspended
-from billing.generator import generate
 from billing.generator.options import Options
+from billing.generator.run import generate
 from billing.orders import subscriptions, suspension
 from billing.orders.subscriptions import Wish
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE

@@ -11,9 +11,9 @@ from django.db.models import F, Q
 from billing.auditing.cursors import SEEN_LAWS, late_cursors
 from billing.auditing.documents import DOCUMENT_LAWS
 from billing.auditing.origins import origin_laws
+from billing.auditing.unbilled_usage import never_billed
 from billing.documents.chain import DOCUMENTS, INTENT_LAWS, TRANSITIONS
 from billing.documents.invoice_locks import invoice_key
-from billing.generator.unbilled_usage import never_billed
 from billing.models import Claim, Cursor, Item, ItemVersion, Subscription, SuspendedBilling
 from billing.models.lookups import first_of
 from billing.orders import plans

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from billing.generator.outcomes import Outcome
+from billing.generator.run.outcomes import Outcome
 from billing.rating.money import MINOR_DIGITS
 from ledger.units import units_of
 

@@ -1,4 +1,4 @@
-"""Coupons: created once, and given to customers. Their rests follow from their uses: see `billing.generator.coupon_uses`."""
+"""Coupons: created once, and given to customers. Its uses say what is left: see `difference.coupon_uses` of the generator."""
 
 from collections.abc import Sequence
 from decimal import Decimal

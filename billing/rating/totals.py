@@ -43,7 +43,7 @@ class FeeLine:
 
 
 class Duration(StrEnum):
-    """How long a coupon lasts. The periods of a recurring one: `billing.generator.coupon_periods`."""
+    """How long a coupon lasts. The periods of a recurring one: `billing.generator.difference.draft`."""
 
     ONCE = "once"
     RECURRING = "recurring"

@@ -33,8 +33,8 @@ def main() -> None:
 
 def _history(count: int) -> None:
     """Bill subscriptions for months, so that there is something to check."""
-    from billing.generator.generate import generate
     from billing.generator.options import Options
+    from billing.generator.run.generate import generate
     from billing.metering import usage
     from billing.orders import customers, plans, subscriptions
     from billing.orders.subscriptions import Wish

@@ -47,8 +47,8 @@ def main() -> None:
 
 def _history() -> Callable[[int], None]:
     """Subscriptions that are billed up to `LAST`; returns what bills the month that begins the given number of months later."""
-    from billing.generator.generate import generate
     from billing.generator.options import Options
+    from billing.generator.run.generate import generate
     from billing.metering import usage
     from billing.orders import customers, plans, subscriptions
     from billing.rating.periods import Interval, IntervalUnit, add_months

@@ -8,8 +8,8 @@ import time_machine
 from billing.documents import credit_notes
 from billing.documents.credit_notes import IssuedNote, LineCredit
 from billing.documents.sellers import record_seller
-from billing.generator.generate import generate_in
 from billing.generator.options import Options
+from billing.generator.run.generate import generate_in
 from billing.models import Invoice
 from billing.orders import coupons
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, use

@@ -13,8 +13,8 @@ from django.db import connection, transaction
 from billing.documents import credit_notes, invoices
 from billing.documents.credit_notes import LineCredit
 from billing.errors import CreditExceedsInvoice, InvoiceGenerationBusy
-from billing.generator import generate
 from billing.generator.options import Options
+from billing.generator.run import generate
 from billing.models import CreditNote, Invoice
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, recurring
 from tests.concurrency.race_harness import no_lock

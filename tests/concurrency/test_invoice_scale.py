@@ -20,12 +20,12 @@ import pytest
 from django.db import connection
 
 from billing.documents import finalisation
-from billing.generator import runs, workers
-from billing.generator.due import DueWalk, Filter
 from billing.generator.options import Options
-from billing.generator.outcomes import Outcome, SubscriptionResult, bill_one
-from billing.generator.results import InvoiceSummary
-from billing.generator.stop_flags import SharedStopFlag, StopFlag
+from billing.generator.run import runs, workers
+from billing.generator.run.due import DueWalk, Filter
+from billing.generator.run.outcomes import Outcome, SubscriptionResult, bill_one
+from billing.generator.run.steps import InvoiceSummary
+from billing.generator.run.stop_flags import SharedStopFlag, StopFlag
 from billing.models import Claim, Invoice, Line, NumberSeries
 from ledger.database.locks import lock_number
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, use

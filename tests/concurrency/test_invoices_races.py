@@ -17,10 +17,12 @@ from django.db import connection, connections
 
 from billing.documents import finalisation, invoices
 from billing.errors import InvoiceGenerationBusy, PeriodAlreadyBilled
-from billing.generator import allowances, steps, store
-from billing.generator import generate as generator
+from billing.generator.difference import store
 from billing.generator.options import Options, Scope
-from billing.generator.results import GenerationResult
+from billing.generator.run import generate as generator
+from billing.generator.run import steps
+from billing.generator.run.steps import GenerationResult
+from billing.generator.state import allowances
 from billing.models import Claim, Invoice, Line, Subscription
 from billing.orders import subscriptions, suspension
 from billing.orders.subscriptions import Wish

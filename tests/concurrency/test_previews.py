@@ -13,10 +13,10 @@ import pytest
 from django.db import connection, connections, transaction
 
 from billing.documents.invoice_locks import invoice_key
-from billing.generator import generate as generator
-from billing.generator import runs, steps
 from billing.generator.options import Options
-from billing.generator.outcomes import SubscriptionResult
+from billing.generator.run import generate as generator
+from billing.generator.run import runs, steps
+from billing.generator.run.outcomes import SubscriptionResult
 from billing.models import Customer, Invoice, Subscription
 from billing.orders import coupons
 from billing.orders.customers import CreditTerms

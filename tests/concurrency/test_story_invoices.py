@@ -39,7 +39,7 @@ import sys
 import django
 django.setup()
 from django.core.management import call_command
-from billing.generator import store
+from billing.generator.difference import store
 
 write_claims = store.write_claims
 

@@ -11,8 +11,9 @@ from django.db import IntegrityError, connections
 
 from billing.documents import invoices
 from billing.errors import InvoiceGenerationBusy
-from billing.generator import drawdown, generate
+from billing.generator.difference import drawdown
 from billing.generator.options import Options
+from billing.generator.run import generate
 from billing.models import Claim, Invoice, Subscription
 from billing.orders import plans
 from ledger import reads, services

@@ -14,7 +14,7 @@ from django.core.management import CommandError, call_command, get_commands, loa
 from django.core.management.base import BaseCommand
 from django.db import DatabaseError, OperationalError
 
-from billing.generator.outcomes import Outcome
+from billing.generator.run.outcomes import Outcome
 from billing.management.run_texts import amount, run_text
 from ledger.management.commands import expire_credits
 from ledger.management.examples import CommandWithExamples

@@ -11,9 +11,9 @@ from django.db import connection
 from django.utils import timezone
 
 from billing.documents.printing.printed import invoice_pdf
-from billing.generator import generate
-from billing.generator.due import DueWalk, Filter
 from billing.generator.options import Options
+from billing.generator.run import generate
+from billing.generator.run.due import DueWalk, Filter
 from billing.models import Cursor, Invoice, Plan, Subscription
 from ledger import reads, services
 from ledger.database.rows import fetch_value

@@ -11,8 +11,8 @@ from django.db import connection
 
 from billing.documents import credit_notes, transitions
 from billing.documents.sellers import record_seller
-from billing.generator.generate import generate
 from billing.generator.options import Options
+from billing.generator.run.generate import generate
 from billing.metering import partitions
 from billing.models import Claim, CouponUse, CreditNote, CreditPayment, Invoice
 from billing.orders import coupons, customers, subscriptions, suspension

@@ -16,8 +16,8 @@ from billing.admin.documents.tables import notation_in, short_table
 from billing.admin.order_forms.fields import OrderForm, ZoneField, lines_field, ref_field
 from billing.admin.order_forms.once import tried, written_once
 from billing.errors import BillingSuspended, BillingWouldBeSuspended
-from billing.generator import generate
 from billing.generator.options import Options
+from billing.generator.run import generate
 from billing.models import Customer, Subscription
 from billing.orders import subscriptions
 from ledger.admin.kit.cells import instant_words, row_url

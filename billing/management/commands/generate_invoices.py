@@ -18,15 +18,14 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from billing import auditing
+from billing.auditing.unbilled_usage import by_reason, never_billed
 from billing.errors import NotFound
-from billing.generator import outcomes, runs
-from billing.generator.due import DueWalk, concerned, how_many
-from billing.generator.generate import check_as_of
 from billing.generator.options import Options, Scope
-from billing.generator.outcomes import Outcome, SubscriptionResult
-from billing.generator.summaries import Summary
-from billing.generator.unbilled_usage import by_reason, never_billed
-from billing.generator.workers import Work
+from billing.generator.run import outcomes, runs
+from billing.generator.run.due import DueWalk, concerned, how_many
+from billing.generator.run.generate import check_as_of
+from billing.generator.run.outcomes import Outcome, SubscriptionResult, Summary
+from billing.generator.run.workers import Work
 from billing.management.run_texts import check_text, explanation_text, run_text
 from billing.metering.usage import LONGEST_TRANSACTION
 from billing.models import Customer, Plan, Run, RunResult, Subscription

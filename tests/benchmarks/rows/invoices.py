@@ -12,9 +12,9 @@ from django.core.management import call_command
 from django.db import connection
 
 from billing.documents.invoice_locks import invoice_key
-from billing.generator.generate import generate
 from billing.generator.options import Options
-from billing.generator.outcomes import Outcome, bill_one
+from billing.generator.run.generate import generate
+from billing.generator.run.outcomes import Outcome, bill_one
 from billing.models import Invoice, Line
 from billing.orders import customers, plans, subscriptions
 from billing.rating.periods import Interval, IntervalUnit

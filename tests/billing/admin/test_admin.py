@@ -12,8 +12,8 @@ from django.test.utils import CaptureQueriesContext
 
 from billing.documents import invoices, transitions
 from billing.errors import InvoiceCorrectedLater, InvoiceGenerationBusy
-from billing.generator.generate import generate_in
 from billing.generator.options import Options, Scope
+from billing.generator.run.generate import generate_in
 from billing.models import (
     CreditNote,
     Customer,

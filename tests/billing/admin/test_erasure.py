@@ -2,8 +2,8 @@
 
 import pytest
 
-from billing.generator.generate import generate_in
 from billing.generator.options import Options
+from billing.generator.run.generate import generate_in
 from billing.models import Customer, RequestKey
 from ledger.models import StaffEvent
 from tests.billing.factories import CustomerFactory, SubscriptionFactory, at

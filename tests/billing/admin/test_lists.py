@@ -19,8 +19,8 @@ from billing.admin.documents import lists as invoice_lists
 from billing.admin.orders import subscriptions as subscription_pages
 from billing.documents import invoices
 from billing.documents.credit_notes import issue_in
-from billing.generator.generate import generate_in
 from billing.generator.options import Options
+from billing.generator.run.generate import generate_in
 from billing.models import Customer, Invoice
 from billing.orders import subscriptions, suspension
 from billing.orders.subscriptions import Wish

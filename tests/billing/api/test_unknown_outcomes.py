@@ -7,8 +7,8 @@ import pytest
 from django.db import connection
 
 from billing.errors import NotFound
-from billing.generator import outcomes
 from billing.generator.options import Options
+from billing.generator.run import outcomes
 from billing.orders import customers
 from ledger.errors import OutcomeUnknown
 from tests.asgi_client import AsgiClient

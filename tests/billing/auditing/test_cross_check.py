@@ -11,7 +11,7 @@ from billing.orders.customers import CreditTerms
 from ledger import services
 from tests.billing.documents.test_credit_notes import _as_owner, issue_note
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring, transition, unique
-from tests.billing.generator.test_generate import bill
+from tests.billing.generator.run.test_generate import bill
 
 pytestmark = pytest.mark.django_db
 

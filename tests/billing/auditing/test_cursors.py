@@ -7,11 +7,11 @@ from django.db import connection
 from django.utils import timezone
 
 from billing import auditing
-from billing.generator.due import Filter, how_many
+from billing.generator.run.due import Filter, how_many
 from billing.models import Cursor
 from billing.orders import subscriptions
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, recurring, use
-from tests.billing.generator.test_generate import bill
+from tests.billing.generator.run.test_generate import bill
 
 pytestmark = pytest.mark.django_db
 

@@ -27,7 +27,7 @@ from tests.billing.factories import (
     unique,
     use,
 )
-from tests.billing.generator.test_generate import bill
+from tests.billing.generator.run.test_generate import bill
 from tests.tampering.history import SELLER
 
 pytestmark = pytest.mark.django_db

@@ -5,8 +5,8 @@ from decimal import Decimal
 from typing import Any
 
 from billing.documents.sellers import record_seller
-from billing.generator import generate
-from billing.generator.generate import Options
+from billing.generator.run import generate
+from billing.generator.run.generate import Options
 from billing.models import Invoice, Subscription
 from billing.orders import plans, subscriptions
 from billing.rating.periods import Interval, IntervalUnit

@@ -39,7 +39,7 @@ from tests.billing.factories import (
     use,
 )
 from tests.billing.findings import findings_of
-from tests.billing.generator.test_generate import bill
+from tests.billing.generator.run.test_generate import bill
 from tests.ledger.admin.admin_site import hidden_key, operator
 from tests.ledger.api.conftest import ApiClient
 

@@ -9,15 +9,15 @@ from django.core.management import call_command
 
 from billing.documents import invoices
 from billing.errors import CouponNotApplicable, InvalidTransition
-from billing.generator import outcomes, runs
-from billing.generator.due import Filter, due_together
 from billing.generator.options import Options
+from billing.generator.run import outcomes, runs
+from billing.generator.run.due import Filter, due_together
 from billing.models import CreditPayment, CustomerCoupon, Invoice, Line, SuspendedBilling
 from billing.orders import coupons, subscriptions
 from billing.orders.customers import CreditTerms
 from ledger import reads, services
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
-from tests.billing.generator.test_generate import bill, line_amounts
+from tests.billing.generator.run.test_generate import bill, line_amounts
 
 pytestmark = pytest.mark.django_db
 

@@ -8,7 +8,7 @@ from billing.documents import invoices
 from billing.models import Claim, Invoice, ItemVersion, Subscription
 from ledger.database.locks import sqlstate
 from tests.billing.factories import SubscriptionFactory, at, use
-from tests.billing.generator.test_generate import bill
+from tests.billing.generator.run.test_generate import bill
 
 pytestmark = pytest.mark.django_db
 

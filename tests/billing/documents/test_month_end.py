@@ -11,8 +11,8 @@ from billing.models import Invoice
 from ledger import services
 from ledger.totals.ties import Tie, ties
 from tests.billing.factories import at, use
-from tests.billing.generator.test_generate import bill
-from tests.billing.generator.test_usage_in_credits import with_credits
+from tests.billing.generator.difference.test_usage_in_credits import with_credits
+from tests.billing.generator.run.test_generate import bill
 
 pytestmark = pytest.mark.django_db
 

@@ -8,8 +8,8 @@ from django.db import transaction
 
 from billing.documents import invoices, transitions
 from billing.errors import InvalidTransition, NotFound
-from billing.generator.generate import generate_in
 from billing.generator.options import Options
+from billing.generator.run.generate import generate_in
 from billing.models import Claim, CouponUse, Customer, Invoice, InvoiceTax, Line, RequestKey, Transition
 from billing.orders import coupons, subscriptions
 from billing.orders.subscriptions import Wish

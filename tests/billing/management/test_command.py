@@ -11,12 +11,11 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from billing import auditing
-from billing.generator import workers
-from billing.generator.due import DueWalk, Filter, how_many
-from billing.generator.generate import generate
 from billing.generator.options import Options
-from billing.generator.outcomes import Outcome, SubscriptionResult
-from billing.generator.summaries import Summary
+from billing.generator.run import workers
+from billing.generator.run.due import DueWalk, Filter, how_many
+from billing.generator.run.generate import generate
+from billing.generator.run.outcomes import Outcome, SubscriptionResult, Summary
 from billing.management.commands import generate_invoices
 from billing.models import Invoice, NumberSeries, Run, RunResult
 from billing.orders import suspension

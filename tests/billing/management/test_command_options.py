@@ -15,10 +15,9 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from billing.generator import outcomes, runs, workers
 from billing.generator.options import Options
-from billing.generator.outcomes import Outcome, SubscriptionResult
-from billing.generator.summaries import Summary
+from billing.generator.run import outcomes, runs, workers
+from billing.generator.run.outcomes import Outcome, SubscriptionResult, Summary
 from billing.management.commands import generate_invoices
 from billing.models import Invoice, Run, RunResult
 from billing.orders import suspension

@@ -16,7 +16,7 @@ from billing.models import DroppedMonth, UsageEvent, UsageKey
 from ledger.database.rows import fetch_value
 from ledger_project.management.commands import usage_partitions
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, use
-from tests.billing.generator.test_generate import bill, line_amounts
+from tests.billing.generator.run.test_generate import bill, line_amounts
 
 pytestmark = pytest.mark.django_db
 

@@ -6,12 +6,12 @@ import pytest
 
 from billing.documents import invoices, transitions
 from billing.errors import InvalidTransition, InvoiceCorrectedLater
-from billing.generator.due import DueWalk, Filter
+from billing.generator.run.due import DueWalk, Filter
 from billing.models import Claim, CreditNote, Cursor, Invoice, ItemVersion, Transition
 from billing.orders import subscriptions
 from ledger.errors import Invalid
 from tests.billing.factories import PlanFactory, SubscriptionFactory, amend, at, metered, recurring, use
-from tests.billing.generator.test_generate import bill
+from tests.billing.generator.run.test_generate import bill
 
 pytestmark = pytest.mark.django_db
 

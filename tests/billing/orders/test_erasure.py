@@ -11,8 +11,8 @@ from django.db import DatabaseError, connection, transaction
 
 from billing import auditing
 from billing.errors import CustomerStillBilled, NotFound
-from billing.generator.generate import generate_in
 from billing.generator.options import Options
+from billing.generator.run.generate import generate_in
 from billing.models import Customer, Invoice
 from billing.orders import subscriptions
 from billing.orders.erasure import erase_customer

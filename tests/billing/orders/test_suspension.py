@@ -7,9 +7,9 @@ import pytest
 from django.core.management import call_command
 
 from billing.errors import BillingNotSuspended, BillingSuspended, BillingWouldBeSuspended
-from billing.generator.generate import generate
 from billing.generator.options import Options
-from billing.generator.outcomes import Outcome, bill_one
+from billing.generator.run.generate import generate
+from billing.generator.run.outcomes import Outcome, bill_one
 from billing.models import Amendment, Invoice, SuspendedBilling
 from billing.orders import suspension
 from ledger import services

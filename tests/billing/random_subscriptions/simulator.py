@@ -17,9 +17,9 @@ from zoneinfo import ZoneInfo
 
 from billing.documents import invoices
 from billing.errors import InvalidTransition, InvoiceCorrectedLater
-from billing.generator import outcomes, runs
 from billing.generator.options import Options, Scope
-from billing.generator.results import InvoiceSummary
+from billing.generator.run import outcomes, runs
+from billing.generator.run.steps import InvoiceSummary
 from billing.metering import usage
 from billing.models import Claim, CreditPayment, Invoice, Item, Line
 from billing.orders import coupons, customers, plans, subscriptions

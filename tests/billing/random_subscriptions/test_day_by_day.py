@@ -11,8 +11,8 @@ from django.db.models import F, Sum
 
 from billing import auditing
 from billing.errors import InvalidTransition
-from billing.generator.generate import generate_in
 from billing.generator.options import Options, Scope
+from billing.generator.run.generate import generate_in
 from billing.models import Claim, Invoice, Line, Subscription
 from billing.orders import subscriptions
 from billing.orders.subscriptions import Wish

@@ -15,8 +15,8 @@ from django.db import connection
 
 from billing import auditing, reads
 from billing.errors import InvalidTransition, InvoiceCorrectedLater
-from billing.generator import outcomes, runs
 from billing.generator.options import Options
+from billing.generator.run import outcomes, runs
 from billing.models import Customer, Invoice, Subscription
 from billing.orders import coupons
 from billing.orders.customers import CreditTerms

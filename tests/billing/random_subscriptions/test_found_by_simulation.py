@@ -12,7 +12,7 @@ from billing.models import Claim, Cursor, Invoice
 from billing.rating.periods import Interval, IntervalUnit
 from tests.billing.factories import PlanFactory, SubscriptionFactory, amend, at, metered, recurring, use
 from tests.billing.findings import findings_of
-from tests.billing.generator.test_generate import bill
+from tests.billing.generator.run.test_generate import bill
 
 pytestmark = pytest.mark.django_db
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from billing.documents import invoices
-from billing.generator import outcomes
 from billing.generator.options import Options, Scope
+from billing.generator.run import outcomes
 from billing.models import Claim, Invoice
 from billing.orders.customers import CreditTerms
 from billing.rating.periods import add_months
@@ -18,8 +18,8 @@ from billing.reads import invoice_documents
 from ledger import reads, services
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, metered, recurring, unique, use
 from tests.billing.findings import findings_of
-from tests.billing.generator.test_allowances import midnight
-from tests.billing.generator.test_generate import bill
+from tests.billing.generator.run.test_generate import bill
+from tests.billing.generator.state.test_allowances import midnight
 from tests.billing.random_subscriptions.prepaid import Purse, billed_in_time, paid_in_time
 from tests.billing.random_subscriptions.simulator import (
     BEGIN,

@@ -20,7 +20,7 @@ from billing.models import Claim, Invoice
 from ledger import reads, services
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, unique, use
 from tests.billing.findings import findings_of
-from tests.billing.generator.test_generate import bill
+from tests.billing.generator.run.test_generate import bill
 
 pytestmark = pytest.mark.django_db
 

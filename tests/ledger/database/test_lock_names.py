@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from pytest_django import Settings
 
 from billing.errors import InvoiceGenerationBusy
-from billing.generator import generate
 from billing.generator.options import Options
+from billing.generator.run import generate
 from ledger import services
 from ledger.database import lock_names
 from ledger.database.lock_names import BILLING_REQUEST, HOLDER, INVOICE_GENERATION, NAMESPACE, REGISTER, spellings

@@ -8,7 +8,7 @@ from django.contrib.admin.utils import quote
 from django.test import Client
 
 from billing.documents.credit_notes import issue_in
-from billing.generator.generate import Options, generate_in
+from billing.generator.run.generate import Options, generate_in
 from billing.models import Invoice
 from ledger import services
 from ledger.errors import InsufficientCredits

@@ -1,0 +1,231 @@
+"""Usage that no run will ever bill: too late, of an unknown meter, before the start, after the end. Reads only, locks nothing.
+
+Usage that is still due, or late, is not part of it: the next run bills that. Late usage that runs leave out is.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
+
+from billing.generator.state.spans import recent_periods
+from billing.metering.usage import PASSES
+from billing.orders import plans
+from billing.rating.money import decimal_text
+from billing.rating.periods import Period, Schedule
+from ledger.database.rows import fetch_rows
+
+TOO_LATE = "too-late"
+
+# The prices that count a meter, from when until when; usage in a trial does not count.
+_COUNTED = """
+    counted AS (
+        SELECT v.subscription_id, p.meter, coalesce(p.definition -> 'filters', '{}') AS filters,
+            greatest(v.starts_at, s.trial_end) AS starts_at, coalesce(v.ends_at, 'infinity') AS ends_at
+        FROM billing_itemversion AS v
+        JOIN billing_price AS p ON p.id = v.price_id
+        JOIN billing_subscription AS s ON s.id = v.subscription_id
+        WHERE v.superseded_at IS NULL AND p.kind = 'usage'
+            AND (%(subscriptions)s::bigint[] IS NULL OR v.subscription_id = ANY(%(subscriptions)s))
+    )
+"""
+_IN_SCOPE = """
+        (%(subscriptions)s::bigint[] IS NULL OR e.subscription_id = ANY(%(subscriptions)s))
+        AND (%(since)s::timestamptz IS NULL OR e.recorded_at > %(since)s)
+"""
+_IS_COUNTED = PASSES.format(event="e", filters="c.filters")
+
+# Events that no price counts are found first, as a set; only for these the reason is found. The end and the pause are those of
+# the amendments that hold at the event: an open pause leaves no version behind it, as an end does.
+NOT_COUNTED = f"""
+    WITH {_COUNTED}, left_over AS MATERIALIZED (
+        SELECT e.subscription_id, e.meter, e.occurred_at, e.value
+        FROM billing_usageevent AS e
+        WHERE {_IN_SCOPE} AND NOT EXISTS (
+            SELECT FROM counted AS c
+            WHERE c.subscription_id = e.subscription_id AND c.meter = e.meter
+                AND c.starts_at <= e.occurred_at AND c.ends_at > e.occurred_at AND {_IS_COUNTED})
+    )
+    SELECT s.ref, e.meter,
+        CASE
+            WHEN NOT EXISTS (SELECT FROM counted AS c WHERE c.subscription_id = s.id AND c.meter = e.meter) THEN 'unknown-meter'
+            WHEN e.occurred_at < s.started_at THEN 'before-start'
+            WHEN e.occurred_at < s.trial_end THEN 'in-trial'
+            WHEN e.occurred_at >= (
+                SELECT (a.change ->> 'ends_at')::timestamptz FROM billing_amendment AS a
+                WHERE a.subscription_id = s.id AND a.change ? 'ends_at'
+                    AND least(a.effective_at, (a.change ->> 'ends_at')::timestamptz) <= e.occurred_at
+                ORDER BY a.sequence DESC LIMIT 1) THEN 'after-end'
+            WHEN (
+                SELECT (a.change ->> 'paused')::boolean FROM billing_amendment AS a
+                WHERE a.subscription_id = s.id AND a.change ? 'paused' AND a.effective_at <= e.occurred_at
+                ORDER BY a.effective_at DESC, a.sequence DESC LIMIT 1) THEN 'in-pause'
+            WHEN EXISTS (
+                SELECT FROM counted AS c WHERE c.subscription_id = s.id AND c.meter = e.meter
+                    AND c.starts_at <= e.occurred_at AND c.ends_at > e.occurred_at) THEN 'filtered-out'
+            ELSE 'not-counted-then'
+        END AS reason,
+        count(*), sum(e.value), min(e.occurred_at), max(e.occurred_at)
+    FROM left_over AS e JOIN billing_subscription AS s ON s.id = e.subscription_id
+    GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+"""
+
+# Events that came after the claim of their period was written, and whether they can or may be billed all the same.
+AFTER_THE_CLAIM = f"""
+    SELECT s.id, s.ref, s.anchor_at, s.time_zone, c.item_id, c.starts_at, c.price_id, p.meter,
+        c.measure_again = 'left-out' OR EXISTS (
+            SELECT FROM billing_droppedmonth AS d
+            WHERE d.month::timestamp AT TIME ZONE 'UTC' < c.ends_at
+                AND (d.month + interval '1 month') AT TIME ZONE 'UTC' > c.starts_at),
+        count(*), sum(e.value), min(e.occurred_at), max(e.occurred_at)
+    FROM billing_usageevent AS e
+    JOIN billing_subscription AS s ON s.id = e.subscription_id
+    JOIN billing_claim AS c ON c.subscription_id = e.subscription_id AND c.kind = 2 AND c.released_at IS NULL
+        AND c.starts_at <= e.occurred_at AND c.ends_at > e.occurred_at AND c.created_at < e.recorded_at
+    JOIN billing_price AS p ON p.id = c.price_id AND p.meter = e.meter
+    WHERE {_IN_SCOPE} AND {PASSES.format(event="e", filters="coalesce(p.definition -> 'filters', '{}')")}
+    GROUP BY s.id, s.ref, s.anchor_at, s.time_zone, c.id, p.meter
+"""
+BILLED_STARTS = """
+    SELECT item_id, starts_at, price_id FROM billing_claim
+    WHERE subscription_id = ANY(%s) AND item_id = ANY(%s) AND kind = 2 AND released_at IS NULL
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class UnbilledUsage:
+    """Events of a meter of a subscription that no run will bill, with the reason.
+
+    Args:
+        reason: too-late, unknown-meter, before-start, in-trial, in-pause, after-end, filtered-out (no price's filters let it
+            pass) or not-counted-then (a plan without the meter).
+        value: the sum of the events' values.
+        first, last: when they occurred.
+    """
+
+    subscription: str
+    meter: str
+    reason: str
+    events: int
+    value: Decimal
+    first: datetime
+    last: datetime
+
+    def as_dict(self) -> dict[str, Any]:
+        """The usage as the command shows it."""
+        return {
+            "subscription": self.subscription,
+            "reason": self.reason,
+            "meter": self.meter,
+            "events": self.events,
+            "value": decimal_text(self.value),
+            "first": self.first.isoformat(),
+            "last": self.last.isoformat(),
+        }
+
+
+class _LateUsage(NamedTuple):
+    """A row of AFTER_THE_CLAIM: events that came after the claim on their time, and where that claim belongs."""
+
+    subscription_id: int
+    ref: str
+    anchor_at: datetime
+    time_zone: str
+    item_id: int
+    starts_at: datetime
+    price_id: int
+    meter: str
+    is_left_out: bool
+    events: int
+    value: Decimal
+    first: datetime
+    last: datetime
+
+    @property
+    def schedule(self) -> Schedule:
+        """The periods of the claim's price."""
+        return _schedule(self, self.price_id)
+
+
+class _BilledStart(NamedTuple):
+    """A row of BILLED_STARTS."""
+
+    item_id: int
+    starts_at: datetime
+    price_id: int
+
+
+def never_billed(
+    *, lookback: int | None, subscription_ids: Sequence[int] | None = None, recorded_since: datetime | None = None
+) -> list[UnbilledUsage]:
+    """Usage that no run will bill, by subscription, meter and reason.
+
+    Args:
+        lookback: the number of billed periods in which runs bill late usage; None: all but what an earlier run left out.
+        subscription_ids: only these subscriptions; None: all.
+        recorded_since: only events recorded after this instant; None: all.
+    """
+    only = None if subscription_ids is None else list(subscription_ids)
+    scope: dict[str, Any] = {"subscriptions": only, "since": recorded_since}
+    found = fetch_rows(UnbilledUsage, NOT_COUNTED, scope)
+    late = fetch_rows(_LateUsage, AFTER_THE_CLAIM, scope)
+    return sorted([*found, *_too_late(late, lookback)], key=lambda one: (one.subscription, one.reason, one.meter))
+
+
+def by_reason(found: Iterable[UnbilledUsage]) -> list[dict[str, Any]]:
+    """The sums over all subscriptions, by reason and meter."""
+    sums: dict[tuple[str, str], list[UnbilledUsage]] = defaultdict(list)
+    for one in found:
+        sums[one.reason, one.meter].append(one)
+    return [
+        {
+            "reason": reason,
+            "meter": meter,
+            "subscriptions": len(those),
+            "events": sum(one.events for one in those),
+            "value": decimal_text(sum((one.value for one in those), Decimal(0))),
+        }
+        for (reason, meter), those in sorted(sums.items())
+    ]
+
+
+def _too_late(late: Sequence[_LateUsage], lookback: int | None) -> Iterator[UnbilledUsage]:
+    """Late usage in periods that runs leave out, summed up per subscription and meter."""
+    if not late:
+        return
+    items = _Items(late)
+    merged: dict[tuple[str, str], UnbilledUsage] = {}
+    for row in late:
+        if not row.is_left_out and (lookback is None or items.is_recent(row, lookback)):
+            continue
+        one = UnbilledUsage(row.ref, row.meter, TOO_LATE, row.events, row.value, row.first, row.last)
+        known = merged.get((row.ref, row.meter))
+        merged[row.ref, row.meter] = one if known is None else replace(
+            known, events=known.events + one.events, value=known.value + one.value,
+            first=min(known.first, one.first), last=max(known.last, one.last),
+        )  # fmt: skip
+    yield from merged.values()
+
+
+class _Items:
+    """The items that have late usage: which of their periods are billed."""
+
+    def __init__(self, late: Sequence[_LateUsage]) -> None:
+        self._of_item = {row.item_id: row for row in late}
+        named = [sorted({row.subscription_id for row in late}), sorted(self._of_item)]
+        self._billed: dict[int, list[tuple[Period, datetime]]] = defaultdict(list)
+        for claim in fetch_rows(_BilledStart, BILLED_STARTS, named):
+            schedule = _schedule(self._of_item[claim.item_id], claim.price_id)
+            self._billed[claim.item_id].append((schedule.period_at(claim.starts_at), claim.starts_at))
+
+    def is_recent(self, row: _LateUsage, lookback: int) -> bool:
+        """True when the period of the row's claim is among the last that are billed."""
+        period = row.schedule.period_at(row.starts_at)
+        return (period.start, period.end) in recent_periods(self._billed[row.item_id], lookback)
+
+
+def _schedule(row: _LateUsage, price_id: int) -> Schedule:
+    return Schedule.anchored_at(row.anchor_at, ZoneInfo(row.time_zone), plans.price_of(price_id)[0].interval)

@@ -1,0 +1,251 @@
+"""The coupons that an invoice uses: read and recorded under the lock of the customer's coupons."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from billing.documents.invoice_locks import invoice_key
+from billing.generator.difference.draft import CouponDiscount, CouponPeriods
+from billing.generator.state.subscription_state import SubscriptionState
+from billing.models import CouponUse
+from billing.orders.coupons import coupons_key
+from billing.rating.money import to_minor
+from billing.rating.totals import CouponPer, CouponTerms, Duration
+from ledger import previews
+from ledger.database.locks import Lock, advisory_lock
+from ledger.database.rows import fetch_rows
+
+_COUPONS = """
+    SELECT held.id, c.code, c.kind, c.value, c.duration, c.periods, c.per, c.prices, c.plans, held.given_at,
+        coalesce(sum(used.amount_minor), 0), count(used.id)
+    FROM billing_customercoupon AS held
+    JOIN billing_coupon AS c ON c.id = held.coupon_id
+    LEFT JOIN {uses} AS used ON used.customer_coupon_id = held.id AND used.released_at IS NULL AND c.duration = 'once'
+    WHERE held.customer_id = %s AND held.taken_off_at IS NULL AND (c.currency = '' OR c.currency = %s)
+    GROUP BY held.id, c.id
+    ORDER BY held.id
+"""
+COUPONS_OF_CUSTOMER = _COUPONS.format(uses="billing_couponuse")
+
+# In a preview of several subscriptions, with what the others of them have used and given back: their rows are undone already.
+COUPONS_IN_PREVIEW = f"""
+    WITH uses AS MATERIALIZED (
+        SELECT stored.*
+        FROM billing_couponuse AS stored JOIN billing_customercoupon AS held ON held.id = stored.customer_coupon_id
+        WHERE held.customer_id = %s AND NOT stored.id = ANY(%s)
+        UNION ALL
+        SELECT * FROM jsonb_populate_recordset(NULL::billing_couponuse, %s::jsonb)
+    )
+    {_COUPONS.format(uses="uses")}
+"""
+USES_OF_INVOICE = "SELECT to_jsonb(used) FROM billing_couponuse AS used WHERE invoice_id = %s AND released_at IS NULL"
+
+# Of the coupons with periods: those that count for a subscription, and what was taken off in each.
+USES_OF_SUBSCRIPTION = """
+    SELECT used.customer_coupon_id, used.counted_from, used.counted_until, used.periods
+    FROM billing_couponuse AS used JOIN billing_invoice AS i ON i.id = used.invoice_id
+    WHERE used.customer_coupon_id = ANY(%s) AND used.released_at IS NULL AND i.subscription_id = %s
+"""
+
+# An amount for periods of the customer is for the oldest of the customer's subscriptions that is charged when a period begins.
+HAS_OLDER = """
+    SELECT EXISTS (
+        SELECT FROM billing_itemversion AS v
+        JOIN billing_subscription AS s ON s.id = v.subscription_id
+        JOIN billing_plan AS p ON p.id = v.plan_id
+        WHERE s.customer_id = %s AND s.id < %s AND v.superseded_at IS NULL AND v.price_id IS NULL AND p.currency = %s
+            AND (p.code = ANY(%s) OR cardinality(%s::text[]) = 0)
+            AND greatest(v.starts_at, s.trial_end) <= %s AND coalesce(v.ends_at, 'infinity') > %s)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class UsableCoupons:
+    """The coupons that a customer can use on an invoice, with the ids of their rows, and the periods of recurring ones."""
+
+    coupons: Sequence[CouponTerms]
+    periods: dict[str, CouponPeriods]
+    ids: dict[str, int]
+
+
+class _CouponRow(NamedTuple):
+    """A row of COUPONS_OF_CUSTOMER."""
+
+    id: int
+    code: str
+    kind: str
+    value: Decimal
+    duration: str
+    periods: int | None
+    per: str
+    prices: Any
+    plans: Any
+    given_at: datetime
+    used_minor: Decimal
+    uses: int
+
+
+class _UseRow(NamedTuple):
+    """A row of USES_OF_SUBSCRIPTION."""
+
+    id: int
+    counted_from: datetime | None
+    counted_until: datetime | None
+    periods: Any
+
+
+NO_COUPONS = UsableCoupons((), {}, {})
+
+
+def wait_turn(lock: Lock, subscription: SubscriptionState) -> None:
+    """Take the lock of the customer's coupons before a holder's lock. A later step may need it, and locks have one order."""
+    lock.ensure_held(invoice_key(subscription.ref))
+    with _turn(subscription):
+        pass
+
+
+def _turn(subscription: SubscriptionState) -> AbstractContextManager[object]:
+    """The lock of the customer's coupons; none in a preview, where nothing that is used up is stored."""
+    return nullcontext() if previews.current() is not None else advisory_lock(coupons_key(subscription.customer_ref))
+
+
+def hold(lock: Lock, subscription: SubscriptionState, currency: str) -> UsableCoupons:
+    """The customer's coupons with what is left of them, read under their lock, which is held until the transaction ends."""
+    lock.ensure_held(invoice_key(subscription.ref))
+    if not subscription.has_coupons:
+        return NO_COUPONS
+    with _turn(subscription):
+        rows = _coupons_of(subscription, currency)
+    usable = [(row, discount) for row in rows if (discount := _discount(row, currency)) is not None]
+    return UsableCoupons(
+        [discount for _, discount in usable],
+        _periods(subscription, currency, [row for row, _ in usable if row.duration == Duration.RECURRING]),
+        {row.code: row.id for row, _ in usable},
+    )
+
+
+class _KeptUse(NamedTuple):
+    """A use that a part of a preview has made or given back.
+
+    Args:
+        subscription_id: whose part it was.
+        row: the row as JSON.
+        is_made: False for one that was given back.
+    """
+
+    subscription_id: int
+    row: dict[str, Any]
+    is_made: bool
+
+
+def _coupons_of(subscription: SubscriptionState, currency: str) -> list[_CouponRow]:
+    wanted = [subscription.customer_id, currency]
+    shown = previews.current()
+    # The rows of the subscription at hand are not undone yet.
+    kept = [use for use in _kept_in(shown) if use.subscription_id != subscription.id] if shown is not None else []
+    if not kept:
+        return fetch_rows(_CouponRow, COUPONS_OF_CUSTOMER, wanted)
+    made = json.dumps([use.row for use in kept if use.is_made])
+    given_back = [use.row["id"] for use in kept if not use.is_made]
+    return fetch_rows(_CouponRow, COUPONS_IN_PREVIEW, [subscription.customer_id, given_back, made, *wanted])
+
+
+def keep_in_preview(subscription: SubscriptionState, invoice_id: int, *, is_made: bool) -> None:
+    """In a preview, remember the uses of an invoice for the next subscriptions: the invoice was made, or is deleted next."""
+    shown = previews.current()
+    if shown is not None:
+        rows = fetch_rows(_json, USES_OF_INVOICE, [invoice_id])
+        shown.kept[_KeptUse] = (*_kept_in(shown), *(_KeptUse(subscription.id, row, is_made) for row in rows))
+
+
+def _kept_in(shown: previews.Preview) -> tuple[_KeptUse, ...]:
+    kept: tuple[_KeptUse, ...] = shown.kept.get(_KeptUse, ())
+    return kept
+
+
+def _json(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) else value
+
+
+def _periods(subscription: SubscriptionState, currency: str, rows: Sequence[_CouponRow]) -> dict[str, CouponPeriods]:
+    """The periods of recurring coupons as earlier invoices of the subscription have counted them."""
+    if not rows:
+        return {}
+    uses = fetch_rows(_UseRow, USES_OF_SUBSCRIPTION, [[row.id for row in rows], subscription.id])
+    return {row.code: _periods_of(subscription, currency, row, [use for use in uses if use.id == row.id]) for row in rows}
+
+
+def _periods_of(subscription: SubscriptionState, currency: str, row: _CouponRow, uses: Sequence[_UseRow]) -> CouponPeriods:
+    counted = [(use.counted_from, use.counted_until) for use in uses if use.counted_from and use.counted_until]
+    used: Counter[datetime] = Counter()
+    for start, taken, returned in (one for use in uses for one in _list(use.periods)):
+        used[datetime.fromisoformat(start)] += taken - returned
+    is_of_customer = row.per == CouponPer.CUSTOMER
+    plans = _list(row.plans)
+
+    def is_for(instant: datetime) -> bool:
+        if not is_of_customer:
+            return True
+        asked = [subscription.customer_id, subscription.id, currency, plans, plans, instant, instant]
+        [has_older] = fetch_rows(bool, HAS_OLDER, asked)
+        return not has_older
+
+    return CouponPeriods(
+        most=row.periods or 0,
+        active_from=subscription.active_from,
+        given_at=row.given_at if is_of_customer else None,
+        counted=min(counted, default=None),
+        used_minor=used,
+        is_for=is_for,
+    )
+
+
+def _discount(row: _CouponRow, currency: str) -> CouponTerms | None:
+    """What a coupon can still take off; None when one that is used once has nothing left."""
+    amount = to_minor(row.value, currency) if row.kind == "amount" else None
+    if row.duration == Duration.ONCE:
+        if amount is not None:
+            amount -= int(row.used_minor)
+        if (amount is None and row.uses) or amount == 0:
+            return None
+    return CouponTerms(
+        code=row.code,
+        duration=Duration(row.duration),
+        amount_minor=amount,
+        percent=row.value if row.kind == "percentage" else None,
+        prices=frozenset(_list(row.prices)),
+        plans=frozenset(_list(row.plans)),
+    )
+
+
+def record_uses(
+    subscription: SubscriptionState, held: UsableCoupons, taken: Sequence[CouponDiscount], invoice_id: int, currency: str
+) -> None:
+    """Record what each coupon took off an invoice."""
+    CouponUse.objects.bulk_create(
+        CouponUse(
+            customer_coupon_id=held.ids[one.code],
+            invoice_id=invoice_id,
+            amount_minor=one.amount_minor,
+            periods=[[start.isoformat(), taken, returned] for start, (taken, returned) in sorted(one.periods.items())],
+            counted_from=_counted(held, one.code)[0],
+            counted_until=_counted(held, one.code)[1],
+            currency=currency,
+        )
+        for one in taken
+    )
+    if taken:
+        keep_in_preview(subscription, invoice_id, is_made=True)
+
+
+def _counted(held: UsableCoupons, code: str) -> tuple[datetime | None, datetime | None]:
+    return (held.periods[code].counted if code in held.periods else None) or (None, None)
+
+
+def _list(value: object) -> list[Any]:
+    return list(_json(value))

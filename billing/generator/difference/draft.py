@@ -1,0 +1,333 @@
+"""From the lines of an invoice to its bill: discounts, minimum fees, taxes, total. Pure.
+
+A recurring coupon counts periods of one subscription. The first is the first of which it lowers a whole line: a fee from the
+period's start on, or usage where it lowers no fee. From there on it counts periods by the calendar, whatever changes within
+them. A line belongs to the period that it begins in, whenever it is invoiced: a change and late usage have the discount of their
+period and use up no other.
+
+Discounts and limits are computed per due instant, oldest first, so a run that catches up on three periods takes off the same as
+three runs would have done. Tax is computed once for the whole document.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from decimal import Decimal
+
+from billing.generator.difference.draft_lines import MINIMUM, DraftLine, bounded_difference
+from billing.generator.state.open_claims import Credit
+from billing.rating.periods import Period, Schedule
+from billing.rating.tax import TaxLine, VatStatus, category_for
+from billing.rating.totals import CarriedCredit, CouponTerms, Duration, FeeLine, Limit, Totals, compute_totals
+
+
+@dataclass(slots=True)
+class CouponPeriods:
+    """The periods of a coupon for a subscription.
+
+    Args:
+        most: for how many periods it is.
+        active_from: since when the subscription is charged.
+        given_at: when the customer got it, where it is for periods of the customer; None: for periods of the subscription.
+        counted: `[from, until)`, which earlier invoices have fixed; None: this invoice does, if a whole line of it is lowered.
+        used_minor: what it has taken off so far, by the start of the period.
+        is_for: whether an amount is for this subscription, in the period that begins at an instant.
+    """
+
+    most: int
+    active_from: datetime
+    given_at: datetime | None = None
+    counted: tuple[datetime, datetime] | None = None
+    used_minor: dict[datetime, int] = field(default_factory=dict)
+    is_for: Callable[[datetime], bool] = lambda _: True
+
+    def count_from(self, lines: Iterable[DraftLine]) -> None:
+        """Fix which periods count, by the lines that the coupon may lower; unless that is fixed."""
+        if self.counted is not None:
+            return
+        whole = [(line, period) for line in lines if (period := self._whole_period(line)) is not None]
+        fees = [one for one in whole if one[0].kind == "recurring"]
+        if not whole:
+            return
+        line, first = min(fees or whole, key=lambda one: one[1].start)
+        assert line.schedule is not None
+        if self.given_at is not None:
+            first = min(first, _begins_at_or_after(line.schedule, self.given_at), key=lambda period: period.start)
+        after = line.schedule.period(first.index + self.most)
+        self.counted = first.start, after.start
+
+    def _whole_period(self, line: DraftLine) -> Period | None:
+        period = line.period
+        if period is None or line.late is not None or line.starts_at not in (period.start, max(period.start, self.active_from)):
+            return None
+        return period
+
+    def counts(self, line: DraftLine) -> bool:
+        """True when the coupon lowers the line: its period counts, or was running before the first that counts."""
+        if self.counted is None:
+            return True
+        since, until = self.counted
+        period = line.period
+        if period is None:
+            return (line.counted_at or line.due_at) < until
+        return period.start < until and period.end >= since
+
+
+@dataclass(frozen=True, slots=True)
+class FreedDiscount:
+    """A discount that a credit gave back, in the period that begins at `start`: an amount can be taken off again there."""
+
+    start: datetime
+    due_at: datetime
+    amount_minor: int
+
+
+def freed_by(credit: Credit) -> list[FreedDiscount]:
+    """The discounts that a credit gives back."""
+    start = credit.claim.schedule.period_at(credit.claim.start).start
+    return [FreedDiscount(start, part.start, part.freed_minor) for part in credit.parts if part.freed_minor]
+
+
+def _begins_at_or_after(schedule: Schedule, instant: datetime) -> Period:
+    period = schedule.period_at(instant)
+    return period if period.start == instant else schedule.period(period.index + 1)
+
+
+def terms_by_period(coupon: CouponTerms, periods: CouponPeriods, lines: Sequence[DraftLine]) -> list[CouponTerms]:
+    """What a coupon takes off lines that became due together: a percentage at once, an amount once for each period."""
+    counted = [line for line in lines if periods.counts(line)]
+    if coupon.amount_minor is None:
+        return [replace(coupon, positions=frozenset(line.position for line in counted))] if counted else []
+    found: list[CouponTerms] = []
+    for start in sorted({start_of(line) for line in counted}):
+        of_period = [line for line in counted if start_of(line) == start]
+        left = coupon.amount_minor - periods.used_minor.get(start, 0)
+        if left > 0 and periods.is_for(max(start, periods.active_from)):
+            positions = frozenset(line.position for line in of_period)
+            found.append(replace(coupon, amount_minor=left, positions=positions))
+    return found
+
+
+def start_of(line: DraftLine) -> datetime:
+    """The start of the period that a line belongs to; when it became due, for what belongs to no period."""
+    period = line.period
+    return line.due_at if period is None else period.start
+
+
+CARRIED = "carried"
+
+
+@dataclass(slots=True)
+class CouponDiscount:
+    """What a coupon took off the document.
+
+    Args:
+        periods: of a recurring one, by the start of the period: what it took off, and what credits made free for other lines.
+    """
+
+    code: str
+    amount_minor: int = 0
+    periods: dict[datetime, tuple[int, int]] = field(default_factory=dict)
+
+    def add(self, start: datetime, taken_minor: int, returned_minor: int = 0) -> None:
+        """Count what was taken off in a period, or made free."""
+        taken, returned = self.periods.get(start, (0, 0))
+        self.periods[start] = taken + taken_minor, returned + returned_minor
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """The numbers of a document."""
+
+    lines: tuple[DraftLine, ...]
+    taxes: tuple[TaxLine, ...]
+    coupons: tuple[CouponDiscount, ...]
+    carried: tuple[CarriedCredit, ...]
+    subtotal_minor: int
+    discount_minor: int
+    tax_minor: int
+    total_minor: int
+
+
+def make_bill(
+    lines: Sequence[DraftLine],
+    coupons: Sequence[CouponTerms],
+    periods: Mapping[str, CouponPeriods],
+    bound: Callable[[], Sequence[DraftLine]] = tuple,
+    vat_status: VatStatus = VatStatus.TAXABLE,
+    freed: Sequence[FreedDiscount] = (),
+) -> Bill:
+    """Apply discounts per due instant, then minimums and maximums of the subscription, then compute taxes and total.
+
+    Args:
+        bound: makes the lines that raise or lower a period to its bounds, once the lines have their discounts.
+        vat_status: of the customer, which may change the tax category of the lines.
+        coupons: the customer's coupons in the order in which the customer got them.
+        periods: of the recurring coupons: which lines they lower.
+        freed: the discounts that credits give back.
+    """
+    ordered = sorted(lines, key=lambda line: line.due_at)
+    for position, line in enumerate(ordered, 1):
+        line.position = position
+        _tax_for(vat_status, line)
+    for coupon in coupons:
+        if coupon.code in periods:
+            periods[coupon.code].count_from(line for line in ordered if coupon.covers(_fee(line)))
+    taken, minimum_lines = _discount_by_instant(ordered, list(coupons), periods, freed)
+    everything = [*ordered, *minimum_lines]
+    for line in bound():
+        line.position = len(everything) + 1
+        _tax_for(vat_status, line)
+        everything.append(line)
+    totals = compute_totals([FeeLine(line.position, line.net_minor, line.tax_category, line.tax_rate) for line in everything])
+    for carried in totals.carried:
+        everything.append(_carried_line(carried, len(everything) + 1, everything[-1].due_at))
+    discount = sum(line.discount_minor for line in everything)
+    return Bill(
+        lines=tuple(everything),
+        taxes=totals.taxes,
+        coupons=tuple(taken),
+        carried=totals.carried,
+        subtotal_minor=totals.subtotal_minor + discount,
+        discount_minor=discount,
+        tax_minor=totals.tax_minor,
+        total_minor=totals.total_minor,
+    )
+
+
+def _tax_for(vat_status: VatStatus, line: DraftLine) -> None:
+    line.tax_category, line.tax_rate = category_for(vat_status, line.tax_category, line.tax_rate)
+
+
+def _discount_by_instant(
+    ordered: Sequence[DraftLine],
+    coupons: list[CouponTerms],
+    periods: Mapping[str, CouponPeriods],
+    freed: Sequence[FreedDiscount],
+) -> tuple[list[CouponDiscount], list[DraftLine]]:
+    taken: dict[str, CouponDiscount] = {}
+    minimum_lines: list[DraftLine] = []
+    for due_at in sorted({line.due_at for line in ordered}):
+        group = [line for line in ordered if line.due_at == due_at]
+        free = [one for one in freed if one.due_at <= due_at]
+        freed = [one for one in freed if one.due_at > due_at]
+        _make_free(free, [coupon for coupon in coupons if coupon.code in periods], periods, taken)
+        usable = [terms for coupon in coupons for terms in _usable(coupon, periods, group, taken)]
+        totals = compute_totals([_fee(line) for line in group], coupons=usable, limits=_limits(group))
+        for line in group:
+            _discount(line, totals)
+        for fee in totals.minimum_fees:
+            line = next(line for line in group if line.limit is not None and line.limit.name == fee.name)
+            line.minimum_minor = fee.amount_minor
+            minimum_lines.append(_minimum_line(line, len(ordered) + len(minimum_lines) + 1))
+        for use in totals.coupons:
+            if use.used:
+                taken.setdefault(use.code, CouponDiscount(use.code)).amount_minor += use.applied_minor
+        _count_by_period(group, totals, periods, taken)
+        coupons = [_rest_of(coupon, {use.code: use.rest_minor for use in totals.coupons}) for coupon in coupons]
+    return list(taken.values()), minimum_lines
+
+
+def _usable(
+    coupon: CouponTerms, periods: Mapping[str, CouponPeriods], group: Sequence[DraftLine], taken: Mapping[str, CouponDiscount]
+) -> list[CouponTerms]:
+    """What a coupon can take off lines that became due together."""
+    if coupon.code in periods:
+        return terms_by_period(coupon, periods[coupon.code], [line for line in group if coupon.covers(_fee(line))])
+    is_used_up = coupon.duration == Duration.ONCE and coupon.percent is not None and coupon.code in taken
+    return [] if is_used_up else [coupon]
+
+
+def _make_free(
+    freed: Sequence[FreedDiscount],
+    coupons: Sequence[CouponTerms],
+    periods: Mapping[str, CouponPeriods],
+    taken: dict[str, CouponDiscount],
+) -> None:
+    """Let amounts be taken off again where credits give back less because of them: a change keeps the discount of its period."""
+    for one in freed:
+        left = one.amount_minor
+        for coupon in coupons:
+            used = periods[coupon.code].used_minor
+            free = min(left, used.get(one.start, 0)) if coupon.amount_minor is not None else 0
+            if free:
+                left -= free
+                used[one.start] -= free
+                taken.setdefault(coupon.code, CouponDiscount(coupon.code)).add(one.start, 0, free)
+
+
+def _count_by_period(
+    group: Sequence[DraftLine], totals: Totals, periods: Mapping[str, CouponPeriods], taken: Mapping[str, CouponDiscount]
+) -> None:
+    starts = {line.position: start_of(line) for line in group}
+    for one in totals.discounts:
+        if one.is_coupon and one.source in periods:
+            start = starts[one.position]
+            taken[one.source].add(start, one.amount_minor)
+            used = periods[one.source].used_minor
+            used[start] = used.get(start, 0) + one.amount_minor
+
+
+def _discount(line: DraftLine, totals: Totals) -> None:
+    """Set the discount of a line. Late usage is limited to what its price's bounds leave of it after coupons."""
+    line.discount_minor = totals.discount_of(line.position)
+    if not line.discountable:
+        return
+    coupons = totals.coupons_of(line.position)
+    line.after_coupons_minor = line.amount_minor - coupons
+    if line.late is not None:
+        line.amount_minor = bounded_difference(line.late, line.limit, line.after_coupons_minor) + coupons
+
+
+def _rest_of(coupon: CouponTerms, rests: Mapping[str, int]) -> CouponTerms:
+    if coupon.amount_minor is None or coupon.duration != "once" or coupon.code not in rests:
+        return coupon
+    return replace(coupon, amount_minor=rests[coupon.code])
+
+
+def _fee(line: DraftLine) -> FeeLine:
+    return FeeLine(
+        line.position, line.amount_minor, line.tax_category, line.tax_rate, line.price_key, line.plan_code, line.discountable
+    )
+
+
+def _limits(group: Sequence[DraftLine]) -> list[Limit]:
+    return [
+        replace(line.limit, positions=frozenset({line.position}))
+        for line in group
+        if line.limit is not None and line.late is None
+    ]
+
+
+def _minimum_line(of: DraftLine, position: int) -> DraftLine:
+    """The line that raises another to the minimum of its price."""
+    return DraftLine(
+        kind=MINIMUM,
+        description=f"Minimum: {of.price_key}",
+        amount_minor=of.minimum_minor,
+        quantity=Decimal(1),
+        tax_category=of.tax_category,
+        tax_rate=of.tax_rate,
+        due_at=of.due_at,
+        item_id=of.item_id,
+        price_id=of.price_id,
+        price_key=of.price_key,
+        plan_code=of.plan_code,
+        starts_at=of.starts_at,
+        ends_at=of.ends_at,
+        position=position,
+    )
+
+
+def _carried_line(carried: CarriedCredit, position: int, due_at: datetime) -> DraftLine:
+    return DraftLine(
+        kind=CARRIED,
+        description="Credit carried to later invoices",
+        amount_minor=carried.net_minor,
+        quantity=Decimal(1),
+        tax_category=carried.tax_category,
+        tax_rate=carried.tax_rate,
+        due_at=due_at,
+        position=position,
+        rating={"tax_minor": carried.tax_minor},
+    )

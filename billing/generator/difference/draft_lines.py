@@ -1,0 +1,299 @@
+"""The lines of an invoice before it is stored, one kind after the other. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from billing.generator.difference.reconcile import RecurringCharge, UsageDue
+from billing.generator.state.open_claims import Credit, OneOffCharge, UnusedPart
+from billing.generator.state.spans import ItemSpan
+from billing.rating.aggregation import Usage
+from billing.rating.money import decimal_text, to_minor
+from billing.rating.periods import Period, Schedule, Timing
+from billing.rating.prepaid_units import NOTHING_COVERED, Coverage, CreditSpend, units_of
+from billing.rating.prices import Price, PriceModel
+from billing.rating.pricing import Rating, quote, rate_uncovered
+from billing.rating.proration import share
+from billing.rating.totals import Limit
+
+MINIMUM = "minimum"
+
+MAXIMUM = "maximum"
+
+
+@dataclass(slots=True)
+class DraftLine:
+    """A line before it is stored.
+
+    Args:
+        late: for late usage, the period that it continues.
+        schedule: of its price: the period that it begins in says whether a recurring coupon lowers it.
+        counted_at: the instant of a one-off charge that says so.
+        minimum_minor: what the price's minimum adds to it, on a separate line.
+    """
+
+    kind: str
+    description: str
+    amount_minor: int
+    quantity: Decimal
+    tax_category: str
+    tax_rate: Decimal
+    due_at: datetime
+    item_id: int | None = None
+    price_id: int | None = None
+    price_key: str = ""
+    plan_code: str = ""
+    starts_at: datetime | None = None
+    ends_at: datetime | None = None
+    unit_amount: Decimal | None = None
+    rating: dict[str, Any] = field(default_factory=dict)
+    discountable: bool = True
+    discount_minor: int = 0
+    position: int = 0
+    invoice_id: int | None = None
+    limit: Limit | None = None
+    late: UsageDue | None = None
+    schedule: Schedule | None = None
+    counted_at: datetime | None = None
+    minimum_minor: int = 0
+    after_coupons_minor: int = 0
+
+    @property
+    def net_minor(self) -> int:
+        """The amount after discounts."""
+        return self.amount_minor - self.discount_minor
+
+    @property
+    def period(self) -> Period | None:
+        """The full period that it begins in; None for what belongs to no period."""
+        instant = self.starts_at or self.counted_at
+        return None if self.schedule is None or instant is None else self.schedule.period_at(instant)
+
+
+@dataclass(frozen=True, slots=True)
+class CreditChange:
+    """What a line changes in the ledger: credits spent on units, or given back with them (then both are below zero).
+
+    Args:
+        entries: the sequences of the spends or refunds.
+    """
+
+    holder_id: str
+    credit_type: str
+    units: Fraction
+    credits: int
+    entries: tuple[int, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """The change as a line's `rating` shows it."""
+        return {
+            "units": decimal_text(self.units),
+            "credits": self.credits,
+            "credit_type": self.credit_type,
+            "holder_id": self.holder_id,
+            "entries": list(self.entries),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RatedUsage:
+    """A measured and rated usage period; `rating` is what it adds to what was billed before, without coupons and bounds.
+
+    Args:
+        gross_minor: the amount of the whole period, without coupons and bounds.
+        coverage, spends: the units of the whole period that are paid in credits, and the spends that paid them.
+        credit_change: the credits that this run spent or gave back; None where the price takes no credits.
+    """
+
+    due: UsageDue
+    usage: Usage
+    rating: Rating
+    gross_minor: int
+    coverage: Coverage = NOTHING_COVERED
+    spends: tuple[CreditSpend, ...] = ()
+    credit_change: CreditChange | None = None
+
+
+def credit_lines(credit: Credit, change: CreditChange | None = None) -> list[DraftLine]:
+    """The lines that give back the unused parts of a claim, with the credits that covered it."""
+    return [_credit_line(credit, part, change) for part in credit.parts if part.amount_minor or change]
+
+
+def _credit_line(credit: Credit, part: UnusedPart, change: CreditChange | None) -> DraftLine:
+    price = credit.claim.price
+    rating: dict[str, Any] = {"credits": {"invoice": credit.claim.invoice_id, "line": credit.claim.line_position}}
+    if change is not None:
+        rating["covered"] = change.as_dict()
+    return DraftLine(
+        kind="credit",
+        description=f"Unused: {price.key}",
+        amount_minor=-part.amount_minor,
+        quantity=credit.claim.quantity,
+        tax_category=price.tax_category,
+        tax_rate=price.tax_rate,
+        due_at=part.start,
+        item_id=credit.claim.item_id,
+        price_id=credit.claim.price_id,
+        price_key=price.key,
+        starts_at=part.start,
+        ends_at=part.end,
+        discountable=False,
+        rating=rating,
+    )
+
+
+def recurring_line(charge: RecurringCharge) -> DraftLine:
+    """The line of a stretch of a recurring price."""
+    span, part = charge.span, charge.part
+    rating = charge.rating.as_dict()
+    rating["share"] = {"used": charge.share.used, "of": charge.share.of}
+    return _price_line(
+        span,
+        part,
+        kind="recurring",
+        amount_minor=charge.amount_minor,
+        quantity=span.quantity,
+        due_at=part.start if span.price.timing == Timing.ADVANCE else part.end,
+        rating=rating,
+        limit=_limit(span, charge.share.fraction, f"{span.item_id}/{part.start.isoformat()}"),
+    )
+
+
+def _price_line(span: ItemSpan, part: Period, **facts: Any) -> DraftLine:
+    """A line of a price for a part of a period."""
+    return DraftLine(
+        description=span.price.key,
+        tax_category=span.price.tax_category,
+        tax_rate=span.price.tax_rate,
+        item_id=span.item_id,
+        price_id=span.price_id,
+        price_key=span.price.key,
+        plan_code=span.plan_code,
+        starts_at=part.start,
+        ends_at=part.end,
+        unit_amount=_unit_amount(span.price),
+        schedule=span.schedule,
+        **facts,
+    )
+
+
+def rate_usage(due: UsageDue, usage: Usage, coverage: Coverage = NOTHING_COVERED) -> RatedUsage:
+    """Rate the units of a measured period that no credits cover, less what earlier claims have billed."""
+    span = due.span
+    covered = coverage.stretches
+    whole = rate_uncovered(span.price, usage, covered, span.currency)
+    if not due.continued:
+        return RatedUsage(due, usage, whole, whole.amount_minor, coverage)
+    rest = whole
+    if len(due.continued) == 1:
+        first = due.continued[0]
+        unbounded = replace(span.price, minimum=None, maximum=None)
+        covered_first = first.short_of or first.coverage.stretches
+        rest = quote(unbounded, usage, span.currency, first.usage, covered=covered, covered_first=covered_first)
+    billed = sum(claim.gross_minor for claim in due.continued)
+    return RatedUsage(due, usage, replace(rest, amount_minor=whole.amount_minor - billed), whole.amount_minor, coverage)
+
+
+def credit_change_between(
+    price: Price, before: Coverage, after: Coverage, holder_id: str, entries: tuple[int, ...]
+) -> CreditChange:
+    """The credits that a run spends or gives back where the coverage of a price changes. The price takes credits."""
+    assert price.credits is not None
+    units = units_of(price, after) - units_of(price, before)
+    return CreditChange(holder_id, price.credits.credit_type, units, after.credits - before.credits, entries)
+
+
+def usage_line(rated: RatedUsage, as_of: datetime) -> DraftLine | None:
+    """The line of a usage period; None where nothing was used and nothing is owed."""
+    span, part = rated.due.span, rated.due.part
+    late = bool(rated.due.continued)
+    rating = rated.rating.as_dict()
+    if rated.credit_change is not None:
+        rating["covered"] = rated.credit_change.as_dict()
+    moves_credits = rated.credit_change is not None and (rated.credit_change.units or rated.credit_change.credits)
+    limit, amount = _usage_limit(rated.due), rated.rating.amount_minor
+    owes = (
+        bool(bounded_difference(rated.due, limit, amount)) if late else bool(amount or rated.usage.quantity or rated.usage.events)
+    )
+    has_minimum = limit is not None and limit.minimum_minor is not None and not late
+    if not owes and not moves_credits and not has_minimum:
+        return None
+    return _price_line(
+        span,
+        part,
+        kind="late_usage" if late else "usage",
+        amount_minor=amount if owes or not late else 0,
+        quantity=Decimal(decimal_text(rated.usage.quantity)),
+        due_at=as_of if late else part.end,
+        rating=rating,
+        late=rated.due if late else None,
+        limit=limit,
+        # A line of which the bounds leave nothing takes no coupon either.
+        discountable=owes or not late,
+        after_coupons_minor=amount,
+    )
+
+
+def bounded_difference(due: UsageDue, limit: Limit | None, more_minor: int) -> int:
+    """What is owed for a period beyond what was billed, where its amount after coupons grows by `more_minor`.
+
+    The price's minimum and maximum count for the whole period, however many lines it is billed on.
+    """
+    total = sum(claim.after_coupons_minor for claim in due.continued) + more_minor
+    if limit is not None and limit.maximum_minor is not None:
+        total = min(total, limit.maximum_minor)
+    if limit is not None and limit.minimum_minor is not None:
+        total = max(total, limit.minimum_minor)
+    return total - sum(claim.net_minor for claim in due.continued)
+
+
+def one_off_line(charge: OneOffCharge, spans: Sequence[ItemSpan], as_of: datetime) -> DraftLine:
+    """The line of a one-off charge.
+
+    Args:
+        spans: of the subscription's prices; they say which period it belongs to.
+    """
+    counted_at = min(charge.recorded_at, as_of)
+    there = [span for span in spans if span.start <= counted_at and (span.end is None or counted_at < span.end)]
+    return DraftLine(
+        kind="charge",
+        description=charge.description,
+        amount_minor=charge.amount_minor,
+        quantity=Decimal(1),
+        tax_category=charge.tax_category,
+        tax_rate=charge.tax_rate,
+        due_at=charge.recorded_at,
+        schedule=next((span.schedule for span in there), None),
+        counted_at=counted_at,
+    )
+
+
+def _limit(span: ItemSpan, fraction: Fraction, name: str) -> Limit | None:
+    """The price's minimum and maximum for a part of a period."""
+    price = span.price
+    if price.minimum is None and price.maximum is None:
+        return None
+    return Limit(
+        name=name,
+        tax_category=price.tax_category,
+        tax_rate=price.tax_rate,
+        minimum_minor=None if price.minimum is None else to_minor(Fraction(price.minimum) * fraction, span.currency),
+        maximum_minor=None if price.maximum is None else to_minor(Fraction(price.maximum) * fraction, span.currency),
+    )
+
+
+def _usage_limit(due: UsageDue) -> Limit | None:
+    return _limit(due.span, _fraction(due), f"{due.span.item_id}/{due.part.start.isoformat()}")
+
+
+def _fraction(due: UsageDue) -> Fraction:
+    price = due.span.price
+    part = share(due.span.schedule, due.part, price.proration, terminated=due.terminated, bill_last_day=price.bill_last_day)
+    return part.fraction
+
+
+def _unit_amount(price: Price) -> Decimal | None:
+    return price.unit_amount if price.model in (PriceModel.FLAT, PriceModel.UNIT, PriceModel.PACKAGE) else None

@@ -1,0 +1,185 @@
+"""What should be billed, less what is billed. Pure.
+
+The spans in which an item counted are cut into periods; the claims say which of them are billed, at which price and quantity.
+A stretch that is billed as it should be is kept. Any other claimed stretch gives back what its line charged for it. A stretch
+that is due and has no claim is charged. A late amendment, several amendments and a year without any all take this one way.
+
+A recurring claim can be kept in part, since time is divisible. A usage claim is kept or given back as a whole, since usage is
+not; a usage claim whose period has grown is continued: amount(total) − amount(first).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from billing.generator.state.open_claims import (
+    Credit,
+    OpenClaim,
+    UnusedPart,
+    credit_for,
+    has_same_price,
+    has_same_terms,
+    not_as_claimed_from,
+    unused_stretches,
+)
+from billing.generator.state.spans import ItemSpan, parts_until
+from billing.rating.periods import Period, Timing, due
+from billing.rating.pricing import Rating, rate
+from billing.rating.proration import NOTHING, Share, prorated_minor, share
+
+
+@dataclass(frozen=True, slots=True)
+class RecurringCharge:
+    """A stretch of a recurring price that is due and not billed."""
+
+    span: ItemSpan
+    part: Period
+    share: Share
+    rating: Rating
+    """The rating of the full period at this quantity."""
+    amount_minor: int
+
+
+@dataclass(frozen=True, slots=True)
+class UsageDue:
+    """A period of a usage price to measure and rate, less what earlier claims have billed of it."""
+
+    span: ItemSpan
+    part: Period
+    continued: tuple[OpenClaim, ...] = ()
+    terminated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a run has to do for a subscription, or for one item of it, at an instant.
+
+    Args:
+        unchanged: usage periods that are as they were billed, oldest first: the run may look for late usage in them.
+        left_out: the ids of the claims on usage periods in which the run was told not to look for late usage.
+        credits_due_at: when later credits become due.
+    """
+
+    credits: tuple[Credit, ...] = ()
+    charges: tuple[RecurringCharge, ...] = ()
+    usages: tuple[UsageDue, ...] = ()
+    unchanged: tuple[UsageDue, ...] = ()
+    left_out: tuple[int, ...] = ()
+    credits_due_at: tuple[datetime, ...] = ()
+
+
+def joined(targets: Sequence[Target]) -> Target:
+    """The targets of several items as one, in their order."""
+    return Target(
+        credits=tuple(one for target in targets for one in target.credits),
+        charges=tuple(one for target in targets for one in target.charges),
+        usages=tuple(one for target in targets for one in target.usages),
+        unchanged=tuple(one for target in targets for one in target.unchanged),
+        left_out=tuple(one for target in targets for one in target.left_out),
+        credits_due_at=tuple(at for target in targets for at in target.credits_due_at),
+    )
+
+
+def recurring_target(spans: Sequence[ItemSpan], claims: Sequence[OpenClaim], as_of: datetime) -> Target:
+    """The difference between the recurring spans of an item and its claims."""
+    given_back: list[Credit] = []
+    credits_due_at: list[datetime] = []
+    for claim in claims:
+        unused = unused_stretches(claim, spans)
+        credits_due_at += [start for start, _ in unused if start > as_of]
+        if any(start <= as_of for start, _ in unused):
+            given_back.append(credit_for(claim, [gap for gap in unused if gap[0] <= as_of], spans))
+    charges = [
+        charge
+        for span, part in _parts_of(spans, claims, as_of)
+        if due(span.price.timing, part, as_of)
+        for charge in _charges(span, part, [c for c in claims if has_same_terms(span, c)])
+    ]
+    return Target(credits=tuple(given_back), charges=tuple(charges), credits_due_at=tuple(credits_due_at))
+
+
+def usage_target(spans: Sequence[ItemSpan], claims: Sequence[OpenClaim], as_of: datetime) -> Target:
+    """The difference between the usage spans of an item and its claims."""
+    usages: list[UsageDue] = []
+    unchanged: list[UsageDue] = []
+    continued: set[int] = set()
+    for span, part in _parts_of(spans, claims, as_of):
+        inside = tuple(c for c in claims if has_same_price(span, c) and part.start <= c.start and c.end <= part.end)
+        continued.update(claim.id for claim in inside)
+        period = UsageDue(span, part, inside, _terminated(span, part))
+        if len(inside) == 1 and (inside[0].start, inside[0].end) == (part.start, part.end):
+            unchanged.append(period)
+        # A billed part that has become longer is continued when it is over.
+        elif due(Timing.ARREARS, part, as_of):
+            usages.append(period)
+    gone = [(claim, not_as_claimed_from(claim, spans)) for claim in claims if claim.id not in continued]
+    return Target(
+        # A claim that no longer fits is given back as a whole, once the change that makes it so has taken effect.
+        credits=tuple(Credit(claim, (_whole(claim),)) for claim, at in gone if at <= as_of),
+        usages=tuple(usages),
+        unchanged=tuple(unchanged),
+        credits_due_at=tuple(at for _, at in gone if at > as_of),
+    )
+
+
+def _whole(claim: OpenClaim) -> UnusedPart:
+    amount = max(claim.net_minor, 0)
+    return UnusedPart(claim.start, claim.end, amount, max(claim.gross_minor - amount, 0))
+
+
+def _parts_of(spans: Sequence[ItemSpan], claims: Sequence[OpenClaim], as_of: datetime) -> list[tuple[ItemSpan, Period]]:
+    """The periods of each span that begin before `as_of` or before the end of a claim."""
+    horizon = max([as_of, *(claim.end for claim in claims)])
+    return [(span, part) for span in spans for part in parts_until(span, horizon)]
+
+
+def _terminated(span: ItemSpan, part: Period) -> bool:
+    return span.terminates and part.end == span.end
+
+
+def _charges(span: ItemSpan, part: Period, claims: Sequence[OpenClaim]) -> Iterator[RecurringCharge]:
+    """The stretches of a part without a claim. Each continues where the one before it stopped."""
+    pieces = list(_uncovered(part, claims))
+    if not pieces:
+        return
+    rating = rate(span.price, span.quantity, span.currency)
+    before = _share_before(span, part, claims)
+    for piece in pieces:
+        one = share(
+            span.schedule,
+            piece,
+            span.price.proration,
+            terminated=_terminated(span, piece),
+            bill_last_day=span.price.bill_last_day,
+        )
+        known = before if before.of == one.of else NOTHING
+        amount = prorated_minor(rating.exact, one, span.currency, before=known)
+        before = Share(min(known.used + one.used, one.of), one.of)
+        yield RecurringCharge(span, piece, one, rating, amount)
+
+
+def _share_before(span: ItemSpan, part: Period, claims: Sequence[OpenClaim]) -> Share:
+    """The share of the same full period that claims have billed at this price and quantity."""
+    used, of = 0, 1
+    for claim in claims:
+        if claim.origin is not None and claim.origin.full_start == part.full_start and claim.origin.full_end == part.full_end:
+            used, of = used + claim.share_used, claim.origin.share.of
+    return Share(min(used, of), of)
+
+
+def _uncovered(part: Period, claims: Sequence[OpenClaim]) -> Iterator[Period]:
+    cursor = part.start
+    for claim in sorted(claims, key=lambda one: one.start):
+        if claim.end <= cursor or claim.start >= part.end:
+            continue
+        if claim.start > cursor:
+            yield _piece(part, cursor, claim.start)
+        cursor = max(cursor, claim.end)
+    if cursor < part.end:
+        yield _piece(part, cursor, part.end)
+
+
+def _piece(part: Period, start: datetime, end: datetime) -> Period:
+    piece = part.clip(start, end)
+    assert piece is not None
+    return piece

@@ -1,0 +1,177 @@
+"""What is too much for one subscription in one run: its billing is suspended with the reason, so that no nonsense is billed.
+
+Dates and periods are checked before anything is measured or rated, so that a wrong century costs a few microseconds.
+Quantities and amounts are checked before they are written, so that the database never has to refuse them.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import chain
+from typing import Any
+
+from django.conf import settings
+from django.db import connection
+
+from billing.generator.difference.draft import Bill
+from billing.generator.difference.draft_lines import DraftLine
+from billing.generator.difference.reconcile import UsageDue
+from billing.generator.state.items import BillableItems
+from billing.generator.state.spans import AllowanceSpan, BoundedSpan, ItemSpan
+from billing.generator.state.subscription_state import SubscriptionState
+from billing.rating.aggregation import Usage
+from billing.rating.limits import MAX_COUNTED, MAX_MINOR, is_in_range
+from billing.rating.money import decimal_text
+from billing.rating.periods import Timing
+from billing.rating.prices import PriceKind
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of one subscription in one run. None: no limit. From settings.BILLING_LIMITS.
+
+    Args:
+        periods: due instants of an item that a run catches up on.
+        usage_periods: periods that a run measures, of all usage prices together, with or without usage.
+        lines: of one run.
+        lines_per_day: lines of one run whose time begins on one day, in UTC.
+        times_usual: how many times the largest of the last invoices a new one may be, per period.
+    """
+
+    periods: int | None = 1000
+    usage_periods: int | None = 10_000
+    lines: int | None = 10_000
+    lines_per_day: int | None = 1_000
+    times_usual: int | None = None
+
+
+class OutOfBounds(Exception):
+    """The bill would be out of bounds. Rolls the transaction back; then the billing of the subscription is suspended."""
+
+    def __init__(self, reason: str, **facts: Any) -> None:
+        super().__init__(reason)
+        self.reason, self.facts = reason, facts
+
+
+USUAL = """
+    SELECT max(total_minor) FROM (
+        SELECT total_minor FROM billing_invoice
+        WHERE subscription_id = %s AND currency = %s AND state IN ('open', 'paid', 'uncollectible') AND id < %s
+        ORDER BY id DESC LIMIT 6
+    ) AS last_ones
+"""
+
+
+def limits() -> Limits:
+    """The limits of this deployment."""
+    return Limits(**getattr(settings, "BILLING_LIMITS", {}))
+
+
+# Before anything is rated ----------------------------------------------------------------------------
+
+
+def ensure_dates(subscription: SubscriptionState, items: BillableItems) -> None:
+    """Return when all dates of the subscription lie in the years 2000 to 2200.
+
+    Raises:
+        OutOfBounds: `date-out-of-range`, with the first date outside of them.
+    """
+    spans: list[ItemSpan | BoundedSpan | AllowanceSpan] = [*items.all_of({*PriceKind}), *items.bounded, *items.allowances]
+    ends = (instant for span in spans for instant in (span.start, span.end))
+    for instant in chain((subscription.anchor_at, subscription.active_from), ends):
+        if instant is not None and not is_in_range(instant):
+            raise OutOfBounds("date-out-of-range", date=instant.isoformat())
+
+
+def ensure_periods(unbilled: Iterable[Sequence[ItemSpan]], as_of: datetime) -> None:
+    """Return when the periods to catch up on, of each item and of all, are within the limits. Computes them without a loop.
+
+    Args:
+        unbilled: the spans of each item after its last claim.
+
+    Raises:
+        OutOfBounds: `too-many-periods` of one item; `too-many-usage-periods`, since each is measured, with or without usage; or
+            `too-many-lines`, since each period of a recurring price is a line.
+    """
+    most = limits()
+    counts = [(spans[0].price.kind, sum(_periods_due(span, as_of) for span in spans)) for spans in unbilled if spans]
+    periods = max((count for _, count in counts), default=0)
+    if most.periods is not None and periods > most.periods:
+        raise OutOfBounds("too-many-periods", periods=periods, limit=most.periods)
+    of_usage = sum(count for kind, count in counts if kind == PriceKind.USAGE)
+    if most.usage_periods is not None and of_usage > most.usage_periods:
+        raise OutOfBounds("too-many-usage-periods", periods=of_usage, limit=most.usage_periods)
+    lines = sum(count for kind, count in counts if kind == PriceKind.RECURRING)
+    if most.lines is not None and lines > most.lines:
+        raise OutOfBounds("too-many-lines", lines=lines, limit=most.lines)
+
+
+def _periods_due(span: ItemSpan, as_of: datetime) -> int:
+    """The number of periods of a span that are due at `as_of`."""
+    if span.start > as_of:
+        return 0
+    first = span.schedule.index_at(span.start)
+    if span.end is not None and span.end <= as_of:
+        last = span.schedule.index_at(span.end)
+        return last - first + (span.schedule.boundary(last) < span.end)
+    return span.schedule.index_at(as_of) - first + (span.price.timing == Timing.ADVANCE)
+
+
+# Before anything is written --------------------------------------------------------------------------
+
+
+def ensure_countable(measured: Iterable[tuple[UsageDue, Usage]]) -> None:
+    """Return when the usage of each period has at most 26 digits before the point.
+
+    Raises:
+        OutOfBounds: `quantity-too-large`.
+    """
+    for due, usage in measured:
+        if abs(usage.quantity) >= MAX_COUNTED:
+            facts = {"price": due.span.price.key, "start": due.part.start.isoformat(), "end": due.part.end.isoformat()}
+            raise OutOfBounds("quantity-too-large", **facts, quantity=decimal_text(usage.quantity)[:120])
+
+
+def ensure_billable(currency: str, bill: Bill) -> None:
+    """Return when no line and no total exceeds 2^53 - 1 minor units.
+
+    Raises:
+        OutOfBounds: `amount-too-large`, with the largest amount.
+    """
+    amounts = [amount for line in bill.lines for amount in (line.amount_minor, line.discount_minor)]
+    largest = max(map(abs, [*amounts, bill.subtotal_minor, bill.discount_minor, bill.tax_minor, bill.total_minor]))
+    if largest > MAX_MINOR:
+        raise OutOfBounds("amount-too-large", currency=currency, amount_minor=str(largest), limit=MAX_MINOR)
+
+
+def ensure_few_lines(lines: Sequence[tuple[str, DraftLine]]) -> None:
+    """Return when the number of lines, in all and on each day, is within the limits. This stops a client that amends in a loop.
+
+    Raises:
+        OutOfBounds: `too-many-lines` or `too-many-lines-per-day`.
+    """
+    most = limits()
+    if most.lines is not None and len(lines) > most.lines:
+        raise OutOfBounds("too-many-lines", lines=len(lines), limit=most.lines)
+    days = Counter((line.starts_at or line.due_at).astimezone(UTC).date() for _, line in lines)
+    day, on_it = days.most_common(1)[0] if days else (None, 0)
+    if day is not None and most.lines_per_day is not None and on_it > most.lines_per_day:
+        raise OutOfBounds("too-many-lines-per-day", day=day.isoformat(), lines=on_it, limit=most.lines_per_day)
+
+
+def ensure_usual(subscription: SubscriptionState, currency: str, invoice_id: int, bill: Bill) -> None:
+    """Return unless the invoice exceeds the largest of the last invoices by the limit. The first invoice always passes.
+
+    Raises:
+        OutOfBounds: `unusual-amount`.
+    """
+    times_usual = limits().times_usual
+    if times_usual is None:
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(USUAL, [subscription.id, currency, invoice_id])
+        (usual_minor,) = cursor.fetchone()
+    per_period_minor = bill.total_minor // max(len({line.due_at for line in bill.lines}), 1)
+    if usual_minor and per_period_minor > times_usual * usual_minor:
+        raise OutOfBounds("unusual-amount", per_period_minor=per_period_minor, usual_minor=int(usual_minor))

@@ -1,0 +1,215 @@
+"""Making the invoices of one subscription: lock, then read, then write. The generator never writes the subscription's row.
+
+`generate` owns its transaction, a short durable one per subscription; `generate_under` runs inside the caller's. Both only try to
+take the lock: where another process has it, they raise at once, and the caller can try again later.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from django.db import Error, IntegrityError, transaction
+from django.utils import timezone
+
+from billing.documents.invoice_locks import invoice_key
+from billing.documents.invoices import delete_draft_under
+from billing.errors import BillingSuspended, BillingWouldBeSuspended, InvoiceGenerationBusy, PeriodAlreadyBilled
+from billing.generator.difference import coupon_uses
+from billing.generator.difference.run_limits import OutOfBounds
+from billing.generator.options import Options, Scope
+from billing.generator.run.steps import GenerationResult, RunStep, finish_steps, pay_step, pays_with_its_allowance, write_step
+from billing.generator.state.subscription_state import SubscriptionState, read_subscription
+from billing.models import Invoice
+from billing.orders import suspension
+from billing.rating.limits import check_instant
+from billing.rating.price_fields import PriceInvalid
+from ledger.database.lock_decorators import locked, on
+from ledger.database.lock_names import INVOICE_GENERATION
+from ledger.database.locks import Lock, sqlstate, try_advisory_lock
+from ledger.database.statements import PREPARED_IS_GONE
+from ledger.database.transactions import outermost
+from ledger.errors import Invalid, LockBusy, Refused
+from ledger.services import preview
+
+EXCLUSION_VIOLATION = "23P01"
+
+
+def check_as_of(as_of: datetime, *, dry_run: bool, allow_future: bool = False) -> None:
+    """Return when a run may bill up to an instant: it is not in the future, or the run is a dry run.
+
+    Args:
+        allow_future: allow it all the same; usage that comes later is then late for its own period.
+
+    Raises:
+        Invalid: at `/as_of`: it lies in the future, or outside the years 2000 to 2200.
+    """
+    check_instant("/as_of", as_of)
+    if as_of > timezone.now() and not (dry_run or allow_future):
+        detail = "lies in the future: only a dry run may look ahead"
+        raise Invalid(pointer="/as_of", rule="in-the-future", detail=detail)
+
+
+def generate(*, ref: str, options: Options) -> GenerationResult:
+    """Bill a subscription up to an instant, or raise and leave nothing behind: no invoice, no number, no lock.
+
+    Raises:
+        InvoiceGenerationBusy: another process holds the lock of the subscription; nothing was read.
+        NotFound: there is no such subscription.
+        BillingSuspended: a person has to check the subscription first.
+        BillingWouldBeSuspended: a dry run exceeds a limit; nothing is suspended.
+        PeriodAlreadyBilled: the database refused a claim, because another process bills without the lock.
+    """
+    try:
+        return _prepared_again(lambda: _generate(ref, options))
+    except LockBusy as busy:
+        raise InvoiceGenerationBusy(**busy.facts, subscription=ref) from busy
+    except OutOfBounds as out_of_bounds:
+        if not options.dry_run:
+            suspension.suspend(ref=ref, reason=out_of_bounds.reason, facts=out_of_bounds.facts, run_id=options.run_id)
+        raise _refusal(ref, options, out_of_bounds) from None
+
+
+def _generate(ref: str, options: Options) -> GenerationResult:
+    with preview() if options.dry_run else outermost(subscription=ref), try_advisory_lock(invoice_key(ref)) as lock:
+        return generate_under(lock, ref=ref, options=options)
+
+
+def _prepared_again(act: Callable[[], GenerationResult]) -> GenerationResult:
+    """Act, and once more where the server has lost a prepared statement: the first try is rolled back, the second prepares."""
+    try:
+        return act()
+    except Error as error:
+        if sqlstate(error) not in PREPARED_IS_GONE:
+            raise
+        return act()
+
+
+@locked(on(INVOICE_GENERATION, "{ref}"), wait=False, busy=InvoiceGenerationBusy)
+def generate_in(lock: Lock, *, ref: str, options: Options) -> GenerationResult:
+    """As `generate`, inside the caller's transaction; a dry run is a preview."""
+    return generate_held(lock, ref=ref, options=options)
+
+
+def generate_held(lock: Lock, *, ref: str, options: Options) -> GenerationResult:
+    """As `generate_in`, under the lock on the subscription that the caller holds."""
+
+    def act() -> GenerationResult:
+        with preview() if options.dry_run else transaction.atomic():
+            return generate_under(lock, ref=ref, options=options)
+
+    try:
+        return _prepared_again(act)
+    except OutOfBounds as out_of_bounds:
+        # The refusal rolls back this transaction, so the caller suspends billing. See `suspend_refused`.
+        raise _refusal(ref, options, out_of_bounds) from None
+
+
+def dry_run_in(*, ref: str, options: Options) -> GenerationResult:
+    """As `generate_in`, as a part of the caller's preview: the next part finds the credits and coupons that this one has used.
+
+    The lock of the subscription is given back at once.
+
+    Raises:
+        InvoiceGenerationBusy: another process bills the subscription, or has billed it since the preview's snapshot.
+    """
+    try:
+        with preview():
+            return generate_in(ref=ref, options=options)
+    except PeriodAlreadyBilled as billed:
+        raise InvoiceGenerationBusy(key=invoice_key(ref), subscription=ref) from billed
+
+
+def _refusal(ref: str, options: Options, out_of_bounds: OutOfBounds) -> BillingSuspended:
+    refusal = BillingWouldBeSuspended if options.dry_run else BillingSuspended
+    return refusal(subscription=ref, reason=out_of_bounds.reason, **out_of_bounds.facts)
+
+
+def suspend_refused(refusal: Refused) -> None:
+    """Suspend the billing that `generate_in` refused, in the transaction that outlives the refusal; not for a dry run."""
+    if isinstance(refusal, BillingSuspended) and not isinstance(refusal, BillingWouldBeSuspended):
+        facts = dict(refusal.facts)
+        suspension.suspend(ref=facts.pop("subscription"), reason=facts.pop("reason"), facts=facts)
+
+
+def generate_under(lock: Lock, *, ref: str, options: Options) -> GenerationResult:
+    """As `generate`, under the lock on the subscription that the caller holds. Every read comes after it."""
+    lock.ensure_held(invoice_key(ref))
+    subscription = read_subscription(lock, ref)
+    if subscription.suspended_reason is not None and not options.include_suspended:
+        raise BillingSuspended(subscription=ref, reason=subscription.suspended_reason)
+    try:
+        return _with_grace(lock, subscription, options)
+    except OverflowError as error:
+        raise OutOfBounds("date-out-of-range", date=str(error)) from error
+    except PriceInvalid as error:
+        raise OutOfBounds("price-not-valid", detail=str(error)[:500]) from error
+    except IntegrityError as error:
+        if sqlstate(error) == EXCLUSION_VIOLATION:
+            raise PeriodAlreadyBilled(subscription=ref) from error
+        raise
+
+
+def _with_grace(lock: Lock, subscription: SubscriptionState, options: Options) -> GenerationResult:
+    """Rate drafts again, finalise those whose grace has ended, then bill what has become due since.
+
+    Rating a draft again means deleting it and billing up to its instant again, so the new draft has the late usage. All drafts
+    are written before any is paid or numbered, so locks are taken in their order for any number of drafts.
+    """
+    steps: list[RunStep] = []
+    if subscription.has_drafts_in_grace:
+        # Deleting a draft takes the holder's lock for credits that go back; the lock of coupons comes before it.
+        coupon_uses.wait_turn(lock, subscription)
+        for draft in _taken_back(lock, subscription):
+            over = options.finalize and options.as_of >= draft.grace_ends_at
+            again = replace(
+                options, as_of=draft.as_of, only=draft.scope, finalize=over, max_periods=None,
+                grace_ends_at=None if over else draft.grace_ends_at,
+            )  # fmt: skip
+            steps.append(write_step(lock, read_subscription(lock, subscription.ref), again))
+        subscription = read_subscription(lock, subscription.ref)
+    if options.finalize and subscription.grace_days:
+        grace = timedelta(days=subscription.grace_days)
+        options = replace(options, finalize=False, grace_ends_at=options.as_of + grace)
+    if pays_with_its_allowance(lock, subscription, options):
+        steps += _one_due_date_at_a_time(lock, subscription, options)
+    else:
+        steps.append(write_step(lock, subscription, options))
+    return finish_steps(lock, steps)
+
+
+def _one_due_date_at_a_time(lock: Lock, subscription: SubscriptionState, options: Options) -> list[RunStep]:
+    """Bill, pay and grant as runs in time would have done, because each changes the credits that the next finds."""
+    # A step takes the holder's lock; the next one may need that of the coupons, which comes before it.
+    coupon_uses.wait_turn(lock, subscription)
+    steps: list[RunStep] = []
+    while not steps or not (steps[-1].is_last or len(steps) == options.max_periods):
+        if steps:
+            subscription = read_subscription(lock, subscription.ref)
+        steps.append(write_step(lock, subscription, replace(options, max_periods=1), is_paid_next=True))
+        pay_step(lock, steps[-1], has_notes=len(steps) > 1)
+    return steps
+
+
+@dataclass(frozen=True, slots=True)
+class _DraftInGrace:
+    """What a deleted draft was for; the drafts of a run in several currencies have one."""
+
+    as_of: datetime
+    scope: Scope | None
+    grace_ends_at: datetime
+
+
+def _taken_back(lock: Lock, subscription: SubscriptionState) -> list[_DraftInGrace]:
+    """Delete the drafts with a grace, the newest first, and return what they were for, the oldest first.
+
+    Raises:
+        InvoiceCorrectedLater: an operator has finalised an invoice that corrects one of them; finalise that draft by hand.
+    """
+    drafts = Invoice.objects.filter(subscription_id=subscription.id, state=Invoice.State.DRAFT, grace_ends_at__isnull=False)
+    found: dict[_DraftInGrace, None] = {}
+    for draft in drafts.order_by("-id"):
+        assert draft.grace_ends_at is not None
+        coupon_uses.keep_in_preview(subscription, draft.pk, is_made=False)
+        delete_draft_under(lock, draft)
+        found[_DraftInGrace(draft.as_of, Scope(draft.scope) if draft.scope else None, draft.grace_ends_at)] = None
+    return list(found)[::-1]

@@ -1,0 +1,1 @@
+"""What is there and what was billed: the subscription, when its items counted, its claims and allowances."""

@@ -1,0 +1,377 @@
+"""Granting the allowances of a plan: in the transaction of the run, under the holder's lock, once per period.
+
+A claim of the kind ALLOWANCE records that a period has had its allowance. It belongs to no invoice, so voiding one neither takes
+the credits back nor grants them again. The idempotency key in the ledger protects against a second grant as well.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from django.utils import timezone
+
+from billing.documents.invoice_locks import invoice_key
+from billing.generator.state.claims import LONG_AGO
+from billing.generator.state.spans import Allowance, AllowanceSpan, over_cap
+from billing.generator.state.subscription_state import SubscriptionState
+from billing.models import Claim
+from billing.rating.periods import TimeSpan
+from ledger import earlier_entries, journal
+from ledger import services as ledger
+from ledger.database.locks import Lock, holder_lock
+from ledger.database.rows import fetch_rows
+
+GRANTED = """
+    SELECT starts_at, ends_at FROM billing_claim
+    WHERE subscription_id = %s AND released_at IS NULL AND kind = 5 AND ends_at > %s
+"""
+
+# The newest claim names the grants that may still have something unspent, so a long history costs nothing.
+NEWEST = """
+    SELECT snapshot FROM billing_claim
+    WHERE subscription_id = %s AND released_at IS NULL AND kind = 5
+    ORDER BY ends_at DESC
+    LIMIT 1
+"""
+
+# Allowances that began before an instant and had not lapsed by then: those of its period and of the period before.
+LAPSED_SINCE = """
+    SELECT id, starts_at, snapshot FROM billing_claim
+    WHERE subscription_id = %s AND released_at IS NULL AND kind = 5 AND starts_at < %s AND ends_at >= %s
+        AND (snapshot ->> 'expires_at')::timestamptz > %s AND (snapshot ->> 'pays_usage')::boolean
+        AND snapshot ->> 'holder_id' = %s
+    ORDER BY starts_at
+"""
+LATER = """
+    SELECT (snapshot ->> 'grant')::bigint FROM billing_claim
+    WHERE subscription_id = %s AND released_at IS NULL AND kind = 5 AND starts_at >= %s AND snapshot ->> 'grant' IS NOT NULL
+        AND snapshot ->> 'holder_id' = %s AND snapshot ->> 'credit_type' = %s
+"""
+TEMPORARY_LIFETIME = timedelta(days=30)
+"""The lifetime of credits that would have expired by now. They are granted only to cover usage in the same transaction, which
+takes the rest away. When the invoice is voided later, the credits that go back can cover the period again."""
+FIRST = 0
+"""Their priority: runs in time would have spent them before credits that expire later."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllowanceGrant:
+    """Credits that a run has granted; `amount` is above 0.
+
+    Args:
+        grant: their sequence in the ledger.
+        lapsed_at: when they would have expired if each run had come in time; None: they are not temporary.
+        claim_id: the claim of the period.
+    """
+
+    credit_type: str
+    amount: int
+    grant: int
+    lapsed_at: datetime | None
+    claim_id: int
+
+
+class _AllowanceClaim(NamedTuple):
+    """A row of LAPSED_SINCE."""
+
+    id: int
+    starts_at: datetime
+    snapshot: dict[str, Any]
+
+
+def _allowance_claim(claim_id: int, starts_at: datetime, snapshot: Any) -> _AllowanceClaim:
+    return _AllowanceClaim(claim_id, starts_at, _json(snapshot))
+
+
+def _json(raw: Any) -> dict[str, Any]:
+    snapshot: dict[str, Any] = json.loads(raw) if isinstance(raw, str) else raw
+    return snapshot
+
+
+def read_granted(lock: Lock, subscription: SubscriptionState, since: datetime | None) -> list[TimeSpan]:
+    """The stretches that have had their allowance and that end after `since`."""
+    lock.ensure_held(invoice_key(subscription.ref))
+    return fetch_rows(TimeSpan, GRANTED, [subscription.id, since or LONG_AGO])
+
+
+def grant_allowances(
+    lock: Lock, subscription: SubscriptionState, allowances: Sequence[Allowance], *, before_usage: bool = False
+) -> list[AllowanceGrant]:
+    """Grant the holder what is due, oldest first, and claim each period; or raise and leave nothing behind.
+
+    Lock order: the subscription's is held, then the holder's; the number series has not been locked yet.
+
+    Args:
+        before_usage: the allowances may cover usage that the run rates next, so those that would have expired by now are granted
+            too, as temporary ones. The caller takes these away: see `EarlyGrants`.
+
+    Raises:
+        Refused: the ledger will not take the grant: LotLimit.
+        HolderBusy: lock_timeout passed.
+    """
+    lock.ensure_held(invoice_key(subscription.ref))
+    if not allowances:
+        return []
+    given: list[AllowanceGrant] = []
+    rollover_grants = _rollover_grants(subscription)
+    now = timezone.now()
+    with holder_lock(subscription.holder_id) as holder:
+        if not before_usage:
+            allowances = _without_lapsed(holder, subscription, allowances, rollover_grants)
+        for allowance in allowances:
+            span = allowance.span
+            lapsed = 0 if span.rollover_cap is None else _lapse(holder, subscription, allowance, rollover_grants)
+            is_late = allowance.is_lost(now)
+            is_temporary = is_late and before_usage and span.pays_usage
+            grant = None
+            if allowance.amount and (is_temporary or not is_late):
+                terms = (
+                    {"expires_at": now + TEMPORARY_LIFETIME, "priority": FIRST}
+                    if is_temporary
+                    else {"expires_at": allowance.expires_at}
+                )
+                grant = _grant(holder, subscription, allowance, terms)
+                if span.rollover_cap is not None:
+                    rollover_grants.setdefault(span.credit_type, []).append(grant)
+            claim = _claim(subscription, allowance, grant, rollover_grants, lapsed)
+            if grant is not None:
+                lapsed_at = allowance.expires_at if is_temporary else None
+                given.append(AllowanceGrant(span.credit_type, allowance.amount, grant, lapsed_at, claim.pk))
+    return given
+
+
+class EarlyGrants:
+    """The allowances that can pay for the usage that a run rates: those that runs in time would have found.
+
+    However late runs come, and in any steps, the rest of a period's allowance covers the usage of that period. Allowances that
+    are due are granted first; those that have expired since, or that a run passed over because they had expired, are granted
+    again. They cover usage up to the instant at which they would have expired; then the rest is taken away. Later allowances
+    are for later usage.
+
+    Args:
+        due: the allowances that no run has granted.
+        spans: when the subscription was on which plan with an allowance.
+    """
+
+    def __init__(
+        self, lock: Lock, subscription: SubscriptionState, due: Sequence[Allowance], spans: Sequence[AllowanceSpan]
+    ) -> None:
+        self._lock, self._subscription = lock, subscription
+        self._spans = [span for span in spans if span.pays_usage]
+        self.due = list(due)
+        self.given: list[AllowanceGrant] = []
+        self._temporary: list[AllowanceGrant] = []
+
+    def give_before(self, instant: datetime) -> None:
+        """Grant the allowances that began before usage became due, and take away those that would have expired by then."""
+        early = [one for one in self.due if one.part.start < instant]
+        if early:
+            self.due = [one for one in self.due if one.part.start >= instant]
+            given = grant_allowances(self._lock, self._subscription, early, before_usage=True)
+            self.given += given
+            self._temporary += [one for one in given if one.lapsed_at is not None]
+        self._take_away([one for one in self._temporary if one.lapsed_at is not None and one.lapsed_at <= instant])
+        self._give_again(instant)
+
+    def held_back(self, instant: datetime, credit_type: str) -> int:
+        """The holder's credits from allowances of periods that began at the instant or later: they are for later usage."""
+        if not self._spans:
+            return 0
+        grants = set(fetch_rows(int, LATER, [self._subscription.id, instant, self._subscription.holder_id, credit_type]))
+        if not grants:
+            return 0
+        with holder_lock(self._subscription.holder_id) as holder:
+            state = journal.read(holder, self._subscription.holder_id, credit_type).state
+        return sum(lot.remaining for lot in state.lots if lot.grant in grants)
+
+    def end(self) -> None:
+        """Take away the rest of all temporary credits."""
+        self._take_away(self._temporary)
+
+    def _give_again(self, instant: datetime) -> None:
+        """Grant the rest of the allowances again that had not lapsed by the instant, but have since."""
+        if not self._spans:
+            return
+        oldest = min(span.schedule.period_at(instant).start for span in self._spans)
+        subscription = self._subscription
+        claims = fetch_rows(_allowance_claim, LAPSED_SINCE, [subscription.id, instant, oldest, instant, subscription.holder_id])
+        if not claims:
+            return
+        given = {one.claim_id for one in self._temporary}
+        with holder_lock(subscription.holder_id) as holder:
+            for claim in claims:
+                amount = 0 if claim.id in given else _left(holder, claim.snapshot)
+                if amount:
+                    self._temporary.append(_grant_again(holder, subscription, claim, amount))
+
+    def _take_away(self, lapsed: Sequence[AllowanceGrant]) -> None:
+        if not lapsed:
+            return
+        self._temporary = [one for one in self._temporary if one not in lapsed]
+        subscription = self._subscription
+        with holder_lock(subscription.holder_id) as holder:
+            for one in lapsed:
+                lot = journal.read(holder, subscription.holder_id, one.credit_type).state.lot(one.grant)
+                if lot is not None:
+                    entry = ledger.revoke_under(
+                        holder,
+                        holder_id=subscription.holder_id,
+                        grant=one.grant,
+                        credit_type=one.credit_type,
+                        idempotency_key=f"allowance/{subscription.ref}/lapsed/{one.grant}",
+                        reason="Expired allowance",
+                        reference=f"subscription {subscription.ref}",
+                        actor="billing",
+                    )
+                    claim = Claim.objects.get(pk=one.claim_id)
+                    Claim.objects.filter(pk=claim.pk).update(snapshot=claim.snapshot | {"left": -entry.amount})
+
+
+def _left(holder: Lock, snapshot: Mapping[str, Any]) -> int:
+    """The credits of an allowance that lapsed unspent: passed over, taken away, or expired in the ledger."""
+    left: int = snapshot["left"]
+    if snapshot["grant"] is None:
+        return left
+    account = journal.read(holder, snapshot["holder_id"], snapshot["credit_type"])
+    lot = account.state.lot(snapshot["grant"])
+    if lot is not None:
+        return left + (lot.remaining if lot.is_expired(account.state.now_us) else 0)
+    last = earlier_entries.last_closing(account, snapshot["grant"])
+    return left - (last.amount if last is not None and last.kind == "expire" else 0)
+
+
+def _grant_again(holder: Lock, subscription: SubscriptionState, claim: _AllowanceClaim, amount: int) -> AllowanceGrant:
+    snapshot = claim.snapshot
+    times = snapshot["times"] + 1
+    entry = ledger.grant_under(
+        holder,
+        holder_id=subscription.holder_id,
+        amount=amount,
+        credit_type=snapshot["credit_type"],
+        idempotency_key=f"allowance/{subscription.ref}/{claim.starts_at.astimezone(UTC).isoformat()}/again/{times}",
+        source="promotional",
+        effective_at=claim.starts_at,
+        expires_at=timezone.now() + TEMPORARY_LIFETIME,
+        priority=FIRST,
+        reason="Plan allowance, for usage of its period",
+        reference=f"subscription {subscription.ref}",
+        actor="billing",
+    )
+    Claim.objects.filter(pk=claim.id).update(snapshot={**snapshot, "grant": entry.sequence, "left": 0, "times": times})
+    return AllowanceGrant(
+        snapshot["credit_type"], amount, entry.sequence, datetime.fromisoformat(snapshot["expires_at"]), claim.id
+    )
+
+
+def _rollover_grants(subscription: SubscriptionState) -> dict[str, list[int]]:
+    """The holder's grants of earlier periods that roll over, by credit type."""
+    newest = fetch_rows(_json, NEWEST, [subscription.id])
+    if not newest:
+        return {}
+    [snapshot] = newest
+    return dict(snapshot["rollover_grants"]) if snapshot["holder_id"] == subscription.holder_id else {}
+
+
+def _without_lapsed(
+    holder: Lock, subscription: SubscriptionState, allowances: Sequence[Allowance], rollover_grants: Mapping[str, list[int]]
+) -> list[Allowance]:
+    """The allowances less what of them has lapsed by the start of a later one: it is never granted, so nobody can spend it."""
+    unspent: dict[str, list[tuple[int, int]]] = {}
+    amounts = [allowance.amount for allowance in allowances]
+    for n, allowance in enumerate(allowances):
+        span = allowance.span
+        if span.rollover_cap is None:
+            continue
+        if span.credit_type not in unspent:
+            state = journal.read(holder, subscription.holder_id, span.credit_type).state
+            left = {lot.grant: lot.remaining for lot in state.lots}
+            # Earlier grants have their sequences, which are above 0; these have none yet.
+            unspent[span.credit_type] = [(one, left[one]) for one in rollover_grants.get(span.credit_type, []) if left.get(one)]
+        so_far = unspent[span.credit_type]
+        lapsing = dict(over_cap(so_far, span.rollover_cap))
+        for one, amount in lapsing.items():
+            if one <= 0:
+                amounts[-one] -= amount
+        so_far = [(one, left_of - lapsing.get(one, 0)) for one, left_of in so_far]
+        unspent[span.credit_type] = [*so_far, (-n, allowance.amount)]
+    return [replace(allowance, amount=amount) for allowance, amount in zip(allowances, amounts, strict=True)]
+
+
+def _lapse(holder: Lock, subscription: SubscriptionState, allowance: Allowance, rollover_grants: dict[str, list[int]]) -> int:
+    """Take back unspent credits beyond the cap; `rollover_grants` keeps the grants with unspent credits."""
+    span = allowance.span
+    assert span.rollover_cap is not None
+    state = journal.read(holder, subscription.holder_id, span.credit_type).state
+    left = {lot.grant: lot.remaining for lot in state.lots}
+    unspent = [(grant, left[grant]) for grant in rollover_grants.get(span.credit_type, []) if left.get(grant)]
+    lapsing = over_cap(unspent, span.rollover_cap)
+    for grant, amount in lapsing:
+        ledger.revoke_under(
+            holder,
+            holder_id=subscription.holder_id,
+            grant=grant,
+            amount=amount,
+            credit_type=span.credit_type,
+            idempotency_key=f"{_key(subscription, allowance)}/cap/{grant}",
+            reason="Allowance above the rollover limit",
+            reference=f"subscription {subscription.ref}",
+            actor="billing",
+        )
+    taken = dict(lapsing)
+    rollover_grants[span.credit_type] = [grant for grant, amount in unspent if amount > taken.get(grant, 0)]
+    return sum(taken.values())
+
+
+def _grant(holder: Lock, subscription: SubscriptionState, allowance: Allowance, terms: Mapping[str, Any]) -> int:
+    """Grant an allowance and return the sequence of the grant."""
+    entry = ledger.grant_under(
+        holder,
+        holder_id=subscription.holder_id,
+        amount=allowance.amount,
+        credit_type=allowance.span.credit_type,
+        idempotency_key=_key(subscription, allowance),
+        source="promotional",
+        effective_at=allowance.part.start,
+        **terms,
+        reason="Plan allowance",
+        reference=f"subscription {subscription.ref}",
+        actor="billing",
+    )
+    return entry.sequence
+
+
+def _key(subscription: SubscriptionState, allowance: Allowance) -> str:
+    return f"allowance/{subscription.ref}/{allowance.part.start.isoformat()}"
+
+
+def _claim(
+    subscription: SubscriptionState,
+    allowance: Allowance,
+    grant: int | None,
+    rollover_grants: Mapping[str, list[int]],
+    lapsed: int,
+) -> Claim:
+    expires_at = allowance.expires_at
+    return Claim.objects.create(
+        subscription_id=subscription.id,
+        item_id=allowance.span.item_id,
+        kind=Claim.Kind.ALLOWANCE,
+        starts_at=allowance.part.start,
+        ends_at=allowance.part.end,
+        quantity=allowance.amount if grant is not None else 0,
+        amount_minor=0,
+        snapshot={
+            "credit_type": allowance.span.credit_type,
+            "holder_id": subscription.holder_id,
+            "grant": grant,
+            "rollover_grants": rollover_grants,
+            "lapsed": lapsed,
+            # For usage that a run rates late: see `EarlyGrants`.
+            "expires_at": expires_at.isoformat() if expires_at else None,
+            "pays_usage": allowance.span.pays_usage,
+            "left": allowance.amount if grant is None else 0,
+            "times": 0,
+        },
+    )

@@ -1,0 +1,232 @@
+"""When items counted, when a plan granted credits or had bounds, and when something of them is due. Pure.
+
+An allowance belongs to a period of the plan and is due at its start. A part of a period gets its share of days, in whole credits.
+A period that has its allowance, or a part of it, gets no other: after a change of plan the next period gets the new allowance.
+"""
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from itertools import groupby, islice
+from math import floor
+
+from billing.rating.periods import Period, Schedule, TimeSpan, Timing, periods
+from billing.rating.prices import Price, Proration
+from billing.rating.proration import share
+
+
+@dataclass(frozen=True, slots=True)
+class ItemSpan:
+    """An item counted at a price and quantity in `[start, end)`; an end of None is open.
+
+    Args:
+        terminates: it ends with the subscription, not by a change.
+        continues: the item counted earlier in the full period that the span begins in.
+    """
+
+    item_id: int
+    price_id: int
+    price: Price
+    plan_code: str
+    currency: str
+    schedule: Schedule
+    quantity: Decimal
+    start: datetime
+    end: datetime | None
+    terminates: bool = False
+    continues: bool = False
+
+
+def next_due(spans: Iterable[ItemSpan], as_of: datetime) -> datetime | None:
+    """The first instant after `as_of` at which a period of these spans becomes due; None where none will."""
+    instants: list[datetime] = []
+    for span in spans:
+        for part in periods(span.schedule, max(span.start, _floor(span, as_of)), span.end):
+            instant = part.start if span.price.timing == Timing.ADVANCE else part.end
+            if instant > as_of:
+                instants.append(instant)
+                break
+    return min(instants, default=None)
+
+
+def due_instants(spans: Iterable[ItemSpan], as_of: datetime, *, most: int) -> list[datetime]:
+    """The first `most` instants up to `as_of` at which periods of these spans became due, oldest first."""
+    by_time = heapq.merge(*(_due_instants(span, as_of) for span in spans))
+    return list(islice((instant for instant, _ in groupby(by_time)), most))
+
+
+def _due_instants(span: ItemSpan, as_of: datetime) -> Iterator[datetime]:
+    for part in parts_until(span, as_of):
+        instant = part.start if span.price.timing == Timing.ADVANCE else part.end
+        if instant <= as_of:
+            yield instant
+
+
+def _floor(span: ItemSpan, instant: datetime) -> datetime:
+    """The start of the period that contains an instant."""
+    return span.schedule.period_at(instant).start
+
+
+def parts_until(span: ItemSpan, horizon: datetime) -> Iterator[Period]:
+    """The periods of a span that begin up to the horizon: at most one more than is due."""
+    for part in periods(span.schedule, span.start, span.end, continues=span.continues):
+        if part.start > horizon:
+            return
+        yield part
+
+
+def recent_periods(billed: Iterable[tuple[Period, datetime]], lookback: int) -> set[tuple[datetime, datetime]]:
+    """The last `lookback` full periods of a usage item that are billed, as start and end.
+
+    They are counted by what has been billed. So after a change of plan a longer period may begin before ones that were over by
+    then, and what this run gives back or bills again counts as well.
+
+    Args:
+        billed: of each claim the full period that it begins in, and where it begins.
+    """
+    if not lookback:
+        return set()
+    latest: dict[tuple[datetime, datetime], datetime] = {}
+    for period, start in billed:
+        full = (period.start, period.end)
+        latest[full] = max(start, latest.get(full, start))
+    return set(sorted(latest, key=lambda full: latest[full])[-lookback:])
+
+
+@dataclass(frozen=True, slots=True)
+class AllowanceSpan:
+    """The subscription was on a plan that grants credits in `[start, end)`; an end of None is open.
+
+    Args:
+        amount: credits of a full period, above 0.
+        rollover_cap: the number of unspent credits that go over into the next period; None: they expire with their period.
+        pays_usage: usage of the same plan is paid in these credits. A run rates usage when its period is over, so the credits
+            expire a period later.
+    """
+
+    item_id: int
+    credit_type: str
+    amount: int
+    rollover_cap: int | None
+    schedule: Schedule
+    start: datetime
+    end: datetime | None
+    pays_usage: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """The allowance of one period; `amount` is 0 or more."""
+
+    span: AllowanceSpan
+    part: Period
+    amount: int
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When unspent credits expire; None where they roll over."""
+        if self.span.rollover_cap is not None:
+            return None
+        return self.span.schedule.period_at(self.part.end).end if self.span.pays_usage else self.part.end
+
+    def is_lost(self, now: datetime) -> bool:
+        """True when the credits would be expired already."""
+        return self.expires_at is not None and self.expires_at <= now
+
+
+def due_allowances(
+    spans: Iterable[AllowanceSpan], granted: Sequence[TimeSpan], as_of: datetime, since: datetime | None
+) -> list[Allowance]:
+    """The allowances of periods that have begun and have none yet, oldest first.
+
+    Args:
+        granted: the stretches whose allowance was given, or passed over.
+        since: periods that begin before it are settled; None: no period is.
+    """
+    found: list[Allowance] = []
+    for span in spans:
+        for part in periods(span.schedule, max(span.start, since) if since else span.start, span.end):
+            if part.start > as_of:
+                break
+            if not any(one.start < part.end and part.start < one.end for one in granted):
+                fraction = share(span.schedule, part, Proration.DAY).fraction
+                found.append(Allowance(span, part, floor(span.amount * fraction)))
+    return sorted(found, key=lambda one: one.part.start)
+
+
+def next_allowance(spans: Iterable[AllowanceSpan], as_of: datetime) -> datetime | None:
+    """The start of the first period with an allowance after `as_of`; None where there is no such period."""
+    instants: list[datetime] = []
+    for span in spans:
+        for part in periods(span.schedule, max(span.start, span.schedule.period_at(as_of).start), span.end):
+            if part.start > as_of:
+                instants.append(part.start)
+                break
+    return min(instants, default=None)
+
+
+def over_cap(unspent: Sequence[tuple[int, int]], cap: int) -> list[tuple[int, int]]:
+    """The credits to take back so that at most the cap goes over into the next period: the oldest first.
+
+    Args:
+        unspent: each grant with its rest, oldest first.
+
+    Returns:
+        Grant and amount, above 0.
+    """
+    excess = sum(left for _, left in unspent) - cap
+    taken: list[tuple[int, int]] = []
+    for grant, left in unspent:
+        amount = min(left, excess)
+        if amount > 0:
+            taken.append((grant, amount))
+            excess -= amount
+    return taken
+
+
+@dataclass(frozen=True, slots=True)
+class BoundTerms:
+    """The plan of a bound and the tax of its line. A line can correct another only where these agree."""
+
+    plan_code: str
+    currency: str
+    tax_category: str
+    tax_rate: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedSpan:
+    """The subscription was on a plan with a minimum or maximum in `[start, end)`; money in major units."""
+
+    item_id: int
+    terms: BoundTerms
+    minimum: Decimal | None
+    maximum: Decimal | None
+    schedule: Schedule
+    start: datetime
+    end: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class BoundClaim:
+    """The amount of the bounds of a period: above zero a minimum fee, below zero a reduction."""
+
+    id: int
+    item_id: int
+    start: datetime
+    end: datetime
+    amount_minor: int
+    terms: BoundTerms
+
+
+def next_bound(spans: Iterable[BoundedSpan], as_of: datetime) -> datetime | None:
+    """The first instant after `as_of` at which a period with bounds is over."""
+    instants: list[datetime] = []
+    for span in spans:
+        for part in periods(span.schedule, max(span.start, span.schedule.period_at(as_of).start), span.end):
+            if part.end > as_of:
+                instants.append(part.end)
+                break
+    return min(instants, default=None)
