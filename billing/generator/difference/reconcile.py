@@ -83,19 +83,19 @@ def joined(targets: Sequence[Target]) -> Target:
 def recurring_target(spans: Sequence[ItemSpan], claims: Sequence[OpenClaim], as_of: datetime) -> Target:
     """The difference between the recurring spans of an item and its claims."""
     given_back: list[Credit] = []
-    credits_due_at: list[datetime] = []
+    later: list[tuple[datetime, datetime]] = []
     for claim in claims:
         unused = unused_stretches(claim, spans)
-        credits_due_at += [start for start, _ in unused if start > as_of]
+        later += [gap for gap in unused if gap[0] > as_of]
         if any(start <= as_of for start, _ in unused):
             given_back.append(credit_for(claim, [gap for gap in unused if gap[0] <= as_of], spans))
     charges = [
         charge
         for span, part in _parts_of(spans, claims, as_of)
         if due(span.price.timing, part, as_of)
-        for charge in _charges(span, part, [c for c in claims if has_same_terms(span, c)])
+        for charge in _charges(span, part, [c for c in claims if has_same_terms(span, c)], later)
     ]
-    return Target(credits=tuple(given_back), charges=tuple(charges), credits_due_at=tuple(credits_due_at))
+    return Target(credits=tuple(given_back), charges=tuple(charges), credits_due_at=tuple(start for start, _ in later))
 
 
 def usage_target(spans: Sequence[ItemSpan], claims: Sequence[OpenClaim], as_of: datetime) -> Target:
@@ -137,9 +137,15 @@ def _terminated(span: ItemSpan, part: Period) -> bool:
     return span.terminates and part.end == span.end
 
 
-def _charges(span: ItemSpan, part: Period, claims: Sequence[OpenClaim]) -> Iterator[RecurringCharge]:
-    """The stretches of a part without a claim. Each continues where the one before it stopped."""
-    pieces = list(_uncovered(part, claims))
+def _charges(
+    span: ItemSpan, part: Period, claims: Sequence[OpenClaim], later: Sequence[tuple[datetime, datetime]]
+) -> Iterator[RecurringCharge]:
+    """The stretches of a part that are not billed. Each continues where the one before it stopped.
+
+    Args:
+        later: stretches that are billed at other terms until they are given back; they are charged together with that.
+    """
+    pieces = list(_uncovered(part, [*((claim.start, claim.end) for claim in claims), *later]))
     if not pieces:
         return
     rating = rate(span.price, span.quantity, span.currency)
@@ -167,14 +173,14 @@ def _share_before(span: ItemSpan, part: Period, claims: Sequence[OpenClaim]) -> 
     return Share(min(used, of), of)
 
 
-def _uncovered(part: Period, claims: Sequence[OpenClaim]) -> Iterator[Period]:
+def _uncovered(part: Period, covered: Sequence[tuple[datetime, datetime]]) -> Iterator[Period]:
     cursor = part.start
-    for claim in sorted(claims, key=lambda one: one.start):
-        if claim.end <= cursor or claim.start >= part.end:
+    for start, end in sorted(covered):
+        if end <= cursor or start >= part.end:
             continue
-        if claim.start > cursor:
-            yield _piece(part, cursor, claim.start)
-        cursor = max(cursor, claim.end)
+        if start > cursor:
+            yield _piece(part, cursor, start)
+        cursor = max(cursor, end)
     if cursor < part.end:
         yield _piece(part, cursor, part.end)
 

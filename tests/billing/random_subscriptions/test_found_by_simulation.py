@@ -247,3 +247,14 @@ def test_boundaries_are_explained():
         {"number": 2, "start": at(3, 31), "end": at(4, 30)},
     ]
     assert auditing.explain(subscription.ref, at(1, 30))["periods"] == []
+
+
+def test_a_run_as_of_an_earlier_instant_charges_nothing_that_is_billed_at_other_terms_until_a_later_change():
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring(unit_amount="30.00")]).code)
+    amend(subscription, at(4, 16), quantities={"base": Decimal(2)})
+    bill(subscription, at(4, 16))
+    amend(subscription, at(4, 16), quantities={"base": Decimal(1)})
+    # The amendment takes effect on 16 April, so neither its credit nor its charge is due before.
+    assert bill(subscription, at(4, 1)) == []
+    assert line_amounts(bill(subscription, at(4, 16))) == [[("credit", -3000), ("recurring", 1500), ("carried", 1500)]]
+    assert bill(subscription, at(4, 17)) == []
