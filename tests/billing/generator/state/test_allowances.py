@@ -134,6 +134,20 @@ def test_what_an_earlier_run_granted_lapses_first(spent: int) -> None:
     assert sum(amount for kind, amount in movements(holder) if kind == "revoke") == -(100 - spent)
 
 
+@pytest.mark.parametrize(("is_in_time", "revoked", "left"), [(True, -80, 40), (False, 0, 120)])
+def test_what_rolls_over_can_be_spent_until_a_run_revokes_what_is_above_the_cap(
+    is_in_time: bool, revoked: int, left: int
+) -> None:
+    holder, subscription = with_allowance(100, 20, months_ago=1)
+    bill(subscription, add_months(midnight(), -1))
+    if is_in_time:
+        bill(subscription, midnight())
+    services.spend(holder_id=holder, amount=80, idempotency_key="used")
+    bill(subscription, midnight())
+    assert sum(amount for kind, amount in movements(holder) if kind == "revoke") == revoked
+    assert reads.balance(holder).available == left
+
+
 def test_only_unspent_allowance_counts_for_the_cap():
     holder, subscription = with_allowance(100, 30, months_ago=1)
     services.grant(holder_id=holder, amount=1000, idempotency_key="bought")
