@@ -1,0 +1,334 @@
+"""Every declared field of every body and query refuses what it must, by its pointer and the rule's code, and nothing else.
+
+The cases are made from the declarations and compared with the published document, so a new field is tested by being declared.
+"""
+
+import copy
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from billing.api import request_schemas as billing_schemas
+from billing.rating.values import Currency, PriceValue, Zone
+from ledger import rules
+from ledger.api import health, request_schemas, statements
+from ledger.api.kit.reading.queries import QueryBoolean, QueryInteger
+from ledger.errors import FieldError, Invalid
+from ledger.records import Field, Nested, OneOf, Record, Shape, declared_fields, shape_of
+from ledger.values import (
+    Boolean,
+    Choice,
+    Constant,
+    Day,
+    EntryNumber,
+    Integer,
+    ListOf,
+    MapOf,
+    Metadata,
+    Number,
+    Text,
+    Time,
+    Value,
+)
+from ledger_project.api.documents import openapi_document
+
+PRICE = {"key": "seats", "kind": "recurring", "model": "flat", "unit_amount": "10"}
+Case = tuple[Any, str, str]
+"""A value, and where below its field and by which code it is refused; an empty code for a value that is taken."""
+
+
+def in_modules() -> dict[str, Shape[Any]]:
+    """Every shape that a call takes, by name."""
+    modules = (request_schemas, billing_schemas, statements, health)
+    records = {
+        each for module in modules for each in vars(module).values() if isinstance(each, type) and issubclass(each, Record)
+    }
+    # A request of the ledger is read without what its path and headers give.
+    records -= {each for each in records if issubclass(each, rules.Request | rules.RateRequest | rules.QuoteRequest)}
+    requests = {each for each in vars(rules).values() if isinstance(each, type) and issubclass(each, Record)}
+    bodies = [request_schemas.body_of(each) for each in requests if each not in (rules.Request, rules.PricedRequest)]
+    shapes = [*bodies, *request_schemas.OPERATIONS.values(), *(shape_of(each) for each in records if each is not Record)]
+    return {shape.name: shape for shape in sorted(shapes, key=lambda shape: shape.name)}
+
+
+SHAPES = in_modules()
+FIELDS = [(shape, field) for shape in SHAPES.values() for field in shape.fields]
+
+
+def good(value: Value) -> Any:
+    """A value that is taken."""
+    match value:
+        case QueryInteger():
+            return str(value.most)
+        case QueryBoolean():
+            return "true"
+        case Integer():
+            return value.most
+        case Number():
+            return str(value.most) if value.most is not None else "1"
+        case Boolean():
+            return True
+        case Choice():
+            return value.choices[-1]
+        case Constant():
+            return value.only
+        case Time():
+            return "2026-01-31T09:30:00.123456+02:00"
+        case Day():
+            return "2026-01-31"
+        case Currency():
+            return "EUR"
+        case Zone():
+            return "Europe/Berlin"
+        case Text():
+            return "a" * value.most
+        case Metadata():
+            return {"a": [1, {"b": None}]}
+        case MapOf():
+            return {"seats": good(value.child)}
+        case ListOf():
+            return [good(value.child)]
+        case Nested():
+            return body(value.shape)
+        case OneOf():
+            return [{}]
+        case PriceValue():
+            return PRICE
+    return {}
+
+
+def body(shape: Shape[Any]) -> dict[str, Any]:
+    """A body with all required fields, and with the first of the groups that there are to choose from."""
+    chosen = shape.either[0] if shape.either else ()
+    return {field.name: good(field.value) for field in shape.fields if field.required or field.name in chosen}
+
+
+def cases(value: Value) -> Iterator[Case]:
+    """Values at and beyond each rule of a type."""
+    yield good(value), "", ""
+    match value:
+        case QueryInteger():
+            yield from [("1.0", "", "not-an-integer"), ("x", "", "not-an-integer"), (" 1", "", "not-an-integer")]
+            yield from [
+                (str(value.least), "", ""),
+                (str(value.least - 1), "", "too-small"),
+                (str(value.most + 1), "", "too-large"),
+            ]
+        case QueryBoolean():
+            yield from [("True", "", "not-a-boolean"), ("1", "", "not-a-boolean"), ("", "", "not-a-boolean")]
+        case Integer():
+            yield from [(each, "", "not-an-integer") for each in ("1", 1.0, True, [], {})]
+            yield from [(value.least, "", ""), (value.least - 1, "", "too-small")]
+            # An entry of such a number does not exist: a 404, not a 400.
+            yield value.most + 1, "", "" if isinstance(value, EntryNumber) else "too-large"
+        case Number():
+            yield from [
+                (each, "", "not-a-decimal") for each in (1.5, True, [], "", "1e3", " 1", "+1", "01", "1.", ".5", "NaN", "1" * 60)
+            ]
+            yield from [("0." + "1" * 12, "", ""), ("0." + "1" * 13, "", "not-a-decimal")]
+            yield 1, "", "" if value.or_integer else "not-a-decimal"
+            if value.least is not None:
+                yield from [(plain(value.least), "", ""), (plain(value.least - 1), "", "too-small")]
+            if value.most is not None:
+                yield plain(value.most + 1), "", "too-large"
+        case Boolean():
+            yield from [(each, "", "not-a-boolean") for each in (0, 1, "true", [], 1.0)]
+        case Choice():
+            yield from [(each, "", "") for each in value.choices]
+            yield from [(5, "", "not-a-string"), ("", "", "not-a-choice"), (value.choices[0].upper() + "x", "", "not-a-choice")]
+        case Constant():
+            yield from [(5, "", "not-a-choice"), ("x", "", "not-a-choice")]
+        case Time():
+            yield from [(5, "", "not-a-string"), ("2026-01-31", "", "not-a-time"), ("2026-02-30T00:00:00Z", "", "not-a-time")]
+            yield from [("2026-01-31T09:30:00", "", "no-offset"), ("2026-01-31T09:30:00.1234567Z", "", "too-precise")]
+            yield from [("2000-01-01T00:00:00Z", "", ""), ("1999-12-31T23:59:59Z", "", "out-of-range")]
+            yield from [("2200-12-31T23:59:59Z", "", ""), ("2201-01-01T00:00:00Z", "", "out-of-range")]
+        case Day():
+            yield from [(5, "", "not-a-string"), ("2026-1-31", "", "not-a-day"), ("2026-02-30", "", "not-a-day")]
+        case Text():
+            yield from [(each, "", "not-a-string") for each in (5, True, [], {})]
+            yield "a" * (value.most + 1), "", "too-long"
+            if value.least:
+                yield "a" * (value.least - 1), "", "too-short"
+            if value.pattern and not isinstance(value, Currency):
+                yield "ä", "", "pattern"
+            if isinstance(value, Currency):
+                yield from [("eur", "", "pattern"), ("XXX", "", "unknown-currency")]
+            if isinstance(value, Zone):
+                yield from [("Mars/Olympus", "", "unknown-time-zone"), ("localtime", "", "unknown-time-zone")]
+        case Metadata():
+            yield from [(each, "", "not-an-object") for each in (5, "x", [])]
+            yield from [({str(n): n for n in range(50)}, "", ""), ({str(n): n for n in range(51)}, "", "too-many-keys")]
+            yield from [({"k" * 64: 1}, "", ""), ({"a": [{"k" * 65: 1}]}, "/a/0/" + "k" * 65, "too-long")]
+            yield from [({"k": "x" * 8184}, "", ""), ({"k": "x" * 8185}, "", "too-large"), ({"a": [2**53]}, "/a/0", "too-large")]
+        case MapOf():
+            yield from [(5, "", "not-an-object"), ([], "", "not-an-object")]
+            yield {f"k{n}": good(value.child) for n in range(value.max_keys + 1)}, "", "too-many-keys"
+            yield from [({"": good(value.child)}, "/", "too-long"), ({"k" * 65: good(value.child)}, "/" + "k" * 65, "too-long")]
+            yield from [({"a/b~": each}, f"/a~1b~0{at}", code) for each, at, code in cases(value.child) if code]
+        case ListOf():
+            yield from [({}, "", "not-a-list"), ("x", "", "not-a-list")]
+            yield [good(value.child)] * value.most, "", ""
+            yield [good(value.child)] * (value.most + 1), "", "too-many-items"
+            if value.least:
+                yield [], "", "too-few-items"
+            yield from [([good(value.child), each], f"/1{at}", code) for each, at, code in cases(value.child) if code]
+        case Nested():
+            yield from [
+                (5, "", "not-an-object"),
+                ([], "", "not-an-object"),
+                ({**body(value.shape), "no~": 1}, "/no~0", "unknown-field"),
+            ]
+            for field in value.shape.fields:
+                if field.required:
+                    part = {name: item for name, item in body(value.shape).items() if name != field.name}
+                    yield part, f"/{field.name}", "required"
+                yield from [
+                    ({**body(value.shape), field.name: each}, f"/{field.name}{at}", code) for each, at, code in cases(field.value)
+                ]
+        case OneOf():
+            yield from [({}, "", "not-a-list"), ([], "", "too-few-items"), ([{}] * (value.most + 1), "", "too-many-items")]
+
+
+def plain(number: Decimal | int) -> str:
+    return f"{Decimal(number):f}"
+
+
+def errors_of(shape: Shape[Any], given: dict[str, Any]) -> list[FieldError]:
+    field_errors: list[FieldError] = []
+    shape.take(given, "", field_errors)
+    return field_errors
+
+
+def without_others(shape: Shape[Any], field: Field) -> dict[str, Any]:
+    """A body in which the field may stand: a group that excludes it gives way."""
+    group = next((group for group in shape.either if field.name in group), None)
+    given = body(shape)
+    if group is not None:
+        given = {name: item for name, item in given.items() if not any(name in other for other in shape.either)}
+        given |= {each.name: good(each.value) for each in shape.fields if each.name in group}
+    return given
+
+
+def test_every_call_is_among_the_shapes() -> None:
+    assert len(SHAPES) > 55
+    assert len(FIELDS) > 250
+
+
+@pytest.mark.parametrize(("shape", "field"), FIELDS, ids=lambda each: each.name)
+def test_a_field_refuses_what_its_type_refuses_by_pointer_and_code(shape: Shape[Any], field: Field) -> None:
+    tried = [(item, at, code) for item, at, code in cases(field.value)]
+    codes = {code for _, _, code in tried}
+    null: Case = (None, "", "" if field.value.null else "null")
+    for item, at, code in tried if isinstance(field.value, PriceValue) else [*tried, null]:
+        given = {**without_others(shape, field), field.name: item}
+        before = copy.deepcopy(given)
+        found = errors_of(shape, given)
+        expected = [(f"/{field.name}{at}", code)] if code else []
+        assert [(error.pointer, error.code) for error in found] == expected, (item, found)
+        assert all(error.detail.endswith(".") for error in found)
+        assert given == before
+    assert len(codes) > 1 or type(field.value).__name__ in ("PriceValue", "RawEvent")
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=lambda each: each.name)
+def test_a_shape_refuses_unknown_and_missing_fields_and_names_all_errors_at_once(shape: Shape[Any]) -> None:
+    whole = body(shape)
+    assert errors_of(shape, whole) == []
+    assert [(e.pointer, e.code) for e in errors_of(shape, {**whole, "a/b~": 1, "nope": 2})] == [
+        ("/a~1b~0", "unknown-field"),
+        ("/nope", "unknown-field"),
+    ]
+    required = [field.name for field in shape.fields if field.required]
+    chosen = [shape.either[0][0]] if shape.either else []
+    assert [(e.pointer, e.code) for e in errors_of(shape, {})] == [(f"/{name}", "required") for name in required + chosen]
+    judged = [field.name for field in shape.fields if not is_raw(field.value)]
+    if not shape.either:
+        wrong = {**whole, **{name: object() for name in judged}}
+        assert [error.pointer for error in errors_of(shape, wrong)] == [f"/{name}" for name in judged]
+    if shape.either:
+        first, second = shape.either
+        both = {**whole, **{each.name: good(each.value) for each in shape.fields if each.name in second}}
+        assert [(e.pointer, e.code) for e in errors_of(shape, both)] == [(f"/{second[0]}", "not-both")]
+        half = {name: item for name, item in both.items() if name not in (*first, second[1])}
+        assert [(e.pointer, e.code) for e in errors_of(shape, half)] == [(f"/{second[1]}", "required")]
+
+
+def is_raw(value: Value) -> bool:
+    return type(value).__name__ in ("PriceValue", "RawEvent", "QueryInteger")
+
+
+def test_the_published_schemas_take_what_is_read_and_refuse_its_kinds_of_mistakes() -> None:
+    schemas = json.loads(openapi_document())["components"]["schemas"]
+    compared = 0
+    for shape, field in FIELDS:
+        # The component of the events is that of responses, and an operation of a batch is read by its own shape, later.
+        if (
+            shape.name not in schemas
+            or shape.name in ("UsageEvent", "Usage", "Batch")
+            or isinstance(field.value, OneOf | PriceValue)
+            or is_raw(field.value)
+        ):
+            continue
+        schema = {"$ref": f"#/components/schemas/{shape.name}", "components": {"schemas": schemas}}
+        validator = Draft202012Validator(schema)
+        for item, _, code in cases(field.value):
+            # What JSON schema cannot say: calendars, sizes in bytes, exact bounds of decimal strings, nested keys.
+            is_said = code in (
+                "",
+                "not-an-integer",
+                "not-a-boolean",
+                "not-a-string",
+                "not-a-choice",
+                "too-short",
+                "pattern",
+                "null",
+            )
+            if (
+                is_said
+                and not ("1.0" in repr(item) and code == "not-an-integer")
+                and not (isinstance(field.value, EntryNumber) and not code)
+            ):
+                given = {**without_others(shape, field), field.name: item}
+                assert validator.is_valid(given) == (not code), (shape.name, field.name, item, code)
+                compared += 1
+    assert compared > 600
+
+
+REQUESTS = sorted(
+    (each for each in vars(rules).values() if isinstance(each, type) and issubclass(each, Record) and each is not rules.Request),
+    key=lambda each: each.__name__,
+)
+
+
+@pytest.mark.parametrize("declared", REQUESTS, ids=lambda each: each.__name__)
+def test_what_python_passes_is_judged_too_by_field(declared: type[Record]) -> None:
+    chosen = declared.either[0] if declared.either else ()
+    values = {field.name: field.value for field in declared_fields(declared)}
+    given = {
+        field.name: field.value.read(good(field.value))
+        for field in declared_fields(declared)
+        if field.required or field.name in chosen
+    }
+    if "to" in given:
+        given |= {"holder_id": "ada", "to": "bob"}
+    declared(**given)
+    for name, value in values.items():
+        if any(name in group for group in declared.either[1:]):
+            continue
+        for wrong in (object(), -1, "\x00" * 3, "x" * 9000):
+            with pytest.raises(Invalid) as refused:
+                declared(**{**given, name: wrong})
+            assert refused.value.facts["pointer"] == f"/{name}", (wrong, value)
+        if isinstance(value, Text):
+            with pytest.raises(Invalid) as refused:
+                declared(**{**given, name: "a\x00"})
+            assert refused.value.facts["rule"] == "forbidden-character"
+        if isinstance(value, Text) and value.rule:
+            with pytest.raises(Invalid) as refused:
+                declared(**{**given, name: "ä"})
+            assert refused.value.facts["detail"] == f"This must be {value.rule}."
