@@ -21,7 +21,7 @@ from billing.generator.run.outcomes import Outcome
 from billing.models import Run, RunResult, Subscription
 from ledger.admin.kit import columns
 from ledger.admin.kit.bounded_reads import Order, Wanted
-from ledger.admin.kit.cells import instant_words, number, number_text, table, timestamp
+from ledger.admin.kit.cells import instant_words, number, number_text, timestamp
 from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import WrongFilter, choice, instant, read_instant, read_number
 from ledger.admin.kit.pages import PAGE_ROWS, Page, ReadOnlyAdmin, UncountedList
@@ -153,7 +153,11 @@ def _money_table(run: Run) -> dict[str, Any]:
 def _slowest_table(run: Run) -> dict[str, Any]:
     found = run.summary.get("slowest", [])
     link = _linked({row["subscription"] for row in found})
-    return table(["Subscription", "Took"], [(link(row["subscription"]), f"{row['milliseconds']:,} ms") for row in found])
+    return table_of(
+        found,
+        ("Subscription", lambda row: link(row["subscription"])),
+        ("Took", lambda row: f"{row['milliseconds']:,} ms"),
+    )
 
 
 def _linked(refs: Collection[str]) -> Callable[[str], SafeString | str]:

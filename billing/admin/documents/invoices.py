@@ -1,6 +1,6 @@
 """Pages of invoices with their lines, taxes and payments."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,7 +27,7 @@ from billing.admin.documents.credit_notes import can_be_credited, credit_view, n
 from billing.admin.documents.lists import STILL_DUE, totals_of, wanted_invoices
 from billing.admin.documents.page import invoice_document, invoice_sentences
 from billing.admin.documents.pdfs import pdf_view
-from billing.admin.documents.transitions import deletion_view, impossible, transition_view, transitions_table
+from billing.admin.documents.transitions import WORDS, deletion_view, impossible, transition_view, transitions_table
 from billing.admin.search import customers_of
 from billing.documents.printing.printed import invoice_pdf
 from billing.models import (
@@ -61,6 +61,16 @@ STATE_COLOURS = {
 def _run(row: Invoice) -> SafeString | str:
     run = Run.objects.filter(pk=row.run_id).first() if row.run_id else None
     return "" if run is None else row_link(Run, run.pk, run)
+
+
+def _transition(kind: str, icon: str, permission: str) -> Callable[..., HttpResponse]:
+    """The action for a transition."""
+
+    @operation(WORDS[kind].title, icon=icon, permission=permission, url_path=kind.replace("_", "-"))
+    def make(self: "InvoiceAdmin", request: HttpRequest, object_id: str) -> HttpResponse:
+        return transition_view(self, request, self.row_of(request, object_id), kind)
+
+    return make
 
 
 @admin.register(Invoice)
@@ -177,35 +187,15 @@ class InvoiceAdmin(ReadOnlyAdmin):
         invoice = self.row_of(request, object_id)
         return pdf_view(request, partial(invoice_pdf, invoice.pk), back=row_url(Invoice, invoice.pk))
 
-    @operation("Finalise", icon="task_alt", permission="billing.finalize_invoice")
-    def finalize(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Finalise a draft."""
-        return transition_view(self, request, self.row_of(request, object_id), "finalize")
-
-    @operation("Mark as paid", icon="payments", permission="billing.pay_invoice")
-    def pay(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Mark the invoice as paid."""
-        return transition_view(self, request, self.row_of(request, object_id), "pay")
+    finalize = _transition("finalize", "task_alt", "billing.finalize_invoice")
+    pay = _transition("pay", "payments", "billing.pay_invoice")
+    void = _transition("void", "block", "billing.void_invoice")
+    mark_uncollectible = _transition("mark_uncollectible", "money_off", "billing.mark_invoice_uncollectible")
 
     @operation("Credit", icon="undo", permission="billing.credit_invoice")
     def credit(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Credit lines of the invoice, or its whole rest."""
         return credit_view(self, request, self.row_of(request, object_id))
-
-    @operation("Void", icon="block", permission="billing.void_invoice")
-    def void(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Void the invoice."""
-        return transition_view(self, request, self.row_of(request, object_id), "void")
-
-    @operation(
-        "Mark as uncollectible",
-        icon="money_off",
-        permission="billing.mark_invoice_uncollectible",
-        url_path="mark-uncollectible",
-    )
-    def mark_uncollectible(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Mark the invoice as uncollectible."""
-        return transition_view(self, request, self.row_of(request, object_id), "mark_uncollectible")
 
     @operation("Delete draft", icon="delete", permission="billing.delete_draft", url_path="delete-draft")
     def delete_draft(self, request: HttpRequest, object_id: str) -> HttpResponse:

@@ -13,7 +13,9 @@ from billing.admin.cells import by_pk, money
 from billing.documents import transitions
 from billing.documents.invoices import came_to_nothing
 from billing.models import Invoice, Subscription, Transition
-from ledger.admin.kit.cells import row_url, table, timestamp
+from ledger.admin.kit import columns
+from ledger.admin.kit.cells import row_url
+from ledger.admin.kit.columns import table_of
 from ledger.admin.kit.idempotent_forms import Done, KeyedForm, operation_view
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.errors import Refused
@@ -119,25 +121,26 @@ def _is_possible(invoice: Invoice, kind: str, words: Words) -> bool:
 def transitions_table(invoice: Invoice) -> dict[str, Any]:
     """Who changed the state of the document, in the admin or over REST, and why, the latest first."""
     rows = Transition.objects.filter(invoice_id=invoice.pk).order_by("-pk")[:NOTES_SHOWN]
-    return table(
-        ["Transition", "Reason", "Actor", "Recorded"],
-        [(WORDS[row.kind].title, row.reason, row.actor, timestamp(row.recorded_at)) for row in rows],
+    return table_of(
+        rows,
+        ("Transition", lambda row: WORDS[row.kind].title),
+        ("Reason", "reason"),
+        ("Actor", "actor"),
+        columns.instant("Recorded", "recorded_at"),
     )
 
 
 def deletions_table(subscription_id: int) -> dict[str, Any]:
     """The drafts of a subscription that somebody deleted, and why, the latest first."""
     rows = Transition.objects.filter(subscription_id=subscription_id, kind=transitions.DELETE).order_by("-pk")[:NOTES_SHOWN]
-    return table(
-        ["Bills up to", "Total", "Reason", "Actor", "Deleted"],
-        [_deletion_row(row) for row in rows],
+    return table_of(
+        rows,
+        columns.instant("Bills up to", lambda row: datetime.fromisoformat(_draft_of(row)["as_of"])),
+        ("Total", lambda row: money(_draft_of(row)["total_minor"], _draft_of(row)["currency"])),
+        ("Reason", "reason"),
+        ("Actor", "actor"),
+        columns.instant("Deleted", "recorded_at"),
     )
-
-
-def _deletion_row(row: Transition) -> tuple[Any, ...]:
-    draft = _draft_of(row)
-    up_to = timestamp(datetime.fromisoformat(draft["as_of"]))
-    return up_to, money(draft["total_minor"], draft["currency"]), row.reason, row.actor, timestamp(row.recorded_at)
 
 
 def _draft_of(deletion: Transition) -> dict[str, Any]:

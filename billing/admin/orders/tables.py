@@ -5,11 +5,13 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from billing import reads
-from billing.admin.cells import MORE_ROWS, by_pk, document_link, money, plan_link, subscription_link
+from billing.admin.cells import MORE_ROWS, by_pk, document_link, money, money_column, plan_link, subscription_link
 from billing.admin.prose import change_words, number
 from billing.models import Amendment, Charge, Claim, Invoice, Item, ItemVersion, Plan, Subscription
 from billing.rating.prepaid_units import CreditSpend, covered_of
+from ledger.admin.kit import columns
 from ledger.admin.kit.cells import contract_time, row_link, table, timestamp
+from ledger.admin.kit.columns import table_of
 from ledger.typesetting.languages import ENGLISH
 from ledger.units import units_of
 
@@ -39,18 +41,13 @@ def items_table(subscription: Subscription) -> dict[str, Any]:
     versions = list(current[:MORE_ROWS])
     items = by_pk(Item, [row.item_id for row in versions])
     plans = by_pk(Plan, [row.plan_id for row in versions])
-    return table(
-        ["Price", "Plan", "Quantity", f"Effective ({subscription.time_zone})", "By amendment"],
-        [
-            (
-                (items[row.item_id].price_key if row.item_id in items else "") or "the subscription",
-                plan_link(plans[row.plan_id]) if row.plan_id in plans else "missing",
-                number(row.quantity),
-                _period(row, zone),
-                "" if row.amendment is None else row.amendment,
-            )
-            for row in versions
-        ],
+    return table_of(
+        versions,
+        ("Price", lambda row: (items[row.item_id].price_key if row.item_id in items else "") or "the subscription"),
+        ("Plan", lambda row: plan_link(plans[row.plan_id]) if row.plan_id in plans else "missing"),
+        ("Quantity", lambda row: number(row.quantity)),
+        (f"Effective ({subscription.time_zone})", lambda row: _period(row, zone)),
+        ("By amendment", lambda row: "" if row.amendment is None else row.amendment),
     )
 
 
@@ -59,18 +56,13 @@ def amendments_table(subscription: Subscription) -> dict[str, Any]:
     rows = list(Amendment.objects.filter(subscription_id=subscription.pk).order_by("-sequence")[:MORE_ROWS])
     plans = by_pk(Plan, [row.change.get("plan") for row in rows])
     zone = ZoneInfo(subscription.time_zone)
-    return table(
-        ["Number", "Effective", "Change", "Actor", "Recorded"],
-        [
-            (
-                row.sequence,
-                timestamp(row.effective_at, zone),
-                change_words(row.change, plans=plans, zone=zone, is_order=row.sequence == 1),
-                row.actor,
-                timestamp(row.recorded_at),
-            )
-            for row in rows
-        ],
+    return table_of(
+        rows,
+        ("Number", "sequence"),
+        ("Effective", lambda row: timestamp(row.effective_at, zone)),
+        ("Change", lambda row: change_words(row.change, plans=plans, zone=zone, is_order=row.sequence == 1)),
+        ("Actor", "actor"),
+        columns.instant("Recorded", "recorded_at"),
     )
 
 
@@ -96,12 +88,13 @@ def short_rows(pks: Sequence[int]) -> list[tuple[Any, ...]]:
 def charges_table(subscription: Subscription) -> dict[str, Any]:
     """One-off charges, the latest first."""
     rows = Charge.objects.filter(subscription_id=subscription.pk).order_by("-sequence")[:MORE_ROWS]
-    return table(
-        ["Number", "Description", "Amount", "Actor", "Recorded"],
-        [
-            (row.sequence, row.description, money(row.amount_minor, row.currency), row.actor, timestamp(row.recorded_at))
-            for row in rows
-        ],
+    return table_of(
+        rows,
+        ("Number", "sequence"),
+        ("Description", "description"),
+        money_column("Amount", "amount_minor"),
+        ("Actor", "actor"),
+        columns.instant("Recorded", "recorded_at"),
     )
 
 
@@ -112,20 +105,15 @@ def claims_table(subscription: Subscription) -> dict[str, Any]:
     items = by_pk(Item, [row.item_id for row in claims])
     invoices = by_pk(Invoice, [row.invoice_id for row in claims])
     units = units_of(spent.credit_type for row in claims for spent in _spends(row))
-    return table(
-        [f"Period ({subscription.time_zone})", "Price", "Kind", "Quantity", "Credits spent", "Amount", "Invoice"],
-        [
-            (
-                _period(row, zone),
-                items[row.item_id].price_key if row.item_id in items else "",
-                KINDS[row.kind],
-                number(row.quantity) if row.kind in COUNTED else "",
-                ", ".join(units[spent.credit_type].amount(spent.credits) for spent in _spends(row)),
-                money(row.amount_minor, invoices[row.invoice_id].currency) if row.invoice_id in invoices else "",
-                document_link(invoices.get(row.invoice_id)),
-            )
-            for row in claims
-        ],
+    return table_of(
+        claims,
+        (f"Period ({subscription.time_zone})", lambda row: _period(row, zone)),
+        ("Price", lambda row: items[row.item_id].price_key if row.item_id in items else ""),
+        ("Kind", lambda row: KINDS[row.kind]),
+        ("Quantity", lambda row: number(row.quantity) if row.kind in COUNTED else ""),
+        ("Credits spent", lambda row: ", ".join(units[spent.credit_type].amount(spent.credits) for spent in _spends(row))),
+        ("Amount", lambda row: money(row.amount_minor, invoices[row.invoice_id].currency) if row.invoice_id in invoices else ""),
+        ("Invoice", lambda row: document_link(invoices.get(row.invoice_id))),
     )
 
 

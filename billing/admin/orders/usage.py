@@ -12,7 +12,8 @@ from django.utils.http import urlencode
 
 from billing.admin.cells import by_pk, pairs, plain
 from billing.models import ItemVersion, Price, Subscription, UsageEvent
-from ledger.admin.kit.cells import mono, table, timestamp
+from ledger.admin.kit import columns
+from ledger.admin.kit.columns import table_of
 from ledger.admin.kit.filters import WrongFilter, instant_cursor, read_instant_cursor
 from ledger.admin.kit.pages import PAGE_ROWS, ReadOnlyAdmin
 
@@ -72,16 +73,11 @@ def _usage_page(subscription: Subscription, meter: str, cursor: str) -> tuple[li
 
 
 def _usage_table(events: list[UsageEvent]) -> dict[str, Any]:
-    return table(
-        ["Occurred", "Value", "Properties", "Key", "Recorded"],
-        [
-            (
-                timestamp(event.occurred_at),
-                plain(event.value),
-                pairs(event.properties),
-                mono(event.idempotency_key),
-                timestamp(event.recorded_at),
-            )
-            for event in events
-        ],
+    return table_of(
+        events,
+        columns.instant("Occurred", "occurred_at"),
+        ("Value", lambda event: plain(event.value)),
+        ("Properties", lambda event: pairs(event.properties)),
+        columns.code("Key", "idempotency_key"),
+        columns.instant("Recorded", "recorded_at"),
     )

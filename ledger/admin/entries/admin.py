@@ -16,7 +16,7 @@ from ledger.admin.entries.details import entry_details
 from ledger.admin.entries.holds import HoldState, extended_to
 from ledger.admin.entries.related import Related, is_hold
 from ledger.admin.entries.search import find, search, sums
-from ledger.admin.entries.tables import amount_cell, counterpart_cell, owed
+from ledger.admin.entries.tables import amount_cell, counterpart_cell, kind_words, owed
 from ledger.admin.forms import operations
 from ledger.admin.forms.operations import taken
 from ledger.admin.history import Sum
@@ -48,11 +48,6 @@ KIND_COLOURS = {
     "adjust": "warning",
     "refusal": "danger",
 }
-
-
-def kind_words(row: EntryListing) -> str:
-    """The kind, as people read it."""
-    return row.kind.replace("_", " ")
 
 
 def _what_some_have(row: EntryListing) -> list[Any]:

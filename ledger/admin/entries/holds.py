@@ -10,7 +10,9 @@ from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from ledger.admin.forms.operations import taken
-from ledger.admin.kit.cells import digits, instant_words, table, timestamp
+from ledger.admin.kit import columns
+from ledger.admin.kit.cells import digits, instant_words
+from ledger.admin.kit.columns import table_of
 from ledger.admin.links import entry_link
 from ledger.rules import Hold
 from ledger.rules.credit_units import CreditUnit
@@ -19,13 +21,6 @@ from ledger.rules.instants import from_us, to_us
 from ledger.rules.refusal_texts import are
 
 EXPIRED_UNBOOKED = "expired, to be booked"
-STATE_COLOURS = {
-    "open": "success",
-    "captured": "primary",
-    "released": "info",
-    "expired": "warning",
-    EXPIRED_UNBOOKED: "warning",
-}
 
 
 @dataclass(frozen=True)
@@ -101,18 +96,13 @@ def extended_to(row: Any) -> datetime | None:
 
 def holds_table(holds: Holds, *, holder_id: str, credit_type: str, at: datetime, unit: CreditUnit) -> dict[str, Any]:
     """What is set aside, the oldest hold first, and from which lots."""
-    return table(
-        ["Hold", "Held", "Expires", "From lots", "State"],
-        [
-            (
-                entry_link(holder_id, credit_type, hold.sequence),
-                digits(unit.number(hold.amount)),
-                timestamp(from_us(hold.expires_us)),
-                _parts(hold, holder_id, credit_type, unit),
-                EXPIRED_UNBOOKED if hold.is_expired(to_us(at)) else "open",
-            )
-            for hold in holds
-        ],
+    return table_of(
+        holds,
+        ("Hold", lambda hold: entry_link(holder_id, credit_type, hold.sequence)),
+        ("Held", lambda hold: digits(unit.number(hold.amount))),
+        columns.instant("Expires", lambda hold: from_us(hold.expires_us)),
+        ("From lots", lambda hold: _parts(hold, holder_id, credit_type, unit)),
+        ("State", lambda hold: _how_it_stands(hold, at)),
     )
 
 

@@ -11,7 +11,9 @@ from ledger import reads
 from ledger.admin.entries.holds import extended_to
 from ledger.admin.forms.credit_types import fact_writer
 from ledger.admin.forms.operations import taken
+from ledger.admin.kit import columns
 from ledger.admin.kit.cells import digits, signed, table, timestamp
+from ledger.admin.kit.columns import table_of
 from ledger.admin.kit.pages import shown_facts
 from ledger.admin.links import account_link, entry_link, refusal_link
 from ledger.models import EntryListing
@@ -21,20 +23,15 @@ from ledger.rules.credit_units import CreditUnit, plain_unit
 
 def lots_table(lots: Sequence[Lot], *, holder_id: str, credit_type: str, at: datetime, unit: CreditUnit) -> dict[str, Any]:
     """The lots in burn order, with where each came from."""
-    return table(
-        ["Lot", "Remaining", "Source", "Priority", "Effective", "Expires", "State"],
-        [
-            (
-                entry_link(holder_id, credit_type, lot.grant),
-                digits(unit.number(lot.remaining)),
-                f"{lot.source}, received" if lot.received else lot.source,
-                lot.priority,
-                timestamp(lot.effective_at),
-                timestamp(lot.expires_at) or "never",
-                _lot_state(lot, at),
-            )
-            for lot in lots
-        ],
+    return table_of(
+        lots,
+        ("Lot", lambda lot: entry_link(holder_id, credit_type, lot.grant)),
+        ("Remaining", lambda lot: digits(unit.number(lot.remaining))),
+        ("Source", lambda lot: f"{lot.source}, received" if lot.received else lot.source),
+        ("Priority", "priority"),
+        columns.instant("Effective", "effective_at"),
+        ("Expires", lambda lot: timestamp(lot.expires_at) or "never"),
+        ("State", lambda lot: _lot_state(lot, at)),
     )
 
 
@@ -55,37 +52,32 @@ def drawn_table(entry: Entry, unit: CreditUnit) -> dict[str, Any]:
 
 def entries_table(rows: Sequence[Any]) -> dict[str, Any]:
     """Entries in short, inside another page; each knows its unit, see `with_units`."""
-    return table(
-        ["Entry", "Kind", "Amount", "Balance", "Recorded", "Actor", "Reason"],
-        [
-            (
-                entry_link(row.holder_id, row.credit_type, row.sequence),
-                row.kind.replace("_", " "),
-                amount_cell(row),
-                digits(row.unit.number(row.balance)),
-                timestamp(row.recorded_at),
-                row.actor,
-                row.reason,
-            )
-            for row in rows
-        ],
+    return table_of(
+        rows,
+        ("Entry", lambda row: entry_link(row.holder_id, row.credit_type, row.sequence)),
+        ("Kind", kind_words),
+        ("Amount", amount_cell),
+        columns.amount("Balance", "balance"),
+        columns.instant("Recorded", "recorded_at"),
+        ("Actor", "actor"),
+        ("Reason", "reason"),
     )
+
+
+def kind_words(row: EntryListing) -> str:
+    """The kind, as people read it."""
+    return row.kind.replace("_", " ")
 
 
 def refusals_table(refusals: Sequence[reads.Refusal], unit: CreditUnit) -> dict[str, Any]:
     """Refusals of one account in short, inside another page."""
-    return table(
-        ["Refused", "Code", "Facts", "Recorded", "Actor"],
-        [
-            (
-                refusal_link(refusal.holder_id, refusal.credit_type, refusal.sequence, refusal.operation),
-                refusal.code,
-                facts(refusal.facts, unit),
-                timestamp(refusal.recorded_at),
-                refusal.actor,
-            )
-            for refusal in refusals
-        ],
+    return table_of(
+        refusals,
+        ("Refused", lambda row: refusal_link(row.holder_id, row.credit_type, row.sequence, row.operation)),
+        ("Code", "code"),
+        ("Facts", lambda row: facts(row.facts, unit)),
+        columns.instant("Recorded", "recorded_at"),
+        ("Actor", "actor"),
     )
 
 

@@ -8,7 +8,9 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 
-from ledger.admin.kit.cells import mono, table, timestamp
+from ledger.admin.kit import columns
+from ledger.admin.kit.cells import mono
+from ledger.admin.kit.columns import table_of
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.lock_report import SessionLock, current_locks, known_names
 
@@ -65,20 +67,15 @@ def _who(lock: SessionLock) -> str:
 
 
 def _table(found: list[SessionLock]) -> dict[str, Any]:
-    return table(
-        ["Lock", "Mode", "State", "At most for", "Session", "Transaction began", "Blocked by"],
-        [
-            (
-                lock.name or mono(lock.number),
-                "shared" if lock.shared else "exclusive",
-                "held" if lock.granted else "waiting",
-                "" if lock.seconds is None else f"{lock.seconds:,.1f} s",
-                _session(lock),
-                timestamp(lock.transaction_started_at),
-                ", ".join(f"pid {pid}" for pid in lock.blocked_by),
-            )
-            for lock in found
-        ],
+    return table_of(
+        found,
+        ("Lock", lambda lock: lock.name or mono(lock.number)),
+        ("Mode", lambda lock: "shared" if lock.shared else "exclusive"),
+        ("State", lambda lock: "held" if lock.granted else "waiting"),
+        ("At most for", lambda lock: "" if lock.seconds is None else f"{lock.seconds:,.1f} s"),
+        ("Session", _session),
+        columns.instant("Transaction began", "transaction_started_at"),
+        ("Blocked by", lambda lock: ", ".join(f"pid {pid}" for pid in lock.blocked_by)),
     )
 
 
