@@ -20,7 +20,7 @@ from billing.admin.run_sentences import outcome_words, outcomes_of, run_sentence
 from billing.generator.run.outcomes import Outcome
 from billing.models import Run, RunResult, Subscription
 from ledger.admin.kit import columns
-from ledger.admin.kit.bounded_reads import Order, Wanted
+from ledger.admin.kit.bounded_reads import FilteredRows, Order
 from ledger.admin.kit.cells import instant_words, number, number_text, timestamp
 from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import WrongFilter, choice, instant, read_instant, read_number
@@ -77,7 +77,7 @@ class RunAdmin(ReadOnlyAdmin):
         since = read_instant(values, "since")
         rows = cl.queryset.filter(started_at__gte=since) if since else cl.queryset
         fits = ENDED[values["ended"]] if "ended" in values else Q()
-        return Wanted(rows=rows, fits=fits, order=BY_START).page(cursor, most=cl.page_rows)
+        return FilteredRows(rows=rows, fits=fits, order=BY_START).page(cursor, most=cl.page_rows)
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """The run in sentences, and the outcomes that need attention."""

@@ -4,13 +4,13 @@ from functools import cache
 from zoneinfo import ZoneInfo, available_timezones
 
 from django import forms
-from django.contrib import admin, messages
+from django.contrib import messages
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
 from django.urls import reverse
 from unfold.widgets import UnfoldAdminSelectWidget
 
+from ledger.admin.kit.pages import form_page
 from ledger.models import Operator
 
 ZONE = "time_zone"
@@ -46,16 +46,14 @@ def page(request: HttpRequest) -> HttpResponse:
         request.session[ZONE] = chosen
         messages.success(request, f"Times are shown in {chosen.replace('_', ' ')}.")
         return HttpResponseRedirect(reverse("preferences"))
-    context = {
-        **admin.site.each_context(request),
-        "title": "Preferences",
-        "form": form,
-        "button": "Save",
-        "explanation": "These settings are only for you.",
-        "back": reverse("admin:index"),
-    }
-    status = 422 if request.method == "POST" else 200
-    return TemplateResponse(request, "admin/ledger/kit/operation.html", context, status=status)
+    return form_page(
+        request,
+        form,
+        title="Preferences",
+        button="Save",
+        explanation="These settings are only for you.",
+        back=reverse("admin:index"),
+    )
 
 
 def zone_of(request: HttpRequest) -> str:

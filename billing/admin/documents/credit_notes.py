@@ -45,7 +45,7 @@ from billing.models import (
 from billing.rating.money import minor_digits
 from billing.reads import note_left_minor
 from ledger.admin.kit import columns
-from ledger.admin.kit.bounded_reads import Wanted
+from ledger.admin.kit.bounded_reads import FilteredRows
 from ledger.admin.kit.cells import digits, row_link, row_url
 from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import choice, day, read_day, text
@@ -187,7 +187,7 @@ class CreditNoteAdmin(ReadOnlyAdmin):
         return pdf_view(request, partial(credit_note_pdf, note.pk), back=row_url(CreditNote, note.pk))
 
 
-def _wanted(rows: QuerySet[CreditNote], values: Mapping[str, str]) -> Wanted:
+def _wanted(rows: QuerySet[CreditNote], values: Mapping[str, str]) -> FilteredRows:
     """The notes that match the filters; notes of a customer or subscription by their index."""
     if "subscription" in values or "customer" in values:
         owned = Subscription.objects.all()
@@ -200,7 +200,7 @@ def _wanted(rows: QuerySet[CreditNote], values: Mapping[str, str]) -> Wanted:
     since, until = read_day(values, "since"), read_day(values, "until")
     fits &= Q(issue_date__gte=since) if since else Q()
     fits &= Q(issue_date__lt=until) if until else Q()
-    return Wanted(rows=rows, fits=fits)
+    return FilteredRows(rows=rows, fits=fits)
 
 
 def _subscriptions(word: str) -> QuerySet[Any]:

@@ -9,7 +9,7 @@ from django.utils.html import format_html, format_html_join
 
 from billing.admin.cells import money
 from billing.models import Customer, Invoice, Line, Subscription
-from ledger.admin.kit.bounded_reads import WINDOW_ROWS, Order, Sums, Wanted
+from ledger.admin.kit.bounded_reads import WINDOW_ROWS, FilteredRows, Order, Sums
 from ledger.admin.kit.cells import day_words, number_text
 from ledger.admin.kit.filters import read_day
 from ledger.admin.kit.saved_lists import Totals
@@ -43,7 +43,7 @@ OVERDUE = Order(("due_date", "id"), is_descending=False)
 BY_DAY = Order(("issue_date", "id"))
 
 
-def wanted_invoices(rows: QuerySet[Invoice], values: Mapping[str, str]) -> Wanted:
+def wanted_invoices(rows: QuerySet[Invoice], values: Mapping[str, str]) -> FilteredRows:
     """Return the invoices that match the filters, selected and ordered by one index.
 
     The first filter that is set chooses the index: overdue, customer or subscription, days of issue, state.
@@ -62,12 +62,12 @@ def wanted_invoices(rows: QuerySet[Invoice], values: Mapping[str, str]) -> Wante
     state = Q(state=values["state"]) if "state" in values else Q()
     if "overdue" in values:
         late = Q(state=Invoice.State.OPEN, amount_due_minor__gt=0, due_date__lt=timezone.now().date())
-        return Wanted(rows=rows.filter(late), fits=fits & of & issued & state, order=OVERDUE, words=_due_words)
+        return FilteredRows(rows=rows.filter(late), fits=fits & of & issued & state, order=OVERDUE, words=_due_words)
     if of:
-        return Wanted(rows=rows.filter(of), fits=fits & issued & state)
+        return FilteredRows(rows=rows.filter(of), fits=fits & issued & state)
     if issued:
-        return Wanted(rows=rows.filter(issued), fits=fits & state, order=BY_DAY, words=_issue_words)
-    return Wanted(rows=rows.filter(state), fits=fits)
+        return FilteredRows(rows=rows.filter(issued), fits=fits & state, order=BY_DAY, words=_issue_words)
+    return FilteredRows(rows=rows.filter(state), fits=fits)
 
 
 def _owner(values: Mapping[str, str]) -> Q:

@@ -14,7 +14,7 @@ from billing.models import Coupon, Plan
 from billing.orders.plans import terms_of
 from billing.rating.periods import Interval, IntervalUnit
 from ledger.admin.kit import columns
-from ledger.admin.kit.bounded_reads import Wanted
+from ledger.admin.kit.bounded_reads import FilteredRows
 from ledger.admin.kit.cells import row_link
 from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import choice, text
@@ -54,7 +54,7 @@ class PlanAdmin(CreatableAdmin):
         values = cl.values()
         rows = cl.queryset.filter(code=values["code"]) if "code" in values else cl.queryset
         fits = Q(currency=values["currency"].upper()) if "currency" in values else Q()
-        return Wanted(rows=rows, fits=fits).page(cursor, most=cl.page_rows)
+        return FilteredRows(rows=rows, fits=fits).page(cursor, most=cl.page_rows)
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """The plan in sentences, among its versions."""
@@ -104,7 +104,7 @@ class CouponAdmin(CreatableAdmin):
         values = cl.values()
         fits = Q(kind=values["kind"]) if "kind" in values else Q()
         fits &= Q(currency=values["currency"].upper()) if "currency" in values else Q()
-        return Wanted(rows=cl.queryset, fits=fits).page(cursor, most=cl.page_rows)
+        return FilteredRows(rows=cl.queryset, fits=fits).page(cursor, most=cl.page_rows)
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """The coupon in a sentence."""

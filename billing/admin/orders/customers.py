@@ -25,7 +25,7 @@ from billing.models import Coupon, CouponUse, Customer, CustomerCoupon, Invoice,
 from billing.orders.erasure import is_erased
 from ledger.admin.holders.statements import last_month, statement_url
 from ledger.admin.kit import columns
-from ledger.admin.kit.bounded_reads import Wanted
+from ledger.admin.kit.bounded_reads import FilteredRows
 from ledger.admin.kit.cells import link, row_link
 from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import text
@@ -71,7 +71,7 @@ class CustomerAdmin(CreatableAdmin):
             # The index is of customers who have a holder.
             rows = rows.filter(holder_id=values["holder"]).exclude(holder_id="")
         fits = Q(currency=values["currency"].upper()) if "currency" in values else Q()
-        return Wanted(rows=rows, fits=fits).page(cursor, most=cl.page_rows)
+        return FilteredRows(rows=rows, fits=fits).page(cursor, most=cl.page_rows)
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """The customer in sentences, with the tables about it."""

@@ -8,7 +8,6 @@ from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
 from django.urls import URLPattern, reverse
 from unfold.decorators import action
 
@@ -33,7 +32,7 @@ from ledger.admin.kit import columns
 from ledger.admin.kit.cells import contract_time, instant_words
 from ledger.admin.kit.columns import Column
 from ledger.admin.kit.filters import choice, instant, read_instant, read_number, text
-from ledger.admin.kit.pages import Page, ReasonForm, UncountedList, actor, operation, said
+from ledger.admin.kit.pages import Page, ReasonForm, UncountedList, actor, form_page, operation, said
 from ledger.errors import LedgerError
 from ledger.typesetting.languages import ENGLISH
 
@@ -204,18 +203,16 @@ class SubscriptionAdmin(CreatableAdmin):
                 staff_log.record(request, "form", about=title, details=form.cleaned_data["reason"])
                 messages.success(request, f"The next run bills {row.ref}.")
             return HttpResponseRedirect(back)
-        context = {
-            **self.admin_site.each_context(request),
-            "opts": self.opts,
-            "title": title,
-            "form": form,
-            "button": "Resume billing",
-            "explanation": f"The generator suspended billing: “{row.now.suspended_reason}”. "
+        return form_page(
+            request,
+            form,
+            title=title,
+            button="Resume billing",
+            explanation=f"The generator suspended billing: “{row.now.suspended_reason}”. "
             "After you resume billing, the next run bills the subscription.",
-            "back": back,
-        }
-        status = 422 if request.method == "POST" else 200
-        return TemplateResponse(request, "admin/ledger/kit/operation.html", context, status=status)
+            back=back,
+            opts=self.opts,
+        )
 
 
 def _with(row: Subscription, now: SubscriptionRow) -> Subscription:

@@ -58,17 +58,17 @@ def split_entry_id(text: str) -> tuple[str, str, int] | None:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Bounds:
     """Which part of the time the list is about: [since, until), and behind a row already shown."""
 
     since: datetime | None
     until: datetime | None
     before: tuple[Any, ...] | None
     refusals: bool = False
-    """Refusals are listed where they are asked for, and then alone."""
+    """Refusals are listed where the kind is that, and then alone."""
 
     @property
-    def bounds(self) -> Conditions:
+    def conditions(self) -> Conditions:
         found = HISTORY.bounds(since=self.since, until=self.until, before=self.before)
         found.add(f"kind {'=' if self.refusals else '<>'} 'refusal'")
         return found
@@ -88,45 +88,47 @@ def search(query: str, values: dict[str, str], cursor: str, *, most: int = PAGE_
         WrongFilter: a value is not what its filter takes.
     """
     refusals = values.get("kind") == "refusal"
-    asked = Asked(read_instant(values, "since"), read_instant(values, "until"), HISTORY.read_cursor(cursor), refusals)
+    bounds = Bounds(read_instant(values, "since"), read_instant(values, "until"), HISTORY.read_cursor(cursor), refusals)
     wanted = Conditions()
     for column in ("credit_type",) if refusals else ("kind", "credit_type"):
         if column in values:
             wanted.add(f"{column} = %s", values[column])
     if not query:
-        return HISTORY.page(asked.bounds, wanted, most=most)
+        return HISTORY.page(bounds.conditions, wanted, most=most)
     if split_entry_id(query):
         return HISTORY.first_page([row for row in [find(query)] if row is not None])
     if query.endswith("*"):
-        return _of_accounts_like(query.removesuffix("*"), values, asked, most)
+        return _of_accounts_like(query.removesuffix("*"), values, bounds, most)
     accounts = [(found.holder_id, found.credit_type) for found in reads.holders(prefix=query, limit=ACCOUNTS_SEARCHED)]
-    of_holder = _of_accounts([account for account in accounts if account[0] == query], values, asked, most)
-    conditions = Conditions([*asked.bounds.parts, *wanted.parts], [*asked.bounds.values, *wanted.values])
+    of_holder = _of_accounts([account for account in accounts if account[0] == query], values, bounds, most)
+    conditions = Conditions([*bounds.conditions.parts, *wanted.parts], [*bounds.conditions.values, *wanted.values])
     by_word = HISTORY.searched(BY_WORD, (BY_REFERENCE, BY_KEY), query, conditions, most=most)
     return merged(HISTORY, of_holder, *by_word, most=most)
 
 
-def _of_accounts_like(prefix: str, values: dict[str, str], asked: Asked, most: int) -> Page:
+def _of_accounts_like(prefix: str, values: dict[str, str], bounds: Bounds, most: int) -> Page:
     found = reads.holders(prefix=prefix, limit=ACCOUNTS_SEARCHED + 1)
     note = ""
     if len(found) > ACCOUNTS_SEARCHED:
         note = f"The search covers only the first {ACCOUNTS_SEARCHED} accounts that begin with “{prefix}”; type a longer prefix."
     accounts = [(each.holder_id, each.credit_type) for each in found[:ACCOUNTS_SEARCHED]]
-    return merged(HISTORY, _of_accounts(accounts, values, asked, most), note=note, most=most)
+    return merged(HISTORY, _of_accounts(accounts, values, bounds, most), note=note, most=most)
 
 
-def _of_accounts(accounts: Sequence[tuple[str, str]], values: dict[str, str], asked: Asked, most: int) -> list[Any]:
-    sql, parameters = _statement_of(accounts, values, asked, most + 1)
+def _of_accounts(accounts: Sequence[tuple[str, str]], values: dict[str, str], bounds: Bounds, most: int) -> list[Any]:
+    sql, parameters = _statement_of(accounts, values, bounds, most + 1)
     return HISTORY.rows(sql, parameters)
 
 
-def _statement_of(accounts: Sequence[tuple[str, str]], values: dict[str, str], asked: Asked, limit: int) -> tuple[str, list[Any]]:
-    conditions = Conditions([*asked.bounds.parts], [*asked.bounds.values])
+def _statement_of(
+    accounts: Sequence[tuple[str, str]], values: dict[str, str], bounds: Bounds, limit: int
+) -> tuple[str, list[Any]]:
+    conditions = Conditions([*bounds.conditions.parts], [*bounds.conditions.values])
     # The same bounds in time as bounds on the account's numbers, which the primary key serves.
     number_at = "ledger_sequence_at(account.holder_id, account.credit_type, %s)"
-    if asked.since is not None:
-        conditions.add(f"sequence > {number_at}", asked.since - timedelta(microseconds=1))
-    for at in (asked.until, asked.before and asked.before[0]):
+    if bounds.since is not None:
+        conditions.add(f"sequence > {number_at}", bounds.since - timedelta(microseconds=1))
+    for at in (bounds.until, bounds.before and bounds.before[0]):
         if at is not None:
             conditions.add(f"sequence <= {number_at}", at)
     if "kind" in values:
@@ -142,20 +144,20 @@ def sums(query: str, values: dict[str, str]) -> tuple[list[Sum], bool] | None:
 
     At most WINDOW_ROWS entries are looked at, the newest ones: as `search` does, so it costs what a page does.
     """
-    asked = Asked(read_instant(values, "since"), read_instant(values, "until"), None, values.get("kind") == "refusal")
-    if asked.refusals or (not query and not values):
+    bounds = Bounds(read_instant(values, "since"), read_instant(values, "until"), None, values.get("kind") == "refusal")
+    if bounds.refusals or (not query and not values):
         return None
     if not query:
         wanted = Conditions()
         for column in ("kind", "credit_type"):
             if column in values:
                 wanted.add(f"{column} = %s", values[column])
-        return HISTORY.sums(asked.bounds, wanted)
+        return HISTORY.sums(bounds.conditions, wanted)
     accounts = [(found.holder_id, found.credit_type) for found in reads.holders(prefix=query, limit=ACCOUNTS_SEARCHED)]
     of_holder = [account for account in accounts if account[0] == query]
     if not of_holder:
         return None
-    return HISTORY.sums_of(*_statement_of(of_holder, values, asked, WINDOW_ROWS))
+    return HISTORY.sums_of(*_statement_of(of_holder, values, bounds, WINDOW_ROWS))
 
 
 def find(key: str) -> EntryListing | None:

@@ -5,6 +5,7 @@ from typing import Any
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -14,7 +15,7 @@ from ledger import services, staff_log
 from ledger.admin.kit import columns
 from ledger.admin.kit.cells import row_url, timestamp
 from ledger.admin.kit.columns import Column
-from ledger.admin.kit.pages import ReadOnlyAdmin, actor, operation
+from ledger.admin.kit.pages import ReadOnlyAdmin, actor, form_page, operation
 from ledger.database.transactions import own_or_joined
 from ledger.errors import Invalid, OutcomeUnknown
 from ledger.models import SCOPES, ApiKey
@@ -72,8 +73,6 @@ class ApiKeyAdmin(ReadOnlyAdmin):
 
     def add_view(self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """Make a key, and show it in this one response: it is kept nowhere, not even in the session."""
-        from django.core.exceptions import PermissionDenied
-
         if not self.has_add_permission(request):
             raise PermissionDenied
         form = KeyForm(request.POST or None)
@@ -92,17 +91,15 @@ class ApiKeyAdmin(ReadOnlyAdmin):
                 form.add_error(None, LOST_KEY)
             else:
                 return self._shown_once(request, stored, secret)
-        context = {
-            **self.admin_site.each_context(request),
-            "opts": self.opts,
-            "title": "New API key",
-            "form": form,
-            "button": "Create the key",
-            "explanation": "The next page shows the key once.",
-            "back": reverse("admin:ledger_apikey_changelist"),
-        }
-        status = 422 if request.method == "POST" else 200
-        return TemplateResponse(request, "admin/ledger/kit/operation.html", context, status=status)
+        return form_page(
+            request,
+            form,
+            title="New API key",
+            button="Create the key",
+            explanation="The next page shows the key once.",
+            back=reverse("admin:ledger_apikey_changelist"),
+            opts=self.opts,
+        )
 
     def _shown_once(self, request: HttpRequest, stored: ApiKey, secret: str) -> HttpResponse:
         context = {**self.admin_site.each_context(request), "title": f"API key {stored.name}", "stored": stored, "secret": secret}
@@ -127,13 +124,12 @@ class ApiKeyAdmin(ReadOnlyAdmin):
                     return HttpResponseRedirect(row_url(ApiKey, key.pk))
             messages.success(request, f"The key {key} is revoked.")
             return HttpResponseRedirect(row_url(ApiKey, key.pk))
-        context = {
-            **self.admin_site.each_context(request),
-            "opts": self.opts,
-            "title": f"Revoke API key {key}",
-            "form": forms.Form(),
-            "button": "Revoke",
-            "explanation": "The ledger refuses all further requests with this key. You cannot undo this.",
-            "back": row_url(ApiKey, key.pk),
-        }
-        return TemplateResponse(request, "admin/ledger/kit/operation.html", context)
+        return form_page(
+            request,
+            forms.Form(),
+            title=f"Revoke API key {key}",
+            button="Revoke",
+            explanation="The ledger refuses all further requests with this key. You cannot undo this.",
+            back=row_url(ApiKey, key.pk),
+            opts=self.opts,
+        )

@@ -75,7 +75,7 @@ STATES = ("held", "owed", "overdraft")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class AccountFilter:
     """Which accounts a list is about."""
 
     holder: str | None
@@ -85,7 +85,7 @@ class Wanted:
     has: str | None
 
     @classmethod
-    def of(cls, values: Mapping[str, str]) -> "Wanted":
+    def of(cls, values: Mapping[str, str]) -> "AccountFilter":
         """What the filters are set to; or raise WrongFilter. "At most" is in the unit of each account's credit type."""
         at_most = values.get("at_most", "").strip()
         if at_most and not (SHOWN_NUMBER.fullmatch(at_most) and len(at_most) <= MAX_NUMBER_CHARACTERS):
@@ -176,7 +176,7 @@ class AccountAdmin(ReadOnlyAdmin):
                 raise WrongFilter("The page link is not valid for this list.")
             after = (holder_id, credit_type)
         values = cl.values()
-        wanted = Wanted.of(values)
+        wanted = AccountFilter.of(values)
         # Of all that begin with an id, the holder of just that id comes first.
         prefix = wanted.holder or cl.query.strip().removesuffix("*")
         most = max(ACCOUNTS_LOOKED_AT, cl.page_rows + 1) if values else cl.page_rows + 1

@@ -72,7 +72,7 @@ def _row(*parts: Any) -> Func:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class FilteredRows:
     """Filtered rows: `rows` by the filters that the order's index serves, `fits` by filters without an index.
 
     `words` names a row for "the search covers … rows, back to …".

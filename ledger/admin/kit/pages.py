@@ -11,7 +11,7 @@ from functools import partialmethod
 from typing import Any
 
 from django import forms
-from django.contrib import messages
+from django.contrib import admin, messages
 from django.contrib.admin import ShowFacets
 from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import PAGE_VAR
@@ -19,6 +19,7 @@ from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db.models import Model, Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
 from django.urls import reverse
 from unfold.decorators import action
 from unfold.views import ChangeList
@@ -272,6 +273,27 @@ class ReasonForm(forms.Form):
         widget=UnfoldAdminTextInputWidget(),
         help_text="The ledger records it permanently with your name.",
     )
+
+
+def form_page(
+    request: HttpRequest, form: forms.Form, *, title: str, button: str, explanation: str, back: str, **more: Any
+) -> HttpResponse:
+    """A page with a form and a button; 422 after a POST, which was not done.
+
+    Args:
+        back: where the button "Back" leads.
+    """
+    context = {
+        **admin.site.each_context(request),
+        "title": title,
+        "form": form,
+        "button": button,
+        "explanation": explanation,
+        "back": back,
+        **more,
+    }
+    status = 422 if request.method == "POST" else 200
+    return TemplateResponse(request, "admin/ledger/kit/operation.html", context, status=status)
 
 
 def actor(request: HttpRequest) -> str:
