@@ -264,7 +264,7 @@ class BookedSerializer(serializers.Serializer):
     """What the same writer booked of itself, because it had come due."""
 
     sequence = _Whole(min_value=1, help_text="The entry.")
-    kind = serializers.CharField(help_text="release, expire or adjust.")
+    kind = serializers.CharField(help_text="One that the ledger books by itself: expire, release or adjust.")
     amount = _Whole(min_value=-(2**63), help_text="What it did to the balance.")
     refers_to = _Whole(allow_null=True, help_text="Which hold or grant.")
     effective_at = serializers.DateTimeField(help_text="When it counted from.")

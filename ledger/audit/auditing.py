@@ -19,9 +19,10 @@ from ledger.audit.laws import ACCOUNTS, BY_ENTRY, BY_HOLDER, LAWS, SUMS
 from ledger.audit.reports import Finding, Report
 from ledger.audit.sessions import Session, one_snapshot
 from ledger.audit.slices import Slice, slices_of
-from ledger.audit.totals import Counted, read_totals, wrong_totals
+from ledger.audit.totals import Counted, moved_by, read_totals, wrong_totals
 from ledger.database.cluster import on_cluster
 from ledger.errors import RECORDED
+from ledger.rules.kinds import KINDS, TOTALS
 from ledger.rules.requests import Request
 from ledger.values import CREDIT_TYPE, HOLDER_ID
 
@@ -233,28 +234,14 @@ def _operations(kind: type[Request]) -> set[str]:
     return named.union(*(_operations(each) for each in kind.__subclasses__()))
 
 
-# What the amount of an entry of a kind flows into, with its sign. A capture spends what it took of the hold; it moves no balance.
-FLOWS: dict[str, tuple[str, int]] = {
-    "grant": ("granted", 1),
-    "spend": ("spent", -1),
-    "refund": ("refunded", 1),
-    "expire": ("expired", -1),
-    "revoke": ("revoked", -1),
-    "transfer_in": ("transferred_in", 1),
-    "transfer_out": ("transferred_out", -1),
-}
-
-
 def _merge(report: Report, counted: Counted, findings: list[Finding], sums: list[dict[str, Any]]) -> None:
     report.add(findings)
     for row in sums:
         report.entries += row["entries"]
         report.refusals += row["entries"] if row["kind"] == "refusal" else 0
         identity = report.identity(row["credit_type"])
-        identity.spent += int(row["captured"])
-        if row["kind"] in FLOWS:
-            flow, sign = FLOWS[row["kind"]]
-            setattr(identity, flow, getattr(identity, flow) + sign * int(row["amount"]))
+        if (kind := KINDS.get(row["kind"])) and kind.total:
+            identity.totals[kind.total] += TOTALS[kind.total] * moved_by(row)
         counted.add(row)
 
 
@@ -266,9 +253,9 @@ def check_identities(report: Report, *, is_one_snapshot: bool = True) -> None:
         if each.came_in != each.explained:
             finding = Finding("identity", report.holder_id, credit_type, None, str(each.explained), str(each.came_in))
             report.add([finding])
-        if is_one_snapshot and report.holder_id is None and each.transferred_in != each.transferred_out:
-            found = f"{each.transferred_in} arrived"
-            report.add([Finding("identity", None, credit_type, None, found, f"{each.transferred_out} left")])
+        if is_one_snapshot and report.holder_id is None and each.totals["transferred_in"] != each.totals["transferred_out"]:
+            found = f"{each.totals['transferred_in']} arrived"
+            report.add([Finding("identity", None, credit_type, None, found, f"{each.totals['transferred_out']} left")])
 
 
 def check_register(session: Session, report: Report) -> None:

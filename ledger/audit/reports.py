@@ -1,12 +1,13 @@
 """The report of an audit: counts, sums and findings."""
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from ledger.audit.chains import law as sentence
+from ledger.rules.kinds import TOTALS
 
 
 class Finding(NamedTuple):
@@ -26,37 +27,39 @@ class Finding(NamedTuple):
 
 @dataclass
 class Identity:
-    """The accounting identity of one credit type, summed over the audited accounts. Only `balance` can be below 0."""
+    """The accounting identity of one credit type, summed over the audited accounts. `totals` are those of
+    `ledger.rules.kinds`. Only `balance` can be below 0.
+    """
 
     credit_type: str
-    granted: int = 0
-    spent: int = 0
-    refunded: int = 0
-    expired: int = 0
-    revoked: int = 0
-    transferred_in: int = 0
-    transferred_out: int = 0
+    totals: Counter[str] = field(default_factory=Counter)
     balance: int = 0
     held: int = 0
 
     @property
     def came_in(self) -> int:
-        return self.granted + self.transferred_in + self.refunded
+        return sum(self.totals[name] for name, sign in TOTALS.items() if sign > 0)
 
     @property
     def explained(self) -> int:
-        return self.balance + self.held + self.spent + self.expired + self.revoked + self.transferred_out
+        return self.balance + self.held + sum(self.totals[name] for name, sign in TOTALS.items() if sign < 0)
+
+    def as_json(self) -> dict[str, Any]:
+        """The sums as plain JSON values."""
+        totals = {name: self.totals[name] for name in TOTALS}
+        return {"credit_type": self.credit_type, **totals, "balance": self.balance, "held": self.held}
 
     def __str__(self) -> str:
-        parts = {
-            name: f"{name.replace('_', ' ')} {value:,}"
-            for name, value in asdict(self).items()
-            if name != "credit_type" and (value or name in {"granted", "balance", "spent"})
-        }
-        came = [parts[name] for name in ("granted", "transferred_in", "refunded") if name in parts]
-        went = [parts[name] for name in ("balance", "held", "spent", "expired", "revoked", "transferred_out") if name in parts]
+        came = {name: self.totals[name] for name, sign in TOTALS.items() if sign > 0}
+        went = {"balance": self.balance, "held": self.held}
+        went |= {name: self.totals[name] for name, sign in TOTALS.items() if sign < 0}
         verdict = "" if self.came_in == self.explained else "  DOES NOT HOLD"
-        return f"{self.credit_type}: {' + '.join(came)} = {' + '.join(went)}{verdict}"
+        return f"{self.credit_type}: {_joined(came)} = {_joined(went)}{verdict}"
+
+
+def _joined(amounts: Mapping[str, int]) -> str:
+    shown = {name: value for name, value in amounts.items() if value or name in {"granted", "balance", "spent"}}
+    return " + ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in shown.items())
 
 
 @dataclass
@@ -109,7 +112,7 @@ class Report:
             "refusals": self.refusals,
             "seconds": round(self.seconds, 3),
             "entries_per_second": round(self.entries_per_second),
-            "identities": [asdict(identity) for _, identity in sorted(self.identities.items())],
+            "identities": [identity.as_json() for _, identity in sorted(self.identities.items())],
             "findings": {
                 "total": self.totals.total(),
                 "by_law": dict(sorted(self.totals.items())),

@@ -13,12 +13,10 @@ from typing import Any, Final
 
 from ledger.audit.reports import Finding
 from ledger.audit.sessions import Session
+from ledger.rules.kinds import KINDS, LINES, left_of
 
 STATE: Final = "SELECT counted_until, entries::text, clock_timestamp() FROM ledger_total_state"
-COLUMNS: Final = (
-    "granted_purchased", "granted_promotional", "spent", "refunded", "expired", "revoked", "transferred_in", "transferred_out",
-    "held_change", "refusals", "entries",
-)  # fmt: skip
+COLUMNS: Final = (*LINES, "held_change", "refusals", "entries")
 DAYS: Final = f"SELECT day, credit_type, late_entries, {', '.join(COLUMNS)} FROM ledger_daily_total"
 CLOSED: Final = "SELECT month, credit_type, entries, balance, held FROM ledger_month_close"
 LATEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
@@ -50,32 +48,21 @@ class Counted:
 
 
 def amounts_of(row: Mapping[str, Any]) -> dict[str, int]:
-    """What a row of sums.sql adds to the totals of its day. Every kind of entry has its case: no one is taken for another."""
-    amount, captured = int(row["amount"]), int(row["captured"])
-    match row["kind"]:
-        case "grant":
-            moved = {"granted_promotional" if row["is_promotional"] else "granted_purchased": amount}
-        case "spend":
-            moved = {"spent": -amount}
-        case "refund":
-            moved = {"refunded": amount}
-        case "expire":
-            moved = {"expired": -amount}
-        case "revoke":
-            moved = {"revoked": -amount}
-        case "transfer_in":
-            moved = {"transferred_in": amount}
-        case "transfer_out":
-            moved = {"transferred_out": -amount}
-        case "capture":
-            moved = {"spent": captured, "held_change": -amount - captured}
-        case "hold" | "release":
-            moved = {"held_change": -amount}
-        case "refusal":
-            moved = {"refusals": row["entries"]}
-        case _:
-            moved = {}
-    return moved | {"entries": row["entries"]}
+    """What a row of sums.sql adds to the totals of its day."""
+    amounts = {"entries": row["entries"]}
+    kind = KINDS.get(row["kind"])
+    if kind is None:
+        return amounts
+    moved = moved_by(row)
+    source = {None: None, False: "purchased", True: "promotional"}[row["is_promotional"]]
+    amounts |= {name: line.sign * moved for name, line in LINES.items() if (line.total, line.source) == (kind.total, source)}
+    amounts |= {"held_change": moved - int(row["amount"])}
+    return amounts | ({"refusals": row["entries"]} if kind.name == "refusal" else {})
+
+
+def moved_by(row: Mapping[str, Any]) -> int:
+    """By how much the entries of a row of sums.sql change the credits, held ones included."""
+    return KINDS[row["kind"]].moved(int(row["amount"]), int(row["captured"]))
 
 
 def read_totals(session: Session) -> Counted:
@@ -129,15 +116,10 @@ def _wrong_months(counted: Counted, there: Mapping[tuple[str, date], Amounts]) -
         for (of_type, day), amounts in there.items():
             if of_type == credit_type and day < end:
                 total.update(amounts)
-        found = [total["entries"], _left(total) - total["held_change"], total["held_change"]]
+        found = [total["entries"], left_of(total) - total["held_change"], total["held_change"]]
         if found != [int(value) for value in said]:
             names = ("entries", "balance", "held")
             yield from _differing(
                 f"close of {month:%Y-%m}", credit_type, dict(zip(names, map(int, said), strict=True)),
                 dict(zip(names, found, strict=True)), names,
             )  # fmt: skip
-
-
-def _left(total: Mapping[str, int]) -> int:
-    came = total["granted_purchased"] + total["granted_promotional"] + total["refunded"] + total["transferred_in"]
-    return came - total["spent"] - total["expired"] - total["revoked"] - total["transferred_out"]

@@ -55,21 +55,13 @@ CREATE TABLE ledger_entry (
     CONSTRAINT ledger_entry_held_by_holds       CHECK (held >= 0 AND (held = 0) = (holds IS NULL)),
     CONSTRAINT ledger_entry_overdraft_positive  CHECK (overdraft >= 0),
     CONSTRAINT ledger_entry_sign_fits_kind      CHECK (
-        CASE kind
-            WHEN 'grant'        THEN amount > 0
-            WHEN 'spend'        THEN amount < 0
-            WHEN 'refund'       THEN amount > 0
-            WHEN 'revoke'       THEN amount < 0
-            WHEN 'expire'       THEN amount < 0
-            WHEN 'hold'         THEN amount <= 0
-            WHEN 'capture'      THEN amount <= 0
-            WHEN 'release'      THEN amount >= 0
-            WHEN 'transfer_in'  THEN amount > 0
-            WHEN 'transfer_out' THEN amount < 0
-            WHEN 'adjust'       THEN true
-            WHEN 'refusal'      THEN amount = 0
-            ELSE false
-        END
+        (CASE
+            WHEN kind IN ('grant', 'refund', 'transfer_in')            THEN amount > 0
+            WHEN kind IN ('spend', 'revoke', 'expire', 'transfer_out') THEN amount < 0
+            WHEN kind IN ('hold', 'capture')                           THEN amount <= 0
+            WHEN kind = 'release'                                      THEN amount >= 0
+            WHEN kind IN ('adjust', 'refusal')                         THEN amount = 0
+        END) IS TRUE
     ),
     CONSTRAINT ledger_entry_refusal_says_why    CHECK (
         (kind = 'refusal') = (refusal IS NOT NULL) AND (kind <> 'refusal' OR idempotency_key IS NOT NULL)

@@ -9,12 +9,13 @@ from typing import NamedTuple
 from ledger.database.statements import Statement, instant_us, integer, parameter
 from ledger.reads.account_state import ACCOUNT_LOADERS, ACCOUNT_STATE, AccountRow, Balance, balance_of
 from ledger.rules.instants import from_us
+from ledger.rules.kinds import KINDS, sql_list
 
 ACCOUNTS_AT_ONCE = 100
 
 # From first entry to first entry, which have an index, and of each account only the last one: what it costs grows with the page,
 # not with the history. `beyond` is an id behind all that begin with the prefix: where the index is left.
-# The first movement of an account is a grant, transfer_in or adjust: the index of kinds finds it behind any number of refusals.
+# The index of kinds finds the first movement of an account behind any number of refusals.
 PAGE = f"""
 SELECT
     account.holder_id,
@@ -30,7 +31,7 @@ FROM (
                 FROM ledger_entry moved
                 WHERE moved.holder_id = first.holder_id
                     AND moved.credit_type = first.credit_type
-                    AND moved.kind IN ('grant', 'transfer_in', 'adjust')
+                    AND moved.kind IN {sql_list(kind.name for kind in KINDS.values() if kind.may_begin)}
             )
         )
         AND (first.holder_id, first.credit_type) {{comparison}} (%(holder_id)s, %(credit_type)s)

@@ -6,9 +6,10 @@ database. The code around them (`ledger.journal`, `ledger.services`) only locks,
 
 from ledger.rules.accounts import Account
 from ledger.rules.credits import grant, revoke, set_overdraft, spend
-from ledger.rules.entries import KINDS, Entry
+from ledger.rules.entries import Entry
 from ledger.rules.hold_rules import capture, extend, hold, release
 from ledger.rules.holds import Hold
+from ledger.rules.kinds import KINDS
 from ledger.rules.lots import MAX_OPEN_LOTS, Lot
 from ledger.rules.refunds import debt_of, refund
 from ledger.rules.requests import (

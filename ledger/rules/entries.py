@@ -7,23 +7,9 @@ from typing import Any, NamedTuple
 
 from ledger.rules.holds import Hold, Holds, encode_holds
 from ledger.rules.instants import from_us
+from ledger.rules.kinds import KINDS, taken_by
 from ledger.rules.lots import Drawn, Lots, encode, encode_drawn
 from ledger.values import encode_json
-
-KINDS = (
-    "grant",
-    "spend",
-    "refund",
-    "revoke",
-    "expire",
-    "hold",
-    "capture",
-    "release",
-    "transfer_in",
-    "transfer_out",
-    "adjust",
-    "refusal",
-)
 
 GENESIS = bytes(32)
 """The previous digest for the first entry of an account."""
@@ -81,14 +67,12 @@ class Entry(NamedTuple):
     @property
     def decided_us(self) -> int:
         """The server's clock at the decision; before `recorded_us` if the clock had been set back."""
-        return self.recorded_us if self.kind in ("grant", "expire", "release") else self.effective_us
+        return self.recorded_us if KINDS[self.kind].has_own_time else self.effective_us
 
     @property
     def taken(self) -> int:
         """How many credits a spend or capture took, 0 for every other kind: at most these can be refunded."""
-        if self.kind == "spend":
-            return -self.amount
-        return sum([amount for _, amount in self.drawn]) if self.kind == "capture" else 0
+        return taken_by(self)
 
     @property
     def other_side(self) -> dict[str, Any] | None:

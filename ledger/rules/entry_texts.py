@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from ledger.rules.credit_units import CreditUnit
+from ledger.rules.kinds import KINDS
 from ledger.rules.refusal_texts import refusal_text
 
 REASONS_OF_THE_LEDGER = ("captured less",)
@@ -11,11 +12,11 @@ REASONS_OF_THE_LEDGER = ("captured less",)
 
 
 class EntryText(NamedTuple):
-    """What an entry did: `verb` for the label, `text` for the sentence; `tone` is success, info, warning, danger or base."""
+    """What an entry did: `verb` for the label, `text` for the sentence, and the colour of the label."""
 
     verb: str
     text: str
-    tone: str
+    colour: str
 
 
 def entry_text(entry: Any, *, at: datetime, unit: CreditUnit) -> EntryText:
@@ -26,42 +27,24 @@ def entry_text(entry: Any, *, at: datetime, unit: CreditUnit) -> EntryText:
         at: when it was recorded.
         unit: of the account's credit type.
     """
-    amount, refers_to = unit.number(abs(entry.amount)), entry.refers_to
-    drawn = unit.number(sum(part for _, part in entry.drawn))
-    other = (entry.counterpart or {}).get("holder_id", "another holder")
-    match entry.kind:
-        case "grant":
-            return EntryText("Grant", f"{amount} added", "success")
-        case "spend":
-            return EntryText("Spend", f"{amount} spent{_rated(entry, unit)}", "base")
-        case "refund":
-            return EntryText("Refund", f"{amount} of spend #{refers_to} returned", "info")
-        case "revoke":
-            return EntryText("Revoke", f"{amount} of grant #{refers_to} taken back", "warning")
-        case "expire":
-            return EntryText("Expire", f"{amount} of grant #{refers_to} expired", "warning")
-        case "hold" if refers_to is None:
-            return EntryText("Hold", f"{amount} set aside{_rated(entry, unit)}", "base")
-        case "hold":
-            return EntryText("Hold", f"hold #{refers_to} extended", "base")
-        case "capture":
-            return EntryText("Capture", f"{drawn} of hold #{refers_to} spent", "base")
-        case "release":
-            return EntryText("Release", f"{amount} of hold #{refers_to} returned", "info")
-        case "transfer_in":
-            return EntryText("Transfer", f"{amount} received from {other}", "success")
-        case "transfer_out":
-            return EntryText("Transfer", f"{amount} sent to {other}", "base")
-        case "refusal":
-            text = refusal_text(entry.refusal, at=at, unit=unit).removeprefix("Refused: ")
-            return EntryText("Refused", f"{entry.refusal['operation']}: {text}", "danger")
-        case "adjust" if entry.drawn:
-            return EntryText("Repay", f"{drawn} repaid the overdraft", "warning")
-        case "adjust" if entry.counterpart:
-            verb = "accepts" if entry.counterpart["incoming"] == "accepted" else "refuses"
-            return EntryText("Setting", f"{verb} transfers from others", "warning")
-        case _:
-            return EntryText("Overdraft", f"limit set to {unit.number(entry.overdraft or 0)}", "warning")
+    kind = KINDS[entry.kind]
+    text = kind.text_of(entry)
+    counterpart = entry.counterpart or {}
+    past = text.past.format(
+        amount=unit.number(abs(entry.amount)),
+        drawn=unit.number(sum(part for _, part in entry.drawn)),
+        refers_to=entry.refers_to,
+        overdraft=unit.number(entry.overdraft or 0),
+        other=counterpart.get("holder_id", "another holder"),
+        accepts="accepts" if counterpart.get("incoming") == "accepted" else "refuses",
+        rated=_rated(entry, unit),
+        refused=_refused(entry.refusal, at, unit),
+    )
+    return EntryText(text.label, past, kind.colour)
+
+
+def _refused(refusal: Any, at: datetime, unit: CreditUnit) -> str:
+    return f"{refusal['operation']}: {refusal_text(refusal, at=at, unit=unit).removeprefix('Refused: ')}" if refusal else ""
 
 
 def _rated(entry: Any, unit: CreditUnit) -> str:

@@ -11,10 +11,8 @@ from ledger.rules.accounts import Account
 from ledger.rules.entries import Entry
 from ledger.rules.holds import Hold
 from ledger.rules.instants import to_text
+from ledger.rules.kinds import KINDS
 from ledger.rules.lots import PROMOTIONAL, Drawn, Lot
-
-TAKING = ("spend", "hold", "transfer_out", "adjust")
-"""The kinds of entries that take from lots in burn order."""
 
 DECISIONS = (
     "drawn",
@@ -34,7 +32,7 @@ ORDER = "priority, soonest expiry, promotional before purchased, oldest"
 
 def is_booked_by_itself(entry: Entry) -> bool:
     """Return whether the ledger booked this entry because it was due, beside the entry of a request."""
-    return entry.idempotency_key is None and entry.kind in ("release", "expire", "adjust")
+    return entry.idempotency_key is None and KINDS[entry.kind].booked is not None
 
 
 def explain(
@@ -58,7 +56,7 @@ def explain(
     return {
         "sequence": entry.sequence,
         "kind": entry.kind,
-        "text": _sentence(entry, before),
+        "text": KINDS[entry.kind].text_of(entry).explained.format(**_facts(entry)),
         "before": _state(before),
         "after": _state(before.after(entry)),
         "lots": _lots(entry, before),
@@ -103,18 +101,14 @@ def _hold(hold: Hold, now_us: int) -> dict[str, Any]:
 
 
 def _booked(entry: Entry) -> dict[str, Any]:
-    text = {
-        "release": f"Hold {entry.refers_to} returned {_credits(entry.amount)}: {entry.reason}.",
-        "expire": f"Lot {entry.refers_to} expired with {_credits(-entry.amount)} left.",
-        "adjust": f"{_credits(_total(entry.drawn))} repaid the overdraft.",
-    }[entry.kind]
+    booked = KINDS[entry.kind].booked
     return {
         "sequence": entry.sequence,
         "kind": entry.kind,
         "amount": entry.amount,
         "refers_to": entry.refers_to,
         "effective_at": to_text(entry.effective_us),
-        "text": text,
+        "text": booked[1].format(**_facts(entry)) if booked else "",
     }
 
 
@@ -123,25 +117,15 @@ def _booked(entry: Entry) -> dict[str, Any]:
 
 def _lots(entry: Entry, before: Account) -> list[dict[str, Any]]:
     """Return what the entry did with each lot, in the order of its walk, including the lots that it skipped."""
-    drawn = dict(entry.drawn)
-    if entry.kind in TAKING and entry.refers_to is None:
+    drawn, kind = dict(entry.drawn), KINDS[entry.kind]
+    if kind.takes and entry.refers_to is None:
         return [_taken(lot, before, drawn.get(lot.grant, 0)) for lot in before.lots] if drawn or entry.kind == "spend" else []
-    if entry.kind in ("grant", "transfer_in") and not entry.drawn:
+    if kind.opens_lots and not entry.drawn:
         return [_decision(lot.grant, lot.remaining, "opened", _place(lot, entry)) for lot in entry.lots if _is_new(lot, entry)]
-    if entry.kind not in _SAID:
+    if kind.of_lot is None:
         return []
-    decision, text = _SAID[entry.kind]
+    decision, text = kind.of_lot
     return [_decision(grant, amount, decision, _returned(entry, before, grant) or text) for grant, amount in entry.drawn]
-
-
-_SAID = {
-    "capture": ("captured", "The capture took these credits from the hold, or from the balance beyond the hold."),
-    "release": ("returned", "The release returned these credits from the hold to their lot."),
-    "transfer_in": ("joined", "These credits joined the lot that earlier receipts of the same terms share."),
-    "refund": ("returned", "The refund returned these credits to their lot; the lot drawn last gets its part first."),
-    "revoke": ("revoked", "The revocation took back the unspent rest of the grant."),
-    "expire": ("expired", "The lot reached its expiry."),
-}
 
 
 def _decision(grant: int, amount: int, decision: str, text: str) -> dict[str, Any]:
@@ -202,31 +186,26 @@ def _returned(entry: Entry, before: Account, grant: int) -> str:
 # Sentences -------------------------------------------------------------------------------------------
 
 
-def _sentence(entry: Entry, before: Account) -> str:
-    amount, lots = abs(entry.amount), _counted(len(entry.drawn), "lot")
-    repaid = f"{_credits(_total(entry.drawn))} from {lots} repaid the overdraft."
+def _facts(entry: Entry) -> dict[str, Any]:
+    """What fills the texts of the kinds."""
+    amount, drawn = abs(entry.amount), _total(entry.drawn)
     return {
-        "grant": f"The grant added {_credits(amount)} as a new lot.",
-        "spend": f"The spend took {_credits(amount)} from {lots}{_on_overdraft(entry)}, in the order {ORDER}.",
-        "refund": f"The refund returned {_credits(amount)} of entry {entry.refers_to} to {lots}{_repaying(entry)}.",
-        "revoke": f"The revocation took back {_credits(amount)} of grant {entry.refers_to}.",
-        "expire": f"{_credits(amount)} of grant {entry.refers_to} expired.",
-        "hold": f"The hold set aside {_credits(amount)} from {lots}, in the order {ORDER}."
-        if entry.refers_to is None
-        else f"Hold {entry.refers_to} has a new expiry; no credits moved.",
-        "capture": f"The capture took {_credits(_total(entry.drawn))}: {_total(entry.drawn) - amount} from hold {entry.refers_to}"
-        + (f", and {amount} from the balance beyond it." if amount else "."),
-        "release": f"The release returned {_credits(amount)} of hold {entry.refers_to} to {lots}"
-        + (f": {entry.reason}." if entry.reason else "."),
-        "transfer_in": f"{_other(entry)} transferred {_credits(amount)}, {_arrived(entry)}.",
-        "transfer_out": f"The transfer moved {_credits(amount)} from {lots} to {_other(entry)}, in the order {ORDER}.",
-        "refusal": f"{_refused(entry)} No credits moved.",
-        "adjust": repaid
-        if entry.drawn
-        else f"The account {'accepts' if entry.accepts_transfers else 'refuses'} transfers from others from now on."
-        if entry.counterpart
-        else f"Spends may take the balance down to {-(entry.overdraft or 0)} from now on.",
-    }[entry.kind]
+        "amount": _credits(amount),
+        "drawn": _credits(drawn),
+        "lots": _counted(len(entry.drawn), "lot"),
+        "order": ORDER,
+        "refers_to": entry.refers_to,
+        "on_overdraft": f" and {amount - drawn} on the overdraft" if amount > drawn else "",
+        "repaying": f", and {amount - drawn} repaid the overdraft" if amount > drawn else "",
+        "from_hold": drawn - amount,
+        "beyond": f", and {amount} from the balance beyond it" if amount else "",
+        "because": f": {entry.reason}" if entry.reason else "",
+        "other": (entry.counterpart or {}).get("holder_id", "another holder"),
+        "arrived": _arrived(entry),
+        "accepts": "accepts" if entry.accepts_transfers else "refuses",
+        "lowest": -(entry.overdraft or 0),
+        "refused": _refused(entry),
+    }
 
 
 def _refused(entry: Entry) -> str:
@@ -247,20 +226,6 @@ def _credits(amount: int) -> str:
 
 def _total(drawn: Drawn) -> int:
     return sum(amount for _, amount in drawn)
-
-
-def _on_overdraft(entry: Entry) -> str:
-    beyond = -entry.amount - _total(entry.drawn)
-    return f" and {beyond} on the overdraft" if beyond else ""
-
-
-def _repaying(entry: Entry) -> str:
-    repaid = entry.amount - _total(entry.drawn)
-    return f", and {repaid} repaid the overdraft" if repaid else ""
-
-
-def _other(entry: Entry) -> str:
-    return str((entry.counterpart or {}).get("holder_id", "another holder"))
 
 
 # What it refers to -----------------------------------------------------------------------------------

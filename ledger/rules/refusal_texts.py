@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from ledger.rules.credit_units import CreditUnit
+from ledger.rules.kinds import KINDS
 
 AMOUNTS = frozenset(
     {
@@ -172,6 +173,8 @@ def _hold_closed(facts: Mapping[str, Any], unit: CreditUnit) -> str:
 
 def _exceeds(verb: str, what: str, left: str) -> Any:
     def text_of(facts: Mapping[str, Any], unit: CreditUnit) -> str:
+        if facts["requested"] is None:
+            return f"nothing is left of {what} #{facts['sequence']}."
         over = facts["requested"] - facts[left]
         least = f"{unit.number(facts[left])} {are(facts[left], unit)} left of {what} #{facts['sequence']}"
         return f"{unit.number(facts['requested'])} {verb}, {least}. Over by {unit.number(over)}."
@@ -181,7 +184,7 @@ def _exceeds(verb: str, what: str, left: str) -> Any:
 
 def _wrong_kind(can: str) -> Any:
     def text_of(facts: Mapping[str, Any], unit: CreditUnit) -> str:
-        kind = facts["kind"].replace("_", " ")
+        kind = KINDS[facts["kind"]].words
         article = "an" if kind[0] in "aeiou" else "a"
         return f"entry #{facts['sequence']} is {article} {kind}. {can}"
 

@@ -4,11 +4,10 @@ from collections.abc import Iterable
 
 from ledger.rules.accounts import Account
 from ledger.rules.entries import Entry
+from ledger.rules.kinds import KINDS
 from ledger.rules.pending import Change, changes, expiries, repayment
 
 Entries = list[Entry]
-
-REASONS = {"release": "hold expired", "expire": "lot expired", "adjust": "overdraft repaid"}
 
 
 def settle_due(account: Account) -> tuple[Entries, Account]:
@@ -30,6 +29,7 @@ def repay(account: Account) -> Entries:
 def _booked(account: Account, pending: Iterable[Change]) -> tuple[Entries, Account]:
     entries: Entries = []
     for change in pending:
+        booked = KINDS[change.kind].booked
         is_release = change.kind == "release"
         entry = account.next_entry(
             change.kind,
@@ -40,7 +40,7 @@ def _booked(account: Account, pending: Iterable[Change]) -> tuple[Entries, Accou
             holds=tuple([hold for hold in account.holds if hold.sequence != change.refers_to]) if is_release else None,
             refers_to=change.refers_to,
             effective_us=change.effective_us,
-            reason=REASONS[change.kind],
+            reason=booked[0] if booked else "",
         )
         entries.append(entry)
         account = account.after(entry)

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from ledger.rules.kinds import taken_by
+
 DAY = timedelta(days=1)
 
 
@@ -33,8 +35,4 @@ def burn_rate(entries: Iterable[Any], *, since: datetime, now: datetime) -> Burn
 
 
 def _used(entry: Any) -> int:
-    if entry.kind == "spend":
-        return -int(entry.amount)
-    if entry.kind == "capture":
-        return sum(part for _, part in entry.drawn)
-    return -int(entry.amount) if entry.kind == "refund" else 0
+    return taken_by(entry) or (-int(entry.amount) if entry.kind == "refund" else 0)

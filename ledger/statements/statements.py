@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from django.db import connection
 
 from ledger.errors import Invalid
+from ledger.rules.kinds import KINDS
 from ledger.statements.letterheads import Letterhead, letterhead_of
 from ledger.statements.texts import TEXTS
 from ledger.totals.closing import month_after, starts
@@ -203,13 +204,13 @@ def _sums(found: Statement, language: Language) -> Iterator[dict[str, Any]]:
     change = found.closing.total - found.opening.total
     by_kind: dict[str, int] = {}
     for row in found.rows:
-        if row.kind not in ("hold", "release", "capture", "adjust"):
+        if KINDS[row.kind].moves == "amount":
             by_kind[row.kind] = by_kind.get(row.kind, 0) + row.amount
     captured = change - sum(by_kind.values())
     if captured:
         by_kind["capture"] = captured
     for kind, amount in by_kind.items():
-        yield line(texts[kind], amount)
+        yield line(KINDS[kind].on_statement[language.code], amount)
     yield line(texts["closing"], found.closing.total, strong=True)
     if found.closing.held:
         yield line(texts["held"], found.closing.held)
@@ -223,7 +224,7 @@ def _line(found: Statement, row: Row, language: Language, *, is_listed: bool) ->
     return {
         "position": str(row.sequence) if is_listed else "",
         "time": language.date_and_time(row.at, UTC) if isinstance(row.at, datetime) else language.day(row.at),
-        "what": texts[row.kind],
+        "what": KINDS[row.kind].on_statement[language.code],
         "notes": notes,
         "amount": _amount(found, language, row.amount),
         "balance": "" if row.balance is None else _amount(found, language, row.balance),

@@ -14,6 +14,7 @@ from django.db import connection, transaction
 
 from ledger.database.lock_names import TOTALS
 from ledger.database.locks import try_advisory_lock
+from ledger.rules.kinds import left_of
 from ledger.totals.counting import COLUMNS, NEXT, RECORDED, REPLACE, SUMS, counted_until
 from ledger.totals.expiring import count_expiring_anew
 from ledger.totals.ties import ties
@@ -205,9 +206,3 @@ def _ensure_agree(month: date, counted: dict[str, dict[str, int]], states: list[
                 f"{month:%Y-%m}, {state.credit_type}: the totals come to {found[0]} entries, {found[1]} credits, "
                 f"{found[2]} held; the accounts to {state.entries}, {state.balance + state.held}, {state.held}"
             )
-
-
-def left_of(sums: dict[str, int]) -> int:
-    """What is left of all credits, held ones included: law 8 of the ledger."""
-    gained = sums["granted_purchased"] + sums["granted_promotional"] + sums["refunded"] + sums["transferred_in"]
-    return gained - sums["spent"] - sums["expired"] - sums["revoked"] - sums["transferred_out"]

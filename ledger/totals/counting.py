@@ -23,7 +23,7 @@ from django.db import connection, transaction
 from ledger.database.cluster import sql_of
 from ledger.database.lock_names import TOTALS
 from ledger.database.locks import try_advisory_lock
-from ledger.rules import KINDS
+from ledger.rules.kinds import KINDS, LINES, Line, sql_list
 from ledger.totals.expiring import add_expiring
 
 PATIENCE_SECONDS: Final = 5.0
@@ -31,40 +31,40 @@ LOOK_EVERY_SECONDS: Final = 0.02
 SLICE: Final = timedelta(hours=1)
 """How much is counted in one transaction: a first run over years of entries keeps nothing open for long."""
 
-SUMS: Final = """
-    COALESCE(sum(e.amount) FILTER (WHERE e.kind = 'grant' AND NOT e.is_promotional), 0),
-    COALESCE(sum(e.amount) FILTER (WHERE e.kind = 'grant' AND e.is_promotional), 0),
-    COALESCE(sum(-e.amount) FILTER (WHERE e.kind = 'spend'), 0) + COALESCE(sum(e.captured), 0),
-    COALESCE(sum(e.amount) FILTER (WHERE e.kind = 'refund'), 0),
-    COALESCE(sum(-e.amount) FILTER (WHERE e.kind = 'expire'), 0),
-    COALESCE(sum(-e.amount) FILTER (WHERE e.kind = 'revoke'), 0),
-    COALESCE(sum(e.amount) FILTER (WHERE e.kind = 'transfer_in'), 0),
-    COALESCE(sum(-e.amount) FILTER (WHERE e.kind = 'transfer_out'), 0),
-    COALESCE(sum(-e.amount) FILTER (WHERE e.kind IN ('hold', 'release', 'capture')), 0) - COALESCE(sum(e.captured), 0),
-    count(*) FILTER (WHERE e.kind = 'refusal'),
-    count(*)
-"""
-"""In the order of COLUMNS."""
-COLUMNS: Final = (
-    "granted_purchased", "granted_promotional", "spent", "refunded", "expired", "revoked", "transferred_in", "transferred_out",
-    "held_change", "refusals", "entries",
-)  # fmt: skip
+COLUMNS: Final = (*LINES, "held_change", "refusals", "entries")
 
+
+def _sum(line: Line) -> str:
+    """What the entries of the kinds with that total come to."""
+    kinds = sql_list(kind.name for kind in KINDS.values() if kind.total == line.total)
+    source = {None: "", "purchased": " AND NOT e.is_promotional", "promotional": " AND e.is_promotional"}[line.source]
+    return f"COALESCE(sum({line.sign} * e.moved) FILTER (WHERE e.kind IN {kinds}{source}), 0)"
+
+
+SUMS: Final = ", ".join(
+    [*map(_sum, LINES.values()), "COALESCE(sum(e.moved - e.amount), 0)", "count(*) FILTER (WHERE e.kind = 'refusal')", "count(*)"]
+)
+"""In the order of COLUMNS. A kind of entry that moves less or more than its amount changes the held credits by the difference."""
+
+MOVED: Final = {
+    "amount": "e.amount",
+    "drawn": "-COALESCE((SELECT sum((part ->> 1)::numeric) FROM json_array_elements(e.drawn) AS part), 0)",
+    "nothing": "0",
+}
 # The entries recorded in [since, until); refusals have a separate index. Whether a grant is promotional is on its lot.
 ENTRIES: Final = """
     SELECT e.credit_type, e.kind, e.amount, e.recorded_at,
         e.kind = 'grant' AND EXISTS (
             SELECT FROM json_array_elements(e.lots) AS lot WHERE (lot ->> 0)::bigint = e.sequence AND lot ->> 5 = '1'
         ) AS is_promotional,
-        CASE WHEN e.kind = 'capture'
-            THEN (SELECT sum((part ->> 1)::numeric) FROM json_array_elements(e.drawn) AS part)
-        END AS captured
+        CASE {moved} END AS moved
     FROM ledger_entry AS e
     WHERE e.kind {comparison} 'refusal'
         AND ledger_slot(e.recorded_at) BETWEEN ledger_slot(%(since)s) AND ledger_slot(%(until)s)
         AND e.recorded_at >= %(since)s AND e.recorded_at < %(until)s
 """
-RECORDED: Final = f"{ENTRIES.format(comparison='<>')} UNION ALL {ENTRIES.format(comparison='=')}"
+_MOVED: Final = " ".join(f"WHEN e.kind = '{kind.name}' THEN {MOVED[kind.moves]}" for kind in KINDS.values())
+RECORDED: Final = " UNION ALL ".join(ENTRIES.format(comparison=comparison, moved=_MOVED) for comparison in ("<>", "="))
 
 DAYS: Final = f"""
     INSERT INTO ledger_daily_total AS total (day, credit_type, {", ".join(COLUMNS)})

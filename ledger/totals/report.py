@@ -11,15 +11,11 @@ from typing import Any, Final
 from django.db import connection
 
 from ledger.errors import Invalid
-from ledger.totals.closing import BEGINNING, left_of, month_after
+from ledger.rules.kinds import LINES, left_of
+from ledger.totals.closing import BEGINNING, month_after
 from ledger.totals.counting import COLUMNS, counted_until
 from ledger.totals.expiring import expired_credits
 
-MOVEMENTS: Final = {
-    "granted_purchased": 1, "granted_promotional": 1, "refunded": 1, "transferred_in": 1,
-    "spent": -1, "expired": -1, "revoked": -1, "transferred_out": -1,
-}  # fmt: skip
-"""What adds to the credits and what takes from them, in the order of the report."""
 PAID_UNIT: Final = "minor units"
 ENTRIES_UNIT: Final = "entries"
 
@@ -178,7 +174,7 @@ def _of_type(credit_type: str, sums: Sequence[Any], close: Any, expired_unbooked
     return TypeReport(
         credit_type=credit_type,
         opening=opening,
-        movements={name: during[name] for name in MOVEMENTS},
+        movements={name: during[name] for name in LINES},
         closing=opening + left_of(during),
         held=held,
         expired_unbooked=expired_unbooked,
@@ -200,15 +196,15 @@ def _with_units(of_type: TypeReport) -> dict[str, Any]:
 def _rows(of_type: TypeReport) -> Iterator[tuple[str, str, str, int, str]]:
     unit = of_type.unit
     yield "opening", "", "", of_type.opening, unit
-    for name, sign in MOVEMENTS.items():
-        yield name, "", "", sign * of_type.movements[name], unit
+    for name, line in LINES.items():
+        yield name, "", "", line.sign * of_type.movements[name], unit
     yield "closing", "", "", of_type.closing, unit
     yield "held", "", "", of_type.held, unit
     if of_type.expired_unbooked is not None:
         yield "expired_unbooked", "", "", of_type.expired_unbooked, unit
     for bucket in of_type.outstanding or []:
-        line = "outstanding_held" if bucket["is_held"] else "outstanding"
-        yield line, bucket["expires"] or "never", bucket["source"], bucket["amount"], unit
+        name = "outstanding_held" if bucket["is_held"] else "outstanding"
+        yield name, bucket["expires"] or "never", bucket["source"], bucket["amount"], unit
     if of_type.owed is not None:
         yield "owed", "", "", of_type.owed, unit
     for currency, minor in (of_type.paid or {}).items():

@@ -18,7 +18,6 @@ from ledger.admin.entries.related import Related, is_hold
 from ledger.admin.entries.search import find, search, sums
 from ledger.admin.entries.tables import amount_cell, counterpart_cell, kind_words, owed
 from ledger.admin.forms import operations
-from ledger.admin.forms.operations import taken
 from ledger.admin.history import Sum
 from ledger.admin.kit import columns
 from ledger.admin.kit.bounded_reads import WINDOW_ROWS
@@ -32,22 +31,8 @@ from ledger.models import EntryListing
 from ledger.rules import KINDS
 from ledger.rules.credit_units import CreditUnit
 from ledger.rules.instants import to_us
+from ledger.rules.kinds import REFUNDABLE, taken_by
 from ledger.units import unit_of, units_of, with_units
-
-KIND_COLOURS = {
-    "grant": "success",
-    "refund": "info",
-    "spend": "primary",
-    "revoke": "warning",
-    "expire": "warning",
-    "hold": "primary",
-    "capture": "primary",
-    "release": "info",
-    "transfer_in": "success",
-    "transfer_out": "primary",
-    "adjust": "warning",
-    "refusal": "danger",
-}
 
 
 def _what_some_have(row: EntryListing) -> list[Any]:
@@ -116,7 +101,9 @@ class EntryAdmin(ReadOnlyAdmin):
     entry = Column("Entry", lambda row: f"#{row.sequence}", "sequence", csv_title="Number")
     holder = Column("Holder, credit type", _holder, "holder_id", csv_title="Holder")
     account = Column("Account", lambda row: account_link(row.holder_id, row.credit_type, f"{row.holder_id}, {row.credit_type}"))
-    kind_label = Column("Kind", lambda row: (row.kind, kind_words(row)), "kind", colours=KIND_COLOURS)
+    kind_label = Column(
+        "Kind", lambda row: (row.kind, kind_words(row)), "kind", colours={kind.name: kind.colour for kind in KINDS.values()}
+    )
     kind_name = Column("Kind", kind_words)
     signed_amount = Column("Amount", amount_cell, lambda row: row.unit.decimal(row.amount))
     balance_after = columns.amount("Balance after", "balance")
@@ -143,7 +130,7 @@ class EntryAdmin(ReadOnlyAdmin):
     )  # fmt: skip
     list_display_links = ("entry",)
     list_filter = (
-        choice("kind", KINDS),
+        choice("kind", tuple(KINDS)),
         text("credit_type", title="credit type"),
         instant("since", title="recorded from"),
         instant("until", title="recorded before"),
@@ -203,7 +190,7 @@ class EntryAdmin(ReadOnlyAdmin):
     # What can be done about an entry ------------------------------------------------------------------
 
     def has_refund_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return self._is_kind(request, object_id, "spend", "capture") and request.user.has_perm("ledger.refund_spend")
+        return self._is_kind(request, object_id, *REFUNDABLE) and request.user.has_perm("ledger.refund_spend")
 
     def has_revoke_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return self._is_kind(request, object_id, "grant") and request.user.has_perm("ledger.revoke_grant")
@@ -222,7 +209,7 @@ class EntryAdmin(ReadOnlyAdmin):
         related: Related | None = request.__dict__.get("_related")
         if row is None or related is None:
             return []
-        is_refunded = taken(row) > 0 and related.refunded == taken(row)
+        is_refunded = taken_by(row) > 0 and related.refunded == taken_by(row)
         is_closed = related.hold is not None and not related.hold.is_open
         return [name for name, is_over in (("refund", is_refunded), ("release", is_closed)) if is_over]
 

@@ -8,7 +8,7 @@ from ledger.admin.entries.related import Related, arrivals, is_digest_right, pre
 from ledger.admin.entries.tables import drawn_table, entries_table, lots_table, refusals_table
 from ledger.admin.links import account_link, entries_url, entry_link, refusals_url
 from ledger.models import EntryListing
-from ledger.rules import Entry
+from ledger.rules import KINDS, Entry
 from ledger.rules.credit_units import CreditUnit
 
 
@@ -25,7 +25,7 @@ def entry_details(row: Any, related: Related) -> dict[str, Any]:
     row.closed = related.closed
     row.hold_now = related.hold
     return {
-        "title": f"{row.kind.replace('_', ' ').capitalize()} #{row.sequence} of {row.holder_id}",
+        "title": f"{KINDS[row.kind].title} #{row.sequence} of {row.holder_id}",
         "related": related,
         "referring_sums": related.sums(row.unit),
         "neighbours": _neighbours(row, related),

@@ -9,7 +9,6 @@ from typing import Any
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
-from ledger.admin.forms.operations import taken
 from ledger.admin.kit import columns
 from ledger.admin.kit.cells import digits, instant_words
 from ledger.admin.kit.columns import table_of
@@ -18,6 +17,7 @@ from ledger.rules import Hold
 from ledger.rules.credit_units import CreditUnit
 from ledger.rules.holds import Holds, decode_holds
 from ledger.rules.instants import from_us, to_us
+from ledger.rules.kinds import taken_by
 from ledger.rules.refusal_texts import are
 
 EXPIRED_UNBOOKED = "expired, to be booked"
@@ -63,7 +63,7 @@ def state_of(hold: Any, referring: Sequence[Any], *, now: datetime) -> HoldState
         state=state,
         asked=-hold.amount,
         held=last.amount if last is not None and state == "open" else 0,
-        captured=sum(taken(row) for row in referring),
+        captured=sum(taken_by(row) for row in referring),
         released=sum(row.amount for row in referring if row.kind == "release"),
         expires_at=from_us(expires_us),
     )

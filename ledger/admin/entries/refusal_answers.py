@@ -16,6 +16,7 @@ from ledger import reads
 from ledger.admin.kit.cells import number_text
 from ledger.admin.links import account_id, entry_id, entry_link, refusal_link
 from ledger.models import RefusalListing
+from ledger.rules import KINDS
 from ledger.rules.credit_units import CreditUnit
 from ledger.rules.instants import to_us
 from ledger.rules.refusal_texts import Remedy, are, refusal_text, remedies
@@ -98,7 +99,7 @@ def _later(row: RefusalListing, unit: CreditUnit) -> SafeString | str:
         there = refusal_link(row.holder_id, row.credit_type, sequence, f"#{sequence}")
         return format_html("The reference {} was asked again {} later ({}). {}", reference, after, there, words)
     there = entry_link(row.holder_id, row.credit_type, sequence)
-    words = f"{kind.replace('_', ' ')} of {unit.number(abs(amount))}"
+    words = f"{KINDS[kind].words} of {unit.number(abs(amount))}"
     return format_html("The reference {} was asked again {} later and went through: {} {}.", reference, after, words, there)
 
 

@@ -10,15 +10,15 @@ from django.utils.safestring import SafeString
 from ledger import reads
 from ledger.admin.entries.holds import extended_to
 from ledger.admin.forms.credit_types import fact_writer
-from ledger.admin.forms.operations import taken
 from ledger.admin.kit import columns
 from ledger.admin.kit.cells import digits, signed, table, timestamp
 from ledger.admin.kit.columns import table_of
 from ledger.admin.kit.pages import shown_facts
 from ledger.admin.links import account_link, entry_link, refusal_link
 from ledger.models import EntryListing
-from ledger.rules import Entry, Lot
+from ledger.rules import KINDS, Entry, Lot
 from ledger.rules.credit_units import CreditUnit, plain_unit
+from ledger.rules.kinds import taken_by
 
 
 def lots_table(lots: Sequence[Lot], *, holder_id: str, credit_type: str, at: datetime, unit: CreditUnit) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def entries_table(rows: Sequence[Any]) -> dict[str, Any]:
 
 def kind_words(row: EntryListing) -> str:
     """The kind, as people read it."""
-    return row.kind.replace("_", " ")
+    return KINDS[row.kind].words
 
 
 def refusals_table(refusals: Sequence[reads.Refusal], unit: CreditUnit) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def _in_unit(unit: CreditUnit, amount: int) -> str:
 
 def _besides(row: Any) -> SafeString | str:
     if row.kind == "capture":
-        return format_html("{} captured", digits(row.unit.number(taken(row))))
+        return format_html("{} captured", digits(row.unit.number(taken_by(row))))
     if row.kind == "hold" and row.refers_to is not None:
         at = extended_to(row)
         return "" if at is None else format_html("until {}", timestamp(at))

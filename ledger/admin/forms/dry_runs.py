@@ -16,7 +16,6 @@ from ledger.rules.instants import from_us, to_us
 from ledger.units import unit_of
 
 LOTS_TOLD = 5
-TAKING = ("spend", "revoke", "hold", "transfer_out")
 
 
 def dry_run_of(use_case: Callable[..., Entry]) -> Callable[..., DryRun]:
@@ -63,7 +62,7 @@ def _lots(entry: Entry, before: Balance, unit: CreditUnit) -> list[str]:
     """Which lots would change, and until when they last."""
     sentences = [_opened(lot, unit) for lot in entry.lots if lot.grant == entry.sequence]
     known = {lot.grant: lot for lot in (*entry.lots, *before.lots)}
-    verb = "from" if entry.kind in TAKING else "back to"
+    verb = "from" if entry.amount < 0 else "back to"
     for grant, amount in entry.drawn[:LOTS_TOLD]:
         if grant != entry.sequence:
             sentences.append(f"{unit.number(amount)} {verb} lot #{grant}{_until(known.get(grant))}.")

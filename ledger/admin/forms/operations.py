@@ -19,7 +19,8 @@ from ledger.admin.kit.pages import ReadOnlyAdmin, said
 from ledger.admin.links import account_url, entry_url
 from ledger.errors import LedgerError
 from ledger.models import EntryListing
-from ledger.rules import Entry
+from ledger.rules import KINDS, Entry
+from ledger.rules.kinds import taken_by
 from ledger.rules.refusal_texts import are
 from ledger.rules.requests import MAX_PRIORITY
 from ledger.units import unit_of
@@ -164,7 +165,7 @@ class TransferForm(RecipientForm, CreditAmountsForm):
 
 def refund_view(model_admin: ReadOnlyAdmin, request: HttpRequest, spend: EntryListing, *, refunded: int) -> HttpResponse:
     """Show the form of a refund of this spend or capture, of which `refunded` was given back before, or do it."""
-    left, unit = taken(spend) - refunded, unit_of(spend.credit_type)
+    left, unit = taken_by(spend) - refunded, unit_of(spend.credit_type)
     before = f"; earlier refunds returned {unit.number(refunded)}" if refunded else ""
     return operation_view(
         model_admin,
@@ -177,7 +178,7 @@ def refund_view(model_admin: ReadOnlyAdmin, request: HttpRequest, spend: EntryLi
         button="Refund",
         initial={"amount": left or None},
         explanation=(
-            f"The entry took {unit.amount(taken(spend))}{before}. You can refund {unit.number(left)}. "
+            f"The entry took {unit.amount(taken_by(spend))}{before}. You can refund {unit.number(left)}. "
             f"The credits return to their lots."
         ),
         explain=_explained,
@@ -315,20 +316,13 @@ def transfer_view(
 # How a form becomes an entry -------------------------------------------------------------------------
 
 
-def taken(row: Any) -> int:
-    """What a spend or capture took for good; 0 for other kinds. As `Entry.taken`, of a row of the listing."""
-    if row.kind == "spend":
-        return -int(row.amount)
-    return sum(amount for _, amount in row.drawn) if row.kind == "capture" else 0
-
-
 def _booked(use_case: Callable[..., Entry]) -> Operation:
     """The use-case, reported by its entry."""
 
     def act(**asked: Any) -> Done:
         entry = use_case(**asked)
         return Done(
-            f"{entry.kind.replace('_', ' ').capitalize()} #{entry.sequence}",
+            f"{KINDS[entry.kind].title} #{entry.sequence}",
             f"{_change(entry)} for {entry.holder_id}",
             entry_url(entry.holder_id, entry.credit_type, entry.sequence),
             entry.replayed,

@@ -17,21 +17,10 @@ from ledger.admin.kit.cells import digits, number, signed, table, timestamp
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.errors import Invalid
 from ledger.rules.credit_units import CreditUnit, plain_unit
+from ledger.rules.kinds import LINES
 from ledger.totals import MonthReport, TypeReport, month_report
 from ledger.totals.closing import month_after, month_before
-from ledger.totals.report import MOVEMENTS
 from ledger.units import units_of
-
-WORDS = {
-    "granted_purchased": "Granted, purchased",
-    "granted_promotional": "Granted, promotional",
-    "refunded": "Refunded",
-    "transferred_in": "Transferred in",
-    "spent": "Spent",
-    "expired": "Expired",
-    "revoked": "Revoked",
-    "transferred_out": "Transferred out",
-}
 
 TIED = ("documents", "entries")
 
@@ -83,7 +72,7 @@ def _part(one: TypeReport, unit: CreditUnit) -> dict[str, Any]:
 
     rows: list[tuple[Any, ...]] = [_strong("Opening", written(one.opening))]
     rows += [
-        (WORDS[name], _movement(sign * one.movements[name], unit)) for name, sign in MOVEMENTS.items() if one.movements[name]
+        (line.words, _movement(line.sign * one.movements[name], unit)) for name, line in LINES.items() if one.movements[name]
     ]
     rows += [_strong("Closing", written(one.closing)), ("of it held", written(one.held))]
     if one.expired_unbooked:

@@ -11,12 +11,12 @@ from django.urls import reverse
 
 from ledger import operator_pages, reads
 from ledger.admin.entries.search import BY_KEY, BY_REFERENCE, BY_WORD, HISTORY, find, split_entry_id
-from ledger.admin.forms.operations import taken
 from ledger.admin.history import Conditions
 from ledger.admin.kit.cells import instant_words
 from ledger.admin.links import entry_url, holder_url, refusal_url
 from ledger.models import BatchListing, EntryListing
 from ledger.operator_pages import Found
+from ledger.rules.kinds import KINDS, REFUNDABLE, taken_by
 from ledger.units import unit_of
 
 MOST = 5
@@ -74,7 +74,7 @@ def _entries(request: HttpRequest, word: str) -> list[Found]:
     }
     seen = [row for row in rows if may_see[row.kind == "refusal"]]
     may_refund = request.user.has_perm("ledger.refund_spend")
-    return [_entry(row, word) for row in seen] + [_refund(row) for row in seen if may_refund and row.kind in ("spend", "capture")]
+    return [_entry(row, word) for row in seen] + [_refund(row) for row in seen if may_refund and row.kind in REFUNDABLE]
 
 
 def _entry(row: EntryListing, word: str) -> Found:
@@ -83,7 +83,7 @@ def _entry(row: EntryListing, word: str) -> Found:
     if row.kind == "refusal":
         url = refusal_url(row.holder_id, row.credit_type, row.sequence)
         return Found(title=f"Refusal #{row.sequence}", description=description, url=url, icon="do_not_disturb_on")
-    title = f"{row.kind.replace('_', ' ').capitalize()} #{row.sequence}"
+    title = f"{KINDS[row.kind].title} #{row.sequence}"
     url = entry_url(row.holder_id, row.credit_type, row.sequence)
     return Found(title=title, description=description, url=url, icon="receipt_long")
 
@@ -91,7 +91,7 @@ def _entry(row: EntryListing, word: str) -> Found:
 def _refund(row: EntryListing) -> Found:
     """The form that gives the credits of a spend back: what support looks a reference up for."""
     url = reverse("admin:ledger_entrylisting_refund", args=[quote(row.pk)])
-    description = f"{row.holder_id}, {row.credit_type}: {unit_of(row.credit_type).amount(taken(row))}"
+    description = f"{row.holder_id}, {row.credit_type}: {unit_of(row.credit_type).amount(taken_by(row))}"
     return Found(title=f"Refund {row.kind} #{row.sequence}", description=description, url=url, icon="undo")
 
 

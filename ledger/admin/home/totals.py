@@ -8,6 +8,7 @@ from ledger.admin.kit import charts
 from ledger.admin.kit.charts import FAINT, MONOTONE, STRONG
 from ledger.models import DailyTotal
 from ledger.rules.credit_units import CreditUnit
+from ledger.rules.kinds import LINES
 from ledger.totals import TypeReport, expired_credits, month_report
 from ledger.totals.counting import counted_until
 from ledger.units import units_of
@@ -15,13 +16,7 @@ from ledger.units import units_of
 NOTHING_COUNTED = datetime(2000, 1, 1, tzinfo=UTC)
 TYPES_SHOWN = 4
 DAYS = 30
-WORDS = {
-    "granted_purchased": "Granted, paid",
-    "granted_promotional": "Granted, promotional",
-    "spent": "Spent",
-    "refunded": "Refunded",
-    "expired": "Expired",
-}
+LINES_SHOWN = ("granted_purchased", "granted_promotional", "spent", "refunded", "expired")
 
 
 def totals(*, now: datetime) -> dict[str, Any]:
@@ -88,7 +83,7 @@ def _card(
         "expired": unit.number(expired) if expired else "",
         "held": unit.number(report.held) if report.held else "",
         "coming": _coming(coming.credits.get(report.credit_type, 0), coming.is_all, unit),
-        "moved": [(words, unit.number(int(report.movements[name]))) for name, words in WORDS.items()],
+        "moved": [(LINES[name].words, unit.number(int(report.movements[name]))) for name in LINES_SHOWN],
         "chart": charts.data([f"{day.day} {day:%b}" for day, _, _ in days], spent, granted),
         "chart_options": charts.options(unit=unit.unit, decimals=unit.scale),
         "chart_text": (

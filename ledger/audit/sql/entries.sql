@@ -55,10 +55,8 @@ WITH clock AS (
         AND f.overdraft IS NOT DISTINCT FROM f.p_overdraft
         AND f.held = f.p_held
         AND f.holds::text IS NOT DISTINCT FROM f.p_holds_text
-        AND CASE f.kind
-            WHEN 'refusal' THEN f.amount = 0 AND f.drawn::text = '[]' AND f.lots_text = f.p_lots_text
-            ELSE f.amount < 0
-        END
+        AND (f.kind = 'refusal' OR f.amount < 0)
+        AND (f.kind = 'spend' OR (f.amount = 0 AND f.drawn::text = '[]' AND f.lots_text = f.p_lots_text))
         AND CASE
             WHEN f.kind = 'refusal' THEN true
             WHEN f.p_lots_text = '[]' OR f.first_remaining !~ '^[0-9]+$' OR octet_length(f.first_remaining) > 18 THEN false
@@ -190,12 +188,10 @@ WITH clock AS (
                             UNION ALL SELECT lot, remaining FROM part
                             UNION ALL SELECT lot, -remaining FROM lot_before
                             UNION ALL SELECT lot, -remaining FROM part_before
-                            UNION ALL SELECT lot, CASE f.kind
-                                WHEN 'refund' THEN -amount
-                                WHEN 'transfer_in' THEN -amount
-                                WHEN 'hold' THEN 0
-                                WHEN 'release' THEN 0
-                                ELSE amount
+                            UNION ALL SELECT lot, CASE
+                                WHEN f.kind IN ('refund', 'transfer_in') THEN -amount
+                                WHEN f.kind IN ('hold', 'release') THEN 0
+                                WHEN f.kind IN ('grant', 'spend', 'revoke', 'expire', 'capture', 'transfer_out', 'adjust', 'refusal') THEN amount
                             END FROM drawn
                             UNION ALL SELECT f.sequence, -f.amount WHERE f.kind = 'grant' OR (f.kind = 'transfer_in' AND f.drawn_text = '[]')
                         ) AS changes
@@ -207,7 +203,7 @@ WITH clock AS (
                             FROM (
                                 SELECT lot, remaining AS change FROM lot
                                 UNION ALL SELECT lot, -remaining FROM lot_before
-                                UNION ALL SELECT lot, CASE f.kind WHEN 'hold' THEN amount ELSE -amount END FROM drawn
+                                UNION ALL SELECT lot, CASE WHEN f.kind = 'hold' THEN amount WHEN f.kind = 'release' THEN -amount END FROM drawn
                             ) AS changes
                             GROUP BY lot
                             HAVING sum(change) <> 0
@@ -274,8 +270,8 @@ WITH clock AS (
                         WHERE place <> rank
                     ) THEN 'lots-order' END,
                     CASE WHEN CASE
-                        WHEN f.kind IN ('spend', 'transfer_out', 'adjust') OR (f.kind = 'hold' AND f.refers_to IS NULL) THEN
-                            f.drawn_text <> COALESCE(
+                        WHEN f.kind IN ('spend', 'hold', 'transfer_out', 'adjust') THEN
+                            (f.kind <> 'hold' OR f.refers_to IS NULL) AND f.drawn_text <> COALESCE(
                                 (SELECT '[' || string_agg('[' || lot || ',' || amount || ']', ',' ORDER BY place) || ']'
                                 FROM taken WHERE amount > 0),
                                 '[]'
@@ -283,27 +279,27 @@ WITH clock AS (
                         WHEN f.kind = 'capture' THEN EXISTS (
                             SELECT FROM taken t LEFT JOIN lot n USING (lot) WHERE t.remaining - COALESCE(n.remaining, 0) <> t.amount
                         )
-                        WHEN f.kind IN ('revoke', 'expire') THEN f.drawn_text <> '[[' || f.refers_to || ',' || -f.amount || ']]'
-                        ELSE false
-                    END THEN 'burn-order' END,
-                    CASE WHEN (SELECT NOT CASE f.kind
-                        WHEN 'spend' THEN facts.drawn = -f.amount OR (f.overdraft IS NOT NULL AND facts.drawn < -f.amount)
-                        WHEN 'refund' THEN facts.drawn = f.amount OR (f.overdraft IS NOT NULL AND facts.drawn < f.amount)
-                        WHEN 'release' THEN facts.drawn = f.amount
-                        WHEN 'capture' THEN facts.drawn > -f.amount
-                        WHEN 'grant' THEN facts.drawn = 0
-                        WHEN 'transfer_in' THEN f.drawn_text = '[]' OR f.drawn_text ~ ('^\[\[\d+,' || f.amount || '\]\]$')
-                        WHEN 'adjust' THEN f.amount = 0
-                        WHEN 'refusal' THEN f.amount = 0 AND facts.drawn = 0
-                        ELSE facts.drawn = -f.amount
-                    END FROM facts) OR EXISTS (SELECT FROM drawn WHERE amount < 1)
+                        WHEN f.kind IN ('revoke', 'expire') THEN COALESCE(f.drawn_text <> '[[' || f.refers_to || ',' || -f.amount || ']]', false)
+                        WHEN f.kind IN ('grant', 'refund', 'release', 'transfer_in', 'refusal') THEN false
+                    END IS NOT FALSE THEN 'burn-order' END,
+                    CASE WHEN (SELECT CASE
+                        WHEN f.kind = 'spend' THEN facts.drawn = -f.amount OR (f.overdraft IS NOT NULL AND facts.drawn < -f.amount)
+                        WHEN f.kind = 'refund' THEN facts.drawn = f.amount OR (f.overdraft IS NOT NULL AND facts.drawn < f.amount)
+                        WHEN f.kind = 'release' THEN facts.drawn = f.amount
+                        WHEN f.kind = 'capture' THEN facts.drawn > -f.amount
+                        WHEN f.kind = 'grant' THEN facts.drawn = 0
+                        WHEN f.kind = 'transfer_in' THEN f.drawn_text = '[]' OR f.drawn_text ~ ('^\[\[\d+,' || f.amount || '\]\]$')
+                        WHEN f.kind = 'adjust' THEN f.amount = 0
+                        WHEN f.kind = 'refusal' THEN f.amount = 0 AND facts.drawn = 0
+                        WHEN f.kind IN ('revoke', 'expire', 'hold', 'transfer_out') THEN facts.drawn = -f.amount
+                    END IS NOT TRUE FROM facts) OR EXISTS (SELECT FROM drawn WHERE amount < 1)
                     OR EXISTS (SELECT FROM drawn GROUP BY lot HAVING count(*) > 1)
                     THEN 'drawn' END,
                     CASE WHEN (SELECT f.held <> COALESCE((SELECT sum(remaining) FROM part), 0)
-                        OR f.held - f.p_held <> CASE
+                        OR f.held - f.p_held IS DISTINCT FROM CASE
                             WHEN f.kind IN ('hold', 'release') THEN -f.amount
                             WHEN f.kind = 'capture' THEN -(facts.drawn + f.amount)
-                            ELSE 0
+                            WHEN f.kind IN ('grant', 'spend', 'refund', 'revoke', 'expire', 'transfer_in', 'transfer_out', 'adjust', 'refusal') THEN 0
                         END FROM facts)
                     THEN 'held' END,
                     -- Other holds do not change (but 5e6 may be written 5000000); the parts of this hold have the terms of their lots.
@@ -350,17 +346,17 @@ WITH clock AS (
                         AND f.drawn_text = '[]'
                         AND f.overdraft IS NOT DISTINCT FROM f.p_overdraft
                     ) THEN 'incoming' END,
-                    CASE WHEN CASE f.kind
-                        WHEN 'grant' THEN false
-                        WHEN 'expire' THEN f.effective_us > f.recorded_us OR NOT EXISTS (
+                    CASE WHEN CASE
+                        WHEN f.kind = 'grant' THEN false
+                        WHEN f.kind = 'expire' THEN f.effective_us > f.recorded_us OR NOT EXISTS (
                             SELECT FROM lot_before WHERE lot = f.refers_to AND expires_us = f.effective_us
                         )
-                        WHEN 'release' THEN f.effective_us <> f.recorded_us AND NOT f.may_be_set_back AND NOT EXISTS (
+                        WHEN f.kind = 'release' THEN f.effective_us <> f.recorded_us AND NOT f.may_be_set_back AND NOT EXISTS (
                             SELECT FROM part_before WHERE hold = f.refers_to AND hold_expires_us = f.effective_us
                                 AND f.effective_us <= f.recorded_us
                         )
                         -- A repayment booked later counts from when a lot became effective, or from when a hold gave back credits.
-                        WHEN 'adjust' THEN f.effective_us <> f.recorded_us AND NOT f.may_be_set_back AND (
+                        WHEN f.kind = 'adjust' THEN f.effective_us <> f.recorded_us AND NOT f.may_be_set_back AND (
                             f.idempotency_key IS NOT NULL
                             OR f.effective_us > f.recorded_us
                             OR NOT (
@@ -377,18 +373,18 @@ WITH clock AS (
                                 )
                             )
                         )
-                        ELSE f.effective_us <> f.recorded_us AND NOT f.may_be_set_back
-                    END THEN 'time' END,
+                        WHEN f.kind IN ('spend', 'refund', 'revoke', 'hold', 'capture', 'transfer_in', 'transfer_out', 'refusal') THEN
+                            f.effective_us <> f.recorded_us AND NOT f.may_be_set_back
+                    END IS NOT FALSE THEN 'time' END,
                     CASE WHEN f.refers_to IS NOT NULL AND (SELECT closed_kind IS NULL FROM facts) THEN 'orphans' END,
-                    CASE WHEN (SELECT NOT CASE f.kind
-                        WHEN 'refund' THEN f.refers_to IS NOT NULL AND COALESCE(closed_kind IN ('spend', 'capture'), true)
-                        WHEN 'revoke' THEN f.refers_to IS NOT NULL AND COALESCE(closed_kind = 'grant', true)
-                        WHEN 'expire' THEN f.refers_to IS NOT NULL AND COALESCE(closed_kind IN ('grant', 'transfer_in', 'refund'), true)
-                        WHEN 'capture' THEN f.refers_to IS NOT NULL AND COALESCE(closed_kind = 'hold', true)
-                        WHEN 'release' THEN f.refers_to IS NOT NULL AND COALESCE(closed_kind = 'hold', true)
-                        WHEN 'hold' THEN f.refers_to IS NULL OR (f.amount = 0 AND COALESCE(closed_kind = 'hold', true))
-                        ELSE f.refers_to IS NULL
-                    END FROM facts) THEN 'refers-to' END,
+                    CASE WHEN (SELECT CASE
+                        WHEN f.kind = 'refund' THEN f.refers_to IS NOT NULL AND COALESCE(closed_kind IN ('spend', 'capture'), true)
+                        WHEN f.kind = 'revoke' THEN f.refers_to IS NOT NULL AND COALESCE(closed_kind = 'grant', true)
+                        WHEN f.kind = 'expire' THEN f.refers_to IS NOT NULL AND COALESCE(closed_kind IN ('grant', 'transfer_in', 'refund'), true)
+                        WHEN f.kind IN ('capture', 'release') THEN f.refers_to IS NOT NULL AND COALESCE(closed_kind = 'hold', true)
+                        WHEN f.kind = 'hold' THEN f.refers_to IS NULL OR (f.amount = 0 AND COALESCE(closed_kind = 'hold', true))
+                        WHEN f.kind IN ('grant', 'spend', 'transfer_in', 'transfer_out', 'adjust', 'refusal') THEN f.refers_to IS NULL
+                    END IS NOT TRUE FROM facts) THEN 'refers-to' END,
                     CASE WHEN (f.refunded_total IS NOT NULL) <> (f.kind = 'refund') THEN 'refunds' END,
                     CASE WHEN f.idempotency_key IS NULL AND f.kind NOT IN ('expire', 'release', 'adjust', 'transfer_in', 'refund') THEN 'keys' END
                 ], NULL)

@@ -13,7 +13,7 @@ WITH refund AS (
         opened.terms AS opened,
         r.lots,
         s.drawn AS spent_from,
-        CASE WHEN s.kind = 'spend' THEN -s.amount ELSE d.total END AS taken,
+        CASE WHEN s.kind = 'spend' THEN -s.amount WHEN s.kind = 'capture' THEN d.total END AS taken,
         d.total AS taken_from_lots,
         o.owed - (-s.amount - d.total) AS owed_by_older
     FROM ledger_entry r

@@ -10,9 +10,9 @@ from django.core.management.base import CommandError
 from ledger.errors import Invalid
 from ledger.management.examples import CommandWithExamples
 from ledger.operator_pages import money
+from ledger.rules.kinds import LINES
 from ledger.totals import MonthReport, TypeReport, month_report
 from ledger.totals.closing import month_before
-from ledger.totals.report import MOVEMENTS
 from ledger.units import CreditUnit, plain_unit, units_of
 
 WIDTH = 28
@@ -72,8 +72,8 @@ def _type_text(one: TypeReport, unit: CreditUnit) -> str:
 
 def _credits(one: TypeReport) -> Iterator[tuple[str, int]]:
     yield "opening", one.opening
-    for name, sign in MOVEMENTS.items():
-        yield name, sign * one.movements[name]
+    for name, line in LINES.items():
+        yield name, line.sign * one.movements[name]
     yield "closing", one.closing
     yield "of it held", one.held
     if one.expired_unbooked:

@@ -84,8 +84,8 @@ def test_400_random_steps_match_the_model_and_every_retry_gets_the_first_outcome
     assert report.findings == []
     assert report.refusals == len(refusals)
     identity = report.identities["credits"]
-    assert identity.granted == sum(model.flows["granted"] for model in history.models.values())
-    assert identity.spent == sum(model.flows["spent"] for model in history.models.values())
+    assert identity.totals["granted"] == sum(model.flows["granted"] for model in history.models.values())
+    assert identity.totals["spent"] == sum(model.flows["spent"] for model in history.models.values())
 
 
 def assert_replayed(ledger: ServicesLedger, request: rules.Request, first: Entry | Refused) -> None:

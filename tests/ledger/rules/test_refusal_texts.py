@@ -56,6 +56,13 @@ def account() -> Account:
     return Account("ada", "credits", to_us(NOW))
 
 
+def test_a_request_for_all_that_is_left_is_refused_in_words_where_nothing_is_left():
+    facts = {"sequence": 1, "revocable": 0, "requested": None}
+    refusal = {"operation": "revoke", "code": "revocation-exceeds-grant", "facts": facts, "request": {}}
+    assert refusal_text(refusal, at=NOW, unit=CREDITS) == "Refused: nothing is left of grant #1."
+    assert remedies(refusal, at=NOW, unit=CREDITS) == []
+
+
 def test_the_sentence_says_what_was_asked_what_there_was_and_what_kept_the_rest_away(account):
     account = after_grant(account, 322)
     account = after_grant(account, 1_000, effective_at=datetime(2027, 1, 1, tzinfo=UTC))

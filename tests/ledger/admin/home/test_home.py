@@ -205,7 +205,7 @@ def test_each_credit_type_has_what_is_outstanding_and_what_the_month_brought(cli
     page = home_page(client)
     assert (
         "US dollars 80.00 USD outstanding, 73.00 of it spendable, 7.00 held "
-        "Granted, paid 100.00 Granted, promotional 5.00 Spent 25.50 "
+        "Granted, purchased 100.00 Granted, promotional 5.00 Spent 25.50 "
         "Refunded 0.50 Expired 0.00 Spent in the last 30 days: 25.50, most on one day 25.50."
     ) in text_of(page)
     assert "Entries counted up to" in text_of(page)

@@ -1,0 +1,225 @@
+"""The kinds of entries: one row for each, with everything that is asked about a kind.
+
+Texts, colours, totals, the month-end report and the audit's sums come from these rows. CHECKs of the schema and CASEs of the
+audit name every kind again; tests/ledger/rules/test_kinds.py compares them with the rows.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, NamedTuple
+
+
+class Text(NamedTuple):
+    """What an entry did: a word for labels, a sentence with amounts in the credit type's unit, and the API's sentence.
+
+    `past` is filled by `ledger.rules.entry_texts`, `explained` by `ledger.rules.explanations`.
+    """
+
+    label: str
+    past: str
+    explained: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A kind of entry.
+
+    Args:
+        cases: other texts, for an entry that has a value in that column.
+        on_statement: its name on statements, by language; empty: statements do not list it.
+        colour: of its label.
+        sign: how its amount compares with 0.
+        moves: by what it changes the account's credits, held ones included: its amount, what it drew from lots, or nothing.
+        total: the line of the totals to which that is added.
+        refers_to: the kinds of entries to which it can refer.
+        may_begin: it can be the first movement of an account.
+        opens_lots: it can open a lot with its own number.
+        takes: it takes from lots in burn order.
+        of_lot: what it does with each lot in `drawn` otherwise: the API's decision, and its sentence.
+        changes_held: it can change which credits are held.
+        has_own_time: `effective_at` can differ from the instant of the decision.
+        has_key: every entry has the key of a request.
+        booked: when the ledger books it by itself, the reason, and the API's sentence; None: it never does.
+    """
+
+    name: str
+    text: Text
+    cases: Mapping[str, Text] = field(default_factory=dict)
+    on_statement: Mapping[str, str]
+    colour: Literal["success", "info", "primary", "warning", "danger"]
+    sign: Literal[">", ">=", "=", "<=", "<"]
+    moves: Literal["amount", "drawn", "nothing"]
+    total: str | None
+    refers_to: tuple[str, ...] = ()
+    may_begin: bool = False
+    opens_lots: bool = False
+    takes: bool = False
+    of_lot: tuple[str, str] | None = None
+    changes_held: bool = False
+    has_own_time: bool = False
+    has_key: bool = True
+    booked: tuple[str, str] | None = None
+
+    @property
+    def words(self) -> str:
+        return self.name.replace("_", " ")
+
+    @property
+    def title(self) -> str:
+        return self.words.capitalize()
+
+    def text_of(self, entry: Any) -> Text:
+        """The texts for an entry of this kind, or a row of one."""
+        return next((text for column, text in self.cases.items() if getattr(entry, column)), self.text)
+
+    def moved(self, amount: int, drawn: int) -> int:
+        """By how much an entry changes the account's credits, held ones included; `drawn` is what it drew from lots."""
+        return {"amount": amount, "drawn": -drawn, "nothing": 0}[self.moves]
+
+
+_KINDS: Final = (
+    Kind(
+        name="grant", colour="success", sign=">", moves="amount", total="granted",
+        text=Text("Grant", "{amount} added", "The grant added {amount} as a new lot."),
+        on_statement={"en": "Grant", "de": "Gutschrift"},
+        may_begin=True, opens_lots=True, has_own_time=True,
+    ),
+    Kind(
+        name="spend", colour="primary", sign="<", moves="amount", total="spent",
+        text=Text("Spend", "{amount} spent{rated}", "The spend took {amount} from {lots}{on_overdraft}, in the order {order}."),
+        on_statement={"en": "Spend", "de": "Verbrauch"},
+        takes=True,
+    ),
+    Kind(
+        name="refund", colour="info", sign=">", moves="amount", total="refunded", refers_to=("spend", "capture"),
+        text=Text("Refund", "{amount} of spend #{refers_to} returned",
+                  "The refund returned {amount} of entry {refers_to} to {lots}{repaying}."),
+        on_statement={"en": "Refund", "de": "Erstattung"},
+        of_lot=("returned", "The refund returned these credits to their lot; the lot drawn last gets its part first."),
+        opens_lots=True, has_key=False,
+    ),
+    Kind(
+        name="revoke", colour="warning", sign="<", moves="amount", total="revoked", refers_to=("grant",),
+        text=Text("Revoke", "{amount} of grant #{refers_to} taken back",
+                  "The revocation took back {amount} of grant {refers_to}."),
+        on_statement={"en": "Grant taken back", "de": "Gutschrift zurückgenommen"},
+        of_lot=("revoked", "The revocation took back the unspent rest of the grant."),
+    ),
+    Kind(
+        name="expire", colour="warning", sign="<", moves="amount", total="expired", refers_to=("grant", "transfer_in", "refund"),
+        text=Text("Expire", "{amount} of grant #{refers_to} expired", "{amount} of grant {refers_to} expired."),
+        on_statement={"en": "Expired", "de": "Verfallen"},
+        of_lot=("expired", "The lot reached its expiry."),
+        booked=("lot expired", "Lot {refers_to} expired with {amount} left."),
+        has_own_time=True, has_key=False,
+    ),
+    Kind(
+        name="hold", colour="primary", sign="<=", moves="nothing", total=None, refers_to=("hold",),
+        text=Text("Hold", "{amount} set aside{rated}", "The hold set aside {amount} from {lots}, in the order {order}."),
+        cases={"refers_to": Text("Hold", "hold #{refers_to} extended", "Hold {refers_to} has a new expiry; no credits moved.")},
+        on_statement={"en": "Held", "de": "Reserviert"},
+        takes=True, changes_held=True,
+    ),
+    Kind(
+        name="capture", colour="primary", sign="<=", moves="drawn", total="spent", refers_to=("hold",),
+        text=Text("Capture", "{drawn} of hold #{refers_to} spent",
+                  "The capture took {drawn}: {from_hold} from hold {refers_to}{beyond}."),
+        on_statement={"en": "Held credits spent", "de": "Reserviertes verbraucht"},
+        of_lot=("captured", "The capture took these credits from the hold, or from the balance beyond the hold."),
+        changes_held=True,
+    ),
+    Kind(
+        name="release", colour="info", sign=">=", moves="nothing", total=None, refers_to=("hold",),
+        text=Text("Release", "{amount} of hold #{refers_to} returned",
+                  "The release returned {amount} of hold {refers_to} to {lots}{because}."),
+        on_statement={"en": "Held credits released", "de": "Reservierung aufgehoben"},
+        of_lot=("returned", "The release returned these credits from the hold to their lot."),
+        booked=("hold expired", "Hold {refers_to} returned {amount}{because}."),
+        changes_held=True, has_own_time=True, has_key=False,
+    ),
+    Kind(
+        name="transfer_in", colour="success", sign=">", moves="amount", total="transferred_in",
+        text=Text("Transfer", "{amount} received from {other}", "{other} transferred {amount}, {arrived}."),
+        on_statement={"en": "Received", "de": "Erhalten"},
+        of_lot=("joined", "These credits joined the lot that earlier receipts of the same terms share."),
+        may_begin=True, opens_lots=True, has_key=False,
+    ),
+    Kind(
+        name="transfer_out", colour="primary", sign="<", moves="amount", total="transferred_out",
+        text=Text("Transfer", "{amount} sent to {other}",
+                  "The transfer moved {amount} from {lots} to {other}, in the order {order}."),
+        on_statement={"en": "Transferred", "de": "Übertragen"},
+        takes=True,
+    ),
+    Kind(
+        name="adjust", colour="warning", sign="=", moves="nothing", total=None,
+        text=Text("Overdraft", "limit set to {overdraft}", "Spends may take the balance down to {lowest} from now on."),
+        cases={
+            "drawn": Text("Repay", "{drawn} repaid the overdraft", "{drawn} from {lots} repaid the overdraft."),
+            "counterpart": Text("Setting", "{accepts} transfers from others",
+                                "The account {accepts} transfers from others from now on."),
+        },
+        on_statement={"en": "Overdraft", "de": "Überziehung"},
+        booked=("overdraft repaid", "{drawn} repaid the overdraft."),
+        may_begin=True, takes=True, has_key=False,
+    ),
+    Kind(
+        name="refusal", colour="danger", sign="=", moves="nothing", total=None,
+        text=Text("Refused", "{refused}", "{refused} No credits moved."),
+        on_statement={},
+    ),
+)  # fmt: skip
+KINDS: Final = {kind.name: kind for kind in _KINDS}
+
+REFUNDABLE: Final = KINDS["refund"].refers_to
+
+
+def taken_by(entry: Any) -> int:
+    """How many credits a spend or capture took, 0 for every other kind: at most these can be refunded.
+
+    Args:
+        entry: anything with an entry's kind, amount and drawn.
+    """
+    if entry.kind not in REFUNDABLE:
+        return 0
+    return -KINDS[entry.kind].moved(int(entry.amount), sum([amount for _, amount in entry.drawn]))
+
+
+def sql_list(kinds: Iterable[str]) -> str:
+    """The kinds as SQL writes them behind IN."""
+    return "(" + ", ".join(f"'{kind}'" for kind in kinds) + ")"
+
+
+# Totals ----------------------------------------------------------------------------------------------
+
+
+class Line(NamedTuple):
+    """A line of the totals and a column of ledger_daily_total: what entries of the kinds with that total come to.
+
+    `sign` says whether it adds to the credits or takes from them. `source` is that of the lots, for a total with
+    a line for each source.
+    """
+
+    sign: Literal[1, -1]
+    total: str
+    words: str
+    source: str | None = None
+
+
+LINES: Final = {
+    "granted_purchased": Line(1, "granted", "Granted, purchased", "purchased"),
+    "granted_promotional": Line(1, "granted", "Granted, promotional", "promotional"),
+    "refunded": Line(1, "refunded", "Refunded"),
+    "transferred_in": Line(1, "transferred_in", "Transferred in"),
+    "spent": Line(-1, "spent", "Spent"),
+    "expired": Line(-1, "expired", "Expired"),
+    "revoked": Line(-1, "revoked", "Revoked"),
+    "transferred_out": Line(-1, "transferred_out", "Transferred out"),
+}
+"""In the order of the month's report."""
+TOTALS: Final = {line.total: line.sign for line in LINES.values()}
+
+
+def left_of(amounts: Mapping[str, int]) -> int:
+    """What is left of all credits, held ones included, by the lines of the totals: law 8 of the ledger."""
+    return sum(line.sign * amounts[name] for name, line in LINES.items())
