@@ -10,7 +10,10 @@ class LedgerConfig(AppConfig):
     verbose_name = "Ledger"
 
     def ready(self) -> None:
-        """Register the checks of settings, and let each process verify its database once."""
+        """Register the statuses of errors and the checks of settings, and let each process verify its database once."""
         from ledger import checks
+        from ledger.api.kit.writing import statuses
+        from ledger.api.problems import KINDS
 
+        statuses.register(KINDS)
         checks.register()

@@ -8,8 +8,6 @@ from typing import Any
 
 from django.db import models
 
-from ledger.permissions import added_to
-
 SCOPES = (
     "ledger:read",
     "ledger:spend",
@@ -105,7 +103,12 @@ class EntryListing(EntryColumns):
         managed = False
         db_table = "ledger_entry_listing"
         default_permissions = ("view",)
-        permissions = added_to("entrylisting")
+        permissions = [
+            ("grant_credits", "Can grant credits"),
+            ("refund_spend", "Can refund a spend"),
+            ("revoke_grant", "Can revoke the rest of a grant"),
+            ("release_hold", "Can release a hold"),
+        ]
         verbose_name = "entry"
         verbose_name_plural = "entries"
 
@@ -122,7 +125,11 @@ class Account(EntryColumns):
         managed = False
         db_table = "ledger_account"
         default_permissions = ("view",)
-        permissions = added_to("account")
+        permissions = [
+            ("view_locks", "Can view current locks"),
+            ("set_overdraft", "Can set an overdraft"),
+            ("transfer_credits", "Can transfer credits"),
+        ]
         verbose_name = "account"
         verbose_name_plural = "holders with balances"
 
@@ -176,7 +183,7 @@ class ApiKey(models.Model):
     class Meta:
         db_table = "ledger_api_key"
         default_permissions = ("add", "view")
-        permissions = added_to("apikey")
+        permissions = [("revoke_apikey", "Can revoke API key")]
         verbose_name = "API key"
 
     def __str__(self) -> str:
@@ -248,7 +255,7 @@ class RateListing(RateColumns):
         managed = False
         db_table = "ledger_rate_listing"
         default_permissions = ("view",)
-        permissions = added_to("ratelisting")
+        permissions = [("publish_rate", "Can publish a rate")]
         verbose_name = "rate"
 
 

@@ -58,7 +58,7 @@ class Record:
             if item is None and make_default is not None:
                 given[name] = make_default()
                 continue
-            check(value, item, f"/{name}")
+            given[name] = check(value, item, f"/{name}")
         if self.either:
             whole = {name: item for name, item in given.items() if item is not None}
             for pointer, code, detail in choice_errors(whole, self.either, ""):
@@ -69,10 +69,10 @@ class Record:
         """Return if the fields fit together, or raise `Invalid`."""
 
 
-def check(value: Value, item: Any, pointer: str) -> None:
-    """Return if Python's `item` is of the type, or raise `Invalid` with this pointer."""
+def check(value: Value, item: Any, pointer: str) -> Any:
+    """Return Python's `item` as the type has it, or raise `Invalid` with this pointer."""
     try:
-        value.check(item)
+        return value.check(item)
     except InvalidValue as invalid:
         raise Invalid(pointer=pointer + invalid.at, rule=invalid.code, detail=invalid.detail) from invalid
 
@@ -135,6 +135,7 @@ class Shape(Generic[RecordT]):
             for each in self.fields
         ]  # fmt: skip
         self._is_checked_whole = declared.check_whole is not Record.check_whole
+        self._made = [(each.name, each.value.made) for each in self.fields if type(each.value).made is not Value.made]
         self._factories = [(each.name, each.make_default) for each in self.fields if each.make_default is not None]
 
     def take(self, value: dict[str, Any], pointer: str, field_errors: list[FieldError]) -> dict[str, Any]:
@@ -175,6 +176,9 @@ class Shape(Generic[RecordT]):
         for name, make_default in self._factories:
             if name not in fields:
                 fields[name] = make_default()
+        for name, made in self._made:
+            if fields.get(name) is not None:
+                fields[name] = made(fields[name])
         record = object.__new__(self.declared)
         # Not by the constructor, which would judge the values again. Other defaults are attributes of the class.
         record.__dict__.update(fields)
@@ -209,7 +213,12 @@ class Nested(Value):
             return None
         return super().take(value, pointer, field_errors)
 
+    def made(self, item: Any) -> Any:
+        return self.shape.make(dict(item))
+
     def check(self, value: Any) -> Any:
+        if type(value) is dict:
+            return self.shape.declared(**value)
         if not isinstance(value, self.shape.declared):
             raise InvalidValue("not-an-object", f"This must be a {self.shape.declared.__name__}.")
         return value

@@ -69,6 +69,10 @@ class Value:
         """Return the value, which Python code passes, as `read` would return it."""
         return self.read(value)
 
+    def made(self, item: Any) -> Any:
+        """Return what a record has of the value that `take` returned."""
+        return item
+
     def openapi(self) -> dict[str, Any]:
         """Return the JSON schema of what `read` takes; a shape in it stands for a reference to its component."""
         raise NotImplementedError
@@ -185,6 +189,8 @@ class Number(Value):
         return self._within_bounds(Decimal(value))
 
     def check(self, value: Any) -> Decimal:
+        if type(value) is int:
+            value = Decimal(value)
         if not isinstance(value, Decimal) or not value.is_finite():
             raise InvalidValue("not-a-decimal", "This must be a finite decimal number.")
         return self._within_bounds(value)
@@ -293,10 +299,11 @@ class CreditType(Text):
 
 
 class Choice(Value):
-    """One of a few strings."""
+    """One of a few strings; of an enumeration, its member."""
 
     def __init__(self, choices: Iterable[str], text: str = "", **options: Any) -> None:
         super().__init__(text, **options)
+        self._member: Callable[[str], str] = choices if isinstance(choices, type) else str
         self.choices = tuple(str(choice) for choice in choices)
 
     def read(self, value: Any) -> str:
@@ -304,7 +311,7 @@ class Choice(Value):
             raise InvalidValue("not-a-string", f"This must be a string, not {json_name(value)}.")
         if value not in self.choices:
             raise InvalidValue("not-a-choice", f"This must be one of {', '.join(self.choices)}.")
-        return value
+        return self._member(value)
 
     def check(self, value: Any) -> str:
         return self.read(str(value) if isinstance(value, str) else value)
@@ -515,6 +522,9 @@ class ListOf(Value):
         if len(value) < self.least:
             field_errors.append(FieldError(pointer, "too-few-items", f"This must have at least {self.least} items."))
         return [self.child.take(item, f"{pointer}/{number}", field_errors) for number, item in enumerate(value)]
+
+    def made(self, item: Any) -> Any:
+        return [self.child.made(each) for each in item]
 
     def check(self, value: Any) -> Any:
         return [_checked_at(self.child, item, f"/{number}") for number, item in enumerate(value)]

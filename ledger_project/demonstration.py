@@ -22,7 +22,7 @@ from billing.generator.run import generate
 from billing.metering import usage
 from billing.models import Invoice
 from billing.orders import customers, plans, subscriptions
-from billing.orders.customers import CreditTerms
+from billing.orders.customers import NewCredits
 from billing.rating.periods import Interval, IntervalUnit
 from ledger import reads, services
 from ledger.errors import Invalid, Refused
@@ -181,7 +181,7 @@ CUSTOMERS: Final = {
     "CUST-ACME": ("Acme Corporation", "acme", None),
     "CUST-GLOBEX": ("Globex GmbH", "globex", None),
     # Prepaid cents pay its invoices: one credit is worth one cent.
-    "CUST-INITECH": ("Initech Inc.", "initech", CreditTerms(credit_type="usd_cents", unit_value=Decimal("0.01"))),
+    "CUST-INITECH": ("Initech Inc.", "initech", NewCredits(credit_type="usd_cents", unit_value=Decimal("0.01"))),
 }
 SELLER: Final = {
     "name": "Example Tokens GmbH", "line1": "Musterstraße 1", "postal_code": "10115", "city": "Berlin", "country": "DE",

@@ -7,6 +7,7 @@ from billing.api import examples, request_schemas, response_schemas
 from billing.api.endpoints import CATALOGUE, REF_PATH, BillingEndpoint, WriteEndpoint, list_operation
 from billing.errors import AlreadyExists, NotFound
 from billing.orders import coupons
+from billing.orders.coupons import NewCoupon
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.api.kit.writing.rendering import Response, json_response
@@ -25,7 +26,7 @@ class Coupons(WriteEndpoint):
 
     @operation(
         "createCoupon", "Create a coupon", tag=CATALOGUE, scope=BILLING_WRITE, idempotent=True, dry_run=True,
-        takes=RequestBody(shape_of(request_schemas.NewCoupon), {"a percentage": examples.COUPON_BODY}),
+        takes=RequestBody(shape_of(NewCoupon), {"a percentage": examples.COUPON_BODY}),
         responses={201: ResponseBody(response_schemas.CouponSerializer, examples.COUPON, "The coupon.")},
         problems=[AlreadyExists(resource="coupon", ref="WELCOME")],
     )  # fmt: skip
@@ -33,8 +34,11 @@ class Coupons(WriteEndpoint):
         """Create a coupon."""
         return self.once(
             request,
-            request_schemas.NewCoupon,
-            lambda fields: (201, response_schemas.CouponSerializer.body(coupons.create_coupon(**fields))),
+            NewCoupon,
+            lambda fields: (
+                201,
+                response_schemas.CouponSerializer.body(coupons.create_coupon.execute(shape_of(NewCoupon).make(fields))),
+            ),
         )
 
 

@@ -10,7 +10,7 @@ from billing.api import examples, request_schemas, response_schemas
 from billing.api.endpoints import CATALOGUE, COUPON_PATH, NO_CUSTOMER, REF_PATH, WriteEndpoint, list_operation
 from billing.errors import AlreadyExists, CouponNotApplicable, NotFound
 from billing.orders import coupons, customers
-from billing.orders.customers import CreditTerms
+from billing.orders.customers import NewCustomer
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.api.kit.writing.rendering import Response, json_response
@@ -29,7 +29,7 @@ class Customers(WriteEndpoint):
 
     @operation(
         "createCustomer", "Create a customer", tag=CATALOGUE, scope=BILLING_WRITE, idempotent=True, dry_run=True,
-        takes=RequestBody(shape_of(request_schemas.NewCustomer), {"a customer": examples.CUSTOMER_BODY}),
+        takes=RequestBody(shape_of(NewCustomer), {"a customer": examples.CUSTOMER_BODY}),
         responses={201: ResponseBody(response_schemas.CustomerSerializer, examples.CUSTOMER, "The customer.")},
         problems=[AlreadyExists(resource="customer", ref="CUST-7")],
     )  # fmt: skip
@@ -37,11 +37,10 @@ class Customers(WriteEndpoint):
         """Create a customer."""
 
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
-            terms = fields.pop("credits", None)
-            customer = customers.create_customer(**fields, credits=CreditTerms(**terms) if terms else None)
+            customer = customers.create_customer.execute(shape_of(NewCustomer).make(fields))
             return 201, response_schemas.CustomerSerializer.body(customer)
 
-        return self.once(request, request_schemas.NewCustomer, act)
+        return self.once(request, NewCustomer, act)
 
 
 class OneCustomer(WriteEndpoint):
@@ -64,7 +63,7 @@ class OneCustomer(WriteEndpoint):
         "change: what was billed depends on them.",
         tag=CATALOGUE, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[REF_PATH],
         takes=RequestBody(
-            shape_of(request_schemas.CustomerChange), {"moved": {"address": {"line1": "1 New St", "city": "Berlin"}}}
+            request_schemas.CUSTOMER_CHANGE, {"moved": {"address": {"line1": "1 New St", "city": "Berlin"}}}
         ),
         responses={200: ResponseBody(response_schemas.CustomerSerializer, examples.CUSTOMER, "The customer as it is then.")},
         problems=[NO_CUSTOMER],
@@ -73,9 +72,11 @@ class OneCustomer(WriteEndpoint):
         """Change a customer."""
 
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
-            return 200, response_schemas.CustomerSerializer.body(customers.change_customer(ref=ref, **fields))
+            return 200, response_schemas.CustomerSerializer.body(
+                customers.change_customer.execute(request_schemas.CUSTOMER_CHANGE.make(fields | {"ref": ref}))
+            )
 
-        return self.once(request, request_schemas.CustomerChange, act)
+        return self.once(request, request_schemas.CUSTOMER_CHANGE, act)
 
 
 class CustomerCoupons(WriteEndpoint):

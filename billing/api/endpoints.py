@@ -24,7 +24,7 @@ from ledger.api.kit.request_errors import NotFound as NoSuchPath
 from ledger.api.kit.schema import ResponseBody, operation, page_example, page_of
 from ledger.api.kit.writing.rendering import Response, in_key_order, json_response, write_response
 from ledger.errors import LedgerError, Refused
-from ledger.records import Record, shape_of
+from ledger.records import Record, Shape, shape_of
 from ledger.values import HOLDER_ID
 
 Row = TypeVar("Row")
@@ -89,7 +89,7 @@ class WriteEndpoint(BillingEndpoint):
     def once(
         self,
         request: HttpRequest,
-        shape: type[Record],
+        shape: type[Record] | Shape[Any],
         act: Callable[[dict[str, Any]], tuple[int, Any]],
         *,
         dry_run: bool | None = None,
@@ -107,7 +107,7 @@ class WriteEndpoint(BillingEndpoint):
         if dry_run is None:
             dry_run = read_query(DryRunQuery, request)["dry_run"]
         key = dry_run_key(request) if dry_run else idempotency_key(request)
-        fields = read(shape_of(shape), self._raw(request))
+        fields = read(shape if isinstance(shape, Shape) else shape_of(shape), self._raw(request))
         asked: dict[str, Any] = {
             "collection": self.collection,
             "idempotency_key": key,

@@ -9,7 +9,7 @@ from billing.api import examples, request_schemas, response_schemas
 from billing.api.endpoints import CATALOGUE, REF_PATH, BillingEndpoint, WriteEndpoint, list_operation
 from billing.errors import NotFound
 from billing.orders import plans
-from billing.rating.periods import Interval, IntervalUnit
+from billing.orders.plans import NewPlan
 from billing.rating.price_input import parse_prices, price_dict
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.reading.queries import read_query
@@ -32,7 +32,7 @@ class Plans(WriteEndpoint):
         "createPlan", "Create a plan", "Or the next version of one: versions never change, subscriptions stay on theirs.",
         tag=CATALOGUE, scope=BILLING_WRITE, idempotent=True, dry_run=True,
         takes=RequestBody(
-            shape_of(request_schemas.NewPlan),
+            shape_of(NewPlan),
             {"a plan": examples.PLAN_BODY, "usage paid in credits first": examples.PLAN_IN_CREDITS_BODY},
         ),
         responses={201: ResponseBody(response_schemas.PlanSerializer, examples.PLAN, "The version that was made.")},
@@ -41,13 +41,12 @@ class Plans(WriteEndpoint):
         """Create a plan or a version of it."""
 
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
-            interval = fields.pop("interval")
-            plan = plans.create_plan(**fields, interval=Interval(IntervalUnit(interval["unit"]), interval["count"]))
+            plan = plans.create_plan.execute(shape_of(NewPlan).make(fields))
             # Not by `terms_of`, which would keep a version in memory that a dry run undoes.
             prices = [price_dict(price) for price in parse_prices(fields["prices"])]
             return 201, response_schemas.PlanSerializer.body(plan, prices=prices)
 
-        return self.once(request, request_schemas.NewPlan, act)
+        return self.once(request, NewPlan, act)
 
 
 class OnePlan(BillingEndpoint):

@@ -22,7 +22,7 @@ from billing.errors import AlreadyExists, BillingNotSuspended
 from billing.generator.options import Options
 from billing.generator.run import generate
 from billing.orders import subscriptions, suspension
-from billing.orders.subscriptions import Wish
+from billing.orders.subscriptions import NewSubscription
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.reading.queries import read_query
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
@@ -44,7 +44,7 @@ class Subscriptions(WriteEndpoint):
 
     @operation(
         "createSubscription", "Create a subscription", tag=SUBSCRIPTIONS, scope=BILLING_WRITE, idempotent=True, dry_run=True,
-        takes=RequestBody(shape_of(request_schemas.NewSubscription), {"a subscription": examples.SUBSCRIPTION_BODY}),
+        takes=RequestBody(shape_of(NewSubscription), {"a subscription": examples.SUBSCRIPTION_BODY}),
         responses={201: ResponseBody(response_schemas.SubscriptionSerializer, examples.SUBSCRIPTION, "The subscription.")},
         problems=[AlreadyExists(resource="subscription", ref="SUB-1234")],
     )  # fmt: skip
@@ -52,11 +52,13 @@ class Subscriptions(WriteEndpoint):
         """Create a subscription."""
 
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
-            subscription = subscriptions.create_subscription(**fields, actor=self.key.actor)
+            subscription = subscriptions.create_subscription.execute(
+                shape_of(NewSubscription).make(fields | {"actor": self.key.actor})
+            )
             body = response_schemas.SubscriptionSerializer.body(subscription, customer=fields["customer"], plan=fields["plan"])
             return 201, body
 
-        return self.once(request, request_schemas.NewSubscription, act)
+        return self.once(request, NewSubscription, act)
 
 
 class OneSubscription(BillingEndpoint):
@@ -94,7 +96,7 @@ class Amendments(WriteEndpoint):
         "invoices that a run at `as_of` would make with it.",
         tag=SUBSCRIPTIONS, scope=BILLING_WRITE, idempotent=True, dry_run=True,
         parameters=[REF_PATH], query=request_schemas.AmendmentQuery,
-        takes=RequestBody(shape_of(request_schemas.NewAmendment), {"more": examples.AMENDMENT_BODY}),
+        takes=RequestBody(request_schemas.AMENDMENT, {"more": examples.AMENDMENT_BODY}),
         responses={
             201: ResponseBody(response_schemas.AmendmentSerializer, examples.AMENDMENT, "The amendment."),
             200: ResponseBody(
@@ -111,14 +113,8 @@ class Amendments(WriteEndpoint):
             raise Invalid(pointer="/as_of", rule="dry-run-only", detail="works only with dry_run=true; runs bill the amendment")
 
         def amended(fields: dict[str, Any]) -> Any:
-            wish = Wish(
-                plan=fields.get("plan"),
-                quantities=fields.get("quantities"),
-                sets_end="ends_at" in fields,
-                ends_at=fields.get("ends_at"),
-                paused=fields.get("paused"),
-                trial_end=fields.get("trial_end"),
-            )
+            changes = {name: value for name, value in fields.items() if name != "effective_at"}
+            wish = request_schemas.AMENDMENT.make({**changes, "sets_end": "ends_at" in fields})
             return subscriptions.amend_subscription(ref=ref, effective_at=fields["effective_at"], wish=wish, actor=self.key.actor)
 
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
@@ -130,7 +126,7 @@ class Amendments(WriteEndpoint):
             options = Options(as_of=as_of, finalize=False, dry_run=True, render=reads.invoice_document)
             return 200, {"invoices": generate.generate_in(ref=ref, options=options).documents}
 
-        return self.once(request, request_schemas.NewAmendment, show if dry_run else act, dry_run=dry_run, shows_effect=True)
+        return self.once(request, request_schemas.AMENDMENT, show if dry_run else act, dry_run=dry_run, shows_effect=True)
 
 
 class Charges(WriteEndpoint):
@@ -147,7 +143,7 @@ class Charges(WriteEndpoint):
     @operation(
         "chargeOnce", "Add a one-off charge", "It is on the next invoice of the subscription, once.",
         tag=SUBSCRIPTIONS, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[REF_PATH],
-        takes=RequestBody(shape_of(request_schemas.NewCharge), {"a set-up fee": examples.CHARGE_BODY}),
+        takes=RequestBody(request_schemas.CHARGE, {"a set-up fee": examples.CHARGE_BODY}),
         responses={201: ResponseBody(response_schemas.ChargeSerializer, examples.CHARGE, "The charge.")},
         problems=[NO_SUBSCRIPTION],
     )  # fmt: skip
@@ -155,10 +151,12 @@ class Charges(WriteEndpoint):
         """Add a one-off charge."""
 
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
-            charge = subscriptions.charge_once(ref=ref, **fields, actor=self.key.actor)
+            charge = subscriptions.charge_once.execute(
+                request_schemas.CHARGE.make(fields | {"ref": ref, "actor": self.key.actor})
+            )
             return 201, response_schemas.ChargeSerializer.body(charge, subscription=ref)
 
-        return self.once(request, request_schemas.NewCharge, act)
+        return self.once(request, request_schemas.CHARGE, act)
 
 
 def _resuming(name: str, *, deprecated: bool = False) -> Callable[[Any], Any]:

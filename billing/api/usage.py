@@ -19,6 +19,8 @@ from ledger.api.kit.writing.rendering import Response, json_response
 from ledger.database.pacing import paced
 from ledger.records import shape_of
 
+EVENT = shape_of(usage.NewEvent)
+
 
 class OneUsageEvent(BillingEndpoint):
     """One usage event."""
@@ -76,11 +78,11 @@ def _taken_in(raw_events: list[Any]) -> list[dict[str, Any]]:
     results: list[dict[str, Any] | None] = []
     for raw in paced(raw_events):
         try:
-            fields = read(shape_of(request_schemas.UsageEvent), raw)
+            fields = read(EVENT, raw)
         except InvalidRequest as invalid:
             results.append(_invalid(raw, invalid))
             continue
-        good.append(usage.NewEvent(**({"properties": {}} | fields)))
+        good.append(EVENT.make(fields))
         results.append(None)
     taken_in = map(response_schemas.UsageResultSerializer.body, usage.take_in(good))
     return [result if result is not None else next(taken_in) for result in results]

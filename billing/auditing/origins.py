@@ -20,6 +20,7 @@ from billing.orders.subscriptions import follows_from_amendments
 from billing.rating.aggregation import Aggregation
 from billing.rating.periods import Schedule
 from ledger.database.rows import fetch_rows
+from ledger.records import shape_of
 
 EVENTS_PER_FETCH = 5_000
 
@@ -48,6 +49,9 @@ CHANGED_KEYS = """
     SELECT format('keys of events of %s, which were dropped', to_char(month, 'YYYY-MM')) FROM billing_droppedmonth
     WHERE keys_digest IS DISTINCT FROM billing_dropped_keys_digest(month)
 """
+
+
+EVENT = shape_of(NewEvent)
 
 
 class _StoredEvent(NamedTuple):
@@ -100,7 +104,7 @@ def _changed_events() -> Iterator[str]:
         while rows := cursor.fetchmany(EVENTS_PER_FETCH):
             for row in starmap(_StoredEvent, rows):
                 known = row.properties if isinstance(row.properties, dict) else json.loads(row.properties)
-                event = NewEvent(row.idempotency_key, row.subscription, row.meter, row.value, row.occurred_at, known)
+                event = EVENT.make({**row._asdict(), "properties": known})  # as it is stored, not judged
                 if row.digest is None or not row.is_where_its_key_says or event.content_digest() != bytes(row.digest):
                     yield f"event {row.idempotency_key}"
 

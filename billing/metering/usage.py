@@ -3,12 +3,12 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any
 
 from django.db import connection
 
@@ -16,8 +16,11 @@ from billing.models import Subscription
 from billing.rating.aggregation import MICROSECOND, Aggregation, Usage
 from billing.rating.money import decimal_text
 from billing.rating.prices import PERCENTAGES, Price
+from billing.rating.values import Ref, Used
 from ledger.database.statements import Loader, Statement, integer, parameter
 from ledger.database.transactions import own_or_joined
+from ledger.records import Record
+from ledger.values import Metadata, Text, Time
 
 MAX_EVENTS = 1_000
 LONGEST_TRANSACTION = timedelta(hours=1)
@@ -33,22 +36,20 @@ class Result(StrEnum):
     INVALID = "invalid"
 
 
-@dataclass(frozen=True, slots=True)
-class NewEvent:
-    """An event as it was sent, its form already checked.
+@dataclass(frozen=True)
+class NewEvent(Record):
+    """One thing that was used.
 
     Args:
         idempotency_key: permanently unique, over all subscriptions.
-        value: up to 12 decimals.
-        occurred_at: aware.
     """
 
-    idempotency_key: str
-    subscription: str
-    meter: str
-    value: Decimal
-    occurred_at: datetime
-    properties: Mapping[str, Any]
+    idempotency_key: Annotated[str, Text("Permanently unique.", most=255, least=1, pattern=r"[\x20-\x7e]+")]
+    subscription: Annotated[str, Ref("Whose use it is.")]
+    meter: Annotated[str, Ref("What was used.")]
+    value: Annotated[Decimal, Used("How much.")]
+    occurred_at: Annotated[datetime, Time("When.")]
+    properties: Annotated[dict[str, Any], Metadata("What filters look at.")] = field(default_factory=dict)
 
     def content_digest(self) -> bytes:
         """SHA-256 over the content of the event; numbers and times in one canonical form."""

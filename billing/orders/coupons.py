@@ -1,62 +1,88 @@
 """Coupons: created once, and given to customers. Its uses say what is left: see `difference.coupon_uses` of the generator."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from decimal import Decimal
+from typing import Annotated
 
 from django.db.models.functions import Now
 
 from billing.errors import AlreadyExists, CouponNotApplicable
 from billing.models import Coupon, CustomerCoupon, Plan, Price
 from billing.models.lookups import first_of
+from billing.rating.limits import MAX_COUPON_PERIODS
 from billing.rating.totals import CouponPer, Duration
+from billing.rating.values import Currency, Money, Ref
 from ledger.database.lock_names import COUPON, CUSTOMER_COUPONS
 from ledger.database.locks import advisory_lock
 from ledger.database.transactions import own_or_joined
 from ledger.errors import Invalid
+from ledger.records import Record, UseCase
+from ledger.values import Choice, Integer, ListOf
 
 
-def create_coupon(
-    *,
-    code: str,
-    kind: str,
-    value: Decimal,
-    currency: str = "",
-    duration: str,
-    periods: int | None = None,
-    per: str | None = None,
-    prices: Sequence[str] = (),
-    plans: Sequence[str] = (),
-) -> Coupon:
+@dataclass(frozen=True, kw_only=True)
+class NewCoupon(Record):
+    """A discount."""
+
+    code: Annotated[str, Ref("What it is called.")]
+    kind: Annotated[str, Choice(("amount", "percentage"), "What `value` is.")]
+    value: Annotated[Decimal, Money("Money in major units, or percent.")]
+    currency: Annotated[str | None, Currency("Of an amount.", null=True)] = None
+    duration: Annotated[str, Choice(("once", "recurring", "forever"), "How long it lasts.")]
+    periods: Annotated[int | None, Integer("Of a recurring one.", least=1, most=MAX_COUPON_PERIODS, null=True)] = None
+    per: Annotated[
+        str | None,
+        Choice(
+            CouponPer,
+            "Whose periods a recurring one counts: of each `subscription` by itself, the default, or of the `customer`.",
+            null=True,
+        ),
+    ] = None
+    prices: Annotated[list[str] | None, ListOf(Ref(), "The coupon applies only to these price keys.", most=100)] = None
+    plans: Annotated[list[str] | None, ListOf(Ref(), "The coupon applies only to these plans.", most=100)] = None
+
+    def check_whole(self) -> None:
+        is_recurring = self.duration == Duration.RECURRING
+        if self.kind == "amount" and not self.currency:
+            raise Invalid(pointer="/currency", rule="required", detail="an amount needs its currency")
+        if self.kind == "percentage" and self.currency:
+            raise Invalid(pointer="/currency", rule="not-used", detail="a percentage has no currency")
+        if self.value <= 0 or (self.kind == "percentage" and self.value > 100):
+            raise Invalid(pointer="/value", rule="range", detail="must be above 0, and a percentage at most 100")
+        if is_recurring != (self.periods is not None):
+            detail = "only a recurring coupon has periods, and it needs them"
+            raise Invalid(pointer="/periods", rule="recurring-only", detail=detail)
+        if self.per is not None and not is_recurring:
+            raise Invalid(pointer="/per", rule="recurring-only", detail="only a recurring coupon counts periods")
+
+
+def _create(asked: NewCoupon) -> Coupon:
     """Write a coupon, or raise and write nothing.
-
-    Args:
-        kind: amount (then with a currency) or percentage.
-        value: money in major units, or percent, above 0.
-        duration: once, recurring (then with periods) or forever.
-        per: whose periods a recurring one counts: subscription (each of the customer's by itself; the default) or customer.
 
     Raises:
         AlreadyExists: there is a coupon of this code.
         Invalid: a field is missing or given too much, or no plan has one of the codes or price keys.
     """
-    _check(kind, value, currency, duration, periods)
-    if per is not None and duration != Duration.RECURRING:
-        raise Invalid(pointer="/per", rule="recurring-only", detail="only a recurring coupon counts periods")
+    prices, plans = asked.prices or [], asked.plans or []
     _ensure_known(prices, plans)
-    with own_or_joined(), advisory_lock(COUPON(code)):
-        if Coupon.objects.filter(code=code).exists():
-            raise AlreadyExists(resource="coupon", ref=code)
+    with own_or_joined(), advisory_lock(COUPON(asked.code)):
+        if Coupon.objects.filter(code=asked.code).exists():
+            raise AlreadyExists(resource="coupon", ref=asked.code)
         return Coupon.objects.create(
-            code=code,
-            kind=kind,
-            value=value,
-            currency=currency,
-            duration=duration,
-            periods=periods,
-            per=(per or CouponPer.SUBSCRIPTION) if duration == Duration.RECURRING else "",
-            prices=list(prices),
-            plans=list(plans),
+            code=asked.code,
+            kind=asked.kind,
+            value=asked.value,
+            currency=asked.currency or "",
+            duration=asked.duration,
+            periods=asked.periods,
+            per=(asked.per or CouponPer.SUBSCRIPTION) if asked.duration == Duration.RECURRING else "",
+            prices=prices,
+            plans=plans,
         )
+
+
+create_coupon = UseCase(NewCoupon, _create)
 
 
 def give_coupon(*, customer_id: int, customer_ref: str, customer_currency: str, code: str) -> CustomerCoupon:
@@ -113,14 +139,3 @@ def _ensure_known(prices: Sequence[str], plans: Sequence[str]) -> None:
         if key not in keys:
             detail = f"{'none of the plans has' if plans else 'no plan has'} a price {key!r}"
             raise Invalid(pointer=f"/prices/{position}", rule="exists", detail=detail)
-
-
-def _check(kind: str, value: Decimal, currency: str, duration: str, periods: int | None) -> None:
-    if kind == "amount" and not currency:
-        raise Invalid(pointer="/currency", rule="required", detail="an amount needs its currency")
-    if kind == "percentage" and currency:
-        raise Invalid(pointer="/currency", rule="not-used", detail="a percentage has no currency")
-    if value <= 0 or (kind == "percentage" and value > 100):
-        raise Invalid(pointer="/value", rule="range", detail="must be above 0, and a percentage at most 100")
-    if (duration == Duration.RECURRING) != (periods is not None):
-        raise Invalid(pointer="/periods", rule="recurring-only", detail="only a recurring coupon has periods, and it needs them")

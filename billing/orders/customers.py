@@ -1,106 +1,125 @@
 """Customers: who pays, on which terms, and whose credits pay first."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, TypedDict, Unpack
+from typing import Annotated, Any
 
 from billing.errors import AlreadyExists
 from billing.models import Customer
 from billing.models.lookups import first_of
-from billing.rating.limits import MAX_MONEY, SMALLEST_MONEY
+from billing.rating.limits import MAX_GRACE_DAYS, MAX_MONEY, MAX_TERMS_DAYS, SMALLEST_MONEY
 from billing.rating.tax import VatStatus
+from billing.rating.values import Currency, Ref, Zone
 from ledger.database.lock_names import CUSTOMER
 from ledger.database.locks import advisory_lock
 from ledger.database.transactions import own_or_joined
 from ledger.errors import Invalid
+from ledger.records import Nested, Record, UseCase
+from ledger.values import Choice, CreditType, Holder, Integer, Metadata, Number, Text
 
 # Source: EN 16931 BR-CO-9, and the longest numbers in use.
 VAT_ID = re.compile(r"[A-Z]{2}[0-9A-Z+*]{2,13}")
 
 
-@dataclass(frozen=True, slots=True)
-class CreditTerms:
-    """The credits of the holder that pay, and the worth of one of them.
+@dataclass(frozen=True, kw_only=True)
+class NewCredits(Record):
+    """Which credits of the holder pay."""
 
-    Args:
-        unit_value: money per credit, in major units of the customer's currency; above 0.
+    credit_type: Annotated[str, CreditType()] = "credits"
+    unit_value: Annotated[
+        Decimal, Number("Money that one credit pays, in major units; above 0.", least=SMALLEST_MONEY, most=MAX_MONEY)
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewCustomer(Record):
+    """Who pays."""
+
+    ref: Annotated[str, Ref("Your name for the customer.")]
+    name: Annotated[str, Text("As printed on the invoice.", most=200, least=1)]
+    currency: Annotated[str, Currency()]
+    time_zone: Annotated[str, Zone("For dates on documents.")] = "UTC"
+    language: Annotated[str, Text("BCP 47.", most=16, least=2)] = "en"
+    address: Annotated[dict[str, Any], Metadata("As printed on the invoice.")] = field(default_factory=dict)
+    vat_id: Annotated[str, Text("VAT identification number; needed for reverse charge.", most=32)] = ""
+    vat_status: Annotated[
+        str,
+        Choice(
+            VatStatus,
+            "What is standard-rated is charged without tax under reverse charge (category AE) and to the exempt (E).",
+        ),
+    ] = VatStatus.TAXABLE.value
+    terms_days: Annotated[int, Integer("Days from issue to due date.", least=0, most=MAX_TERMS_DAYS)] = 30
+    grace_days: Annotated[
+        int, Integer("Days for which an invoice stays a draft; each run rates it again.", least=0, most=MAX_GRACE_DAYS)
+    ] = 0
+    holder_id: Annotated[str | None, Holder("Whose credits pay first.", null=True)] = None
+    credits: Annotated[NewCredits | None, Nested(NewCredits, "Which of them, and what one is worth.", null=True)] = None
+
+    def check_whole(self) -> None:
+        _ensure_vat_status(self.vat_status, self.vat_id)
+        if self.credits is not None and not self.holder_id:
+            raise Invalid(pointer="/credits", rule="needs-holder", detail="a customer who pays with credits needs a holder_id")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CustomerChange(Record):
+    """The changes, from the next document on. Other fields stay.
+
+    They are what the next documents print; no past bill depends on them.
     """
 
-    credit_type: str
-    unit_value: Decimal
+    ref: Annotated[str, Ref()]
+
+    name: Annotated[str | None, Text("As printed on the invoice.", most=200, least=1)] = None
+    language: Annotated[str | None, Text("BCP 47.", most=16, least=2)] = None
+    address: Annotated[dict[str, Any] | None, Metadata("As printed on the invoice; replaces the whole address.")] = None
+    vat_id: Annotated[str | None, Text("VAT identification number; needed for reverse charge.", most=32)] = None
+    vat_status: Annotated[str | None, Choice(VatStatus, "See the creation.")] = None
+    terms_days: Annotated[int | None, Integer("Days from issue to due date.", least=0, most=MAX_TERMS_DAYS)] = None
+    grace_days: Annotated[int | None, Integer("Days for which an invoice stays a draft.", least=0, most=MAX_GRACE_DAYS)] = None
 
 
-class CustomerChanges(TypedDict, total=False):
-    """The changeable fields of a customer: what the next documents print. No past bill depends on them."""
-
-    name: str
-    language: str
-    address: dict[str, Any]
-    vat_id: str
-    vat_status: str
-    terms_days: int
-    grace_days: int
-
-
-def create_customer(
-    *,
-    ref: str,
-    name: str,
-    currency: str,
-    time_zone: str = "UTC",
-    language: str = "en",
-    address: dict[str, Any] | None = None,
-    vat_id: str = "",
-    vat_status: str = VatStatus.TAXABLE,
-    terms_days: int = 30,
-    grace_days: int = 0,
-    holder_id: str = "",
-    credits: CreditTerms | None = None,  # noqa: A002  what the API calls it
-) -> Customer:
+def _create(asked: NewCustomer) -> Customer:
     """Write a customer, or raise and write nothing.
-
-    Args:
-        vat_status: taxable, reverse_charge (only with a VAT id, country first) or exempt.
-        terms_days: from issue to due date.
-        grace_days: how long an invoice stays a draft that takes late usage, before a run finalises it.
 
     Raises:
         AlreadyExists: there is a customer of this ref.
         Invalid: credits without a holder or without worth, an unknown VAT status, or reverse charge without a VAT id.
     """
-    _ensure_vat_status(vat_status, vat_id)
-    if credits is not None and not holder_id:
-        raise Invalid(pointer="/credits", rule="needs-holder", detail="a customer who pays with credits needs a holder_id")
-    if credits is not None and not SMALLEST_MONEY <= credits.unit_value <= MAX_MONEY:
-        raise Invalid(pointer="/credits/unit_value", rule="out-of-range", detail=f"must be above 0 and at most {MAX_MONEY}")
-    with own_or_joined(), advisory_lock(CUSTOMER(ref)):
-        if Customer.objects.filter(ref=ref).exists():
-            raise AlreadyExists(resource="customer", ref=ref)
+    with own_or_joined(), advisory_lock(CUSTOMER(asked.ref)):
+        if Customer.objects.filter(ref=asked.ref).exists():
+            raise AlreadyExists(resource="customer", ref=asked.ref)
         return Customer.objects.create(
-            ref=ref,
-            name=name,
-            currency=currency,
-            time_zone=time_zone,
-            language=language,
-            address=address or {},
-            vat_id=vat_id,
-            vat_status=vat_status,
-            terms_days=terms_days,
-            grace_days=grace_days,
-            holder_id=holder_id,
-            credit_type=credits.credit_type if credits else "",
-            credit_unit_value=credits.unit_value if credits else None,
+            ref=asked.ref,
+            name=asked.name,
+            currency=asked.currency,
+            time_zone=asked.time_zone,
+            language=asked.language,
+            address=asked.address,
+            vat_id=asked.vat_id,
+            vat_status=asked.vat_status,
+            terms_days=asked.terms_days,
+            grace_days=asked.grace_days,
+            holder_id=asked.holder_id or "",
+            credit_type=asked.credits.credit_type if asked.credits else "",
+            credit_unit_value=asked.credits.unit_value if asked.credits else None,
         )
 
 
-def change_customer(*, ref: str, **changes: Unpack[CustomerChanges]) -> Customer:
+create_customer = UseCase(NewCustomer, _create)
+
+
+def _change(asked: CustomerChange) -> Customer:
     """Change what the next documents print of a customer, or raise and write nothing.
 
     Raises:
         NotFound: there is no such customer.
         Invalid: no change, an unknown VAT status, or reverse charge without a VAT id.
     """
+    changes = {name: value for name, value in vars(asked).items() if name != "ref" and value is not None}
+    ref = asked.ref
     if not changes:
         raise Invalid(pointer="", rule="required", detail="give at least one field to change")
     with own_or_joined(), advisory_lock(CUSTOMER(ref)):
@@ -112,9 +131,10 @@ def change_customer(*, ref: str, **changes: Unpack[CustomerChanges]) -> Customer
     return customer
 
 
+change_customer = UseCase(CustomerChange, _change)
+
+
 def _ensure_vat_status(vat_status: str, vat_id: str) -> None:
-    if vat_status not in list(VatStatus):
-        raise Invalid(pointer="/vat_status", rule="not-one-of", detail=f"must be one of {', '.join(VatStatus)}")
     if vat_status == VatStatus.REVERSE_CHARGE and VAT_ID.fullmatch(vat_id) is None:
         detail = "reverse charge needs a VAT id that begins with the two letters of its country"
         raise Invalid(pointer="/vat_id", rule="needed-for-reverse-charge", detail=detail)

@@ -1,24 +1,25 @@
 """The catalogue: plans with their prices. A written version of a plan never changes."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 from django.db.models import Max
 
 from billing.models import Plan
 from billing.models import Price as PriceRow
 from billing.models.lookups import first_of
-from billing.rating.periods import Interval, IntervalUnit
-from billing.rating.price_fields import PriceInvalid
-from billing.rating.price_input import currency_fault, parse_prices, price_dict
+from billing.rating.periods import MAX_INTERVAL_COUNT, Interval, IntervalUnit
+from billing.rating.price_input import parse_prices, price_dict
 from billing.rating.prices import Price
+from billing.rating.values import Currency, Money, PriceValue, Ref
 from ledger.database.lock_names import PLAN
 from ledger.database.locks import advisory_lock
 from ledger.database.transactions import own_or_joined
 from ledger.errors import Invalid
+from ledger.records import Nested, Record, UseCase
+from ledger.values import Amount, Choice, CreditType, Integer, ListOf, Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,48 +38,87 @@ class PlanTerms:
     """Row id and terms of each price, in the order in which lines are printed."""
 
 
-def create_plan(
-    *,
-    code: str,
-    name: str,
-    currency: str,
-    interval: Interval,
-    prices: Sequence[Any],
-    minimum: Decimal | None = None,
-    maximum: Decimal | None = None,
-    allowance: dict[str, Any] | None = None,
-) -> Plan:
+@dataclass(frozen=True, kw_only=True)
+class NewInterval(Record):
+    """How long a period is."""
+
+    unit: Annotated[str, Choice(IntervalUnit, "What is counted.")]
+    count: Annotated[int, Integer("How many.", least=1, most=MAX_INTERVAL_COUNT)] = 1
+
+
+class IntervalValue(Nested):
+    """An interval, which periods are counted by."""
+
+    def made(self, item: Any) -> Interval:
+        return Interval(**item)
+
+    def check(self, value: Any) -> Interval:
+        return value if isinstance(value, Interval) else self.made(super().check(value).__dict__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewAllowance(Record):
+    """Credits that the customer's holder is given each period."""
+
+    credit_type: Annotated[str, CreditType("What is granted.")] = "credits"
+    amount: Annotated[int, Amount("Per full period; part of one gets its share of days.")]
+    rollover_cap: Annotated[
+        int | None,
+        Amount(
+            "How many unspent ones are taken along into the next period; without it they expire with their period.",
+            least=0,
+            null=True,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewPlan(Record):
+    """A plan, or the next version of it."""
+
+    code: Annotated[str, Ref("A code that is there already gets a new version.")]
+    name: Annotated[str, Text("For people.", most=200, least=1)]
+    currency: Annotated[str, Currency()]
+    interval: Annotated[Interval, IntervalValue(NewInterval, "The billing period.")]
+    prices: Annotated[list[Any], ListOf(PriceValue(), "With distinct keys.", least=1, most=100)]
+    minimum: Annotated[Decimal | None, Money("Least per subscription and period, before tax.", null=True)] = None
+    maximum: Annotated[Decimal | None, Money("Most per subscription and period, before tax.", null=True)] = None
+    allowance: Annotated[NewAllowance | None, Nested(NewAllowance, "Credits granted each period.", null=True)] = None
+
+    def check_whole(self) -> None:
+        if self.minimum is not None and self.maximum is not None and self.minimum > self.maximum:
+            raise Invalid(pointer="/minimum", rule="below-maximum", detail="the minimum must not exceed the maximum")
+
+
+def _create(asked: NewPlan) -> Plan:
     """Write a plan, or its next version where the code exists; or raise and write nothing.
 
     Subscriptions keep the version of their order until an amendment names the plan again.
 
-    Args:
-        prices: as the REST contract gives them; each is checked by `billing.rating.price_input`.
-        minimum, maximum: money per subscription and period, in major units.
-        allowance: credits granted each period: `credit_type`, `amount`, `rollover_cap` (None: they expire with the period).
-
     Raises:
-        PriceInvalid: a price or the currency is not valid; has every fault with its field.
+        PriceInvalid: a price is not valid; has every fault with its field.
         Invalid: the minimum is above the maximum.
     """
-    parsed = _checked(currency, prices, minimum, maximum)
-    allowance = _whole_allowance(allowance)
-    with own_or_joined(), advisory_lock(PLAN(code)):
-        last = Plan.objects.filter(code=code).aggregate(last=Max("version"))["last"]
+    parsed = parse_prices(asked.prices)
+    with own_or_joined(), advisory_lock(PLAN(asked.code)):
+        last = Plan.objects.filter(code=asked.code).aggregate(last=Max("version"))["last"]
         plan = Plan.objects.create(
-            code=code,
+            code=asked.code,
             version=(last or 0) + 1,
-            name=name,
-            currency=currency,
-            interval_unit=interval.unit.value,
-            interval_count=interval.count,
-            minimum=minimum,
-            maximum=maximum,
-            allowance=allowance,
+            name=asked.name,
+            currency=asked.currency,
+            interval_unit=asked.interval.unit.value,
+            interval_count=asked.interval.count,
+            minimum=asked.minimum,
+            maximum=asked.maximum,
+            allowance=asdict(asked.allowance) if asked.allowance else None,
         )
         PriceRow.objects.bulk_create(_price_row(plan, position, price) for position, price in enumerate(parsed))
         plan.refresh_from_db()
     return plan
+
+
+create_plan = UseCase(NewPlan, _create)
 
 
 def latest_plan(code: str, *, pointer: str = "/plan") -> Plan:
@@ -127,31 +167,6 @@ def price_of(price_id: int) -> tuple[PlanTerms, Price]:
     plan_id = PriceRow.objects.values_list("plan_id", flat=True).get(pk=price_id)
     terms = terms_of(plan_id)
     return terms, next(price for known_id, price in terms.prices if known_id == price_id)
-
-
-def _checked(currency: str, prices: Sequence[Any], minimum: Decimal | None, maximum: Decimal | None) -> tuple[Price, ...]:
-    fault = currency_fault(currency)
-    if fault is not None:
-        raise PriceInvalid([fault])
-    if minimum is not None and maximum is not None and minimum > maximum:
-        raise Invalid(pointer="/minimum", rule="below-maximum", detail="the minimum must not exceed the maximum")
-    return parse_prices(prices)
-
-
-def _whole_allowance(allowance: dict[str, Any] | None) -> dict[str, Any] | None:
-    """An allowance with all its fields, in the order of responses.
-
-    Raises:
-        Invalid: it grants nothing, or its rollover cap is below zero.
-    """
-    if allowance is None:
-        return None
-    cap = allowance.get("rollover_cap")
-    if allowance["amount"] < 1:
-        raise Invalid(pointer="/allowance/amount", rule="range", detail="must be at least 1")
-    if cap is not None and cap < 0:
-        raise Invalid(pointer="/allowance/rollover_cap", rule="range", detail="must not be negative")
-    return {"credit_type": allowance.get("credit_type", "credits"), "amount": allowance["amount"], "rollover_cap": cap}
 
 
 def _price_row(plan: Plan, position: int, price: Price) -> PriceRow:

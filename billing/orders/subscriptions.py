@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 
 from django.db.models import Max
 from django.db.models.functions import Now
@@ -23,73 +23,93 @@ from billing.rating.limits import check_instant, check_quantity
 from billing.rating.periods import first_charged_instant
 from billing.rating.price_fields import pointer_part
 from billing.rating.prices import PriceKind
+from billing.rating.values import Ref, Units, Zone
 from ledger.database.lock_names import SUBSCRIPTION_INTENT
 from ledger.database.locks import Lock, advisory_lock
 from ledger.database.transactions import own_or_joined
 from ledger.errors import Invalid
+from ledger.records import Record, UseCase
+from ledger.values import Amount, Boolean, MapOf, Number, Text, Time
+
+Quantities = dict[str, Decimal]
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+@dataclass(frozen=True, kw_only=True)
+class Wish(Record):
     """What an amendment changes: exactly one of these."""
 
-    plan: str | None = None
-    quantities: Mapping[str, Decimal] | None = None
+    keeps_null = frozenset({"ends_at"})
+
+    plan: Annotated[str | None, Ref("The newest version of this plan.")] = None
+    quantities: Annotated[Quantities | None, MapOf(Units(), "By price key.", max_keys=100)] = None
+    ends_at: Annotated[
+        datetime | None,
+        Time(
+            "When the subscription ends; null withdraws a planned end. An ended subscription becomes active again "
+            "from `effective_at`; billing skips the time between.",
+            null=True,
+        ),
+    ] = None
+    paused: Annotated[bool | None, Boolean("True stops it, false resumes it.")] = None
+    trial_end: Annotated[datetime | None, Time("Extends a trial that has not ended yet; later than its end is now.")] = None
     sets_end: bool = False
-    ends_at: datetime | None = None
-    paused: bool | None = None
-    trial_end: datetime | None = None
+    """Told apart from no `ends_at`: with it, an `ends_at` of None withdraws a planned end."""
 
 
-def create_subscription(
-    *,
-    ref: str,
-    customer: str,
-    plan: str,
-    started_at: datetime,
-    anchor_at: datetime | None = None,
-    time_zone: str = "UTC",
-    quantities: Mapping[str, Decimal] | None = None,
-    trial_end: datetime | None = None,
-    ends_at: datetime | None = None,
-    actor: str = "",
-) -> Subscription:
+@dataclass(frozen=True, kw_only=True)
+class NewSubscription(Record):
+    """What a customer orders."""
+
+    ref: Annotated[str, Ref('Your name for it, e.g. "SUB-1234".')]
+    customer: Annotated[str, Ref("Who pays.")]
+    plan: Annotated[str, Ref("The newest version of this plan.")]
+    started_at: Annotated[datetime, Time("From when on it is billed.")]
+    anchor_at: Annotated[datetime | None, Time("What periods are counted from; the start by default.", null=True)] = None
+    time_zone: Annotated[str, Zone("In which days and months are counted.")] = "UTC"
+    quantities: Annotated[Quantities | None, MapOf(Units(), "By price key; 1 by default.", max_keys=100)] = None
+    trial_end: Annotated[datetime | None, Time("Nothing is charged before.", null=True)] = None
+    ends_at: Annotated[datetime | None, Time("The end; never by default.", null=True)] = None
+    actor: str = ""
+
+    def check_whole(self) -> None:
+        for name in ("started_at", "anchor_at", "trial_end", "ends_at"):
+            check_instant(f"/{name}", getattr(self, name))
+
+
+def _create(asked: NewSubscription) -> Subscription:
     """Write a subscription to the newest version of a plan, or raise and write nothing.
-
-    Args:
-        anchor_at: what periods are counted from; by default the start.
-        quantities: of recurring prices, by key; 1 where none is given.
 
     Raises:
         AlreadyExists: there is a subscription of this ref.
         Invalid: an unknown customer, plan or price key, an end before the start, a time outside the years 2000 to 2200,
             or a quantity above 10^18.
     """
-    for name, instant in {"started_at": started_at, "anchor_at": anchor_at, "trial_end": trial_end, "ends_at": ends_at}.items():
-        check_instant(f"/{name}", instant)
-    payer = Customer.objects.filter(ref=customer).first()
+    payer = Customer.objects.filter(ref=asked.customer).first()
     if payer is None:
-        raise Invalid(pointer="/customer", rule="exists", detail=f"customer {customer!r} does not exist")
-    version = plans.latest_plan(plan)
-    _check_quantities(version.pk, quantities or {})
-    if ends_at is not None and ends_at <= started_at:
+        raise Invalid(pointer="/customer", rule="exists", detail=f"customer {asked.customer!r} does not exist")
+    version = plans.latest_plan(asked.plan)
+    _check_quantities(version.pk, asked.quantities or {})
+    if asked.ends_at is not None and asked.ends_at <= asked.started_at:
         raise Invalid(pointer="/ends_at", rule="after-start", detail="a subscription must end after it starts")
-    with own_or_joined(), advisory_lock(SUBSCRIPTION_INTENT(ref)) as lock:
-        if Subscription.objects.filter(ref=ref).exists():
-            raise AlreadyExists(resource="subscription", ref=ref)
+    with own_or_joined(), advisory_lock(SUBSCRIPTION_INTENT(asked.ref)) as lock:
+        if Subscription.objects.filter(ref=asked.ref).exists():
+            raise AlreadyExists(resource="subscription", ref=asked.ref)
         subscription = Subscription.objects.create(
-            ref=ref,
+            ref=asked.ref,
             customer_id=payer.pk,
-            started_at=started_at,
-            anchor_at=anchor_at or started_at,
-            time_zone=time_zone,
-            trial_end=trial_end,
+            started_at=asked.started_at,
+            anchor_at=asked.anchor_at or asked.started_at,
+            time_zone=asked.time_zone,
+            trial_end=asked.trial_end,
         )
-        order = {"plan": version.pk, "quantities": _as_text(quantities or {}), "ends_at": _iso(ends_at)}
-        _insert_amendment(lock, subscription, started_at, order, actor)
+        order = {"plan": version.pk, "quantities": _as_text(asked.quantities or {}), "ends_at": _iso(asked.ends_at)}
+        _insert_amendment(lock, subscription, asked.started_at, order, asked.actor)
         _store_timeline(lock, subscription)
     subscription.refresh_from_db()
     return subscription
+
+
+create_subscription = UseCase(NewSubscription, _create)
 
 
 def amend_subscription(*, ref: str, effective_at: datetime, wish: Wish, actor: str = "") -> Amendment:
@@ -117,35 +137,43 @@ def amend_subscription(*, ref: str, effective_at: datetime, wish: Wish, actor: s
     return amendment
 
 
-def charge_once(
-    *,
-    ref: str,
-    amount_minor: int,
-    description: str,
-    tax_category: str = "S",
-    tax_rate: Decimal = Decimal(0),
-    actor: str = "",
-) -> Charge:
+@dataclass(frozen=True, kw_only=True)
+class NewCharge(Record):
+    """A one-off charge."""
+
+    ref: Annotated[str, Ref()]
+
+    amount_minor: Annotated[int, Amount("In minor units of the customer's currency.")]
+    description: Annotated[str, Text("As printed on the invoice.", most=500, least=1)]
+    tax_rate: Annotated[Decimal, Number("Percent.", least=0, most=100)] = Decimal(0)
+    tax_category: str = "S"
+    actor: str = ""
+
+
+def _charge(asked: NewCharge) -> Charge:
     """Write a one-off charge, which the next invoice of the subscription bills; or raise and write nothing.
 
     Raises:
         NotFound: there is no such subscription.
     """
-    subscription = subscription_of(ref)
+    subscription = subscription_of(asked.ref)
     currency = Customer.objects.values_list("currency", flat=True).get(pk=subscription.customer_id)
-    with own_or_joined(), advisory_lock(SUBSCRIPTION_INTENT(ref)):
+    with own_or_joined(), advisory_lock(SUBSCRIPTION_INTENT(asked.ref)):
         charge = Charge.objects.create(
             subscription_id=subscription.pk,
             sequence=_next(Charge, subscription),
             currency=currency,
-            amount_minor=amount_minor,
-            description=description,
-            tax_category=tax_category,
-            tax_rate=tax_rate,
-            actor=actor,
+            amount_minor=asked.amount_minor,
+            description=asked.description,
+            tax_category=asked.tax_category,
+            tax_rate=asked.tax_rate,
+            actor=asked.actor,
         )
         charge.refresh_from_db()
     return charge
+
+
+charge_once = UseCase(NewCharge, _charge)
 
 
 def subscription_of(ref: str) -> Subscription:

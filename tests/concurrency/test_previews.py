@@ -19,7 +19,7 @@ from billing.generator.run import runs, steps
 from billing.generator.run.outcomes import SubscriptionResult
 from billing.models import Customer, Invoice, Subscription
 from billing.orders import coupons
-from billing.orders.customers import CreditTerms
+from billing.orders.customers import NewCredits
 from ledger import previews, services
 from ledger.database.locks import holder_key, lock_number, try_advisory_lock, waits_bounded
 from ledger.errors import HolderBusy, LockBusy
@@ -40,7 +40,9 @@ class Sharing:
     def __init__(self, subscriptions: int) -> None:
         self.holder = unique("holder")
         services.grant(holder_id=self.holder, amount=1_000, idempotency_key="grant")
-        self.customer: Customer = CustomerFactory(holder_id=self.holder, credits=CreditTerms("credits", Decimal("0.01")))
+        self.customer: Customer = CustomerFactory(
+            holder_id=self.holder, credits=NewCredits(credit_type="credits", unit_value=Decimal("0.01"))
+        )
         code = coupons.create_coupon(code=unique("c"), kind="amount", value=Decimal(15), currency="EUR", duration="once").code
         coupons.give_coupon(customer_id=self.customer.pk, customer_ref=self.customer.ref, customer_currency="EUR", code=code)
         prices = [metered(credits={"per_unit": "1"}), recurring()]

@@ -16,7 +16,7 @@ from billing.generator.run.generate import generate
 from billing.metering import partitions
 from billing.models import Claim, CouponUse, CreditNote, CreditPayment, Invoice
 from billing.orders import coupons, customers, subscriptions, suspension
-from billing.orders.customers import CreditTerms
+from billing.orders.customers import NewCredits
 from ledger import services, staff_log
 from ledger.entry_rows import copy_line
 from ledger.errors import InsufficientCredits
@@ -109,8 +109,8 @@ def _billed_customer() -> None:
     """Credits that pay, a coupon, usage, a charge, a new plan, an allowance, credit notes, payment, void and deletion."""
     services.grant(holder_id="acme", amount=900, idempotency_key="first")
     customer = CustomerFactory(
-        ref="C-1", holder_id="acme", credits=CreditTerms("credits", Decimal("0.01")), address={"line1": "Street 1"},
-        vat_id="DE123456789",
+        ref="C-1", holder_id="acme", credits=NewCredits(credit_type="credits", unit_value=Decimal("0.01")),
+        address={"line1": "Street 1"}, vat_id="DE123456789",
     )  # fmt: skip
     customers.change_customer(ref="C-1", name="Ada Lovelace Ltd")
     coupons.create_coupon(code="TEN", kind="percentage", value=Decimal(10), duration="recurring", periods=3)
@@ -141,7 +141,7 @@ def _billed_customer() -> None:
 def _corrected_subscription() -> None:
     """A correction that was voided, so that claims count again; an invoice that was voided and billed again; a deleted draft."""
     services.grant(holder_id="voider", amount=100, idempotency_key="first")
-    CustomerFactory(ref="C-2", holder_id="voider", credits=CreditTerms("credits", Decimal("0.01")))
+    CustomerFactory(ref="C-2", holder_id="voider", credits=NewCredits(credit_type="credits", unit_value=Decimal("0.01")))
     PlanFactory(code="seats", prices=[recurring(tax_rate="20", model="unit"), metered(tax_rate="20")])
     subscription = SubscriptionFactory(ref="SUB-2", customer="C-2", plan="seats", quantities={"base": Decimal(3)})
     coupons.create_coupon(code="ONCE", kind="percentage", value=Decimal(10), duration="forever")

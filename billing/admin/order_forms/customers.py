@@ -21,7 +21,7 @@ from billing.admin.prose import amount, coupon_words
 from billing.documents.printing.pages import address_lines
 from billing.models import Coupon, Customer, CustomerCoupon
 from billing.orders import coupons, customers
-from billing.orders.customers import CreditTerms
+from billing.orders.customers import NewCredits
 from billing.rating.limits import MAX_GRACE_DAYS, MAX_MONEY, MAX_TERMS_DAYS, SMALLEST_MONEY
 from billing.rating.tax import VatStatus
 from ledger.admin.forms.credit_amounts import CreditAmountsForm, CreditValueField
@@ -149,9 +149,9 @@ def _fields(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 def _new_fields(asked: Mapping[str, Any]) -> dict[str, Any]:
     unit_value = asked.get("unit_value")
-    terms = CreditTerms(asked.get("credit_type", "credits"), unit_value) if unit_value is not None else None
+    terms = NewCredits(credit_type=asked.get("credit_type", "credits"), unit_value=unit_value) if unit_value is not None else None
     named = {name: asked[name] for name in ("ref", "currency", "time_zone")}
-    return _fields(asked) | named | {"holder_id": asked.get("holder_id", ""), "credits": terms}
+    return _fields(asked) | named | {"holder_id": asked.get("holder_id"), "credits": terms}
 
 
 def _create(*, idempotency_key: str, actor: str, **asked: Any) -> Done:

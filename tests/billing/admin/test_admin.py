@@ -28,7 +28,7 @@ from billing.models import (
     UsageEvent,
 )
 from billing.orders import coupons, subscriptions
-from billing.orders.customers import CreditTerms
+from billing.orders.customers import NewCredits
 from billing.orders.subscriptions import Wish
 from ledger import reads, services
 from ledger.models import CreditType
@@ -228,7 +228,7 @@ def test_only_what_the_state_allows_is_offered(client, billed, state, offered):
 
 def test_a_double_click_moves_once_and_shows_that_it_was_done(client):
     services.grant(holder_id="ada", amount=300, idempotency_key="g")
-    customer = CustomerFactory(holder_id="ada", credits=CreditTerms(credit_type="credits", unit_value=Decimal("0.01")))
+    customer = CustomerFactory(holder_id="ada", credits=NewCredits(credit_type="credits", unit_value=Decimal("0.01")))
     generate_in(ref=SubscriptionFactory(customer=customer.ref).ref, options=Options(as_of=at(1, 1)))
     invoice = Invoice.objects.get()
     url = f"{BILLING}/invoice/{invoice.pk}/void/"
@@ -352,7 +352,7 @@ def test_each_permission_allows_only_its_own_transition_of_an_invoice(billed):
 
 def test_a_customer_leads_to_its_holder_also_before_the_holder_has_credits(client):
     """The credits of the one pay invoices; those of the other are only spent on usage, in whatever credit type."""
-    terms = CreditTerms(credit_type="credits", unit_value=Decimal("0.01"))
+    terms = NewCredits(credit_type="credits", unit_value=Decimal("0.01"))
     for customer in (CustomerFactory(holder_id="not-yet", credits=terms), CustomerFactory(holder_id="not-yet")):
         page = client.get(f"{BILLING}/customer/{customer.pk}/change/").content.decode()
         [address] = re.findall(r'href="(/admin/ledger/account/[^"]*)"[^>]*>not-yet<', page)
@@ -434,7 +434,7 @@ def test_a_run_shows_what_failed_with_its_traceback(client, billed):
 
 def test_credits_that_paid_lead_to_the_spend_in_the_ledger(client):
     services.grant(holder_id="ada", amount=1_000, idempotency_key="g")
-    customer = CustomerFactory(holder_id="ada", credits=CreditTerms(credit_type="credits", unit_value=Decimal("0.01")))
+    customer = CustomerFactory(holder_id="ada", credits=NewCredits(credit_type="credits", unit_value=Decimal("0.01")))
     subscription = SubscriptionFactory(customer=customer.ref)
     generate_in(ref=subscription.ref, options=Options(as_of=at(1, 1)))
     invoice = Invoice.objects.get()

@@ -7,7 +7,7 @@ import pytest
 from billing import auditing
 from billing.documents import credit_notes
 from billing.models import Claim, CreditNote, CreditPayment
-from billing.orders.customers import CreditTerms
+from billing.orders.customers import NewCredits
 from ledger import services
 from tests.billing.documents.test_credit_notes import _as_owner, issue_note
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring, transition, unique
@@ -21,7 +21,7 @@ def paid_with_credits():
     """An invoice of 12.00 of which 500 credits paid 5.00, and the holder, who also gets 100 credits a month."""
     holder = unique("holder")
     services.grant(holder_id=holder, amount=500, idempotency_key="first")
-    terms = CreditTerms("credits", Decimal("0.01"))
+    terms = NewCredits(credit_type="credits", unit_value=Decimal("0.01"))
     allowance = {"credit_type": "credits", "amount": 100, "rollover_cap": 100}
     plan = PlanFactory(prices=[recurring(tax_rate="20")], allowance=allowance)
     subscription = SubscriptionFactory(customer=CustomerFactory(holder_id=holder, credits=terms).ref, plan=plan.code)

@@ -10,7 +10,7 @@ from billing.documents import credit_notes
 from billing.documents.sellers import record_seller
 from billing.models import Claim, Invoice, Line
 from billing.orders import coupons, subscriptions
-from billing.orders.customers import CreditTerms
+from billing.orders.customers import NewCredits
 from billing.orders.subscriptions import Wish
 from billing.request_keys import WriteResult, execute_once
 from ledger import services
@@ -44,7 +44,7 @@ def history():
     holder, code = unique("holder"), unique("ten")
     record_seller(SELLER, actor="test")
     services.grant(holder_id=holder, amount=500, idempotency_key="first")
-    customer = CustomerFactory(holder_id=holder, credits=CreditTerms("credits", Decimal("0.01")))
+    customer = CustomerFactory(holder_id=holder, credits=NewCredits(credit_type="credits", unit_value=Decimal("0.01")))
     coupons.create_coupon(code=code, kind="percentage", value=Decimal(10), duration="once")
     coupons.give_coupon(customer_id=customer.pk, customer_ref=customer.ref, customer_currency="EUR", code=code)
     plan = PlanFactory(prices=[recurring(tax_rate="20"), metered(tax_rate="20")])

@@ -22,7 +22,7 @@ from billing.models import (
     RequestKey,
 )
 from billing.orders import coupons, subscriptions
-from billing.orders.customers import CreditTerms
+from billing.orders.customers import NewCredits
 from billing.orders.subscriptions import Wish
 from ledger import reads, services
 from ledger.database.locks import sqlstate
@@ -56,7 +56,7 @@ def with_credits(count, unit_value="0.01"):
     """A subscription at 12.00 with tax whose holder has `count` credits."""
     holder = unique("holder")
     services.grant(holder_id=holder, amount=count, idempotency_key="first")
-    terms = CreditTerms("credits", Decimal(unit_value))
+    terms = NewCredits(credit_type="credits", unit_value=Decimal(unit_value))
     return holder, subscribed(recurring(tax_rate="20"), holder_id=holder, credits=terms)
 
 

@@ -14,7 +14,7 @@ from billing.generator.run import outcomes, runs
 from billing.generator.run.due import Filter, due_together
 from billing.models import CreditPayment, CustomerCoupon, Invoice, Line, SuspendedBilling
 from billing.orders import coupons, subscriptions
-from billing.orders.customers import CreditTerms
+from billing.orders.customers import NewCredits
 from ledger import reads, services
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
 from tests.billing.generator.run.test_generate import bill, line_amounts
@@ -26,7 +26,7 @@ def with_credits(count: int, unit_value: str = "0.01", **fields):
     """A subscription at 10.00 a month plus 20 percent whose holder has `count` credits."""
     holder = unique("holder")
     services.grant(holder_id=holder, amount=count, idempotency_key="first")
-    customer = CustomerFactory(holder_id=holder, credits=CreditTerms("credits", Decimal(unit_value)))
+    customer = CustomerFactory(holder_id=holder, credits=NewCredits(credit_type="credits", unit_value=Decimal(unit_value)))
     plan = PlanFactory(prices=[recurring(tax_rate="20")])
     return holder, SubscriptionFactory(customer=customer.ref, plan=plan.code, **fields)
 
@@ -67,7 +67,9 @@ def test_a_draft_uses_no_credits_until_it_is_finalised():
 def test_credits_pay_only_in_the_customers_currency(finalize):
     holder = unique("holder")
     services.grant(holder_id=holder, amount=500, idempotency_key="first")
-    customer = CustomerFactory(holder_id=holder, credits=CreditTerms("credits", Decimal("0.01")), currency="EUR")
+    customer = CustomerFactory(
+        holder_id=holder, credits=NewCredits(credit_type="credits", unit_value=Decimal("0.01")), currency="EUR"
+    )
     plan = PlanFactory(prices=[recurring()], currency="USD")
     [made] = bill(SubscriptionFactory(customer=customer.ref, plan=plan.code), at(1, 1), finalize=finalize)
     if not finalize:
@@ -269,7 +271,7 @@ def sharing_a_holder(subscriptions_of_one, credits_held=50_000, **fields):
     """A holder with credits and that many subscriptions of one customer, which all pay with them."""
     holder = unique("holder")
     services.grant(holder_id=holder, amount=credits_held, idempotency_key="first")
-    customer = CustomerFactory(holder_id=holder, credits=CreditTerms("credits", Decimal("0.01")))
+    customer = CustomerFactory(holder_id=holder, credits=NewCredits(credit_type="credits", unit_value=Decimal("0.01")))
     plan = PlanFactory(prices=[recurring(unit_amount="200.11", **fields)]).code
     return holder, customer, [SubscriptionFactory(customer=customer.ref, plan=plan) for _ in range(subscriptions_of_one)]
 

@@ -20,7 +20,7 @@ from billing.documents.printing.printed import TEMPLATE, credit_note_pdf, invoic
 from billing.documents.printing.texts import TAXES, TEXTS, texts_of
 from billing.errors import NotFound
 from billing.models import Invoice
-from billing.orders.customers import CreditTerms
+from billing.orders.customers import NewCredits
 from ledger import services
 from ledger.errors import DocumentTooLong
 from ledger.models import CreditType
@@ -111,7 +111,7 @@ def test_the_same_template_speaks_german():
 def test_credits_that_paid_all_leave_nothing_to_pay():
     holder = unique("holder")
     services.grant(holder_id=holder, amount=100_000, idempotency_key="k")
-    invoice = usual_invoice(holder_id=holder, credits=CreditTerms(credit_type="credits", unit_value=Decimal("0.05")))
+    invoice = usual_invoice(holder_id=holder, credits=NewCredits(credit_type="credits", unit_value=Decimal("0.05")))
     text = text_of(invoice_pdf(invoice.pk).content)
     assert "Paid with 34,195 credits −1,709.75" in text
     assert "Amount due EUR 0.04" in text
@@ -122,7 +122,7 @@ def invoice_in_cents(**customer: Any) -> Invoice:
     """Calls whose units credits cover at 1.5 cents each, and seats that credits pay in part; the type has no unit yet."""
     holder = unique("holder")
     services.grant(holder_id=holder, amount=300_000, credit_type="usd_cents", idempotency_key="k")
-    terms = CreditTerms(credit_type="usd_cents", unit_value=Decimal("0.0085"))
+    terms = NewCredits(credit_type="usd_cents", unit_value=Decimal("0.0085"))
     calls = metered_free(free_units=None, credits={"credit_type": "usd_cents", "per_unit": "1.5"})
     subscription = subscribed(
         recurring("seats", "31.00", model="unit", tax_rate="19"),

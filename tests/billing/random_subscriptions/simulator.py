@@ -23,7 +23,7 @@ from billing.generator.run.steps import InvoiceSummary
 from billing.metering import usage
 from billing.models import Claim, CreditPayment, Invoice, Item, Line
 from billing.orders import coupons, customers, plans, subscriptions
-from billing.orders.customers import CreditTerms
+from billing.orders.customers import NewCredits
 from billing.orders.subscriptions import Wish
 from billing.rating.periods import Interval, IntervalUnit
 from billing.reads import invoice_documents
@@ -94,7 +94,7 @@ class Simulator:
             self.holder = unique("holder")
             value = self.random.choice(("0.01", "0.07", "1", "0.001"))
             self.customer.unit_value = Fraction(value)
-            terms = {"holder_id": self.holder, "credits": CreditTerms("credits", Decimal(value))}
+            terms = {"holder_id": self.holder, "credits": NewCredits(credit_type="credits", unit_value=Decimal(value))}
         self.customer_row = customers.create_customer(ref=unique("CUST"), name="Ada", currency=currency, **terms)
         self.bounded = traits.bounds and self.random.random() < 0.25
         for _ in range(3):
@@ -335,7 +335,7 @@ class Simulator:
             prices=tuple(key for key in prices if key in known), plans=plans,
         )  # fmt: skip
         coupons.create_coupon(
-            code=one.code, kind=kind, value=Decimal(value), currency=one.currency, duration=duration, periods=one.periods,
+            code=one.code, kind=kind, value=Decimal(value), currency=one.currency or None, duration=duration, periods=one.periods,
             prices=one.prices, plans=one.plans,
         )  # fmt: skip
         row = self.customer_row

@@ -19,7 +19,7 @@ from billing.generator.options import Options
 from billing.generator.run import outcomes, runs
 from billing.models import Customer, Invoice, Subscription
 from billing.orders import coupons
-from billing.orders.customers import CreditTerms
+from billing.orders.customers import NewCredits
 from billing.rating.periods import Interval, IntervalUnit
 from ledger import services
 from tests.billing.factories import (
@@ -124,7 +124,7 @@ class SharedCredits:
         pays = pick.random() < 0.7
         self.customer: Customer = CustomerFactory(
             holder_id=self.holder, grace_days=pick.choice((0, 0, 0, 5, 20)),
-            credits=CreditTerms("credits", Decimal(pick.choice(("0.01", "0.07", "1")))) if pays else None,
+            credits=NewCredits(credit_type="credits", unit_value=Decimal(pick.choice(("0.01", "0.07", "1")))) if pays else None,
         )  # fmt: skip
         services.grant(holder_id=self.holder, amount=pick.choice((1, 300, 5_000)), idempotency_key="first")
         if pick.random() < 0.2:

@@ -12,7 +12,7 @@ from billing.documents import invoices
 from billing.generator.options import Options, Scope
 from billing.generator.run import outcomes
 from billing.models import Claim, Invoice
-from billing.orders.customers import CreditTerms
+from billing.orders.customers import NewCredits
 from billing.rating.periods import add_months
 from billing.reads import invoice_documents
 from ledger import reads, services
@@ -118,7 +118,7 @@ def test_any_order_of_runs_pays_with_an_allowance_what_runs_in_time_would_have(s
     months, allowance = pick.randrange(1, 15), pick.choice((100, 700, 3_000))
     cap, bought = pick.choice((None, 0, 40, 900, 4_000)), pick.choice((0, 450, 9_000))
     used = [pick.randrange(1, 2 * min(allowance, 1_000)) for _ in range(months)]
-    terms = CreditTerms("credits", Decimal("0.01"))
+    terms = NewCredits(credit_type="credits", unit_value=Decimal("0.01"))
     holder, subscription = subscribed_with_allowance(months, allowance, cap, bought, credits=terms)
     for month, units in enumerate(used):
         use(subscription, str(units), add_months(subscription.started_at, month) + timedelta(days=pick.randrange(1, 25)))

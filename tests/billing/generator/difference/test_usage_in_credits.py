@@ -15,7 +15,7 @@ from billing.errors import BillingSuspended
 from billing.generator.options import Scope
 from billing.models import Claim, Cursor, Invoice, ItemVersion
 from billing.orders import coupons, subscriptions
-from billing.orders.customers import CreditTerms
+from billing.orders.customers import NewCredits
 from billing.orders.subscriptions import Wish
 from billing.rating.periods import add_months
 from ledger import reads, services
@@ -142,7 +142,7 @@ def test_minimum_and_maximum_apply_to_the_money_only():
 
 def test_what_is_left_pays_the_invoice_after_usage_has_been_covered():
     # 10.00 recurring in arrears and 150 calls. 1000 credits: 375 cover all calls, 625 at 0.01 pay 6.25.
-    terms = CreditTerms("credits", Decimal("0.01"))
+    terms = NewCredits(credit_type="credits", unit_value=Decimal("0.01"))
     base = recurring(timing="arrears")
     holder, subscription = with_credits(1000, metered(credits=IN_CREDITS), base, credits=terms)
     use(subscription, "150", at(1, 10))
@@ -409,7 +409,7 @@ def test_credits_that_were_refunded_by_hand_are_not_given_back_twice_and_the_che
 
 def test_locks_are_taken_in_their_order_also_while_drafts_are_rated_again():
     """Coupons before the holder, though the coupons are only asked for once the credits are known; the number last."""
-    terms = CreditTerms("credits", Decimal("0.01"))
+    terms = NewCredits(credit_type="credits", unit_value=Decimal("0.01"))
     holder, subscription = with_credits(250, grace_days=3, credits=terms)
     code = unique("coupon")
     coupons.create_coupon(code=code, kind="percentage", value=Decimal(10), duration="forever")

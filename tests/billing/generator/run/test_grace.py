@@ -13,7 +13,7 @@ from billing.generator.run.due import DueWalk, Filter
 from billing.generator.run.generate import generate_in
 from billing.generator.run.outcomes import _done
 from billing.models import Claim, Customer, Invoice
-from billing.orders.customers import CreditTerms
+from billing.orders.customers import NewCredits
 from ledger import reads, services
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
 from tests.billing.findings import findings_of
@@ -102,7 +102,7 @@ def test_no_period_is_claimed_twice_through_all_of_it():
 def test_credits_pay_when_the_grace_is_over():
     holder = unique("holder")
     services.grant(holder_id=holder, amount=500, idempotency_key="bought")
-    subscription = in_grace(holder_id=holder, credits=CreditTerms("credits", Decimal("0.01")))
+    subscription = in_grace(holder_id=holder, credits=NewCredits(credit_type="credits", unit_value=Decimal("0.01")))
     use(subscription, "100", at(1, 10))
     bill(subscription, at(2, 1))
     bill(subscription, at(2, 2))

@@ -12,7 +12,7 @@ from billing.generator.options import Options
 from billing.generator.run.generate import generate_in
 from billing.models import Invoice, RequestKey
 from billing.orders import coupons, suspension
-from billing.orders.customers import CreditTerms
+from billing.orders.customers import NewCredits
 from ledger import services
 from ledger.database.lock_names import INVOICE_GENERATION, REGISTER
 from ledger.database.locks import Lock, lock_number
@@ -49,7 +49,7 @@ def subscription_ref(committed_db: None) -> str:
     """A subscription of a customer with credits that pay, and a coupon."""
     holder_id, code = unique("holder"), unique("coupon")
     services.grant(holder_id=holder_id, amount=100, idempotency_key="grant")
-    customer = CustomerFactory(holder_id=holder_id, credits=CreditTerms(credit_type="credits", unit_value=Decimal("0.01")))
+    customer = CustomerFactory(holder_id=holder_id, credits=NewCredits(credit_type="credits", unit_value=Decimal("0.01")))
     coupons.create_coupon(code=code, kind="percentage", value=Decimal(10), duration="forever")
     coupons.give_coupon(customer_id=customer.pk, customer_ref=customer.ref, customer_currency="EUR", code=code)
     return SubscriptionFactory(customer=customer.ref).ref

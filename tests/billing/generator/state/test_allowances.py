@@ -15,7 +15,7 @@ from billing.generator.run.generate import generate_in
 from billing.generator.state.spans import AllowanceSpan, due_allowances, next_allowance, over_cap
 from billing.models import Claim, Cursor
 from billing.orders import subscriptions
-from billing.orders.customers import CreditTerms
+from billing.orders.customers import NewCredits
 from billing.orders.subscriptions import Wish
 from billing.rating.periods import Interval, IntervalUnit, Schedule, TimeSpan, add_months
 from ledger import reads, services
@@ -160,7 +160,7 @@ def test_only_unspent_allowance_counts_for_the_cap():
 
 
 def test_a_new_allowance_does_not_pay_the_invoice_of_the_same_period():
-    terms = CreditTerms("credits", Decimal("0.01"))
+    terms = NewCredits(credit_type="credits", unit_value=Decimal("0.01"))
     holder, subscription = with_allowance(5000, credits=terms)
     services.grant(holder_id=holder, amount=300, idempotency_key="bought")
     [invoice] = bill(subscription, midnight())
@@ -211,7 +211,9 @@ def test_credits_of_every_currency_are_spent_before_the_first_number_is_taken():
     """The holder's lock is never waited for while the series is held, also with an invoice in each of two currencies."""
     holder = unique("holder")
     services.grant(holder_id=holder, amount=100, idempotency_key="bought")
-    customer = CustomerFactory(currency="USD", holder_id=holder, credits=CreditTerms("credits", Decimal("0.01")))
+    customer = CustomerFactory(
+        currency="USD", holder_id=holder, credits=NewCredits(credit_type="credits", unit_value=Decimal("0.01"))
+    )
     euros = PlanFactory(prices=[recurring(unit_amount="31.00", timing="arrears")])
     dollars = PlanFactory(prices=[recurring(unit_amount="62.00", timing="arrears")], currency="USD")
     subscription = SubscriptionFactory(customer=customer.ref, plan=euros.code)

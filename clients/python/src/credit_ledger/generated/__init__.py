@@ -1,1 +1,0 @@
-"""Made from the OpenAPI document by generate.py: types, a function per call, and the methods of both clients."""
