@@ -8,6 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -15,12 +16,15 @@ from typing import Any
 import orjson
 
 FORMATS = ("text", "json")
+NUMBERS = frozenset({int, float})
+"""Types whose text is one printable word."""
 
 
 def text_line(created: float, level: str, logger: str, message: str, facts: Mapping[str, Any]) -> str:
     """Return `2026-11-21T07:30:09.321Z INFO ledger.requests POST /v1/holders/ada/spends status=402 ...`."""
-    words = "".join([f" {name}={_one_word(value)}" for name, value in facts.items()])
-    return f"{_time(created)} {level} {logger} {_one_line(message)}{words}"
+    words = "".join([f" {name}={value if type(value) in NUMBERS else _one_word(value)}" for name, value in facts.items()])
+    line = message if message.isprintable() else _one_line(message)
+    return f"{_time(created)} {level} {logger} {line}{words}"
 
 
 def json_line(created: float, level: str, logger: str, message: str, facts: Mapping[str, Any]) -> str:
@@ -108,20 +112,13 @@ def write_without_record(logger: logging.Logger) -> Callable[[str, str, Mapping[
         if logging.root.handlers != alone or is_watched:
             return False
         line = f"{line_of(time.time(), level, logger.name, message, facts)}\n".encode(errors="backslashreplace")
-        with lock:
-            _write_whole(descriptor, line)
+        # In pieces where a pipe takes no more at once. A log that nobody can write to keeps nobody from working.
+        with lock, suppress(OSError):
+            while line:
+                line = line[os.write(descriptor, line) :]
         return True
 
     return write
-
-
-def _write_whole(descriptor: int, line: bytes) -> None:
-    """Write the line, in pieces where a pipe takes no more at once. A log that nobody can write to keeps nobody from working."""
-    try:
-        while line:
-            line = line[os.write(descriptor, line) :]
-    except OSError:
-        return
 
 
 def _time(created: float) -> str:
@@ -148,11 +145,9 @@ def _traceback(record: logging.LogRecord) -> str:
 
 def _one_line(text: str) -> str:
     """What a client sent must not look like a separate line."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _one_word(value: Any) -> str:
     text = str(value)
-    if type(value) is int or type(value) is float:
-        return text
     return text if text.isprintable() and " " not in text and text else orjson.dumps(text).decode()

@@ -37,6 +37,8 @@ SQL: Final = {
     "accounts_after": PAGE_OF_ACCOUNTS.format(is_after=True),
     "accounts_before": PAGE_OF_ACCOUNTS.format(is_after=False),
     "last_entries": "SELECT * FROM ledger_states(%s::text[], %s::text[])",
+    # Citus sends the whole message of a SET LOCAL to other nodes, in a transaction that it began there: BEGIN precedes it.
+    "begin with a statement": "BEGIN\n{}",
     # Each node gives the entries of its holders their time.
     "clock": "SELECT min(result::timestamptz) FROM run_command_on_all_nodes('SELECT clock_timestamp()') WHERE success",
     "writers": WRITERS_OF_ALL_NODES,
@@ -47,11 +49,6 @@ SQL: Final = {
 def sql_of(name: str, sql: str) -> str:
     """Replaces `ledger.database.cluster.sql_of`."""
     return SQL.get(name, sql)
-
-
-def messages_that_begin(statement: str) -> list[str]:
-    """Citus sends the whole message of a SET LOCAL to other nodes, in a transaction that it began there. So BEGIN precedes it."""
-    return ["BEGIN", statement]
 
 
 def wait_seconds(accounts: int) -> float:

@@ -21,7 +21,7 @@ from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, Error, connections
 from psycopg import pq
 
-from ledger.database.cluster import on_cluster, sql_of
+from ledger.database.cluster import sql_of
 from ledger.database.locks import sqlstate
 
 UTF8 = "utf-8"
@@ -99,14 +99,12 @@ def wait_at_most(milliseconds: int) -> None:
     with database.wrap_database_errors:
         bound = f"SET LOCAL lock_timeout = {milliseconds:d}"
         is_idle = driver.pgconn.transaction_status == pq.TransactionStatus.IDLE
-        for message in _messages_that_begin(bound) if is_idle else [bound]:
-            _checked(driver.pgconn.exec_(message.encode()))
+        for message in BEGINNING if is_idle else ("{}",):
+            _checked(driver.pgconn.exec_(message.format(bound).encode()))
 
 
-@on_cluster("queries.messages_that_begin")
-def _messages_that_begin(statement: str) -> list[str]:
-    """Return the messages that begin a transaction and execute the statement in it."""
-    return [f"BEGIN; {statement}"]
+BEGINNING: Final = sql_of("begin with a statement", "BEGIN; {}").splitlines()
+"""The messages that begin a transaction and execute a statement in it."""
 
 
 class Statement:

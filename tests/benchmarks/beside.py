@@ -3,7 +3,8 @@
 `BENCH_LOADS="balance;spend, 16 clients"` takes these loads only, with the health check that they are told in.
 
 Both are served as `make run` serves them, each with its own PostgreSQL, and get the same loads in turns. The log of requests is
-off: older checkouts have none. What is compared is the CPU of one request, of the web processes and of PostgreSQL, which holds on
+off, as older checkouts have none; `BENCH_LOG=1` leaves it on.
+What is compared is the CPU of one request, of the web processes and of PostgreSQL, which holds on
 a busy machine; requests a second are shown beside it. The ratios are the medians of the rounds' quotients.
 """
 
@@ -29,7 +30,7 @@ from tests.benchmarks.measuring import children, cpu_of_process_us
 
 ROOT = Path(__file__).resolve().parents[2]
 KEY = "benchmark-key-of-no-secret-at-all"
-QUIET = {"LEDGER_LOG_LEVEL": "WARNING"}
+QUIET = {} if os.environ.get("BENCH_LOG") else {"LEDGER_LOG_LEVEL": "WARNING"}
 HOLDERS = 2_000
 SECONDS = float(os.environ.get("BENCH_SECONDS", "1.5"))
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "5"))

@@ -73,12 +73,8 @@ def forget_keys() -> None:
 
 def known_key(secret: str) -> Key | None:
     """Return the cached key of that text, or None."""
-    cached = _cache.get(_digest(secret))
+    cached = _cache.get(hashlib.sha256(secret.encode("ascii")).digest())
     return cached[1] if cached is not None and time.monotonic() < cached[0] else None
-
-
-def _digest(secret: str) -> bytes:
-    return hashlib.sha256(secret.encode("ascii")).digest()
 
 
 def _look_up(secrets: Sequence[str]) -> list[Key | Unauthenticated]:
@@ -90,7 +86,8 @@ def _looked_up(secret: str) -> Key | None:
     found = services.find_api_key(secret)
     if found is None:  # not remembered: a client that guesses keys must not fill the memory
         return None
-    key = Key(digest=_digest(secret), name=found.name, scopes=frozenset(found.granted_scopes), holder_id=found.holder_id or None)
+    digest = hashlib.sha256(secret.encode("ascii")).digest()
+    key = Key(digest=digest, name=found.name, scopes=frozenset(found.granted_scopes), holder_id=found.holder_id or None)
     with _cache_lock:
         if len(_cache) >= _CACHED_KEYS_LIMIT:
             _cache.clear()

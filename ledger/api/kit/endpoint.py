@@ -103,17 +103,18 @@ class Endpoint(APIView):
         handler = getattr(self, method, None) if method in self.http_method_names else None
         if handler is None:
             raise MethodNotAllowed(method=request.method, allowed=self.allowed)
-        ensure_acceptable(request.META.get("HTTP_ACCEPT"), self.served)
+        accept = request.META.get("HTTP_ACCEPT", "*/*")
+        if accept != "*/*":
+            ensure_acceptable(accept, self.served)
         return handler
 
     def admit(self, key: Key, path: Mapping[str, Any]) -> None:
         """Let the key make this call, or raise `ScopeMissing` or `NotFound`."""
         self.key = key
         scope: str = getattr(self, self.method).scope
-        if not key.may(scope):
+        if scope not in key.scopes and not key.may(scope):
             raise ScopeMissing(scope=scope)
-        holder_id = path.get("holder")
-        if holder_id is not None and not key.sees(holder_id):
+        if key.holder_id is not None and "holder" in path and not key.sees(path["holder"]):
             raise NotFound  # as for a path that does not exist
 
     def ensure_query(self, request: HttpRequest) -> None:

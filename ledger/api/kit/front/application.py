@@ -40,6 +40,7 @@ from ledger.database.queues import PATIENCE_SECONDS, Pending, Queue, threads
 from ledger.errors import ServerBusy
 from ledger.telemetry import tracing
 from ledger.telemetry.metrics import write_counts
+from ledger.values import HOLDER_ID
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +78,9 @@ WOKEN_AT_ONCE = 32
 """How many callers respond before the loop takes in new requests: 256 may have waited in vain for one holder."""
 
 LOOK_EVERY_SECONDS = 0.25
+OF_A_HOLDER = "/v1/holders/"
+ANY_HOLDER = "any"
+"""Stands for each holder in a path that is resolved: no route has a word in this place."""
 RESOLVED_LIMIT = 16_384
 """How many resolved paths a process caches, some hundred bytes each: resolving takes as long as parsing a body."""
 
@@ -222,15 +226,11 @@ class Front:
         handler = partial(view.begin(request, path), request, **path)
         if view.is_public:
             return await self._result(view, handler, request, receive)
-        key = await self._key(request)
+        secret = secret_of(request)
+        key: Key = known_key(secret) or await self._queued(LOOKUPS, secret)
         view.admit(key, path)
         with admitted(key):
             return await self._result(view, handler, request, receive)
-
-    async def _key(self, request: Request) -> Key:
-        secret = secret_of(request)
-        found: Key = known_key(secret) or await self._queued(LOOKUPS, secret)
-        return found
 
     async def _result(self, view: Endpoint, handler: Callable[[], Any], request: Request, receive: Receive) -> AnyResponse:
         view.ensure_query(request)
@@ -422,8 +422,17 @@ def _is_logged_in(request: Request) -> bool | None:
     return None if user is None else bool(user.is_authenticated)
 
 
-@lru_cache(RESOLVED_LIMIT)
 def _resolved(path: str) -> tuple[Callable[..., Any], Mapping[str, Any], str]:
+    """Return what `_resolved_whole` does. A holder is split off first: there are more holders than cached paths."""
+    holder, slash, rest = path.removeprefix(OF_A_HOLDER).partition("/")
+    if not (slash and path.startswith(OF_A_HOLDER) and HOLDER_ID.fullmatch(holder)):
+        return _resolved_whole(path)
+    function, taken, route = _resolved_whole(f"{OF_A_HOLDER}{ANY_HOLDER}/{rest}")
+    return function, {**taken, "holder": holder}, route
+
+
+@lru_cache(RESOLVED_LIMIT)
+def _resolved_whole(path: str) -> tuple[Callable[..., Any], Mapping[str, Any], str]:
     """The function that a path leads to, the parts of the path that it takes, and its route; `Resolver404` is not kept."""
     found = get_resolver().resolve(path)
     return found.func, found.kwargs, route_label(found.route)

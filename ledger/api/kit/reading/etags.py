@@ -36,7 +36,10 @@ def expected_sequence(request: HttpRequest) -> int | None:
 
 def is_known(request: HttpRequest, sequence: int) -> bool:
     """Return True if If-None-Match names this state, weakly compared. A tag that is not well-formed matches nothing."""
-    known = parse_etags(request.META.get("HTTP_IF_NONE_MATCH", ""))
+    sent_tags = request.META.get("HTTP_IF_NONE_MATCH")
+    if not sent_tags:
+        return False
+    known = parse_etags(sent_tags)
     return known == ["*"] or etag(sequence) in [sent.removeprefix("W/") for sent in known]
 
 

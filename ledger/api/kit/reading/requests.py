@@ -66,7 +66,7 @@ class Request(ASGIRequest):
             self.META["REMOTE_ADDR"] = self.META["REMOTE_HOST"] = client[0]
             self.META["REMOTE_PORT"] = client[1]
         self._take_headers(scope["headers"])
-        self.request_id = _sent_id(self.META) or new_request_id()
+        self.request_id = ("HTTP_X_REQUEST_ID" in self.META and _sent_id(self.META)) or new_request_id()
 
     def _take_headers(self, headers: Any) -> None:
         meta = self.META

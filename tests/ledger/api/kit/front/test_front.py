@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.urls import Resolver404, get_resolver
 
 from ledger import services
 from ledger.api.kit.front import application as front
@@ -563,3 +564,43 @@ def test_after_a_client_that_hung_up_no_more_of_a_file_is_read() -> None:
     read: list[float] = []
     sent_of("GET", read, hangs_up_after=3)
     assert 3 <= len(read) < 10
+
+
+# Paths -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/holders/ada/balance", "/v1/holders/any/entries/7", "/v1/holders/a.b:c@d-e_f/entries/7/explanation",
+        "/v1/holders/ada/statements/2026-01.pdf", "/v1/holders/ada/holds/3/captures", "/v1/holders/ada",
+        "/v1/holders", "/healthz",
+    ],
+)  # fmt: skip
+def test_a_path_of_a_holder_leads_where_its_resolution_does(path: str) -> None:
+    for _ in range(2):
+        function, taken, _ = front._resolved(path)
+        found = get_resolver().resolve(path)
+        assert (function, taken) == (found.func, found.kwargs)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/holders/-ada/balance", "/v1/holders//balance", "/v1/holders/a b/balance", f"/v1/holders/{'a' * 65}/balance",
+        "/v1/holders/ada/balance\n", "/v1/holders/ada/", "/v1/holders/ada/nothing", "/v1/v1/holders/ada/balance",
+        "/v1/holders/ada\n/balance",
+    ],
+)  # fmt: skip
+def test_control_what_is_no_path_of_a_holder_leads_nowhere(path: str) -> None:
+    for resolve in (front._resolved, get_resolver().resolve):
+        with pytest.raises(Resolver404):
+            resolve(path)
+
+
+def test_no_route_has_a_word_where_the_holder_is() -> None:
+    """One would be taken for a holder."""
+    routes = [str(each.pattern) for each in get_resolver("ledger.api.urls").url_patterns]
+    of_holders = [route for route in routes if route.startswith("holders/")]
+    assert of_holders
+    assert [route for route in of_holders if not route.startswith("holders/<holder:holder>")] == []
