@@ -1,6 +1,6 @@
 # `make help` lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-cluster replay bench prove check lint types layers migrations lock format
+.PHONY: help run test test-cluster replay bench prove check lint types layers migrations lock format clients client-types
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -55,10 +55,18 @@ types: $(VENV)/.installed-dev  ## Check the types with mypy
 
 layers: $(VENV)/.installed-dev  ## Check who imports whom
 	$(BIN)/lint-imports
+	PYTHONPATH=clients/python/src $(BIN)/lint-imports --config clients/python/pyproject.toml
 
 migrations: $(VENV)/.installed-dev  ## See that no migration is missing, and Django's own checks
 	$(BIN)/python -W "ignore:Got an error checking a consistent migration history:RuntimeWarning" manage.py makemigrations --check --dry-run
 	$(BIN)/python manage.py check --fail-level WARNING
+
+client-types: $(VENV)/.installed-dev  ## Write what the Python client has of the OpenAPI document
+	$(BIN)/python manage.py spectacular --format openapi-json --file clients/openapi.json
+	$(BIN)/python clients/python/generate.py clients/openapi.json
+
+clients: client-types  ## Build the clients into clients/dist: a wheel, its sources
+	$(BIN)/uv build --quiet --out-dir clients/dist clients/python
 
 format: $(VENV)/.installed-dev  ## Mend what ruff can mend
 	$(BIN)/ruff check --fix

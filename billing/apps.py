@@ -16,18 +16,15 @@ class BillingConfig(AppConfig):
     verbose_name = "Billing"
 
     def ready(self) -> None:
-        """Register what billing adds: statuses of errors, chains for the audit and its anchor, parts of pages, a letterhead."""
-        from billing.api.problems import KINDS
+        """Register what billing adds: chains for the audit and its anchor, parts of pages, a letterhead."""
         from billing.documents.chain import DOCUMENTS, REGISTERED, TRANSITIONS
         from billing.documents.month_end import payments, usage
         from billing.documents.printing.letterhead import letterhead
         from ledger import operator_pages
-        from ledger.api.kit.writing import statuses
         from ledger.audit.chains import register, register_table
         from ledger.statements.letterheads import register_letterhead
         from ledger.totals.ties import register_ties
 
-        statuses.register(KINDS)
         register_ties(payments)
         register_ties(usage)
         register_letterhead(letterhead)

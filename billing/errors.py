@@ -1,6 +1,6 @@
-"""Why billing refuses a request. Statuses are given in `billing.api.problems`."""
+"""Why billing refuses a request."""
 
-from ledger.errors import Invalid, LedgerError, LockBusy, Misuse, Refused
+from ledger.errors import Invalid, LedgerError, LockBusy, Misuse, Problem, Refused
 
 
 class AlreadyExists(Refused):
@@ -15,6 +15,7 @@ class NotFound(Refused):
 
     code = "not-found"
     title = "The resource does not exist"
+    problem = Problem(404, "The {resource} {ref} does not exist.")
 
 
 class InvalidTransition(Refused):
@@ -32,6 +33,7 @@ class InvoiceCorrectedLater(InvalidTransition):
 
     stored_as = "invoice-corrected-later"
     title = "A later invoice corrects this one"
+    problem = Problem(409, "Invoice {by} corrects this one or bills time that it gave back; void {by} first.")
 
 
 class CreditExceedsInvoice(Refused):
@@ -53,6 +55,7 @@ class SellerMissing(LedgerError):
 
     code = "seller-missing"
     title = "No seller is recorded"
+    problem = Problem(409, "A document names who invoices. Record the seller: manage.py seller --file seller.json.")
 
 
 class CouponNotApplicable(Refused):
@@ -85,6 +88,7 @@ class PeriodAlreadyBilled(Misuse):
 
     code = "period-already-billed"
     title = "The period is already billed"
+    problem = Problem(409, "Another process has billed this period. Nothing was written.")
 
 
 class BillingSuspended(Refused):

@@ -10,10 +10,7 @@ class LedgerConfig(AppConfig):
     verbose_name = "Ledger"
 
     def ready(self) -> None:
-        """Register the statuses of errors and the checks of settings, and let each process verify its database once."""
+        """Register the checks of settings, and let each process verify its database once."""
         from ledger import checks
-        from ledger.api.kit.writing import statuses
-        from ledger.api.problems import KINDS
 
-        statuses.register(KINDS)
         checks.register()

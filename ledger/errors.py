@@ -6,10 +6,13 @@
 - `Invalid`: the request itself is wrong; nothing was written, nothing is recorded.
 - `Misuse`: a bug in the caller. Never catch it.
 
-Statuses are given in `ledger.api.problems`, nowhere else.
+Each class is the one place of its code, title, status and texts; a subclass has those of its base that it does not say itself.
 """
 
 from typing import Any, ClassVar, Final, NamedTuple
+
+NOT_EXECUTED = "not_executed"
+UNKNOWN = "unknown"
 
 
 class FieldError(NamedTuple):
@@ -23,11 +26,28 @@ class FieldError(NamedTuple):
     detail: str
 
 
+class Problem(NamedTuple):
+    """How the API answers an error: with which status, detail and outcome.
+
+    The facts fill `detail`; `{rows:row|rows}` is the fact with its noun, "1 row" or "2 rows".
+    """
+
+    status: int
+    detail: str
+    outcome: str = NOT_EXECUTED
+    retry_after_seconds: int | range | None = None
+    """For Retry-After; of a range, one at random, so that many who got the error do not come back together."""
+
+
+AGAIN = "Nothing was written. Send the same request again with the same key."
+
+
 class LedgerError(Exception):
     """Base of all; carries a stable `code` and the facts of the case."""
 
     code: ClassVar[str] = "ledger-error"
     title: ClassVar[str] = "The ledger could not execute the request"
+    problem: ClassVar[Problem] = Problem(500, "The log has the details under this request_id.", UNKNOWN)
 
     def __init__(self, **facts: Any) -> None:
         self.facts = facts
@@ -42,6 +62,13 @@ class Refused(LedgerError):
 
     code = "refused"
     title = "The ledger refused the request"
+    problem = Problem(409, "")
+    text: ClassVar[str] = ""
+    """The sentence for operators, filled by `ledger.rules.refusal_texts`; empty where that makes it of more than the facts."""
+    text_if: ClassVar[tuple[tuple[str, Any, str], ...]] = ()
+    """Other sentences, each for a fact with a value."""
+    remedy: ClassVar[tuple[str, str, str] | None] = None
+    """What would have helped: the action, its sentence, and the fact of its amount; nothing where that is 0."""
 
     stored_as: ClassVar[str] = ""
     """What a stored refusal is recognised by, where another class has the same code; empty: the code."""
@@ -62,10 +89,13 @@ class InsufficientCredits(Refused):
 
     code = "insufficient-credits"
     title = "The account has too few credits"
+    problem = Problem(402, "The request needs {requested:credit|credits}; {available:is|are} available.")
 
 
 class Shortfall(InsufficientCredits):
     """The account has fewer credits available than a dry run asks for, told to a key that may not read it. Facts: shortfall."""
+
+    problem = Problem(402, "The account lacks {shortfall:credit|credits}.")
 
     stored_as = "shortfall"  # never stored: a dry run records nothing
 
@@ -75,6 +105,8 @@ class EntryNotFound(Refused):
 
     code = "entry-not-found"
     title = "The entry does not exist"
+    problem = Problem(404, "Entry {sequence} of {credit_type} does not exist.")
+    text = "the account has no entry #{sequence} in {credit_type}."
 
 
 class NotRefundable(Refused):
@@ -82,6 +114,8 @@ class NotRefundable(Refused):
 
     code = "not-refundable"
     title = "Only a spend can be refunded"
+    problem = Problem(409, "Entry {sequence} is of kind {kind}; only a spend can be refunded.")
+    text = "entry #{sequence} is {kind:a kind}. Only a spend or a capture can be refunded."
 
 
 class RefundExceedsSpend(Refused):
@@ -89,6 +123,10 @@ class RefundExceedsSpend(Refused):
 
     code = "refund-exceeds-spend"
     title = "The refund exceeds the spend"
+    problem = Problem(409, "Spend {sequence} has {refundable:credit|credits} left to refund; the request asks for {requested}.")
+    text = "{requested:number} asked back, {refundable:number} {refundable:are} left of spend #{sequence}. Over by {over:number}."
+    text_if = (("requested", None, "nothing is left of spend #{sequence}."),)
+    remedy = ("refund", "Refund the {refundable:number} that {refundable:are} left", "refundable")
 
 
 class NotRevocable(Refused):
@@ -96,6 +134,8 @@ class NotRevocable(Refused):
 
     code = "not-revocable"
     title = "Only a grant can be revoked"
+    problem = Problem(409, "Entry {sequence} is of kind {kind}; only a grant can be revoked.")
+    text = "entry #{sequence} is {kind:a kind}. Only a grant can be revoked."
 
 
 class RevocationExceedsGrant(Refused):
@@ -103,6 +143,11 @@ class RevocationExceedsGrant(Refused):
 
     code = "revocation-exceeds-grant"
     title = "The revocation exceeds the rest of the grant"
+    problem = Problem(409, "Grant {sequence} has {revocable:credit|credits} left to revoke; the request asks for {requested}.")
+    text = (
+        "{requested:number} to be revoked, {revocable:number} {revocable:are} left of grant #{sequence}. Over by {over:number}."
+    )
+    text_if = (("requested", None, "nothing is left of grant #{sequence}."),)
 
 
 class LotLimit(Refused):
@@ -110,6 +155,8 @@ class LotLimit(Refused):
 
     code = "lot-limit"
     title = "The account has too many open lots"
+    problem = Problem(409, "The account has {open_lots:open lot|open lots}; the limit is {limit}.")
+    text = "the account has {open_lots} open lots; the limit is {limit}."
     passes = True
 
 
@@ -118,6 +165,8 @@ class BalanceLimit(Refused):
 
     code = "balance-limit"
     title = "The account has too many credits"
+    problem = Problem(409, "The account can have at most {limit:credit|credits} that others sent.")
+    text = "an account can have at most {limit:credits} that others sent."
     passes = True
 
 
@@ -126,6 +175,8 @@ class HoldLimit(Refused):
 
     code = "hold-limit"
     title = "The open holds of the account hold too many lots"
+    problem = Problem(409, "The open holds would hold {held_lots:lot|lots}; the limit is {limit}.")
+    text = "the open holds set aside {held_lots} lots; the limit is {limit}."
     passes = True
 
 
@@ -134,6 +185,8 @@ class TransfersRefused(Refused):
 
     code = "transfers-refused"
     title = "The other holder refuses transfers"
+    problem = Problem(409, "{to} refuses transfers from others.")
+    text = "{to} refuses transfers from others."
 
 
 class NotAHold(Refused):
@@ -141,6 +194,8 @@ class NotAHold(Refused):
 
     code = "not-a-hold"
     title = "Only a hold can be captured, released or extended"
+    problem = Problem(409, "Entry {sequence} is of kind {kind}; only a hold can be captured, released or extended.")
+    text = "entry #{sequence} is {kind:a kind}. Only a hold can be captured, released or extended."
 
 
 class HoldClosed(Refused):
@@ -148,6 +203,9 @@ class HoldClosed(Refused):
 
     code = "hold-closed"
     title = "The hold is closed"
+    problem = Problem(409, "Hold {sequence} is closed: {how}.")
+    text = "hold #{sequence} was already {how} by entry #{closed_by}."
+    text_if = (("how", "expired", "hold #{sequence} had expired."),)
 
 
 class CaptureExceedsHold(Refused):
@@ -155,6 +213,9 @@ class CaptureExceedsHold(Refused):
 
     code = "capture-exceeds-hold"
     title = "The capture exceeds the hold"
+    problem = Problem(409, "Hold {sequence} holds {held:credit|credits}; the request asks for {requested}.")
+    text = "{requested:number} to be captured, {held:number} {held:are} left of hold #{sequence}. Over by {over:number}."
+    remedy = ("", "The caller can capture up to {held:number}, or allow the rest to come from the balance", "held")
 
 
 class UnknownRate(Refused):
@@ -162,6 +223,9 @@ class UnknownRate(Refused):
 
     code = "unknown-rate"
     title = "The rate does not exist"
+    problem = Problem(409, "Rate {rate} of {credit_type} does not exist.")
+    text = "no rate for {credit_type} is called {rate}."
+    remedy = ("publish", "Publish the rate {rate}", "")
 
 
 class AmountLimit(Refused):
@@ -169,6 +233,8 @@ class AmountLimit(Refused):
 
     code = "amount-limit"
     title = "The amount is too large"
+    problem = Problem(409, "One operation moves at most {limit:credit|credits}.")
+    text = "{quantity:,} of {rate} cost more than {limit:credits}, the limit of one operation."
 
 
 REFUSALS: dict[str, type[Refused]] = {
@@ -205,6 +271,7 @@ class Retryable(LedgerError):
 
     code = "retryable"
     title = "The request can be sent again"
+    problem = Problem(503, AGAIN, retry_after_seconds=1)
 
 
 class HolderBusy(Retryable):
@@ -212,6 +279,7 @@ class HolderBusy(Retryable):
 
     code = "holder-busy"
     title = "The holder is busy"
+    problem = Problem(503, AGAIN, retry_after_seconds=range(1, 5))
 
 
 class LockBusy(Retryable):
@@ -219,6 +287,7 @@ class LockBusy(Retryable):
 
     code = "lock-busy"
     title = "Another process holds this lock"
+    problem = Problem(409, "Another process holds this lock. Nothing was written; try again later.")
 
 
 class SequenceTaken(Retryable):
@@ -240,6 +309,9 @@ class OutcomeUnknown(LedgerError):
 
     code = "outcome-unknown"
     title = "The outcome is unknown"
+    problem = Problem(
+        503, "The connection broke during COMMIT. Send the same request with the same key to learn the outcome.", UNKNOWN, 1
+    )
 
 
 # The request is wrong --------------------------------------------------------------------------------
@@ -250,6 +322,7 @@ class Invalid(LedgerError):
 
     code = "invalid-request"
     title = "The request is not valid"
+    problem = Problem(400, "`errors` lists every fault.")
 
     def __init__(self, *, pointer: str, rule: str, detail: str) -> None:
         super().__init__(pointer=pointer, rule=rule, detail=detail)
@@ -260,6 +333,7 @@ class IdempotencyKeyReused(LedgerError):
 
     code = "idempotency-key-reused"
     title = "Another request has used this idempotency key"
+    problem = Problem(422, "Another request has used this Idempotency-Key. A new request needs a new key.")
 
 
 class BatchRejected(LedgerError):
@@ -267,6 +341,7 @@ class BatchRejected(LedgerError):
 
     code = "batch-rejected"
     title = "The ledger rejected the batch"
+    problem = Problem(409, "Operation {index} failed, so the ledger executed no operation of the batch.")
 
     replayed: bool = False
     request_id: str = ""
@@ -277,6 +352,7 @@ class AccountMovedOn(LedgerError):
 
     code = "account-moved-on"
     title = "The account has a later entry"
+    problem = Problem(412, "The last entry is {sequence}, not {expected}. Read the account again before you retry.")
 
 
 class DocumentTooLong(LedgerError):
@@ -284,6 +360,7 @@ class DocumentTooLong(LedgerError):
 
     code = "document-too-long"
     title = "The document is too long for a PDF"
+    problem = Problem(409, "The document would have {rows:row|rows}; a PDF has at most {limit}.")
 
 
 REJECTIONS: dict[str, type[LedgerError]] = {error.code: error for error in (Invalid, IdempotencyKeyReused, AccountMovedOn)}
@@ -325,6 +402,11 @@ class UnsafeDatabase(Misuse):
     """The ledger cannot rely on the database, or on Django's settings for it. Facts: what, why."""
 
     code = "unsafe-database"
+    problem = Problem(
+        503,
+        "The database does not give the guarantees that the ledger needs; the ledger does not use it.",
+        retry_after_seconds=60,
+    )
 
     def __str__(self) -> str:
         return f"{self.facts['what']}: {self.facts['why']}"

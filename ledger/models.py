@@ -8,6 +8,8 @@ from typing import Any
 
 from django.db import models
 
+from ledger.permissions import added_to
+
 SCOPES = (
     "ledger:read",
     "ledger:spend",
@@ -103,12 +105,7 @@ class EntryListing(EntryColumns):
         managed = False
         db_table = "ledger_entry_listing"
         default_permissions = ("view",)
-        permissions = [
-            ("grant_credits", "Can grant credits"),
-            ("refund_spend", "Can refund a spend"),
-            ("revoke_grant", "Can revoke the rest of a grant"),
-            ("release_hold", "Can release a hold"),
-        ]
+        permissions = added_to("entrylisting")
         verbose_name = "entry"
         verbose_name_plural = "entries"
 
@@ -125,11 +122,7 @@ class Account(EntryColumns):
         managed = False
         db_table = "ledger_account"
         default_permissions = ("view",)
-        permissions = [
-            ("view_locks", "Can view current locks"),
-            ("set_overdraft", "Can set an overdraft"),
-            ("transfer_credits", "Can transfer credits"),
-        ]
+        permissions = added_to("account")
         verbose_name = "account"
         verbose_name_plural = "holders with balances"
 
@@ -183,7 +176,7 @@ class ApiKey(models.Model):
     class Meta:
         db_table = "ledger_api_key"
         default_permissions = ("add", "view")
-        permissions = [("revoke_apikey", "Can revoke API key")]
+        permissions = added_to("apikey")
         verbose_name = "API key"
 
     def __str__(self) -> str:
@@ -255,7 +248,7 @@ class RateListing(RateColumns):
         managed = False
         db_table = "ledger_rate_listing"
         default_permissions = ("view",)
-        permissions = [("publish_rate", "Can publish a rate")]
+        permissions = added_to("ratelisting")
         verbose_name = "rate"
 
 

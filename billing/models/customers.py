@@ -4,6 +4,8 @@ from django.db import models
 from django.db.models.functions import Now
 
 from billing.models.columns import MONEY
+from billing.permissions import PERMISSIONS
+from ledger.permissions import added_to
 
 
 class Customer(models.Model):
@@ -25,7 +27,7 @@ class Customer(models.Model):
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
-        permissions = [("erase_customer", "Can erase a customer's personal data")]
+        permissions = added_to("customer", PERMISSIONS)
         indexes = [models.Index(fields=["holder_id"], name="billing_customer_holder", condition=~models.Q(holder_id=""))]
 
     def __str__(self) -> str:

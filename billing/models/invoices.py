@@ -6,6 +6,8 @@ from django.db import models
 from django.db.models.functions import Now
 
 from billing.models.columns import MONEY, digest_column, reference, years
+from billing.permissions import PERMISSIONS
+from ledger.permissions import added_to
 
 
 class NumberSeries(models.Model):
@@ -76,14 +78,7 @@ class Invoice(models.Model):
     digest = models.BinaryField(null=True, db_comment="SHA-256, chained within the series: docs/BILLING.md")
 
     class Meta:
-        permissions = [
-            ("finalize_invoice", "Can finalise a draft"),
-            ("pay_invoice", "Can mark an invoice as paid"),
-            ("void_invoice", "Can void an invoice"),
-            ("mark_invoice_uncollectible", "Can mark an invoice as uncollectible"),
-            ("delete_draft", "Can delete a draft"),
-            ("credit_invoice", "Can credit an invoice"),
-        ]
+        permissions = added_to("invoice", PERMISSIONS)
         constraints = [
             models.UniqueConstraint(fields=["series", "series_value"], name="billing_invoice_series"),
             models.CheckConstraint(

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from ledger.errors import REFUSALS, InsufficientCredits
 from ledger.rules.credit_units import CreditUnit
 from ledger.rules.kinds import KINDS
 
@@ -36,11 +37,13 @@ def refusal_text(refusal: Mapping[str, Any], *, at: datetime, unit: CreditUnit) 
         at: when it was recorded; times of the same day are told without their date.
         unit: of the account's credit type.
     """
-    facts, code = refusal["facts"], refusal["code"]
-    if code == "insufficient-credits":
+    if refusal["code"] == InsufficientCredits.code:
         return _insufficient(refusal, at, unit)
-    text_of = _TEXTS.get(code)
-    return f"Refused: {text_of(facts, unit)}" if text_of else f"Refused: {code.replace('-', ' ')}."
+    refused, facts = REFUSALS.get(refusal["code"]), refusal["facts"]
+    if refused is None:
+        return f"Refused: {refusal['code'].replace('-', ' ')}."
+    text = next((text for name, value, text in refused.text_if if facts[name] == value), refused.text)
+    return f"Refused: {_filled(text, facts, unit)}"
 
 
 def remedies(refusal: Mapping[str, Any], *, at: datetime, unit: CreditUnit) -> list[Remedy]:
@@ -48,18 +51,41 @@ def remedies(refusal: Mapping[str, Any], *, at: datetime, unit: CreditUnit) -> l
 
     Args: as `refusal_text`.
     """
-    facts, code = refusal["facts"], refusal["code"]
-    if code == "insufficient-credits":
+    refused, facts = REFUSALS.get(refusal["code"]), refusal["facts"]
+    if refused is InsufficientCredits:
         return _remedies_for_insufficient(facts, at, unit)
-    if code == "refund-exceeds-spend" and facts["refundable"]:
-        words = f"Refund the {unit.number(facts['refundable'])} that {are(facts['refundable'], unit)} left"
-        return [Remedy("refund", words, facts["refundable"], facts["sequence"])]
-    if code == "capture-exceeds-hold":
-        words = f"The caller can capture up to {unit.number(facts['held'])}, or allow the rest to come from the balance"
-        return [Remedy("", words, facts["held"], facts["sequence"])]
-    if code == "unknown-rate":
-        return [Remedy("publish", f"Publish the rate {facts['rate']}")]
-    return []
+    if refused is None or refused.remedy is None:
+        return []
+    action, text, amount = refused.remedy
+    if not amount:
+        return [Remedy(action, _filled(text, facts, unit))]
+    return [Remedy(action, _filled(text, facts, unit), facts[amount], facts["sequence"])] if facts[amount] else []
+
+
+def _filled(text: str, facts: Mapping[str, Any], unit: CreditUnit) -> str:
+    requested = facts.get("requested")
+    over = None if requested is None else requested - facts.get("refundable", facts.get("revocable", facts.get("held", 0)))
+    return text.format(**{name: _Fact(value, unit) for name, value in {**facts, "over": over}.items()})
+
+
+class _Fact(NamedTuple):
+    """A fact that a text writes as a number of the unit, as credits, with its verb, as a kind of entry, or as it is."""
+
+    value: Any
+    unit: CreditUnit
+
+    def __format__(self, how: str) -> str:
+        match how:
+            case "number":
+                return self.unit.number(self.value)
+            case "credits":
+                return self.unit.amount(self.value)
+            case "are":
+                return are(self.value, self.unit)
+            case "a kind":
+                words = KINDS[self.value].words
+                return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
+        return format(self.value, how)
 
 
 def when(instant: datetime, *, at: datetime) -> str:
@@ -160,52 +186,3 @@ def _remedies_for_insufficient(facts: Mapping[str, Any], at: datetime, unit: Cre
         words = f"Wait: enough is spendable {_preposed(_instant(sufficient_at), at, 'on')} if nothing else is spent"
         found.append(Remedy("", words))
     return found
-
-
-# Everything else -------------------------------------------------------------------------------------
-
-
-def _hold_closed(facts: Mapping[str, Any], unit: CreditUnit) -> str:
-    if facts["how"] == "expired":
-        return f"hold #{facts['sequence']} had expired."
-    return f"hold #{facts['sequence']} was already {facts['how']} by entry #{facts['closed_by']}."
-
-
-def _exceeds(verb: str, what: str, left: str) -> Any:
-    def text_of(facts: Mapping[str, Any], unit: CreditUnit) -> str:
-        if facts["requested"] is None:
-            return f"nothing is left of {what} #{facts['sequence']}."
-        over = facts["requested"] - facts[left]
-        least = f"{unit.number(facts[left])} {are(facts[left], unit)} left of {what} #{facts['sequence']}"
-        return f"{unit.number(facts['requested'])} {verb}, {least}. Over by {unit.number(over)}."
-
-    return text_of
-
-
-def _wrong_kind(can: str) -> Any:
-    def text_of(facts: Mapping[str, Any], unit: CreditUnit) -> str:
-        kind = KINDS[facts["kind"]].words
-        article = "an" if kind[0] in "aeiou" else "a"
-        return f"entry #{facts['sequence']} is {article} {kind}. {can}"
-
-    return text_of
-
-
-_TEXTS: dict[str, Any] = {
-    "entry-not-found": lambda facts, unit: f"the account has no entry #{facts['sequence']} in {facts['credit_type']}.",
-    "not-refundable": _wrong_kind("Only a spend or a capture can be refunded."),
-    "refund-exceeds-spend": _exceeds("asked back", "spend", "refundable"),
-    "not-revocable": _wrong_kind("Only a grant can be revoked."),
-    "revocation-exceeds-grant": _exceeds("to be revoked", "grant", "revocable"),
-    "lot-limit": lambda facts, unit: f"the account has {facts['open_lots']} open lots; the limit is {facts['limit']}.",
-    "balance-limit": lambda facts, unit: f"an account can have at most {unit.amount(facts['limit'])} that others sent.",
-    "hold-limit": lambda facts, unit: f"the open holds set aside {facts['held_lots']} lots; the limit is {facts['limit']}.",
-    "transfers-refused": lambda facts, unit: f"{facts['to']} refuses transfers from others.",
-    "not-a-hold": _wrong_kind("Only a hold can be captured, released or extended."),
-    "hold-closed": _hold_closed,
-    "capture-exceeds-hold": _exceeds("to be captured", "hold", "held"),
-    "unknown-rate": lambda facts, unit: f"no rate for {facts['credit_type']} is called {facts['rate']}.",
-    "amount-limit": lambda facts, unit: (
-        f"{facts['quantity']:,} of {facts['rate']} cost more than {unit.amount(facts['limit'])}, the limit of one operation."
-    ),
-}

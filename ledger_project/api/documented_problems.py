@@ -8,7 +8,6 @@ from ledger.api.kit import request_errors
 from ledger.api.kit.schema import PROBLEMS_KEY, TAKES_BODY_KEY
 from ledger.api.kit.writing.problems import MEDIA_TYPE, body
 from ledger.api.kit.writing.server_errors import DatabaseUnavailable
-from ledger.api.kit.writing.statuses import NOT_EXECUTED, UNKNOWN
 from ledger.rules.holds import HOLD_STATES
 from ledger.rules.lots import LOT_STATES
 
@@ -49,7 +48,7 @@ _MEMBERS: dict[str, Any] = {
     "request_id": {"type": "string"},
     "outcome": {
         "type": "string",
-        "enum": [NOT_EXECUTED, UNKNOWN],
+        "enum": [errors.NOT_EXECUTED, errors.UNKNOWN],
         "description": "Whether the request took effect. `unknown`: send the same request with the same key to find out.",
     },
 }

@@ -16,7 +16,6 @@ from ledger.api.kit.request_errors import NotFound
 from ledger.api.kit.schema import SCOPE_KEY, ResponseBody, operation
 from ledger.api.kit.writing.problems import TYPE_BASE
 from ledger.api.kit.writing.rendering import Response, json_response
-from ledger.api.kit.writing.statuses import kind_of
 from ledger.errors import LedgerError
 
 METHODS: Final = {"get", "post", "put", "patch", "delete"}
@@ -129,13 +128,12 @@ class ProblemPage(Endpoint):
         error_class = problems_by_slug().get(slug)
         if error_class is None:
             raise NotFound
-        kind = kind_of(error_class)
         return json_response(
             {
                 "type": TYPE_BASE + slug,
                 "title": error_class.title,
-                "status": kind.status,
-                "outcome": kind.outcome,
+                "status": error_class.problem.status,
+                "outcome": error_class.problem.outcome,
                 "description": (error_class.__doc__ or "").strip(),
             }
         )

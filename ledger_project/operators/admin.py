@@ -17,7 +17,7 @@ from django_otp.plugins.otp_static.models import StaticDevice
 from django_otp.plugins.otp_totp.models import TOTPDevice
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
-from ledger.admin.kit.columns import NamedColumns
+from ledger.admin.kit.columns import Column, NamedColumns
 from ledger.staff_log import record
 
 admin.site.index_template = "admin/ledger/home/home.html"
@@ -41,16 +41,14 @@ class OperatorAdmin(DjangoUserAdmin, NamedColumns):
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
     show_facets = admin.ShowFacets.NEVER
+    roles = Column("Groups", lambda operator: ", ".join(sorted(group.name for group in operator.groups.all())))
+
     list_display = ("username", "roles", "is_active", "is_staff", "is_superuser", "last_login")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
         """With the groups, by one query more."""
         found: QuerySet[User] = super().get_queryset(request).prefetch_related("groups")
         return found
-
-    @admin.display(description="Groups")
-    def roles(self, operator: User) -> str:
-        return ", ".join(sorted(group.name for group in operator.groups.all()))
 
     def has_delete_permission(self, request: Any, obj: Any = None) -> bool:
         return False
@@ -76,9 +74,17 @@ class OperatorGroupAdmin(DjangoGroupAdmin, ListWithActions):
     show_facets = admin.ShowFacets.NEVER
 
 
+def _is_locked(attempt: AccessAttempt) -> bool:
+    has_cooled_off = timezone.now() - attempt.attempt_time > settings.AXES_COOLOFF_TIME
+    return attempt.failures_since_start >= settings.AXES_FAILURE_LIMIT and not has_cooled_off
+
+
 @admin.register(AccessAttempt)
 class FailedLoginAdmin(ListWithActions):
     """Failed logins by name and address, with their number. Deleting a row removes the lock that it caused."""
+
+    failures = Column("Wrong passwords", "failures_since_start", ordering="failures_since_start")
+    is_locked = Column("Locked", _is_locked, boolean=True)
 
     list_display = ("username", "ip_address", "failures", "is_locked", "attempt_time")
     search_fields = ("username", "ip_address")
@@ -86,15 +92,6 @@ class FailedLoginAdmin(ListWithActions):
     list_filter = ("attempt_time",)
     show_facets = admin.ShowFacets.NEVER
     fields = readonly_fields = ("username", "ip_address", "failures", "is_locked", "attempt_time", "user_agent", "path_info")
-
-    @admin.display(description="Wrong passwords", ordering="failures_since_start")
-    def failures(self, attempt: AccessAttempt) -> int:
-        return attempt.failures_since_start
-
-    @admin.display(description="Locked", boolean=True)
-    def is_locked(self, attempt: AccessAttempt) -> bool:
-        has_cooled_off = timezone.now() - attempt.attempt_time > settings.AXES_COOLOFF_TIME
-        return attempt.failures_since_start >= settings.AXES_FAILURE_LIMIT and not has_cooled_off
 
     def delete_model(self, request: Any, obj: AccessAttempt) -> None:
         """Remove the lock, and record that."""

@@ -10,7 +10,6 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from unfold.widgets import UnfoldAdminSelectWidget
 
-from ledger.admin.kit.pages import form_page
 from ledger.models import Operator
 
 ZONE = "time_zone"
@@ -38,6 +37,9 @@ class PreferencesForm(forms.Form):
 
 def page(request: HttpRequest) -> HttpResponse:
     """Show the form, or store the choice."""
+    # Here, so that a command, which reads this module too, does not load the admin's pages.
+    from ledger.admin.kit.pages import form_page
+
     form = PreferencesForm(request.POST or None, initial={"time_zone": zone_of(request)})
     if request.method == "POST" and form.is_valid():
         chosen = form.cleaned_data["time_zone"]

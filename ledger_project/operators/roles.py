@@ -5,60 +5,13 @@ A migration makes them once. From then on operators change them: no later migrat
 
 from typing import Any, Final
 
-VIEW_LEDGER: Final = frozenset(
-    {
-        "ledger.view_account",
-        "ledger.view_batchlisting",
-        "ledger.view_credittype",
-        "ledger.view_dailytotal",
-        "ledger.view_entrylisting",
-        "ledger.view_locks",
-        "ledger.view_ratelisting",
-        "ledger.view_refusallisting",
-    }
-)
-VIEW_BILLING: Final = frozenset(
-    {
-        "billing.view_coupon",
-        "billing.view_creditnote",
-        "billing.view_customer",
-        "billing.view_invoice",
-        "billing.view_plan",
-        "billing.view_run",
-        "billing.view_subscription",
-        "billing.view_usageevent",
-    }
-)
-READ_ONLY: Final = VIEW_LEDGER | VIEW_BILLING
-SUPPORT: Final = READ_ONLY | {"ledger.grant_credits", "ledger.refund_spend", "ledger.release_hold"}
-INVOICES: Final = frozenset(
-    {
-        "billing.credit_invoice",
-        "billing.finalize_invoice",
-        "billing.mark_invoice_uncollectible",
-        "billing.pay_invoice",
-        "billing.void_invoice",
-    }
-)
-FINANCE: Final = READ_ONLY | INVOICES | {"ledger.revoke_grant"}
-BILLING_OPERATOR: Final = (
-    READ_ONLY
-    | INVOICES
-    | {
-        "billing.add_amendment",
-        "billing.add_coupon",
-        "billing.add_customer",
-        "billing.add_customercoupon",
-        "billing.add_plan",
-        "billing.add_subscription",
-        "billing.change_customer",
-        "billing.change_customercoupon",
-        "billing.change_suspendedbilling",
-        "billing.delete_draft",
-    }
-)
-ACCESS: Final = frozenset(
-    {
+from billing import permissions as billing_permissions
+from ledger import permissions as credit_permissions
+from ledger.permissions import EVERYONE, Permission
+
+ACCESS: Final = tuple(
+    Permission(name)
+    for name in (
         "auth.add_group",
         "auth.add_user",
         "auth.change_group",
@@ -68,33 +21,12 @@ ACCESS: Final = frozenset(
         "auth.view_user",
         "axes.delete_accessattempt",
         "axes.view_accessattempt",
-        "ledger.add_apikey",
-        "ledger.revoke_apikey",
-        "ledger.view_apikey",
-        "ledger.view_staffevent",
-    }
+    )
 )
-ADMINISTRATOR: Final = (
-    SUPPORT
-    | FINANCE
-    | BILLING_OPERATOR
-    | ACCESS
-    | {
-        "billing.erase_customer",
-        "ledger.add_credittype",
-        "ledger.change_credittype",
-        "ledger.delete_credittype",
-        "ledger.publish_rate",
-        "ledger.set_overdraft",
-        "ledger.transfer_credits",
-    }
-)
+PERMISSIONS: Final = (*credit_permissions.PERMISSIONS, *billing_permissions.PERMISSIONS, *ACCESS)
 ROLES: Final[dict[str, frozenset[str]]] = {
-    "read-only": READ_ONLY,
-    "support": SUPPORT,
-    "finance": FINANCE,
-    "billing operator": BILLING_OPERATOR,
-    "administrator": ADMINISTRATOR,
+    **{role: frozenset(row.name for row in PERMISSIONS if role in row.roles) for role in EVERYONE},
+    "administrator": frozenset(row.name for row in PERMISSIONS),
 }
 
 

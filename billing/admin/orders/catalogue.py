@@ -8,7 +8,6 @@ from django.http import HttpRequest, HttpResponse
 
 from billing.admin.order_forms import coupons as coupon_forms
 from billing.admin.order_forms import plans as plan_forms
-from billing.admin.orders.creatable import CreatableAdmin
 from billing.admin.prose import coupon_words, every, plan_sentences
 from billing.models import Coupon, Plan
 from billing.orders.plans import terms_of
@@ -18,7 +17,7 @@ from ledger.admin.kit.bounded_reads import FilteredRows
 from ledger.admin.kit.cells import row_link
 from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import choice, text
-from ledger.admin.kit.pages import Page, UncountedList, operation
+from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 
 VERSIONS_SHOWN = 50
 
@@ -29,7 +28,7 @@ def interval_of(plan: Plan) -> Interval:
 
 
 @admin.register(Plan)
-class PlanAdmin(CreatableAdmin):
+class PlanAdmin(ReadOnlyAdmin):
     """One row per version of a plan."""
 
     create_view = plan_forms.create_view
@@ -78,7 +77,7 @@ def _versions_table(plan: Plan) -> dict[str, Any]:
 
 
 @admin.register(Coupon)
-class CouponAdmin(CreatableAdmin):
+class CouponAdmin(ReadOnlyAdmin):
     """Discounts for customers."""
 
     create_view = coupon_forms.create_view

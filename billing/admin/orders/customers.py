@@ -18,7 +18,6 @@ from billing.admin.documents.invoices import invoices_table
 from billing.admin.order_forms import customers as order_forms
 from billing.admin.order_forms.customers import customer_sentences
 from billing.admin.order_forms.erasure import erase_view
-from billing.admin.orders.creatable import CreatableAdmin
 from billing.admin.orders.tables import subscriptions_table
 from billing.admin.prose import coupon_words
 from billing.models import Coupon, CouponUse, Customer, CustomerCoupon, Invoice, Subscription
@@ -29,7 +28,7 @@ from ledger.admin.kit.bounded_reads import FilteredRows
 from ledger.admin.kit.cells import link, row_link
 from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import text
-from ledger.admin.kit.pages import Page, UncountedList, operation
+from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 from ledger.admin.links import holder_link
 
 
@@ -38,7 +37,7 @@ def _holder(row: Customer) -> SafeString | str:
 
 
 @admin.register(Customer)
-class CustomerAdmin(CreatableAdmin):
+class CustomerAdmin(ReadOnlyAdmin):
     """The customers. The search takes the beginning of a reference, or words of a name."""
 
     create_view = order_forms.create_view

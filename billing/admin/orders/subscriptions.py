@@ -18,7 +18,6 @@ from billing.admin.documents.transitions import deletions_table
 from billing.admin.order_forms import subscriptions as order_forms
 from billing.admin.order_forms.amendments import WAYS, amend_view
 from billing.admin.orders import usage
-from billing.admin.orders.creatable import CreatableAdmin
 from billing.admin.orders.tables import amendments_table, charges_table, claims_table, items_table
 from billing.admin.prose import every, number
 from billing.admin.search import customers_of
@@ -32,7 +31,7 @@ from ledger.admin.kit import columns
 from ledger.admin.kit.cells import contract_time, instant_words
 from ledger.admin.kit.columns import Column
 from ledger.admin.kit.filters import choice, instant, read_instant, read_number, text
-from ledger.admin.kit.pages import Page, ReasonForm, UncountedList, actor, form_page, operation, said
+from ledger.admin.kit.pages import Page, ReadOnlyAdmin, ReasonForm, UncountedList, actor, form_page, operation, said
 from ledger.errors import LedgerError
 from ledger.typesetting.languages import ENGLISH
 
@@ -58,7 +57,7 @@ def _contract_time(title: str, value: columns.Value, *, without: str = "") -> Co
 
 
 @admin.register(Subscription)
-class SubscriptionAdmin(CreatableAdmin):
+class SubscriptionAdmin(ReadOnlyAdmin):
     """The subscriptions. The search takes the beginning of a reference, a customer's reference, or words of a customer's name."""
 
     create_view = order_forms.create_view

@@ -1,11 +1,8 @@
 """API keys: made here and shown once; revoked, never deleted."""
 
-from typing import Any
-
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
-from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -68,13 +65,8 @@ class ApiKeyAdmin(ReadOnlyAdmin):
     )
     actions_detail = ("revoke",)
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return bool(request.user.has_perm("ledger.add_apikey"))
-
-    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None) -> HttpResponse:
+    def create_view(self, request: HttpRequest) -> HttpResponse:
         """Make a key, and show it in this one response: it is kept nowhere, not even in the session."""
-        if not self.has_add_permission(request):
-            raise PermissionDenied
         form = KeyForm(request.POST or None)
         if request.method == "POST" and form.is_valid():
             try:

@@ -15,6 +15,7 @@ from django.contrib import admin, messages
 from django.contrib.admin import ShowFacets
 from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import PAGE_VAR
+from django.contrib.auth import get_permission_codename
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db.models import Model, Q, QuerySet
@@ -144,7 +145,10 @@ def _has_permission(model_admin: Any, permission: str, request: HttpRequest, obj
 
 
 class ReadOnlyAdmin(SavedList):
-    """Pages to look at. Nobody may add, change or delete here, a superuser neither."""
+    """Pages to look at. Nobody may change or delete here, a superuser neither, and add only by a form of `create_view`."""
+
+    create_view: Callable[..., HttpResponse] | None = None
+    """The form that creates a row, for operators with the model's `add` permission."""
 
     list_filter_submit = True
     list_filter_sheet = True
@@ -166,7 +170,15 @@ class ReadOnlyAdmin(SavedList):
             setattr(cls, f"has_{permission.partition('.')[2]}_permission", partialmethod(_has_permission, permission))
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
+        """Whether there is a form that creates a row, and the operator may use it."""
+        permission = f"{self.opts.app_label}.{get_permission_codename('add', self.opts)}"
+        return self.create_view is not None and bool(request.user.has_perm(permission))
+
+    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """Show the form that creates a row, or execute it."""
+        if self.create_view is None or not self.has_add_permission(request):
+            raise PermissionDenied
+        return self.create_view(request)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False

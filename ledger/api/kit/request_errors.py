@@ -1,11 +1,8 @@
-"""What the API rejects before it calls the ledger: nothing was written, nothing is recorded.
-
-Statuses are given in `ledger.api.problems`, nowhere else.
-"""
+"""What the API rejects before it calls the ledger: nothing was written, nothing is recorded."""
 
 from collections.abc import Sequence
 
-from ledger.errors import FieldError, LedgerError
+from ledger.errors import FieldError, LedgerError, Problem
 
 
 class RequestError(LedgerError):
@@ -13,6 +10,7 @@ class RequestError(LedgerError):
 
     code = "rejected"
     title = "The API rejected the request"
+    problem = Problem(400, "")
 
 
 class MalformedRequest(RequestError):
@@ -20,6 +18,7 @@ class MalformedRequest(RequestError):
 
     code = "malformed-request"
     title = "The request is not well-formed"
+    problem = Problem(400, "`errors` lists every fault.")
 
     def __init__(self, *field_errors: FieldError) -> None:
         super().__init__()
@@ -31,6 +30,7 @@ class InvalidRequest(RequestError):
 
     code = "invalid-request"
     title = "The request is not valid"
+    problem = Problem(400, "`errors` lists every fault.")
 
     def __init__(self, field_errors: Sequence[FieldError]) -> None:
         super().__init__()
@@ -42,6 +42,7 @@ class IdempotencyKeyMissing(RequestError):
 
     code = "idempotency-key-missing"
     title = "A write needs an Idempotency-Key"
+    problem = Problem(400, "`errors` lists every fault.")
     field_errors = (
         FieldError("/Idempotency-Key", "required", "Send an Idempotency-Key header of 1 to 255 printable ASCII characters."),
     )
@@ -52,6 +53,7 @@ class IdempotencyKeyInvalid(RequestError):
 
     code = "idempotency-key-invalid"
     title = "The Idempotency-Key is not valid"
+    problem = Problem(400, "`errors` lists every fault.")
     field_errors = (FieldError("/Idempotency-Key", "pattern", "An Idempotency-Key must be 1 to 255 printable ASCII characters."),)
 
 
@@ -60,6 +62,7 @@ class Unauthenticated(RequestError):
 
     code = "unauthenticated"
     title = "The request needs a valid API key"
+    problem = Problem(401, "Send `Authorization: Bearer <api key>` with a valid key.")
 
 
 class ScopeMissing(RequestError):
@@ -67,6 +70,7 @@ class ScopeMissing(RequestError):
 
     code = "scope-missing"
     title = "The API key lacks a scope"
+    problem = Problem(403, "The key needs the scope {scope}.")
 
 
 class NotFound(RequestError):
@@ -74,6 +78,7 @@ class NotFound(RequestError):
 
     code = "not-found"
     title = "Not found"
+    problem = Problem(404, "The resource does not exist, or this key may not see it.")
 
 
 class MethodNotAllowed(RequestError):
@@ -81,6 +86,7 @@ class MethodNotAllowed(RequestError):
 
     code = "method-not-allowed"
     title = "The path does not support this method"
+    problem = Problem(405, "The Allow header lists the supported methods.")
 
 
 class NotAcceptable(RequestError):
@@ -88,6 +94,7 @@ class NotAcceptable(RequestError):
 
     code = "not-acceptable"
     title = "This path serves only JSON"
+    problem = Problem(406, "This path serves {served}.")
 
 
 class UnsupportedMediaType(RequestError):
@@ -95,6 +102,7 @@ class UnsupportedMediaType(RequestError):
 
     code = "unsupported-media-type"
     title = "The body must be application/json"
+    problem = Problem(415, "Send {accepted} in UTF-8, uncompressed.")
 
 
 class BodyTooLarge(RequestError):
@@ -102,6 +110,7 @@ class BodyTooLarge(RequestError):
 
     code = "body-too-large"
     title = "The body is too large"
+    problem = Problem(413, "The body must be at most {limit_bytes} bytes.")
 
 
 class BodyTimeout(RequestError):
@@ -109,6 +118,7 @@ class BodyTimeout(RequestError):
 
     code = "body-timeout"
     title = "The body did not arrive in time"
+    problem = Problem(408, "The body must arrive within {seconds} s. Nothing was executed.")
 
 
 class TooManyRequests(RequestError):
@@ -116,3 +126,4 @@ class TooManyRequests(RequestError):
 
     code = "too-many-requests"
     title = "The client has sent too many requests"
+    problem = Problem(429, "Try again in {retry_after_seconds} s.")

@@ -3,11 +3,12 @@
 import re
 
 import pytest
+from django.apps import apps
 from django.conf import settings
 from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
 
-from ledger_project.operators.roles import ADMINISTRATOR, ROLES, make_groups
+from ledger_project.operators.roles import PERMISSIONS, ROLES, make_groups
 
 pytestmark = pytest.mark.django_db
 
@@ -87,7 +88,17 @@ def test_an_administrator_may_do_whatever_a_page_asks_a_permission_for():
     folders = ("ledger/admin", "billing/admin", "ledger_project/operators")
     pages = [page for folder in folders for page in (settings.BASE_DIR / folder).rglob("*.py") if page.name != "roles.py"]
     named = {name for page in pages for name in re.findall(r'"((?:ledger|billing|auth|axes)\.\w+)"', page.read_text())}
-    assert {"ledger.grant_credits", "billing.void_invoice"} <= named & every <= ADMINISTRATOR
+    assert {"ledger.grant_credits", "billing.void_invoice"} <= named & every <= ROLES["administrator"]
+
+
+def test_each_permission_has_one_row_and_each_of_a_model_comes_from_its_row():
+    names = [row.name for row in PERMISSIONS]
+    assert len(names) == len(set(names))
+    of_models = {f"{m._meta.app_label}.{codename}" for m in apps.get_models() for codename, _ in m._meta.permissions}
+    assert of_models == {row.name for row in PERMISSIONS if row.text}
+    assert {role for row in PERMISSIONS for role in row.roles} | {"administrator"} == set(ROLES)
+    listed = re.findall(r"^\| `([a-z -]+)` \|", (settings.BASE_DIR / "docs" / "ADMIN.md").read_text(), re.MULTILINE)
+    assert set(ROLES) <= set(listed)
 
 
 @pytest.mark.parametrize("role", ROLES)

@@ -1,4 +1,4 @@
-"""Exception -> error -> application/problem+json. Which status an error has, its app has registered (`statuses.py`).
+"""Exception -> error -> application/problem+json. Each error's class says its status.
 
 A problem's body says what happened (`type`, `title`, `detail` and the facts of the case), whether anything took effect
 (`outcome`), and by which request (`request_id`). The same refusal always has the same bytes: facts are in the order of their
@@ -22,7 +22,6 @@ from ledger.api.kit import request_errors
 from ledger.api.kit.reading.requests import request_id
 from ledger.api.kit.writing import server_errors
 from ledger.api.kit.writing.rendering import in_key_order
-from ledger.api.kit.writing.statuses import kind_of
 from ledger.database.locks import sqlstate
 
 log = logging.getLogger("ledger.problems")
@@ -129,17 +128,17 @@ def body(error: errors.LedgerError, request_id: str) -> dict[str, Any]:
     Args:
         request_id: of the request at hand; a recorded refusal has its own, that of the request which was refused first.
     """
-    kind = kind_of(type(error))
-    is_ours = kind.status == 500
-    is_private = isinstance(error, errors.Misuse) and kind.status >= 500
+    answer = error.problem
+    is_ours = answer.status == 500
+    is_private = isinstance(error, errors.Misuse) and answer.status >= 500
     facts = {} if is_ours or is_private or isinstance(error, errors.Invalid) else error.facts
     problem: dict[str, Any] = {
         "type": TYPE_BASE + (server_errors.InternalError.code if is_ours else error.code),
         "title": server_errors.InternalError.title if is_ours else error.title,
-        "status": kind.status,
-        "detail": kind.detail.format_map(_Facts(facts)) or f"{error.title}.",
+        "status": answer.status,
+        "detail": answer.detail.format_map(_Facts(facts)) or f"{error.title}.",
         "request_id": getattr(error, "request_id", "") or request_id,
-        "outcome": kind.outcome,
+        "outcome": answer.outcome,
     }
     for name in sorted(facts):
         problem.setdefault(name, in_key_order(facts[name]))
@@ -157,7 +156,7 @@ class _Facts(dict[str, Any]):
 
 
 class _Fact:
-    """A fact that is written with its noun where the detail has it; see `Kind`."""
+    """A fact that is written with its noun where the detail has it; see `Problem`."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
@@ -177,7 +176,7 @@ def _field_errors(error: errors.LedgerError) -> tuple[request_errors.FieldError,
 
 def _headers(error: errors.LedgerError) -> dict[str, str]:
     headers: dict[str, str] = {}
-    retry_after_seconds = error.facts.get("retry_after_seconds") or kind_of(type(error)).retry_after_seconds
+    retry_after_seconds = error.facts.get("retry_after_seconds") or error.problem.retry_after_seconds
     if isinstance(retry_after_seconds, range):
         retry_after_seconds = random.choice(retry_after_seconds)
     if retry_after_seconds is not None:
@@ -196,7 +195,7 @@ def _headers(error: errors.LedgerError) -> dict[str, str]:
 def problem_response(error: Exception, request: HttpRequest) -> ProblemResponse:
     """Return the response to a request that ended in `error`; logs the traceback of what nobody expected, and of nothing else."""
     known = translated(error)
-    status = kind_of(type(known)).status
+    status = known.problem.status
     if status == 500:
         facts = {"request_id": request_id(request)}
         log.error("%s %s: %s", request.method, request.path, known.code, exc_info=error, extra={"facts": facts})

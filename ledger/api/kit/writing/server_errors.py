@@ -16,6 +16,7 @@ class DatabaseUnavailable(errors.Retryable):
 
     code = "database-unavailable"
     title = "The database is not available"
+    problem = errors.Problem(503, errors.AGAIN, retry_after_seconds=2)
 
 
 class ServerUnavailable(errors.Retryable):
@@ -23,6 +24,7 @@ class ServerUnavailable(errors.Retryable):
 
     code = "server-unavailable"
     title = "No web server is available"
+    problem = errors.Problem(503, errors.AGAIN, retry_after_seconds=1)
 
 
 class DiskFull(errors.Retryable):
@@ -30,6 +32,7 @@ class DiskFull(errors.Retryable):
 
     code = "disk-full"
     title = "The database server's disk is full"
+    problem = errors.Problem(503, errors.AGAIN, retry_after_seconds=60)
 
 
 class Forbidden(request_errors.RequestError):
@@ -37,6 +40,7 @@ class Forbidden(request_errors.RequestError):
 
     code = "forbidden"
     title = "The request is not allowed"
+    problem = errors.Problem(403, "The server does not allow this request.")
 
 
 class InternalError(errors.LedgerError):

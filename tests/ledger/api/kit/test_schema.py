@@ -18,7 +18,7 @@ from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
 from billing.api import request_schemas
-from ledger.api.kit.writing import problems, statuses
+from ledger.api.kit.writing import problems
 from ledger.records import Record, declared_fields
 from ledger_project.api import documents
 from ledger_project.api.documents import openapi_document
@@ -287,8 +287,8 @@ def test_every_problem_is_explained_in_the_documentation() -> None:
     text = (Path(__file__).resolve().parents[4] / "docs" / "API.md").read_text(encoding="utf-8")
     named = set(re.findall(r"^\| `([a-z0-9-]+)` \| \d{3} ", text, re.MULTILINE))
     bases = {"ledger-error", "refused", "retryable", "misuse", "rejected"}
-    bugs = {slug for slug, error in problems_by_slug().items() if statuses.kind_of(error).status == 500} - {"internal-error"}
+    bugs = {slug for slug, error in problems_by_slug().items() if error.problem.status == 500} - {"internal-error"}
     tests_own = {slug for slug, error in problems_by_slug().items() if error.__module__.startswith("tests")}
     assert named == set(problems_by_slug()) - bases - bugs - tests_own
     for slug, status in re.findall(r"^\| `([a-z0-9-]+)` \| (\d{3}) ", text, re.MULTILINE):
-        assert statuses.kind_of(problems_by_slug()[slug]).status == int(status), slug
+        assert problems_by_slug()[slug].problem.status == int(status), slug

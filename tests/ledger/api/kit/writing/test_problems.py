@@ -1,7 +1,8 @@
 """Whatever goes wrong is answered as a problem with the right status, and says whether anything took effect."""
 
 import json
-from collections.abc import Callable
+import re
+from string import Formatter
 from typing import Any
 
 import psycopg
@@ -17,7 +18,7 @@ from rest_framework import exceptions as drf
 
 from billing import errors as billing_errors
 from ledger import errors
-from ledger.api.kit.writing import problems, server_errors, statuses
+from ledger.api.kit.writing import problems, server_errors
 from tests.asgi_client import AsgiClient
 from tests.ledger.api.conftest import ApiClient, nothing_written
 
@@ -284,8 +285,8 @@ def every_error_class(base: type[errors.LedgerError] = errors.LedgerError) -> li
 @pytest.mark.parametrize("error_class", every_error_class(), ids=lambda error_class: error_class.__name__)
 def test_only_bugs_are_a_500(error_class: type[errors.LedgerError]) -> None:
     bugs = {errors.LedgerError, errors.Misuse, errors.LockNotHeld, errors.NotInTransaction, server_errors.InternalError}
-    is_bug = error_class in bugs or (issubclass(error_class, errors.Misuse) and not statuses.is_registered(error_class))
-    assert (statuses.kind_of(error_class).status == 500) == is_bug
+    is_bug = error_class in bugs or (issubclass(error_class, errors.Misuse) and "problem" not in vars(error_class))
+    assert (error_class.problem.status == 500) == is_bug
 
 
 @pytest.mark.parametrize("slug", ["insufficient-credits", "database-busy", "too-many-requests", "internal-error"])
@@ -297,7 +298,18 @@ def test_a_problem_can_be_looked_up(slug: str) -> None:
     assert set(page) == {"type", "title", "status", "outcome", "description"}
 
 
-# The register of statuses ----------------------------------------------------------------------------
+@pytest.mark.parametrize("error_class", every_error_class(), ids=lambda error_class: error_class.__name__)
+def test_texts_name_only_facts_that_the_class_says_it_has(error_class: type[errors.LedgerError]) -> None:
+    said = re.search(r"Facts?: (.*)", error_class.__doc__ or "", re.DOTALL)
+    facts = set(re.findall(r"\w+", said.group(1))) if said else set()
+    texts = [error_class.__dict__["problem"].detail] if "problem" in vars(error_class) else []
+    if issubclass(error_class, errors.Refused) and error_class in errors.REFUSALS.values():
+        texts += [error_class.text, *(text for _, _, text in error_class.text_if), *(error_class.remedy or ())[1:2]]
+        assert error_class.text or error_class is errors.InsufficientCredits
+    assert {name for text in texts for _, name, _, _ in Formatter().parse(text) if name} - {"over"} <= facts
+
+
+# Errors of other apps --------------------------------------------------------------------------------
 
 
 class TeapotOnly(errors.LedgerError):
@@ -307,23 +319,14 @@ class TeapotOnly(errors.LedgerError):
     title = "This is a teapot"
 
 
-@pytest.fixture
-def register_status(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[type[errors.LedgerError], statuses.Kind]], None]:
-    """Registers a status for an error class, for the test."""
-    monkeypatch.setattr(statuses, "_kinds", dict(statuses._kinds))
-    return statuses.register
+class NoCoffee(TeapotOnly):
+    """Another one, which says how it is answered."""
+
+    problem = errors.Problem(418, "Coffee is made elsewhere.")
 
 
-def test_an_app_registers_the_statuses_of_its_errors(register_status: Callable[..., None]) -> None:
+def test_an_app_says_the_status_of_its_error_on_its_class() -> None:
     request = RequestFactory().get("/v1/x")
     assert problems.problem_response(TeapotOnly(), request).status_code == 500
-    register_status({TeapotOnly: statuses.Kind(418, "Coffee is made elsewhere.")})
-    response = problems.problem_response(TeapotOnly(), request)
+    response = problems.problem_response(NoCoffee(), request)
     assert (response.status_code, response.problem["detail"]) == (418, "Coffee is made elsewhere.")
-
-
-def test_two_statuses_for_one_class_are_refused_and_nothing_is_registered(register_status: Callable[..., None]) -> None:
-    with pytest.raises(ValueError, match="another status: InsufficientCredits"):
-        register_status({TeapotOnly: statuses.Kind(418, ""), errors.InsufficientCredits: statuses.Kind(400, "")})
-    assert not statuses.is_registered(TeapotOnly)
-    assert statuses.kind_of(errors.InsufficientCredits).status == 402

@@ -1,0 +1,34 @@
+"""A client of the credit ledger: grants, spends and holds that take effect once, however often a connection breaks.
+
+with Client("http://127.0.0.1:8000", api_key) as client:
+    client.grant("jane", amount=100, reason="welcome", idempotency_key="order-1")
+    with client.hold("jane", amount=40) as hold:
+        hold.capture(30)
+"""
+
+from credit_ledger.async_client import AsyncClient, AsyncHold, AsyncPages
+from credit_ledger.attempts import Retries
+from credit_ledger.call import ABSENT
+from credit_ledger.client import Client, Hold, Pages
+from credit_ledger.generated.bodies import AccountBalance, Entry, Explanation
+from credit_ledger.problems import Busy, CreditLedgerError, InsufficientCredits, OutcomeUnknown, Problem, Unreachable
+
+__all__ = [
+    "ABSENT",
+    "AccountBalance",
+    "AsyncClient",
+    "AsyncHold",
+    "AsyncPages",
+    "Busy",
+    "Client",
+    "CreditLedgerError",
+    "Entry",
+    "Explanation",
+    "Hold",
+    "InsufficientCredits",
+    "OutcomeUnknown",
+    "Pages",
+    "Problem",
+    "Retries",
+    "Unreachable",
+]

@@ -1,0 +1,187 @@
+"""The Python client has every call and every field of the OpenAPI document, and every problem with its facts."""
+
+import inspect
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from clients.python import generate
+from credit_ledger import AsyncClient, Client, problems
+from credit_ledger.call import ListCall
+from credit_ledger.generated import calls
+from ledger_project.api.documents import openapi_document
+
+ROOT = Path(__file__).parents[2]
+HEADERS = {"Idempotency-Key": "idempotency_key", "If-Match": "if_match"}
+
+
+@cache
+def document() -> dict[str, Any]:
+    return json.loads(openapi_document())
+
+
+def operations() -> dict[str, tuple[str, str, dict[str, Any]]]:
+    """All operations of the document, by id."""
+    return {
+        call["operationId"]: (path, method, call)
+        for path, of_path in document()["paths"].items()
+        for method, call in of_path.items()
+        if method in ("get", "post", "put", "patch", "delete") and not call.get("deprecated")
+    }
+
+
+def wanted() -> list[str]:
+    return [each for each in operations() if each not in generate.LEFT_OUT]
+
+
+def resolved(schema: dict[str, Any]) -> dict[str, Any]:
+    while "$ref" in schema:
+        schema = document()["components"]["schemas"][schema["$ref"].rsplit("/", 1)[-1]]
+    return schema
+
+
+def sample(schema: dict[str, Any]) -> Any:
+    """A value that the schema allows."""
+    schema = resolved(schema)
+    for options in (schema.get(key) for key in ("allOf", "oneOf", "anyOf")):
+        if options:
+            return sample(options[0])
+    if "enum" in schema:
+        return schema["enum"][0]
+    if "const" in schema:
+        return schema["const"]
+    kind = schema.get("type", "object")
+    match kind if isinstance(kind, str) else kind[0]:
+        case "object":
+            return {name: sample(schema["properties"].get(name, {"type": "string"})) for name in schema.get("required", [])}
+        case "array":
+            return [sample(schema["items"])] if schema.get("items") else []
+        case "integer" | "number":
+            return max(1, schema.get("minimum", 1))
+        case "boolean":
+            return True
+    if schema.get("format") == "date-time":
+        return "2026-01-01T00:00:00Z"
+    pattern = schema.get("pattern", "")
+    return next(each for each in ("abc", "EUR", "1", "2026-01", "customer-42") if not pattern or re.search(pattern, each))
+
+
+def test_the_generated_files_are_of_this_document() -> None:
+    for name, text in generate.generated(document()).items():
+        assert (generate.TARGET / name).read_text() == text, f"{name} is of another document: make client-types"
+
+
+def test_what_is_left_out_is_in_the_document() -> None:
+    assert generate.LEFT_OUT.keys() <= operations().keys() | {"unpark"}
+    assert generate.NAMES.keys() <= operations().keys()
+    assert {operation for operation, _, _ in generate.LEFT_OUT_FIELDS} <= operations().keys()
+
+
+def test_there_is_one_method_for_each_call() -> None:
+    names = [generate.name_of(each) for each in wanted()]
+    assert len(set(names)) == len(names)
+    functions = {name for name, each in vars(calls).items() if inspect.isfunction(each) and each.__module__ == calls.__name__}
+    assert functions == set(names)
+    for client in (Client, AsyncClient):
+        assert all(hasattr(client, name) for name in names)
+
+
+def test_each_call_has_every_field_of_the_document() -> None:
+    for operation_id in wanted():
+        check_fields(operation_id)
+
+
+def check_fields(operation_id: str) -> None:
+    path, method, operation = operations()[operation_id]
+    by_place: dict[str, dict[str, Any]] = {"path": {}, "query": {}, "header": {}}
+    for each in operation.get("parameters", ()):
+        if (operation_id, each["in"], each["name"]) not in generate.LEFT_OUT_FIELDS:
+            by_place[each["in"]][each["name"]] = each["schema"]
+    schema = resolved(operation["requestBody"]["content"]["application/json"]["schema"]) if "requestBody" in operation else None
+    body = {
+        name: sample(each)
+        for name, each in (schema["properties"] if schema else {}).items()
+        if (operation_id, "body", name) not in generate.LEFT_OUT_FIELDS
+    }
+    in_path = {name: sample(each) for name, each in by_place["path"].items()}
+    in_query = {name: sample(each) for name, each in by_place["query"].items()}
+    in_headers = {HEADERS[name]: {"If-Match": 7}.get(name, "key-1") for name in by_place["header"]}
+
+    function = getattr(calls, generate.name_of(operation_id))
+    call = function(*in_path.values(), **{**body, **in_query, **in_headers})
+
+    assert call.method == method.upper()
+    assert call.path == path.format(**in_path)
+    assert call.query_parameters() == {name: "true" if value is True else str(value) for name, value in in_query.items()}
+    sent = json.loads(call.content() or b"null")
+    assert sent == (body if schema is not None else None)
+    if schema is not None:
+        validator = {"components": document()["components"], **schema}
+        jsonschema.Draft202012Validator(validator).validate(sent)
+    headers = call.headers()
+    assert headers.get("Idempotency-Key") == ("key-1" if "idempotency_key" in in_headers else None)
+    assert headers.get("If-Match") == ('"7"' if "if_match" in in_headers else None)
+    # A dry run is no write, and so is what needs no key.
+    assert not call.is_write
+    needs_key = "Idempotency-Key" in by_place["header"]
+    again = function(*in_path.values(), **{**body, **{name: value for name, value in in_query.items() if name != "dry_run"}})
+    assert again.is_write == needs_key
+
+    content = operation["responses"]["200"]["content"]
+    assert call.is_json == ("application/json" in content)
+    answer = resolved(content["application/json"]["schema"]) if call.is_json else {}
+    assert isinstance(call, ListCall) == (answer.get("properties", {}).keys() == {"results", "next", "previous"})
+
+
+def test_required_fields_have_no_default_and_all_others_have_one() -> None:
+    for operation_id in wanted():
+        _, _, operation = operations()[operation_id]
+        required = {each["name"] for each in operation.get("parameters", ()) if each.get("required")}
+        if "requestBody" in operation:
+            required |= set(resolved(operation["requestBody"]["content"]["application/json"]["schema"]).get("required", ()))
+        signature = inspect.signature(getattr(calls, generate.name_of(operation_id)))
+        assert {name for name, each in signature.parameters.items() if each.default is inspect.Parameter.empty} == required
+
+
+@pytest.mark.parametrize("client", [Client, AsyncClient])
+def test_a_hold_takes_what_the_call_takes_but_no_dry_run(client: type) -> None:
+    """A dry run's sequence may become another entry, which the end of the block would capture."""
+    hold = dict(inspect.signature(client.hold).parameters)
+    del hold["self"]
+    place_hold = dict(inspect.signature(calls.place_hold).parameters)
+    assert place_hold.pop("dry_run")
+    assert {name: each.annotation for name, each in hold.items()} == {name: each.annotation for name, each in place_hold.items()}
+
+
+def documented_problems() -> Iterator[tuple[str, set[str]]]:
+    """Slug and facts of each line of the table in docs/API.md."""
+    for line in (ROOT / "docs/API.md").read_text().split("| slug | status |", 1)[1].splitlines()[2:]:
+        if not line.startswith("| `"):
+            return
+        cells = line.split("|")
+        yield cells[1].strip(" `"), set(re.findall(r"`([a-z_]+)`", cells[4]))
+
+
+def test_every_documented_problem_has_a_class_with_its_facts() -> None:
+    documented = dict(documented_problems())
+    assert len(documented) > 40
+    assert {slug: set(problems.facts_of(each)) for slug, each in problems.BY_SLUG.items()} == documented
+
+
+def test_every_example_of_a_problem_becomes_its_class() -> None:
+    seen = set()
+    for _, _, operation in operations().values():
+        for status, response in operation["responses"].items():
+            for slug, example in response.get("content", {}).get("application/problem+json", {}).get("examples", {}).items():
+                problem = problems.problem_of(int(status), example["value"])
+                assert problem.slug in problems.BY_SLUG, slug
+                assert type(problem) is problems.BY_SLUG[problem.slug]
+                assert all(getattr(problem, name) == example["value"].get(name) for name in problems.facts_of(type(problem)))
+                seen.add(problem.slug)
+    assert len(seen) > 20
