@@ -23,6 +23,7 @@ from billing.orders.customers import NewCredits
 from ledger import previews, services
 from ledger.database.locks import holder_key, lock_number, try_advisory_lock, waits_bounded
 from ledger.errors import HolderBusy, LockBusy
+from tests import nodes
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
 
 HANGS_S = 60
@@ -116,9 +117,13 @@ class StoppedDryRun:
 
 
 def locks_held() -> set[int]:
-    """The numbers of all advisory locks that are held now."""
+    """The numbers of all advisory locks that are held now, on all nodes."""
+    query = ADVISORY_LOCKS
+    if nodes.cluster:
+        of_a_node = f"SELECT string_agg(number::text, ',') FROM ({ADVISORY_LOCKS}) AS held (number)"
+        query = f"SELECT unnest(string_to_array(result, ','))::bigint FROM run_command_on_all_nodes($${of_a_node}$$)"
     with connection.cursor() as cursor:
-        cursor.execute(ADVISORY_LOCKS)
+        cursor.execute(query)
         return {number - 2**64 if number >= 2**63 else number for (number,) in cursor.fetchall()}
 
 

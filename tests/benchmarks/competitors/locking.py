@@ -7,7 +7,7 @@ by the opening; SERIALIZABLE is said by BEGIN, which each of them sends. None of
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from django.db import Error, connection, transaction
 from django.http import HttpRequest
@@ -70,6 +70,9 @@ SPENDS: dict[str, Callable[[SpendRequest], Entry]] = {
 """How a spend is protected -> what executes it."""
 
 
+SPEND_BODY: Final = request_schemas.body_of(SpendRequest)
+
+
 class LockedSpends(Endpoint):
     """A spend by one of them.
 
@@ -81,9 +84,7 @@ class LockedSpends(Endpoint):
     @requires(LEDGER_SPEND)
     def post(self, request: HttpRequest, spender: str) -> Response:
         """Spend credits of the holder."""
-        given: dict[str, Any] = self.body(request, request_schemas.SpendSerializer)
         assert self.spend is not None
-        entry = self.spend(
-            SpendRequest(holder_id=spender, idempotency_key=idempotency_key(request), actor=self.key.actor, **given)
-        )
+        named = {"holder_id": spender, "idempotency_key": idempotency_key(request), "actor": self.key.actor}
+        entry = self.spend(SPEND_BODY.make(self.body(request, SPEND_BODY) | named))
         return write_response(response_schemas.EntrySerializer.body(entry), replayed=False)

@@ -1,6 +1,7 @@
 """The shapes of other ledgers, each in one call of a server function: without lots and digests, which is to their advantage."""
 
 from collections.abc import Callable
+from typing import Final
 
 from django.http import HttpRequest
 
@@ -11,6 +12,7 @@ from ledger.api.kit.reading.idempotency import idempotency_key
 from ledger.api.kit.writing.rendering import Response, json_response
 from ledger.database.locks import holder_key, lock_number
 from ledger.database.rows import fetch_value
+from ledger.rules import SpendRequest
 
 
 def double_entry(holder: str, amount: int, key: str, reason: str) -> int:
@@ -24,14 +26,17 @@ def sum_at_read(holder: str, amount: int, key: str, reason: str) -> int:
     return fetch_value(int, "SELECT competitors.sum_at_read(%s, %s, %s, %s, %s)", parameters)
 
 
+SPEND_BODY: Final = request_schemas.body_of(SpendRequest)
+
+
 class _Spends(Endpoint):
     spend: Callable[[str, int, str, str], int]
 
     @requires(LEDGER_SPEND)
     def post(self, request: HttpRequest, holder: str) -> Response:
         """Spend credits of the holder."""
-        given = self.body(request, request_schemas.SpendSerializer)
-        balance = type(self).spend(holder, given["amount"], idempotency_key(request), given["reason"])
+        given = self.body(request, SPEND_BODY)
+        balance = type(self).spend(holder, given["amount"], idempotency_key(request), given.get("reason", ""))
         return json_response({"holder_id": holder, "balance": balance}, status=201)
 
 

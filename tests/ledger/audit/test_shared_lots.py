@@ -109,22 +109,21 @@ def test_a_lot_has_one_form_whether_it_was_received_or_not(empty_ledger, ledger)
     assert entries[3].lots == (LOT_4, OWN, LOT_2)
 
 
-def test_an_arrival_in_an_account_that_refuses_transfers_is_found(empty_ledger):
+@pytest.mark.parametrize(
+    ("counterpart", "broken"),
+    [(None, {}), ({"incoming": "refused"}, {"incoming": {4}}), ({"incoming": "maybe"}, {"incoming": {3}})],
+    ids=["accepted again", "still refused", "not a word for it"],
+)
+def test_an_arrival_in_an_account_that_refuses_transfers_is_found(empty_ledger, counterpart, broken):
     ledger = RulesLedger()
     execute(ledger, rules.GrantRequest, "a1", amount=100)
     execute(ledger, rules.TransferRequest, "a2", to="shop", amount=1)
     execute(ledger, rules.IncomingTransfersRequest, "s1", holder_id="shop", accepted=False)
     execute(ledger, rules.IncomingTransfersRequest, "s2", holder_id="shop", accepted=True)
     execute(ledger, rules.TransferRequest, "a3", to="shop", amount=1)
-    entries = ledger.entries["shop"]
-    store(empty_ledger, ledger.in_order)
-    assert laws_broken(empty_ledger) == {}
-
-    empty_ledger.execute("TRUNCATE ledger_entry")
-    still_refused = changed(3, counterpart={"incoming": "refused"})
-    store(empty_ledger, ledger.entries["ada"] + rechained(still_refused(entries)))
-    assert laws_broken(empty_ledger) == {"incoming": {4}}
-
-    empty_ledger.execute("TRUNCATE ledger_entry")
-    store(empty_ledger, ledger.entries["ada"] + rechained(changed(3, counterpart={"incoming": "maybe"})(entries)))
-    assert laws_broken(empty_ledger) == {"incoming": {3}}
+    if counterpart is None:
+        entries = ledger.in_order
+    else:
+        entries = ledger.entries["ada"] + rechained(changed(3, counterpart=counterpart)(ledger.entries["shop"]))
+    store(empty_ledger, entries)
+    assert laws_broken(empty_ledger) == broken
