@@ -18,8 +18,8 @@ class BillingConfig(AppConfig):
     def ready(self) -> None:
         """Register what billing adds: chains for the audit and its anchor, parts of pages, a letterhead."""
         from billing.documents.chain import DOCUMENTS, REGISTERED, TRANSITIONS
-        from billing.documents.month_end import payments, usage
         from billing.documents.printing.letterhead import letterhead
+        from billing.reads.month_end import payments, usage
         from ledger import operator_pages
         from ledger.audit.chains import register, register_table
         from ledger.statements.letterheads import register_letterhead

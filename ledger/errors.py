@@ -64,7 +64,7 @@ class Refused(LedgerError):
     title = "The ledger refused the request"
     problem = Problem(409, "")
     text: ClassVar[str] = ""
-    """The sentence for operators, filled by `ledger.rules.refusal_texts`; empty where that makes it of more than the facts."""
+    """The sentence for operators, filled by `rules.texts.refusal_texts`; empty where that makes it of more than the facts."""
     text_if: ClassVar[tuple[tuple[str, Any, str], ...]] = ()
     """Other sentences, each for a fact with a value."""
     remedy: ClassVar[tuple[str, str, str] | None] = None

@@ -14,6 +14,7 @@ from django.db import connection
 
 from ledger import errors, previews
 from ledger.database import lock_names
+from ledger.database.load.pacing import in_pieces, paced
 from ledger.database.locks import (
     Lock,
     holder_key,
@@ -23,7 +24,6 @@ from ledger.database.locks import (
     waiting_for,
     waiting_for_many,
 )
-from ledger.database.pacing import in_pieces, paced
 from ledger.database.statements import Statement, array, boolean, instant_us, integer
 from ledger.entry_rows import COLUMNS, READ_COLUMNS, TYPES, copy_line, entry_from_row, parameters, texts
 from ledger.errors import IdempotencyKeyReused, LedgerError, NotInTransaction, Refused

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ledger.models import CreditType
-from ledger.rules.credit_units import CreditUnit, plain_unit
+from ledger.rules.texts.credit_units import CreditUnit, plain_unit
 
 __all__ = ["CreditUnit", "plain_unit", "unit_of", "units_of", "with_units"]
 

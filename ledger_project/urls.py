@@ -17,13 +17,13 @@ from ledger.api.health import Health, Readiness
 from ledger.api.kit.request_errors import MethodNotAllowed
 from ledger.api.kit.writing import problems
 from ledger_project.api.documents import ProblemPage, Resources, Schema
-from ledger_project.monitoring import attention
+from ledger_project.monitoring import work_checks
 from ledger_project.monitoring.metrics_page import Metrics
 from ledger_project.operators import preferences
 from ledger_project.operators.login import two_step_pages
 
 admin.autodiscover()
-operator_pages.register_attention(attention.items)
+operator_pages.register_attention(work_checks.disk_attention)
 
 _billing = [path("v1/", include("billing.api.urls"))] if find_spec("billing.api.urls") else []
 

@@ -7,7 +7,7 @@ import psycopg
 from django.db import connection
 
 from ledger.database.locks import holder_key, lock_number
-from ledger.database.rows import fetch_value
+from ledger.database.statements import fetch_value
 from tests.distributed.cluster import RunningCluster, StartedCluster
 
 Session = psycopg.Connection[Any]

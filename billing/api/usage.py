@@ -16,7 +16,7 @@ from ledger.api.kit.reading.queries import read_query
 from ledger.api.kit.request_errors import InvalidRequest
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation, page_example, page_of
 from ledger.api.kit.writing.rendering import Response, json_response
-from ledger.database.pacing import paced
+from ledger.database.load.pacing import paced
 from ledger.records import shape_of
 
 EVENT = shape_of(usage.NewEvent)

@@ -15,13 +15,13 @@ from billing.auditing.unbilled_usage import never_billed
 from billing.documents.chain import DOCUMENTS, INTENT_LAWS, TRANSITIONS
 from billing.documents.invoice_locks import invoice_key
 from billing.models import Claim, Cursor, Item, ItemVersion, Subscription, SuspendedBilling
-from billing.models.lookups import first_of
+from billing.models.columns import first_of
 from billing.orders import plans
 from billing.rating.periods import Schedule
 from ledger.audit import cross_check
 from ledger.audit.chains import Chain
 from ledger.database.locks import lock_number
-from ledger.database.rows import fetch_rows
+from ledger.database.statements import fetch_rows
 
 # The name of a finding and its query: each row is a finding in words.
 CHECKS = {

@@ -19,7 +19,7 @@ from billing.orders import plans
 from billing.orders.subscriptions import follows_from_amendments
 from billing.rating.aggregation import Aggregation
 from billing.rating.periods import Schedule
-from ledger.database.rows import fetch_rows
+from ledger.database.statements import fetch_rows
 from ledger.records import shape_of
 
 EVENTS_PER_FETCH = 5_000

@@ -16,7 +16,7 @@ from billing.metering.usage import PASSES
 from billing.orders import plans
 from billing.rating.money import decimal_text
 from billing.rating.periods import Period, Schedule
-from ledger.database.rows import fetch_rows
+from ledger.database.statements import fetch_rows
 
 TOO_LATE = "too-late"
 

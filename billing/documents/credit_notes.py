@@ -37,7 +37,7 @@ from billing.models import (
     InvoiceTax,
     Line,
 )
-from billing.models.lookups import first_of
+from billing.models.columns import first_of
 from billing.request_keys import WriteResult, execute_once, request_digest_of
 from ledger import services as ledger
 from ledger.database.locks import Lock, holder_lock, sqlstate, try_advisory_lock

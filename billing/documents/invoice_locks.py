@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from billing.errors import InvoiceGenerationBusy
 from billing.models import Invoice
-from billing.models.lookups import first_of
+from billing.models.columns import first_of
 from ledger.database.lock_names import INVOICE_GENERATION
 from ledger.database.locks import Lock, try_advisory_lock
 from ledger.database.transactions import own_or_joined

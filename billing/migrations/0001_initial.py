@@ -9,8 +9,7 @@ import django.db.models.expressions
 import django.db.models.functions.datetime
 from django.db import migrations, models
 
-from ledger.database.create_models import CreateModels
-from ledger.database.schema_versions import RecordSchema
+from ledger.database.schema_versions import CreateModels, RecordSchema
 
 
 def years(*columns):

@@ -4,14 +4,12 @@ Intent (plans, customers, subscriptions, item versions, amendments, charges) is 
 What was billed are claims. Documents are invoices and credit notes with their lines and taxes, frozen once finalised.
 """
 
+from billing.models.catalogue import Coupon, CouponUse, CustomerCoupon, Plan, Price
 from billing.models.claims import Claim, Cursor
-from billing.models.coupons import Coupon, CouponUse, CustomerCoupon
 from billing.models.credit_notes import CreditNote, CreditNoteLine, CreditNoteTax, CreditNoteUse
 from billing.models.customers import Customer
 from billing.models.invoices import CreditPayment, Invoice, InvoiceTax, Line, NumberSeries, Seller, Transition
-from billing.models.plans import Plan, Price
-from billing.models.request_keys import RequestKey
-from billing.models.runs import Run, RunResult, ScheduledTask
+from billing.models.runs import RequestKey, Run, RunResult, ScheduledTask
 from billing.models.subscriptions import Amendment, Charge, Item, ItemVersion, Subscription, SuspendedBilling
 from billing.models.usage import DroppedMonth, UsageEvent, UsageKey
 

@@ -9,7 +9,7 @@ from django.db.models.functions import Now
 
 from billing.errors import AlreadyExists, CouponNotApplicable
 from billing.models import Coupon, CustomerCoupon, Plan, Price
-from billing.models.lookups import first_of
+from billing.models.columns import first_of
 from billing.rating.limits import MAX_COUPON_PERIODS
 from billing.rating.totals import CouponPer, Duration
 from billing.rating.values import Currency, Money, Ref

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from billing.errors import AlreadyExists
 from billing.models import Customer
-from billing.models.lookups import first_of
+from billing.models.columns import first_of
 from billing.rating.limits import MAX_GRACE_DAYS, MAX_MONEY, MAX_TERMS_DAYS, SMALLEST_MONEY
 from billing.rating.tax import VatStatus
 from billing.rating.values import Currency, Ref, Zone

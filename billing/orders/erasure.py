@@ -17,7 +17,7 @@ from billing.orders.customers import customer_of
 from billing.rating.tax import VatStatus
 from ledger.database.lock_names import CUSTOMER
 from ledger.database.locks import advisory_lock
-from ledger.database.rows import fetch_rows
+from ledger.database.statements import fetch_rows
 from ledger.database.transactions import own_or_joined
 
 ERASED: Final = re.compile("Erased on [0-9]{4}-[0-9]{2}-[0-9]{2}")

@@ -9,7 +9,7 @@ from django.db.models import Max
 
 from billing.models import Plan
 from billing.models import Price as PriceRow
-from billing.models.lookups import first_of
+from billing.models.columns import first_of
 from billing.rating.periods import MAX_INTERVAL_COUNT, Interval, IntervalUnit
 from billing.rating.price_input import parse_prices, price_dict
 from billing.rating.prices import Price

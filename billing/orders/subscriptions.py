@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from billing.errors import AlreadyExists
 from billing.models import Amendment, Charge, Customer, Item, ItemVersion, Subscription
-from billing.models.lookups import first_of
+from billing.models.columns import first_of
 from billing.orders import plans
 from billing.orders.item_versions import AmendmentChange, VersionSpan, plan_at, timeline
 from billing.rating.limits import check_instant, check_quantity

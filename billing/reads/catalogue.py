@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from django.db.models import Count, Max, QuerySet, Sum
 
 from billing.models import Coupon, CouponUse, Customer, CustomerCoupon, Plan
-from billing.models.lookups import first_of
+from billing.models.columns import first_of
 from billing.reads.pages import page, within
 
 
@@ -34,7 +34,7 @@ def customers(
     """Customers, newest first, by keyset on the id.
 
     Args:
-        name: the beginnings of words of their names. See `billing.models.lookups.Named`.
+        name: the beginnings of words of their names. See `billing.models.columns.Named`.
         holder: whose credits pay for them.
         since, until: created in `[since, until)`.
         before, after: see `pages.page`.

@@ -19,7 +19,7 @@ from billing.models import (
     Subscription,
     Transition,
 )
-from billing.models.lookups import first_of
+from billing.models.columns import first_of
 from billing.reads.document_schemas import (
     CreditNoteLineSerializer,
     CreditNoteSerializer,

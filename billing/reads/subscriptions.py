@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from billing.errors import NotFound
 from billing.models import Amendment, Charge, Subscription
-from billing.models.lookups import first_of
+from billing.models.columns import first_of
 from billing.rating.periods import Interval, IntervalUnit, Period, Schedule
 from billing.reads.pages import page
 

@@ -9,7 +9,7 @@ from django.db import connection
 
 from billing.errors import NotFound
 from billing.models import Subscription
-from billing.models.lookups import first_of
+from billing.models.columns import first_of
 
 COLUMNS: Final = "e.idempotency_key, s.ref, e.meter, e.value, e.occurred_at, e.properties, e.recorded_at"
 

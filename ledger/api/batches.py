@@ -25,7 +25,7 @@ from ledger.api.kit.writing import problems
 from ledger.api.kit.writing.rendering import Response, write_response
 from ledger.api.request_schemas import OPERATIONS
 from ledger.api.writes import Write, as_told_to
-from ledger.database.pacing import paced
+from ledger.database.load.pacing import paced
 from ledger.errors import BatchRejected, FieldError, Invalid, LedgerError
 from ledger.records import Shape, shape_of
 from ledger.rules import Request

@@ -9,10 +9,10 @@ from rest_framework import serializers
 from ledger.api.kit.writing.rendering import in_key_order, time_text
 from ledger.api.kit.writing.responses import Read, ResponseSchema, computed
 from ledger.rules import KINDS
-from ledger.rules.explanations import DECISIONS
 from ledger.rules.holds import HOLD_STATES
 from ledger.rules.instants import to_text
 from ledger.rules.lots import LOT_STATES
+from ledger.rules.texts.explanations import DECISIONS
 
 # Fields ----------------------------------------------------------------------------------------------
 

@@ -12,13 +12,13 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
 import psycopg
 from django.conf import settings
-from django.db import DEFAULT_DB_ALIAS, Error, connections
+from django.db import DEFAULT_DB_ALIAS, Error, connection, connections
 from psycopg import pq
 
 from ledger.database.cluster import sql_of
@@ -219,3 +219,24 @@ def _checked(result: pq.abc.PGresult) -> pq.abc.PGresult:
     if result.error_field(pq.DiagnosticField.SQLSTATE) is None:
         raise psycopg.OperationalError(result.get_error_message(UTF8))
     raise psycopg.errors.error_from_result(result, UTF8)
+
+
+Row = TypeVar("Row")
+
+
+def fetch_rows(row: Callable[..., Row], sql: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None) -> list[Row]:
+    """Return all rows of a query, each made by `row` from its columns in their order.
+
+    Args:
+        row: a NamedTuple, a dataclass, or a function of the columns; for one column also `int` or `str`.
+        parameters: None: a `%` in the query is a plain character.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(sql, parameters)
+        return [row(*values) for values in cursor.fetchall()]
+
+
+def fetch_value(value: Callable[[Any], Row], sql: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None) -> Row:
+    """Return the only value of a query, made by `value`, such as `int`, `str` or `bool`; the parameters as for `fetch_rows`."""
+    [found] = fetch_rows(value, sql, parameters)
+    return found

@@ -6,8 +6,7 @@ from typing import Any, ClassVar
 from django.db import migrations, models
 from django.db.migrations.operations.base import Operation
 
-from ledger.database.create_models import CreateModels
-from ledger.database.schema_versions import RecordSchema
+from ledger.database.schema_versions import CreateModels, RecordSchema
 from ledger.models import ExactJSON
 
 SCHEMA = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import orjson
 from django.utils import timezone
 
-from ledger.database.queues import Queue
+from ledger.database.load.queues import Queue
 from ledger.database.statements import Statement, array, instant_us, integer, parameter
 from ledger.entry_rows import LOADERS, READ_COLUMNS, entry_of
 from ledger.journal import EFFECTIVE_TIMES

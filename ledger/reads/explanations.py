@@ -9,9 +9,9 @@ from ledger.entry_rows import LOADERS, READ_COLUMNS, entry_of
 from ledger.reads.account_state import lots_in_full
 from ledger.reads.history import entry
 from ledger.rules import Entry
-from ledger.rules.explanations import explain, is_booked_by_itself
 from ledger.rules.holds import MAX_HOLD_PARTS
 from ledger.rules.lots import MAX_OPEN_LOTS, MAX_RECEIVED_LOTS, in_full
+from ledger.rules.texts.explanations import explain, is_booked_by_itself
 
 MAX_BOOKED_TOGETHER = 2 * MAX_OPEN_LOTS + MAX_HOLD_PARTS + 3 * MAX_RECEIVED_LOTS
 """More entries than one writer can have to book before or after its own."""

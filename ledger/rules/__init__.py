@@ -5,13 +5,15 @@ database. The code around them (`ledger.journal`, `ledger.services`) only locks,
 """
 
 from ledger.rules.accounts import Account
-from ledger.rules.credits import grant, revoke, set_overdraft, spend
+from ledger.rules.decisions.credits import grant, revoke, set_overdraft, spend
+from ledger.rules.decisions.hold_rules import capture, extend, hold, release
+from ledger.rules.decisions.refunds import debt_of, refund
+from ledger.rules.decisions.settlement import settle_due
+from ledger.rules.decisions.transfers import set_incoming_transfers, transfer
 from ledger.rules.entries import Entry
-from ledger.rules.hold_rules import capture, extend, hold, release
 from ledger.rules.holds import Hold
 from ledger.rules.kinds import KINDS
 from ledger.rules.lots import MAX_OPEN_LOTS, Lot
-from ledger.rules.refunds import debt_of, refund
 from ledger.rules.requests import (
     MAX_BALANCE,
     CaptureRequest,
@@ -30,8 +32,6 @@ from ledger.rules.requests import (
     SpendRequest,
     TransferRequest,
 )
-from ledger.rules.settlement import settle_due
-from ledger.rules.transfers import set_incoming_transfers, transfer
 from ledger.values import MAX_AMOUNT
 
 __all__ = [

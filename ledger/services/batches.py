@@ -11,20 +11,19 @@ from django.db import transaction
 from django.utils import timezone
 
 from ledger import earlier_entries, journal
-from ledger.database.batch_slots import take_slots
+from ledger.database.load.batch_slots import take_slots
+from ledger.database.load.pacing import paced
 from ledger.database.lock_names import BATCH
 from ledger.database.locks import Lock, wait_seconds, waits_bounded
-from ledger.database.pacing import paced
 from ledger.database.statements import Statement, boolean, parameter
 from ledger.database.transactions import in_transaction, when_committed
 from ledger.errors import IdempotencyKeyReused, Invalid, LedgerError, Refused
 from ledger.journal import LockedAccounts, Result
 from ledger.models import Batch
 from ledger.rules import Entry, Request
-from ledger.services.execute import execute, execute_one
+from ledger.services.execute import execute, execute_one, log_refusals
 from ledger.services.group_commit import ResultOrError
 from ledger.services.operation_counts import count_operations
-from ledger.services.refusal_log import log_refusals
 
 MAX_OPERATIONS = 1_000
 

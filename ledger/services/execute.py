@@ -4,6 +4,7 @@ A refusal is stored inside the transaction like any entry, and raised only after
 own entry.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -23,7 +24,9 @@ from ledger.rules import Entry, Request
 from ledger.services.group_commit import GroupCommit, ResultOrError
 from ledger.services.operation_counts import count_group, count_operations
 from ledger.services.rates import priced
-from ledger.services.refusal_log import log_refusals
+
+log = logging.getLogger("ledger.refusals")
+
 
 # Transactions ----------------------------------------------------------------------------------------
 
@@ -247,3 +250,38 @@ def _of_hold(account: LockedAccount, sequence: int) -> dict[str, Entry | None]:
         "hold_entry": earlier_entries.entry(account, sequence),
         "last_closing": None if is_open else earlier_entries.last_closing(account, sequence),
     }
+
+
+# The log of refusals ---------------------------------------------------------------------------------
+# A line for each refusal that no line of an API call tells of: in a batch, in the admin, by a command.
+
+
+def log_refusals(refused: Iterable[tuple[Request, LedgerError]], *, batch: str = "") -> None:
+    """Write a line for each, once the present transaction is committed; nothing is written where it is rolled back.
+
+    Args:
+        refused: what was asked, and why it was refused. A dry run is no refusal.
+        batch: the key of the batch that it was part of.
+    """
+    if log.isEnabledFor(logging.INFO):
+        lines = [(request, error) for request, error in refused if not request.dry_run]
+        transaction.on_commit(partial(_write_all, lines, batch))
+
+
+def _write_all(refused: Iterable[tuple[Request, LedgerError]], batch: str) -> None:
+    for request, error in refused:
+        _write(request, error, batch)
+
+
+def _write(request: Request, error: LedgerError, batch: str) -> None:
+    facts = {
+        "problem": error.code,
+        "holder": request.holder_id,
+        "credit_type": request.credit_type,
+        "idempotency_key": request.idempotency_key,
+        "batch": batch,
+        "actor": request.actor,
+        "request_id": request.request_id,
+        "replayed": getattr(error, "replayed", False),
+    }
+    log.info("%s refused", request.operation, extra={"facts": {name: value for name, value in facts.items() if value}})

@@ -1,6 +1,6 @@
 """Spans of OpenTelemetry, by setting. Switched off, nothing of OpenTelemetry is loaded, and a hook is one comparison. ADR 0038.
 
-A span is the child of the one in whose context it begins. Contexts go with a request into the queues (`ledger.database.queues`),
+A span is the child of the one in whose context it begins. Contexts go with a request into the queues (`queues.py`),
 so the span of what the committer does for a group is a child of the first request's, with links to the others'.
 """
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.conf import settings
 
-from ledger.database.queues import threads
+from ledger.database.load.queues import threads
 from ledger.errors import DocumentTooLong
 
 if TYPE_CHECKING:

@@ -7,8 +7,20 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ledger import checks
 from ledger.errors import LedgerError
-from ledger_project.monitoring import node_checks, operator_checks, schema_checks, server_checks, work_checks
+from ledger_project.monitoring import node_checks, schema_checks, server_checks, work_checks
 from ledger_project.monitoring.findings import Finding, State, failed, ok
+from ledger_project.operators.login.two_step import UnknownGroups, ensure_groups_exist
+
+
+def two_step_login(connection: BaseDatabaseWrapper) -> Finding:
+    """Whether the groups exist that must have two-step login."""
+    try:
+        ensure_groups_exist()
+    except UnknownGroups as error:
+        advice = "Correct LEDGER_TWO_STEP, or rename the group back: until then its members log in without a code."
+        return failed("Two-step", f"{error}.", advice)
+    return ok("Two-step", "Every group in LEDGER_TWO_STEP exists.")
+
 
 Check = Callable[[BaseDatabaseWrapper], Finding]
 
@@ -24,7 +36,7 @@ CHECKS: tuple[Check, ...] = (
     schema_checks.role,
     schema_checks.rights,
     schema_checks.triggers,
-    operator_checks.two_step_login,
+    two_step_login,
     server_checks.connections,
     server_checks.lock_table,
     server_checks.clock,

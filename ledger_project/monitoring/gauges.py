@@ -23,9 +23,9 @@ from ledger.errors import LedgerError
 from ledger.services.expiration import BEGINNING, count_overdue
 from ledger.telemetry.metrics import are_counts_written
 from ledger.totals.counting import entries_by_kind
-from ledger_project.monitoring.anchors import newest_anchor
+from ledger_project.monitoring import VERSION
 from ledger_project.monitoring.node_checks import node_states
-from ledger_project.monitoring.version import VERSION
+from ledger_project.monitoring.work_checks import newest_anchor
 from ledger_project.work.timetable import TIMETABLE
 
 log = logging.getLogger(__name__)

@@ -10,11 +10,11 @@ from django.conf import settings
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ledger import checks
-from ledger.database.batch_slots import SERVER_SLOTS, SLOT_LOCKS
 from ledger.database.cluster import on_cluster
+from ledger.database.load.batch_slots import SERVER_SLOTS, SLOT_LOCKS
 from ledger.errors import UnsafeDatabase
+from ledger_project.monitoring import VERSION
 from ledger_project.monitoring.findings import Finding, failed, ok, warning
-from ledger_project.monitoring.version import VERSION
 from ledger_project.serving.bootstrap import SETTINGS_OF_DATABASE, SETTINGS_OF_ROLE, TIMEOUTS
 from ledger_project.serving.web import CONNECTIONS_TO_DATABASE, workers_from_environment
 

@@ -1,19 +1,49 @@
 """Checks of recurring work: tasks, partitions, audits, anchors; and of the disk's free space."""
 
 import shutil
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
+from django.db import connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from billing.metering.partitions import months_ahead
 from billing.models import ScheduledTask, SuspendedBilling
 from billing.models.runs import AUDIT, AUDIT_LATE_AFTER
-from ledger.audit.anchors import AnchorUnreadable, check_seal
-from ledger_project.monitoring.anchors import newest_anchor
-from ledger_project.monitoring.findings import Finding, failed, ok, warning
+from ledger.audit.anchors import AnchorUnreadable, check_seal, written_at
+from ledger.operator_pages import Attention
+from ledger_project.monitoring.findings import Finding, State, failed, ok, warning
 from ledger_project.work.timetable import TIMETABLE, Task
+
+FILES_LOOKED_AT = 1_000
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """An anchor's file, and the time of writing that it states."""
+
+    path: Path
+    written_at: datetime
+
+
+def newest_anchor() -> Anchor | None:
+    """Return the newest readable anchor of the folder; None if there is no folder, or no anchor in it."""
+    if settings.ANCHOR_DIR is None:
+        return None
+    try:
+        files = sorted(settings.ANCHOR_DIR.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)[:FILES_LOOKED_AT]
+    except OSError:
+        return None
+    for path in files:
+        try:
+            return Anchor(path, written_at(path))
+        except (AnchorUnreadable, OSError):
+            continue
+    return None
+
 
 ANCHOR_LATE = timedelta(days=2)
 FOUND_SOMETHING = 1
@@ -141,3 +171,16 @@ def tasks_as_json() -> list[dict[str, Any]]:
         }
         for task in TIMETABLE
     ]
+
+
+TONES = {State.WARNING: "warning", State.FAILED: "danger"}
+
+
+def disk_attention(request: Any) -> list[Attention]:
+    """Warn operators who may see locks of low disk space; nothing if there is enough, or if the disk is another machine's."""
+    if not request.user.has_perm("ledger.view_locks"):
+        return []
+    found = disk(connection)
+    if found.state is State.OK:
+        return []
+    return [Attention(tone=TONES[found.state], text=f"{found.check}: {found.text} {found.advice}")]

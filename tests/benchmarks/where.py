@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ledger.database.rows import fetch_value
+from ledger.database.statements import fetch_value
 from tests.benchmarks.measuring import cpu_of_process_us
 from tests.benchmarks.server import KEY, ROOT, BenchmarkServer
 

@@ -11,9 +11,10 @@ import pytest
 from django.db import OperationalError, connection, transaction
 
 from ledger import journal, reads, services
-from ledger.database import locks, pacing
+from ledger.database import locks
+from ledger.database.load import pacing
+from ledger.database.load.pacing import giving_way
 from ledger.database.locks import holder_key, lock_number
-from ledger.database.pacing import giving_way
 from ledger.database.transactions import in_transaction
 from ledger.entry_rows import COLUMNS
 from ledger.errors import HolderBusy

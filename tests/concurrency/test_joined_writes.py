@@ -17,7 +17,7 @@ from django.utils import timezone
 from ledger import journal, reads, rules, services
 from ledger.database import locks, transactions
 from ledger.database.locks import holder_key, lock_number, sqlstate
-from ledger.database.rows import fetch_value
+from ledger.database.statements import fetch_value
 from ledger.errors import HolderBusy, InsufficientCredits, LocksOutOfOrder, SequenceTaken, UnsafeDatabase
 from ledger.rules import SpendRequest
 from ledger.services import execute

@@ -13,8 +13,8 @@ import pytest
 from django.db import DatabaseError, connection
 
 from ledger import journal, services
-from ledger.database.queues import Pending
-from ledger.database.rows import fetch_value
+from ledger.database.load.queues import Pending
+from ledger.database.statements import fetch_value
 from ledger.errors import (
     AccountMovedOn,
     HolderBusy,

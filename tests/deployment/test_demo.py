@@ -16,7 +16,7 @@ from billing.generator.run import generate
 from billing.generator.run.due import DueWalk, Filter
 from billing.models import Cursor, Invoice, Plan, Subscription
 from ledger import reads, services
-from ledger.database.rows import fetch_value
+from ledger.database.statements import fetch_value
 from ledger.models import CreditType
 from ledger_project import demonstration
 from ledger_project.demonstration import HOLDERS, seed_demo

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -106,6 +107,38 @@ def test_a_module_in_no_layer_breaks_the_build(tmp_path: Path) -> None:
     broken = subprocess.run(lint, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert broken.returncode == 1
     assert "utils" in broken.stdout
+
+
+MODULES_LIMIT = 9
+LARGER_FOLDERS = {
+    "ledger": (15, "what both apps and every package below build on: errors, values, models, journal"),
+    "ledger/api": (14, "a module for each resource, as the paths of the API have them"),
+    "billing/api": (15, "a module for each resource, as the paths of the API have them"),
+    "billing/rating": (13, "a module for each step from usage to totals, all pure"),
+}
+"""The folders that may have more modules, with their number today and the reason."""
+
+
+def modules_by_folder(root: Path) -> dict[str, int]:
+    """The number of modules that stand flat in each folder of the product."""
+    modules = (path for package in PACKAGES for path in (root / package).rglob("*.py") if path.name != "__init__.py")
+    return Counter(path.parent.relative_to(root).as_posix() for path in modules)
+
+
+def test_no_folder_has_more_modules_than_a_reader_takes_in_at_once() -> None:
+    counts = modules_by_folder(ROOT)
+    limits = {folder: limit for folder, (limit, _) in LARGER_FOLDERS.items()}
+    assert {folder: count for folder, count in counts.items() if count > limits.get(folder, MODULES_LIMIT)} == {}
+    # An exception that is no longer needed goes, and one that became smaller says so.
+    assert {folder: counts[folder] for folder in limits} == limits
+
+
+def test_a_tenth_module_is_found(tmp_path: Path) -> None:
+    folder = tmp_path / "ledger" / "things"
+    folder.mkdir(parents=True)
+    for name in ("__init__", *(f"thing_{number}" for number in range(MODULES_LIMIT + 1))):
+        (folder / f"{name}.py").touch()
+    assert modules_by_folder(tmp_path) == {"ledger/things": MODULES_LIMIT + 1}
 
 
 def test_the_license_file_and_the_metadata_name_the_mit_licence() -> None:

@@ -21,7 +21,7 @@ from psycopg.conninfo import conninfo_to_dict
 from pytest_django.plugin import DjangoDbBlocker
 
 from ledger import services
-from ledger.database.rows import fetch_rows
+from ledger.database.statements import fetch_rows
 from ledger.models import SCOPES
 from tests.conftest import database_url, on_fresh_database, web_servers
 from tests.faults.clients import Clients, Told

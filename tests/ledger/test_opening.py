@@ -8,7 +8,7 @@ from django.db import connection, transaction
 
 from ledger import journal, rules
 from ledger.database.locks import holder_lock
-from ledger.database.rows import fetch_value
+from ledger.database.statements import fetch_value
 from ledger.rules import Account, GrantRequest
 from ledger.rules.instants import SECOND_US, to_us
 from tests.benchmarks.histories import store

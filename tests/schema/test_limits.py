@@ -7,7 +7,7 @@ from django.db import IntegrityError, connection, transaction
 
 from ledger import reads, values
 from ledger.database.locks import sqlstate
-from ledger.database.rows import fetch_value
+from ledger.database.statements import fetch_value
 from ledger.entry_rows import COLUMNS
 from ledger.rules import MAX_AMOUNT, MAX_BALANCE, Account, Entry, Lot
 from ledger.rules.entries import GENESIS

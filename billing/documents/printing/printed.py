@@ -15,7 +15,7 @@ from billing.documents.printing.pages import Paper, credit_note_page, invoice_pa
 from billing.documents.sellers import current_seller, seller_of
 from billing.errors import SellerMissing
 from billing.models import CreditNote, CreditNoteUse, CreditPayment, Customer, Invoice
-from billing.models.lookups import first_of
+from billing.models.columns import first_of
 from ledger.typesetting.typeset import typeset
 from ledger.units import CreditUnit, plain_unit, units_of
 

@@ -18,7 +18,7 @@ from billing.rating.money import to_minor
 from billing.rating.totals import CouponPer, CouponTerms, Duration
 from ledger import previews
 from ledger.database.locks import Lock, advisory_lock
-from ledger.database.rows import fetch_rows
+from ledger.database.statements import fetch_rows
 
 _COUPONS = """
     SELECT held.id, c.code, c.kind, c.value, c.duration, c.periods, c.per, c.prices, c.plans, held.given_at,

@@ -24,8 +24,7 @@ from billing.generator.state.open_claims import (
 from billing.generator.state.subscription_state import SubscriptionState
 from billing.models import Claim
 from billing.rating.money import to_decimal
-from ledger.database.rows import fetch_rows
-from ledger.database.statements import Statement, integer, parameter
+from ledger.database.statements import Statement, fetch_rows, integer, parameter
 
 # A draft with its parts in one statement: less to send and to plan.
 INSERT_INVOICE = Statement(

@@ -8,7 +8,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from ledger.database.rows import fetch_rows
+from ledger.database.statements import fetch_rows
 
 CHUNK_ROWS = 100
 MISSES_TO_LOOK_AGAIN = 3

@@ -21,7 +21,7 @@ from billing.rating.periods import TimeSpan
 from ledger import earlier_entries, journal
 from ledger import services as ledger
 from ledger.database.locks import Lock, holder_lock
-from ledger.database.rows import fetch_rows
+from ledger.database.statements import fetch_rows
 
 GRANTED = """
     SELECT starts_at, ends_at FROM billing_claim

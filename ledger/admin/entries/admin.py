@@ -29,9 +29,9 @@ from ledger.admin.kit.saved_lists import Totals
 from ledger.admin.links import account_link, entry_link, rate_link
 from ledger.models import EntryListing
 from ledger.rules import KINDS
-from ledger.rules.credit_units import CreditUnit
 from ledger.rules.instants import to_us
 from ledger.rules.kinds import REFUNDABLE, taken_by
+from ledger.rules.texts.credit_units import CreditUnit
 from ledger.units import unit_of, units_of, with_units
 
 

@@ -19,7 +19,7 @@ from ledger.admin.kit.filters import choice, instant, read_instant
 from ledger.admin.kit.pages import PAGE_ROWS, Page, ReadOnlyAdmin, UncountedList
 from ledger.admin.links import account_link, entries_url, entry_link
 from ledger.models import BatchListing
-from ledger.rules.credit_units import plain_unit
+from ledger.rules.texts.credit_units import plain_unit
 from ledger.units import units_of
 
 HISTORY = History(model=BatchListing, order=("recorded_at", "confined_to", "idempotency_key"))

@@ -9,7 +9,7 @@ from ledger.admin.entries.tables import drawn_table, entries_table, lots_table, 
 from ledger.admin.links import account_link, entries_url, entry_link, refusals_url
 from ledger.models import EntryListing
 from ledger.rules import KINDS, Entry
-from ledger.rules.credit_units import CreditUnit
+from ledger.rules.texts.credit_units import CreditUnit
 
 
 def entry_details(row: Any, related: Related) -> dict[str, Any]:

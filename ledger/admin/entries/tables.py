@@ -17,8 +17,8 @@ from ledger.admin.kit.pages import shown_facts
 from ledger.admin.links import account_link, entry_link, refusal_link
 from ledger.models import EntryListing
 from ledger.rules import KINDS, Entry, Lot
-from ledger.rules.credit_units import CreditUnit, plain_unit
 from ledger.rules.kinds import taken_by
+from ledger.rules.texts.credit_units import CreditUnit, plain_unit
 
 
 def lots_table(lots: Sequence[Lot], *, holder_id: str, credit_type: str, at: datetime, unit: CreditUnit) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 from ledger.admin.kit.cells import digits, instant_words
 from ledger.admin.kit.columns import Column, NamedColumns
 from ledger.models import CreditType
-from ledger.rules.credit_units import MAX_SCALE, CreditUnit
-from ledger.rules.refusal_texts import AMOUNTS
+from ledger.rules.texts.credit_units import MAX_SCALE, CreditUnit
+from ledger.rules.texts.refusal_texts import AMOUNTS
 from ledger.units import unit_in
 from ledger.values import CREDIT_TYPE
 

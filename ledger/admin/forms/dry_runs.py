@@ -10,9 +10,9 @@ from ledger.admin.kit.cells import instant_words
 from ledger.admin.kit.idempotent_forms import DryRun
 from ledger.reads import Balance
 from ledger.rules import Account, Entry, Lot
-from ledger.rules.credit_units import CreditUnit
-from ledger.rules.entry_texts import entry_text
 from ledger.rules.instants import from_us, to_us
+from ledger.rules.texts.credit_units import CreditUnit
+from ledger.rules.texts.entry_texts import entry_text
 from ledger.units import unit_of
 
 LOTS_TOLD = 5

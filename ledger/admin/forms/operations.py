@@ -21,8 +21,8 @@ from ledger.errors import LedgerError
 from ledger.models import EntryListing
 from ledger.rules import KINDS, Entry
 from ledger.rules.kinds import taken_by
-from ledger.rules.refusal_texts import are
 from ledger.rules.requests import MAX_PRIORITY
+from ledger.rules.texts.refusal_texts import are
 from ledger.units import unit_of
 from ledger.values import HOLDER_ID
 

@@ -29,7 +29,7 @@ from ledger.admin.kit.saved_lists import Totals
 from ledger.admin.links import account_id, account_url, holder_link, holder_url
 from ledger.models import Account
 from ledger.reads import Balance
-from ledger.rules.credit_units import CreditUnit
+from ledger.rules.texts.credit_units import CreditUnit
 from ledger.units import units_of
 from ledger.values import HOLDER_ID
 

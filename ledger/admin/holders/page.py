@@ -25,11 +25,11 @@ from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.admin.links import account_id, entries_url, entry_id, entry_url, holder_url, refusal_url, refusals_url
 from ledger.models import EntryListing
 from ledger.reads import Balance
-from ledger.rules.credit_units import CreditUnit
-from ledger.rules.entry_texts import REASONS_OF_THE_LEDGER, entry_text
 from ledger.rules.instants import from_us, to_us
 from ledger.rules.lots import Lot
-from ledger.rules.refusal_texts import when
+from ledger.rules.texts.credit_units import CreditUnit
+from ledger.rules.texts.entry_texts import REASONS_OF_THE_LEDGER, entry_text
+from ledger.rules.texts.refusal_texts import when
 from ledger.rules.usage_rates import BurnRate
 from ledger.units import units_of
 from ledger.values import CREDIT_TYPE, HOLDER_ID, MAX_SEQUENCE

@@ -16,8 +16,8 @@ from ledger import operator_pages, staff_log
 from ledger.admin.kit.cells import digits, number, signed, table, timestamp
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.errors import Invalid
-from ledger.rules.credit_units import CreditUnit, plain_unit
 from ledger.rules.kinds import LINES
+from ledger.rules.texts.credit_units import CreditUnit, plain_unit
 from ledger.totals import MonthReport, TypeReport, month_report
 from ledger.totals.closing import month_after, month_before
 from ledger.units import units_of

@@ -15,7 +15,7 @@ from ledger.admin.kit import charts
 from ledger.admin.links import entries_url, holder_url, refusals_url
 from ledger.lock_report import current_locks
 from ledger.operator_pages import Attention
-from ledger.rules.refusal_texts import when
+from ledger.rules.texts.refusal_texts import when
 from ledger.units import units_of
 
 SHOWN = 8

@@ -7,8 +7,8 @@ from ledger.admin.home.reads import Scheduled, scheduled
 from ledger.admin.kit import charts
 from ledger.admin.kit.charts import FAINT, MONOTONE, STRONG
 from ledger.models import DailyTotal
-from ledger.rules.credit_units import CreditUnit
 from ledger.rules.kinds import LINES
+from ledger.rules.texts.credit_units import CreditUnit
 from ledger.totals import TypeReport, expired_credits, month_report
 from ledger.totals.counting import counted_until
 from ledger.units import units_of

@@ -10,7 +10,7 @@ from django.http import HttpRequest
 
 from ledger import services
 from ledger.api.kit.request_errors import Unauthenticated
-from ledger.database.queues import Queue
+from ledger.database.load.queues import Queue
 
 LEDGER_READ = "ledger:read"
 LEDGER_SPEND = "ledger:spend"

@@ -19,7 +19,7 @@ from ledger.api.kit.reading.queries import refuse_query
 from ledger.api.kit.reading.requests import Request
 from ledger.api.kit.request_errors import MethodNotAllowed, NotAcceptable, NotFound, ScopeMissing
 from ledger.api.kit.writing.rendering import AnyResponse, Response
-from ledger.database.queues import Queue
+from ledger.database.load.queues import Queue
 from ledger.records import Shape
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])

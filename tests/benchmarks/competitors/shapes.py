@@ -11,7 +11,7 @@ from ledger.api.kit.endpoint import Endpoint, requires
 from ledger.api.kit.reading.idempotency import idempotency_key
 from ledger.api.kit.writing.rendering import Response, json_response
 from ledger.database.locks import holder_key, lock_number
-from ledger.database.rows import fetch_value
+from ledger.database.statements import fetch_value
 from ledger.rules import SpendRequest
 
 

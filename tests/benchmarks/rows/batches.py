@@ -11,7 +11,7 @@ from typing import Any
 from django.db import connection
 
 from ledger import services
-from ledger.database.rows import fetch_value
+from ledger.database.statements import fetch_value
 from ledger.entry_rows import COLUMNS
 from ledger.rules import Request, SpendRequest, TransferRequest
 from tests.benchmarks.histories import row

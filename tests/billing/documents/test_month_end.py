@@ -6,8 +6,8 @@ import pytest
 from django.db import connection
 
 from billing.documents import invoices
-from billing.documents.month_end import NAME_OF_USAGE, usage
 from billing.models import Invoice
+from billing.reads.month_end import NAME_OF_USAGE, usage
 from ledger import services
 from ledger.totals.ties import Tie, ties
 from tests.billing.factories import at, use

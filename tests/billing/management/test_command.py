@@ -19,7 +19,7 @@ from billing.generator.run.outcomes import Outcome, SubscriptionResult, Summary
 from billing.management.commands import generate_invoices
 from billing.models import Invoice, NumberSeries, Run, RunResult
 from billing.orders import suspension
-from ledger.database.rows import fetch_value
+from ledger.database.statements import fetch_value
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, recurring, use
 
 pytestmark = pytest.mark.django_db

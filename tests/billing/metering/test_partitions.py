@@ -13,7 +13,7 @@ from django.db import DatabaseError, connection, transaction
 from billing import auditing
 from billing.metering import partitions, usage
 from billing.models import DroppedMonth, UsageEvent, UsageKey
-from ledger.database.rows import fetch_value
+from ledger.database.statements import fetch_value
 from ledger_project.management.commands import usage_partitions
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, use
 from tests.billing.generator.run.test_generate import bill, line_amounts

@@ -16,7 +16,7 @@ from billing.generator.run.generate import generate_in
 from billing.models import Customer, Invoice
 from billing.orders import subscriptions
 from billing.orders.erasure import erase_customer
-from ledger.database.rows import fetch_rows, fetch_value
+from ledger.database.statements import fetch_rows, fetch_value
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
 from tests.ledger.api.conftest import ApiClient
 

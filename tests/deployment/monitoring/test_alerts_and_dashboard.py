@@ -12,7 +12,7 @@ from django.conf import settings
 from prometheus_client.metrics_core import Metric
 
 from ledger.telemetry.metrics import OWN
-from ledger_project.monitoring import anchors, gauges
+from ledger_project.monitoring import gauges, work_checks
 from ledger_project.monitoring.gauges import DatabaseGauges
 
 ALERTS = settings.BASE_DIR / "deploy/prometheus/alerts.yml"
@@ -54,7 +54,7 @@ def exported(db: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, write_anc
     monkeypatch.setattr(settings, "ANCHOR_DIR", tmp_path)
     monkeypatch.setattr(settings, "EMBEDDED_SERVER", True)
     write_anchor(tmp_path / "anchor", "2026-01-01T00:00:00Z")
-    assert anchors.newest_anchor() is not None
+    assert work_checks.newest_anchor() is not None
     families: list[Metric] = [*OWN.collect(), *DatabaseGauges().collect()]
     labels_of = {
         collector._name: set(collector._labelnames) for collector in OWN._collector_to_names if hasattr(collector, "_labelnames")

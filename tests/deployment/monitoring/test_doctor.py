@@ -21,7 +21,7 @@ from ledger import checks
 from ledger.errors import UnsafeDatabase
 from ledger_project.database.rights import RIGHTS
 from ledger_project.database.triggers import ALWAYS, PARTITIONS_HAVE, TRIGGERS, enabled_as
-from ledger_project.monitoring import examination, operator_checks, schema_checks, server_checks, work_checks
+from ledger_project.monitoring import examination, schema_checks, server_checks, work_checks
 from ledger_project.monitoring.findings import Finding, State, failed, ok, warning
 from ledger_project.work.timetable import TIMETABLE
 from tests.billing.factories import SubscriptionFactory
@@ -98,12 +98,12 @@ def test_the_worst_finding_decides_the_exit_code(
 @pytest.mark.django_db
 def test_a_misspelt_group_that_must_have_a_code_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "LEDGER_TWO_STEP", ["finance", "suport"])
-    found = operator_checks.two_step_login(connection)
+    found = examination.two_step_login(connection)
     assert (found.check, found.state) == ("Two-step", FAILED)
     assert found.text.startswith("LEDGER_TWO_STEP names suport; the groups are administrator, ")
     assert "without a code" in found.advice
     monkeypatch.setattr(settings, "LEDGER_TWO_STEP", ["finance", "support"])
-    assert operator_checks.two_step_login(connection).state == OK
+    assert examination.two_step_login(connection).state == OK
 
 
 @pytest.mark.usefixtures("committed_db")

@@ -10,7 +10,7 @@ from django.db import connection, transaction
 from ledger.database.lock_decorators import LockTemplate, locked, on
 from ledger.database.lock_names import HOLDER, INVOICE_GENERATION, RATE
 from ledger.database.locks import Lock, lock_number
-from ledger.database.rows import fetch_value
+from ledger.database.statements import fetch_value
 from ledger.errors import LockBusy
 
 Connect = Callable[..., psycopg.Connection[Any]]

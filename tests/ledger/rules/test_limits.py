@@ -25,7 +25,7 @@ def test_the_501st_open_lot_is_refused_and_nothing_is_written():
 
 
 def test_a_hold_beyond_the_limit_leaves_nothing_and_its_key_succeeds_when_there_is_room(monkeypatch):
-    monkeypatch.setattr("ledger.rules.hold_rules.MAX_HOLD_PARTS", 2)
+    monkeypatch.setattr("ledger.rules.decisions.hold_rules.MAX_HOLD_PARTS", 2)
     services.grant(holder_id="ada", amount=10, idempotency_key="g")
     holds = [services.hold(holder_id="ada", amount=1, idempotency_key=f"h{number}") for number in range(2)]
     for dry_run in (True, False):
@@ -39,14 +39,14 @@ def test_a_hold_beyond_the_limit_leaves_nothing_and_its_key_succeeds_when_there_
 
 @pytest.mark.parametrize("mode", ["each", "atomic"])
 def test_an_operation_of_a_batch_that_a_limit_refuses_may_succeed_later_by_its_own_key(monkeypatch, mode):
-    monkeypatch.setattr("ledger.rules.credits.MAX_OPEN_LOTS", 1)
+    monkeypatch.setattr("ledger.rules.decisions.credits.MAX_OPEN_LOTS", 1)
     requests = [GrantRequest(holder_id="ada", amount=number, idempotency_key=f"g{number}") for number in (1, 2)]
     for replayed in (False, True):
         result = services.batch(requests, mode=mode, idempotency_key="b")
         assert [getattr(outcome.error, "code", None) for outcome in result.outcomes] == [None, "lot-limit"]
         assert result.replayed == replayed
     assert reads.refusals("ada") == []
-    monkeypatch.setattr("ledger.rules.credits.MAX_OPEN_LOTS", 2)
+    monkeypatch.setattr("ledger.rules.decisions.credits.MAX_OPEN_LOTS", 2)
     assert not services.grant(holder_id="ada", amount=2, idempotency_key="g2").replayed
 
 

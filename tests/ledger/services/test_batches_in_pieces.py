@@ -8,8 +8,8 @@ import pytest
 from django.db import DataError, connection
 
 from ledger import journal, reads, services
-from ledger.database import pacing
-from ledger.database.pacing import giving_way
+from ledger.database.load import pacing
+from ledger.database.load.pacing import giving_way
 from ledger.rules import GrantRequest, SpendRequest
 
 NewHolder = Callable[[], str]

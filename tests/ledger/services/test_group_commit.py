@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from ledger.database import queues
-from ledger.database.queues import Pending
+from ledger.database.load import queues
+from ledger.database.load.queues import Pending
 from ledger.errors import HolderBusy, Invalid, OutcomeUnknown, ServerBusy
 from ledger.journal import Result
 from ledger.rules import Request, SpendRequest
-from ledger.services import group_commit, stuck_holders
+from ledger.services import group_commit
 from ledger.services.group_commit import GroupCommit, ResultOrError
 
 TIMEOUT_S = 30
@@ -264,8 +264,8 @@ def test_those_who_wait_for_a_holder_that_stays_busy_learn_when_to_come_back(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At once those beyond the number of waiters too; and only until its lock is got."""
-    monkeypatch.setattr(stuck_holders, "SOON_SECONDS", 0)
-    monkeypatch.setattr(stuck_holders, "random", SimpleNamespace(randint=lambda first, last: 7))
+    monkeypatch.setattr(group_commit, "SOON_SECONDS", 0)
+    monkeypatch.setattr(group_commit, "random", SimpleNamespace(randint=lambda first, last: 7))
     monkeypatch.setattr(group_commit, "WAITING_PER_HOLDER", 1)
     scene.ways.locked = {"busy"}
     scene.ways.raised["after waiting"] = HolderBusy(key="ledger/busy")

@@ -103,7 +103,7 @@ def test_a_hold_can_be_extended_but_not_beyond_31_days():
 
 
 def test_lots_that_are_held_count_as_open_since_they_come_back(monkeypatch):
-    monkeypatch.setattr("ledger.rules.credits.MAX_OPEN_LOTS", 2)
+    monkeypatch.setattr("ledger.rules.decisions.credits.MAX_OPEN_LOTS", 2)
     services.grant(holder_id="ada", amount=10, idempotency_key="g1")
     services.grant(holder_id="ada", amount=10, idempotency_key="g2")
     services.hold(holder_id="ada", amount=15, idempotency_key="h")

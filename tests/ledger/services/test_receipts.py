@@ -152,7 +152,7 @@ def test_credits_that_come_back_by_a_refund_find_room_when_others_have_filled_th
 
 
 def test_what_others_send_has_a_limit_too_and_it_passes(monkeypatch):
-    monkeypatch.setattr("ledger.rules.credits.MAX_RECEIVED", 20)
+    monkeypatch.setattr("ledger.rules.decisions.credits.MAX_RECEIVED", 20)
     services.grant(holder_id="ada", amount=50, idempotency_key="g")
     send("ada", "shop", 15, "t1")
     spend = services.spend(holder_id="shop", amount=10, idempotency_key="s")

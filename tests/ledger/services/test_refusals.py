@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from ledger import reads, rules, services
 from ledger.audit import audit
-from ledger.database.rows import fetch_value
+from ledger.database.statements import fetch_value
 from ledger.errors import AccountMovedOn, EntryNotFound, InsufficientCredits
 from ledger.rules import Account, Entry, GrantRequest, SpendRequest
 from ledger.rules.entries import GENESIS

@@ -4,16 +4,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from ledger.services import stuck_holders
-from ledger.services.stuck_holders import FORGET_SECONDS, LATEST_SECONDS, SOON_SECONDS, StuckHolders
+from ledger.services import group_commit
+from ledger.services.group_commit import FORGET_SECONDS, LATEST_SECONDS, SOON_SECONDS, StuckHolders
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The clock of the module, which stands still at `now`. Of a range, the latest is taken."""
     clock = SimpleNamespace(now=1_000.0)
-    monkeypatch.setattr(stuck_holders, "time", SimpleNamespace(monotonic=lambda: clock.now))
-    monkeypatch.setattr(stuck_holders, "random", SimpleNamespace(randint=lambda first, last: (first, last)))
+    monkeypatch.setattr(group_commit, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(group_commit, "random", SimpleNamespace(randint=lambda first, last: (first, last)))
     return clock
 
 

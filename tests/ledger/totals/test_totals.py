@@ -16,7 +16,7 @@ from billing.models import CreditPayment
 from ledger import services
 from ledger.database.lock_names import TOTALS
 from ledger.database.locks import advisory_lock, holder_lock
-from ledger.database.rows import fetch_value
+from ledger.database.statements import fetch_value
 from ledger.errors import Invalid, Refused
 from ledger.models import CreditType, DailyTotal, ExpiringTotal, MonthClose, TotalState
 from ledger.totals import close_months, count_entries, expired_credits, month_report

@@ -35,8 +35,8 @@ from ledger.api.kit.reading.requests import Request
 from ledger.api.kit.request_errors import BodyTimeout, BodyTooLarge, FieldError, MalformedRequest, NotFound
 from ledger.api.kit.writing import problems
 from ledger.api.kit.writing.rendering import AnyResponse, Response
-from ledger.database.pacing import giving_way
-from ledger.database.queues import PATIENCE_SECONDS, Pending, Queue, threads
+from ledger.database.load.pacing import giving_way
+from ledger.database.load.queues import PATIENCE_SECONDS, Pending, Queue, threads
 from ledger.errors import ServerBusy
 from ledger.telemetry import tracing
 from ledger.telemetry.metrics import write_counts

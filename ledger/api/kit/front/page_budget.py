@@ -19,7 +19,7 @@ from ipaddress import IPv6Address, ip_address, ip_network
 from math import ceil
 
 from ledger.api.kit.request_errors import TooManyRequests
-from ledger.database.queues import PATIENCE_SECONDS
+from ledger.database.load.queues import PATIENCE_SECONDS
 
 PER_ADDRESS_S_PER_S = 0.03
 """CPU seconds that an address gets each second: a guess in ten seconds, or two pages a second."""

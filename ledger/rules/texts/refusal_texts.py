@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from ledger.errors import REFUSALS, InsufficientCredits
-from ledger.rules.credit_units import CreditUnit
 from ledger.rules.kinds import KINDS
+from ledger.rules.texts.credit_units import CreditUnit
 
 AMOUNTS = frozenset(
     {

@@ -15,8 +15,9 @@ from ledger.errors import (
     NotRevocable,
     RevocationExceedsGrant,
 )
-from ledger.rules import insufficient
 from ledger.rules.accounts import Account
+from ledger.rules.decisions import insufficient
+from ledger.rules.decisions.settlement import Entries, repay, settle_due
 from ledger.rules.entries import Entry
 from ledger.rules.instants import to_us
 from ledger.rules.lots import (
@@ -31,7 +32,6 @@ from ledger.rules.lots import (
     total,
 )
 from ledger.rules.requests import MAX_RECEIVED, GrantRequest, OverdraftRequest, RevokeRequest, SpendRequest
-from ledger.rules.settlement import Entries, repay, settle_due
 
 
 def grant(account: Account, request: GrantRequest) -> Entries:

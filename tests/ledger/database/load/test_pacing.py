@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ledger.database import pacing
-from ledger.database.pacing import REST_SECONDS, RESTS_SECONDS, WORK_SECONDS, giving_way, in_pieces, paced
+from ledger.database.load import pacing
+from ledger.database.load.pacing import REST_SECONDS, RESTS_SECONDS, WORK_SECONDS, giving_way, in_pieces, paced
 
 
 class Clock:

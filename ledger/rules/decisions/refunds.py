@@ -11,12 +11,12 @@ from typing import Literal, NamedTuple
 
 from ledger.errors import EntryNotFound, NotRefundable, RefundExceedsSpend
 from ledger.rules.accounts import Account
-from ledger.rules.credits import check_room
+from ledger.rules.decisions.credits import check_room
+from ledger.rules.decisions.settlement import Entries, settle_due, settle_now
 from ledger.rules.entries import Entry
 from ledger.rules.instants import DAY_US
 from ledger.rules.lots import SINCE_ITS_GRANT, Drawn, Lot, Lots, put_back, shared_by, total
 from ledger.rules.requests import RefundRequest
-from ledger.rules.settlement import Entries, settle_due, settle_now
 
 ExpiredLotPolicy = Literal["new-lot", "gone"]
 

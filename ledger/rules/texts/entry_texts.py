@@ -3,9 +3,9 @@
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from ledger.rules.credit_units import CreditUnit
 from ledger.rules.kinds import KINDS
-from ledger.rules.refusal_texts import refusal_text
+from ledger.rules.texts.credit_units import CreditUnit
+from ledger.rules.texts.refusal_texts import refusal_text
 
 REASONS_OF_THE_LEDGER = ("captured less",)
 """Reasons that the ledger gives itself: the text says them already."""

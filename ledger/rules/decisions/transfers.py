@@ -5,12 +5,12 @@ Receipts of equal terms share a lot, so that an account with any number of recei
 
 from ledger.errors import TransfersRefused
 from ledger.rules.accounts import Account
-from ledger.rules.credits import check_available, check_room
+from ledger.rules.decisions.credits import check_available, check_room
+from ledger.rules.decisions.settlement import Entries, repay, settle_due
 from ledger.rules.entries import Entry
 from ledger.rules.holds import parts_of
 from ledger.rules.lots import SINCE_ITS_GRANT, Lots, as_drawn, put_back, shared_by, take
 from ledger.rules.requests import IncomingTransfersRequest, TransferRequest
-from ledger.rules.settlement import Entries, repay, settle_due
 
 ACCEPTED = {"incoming": "accepted"}
 REFUSED = {"incoming": "refused"}

@@ -4,13 +4,13 @@ from typing import Any
 
 from ledger.errors import CaptureExceedsHold, EntryNotFound, HoldClosed, HoldLimit, Invalid, NotAHold
 from ledger.rules.accounts import Account
-from ledger.rules.credits import check_available
+from ledger.rules.decisions.credits import check_available
+from ledger.rules.decisions.settlement import Entries, settle_due, settle_now
 from ledger.rules.entries import Entry
 from ledger.rules.holds import DEFAULT_HOLD_US, MAX_HOLD_PARTS, MAX_HOLD_US, Hold, Holds, parts_of
 from ledger.rules.instants import to_us
 from ledger.rules.lots import MAX_RECEIVED_LOTS, Drawn, Lots, as_drawn, put_back, split, take
 from ledger.rules.requests import CaptureRequest, ExtendRequest, HoldRequest, ReleaseRequest
-from ledger.rules.settlement import Entries, settle_due, settle_now
 
 
 def hold(account: Account, request: HoldRequest, *, amount: int | None = None, rating: dict[str, Any] | None = None) -> Entries:
