@@ -14,6 +14,8 @@ SHOW_PROGRESS = awk -v total="$$(grep -c '^[a-zA-Z0-9].*==' $(1))" -v shown="$$(
 	/^(Collecting|Requirement already satisfied)/ { n++; if (shown) printf "\r\033[K  %d of %d: %s", n, total, $$1 == "Collecting" ? $$2 : $$4; fflush() } \
 	/^Installing collected/ { if (shown) printf "\r\033[K  unpacking %d packages", n; fflush() } \
 	END { if (shown) printf "\r\033[K" }'
+# Written by npm when an installation is whole.
+NODE_MODULES := clients/typescript/node_modules/.package-lock.json
 # Installs a file of requirements; the mark tells of a failure, which a pipe hides.
 INSTALL = ( $(PIP) -r $(1) || touch $(VENV)/.failed ) | $(SHOW_PROGRESS); ! rm $(VENV)/.failed 2>/dev/null
 # The first of these that is Python 3.11 or newer.
@@ -61,12 +63,16 @@ migrations: $(VENV)/.installed-dev  ## See that no migration is missing, and Dja
 	$(BIN)/python -W "ignore:Got an error checking a consistent migration history:RuntimeWarning" manage.py makemigrations --check --dry-run
 	$(BIN)/python manage.py check --fail-level WARNING
 
-client-types: $(VENV)/.installed-dev  ## Write what the Python client has of the OpenAPI document
+client-types: $(VENV)/.installed-dev $(NODE_MODULES)  ## Write what the clients have of the OpenAPI document; needs node 20 and npm
 	$(BIN)/python manage.py spectacular --format openapi-json --file clients/openapi.json
 	$(BIN)/python clients/python/generate.py clients/openapi.json
+	PYTHONPATH=clients/python/src $(BIN)/python -m clients.typescript.generate clients/openapi.json
+	cd clients/typescript && npx --no-install openapi-typescript ../openapi.json --default-non-nullable=false --output src/generated/schema.ts
 
-clients: client-types  ## Build the clients into clients/dist: a wheel, its sources
+clients: client-types  ## Build the clients into clients/dist: a wheel, its sources, a package of npm
 	$(BIN)/uv build --quiet --out-dir clients/dist clients/python
+	rm -rf clients/typescript/dist
+	cd clients/typescript && npm pack --silent --pack-destination ../dist
 
 format: $(VENV)/.installed-dev  ## Mend what ruff can mend
 	$(BIN)/ruff check --fix
@@ -93,6 +99,10 @@ $(VENV)/.installed-dev: requirements-dev.txt requirements.txt
 	@echo "Installing requirements-dev.txt ..."
 	@$(call INSTALL,requirements-dev.txt)
 	@touch $@ $(VENV)/.installed
+
+$(NODE_MODULES): clients/typescript/package-lock.json
+	cd clients/typescript && npm ci --ignore-scripts --no-audit --no-fund
+	@touch $@
 
 $(VENV)/bin/pip:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed, and none was found." >&2; exit 1; }

@@ -1,0 +1,71 @@
+/** Anything that this package throws of its own. */
+export class CreditLedgerError extends Error {
+  constructor(message: string) {
+    super(message);
+    this.name = new.target.name;
+  }
+}
+
+/** No answer came within the time, and nothing was written by this call. */
+export class Unreachable extends CreditLedgerError {}
+
+/**
+ * A write may be stored or not: an answer was lost, and no repetition within the time has told.
+ *
+ * Send the same call with `idempotencyKey` again, later: never with another key, because it could then take effect twice.
+ */
+export class OutcomeUnknown extends CreditLedgerError {
+  constructor(
+    readonly idempotencyKey: string,
+    readonly attempts: number,
+    readonly last: Problem | null,
+    reason: string,
+  ) {
+    super(`It is not known whether the request with the key "${idempotencyKey}" is stored, after ${attempts} attempts: ${reason}`);
+  }
+}
+
+/** One wrong field of a request. */
+export interface FieldProblem {
+  pointer: string;
+  code: string;
+  detail: string;
+}
+
+const MEMBERS: ReadonlySet<string> = new Set(["type", "title", "status", "detail", "request_id", "outcome", "errors"]);
+
+/** The server answered with an error. A problem that this version does not know is a plain Problem. */
+export class Problem extends CreditLedgerError {
+  /** What kind of problem it is: `insufficient-credits`. Empty where something else than the ledger answered. */
+  readonly slug: string;
+  readonly title: string;
+  readonly detail: string;
+  readonly requestId: string;
+  /** `not_executed` or `unknown`; null where something else than the ledger answered. */
+  readonly outcome: string | null;
+  readonly errors: FieldProblem[];
+  /** What else the problem says. A class of its own has these as properties too. */
+  readonly facts: Readonly<Record<string, unknown>>;
+
+  constructor(
+    readonly status: number,
+    body: unknown,
+  ) {
+    const members: Record<string, unknown> = typeof body === "object" && body !== null ? { ...body } : {};
+    const title = String(members["title"] || `HTTP ${status}`);
+    const detail = String(members["detail"] || "");
+    super(`${title}. ${detail}`.trim());
+    this.slug = String(members["type"] || "").split("/").pop() ?? "";
+    this.title = title;
+    this.detail = detail;
+    this.requestId = String(members["request_id"] || "");
+    this.outcome = typeof members["outcome"] === "string" ? members["outcome"] : null;
+    this.errors = Array.isArray(members["errors"]) ? members["errors"] : [];
+    this.facts = Object.fromEntries(Object.entries(members).filter(([name]) => !MEMBERS.has(name)));
+  }
+
+  /** Return a fact, or null if the server left it out. */
+  protected fact<Value>(name: string): Value {
+    return (this.facts[name] ?? null) as Value;
+  }
+}

@@ -1,0 +1,119 @@
+// One scenario against a running server, named by SCENARIO: tests/clients/test_typescript_client.py says what happens to its requests.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import {
+  Client, HoldClosed, IdempotencyKeyReused, InsufficientCredits, InvalidRequest, NotFound, OutcomeUnknown, Unauthenticated, Unreachable,
+} from "../dist/src/index.js";
+
+const { URL_OF_SERVER: url, API_KEY: apiKey, HOLDER: jane, SCENARIO: scenario } = process.env;
+const QUICK = { totalMs: 20_000, attemptMs: 1_000, firstWaitMs: 10 };
+const clientWith = (retries, fetch) => new Client(url, apiKey, { retries: { ...QUICK, ...retries }, fetch });
+const client = clientWith({});
+
+const SCENARIOS = {
+  async calls() {
+    const granted = await client.grant(jane, { amount: 100, reason: "welcome", metadata: { order: 1 }, idempotencyKey: "order-1" });
+    assert.deepEqual([granted.kind, granted.amount, granted.metadata], ["grant", 100, { order: 1 }]);
+    const spent = await client.spend(jane, { amount: 30 });
+    assert.equal((await client.spend(jane, { amount: 1, dry_run: true })).balance, 69);
+    assert.equal((await client.refund(jane, { spend: spent.sequence, amount: 10 })).refunded_total, 10);
+    const { sequence } = await client.placeHold(jane, { amount: 20 });
+    assert.equal((await client.capture(jane, sequence, { amount: 15 })).drawn[0].amount, 15);
+    const batch = await client.batch({ mode: "each", operations: [{ operation: "spend", holder: jane, amount: 5 }] });
+    assert.deepEqual(batch.results.map((each) => each.status), [201]);
+    const balance = await client.balance(jane);
+    assert.deepEqual([balance.balance, balance.held], [100 - 30 + 10 - 15 - 5, 0]);
+    assert.deepEqual(await client.entry(jane, spent.sequence), spent);
+    assert.equal(new TextDecoder().decode(await client.statementPdf(jane, new Date().toISOString().slice(0, 7))).slice(0, 4), "%PDF");
+
+    const refused = { available: 60, shortfall: 440, requested: 500, status: 402 };
+    await assert.rejects(client.spend(jane, { amount: 500, idempotencyKey: "s" }), (e) => e instanceof InsufficientCredits && contains(e, refused));
+    await assert.rejects(client.spend(jane, { amount: 1, idempotencyKey: "s" }), IdempotencyKeyReused);
+    await assert.rejects(client.spend(jane, { amount: 0 }), (e) => e instanceof InvalidRequest && e.errors[0].pointer === "/amount");
+    await assert.rejects(client.spend(jane, { amount: 1, ifMatch: 1 }), { slug: "account-moved-on", expected: 1 });
+    await assert.rejects(client.capture(jane, sequence), HoldClosed);
+    await assert.rejects(client.holder(`${jane}-no`), NotFound);
+    await assert.rejects(client.balance(`${jane}/entries?x=`), NotFound);
+    await assert.rejects(new Client(url, "wrong").balance(jane), Unauthenticated);
+    assert.equal((await client.balance(jane)).balance, 60);
+  },
+
+  async spend() {
+    await client.grant(jane, { amount: 100 });
+    assert.equal((await client.spend(jane, { amount: 10 })).amount, -10);
+  },
+
+  async spend_with_a_new_key_per_attempt() {
+    await client.grant(jane, { amount: 100 });
+    const careless = clientWith({}, (request) => {
+      request.headers.set("Idempotency-Key", crypto.randomUUID());
+      return fetch(request);
+    });
+    await careless.spend(jane, { amount: 10 });
+  },
+
+  async refusal() {
+    await client.grant(jane, { amount: 100 });
+    await assert.rejects(client.spend(jane, { amount: 500 }), (error) => error instanceof InsufficientCredits && error.shortfall === 400);
+  },
+
+  async unknown() {
+    await client.grant(jane, { amount: 100 });
+    const began = performance.now();
+    await assert.rejects(clientWith({ totalMs: 300, attemptMs: 100 }).spend(jane, { amount: 10, idempotencyKey: "mine" }), (error) => {
+      assert.ok(error instanceof OutcomeUnknown);
+      assert.equal(error.idempotencyKey, "mine");
+      return error.attempts > 1;
+    });
+    const took = performance.now() - began;
+    assert.ok(took < 5_000, `${took} ms`);
+  },
+
+  async unreachable() {
+    await assert.rejects(clientWith({ totalMs: 100 }).grant(jane, { amount: 10 }), Unreachable);
+  },
+
+  async pages() {
+    await client.grant(jane, { amount: 100 });
+    for (let i = 0; i < 6; i += 1) {
+      await client.spend(jane, { amount: 1 });
+    }
+    const entries = client.entries(jane, { limit: 3 });
+    assert.deepEqual((await all(entries)).map((each) => each.sequence), [7, 6, 5, 4, 3, 2, 1]);
+    assert.deepEqual((await all(entries.pages())).map((page) => page.length), [3, 3, 1]);
+    assert.equal((await entries.first()).sequence, 7);
+    assert.equal(await client.entries(`${jane}-no`).first(), undefined);
+  },
+
+  async hold() {
+    await client.grant(jane, { amount: 100 });
+    const work = async (hold) => `captured ${(await hold.capture({ amount: 30 })).drawn[0].amount}`;
+    assert.equal(await client.withHold(jane, { amount: 40, idempotencyKey: "job" }, work), "captured 30");
+    // The job runs again after a crash: the same hold, the same capture.
+    assert.equal(await client.withHold(jane, { amount: 40, idempotencyKey: "job" }, work), "captured 30");
+    await client.withHold(jane, { amount: 5 }, async () => undefined);
+    await assert.rejects(client.withHold(jane, { amount: 7 }, async () => Promise.reject(new RangeError("work"))), RangeError);
+    // A hold that the work has closed elsewhere cannot be released: the error says both.
+    const closes = async (hold) => {
+      await client.release(jane, hold.entry.sequence);
+      throw new RangeError("work");
+    };
+    await assert.rejects(client.withHold(jane, { amount: 7 }, closes), (error) => error instanceof HoldClosed && error.cause instanceof RangeError);
+    const { balance, held } = await client.balance(jane);
+    assert.deepEqual({ balance, held }, { balance: 65, held: 0 });
+  },
+};
+
+async function all(items) {
+  const found = [];
+  for await (const each of items) {
+    found.push(each);
+  }
+  return found;
+}
+
+function contains(error, facts) {
+  return Object.entries(facts).every(([name, value]) => error[name] === value);
+}
+
+test(scenario, SCENARIOS[scenario] ?? (() => assert.fail(`there is no scenario ${scenario}`)));

@@ -1,0 +1,190 @@
+"""The TypeScript client: of this document, strictly typed, and against a running server whose answers are lost."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from clients.typescript import generate
+from credit_ledger import Client
+from ledger_project.api.documents import openapi_document
+from tests.clients.conftest import RunningServer
+from tests.clients.losing_proxy import Do, LosingProxy
+from tests.conftest import free_port
+
+SOURCES = Path(generate.__file__).parent
+NO_REGISTRY = re.compile("ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|ERR_SOCKET_TIMEOUT")
+EXECUTED = (Do.LOSE, Do.HALVE, Do.UNKNOWN, Do.GATEWAY, Do.STALL)
+
+
+def test_the_generated_files_are_of_this_document() -> None:
+    for name, text in generate.generated(json.loads(openapi_document())).items():
+        assert (generate.TARGET / name).read_text() == text, f"{name} is of another document: make client-types"
+
+
+@dataclass(frozen=True)
+class Package:
+    """A copy of the package, installed and built."""
+
+    folder: Path
+
+    def run(self, *words: str, **variables: str) -> str:
+        """What a program of the package prints; it must not fail."""
+        environment = {**os.environ, "PATH": f"{self.folder}/node_modules/.bin:{os.environ['PATH']}", **variables}
+        done = subprocess.run(words, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def test(self, file: str, **variables: str) -> int:
+        """How many tests of a file pass; none may fail or be left out."""
+        output = self.run("node", "--test", "--test-reporter=tap", f"tests/{file}", **variables)
+        counts = {name: int(count) for name, count in re.findall(r"^# (\w+) (\d+)$", output, re.MULTILINE)}
+        assert counts["tests"] == counts["pass"], output
+        return counts["pass"]
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Package:
+    """The package, where node and a registry of npm are."""
+    if not (shutil.which("node") and shutil.which("npm")):
+        pytest.skip("node and npm are not installed")
+    version = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True, timeout=30).stdout
+    if int(version.strip("v\n").split(".")[0]) < 20:
+        pytest.skip(f"the client needs node 20, and this is {version.strip()}")
+    folder = tmp_path_factory.mktemp("typescript") / "package"
+    shutil.copytree(SOURCES, folder, ignore=shutil.ignore_patterns("node_modules", "dist", "__pycache__"))
+    installed = subprocess.run(
+        ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=1"],
+        cwd=folder, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    if installed.returncode and NO_REGISTRY.search(installed.stderr):
+        pytest.skip("npm ci reaches no registry")
+    assert installed.returncode == 0, installed.stderr
+    package = Package(folder)
+    package.run("tsc")
+    return package
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Runs one scenario of tests/server.test.mjs as a holder, and sees what it left."""
+
+    package: Package
+    server: RunningServer
+    proxy: LosingProxy
+    holder: str
+
+    def run(self, name: str, plan: tuple[Do, ...] = (), *, url: str = "") -> None:
+        self.proxy.plan.extend(plan)
+        variables = {"URL_OF_SERVER": url or self.proxy.url, "API_KEY": self.server.api_key, "HOLDER": self.holder}
+        assert self.package.test("server.test.mjs", SCENARIO=name, **variables) == 1
+
+    def spends(self) -> list[int]:
+        """The spends on record."""
+        with Client(self.server.url, self.server.api_key) as client:
+            return [each["amount"] for each in client.entries(self.holder, kind="spend")]
+
+    def keys(self, path: str) -> list[str | None]:
+        """The keys of all requests of a path."""
+        return [each.key for each in self.proxy.seen if each.path == f"/v1/holders/{self.holder}{path}"]
+
+
+@pytest.fixture
+def scenario(
+    package: Package, running_server: RunningServer, losing_proxy: LosingProxy, new_holder: Callable[[], str]
+) -> Scenario:
+    return Scenario(package, running_server, losing_proxy, new_holder())
+
+
+@pytest.mark.slow
+def test_the_types_are_of_this_document(package: Package) -> None:
+    (package.folder / "openapi.json").write_bytes(openapi_document())
+    package.run("openapi-typescript", "openapi.json", "--default-non-nullable=false", "--output", "schema.ts")
+    made = (package.folder / "schema.ts").read_text()
+    assert made == (generate.TARGET / "schema.ts").read_text(), "schema.ts is of another document: make client-types"
+
+
+@pytest.mark.slow
+def test_it_compiles_strictly_and_packs_what_it_needs(package: Package) -> None:
+    assert package.run("tsc", "--strict", "--noEmit") == ""
+    (packed,) = json.loads(package.run("npm", "pack", "--dry-run", "--json", "--ignore-scripts"))
+    files = {each["path"] for each in packed["files"]}
+    assert {
+        "LICENSE",
+        "README.md",
+        "package.json",
+        "dist/src/index.js",
+        "dist/src/index.d.ts",
+        "dist/src/generated/schema.d.ts",
+    } <= files
+    assert all(each.startswith("dist/src/") for each in files - {"LICENSE", "README.md", "package.json"})
+    assert "dependencies" not in json.loads((package.folder / "package.json").read_text())
+
+
+@pytest.mark.slow
+def test_what_follows_each_answer(package: Package) -> None:
+    assert package.test("attempts.test.mjs") == 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["calls", "pages", "hold"])
+def test_calls_lists_and_holds(scenario: Scenario, name: str) -> None:
+    scenario.run(name)
+
+
+@pytest.mark.slow
+def test_lists_and_holds_through_lost_answers(scenario: Scenario) -> None:
+    scenario.run("hold", (Do.LOSE, Do.PASS, Do.HALVE, Do.PASS, Do.GATEWAY) * 4)
+    assert len(set(scenario.keys("/holds"))) == 4
+
+
+PLANS = [
+    *((each,) for each in Do if each is not Do.PASS),
+    (Do.LOSE, Do.GATEWAY, Do.BUSY, Do.UNKNOWN, Do.CUT, Do.HALVE, Do.STALL),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: "-".join(each.name for each in plan))
+def test_a_spend_takes_effect_once(scenario: Scenario, plan: tuple[Do, ...]) -> None:
+    scenario.run("spend", (Do.PASS, *plan))
+    assert scenario.spends() == [-10]
+    keys = scenario.keys("/spends")
+    assert len(keys) == len(plan) + 1
+    assert len(set(keys)) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: "-".join(each.name for each in plan))
+def test_with_a_new_key_per_attempt_it_takes_effect_again(scenario: Scenario, plan: tuple[Do, ...]) -> None:
+    """The control of the test above."""
+    scenario.run("spend_with_a_new_key_per_attempt", (Do.PASS, *plan))
+    assert len(scenario.spends()) == 1 + sum(each in EXECUTED for each in plan)
+
+
+@pytest.mark.slow
+def test_a_refusal_settles_a_lost_answer(scenario: Scenario) -> None:
+    scenario.run("refusal", (Do.PASS, Do.LOSE))
+    assert scenario.spends() == []
+    assert len(scenario.keys("/spends")) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", [Do.LOSE, Do.STALL])
+def test_the_outcome_is_unknown_only_when_the_time_is_over(scenario: Scenario, lost: Do) -> None:
+    scenario.run("unknown", (Do.PASS, *[lost] * 100))
+    assert set(scenario.keys("/spends")) == {"mine"}
+    with Client(scenario.server.url, scenario.server.api_key) as client:
+        client.spend(scenario.holder, amount=10, idempotency_key="mine")
+    assert scenario.spends() == [-10]
+
+
+@pytest.mark.slow
+def test_a_server_that_cannot_be_reached_wrote_nothing(scenario: Scenario) -> None:
+    scenario.run("unreachable", url=f"http://127.0.0.1:{free_port()}")
