@@ -55,7 +55,7 @@ ORDER BY sequence
 
 
 def explanation(holder_id: str, credit_type: str, sequence: int) -> dict[str, Any] | None:
-    """Why the entry of that number is as it is, as plain JSON: see `rules.explanations`. None if there is no such entry."""
+    """Why the entry of that number is as it is, as plain JSON: see `rules.texts.explanations`. None if there is no such entry."""
     asked = {"holder_id": parameter(holder_id), "credit_type": parameter(credit_type), "sequence": parameter(sequence)}
     found: list[Entry] = WITH_THE_ONE_BEFORE.read(asked)
     if not found or found[-1].sequence != sequence:
