@@ -85,6 +85,8 @@ lock: $(VENV)/.installed-dev  ## Pin requirements*.in with hashes into requireme
 		requirements-tracing.in -o requirements-tracing.txt -c requirements.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
 		requirements-dev.in -o requirements-dev.txt -c requirements-tracing.txt
+	cd clients/python && $(CURDIR)/$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--no-emit-find-links --extra litellm pyproject.toml -o requirements-litellm.txt
 
 # A stamp is written when an installation is whole, so that an interrupted one is done again.
 

@@ -1,0 +1,188 @@
+"""Charge the calls of a LiteLLM program, router or proxy: hold before the call, capture by the tokens used.
+
+    ledger = CreditLedger("http://127.0.0.1:8000", api_key, prices={"gpt-4o": TokenPrice(prompt=3, completion=12)})
+    litellm.callbacks = [ledger]
+
+The state of a charge travels with LiteLLM's record of the call, so it ends with it. Only asynchronous calls are charged.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import anyio
+import litellm
+from litellm.integrations.custom_logger import CustomLogger
+
+from credit_ledger.async_client import CLEAN_UP_S, AsyncClient, AsyncHold
+from credit_ledger.client import new_key
+from credit_ledger.problems import HoldClosed, InsufficientCredits, Problem
+from credit_ledger.tokens import TokenPrice
+
+CHARGE: Final = "credit_ledger_charge"
+"""Where LiteLLM's record of a call has its charge."""
+
+
+class CreditsRefused(litellm.APIError):  # type: ignore[misc, name-defined, unused-ignore]
+    """The ledger refused the hold: 402 for the caller. LiteLLM neither repeats it nor blames the deployment."""
+
+
+class Charge:
+    """The hold of one attempt at a call; whoever takes it settles it."""
+
+    def __init__(self, hold: AsyncHold, price: TokenPrice, held: int, prompt: int) -> None:
+        self._hold: AsyncHold | None = hold
+        self._price = price
+        self._held = held
+        self.prompt = prompt
+
+    async def capture(self, prompt: int, completion: int) -> None:
+        """Capture what the tokens cost. What exceeds the hold comes from the balance if it is there, or is not charged."""
+        hold, self._hold = self._hold, None
+        if hold is None:
+            return
+        amount = self._price.credits(prompt, completion)
+        metadata = {"prompt_tokens": prompt, "completion_tokens": completion}
+        try:
+            if amount == 0:
+                await hold.release()
+            else:
+                await hold.capture(amount, over_capture="if_available", metadata=metadata)
+        except HoldClosed:
+            raise
+        except Problem as refusal:
+            if amount <= self._held or refusal.status not in {402, 409}:
+                raise
+            await hold.capture(metadata=metadata | {"uncharged": amount - self._held})
+
+    async def release(self) -> None:
+        """Give back all that is held."""
+        hold, self._hold = self._hold, None
+        if hold is not None:
+            await hold.release()
+
+
+def holder_of(call: Mapping[str, Any]) -> str | None:
+    """Return who pays: the user of the proxy's key, which a caller cannot choose; without a proxy, the call's `user`."""
+    metadata = call.get("metadata") or {}
+    return metadata.get("user_api_key_user_id") if "user_api_key" in metadata else call.get("user")
+
+
+class CreditLedger(CustomLogger):  # type: ignore[misc, unused-ignore]
+    """A callback of LiteLLM that charges each chat completion.
+
+    Args:
+        prices: by the name of the model, as the deployment has it; "*" is for all others. A model without a price is refused.
+        most_completion: how many tokens of the answer are held for if the call has no `max_tokens`.
+        expires_after: how long the hold of a process that died remains.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        api_key: str,
+        *,
+        prices: Mapping[str, TokenPrice],
+        holder: Callable[[Mapping[str, Any]], str | None] = holder_of,
+        most_completion: int = 1000,
+        expires_after: timedelta = timedelta(minutes=15),
+    ) -> None:
+        super().__init__()
+        self.client = AsyncClient(url, api_key)
+        self._prices = prices
+        self._holder = holder
+        self._most_completion = most_completion
+        self._expires_after = expires_after
+
+    async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> dict[str, Any] | None:
+        """Hold before each attempt at a deployment.
+
+        Raises:
+            CreditsRefused: 402 if too little is available, 400 without a holder or a price.
+        """
+        if getattr(call_type, "value", call_type) != "acompletion":
+            return None
+        details = kwargs["litellm_logging_obj"].model_call_details
+        if CHARGE not in details:
+            details[CHARGE] = await self._hold(kwargs)
+        # LiteLLM's own repetitions go round all hooks, so they would be free; those of a router do not.
+        return kwargs if "model_info" in kwargs else kwargs | {"num_retries": 0}
+
+    async def async_post_call_success_deployment_hook(self, request_data: dict[str, Any], response: Any, call_type: Any) -> None:
+        """Capture before the caller has the answer."""
+        await self._capture(request_data["litellm_logging_obj"].model_call_details, response)
+
+    async def async_post_call_failure_deployment_hook(
+        self, request_data: Mapping[str, Any], exception: Exception, call_type: Any, fallback_depth: int | None = None
+    ) -> None:
+        """Release before the next attempt."""
+        charge = request_data["litellm_logging_obj"].model_call_details.pop(CHARGE, None)
+        if charge is not None:
+            await charge.release()
+
+    async def async_log_success_event(self, kwargs: dict[str, Any], response_obj: Any, start_time: Any, end_time: Any) -> None:
+        """Capture a stream that was read to its end."""
+        await self._capture(kwargs, response_obj)
+
+    async def async_log_failure_event(self, kwargs: dict[str, Any], response_obj: Any, start_time: Any, end_time: Any) -> None:
+        """Release a stream that the provider broke."""
+        charge = kwargs.get(CHARGE)
+        if charge is not None:
+            await charge.release()
+
+    async def async_post_call_streaming_iterator_hook(
+        self, user_api_key_dict: Any, response: Any, request_data: dict[str, Any]
+    ) -> AsyncIterator[Any]:
+        """Charge a stream of the proxy, whose caller may vanish."""
+        async for chunk in self._until_closed(response, request_data["litellm_logging_obj"].model_call_details):
+            yield chunk
+
+    def charged(self, stream: Any) -> AsyncIterator[Any]:
+        """Return a stream of the SDK that, closed in the middle, captures what was streamed."""
+        return self._until_closed(stream, stream.logging_obj.model_call_details)
+
+    async def _until_closed(self, stream: Any, details: dict[str, Any]) -> AsyncIterator[Any]:
+        texts: list[str] = []
+        try:
+            async for chunk in stream:
+                texts.extend(choice.delta.content or "" for choice in getattr(chunk, "choices", ()))
+                yield chunk
+        except Exception:
+            raise  # The provider broke it: the failure event releases.
+        except BaseException:
+            charge = details.get(CHARGE)
+            if charge is not None:
+                # A task that is cancelled captures all the same.
+                with anyio.move_on_after(CLEAN_UP_S, shield=True):
+                    await charge.capture(charge.prompt, litellm.token_counter(model=details["model"], text="".join(texts)))
+            raise
+
+    async def _hold(self, call: Mapping[str, Any]) -> Charge:
+        model, holder = call["model"], self._holder(call)
+        price = self._prices.get(model) or self._prices.get("*")
+        if holder is None or price is None:
+            raise refused(400, "The call names no holder." if holder is None else f"The model {model!r} has no price.", model)
+        prompt = litellm.token_counter(model=model, messages=call["messages"])
+        most = call.get("max_completion_tokens") or call.get("max_tokens") or self._most_completion
+        amount = price.estimate(prompt, most * (call.get("n") or 1))
+        call_id = str(call["litellm_call_id"])
+        try:
+            hold = await self.client.hold(
+                holder, amount=amount, expires_at=datetime.now(UTC) + self._expires_after, reason=model,
+                metadata={"call": call_id},
+                # The caller of a proxy can choose the id: alone, it would be the key of two calls.
+                idempotency_key=f"{call_id[:100]}/{new_key()}",
+            )  # fmt: skip
+        except InsufficientCredits as short:
+            raise refused(402, str(short), model) from short
+        return Charge(hold, price, amount, prompt)
+
+    async def _capture(self, details: Mapping[str, Any], response: Any) -> None:
+        charge, usage = details.get(CHARGE), getattr(response, "usage", None)
+        if charge is not None and usage is not None:
+            await charge.capture(usage.prompt_tokens, usage.completion_tokens)
+
+
+def refused(status: int, message: str, model: str) -> CreditsRefused:
+    """Return the error of a call that was not made."""
+    return CreditsRefused(status_code=status, message=message, llm_provider="credit-ledger", model=model)
