@@ -46,7 +46,7 @@ def seconds(work: Callable[[], Any]) -> float:
 @pytest.fixture
 def second(monkeypatch: pytest.MonkeyPatch) -> None:
     """All timeouts are 1 s."""
-    monkeypatch.setattr(bootstrap, "TIMEOUTS", dict.fromkeys(bootstrap.TIMEOUTS, "1s"))
+    monkeypatch.setattr(bootstrap, "SETTINGS_OF_ROLE", dict.fromkeys(bootstrap.TIMEOUTS, "1s"))
 
 
 @pytest.mark.slow
