@@ -133,6 +133,11 @@ def test_retry_after_is_obeyed() -> None:
         play(SPEND, problem(503, "server-busy", headers={"Retry-After": "30"}))
 
 
+def test_a_server_that_names_no_time_to_wait_is_not_asked_without_a_pause() -> None:
+    once = Attempts(SPEND, Retries(first_wait_s=0.1))
+    assert once.judge(problem(503, "server-busy", headers={"Retry-After": "0"}), 0.0, 1.0) == Again(0.1)
+
+
 def test_waits_are_doubled_up_to_a_limit_and_half_of_each_is_random() -> None:
     attempts = Attempts(SPEND, Retries(first_wait_s=0.1, longest_wait_s=1.0))
     waits = [attempts.judge(LOST, 0.0, chance) for chance in (0.0, 1.0, 1.0, 1.0, 1.0, 0.0)]

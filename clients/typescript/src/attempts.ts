@@ -102,7 +102,8 @@ export class Attempts {
   /** Return the wait before the next attempt, or null if that would end after the time. */
   #again(retryAfter: number | null, elapsedMs: number, chance: number): Next | null {
     const longest = Math.min(this.retries.longestWaitMs, this.retries.firstWaitMs * 2 ** (this.#count - 1));
-    const afterMs = retryAfter ?? longest * (0.5 + chance / 2);
+    // A server that names no time at all, or 0, must not be asked without a pause.
+    const afterMs = retryAfter || longest * (0.5 + chance / 2);
     return elapsedMs + afterMs < this.retries.totalMs ? { afterMs } : null;
   }
 

@@ -22,6 +22,7 @@ test("the server's time is obeyed, as seconds and as a date", () => {
   const dates = { "Retry-After": "Sun, 01 Feb 2026 00:00:05 GMT", Date: "Sun, 01 Feb 2026 00:00:02 GMT" };
   assert.deepEqual(busy(dates), { afterMs: 3000 });
   assert.deepEqual(busy({ "Retry-After": "soon" }), { afterMs: 50 });
+  assert.deepEqual(busy({ "Retry-After": "0" }), { afterMs: 50 });
 });
 
 test("waits double to their limit, and half of each is random", () => {

@@ -122,7 +122,8 @@ class Attempts(Generic[T]):
     def _again(self, retry_after_s: float | None, elapsed_s: float, chance: float) -> Again | None:
         """Return the wait before the next attempt, or None if that would end after the time."""
         longest = min(self._retries.longest_wait_s, self._retries.first_wait_s * 2 ** min(self._count - 1, 30))
-        wait_s = retry_after_s if retry_after_s is not None else longest * (0.5 + chance / 2)
+        # A server that names no time at all, or 0, must not be asked without a pause.
+        wait_s = retry_after_s or longest * (0.5 + chance / 2)
         return Again(wait_s) if elapsed_s + wait_s < self._retries.total_s else None
 
     def _unknown(self, last: Problem | None, reason: str) -> OutcomeUnknown:
